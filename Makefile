@@ -1,0 +1,90 @@
+# Everything one types. `make` alone says what there is.
+#   PYTHON=python3.12        the interpreter the environment is made from
+#   PIP_FLAGS="..."          handed to pip (its own settings are used in any case)
+#   PYTEST_FLAGS="-k merge"  handed to pytest
+#   LAB_FLAGS="--no-browser" handed to JupyterLab
+#   CHROMIUM=/path/to/it     the browser the tests drive, if not /usr/bin/chromium
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup model browser lab demo test lint clean
+
+PYTHON ?= python3
+CHROMIUM ?= /usr/bin/chromium
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check
+STAMP := $(VENV)/.setup-done
+MADE_IN := $(shell cat $(STAMP) 2>/dev/null)
+AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
+
+export CHROMIUM
+
+# An environment works only in the folder it was made in: a copied or moved one is made anew.
+ifneq ($(MADE_IN),$(CURDIR))
+$(shell rm -f $(STAMP))
+CLEAR := $(if $(MADE_IN),--clear)
+endif
+
+help:
+	@echo "labengine: step a real LLM engine in your notebook and watch every KV block move"
+	@echo
+	@echo "  make lab      open JupyterLab on the first notebook  (the first time: setup and model before it)"
+	@echo "  make demo     two equal prompts, one step: eight blocks, then five, in this terminal"
+	@echo "  make setup    install everything into .venv          (2 to 10 minutes, once)"
+	@echo "  make model    fetch and convert the default model    (about a minute, once)"
+	@echo "  make browser  make sure that Chromium is there       (needed by the tests only)"
+	@echo "  make test     all tests, in a real browser too       (some minutes)"
+	@echo "  make lint     ruff and mypy"
+	@echo "  make clean    remove caches and test artefacts, keep .venv"
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { \
+	    echo "labengine needs Python 3.11 or newer; $(PYTHON) is: $$($(PYTHON) --version 2>&1)."; \
+	    echo "Install one, then name it: make setup PYTHON=python3.12"; exit 1; }
+	@[ -z "$(CLEAR)" ] && $(PY) -c "" 2>/dev/null || { \
+	    echo "setup 1/3: making $(VENV) with $$($(PYTHON) --version)"; \
+	    $(PYTHON) -m venv $(CLEAR) $(VENV) || { echo "No venv could be made. On Debian: apt-get install python3-venv"; exit 1; }; }
+	@echo "setup 2/3: $$(grep '^torch==' constraints.txt) (200 MB, or 2 GB with CUDA: the longest part)"
+	@$(PIP) install --quiet $(PIP_FLAGS) "$$(grep '^torch==' constraints.txt)"
+	@echo "setup 3/3: labengine with its other dependencies, as pinned in constraints.txt (1 to 3 minutes)"
+	@$(PIP) install --quiet $(PIP_FLAGS) --constraint constraints.txt --editable ".[test,dev]"
+	@printf %s "$(CURDIR)" > $@
+	@echo "setup done: source $(VENV)/bin/activate, or go on with make lab, make demo, make test"
+
+model: setup
+	@echo "model: SmolLM2-135M-Instruct (the first time a download of 98 MB and a conversion, about a minute)"
+	@$(PY) -c "import labengine; print('model:', labengine.model_path('smollm2'))"
+
+browser:
+	@[ -x "$(CHROMIUM)" ] || { [ "$(CHROMIUM)" = /usr/bin/chromium ] && [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && { \
+	    echo "browser: installing Chromium with apt-get (1 to 3 minutes)"; \
+	    export DEBIAN_FRONTEND=noninteractive; \
+	    apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core > /dev/null; }; } || true
+	@[ -x "$(CHROMIUM)" ] || { \
+	    echo "The tests drive a real browser, and there is no Chromium at $(CHROMIUM)."; \
+	    echo "Install one (Debian: sudo apt-get install chromium fonts-dejavu-core), or name yours: make test CHROMIUM=/path/to/chromium"; \
+	    exit 1; }
+
+lab: setup model
+	@echo "lab: opening JupyterLab on notebooks/00_why_blocks.ipynb (Ctrl-C twice ends it)"
+	@$(PY) -m jupyterlab $(AS_ROOT) $(LAB_FLAGS) notebooks/00_why_blocks.ipynb
+
+demo: setup model
+	@$(PY) -m labengine demo
+
+test: setup model browser
+	@echo "test: everything, JupyterLab in Chromium last; screenshots go to .artifacts/"
+	@$(PY) -m pytest --durations=15 $(PYTEST_FLAGS)
+
+lint: setup
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+clean:
+	@rm -rf build dist .artifacts .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -path ./$(VENV) -prune -o \( -name __pycache__ -o -name .ipynb_checkpoints \) -type d -prune -exec rm -rf {} +
+	@echo "clean: caches and artefacts are gone; $(VENV) stays (rm -rf $(VENV) to start over)"

@@ -1,0 +1,43 @@
+"""labengine: step a real LLM engine in your notebook and watch every KV block move."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from labengine.config import ConfigError as ConfigError
+    from labengine.config import SamplingParams as SamplingParams
+    from labengine.core.parts import Parts as Parts
+    from labengine.engine.simulated import simulate as simulate
+    from labengine.engine.sources import model_path as model_path
+    from labengine.lab import Lab as Lab
+    from labengine.notebook import load_ipython_extension as load_ipython_extension
+    from labengine.notebook import unload_ipython_extension as unload_ipython_extension
+
+_HOMES = {
+    "ConfigError": "labengine.config",
+    "Lab": "labengine.lab",
+    "Parts": "labengine.core.parts",
+    "SamplingParams": "labengine.config",
+    "load_ipython_extension": "labengine.notebook",
+    "model_path": "labengine.engine.sources",
+    "simulate": "labengine.engine.simulated",
+    "unload_ipython_extension": "labengine.notebook",
+}
+"""Public names and the modules they live in: resolved on first use, so that importing labengine loads neither torch
+nor transformers."""
+
+__all__ = sorted(_HOMES)
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'labengine' has no attribute {name!r}; public names: {', '.join(__all__)}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -1,0 +1,103 @@
+"""Stepping while the notebook stays free: the lab's own thread steps, and runs what is posted to it."""
+
+from __future__ import annotations
+
+import contextvars
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+Job = tuple["Future[Any]", Callable[[], Any]]
+
+
+class Background:
+    """An actor: `step()` is called again and again while it is running, posted calls in between.
+
+    Widget callbacks arrive on any thread; they post and never wait. step() returns a falsy value when nothing is left
+    to do, which ends the run. An exception of step() ends it too, and is kept in `error`. The thread starts with
+    its first use, in the context of its caller, so that what a listener prints lands in that cell.
+    """
+
+    def __init__(self, step: Callable[[], object]) -> None:
+        self._step = step
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._is_running = False
+        self._is_closed = False
+        self.error: BaseException | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """True from start() until pause(), the end of the work, or an error."""
+        return self._is_running
+
+    def start(self) -> None:
+        """Begin to step."""
+        self._on_thread(lambda: self._set_running(True))
+
+    def pause(self) -> None:
+        """Stop; the step under way is finished first."""
+        if self._is_running:
+            self._on_thread(lambda: self._set_running(False))
+
+    def post(self, call: Callable[[], Any]) -> Future[Any]:
+        """Run `call` on the lab's thread; the Future carries its result or its error."""
+        future: Future[Any] = Future()
+        self._ensure_thread()
+        self._jobs.put((future, call))
+        return future
+
+    def close(self) -> None:
+        """End the thread, after the step under way."""
+        if self._is_closed:
+            return
+        self._is_closed, self._is_running = True, False
+        if self._thread is not None:
+            self._jobs.put(None)
+            if threading.current_thread() is not self._thread:
+                self._thread.join(timeout=30)
+
+    def _on_thread(self, call: Callable[[], Any]) -> None:
+        if threading.current_thread() is self._thread:
+            call()
+        else:
+            self.post(call).result()
+
+    def _set_running(self, is_running: bool) -> None:
+        self._is_running, self.error = is_running, None
+
+    def _ensure_thread(self) -> None:
+        if self._is_closed:
+            raise RuntimeError("this lab is closed; make a new one")
+        if self._thread is None:
+            context = contextvars.copy_context()
+            self._thread = threading.Thread(target=context.run, args=(self._work,), name="labengine", daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get(block=not self._is_running)
+            except queue.Empty:
+                self._step_once()
+                continue
+            if job is None:
+                return
+            _run(job)
+
+    def _step_once(self) -> None:
+        try:
+            if not self._step():
+                self._is_running = False
+        except BaseException as error:
+            self._is_running, self.error = False, error
+
+
+def _run(job: Job) -> None:
+    future, call = job
+    try:
+        future.set_result(call())
+    except BaseException as error:
+        future.set_exception(error)

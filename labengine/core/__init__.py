@@ -1,0 +1,1 @@
+"""Decides: blocks, hashes, requests, schedules. Standard library only."""

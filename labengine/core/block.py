@@ -1,0 +1,22 @@
+"""One physical block of KV slots, as the core sees it: who counts on it, and what it is known to hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Key = tuple[int, bytes]
+"""(group, block hash): a key of the prefix map. The hash names the block's tokens and everything before them."""
+
+
+@dataclass(slots=True)
+class Block:
+    """ref_count table entries point here; 0 means it is in the free queue. Content stays known until it is reused."""
+
+    block_id: int
+    ref_count: int = 0
+    keys: tuple[Key, ...] = ()
+    """The hashes this block was registered under; the map may serve another block for them."""
+    token_ids: tuple[int, ...] = ()
+    """The block's own tokens; empty until it is full and registered."""
+    parent_hash: bytes = b""
+    """Hash of the block before it in the chain."""

@@ -1,0 +1,70 @@
+"""A request: its tokens, how far its KV has come, and the blocks that hold it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+from labengine.config import SamplingParams
+
+FinishReason = Literal["stop", "length", "abort"]
+
+
+class RequestStatus(StrEnum):
+    """Where a request stands."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    FINISHED = "finished"
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One prompt on its way. The invariant between steps: KV exists for token_ids[:num_computed_tokens].
+
+    A decoding request has num_computed_tokens == num_tokens - 1: its last token was sampled, and is computed next.
+    """
+
+    request_id: int
+    token_ids: list[int]
+    sampling: SamplingParams
+    seed: int
+    num_groups: int
+    cache_salt: str | None = None
+    status: RequestStatus = RequestStatus.WAITING
+    finish_reason: FinishReason | None = None
+    num_computed_tokens: int = 0
+    num_prompt_tokens: int = field(init=False)
+    block_tables: list[list[int]] = field(init=False)
+    """Per KV-cache group; entry i holds positions [i * block_size, (i + 1) * block_size)."""
+    num_registered_blocks: list[int] = field(init=False)
+    """Per group: leading table entries whose hash is in the prefix map."""
+    block_hashes: list[bytes] = field(default_factory=list)
+    """The hash chain of the full blocks, as far as it was needed."""
+
+    def __post_init__(self) -> None:
+        self.num_prompt_tokens = len(self.token_ids)
+        self.block_tables = [[] for _ in range(self.num_groups)]
+        self.num_registered_blocks = [0] * self.num_groups
+
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and generated tokens."""
+        return len(self.token_ids)
+
+    @property
+    def num_generated_tokens(self) -> int:
+        """Tokens sampled so far."""
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def has_blocks(self) -> bool:
+        """True once the request was admitted to the pool."""
+        return any(self.block_tables)
+
+    @property
+    def max_kv_tokens(self) -> int:
+        """KV slots the request can ever need: the last sampled token's KV is never written."""
+        return self.num_prompt_tokens + self.sampling.max_tokens - 1

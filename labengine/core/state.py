@@ -1,0 +1,52 @@
+"""Reading the core's state out as a snapshot, without going through its events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.request import Request
+from labengine.snapshot import NULL_BLOCK, BlockState, GroupState, RequestState, Snapshot, map_key
+
+
+def take_snapshot(step: int, requests: Mapping[int, Request], manager: KVCacheManager) -> Snapshot:
+    """The contract's frozen record of what the core holds."""
+    pool = manager.pool
+    owners = _owners(requests)
+    entries = list(pool.prefix_map.items())
+    return Snapshot(
+        step=step,
+        requests={request_id: _request_state(request) for request_id, request in requests.items()},
+        blocks=tuple(
+            BlockState(
+                block.block_id,
+                block.ref_count,
+                tuple((group, block_hash.hex()) for group, block_hash in block.keys),
+                block.token_ids,
+                owners.get(block.block_id, ()),
+            )
+            for block in pool.blocks
+        ),
+        free_queue=tuple(pool.free_queue),
+        prefix_map={map_key(*key): ids for key, ids in entries},
+        cached_free=tuple(map_key(*key) for key, ids in entries if not any(pool.blocks[i].ref_count for i in ids)),
+        groups=tuple(GroupState(g.spec.kind, g.spec.block_size, g.spec.window) for g in manager.groups),
+    )
+
+
+def _request_state(request: Request) -> RequestState:
+    return RequestState(
+        request.status.value,
+        tuple(request.token_ids),
+        request.num_prompt_tokens,
+        request.num_computed_tokens,
+        tuple(tuple(table) for table in request.block_tables),
+    )
+
+
+def _owners(requests: Mapping[int, Request]) -> dict[int, tuple[int, ...]]:
+    owners: dict[int, tuple[int, ...]] = {}
+    for request_id, request in sorted(requests.items()):
+        for block_id in {block_id for table in request.block_tables for block_id in table} - {NULL_BLOCK}:
+            owners[block_id] = (*owners.get(block_id, ()), request_id)
+    return owners

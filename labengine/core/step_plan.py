@@ -1,0 +1,60 @@
+"""What one step computes: the scheduler's whole answer, and all that a runner needs to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from labengine.config import SamplingParams
+
+SlotRun = tuple[int, int, int]
+"""(block_id, offset, length): consecutive tokens in one block, the first at slot block_id * block_size + offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledRequest:
+    """One request's share of a step: compute token_ids, at positions start, start + 1, ..., into slot_runs.
+
+    Attention of the token at position p reads positions 0..p of the request, through block_tables.
+    """
+
+    request_id: int
+    token_ids: tuple[int, ...]
+    start: int
+    block_tables: tuple[tuple[int, ...], ...]
+    """Per KV-cache group; entry i holds positions [i * block_size, (i + 1) * block_size)."""
+    slot_runs: tuple[tuple[SlotRun, ...], ...]
+    """Per KV-cache group; their lengths add up to num_tokens."""
+    is_prefill: bool
+    samples: bool
+    """True when the last scheduled token is the request's last: its logits give the next token."""
+    sampling: SamplingParams
+    seed: int
+    """The request's sampling seed; with the position it decides each draw."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens computed in this step."""
+        return len(self.token_ids)
+
+    @property
+    def end(self) -> int:
+        """Tokens that have KV after this step; the index at which a sampled token will stand."""
+        return self.start + len(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """The step's batch, in the order in which the scheduler took the requests."""
+
+    scheduled: tuple[ScheduledRequest, ...]
+    preempted: tuple[int, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens computed in this step, over all requests."""
+        return sum(request.num_tokens for request in self.scheduled)
+
+    @property
+    def sampling(self) -> tuple[ScheduledRequest, ...]:
+        """The requests that get a token from this step, in batch order."""
+        return tuple(request for request in self.scheduled if request.samples)

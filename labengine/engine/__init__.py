@@ -1,0 +1,1 @@
+"""Computes: the models, their paged KV, attention, sampling, and the engine that steps them."""

@@ -1,0 +1,41 @@
+"""Where to compute and in which precision: the user's word, else what suits the machine; always with the reason."""
+
+from __future__ import annotations
+
+import torch
+
+from labengine.config import ConfigError
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def choose_device(asked: str | torch.device | None) -> tuple[torch.device, str]:
+    """The device, and its name with the reason. Raises ConfigError for one that is unknown or absent."""
+    if asked is None:
+        return _default_device()
+    try:
+        device = torch.device(asked)
+    except (RuntimeError, TypeError, ValueError):
+        raise ConfigError(f"device {asked!r} is no device; use 'cpu', 'cuda' or 'cuda:N'") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device {asked!r} is not supported; use 'cpu' or 'cuda'")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"device {asked!r} is not here (torch sees {torch.cuda.device_count()} GPUs); use 'cpu'")
+    return device, f"{device} (asked for)"
+
+
+def _default_device() -> tuple[torch.device, str]:
+    if torch.cuda.is_available():
+        return torch.device("cuda"), f"cuda ({torch.cuda.get_device_name()})"
+    return torch.device("cpu"), "cpu (torch sees no GPU)"
+
+
+def choose_dtype(asked: str | torch.dtype | None, device: torch.device) -> tuple[torch.dtype, str]:
+    """The dtype of weights and KV, and its name with the reason. Raises ConfigError for any that is not in DTYPES."""
+    if asked is None:
+        name = "float32" if device.type == "cpu" else "bfloat16"
+        return DTYPES[name], f"{name} (the default on {device.type})"
+    name = str(asked).removeprefix("torch.")
+    if name not in DTYPES:
+        raise ConfigError(f"dtype {asked!r} is not supported; use one of {', '.join(DTYPES)}")
+    return DTYPES[name], f"{name} (asked for)"

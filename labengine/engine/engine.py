@@ -1,0 +1,186 @@
+"""The engine: add requests, take steps. A step is schedule, forward, sample, update, or it never happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from labengine.config import ConfigError, EngineConfig, SamplingParams
+from labengine.core.journal import Journal
+from labengine.core.parts import Parts
+from labengine.core.request import Request, RequestStatus
+from labengine.core.state import take_snapshot
+from labengine.core.step_plan import StepPlan
+from labengine.engine.interrupts import interrupts_deferred
+from labengine.engine.runner import Runner
+from labengine.events import EngineStarted, ForwardRan, SlotsWritten, StepEnded, StepRolledBack, StepStarted
+from labengine.hooks import Hooks
+from labengine.snapshot import Snapshot
+
+Phase = Literal["schedule", "forward", "sample", "update"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What one step did; falsy when there was nothing to do. All keys are request ids."""
+
+    step: int
+    scheduled: dict[int, int] = field(default_factory=dict)
+    """Tokens computed per request, in batch order."""
+    preempted: tuple[int, ...] = ()
+    finished: tuple[int, ...] = ()
+    sampled: dict[int, int] = field(default_factory=dict)
+    """The token sampled per request."""
+    peak_used_blocks: int = 0
+    """Blocks in use while the step was computed: merging and finishing give blocks back only after that."""
+
+    def __bool__(self) -> bool:
+        return bool(self.scheduled or self.preempted)
+
+
+class Engine:
+    """Continuous batching over a paged KV cache, one step at a time. Not thread-safe: the lab holds the lock."""
+
+    def __init__(self, config: EngineConfig, runner: Runner, parts: Parts, hooks: Hooks, seed: int = 0) -> None:
+        self.config = config
+        self.parts = parts
+        self.hooks = hooks
+        self.runner = runner
+        self.requests: dict[int, Request] = {}
+        self.step_number = 0
+        self.report = StepReport(0)
+        self._seed = seed
+        self._journal = Journal()
+        self.scheduler = parts.assemble(config, hooks, self._journal)
+        if EngineStarted in hooks:
+            groups = tuple((spec.kind, spec.block_size, spec.window) for spec in config.groups)
+            hooks.emit(EngineStarted(config.num_blocks, groups, parts.name))
+
+    def add(self, token_ids: Sequence[int], sampling: SamplingParams, cache_salt: str | None = None) -> int:
+        """Queue a request; returns its id, counted from 0. ConfigError for a prompt that is empty or can never fit."""
+        request = self.new_request(len(self.requests), token_ids, sampling, cache_salt)
+        self.queue(request)
+        return request.request_id
+
+    def new_request(
+        self, request_id: int, token_ids: Sequence[int], sampling: SamplingParams, cache_salt: str | None = None
+    ) -> Request:
+        """A request that this engine could run, not queued yet."""
+        if not token_ids:
+            raise ConfigError("the prompt is empty: a request needs at least one token")
+        seed = sampling.seed if sampling.seed is not None else self._seed * 1_000_003 + request_id
+        request = Request(request_id, list(token_ids), sampling, seed, len(self.config.groups), cache_salt)
+        self.scheduler.refuse_what_never_fits(request)
+        return request
+
+    def queue(self, request: Request) -> None:
+        """Put a new request into the waiting queue."""
+        self._refuse_inside_listener("add()")
+        with interrupts_deferred():
+            self.requests[request.request_id] = request
+            self.scheduler.add(request)
+
+    def abort(self, request_id: int) -> bool:
+        """End a request; False when it had finished before. KeyError for an unknown id."""
+        self._refuse_inside_listener("abort()")
+        request = self.requests[request_id]
+        if request.status is RequestStatus.FINISHED:
+            return False
+        with interrupts_deferred():
+            self.scheduler.abort(request)
+        return True
+
+    def step(self) -> StepReport:
+        """One whole step, or a falsy report when nothing waits or runs."""
+        for _ in self.phases():
+            pass
+        return self.report
+
+    def phases(self) -> Iterator[Phase]:
+        """The same step, stopping after each phase. Closed or interrupted before the end, the step never happened."""
+        self._refuse_inside_listener("step()")
+        if self.scheduler.is_idle:
+            self.report = StepReport(self.step_number)
+            return
+        with self._all_or_nothing():
+            plan = self._schedule()
+            yield "schedule"
+            logits = self._forward(plan)
+            yield "forward"
+            token_ids = self.runner.sample(plan, logits) if plan.sampling else []
+            yield "sample"
+            self._update(plan, token_ids)
+        yield "update"
+
+    def snapshot(self) -> Snapshot:
+        """The state right now, also inside a step."""
+        return take_snapshot(self.step_number, self.requests, self.scheduler.manager)
+
+    @property
+    def num_used_blocks(self) -> int:
+        """Blocks that some request holds."""
+        return self.config.num_blocks - self.scheduler.manager.pool.num_free
+
+    def _schedule(self) -> StepPlan:
+        with interrupts_deferred():
+            self._plan = self.scheduler.schedule()
+        self._peak_used_blocks = self.num_used_blocks
+        return self._plan
+
+    def _forward(self, plan: StepPlan) -> Any:
+        if not plan.scheduled:
+            return None
+        logits = self.runner.forward(plan)
+        if SlotsWritten in self.hooks:
+            for request in plan.scheduled:
+                for group, runs in enumerate(request.slot_runs):
+                    self.hooks.emit(SlotsWritten(request.request_id, group, request.start, runs))
+        if ForwardRan in self.hooks:
+            self.hooks.emit(ForwardRan(len(plan.scheduled), plan.num_tokens))
+        return logits
+
+    def _update(self, plan: StepPlan, token_ids: list[int]) -> None:
+        with interrupts_deferred():
+            finished = self.scheduler.update(plan, token_ids)
+        self.report = StepReport(
+            self.step_number,
+            {request.request_id: request.num_tokens for request in plan.scheduled},
+            plan.preempted,
+            finished,
+            dict(zip((request.request_id for request in plan.sampling), token_ids, strict=True)),
+            self._peak_used_blocks,
+        )
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """A step that does not reach its end is taken back, whatever ended it."""
+        self._plan = StepPlan(())
+        self._journal.open()
+        self.step_number += 1
+        try:
+            if StepStarted in self.hooks:
+                self.hooks.emit(StepStarted(self.step_number))
+            yield
+            if StepEnded in self.hooks:
+                self.hooks.emit(StepEnded(self.step_number))
+        except BaseException as error:
+            with interrupts_deferred():
+                self._roll_back(error)
+            raise
+        self._journal.commit()
+
+    def _roll_back(self, error: BaseException) -> None:
+        """Undo the step. Blocks it took and may have written to are back in the queue, but their content is gone."""
+        self._journal.rollback()
+        if StepRolledBack in self.hooks:
+            self.hooks.emit(StepRolledBack(self.step_number, type(error).__name__))
+        self.step_number -= 1
+        written = {run[0] for request in self._plan.scheduled for runs in request.slot_runs for run in runs}
+        self.scheduler.manager.pool.evict_cached(sorted(written))
+        self._journal.commit()
+
+    def _refuse_inside_listener(self, call: str) -> None:
+        if self.hooks.is_emitting:
+            raise RuntimeError(f"{call} was called inside a hook listener: listeners look and never steer")

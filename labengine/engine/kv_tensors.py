@@ -1,0 +1,83 @@
+"""The pool's memory: K and V of every slot, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psutil
+import torch
+from torch import Tensor
+
+from labengine.config import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKV:
+    """One layer's share of the pool: keys and values, each [num_blocks, block_size, num_kv_heads, head_dim]."""
+
+    keys: Tensor
+    values: Tensor
+
+
+class KVTensors:
+    """K and V of all layers, allocated once.
+
+    layer_groups[i] is the KV-cache group of layer i. The n-th layers of all groups share one tensor: a block id belongs
+    to one group at a time, so the groups draw on one pool. A model with one group has a tensor of its own per layer.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_blocks: int,
+        block_size: int,
+        layer_groups: Sequence[int],
+        num_kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        """Raises ConfigError when the pool does not fit into the device's free memory."""
+        self.num_blocks = num_blocks
+        self.layer_groups = tuple(layer_groups)
+        self._tensor_of_layer = [self.layer_groups[:layer].count(group) for layer, group in enumerate(layer_groups)]
+        shape = (2, num_blocks, block_size, num_kv_heads, head_dim)
+        num_tensors = max(self._tensor_of_layer) + 1
+        self.num_bytes = num_tensors * torch.Size(shape).numel() * dtype.itemsize
+        require_memory(self.num_bytes, num_blocks, device)
+        self._tensors = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_tensors)]
+
+    def layer(self, layer: int) -> LayerKV:
+        """The layer's keys and values: views of the pool, to be read and written in place."""
+        keys, values = self._tensors[self._tensor_of_layer[layer]]
+        return LayerKV(keys, values)
+
+    def block(self, block_id: int, layer: int) -> tuple[Tensor, Tensor]:
+        """Copies of one block's K and V, each [block_size, num_kv_heads, head_dim]. Raises IndexError."""
+        if not 0 <= block_id < self.num_blocks:
+            raise IndexError(f"there is no block {block_id}: the pool has blocks 0 to {self.num_blocks - 1}")
+        if not 0 <= layer < len(self.layer_groups):
+            raise IndexError(f"there is no layer {layer}: the model has layers 0 to {len(self.layer_groups) - 1}")
+        kv = self.layer(layer)
+        return kv.keys[block_id].clone(), kv.values[block_id].clone()
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can still be allocated on `device` without swapping."""
+    if device.type == "cuda":
+        free: int = torch.cuda.mem_get_info(device)[0]
+        return free
+    return int(psutil.virtual_memory().available)
+
+
+def require_memory(num_bytes: int, num_blocks: int, device: torch.device) -> None:
+    """Raise ConfigError when a pool of `num_bytes` does not fit; the message says how many blocks would."""
+    free = free_memory(device)
+    if num_bytes <= free:
+        return
+    fitting = num_blocks * free // num_bytes
+    raise ConfigError(
+        f"num_blocks={num_blocks} needs {num_bytes / 2**30:,.1f} GiB for the KV pool, but {device} has "
+        f"{free / 2**30:,.1f} GiB free; at most {fitting} blocks fit"
+    )

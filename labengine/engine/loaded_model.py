@@ -1,0 +1,167 @@
+"""A model ready to use: its runner, its tokenizer, and what it cannot take. By name, by directory, or simulated."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from labengine.config import ConfigError, EngineConfig
+from labengine.engine.runner import Runner
+from labengine.engine.simulated import SimulatedRunner, WordTokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+    from labengine.engine.model_runner import ModelRunner
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back."""
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, by the tokenizer's own defaults."""
+        ...
+
+    def chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        """Token ids of a conversation, ready for the answer."""
+        ...
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text without special tokens."""
+        ...
+
+    def token_text(self, token_id: int) -> str:
+        """One token, readable."""
+        ...
+
+
+class LoadedModel(ABC):
+    """What a lab needs of a model."""
+
+    name: str
+    config: EngineConfig
+    runner: Runner
+    tokenizer: Tokenizer
+    num_layers: int = 0
+
+    def encode(self, prompt: str) -> list[int]:
+        """Token ids of a prompt. ConfigError when it is no text."""
+        if not isinstance(prompt, str):
+            raise ConfigError(f"a prompt is a text, got {type(prompt).__name__}; give token ids as token_ids=[...]")
+        return self.tokenizer.encode(prompt)
+
+    @abstractmethod
+    def checked_ids(self, token_ids: Sequence[int]) -> list[int]:
+        """The ids, if the model knows them all; else ConfigError."""
+
+    @abstractmethod
+    def refuse_too_long(self, num_prompt_tokens: int, max_tokens: int) -> None:
+        """ConfigError when the positions exceed what the model was made for."""
+
+    @abstractmethod
+    def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """K and V of a block, each [block_size, kv_heads, head_dim]."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, str]:
+        """What runs here, and why."""
+
+
+class SimulatedModel(LoadedModel):
+    """No weights: tokens are a pure function of request and position. Words are tokens."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.name = "simulated"
+        self.config = config
+        self.runner = SimulatedRunner()
+        self.tokenizer = WordTokenizer()
+
+    def checked_ids(self, token_ids: Sequence[int]) -> list[int]:
+        """Any non-negative integers will do."""
+        return _integers(token_ids, None)
+
+    def refuse_too_long(self, num_prompt_tokens: int, max_tokens: int) -> None:
+        """Positions have no limit here."""
+
+    def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """There is none."""
+        raise ConfigError("the simulated model has no KV; use Lab('smollm2') to look at K and V")
+
+    def describe(self) -> dict[str, str]:
+        """One line will do."""
+        return {"model": "simulated: no weights, the real scheduler and core"}
+
+
+class RealModel(LoadedModel):
+    """Weights on a device, and the tokenizer that belongs to them (loaded when first used)."""
+
+    runner: ModelRunner
+
+    def __init__(self, name: str, directory: Path, config: EngineConfig, runner: ModelRunner) -> None:
+        self.name = name
+        self.config = replace(config, eos_token_ids=runner.eos_token_ids)
+        self.runner = runner
+        self.num_layers = runner.num_layers
+        self._directory = directory
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:  # type: ignore[override]
+        """Loaded on first use: token ids alone need none."""
+        from labengine.engine.tokenizer import Tokenizer as HuggingFaceTokenizer
+
+        return HuggingFaceTokenizer(self._directory)
+
+    def checked_ids(self, token_ids: Sequence[int]) -> list[int]:
+        """Ids within the vocabulary."""
+        return _integers(token_ids, self.runner.vocab_size)
+
+    def refuse_too_long(self, num_prompt_tokens: int, max_tokens: int) -> None:
+        """Positions beyond the model's training make no sense."""
+        limit = self.runner.max_model_len
+        if num_prompt_tokens + max_tokens > limit:
+            raise ConfigError(
+                f"a prompt of {num_prompt_tokens} tokens with max_tokens={max_tokens} goes beyond the {limit} "
+                f"positions of {self.name}: shorten the prompt or lower max_tokens"
+            )
+
+    def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Copies, so that they stay what they are while the engine goes on."""
+        if not 0 <= layer < self.runner.num_layers:
+            raise IndexError(f"layer {layer} does not exist: {self.name} has layers 0 to {self.runner.num_layers - 1}")
+        return self.runner.kv(block_id, layer)
+
+    def describe(self) -> dict[str, str]:
+        """As the runner says."""
+        return self.runner.describe()
+
+
+def load_model(
+    model: str | PathLike[str], config: EngineConfig, *, dtype: str | torch.dtype | None, device: str | None
+) -> LoadedModel:
+    """The model of that name. ConfigError for an unknown one."""
+    if model == "simulated":
+        return SimulatedModel(config)
+    from labengine.engine.model_runner import ModelRunner
+    from labengine.engine.sources import model_path
+
+    directory = model_path(model)
+    (group,) = config.groups
+    runner = ModelRunner.load(
+        directory, num_blocks=config.num_blocks, block_size=group.block_size, dtype=dtype, device=device
+    )
+    return RealModel(Path(fspath(model)).name, directory, config, runner)
+
+
+def _integers(token_ids: Sequence[int], vocab_size: int | None) -> list[int]:
+    ids = list(token_ids)
+    for position, token_id in enumerate(ids):
+        if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
+            raise ConfigError(f"token_ids[{position}] is {token_id!r}; token ids are integers from 0")
+        if vocab_size is not None and token_id >= vocab_size:
+            raise ConfigError(f"token_ids[{position}] is {token_id}; the vocabulary ends at {vocab_size - 1}")
+    return ids

@@ -1,0 +1,19 @@
+"""What an engine asks of a model, real or simulated: compute a plan, then pick tokens."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from labengine.core.step_plan import StepPlan
+
+
+class Runner(Protocol):
+    """Computes steps. It knows plans and no schedulers; whatever `forward` returns goes to `sample` untouched."""
+
+    def forward(self, plan: StepPlan) -> Any:
+        """Compute all scheduled tokens and write their KV into the plan's slots, and into no others."""
+        ...
+
+    def sample(self, plan: StepPlan, logits: Any) -> list[int]:
+        """One token per request of plan.sampling, in that order. Same plan and logits, same tokens."""
+        ...

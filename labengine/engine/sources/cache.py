@@ -1,0 +1,73 @@
+"""The user's cache of prepared models: each directory appears in it complete, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from labengine.engine.sources.catalogue import WheelModel
+from labengine.engine.sources.errors import SourceError
+from labengine.engine.sources.manifest import verify, write_manifest
+
+FORMAT = "bf16-1"
+"""How we convert. A new conversion gets a new name, and so a new directory."""
+
+
+def cache_root() -> Path:
+    """LABENGINE_CACHE, else XDG_CACHE_HOME/labengine, else ~/.cache/labengine."""
+    if chosen := os.environ.get("LABENGINE_CACHE"):
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "labengine"
+
+
+def prepared_dir(model: WheelModel) -> Path:
+    """The model's directory, prepared if it is not there yet and verified in any case. Raises SourceError."""
+    root = cache_root()
+    target = root / f"{model.name}-{FORMAT}-{model.sha256[:12]}"
+    if not target.exists():
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            with _lock(root, model.name):
+                if not target.exists():
+                    _prepare(model, target)
+        except (OSError, NotImplementedError) as error:
+            hint = "set LABENGINE_CACHE to a directory with room"
+            raise SourceError(f"cannot prepare {model.name!r} in {root}: {error}; {hint}") from error
+    verify(target)
+    return target
+
+
+def _prepare(model: WheelModel, target: Path) -> None:
+    """Build aside, on the same filesystem, then rename. The lock is held, so what lies aside was left by the dead."""
+    from labengine.engine.sources.build import build_model_dir
+
+    prefix = f".preparing-{model.name}-"
+    for orphan in target.parent.glob(f"{prefix}*"):
+        shutil.rmtree(orphan, ignore_errors=True)
+    with TemporaryDirectory(prefix=prefix, dir=target.parent) as work:
+        finished = build_model_dir(model, Path(work))
+        write_manifest(finished, source=f"{model.requirement}: {model.member}")
+        finished.rename(target)
+
+
+@contextmanager
+def _lock(root: Path, name: str) -> Iterator[None]:
+    """One process at a time prepares a model; the others wait and then find it done."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(root / f".{name}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"labengine: another process is preparing {name}, waiting for it", file=sys.stderr)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()

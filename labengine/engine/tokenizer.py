@@ -1,0 +1,88 @@
+"""Text to token ids and back, by the tokenizer that lies beside the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from labengine.config import ConfigError
+from labengine.engine.token_bytes import readable_fragment
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
+
+
+class Tokenizer:
+    """The tokenizer of a model directory, loaded when first used.
+
+    A directory without one is no error until somebody asks for text: token ids alone need no tokenizer.
+    """
+
+    def __init__(self, model_dir: Path) -> None:
+        self.model_dir = model_dir
+        self._texts: dict[int, str] = {}
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, with the special tokens that the tokenizer adds by default."""
+        return list(self._loaded.encode(text))
+
+    def chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        """Token ids of a conversation of {role, content}, up to where the assistant is to speak. Raises ConfigError."""
+        for message in messages:
+            if not isinstance(message, dict) or not all(isinstance(message.get(k), str) for k in ("role", "content")):
+                raise ConfigError(f"a chat message is a dict with the texts 'role' and 'content', got {message!r}")
+        return list(self._loaded.encode(self._render(messages), add_special_tokens=False))
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """The text of token ids."""
+        return str(self._loaded.decode(list(token_ids), skip_special_tokens=skip_special_tokens))
+
+    def token_text(self, token_id: int) -> str:
+        r"""One token for display: its text, spaces and all; the bytes of a broken-up character as \xe2.
+
+        Never an error: an id without a token reads as <#id>.
+        """
+        if token_id not in self._texts:
+            self._texts[token_id] = self._readable(token_id)
+        return self._texts[token_id]
+
+    @cached_property
+    def _loaded(self) -> PreTrainedTokenizerBase:
+        if not any((self.model_dir / name).exists() for name in TOKENIZER_FILES):
+            raise ConfigError(
+                f"{self.model_dir} has no tokenizer ({', '.join(TOKENIZER_FILES)}); give token ids instead"
+            )
+        from transformers import AutoTokenizer
+
+        try:
+            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(self.model_dir, local_files_only=True)
+        except Exception as error:
+            raise ConfigError(f"the tokenizer in {self.model_dir} does not load: {error}") from error
+        return tokenizer
+
+    def _render(self, messages: Sequence[dict[str, str]]) -> str:
+        """The conversation as the model's chat template writes it."""
+        from jinja2 import TemplateError
+
+        if not self._loaded.chat_template:
+            raise ConfigError(f"the tokenizer in {self.model_dir} has no chat template; give a plain prompt instead")
+        try:
+            text: Any = self._loaded.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
+        except TemplateError as error:
+            raise ConfigError(f"the model's chat template refuses these messages: {error}") from error
+        return str(text)
+
+    def _readable(self, token_id: int) -> str:
+        if not 0 <= token_id < len(self._loaded):
+            return f"<#{token_id}>"
+        token = str(self._loaded.convert_ids_to_tokens(token_id))
+        if token_id in self._loaded.added_tokens_decoder:
+            return token
+        if "▁" in token:  # SentencePiece's space, which decoding a single token would drop
+            return token.replace("▁", " ")
+        text = self.decode([token_id], skip_special_tokens=False)
+        return text if text and "\ufffd" not in text else readable_fragment(token)

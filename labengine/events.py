@@ -1,0 +1,218 @@
+"""Everything that can happen in an engine: frozen records in the past tense, holding ids and ints only.
+
+The stream is complete: folding it (fold.Fold) rebuilds the engine's snapshot after every operation. Blocks are named
+by block_id, requests by request_id, a block's place in a request's table by (request_id, group, index).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+QueueEnd = Literal["head", "tail"]
+"""Where a freed block enters the free queue: the head is reused next, the tail last."""
+
+FreeReason = Literal["finished", "aborted", "preempted", "merged", "window"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStarted(Event):
+    """An engine (or a reset one) is empty and ready: all blocks are free, queued in order of their ids."""
+
+    num_blocks: int
+    groups: tuple[tuple[str, int, int | None], ...]
+    """(kind, block_size, window) per KV-cache group."""
+    edition: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted(Event):
+    """A step opened; nothing is scheduled yet. Steps are numbered from 1."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepEnded(Event):
+    """The step's update is complete: tokens appended, blocks cached, finished requests freed."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepRolledBack(Event):
+    """The step failed or was interrupted; the state is again what it was just before its StepStarted."""
+
+    step: int
+    reason: str
+    """Name of the exception that ended the step."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAdded(Event):
+    """A request joined the waiting queue; it holds no blocks."""
+
+    request_id: int
+    token_ids: tuple[int, ...]
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixHit(Event):
+    """A request looked its prompt up at admission; its table is about to start with the hit blocks."""
+
+    request_id: int
+    num_tokens: int
+    """Computed tokens found in the cache; 0 is a miss. The request's num_computed_tokens is now this."""
+    block_ids: tuple[tuple[int, ...], ...]
+    """The hit blocks per group, in table order. Not yet touched."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestScheduled(Event):
+    """A request got its blocks and its share of this step: tokens [start, start + num_tokens) will be computed."""
+
+    request_id: int
+    start: int
+    num_tokens: int
+    is_prefill: bool
+    status: str
+    """waiting or running: a prefill-first engine keeps a partly prefilled request waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPreempted(Event):
+    """A request gave all its blocks back for want of room (each told by a BlockFreed before) and waits again."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFinished(Event):
+    """A request ended; its blocks were freed just before."""
+
+    request_id: int
+    reason: str
+    """stop, length or abort."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockEvicted(Event):
+    """A free block that still held cached content is being reused: its hashes and its map entries are gone."""
+
+    block_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockAllocated(Event):
+    """The head of the free queue was taken, with ref_count 1 and no content, and appended to a block table."""
+
+    block_id: int
+    request_id: int
+    group: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTouched(Event):
+    """A cached block was appended to one more block table; a free one left the free queue."""
+
+    block_id: int
+    request_id: int
+    group: int
+    index: int
+    ref_count: int
+    """After the touch; 1 means that the block had been free."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCached(Event):
+    """A full block's hash was registered in the prefix map."""
+
+    block_id: int
+    request_id: int
+    group: int
+    index: int
+    block_hash: bytes
+    mapped: tuple[int, ...]
+    """All blocks the map holds under this hash now, the one served first. Empty: the duplicate policy left it out."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockMerged(Event):
+    """Late merge: the request's table now points at an equal live block; its own copy is about to be freed.
+
+    Source: nano-vLLM PR 243 (late merge). Both blocks' KV can still be read inside a listener.
+    """
+
+    block_id: int
+    """The redundant copy."""
+    into_block_id: int
+    """The block that stays; its ref_count has grown by one."""
+    request_id: int
+    group: int
+    index: int
+    ref_count: int
+    """Of the block that stays, after the merge."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFreed(Event):
+    """One reference to a block was dropped; at ref_count 0 it entered the free queue at `queue_end`, content kept.
+
+    For finished, aborted and preempted requests the table entry (always the last one) went with it; a merged block had
+    lost its entry before; a block that left the window becomes a null entry.
+    """
+
+    block_id: int
+    request_id: int
+    group: int
+    index: int
+    ref_count: int
+    queue_end: QueueEnd | None
+    reason: FreeReason
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsWritten(Event):
+    """The forward pass wrote KV for tokens [start, ...) of a request, run by run."""
+
+    request_id: int
+    group: int
+    start: int
+    runs: tuple[tuple[int, int, int], ...]
+    """(block_id, offset, length) per block touched."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardRan(Event):
+    """The model computed all scheduled tokens of the step in one batch."""
+
+    num_requests: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokensComputed(Event):
+    """A request's KV now holds its first num_computed_tokens tokens."""
+
+    request_id: int
+    num_computed_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSampled(Event):
+    """A token was appended to a request; its KV will be written by a later step."""
+
+    request_id: int
+    token_id: int
+    position: int
+
+
+EVENT_KINDS: tuple[type[Event], ...] = tuple(Event.__subclasses__())
+"""Every kind of event, in the order of this file."""

@@ -1,0 +1,289 @@
+"""The state that events add up to: folding the stream rebuilds the engine's snapshot at any moment."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from labengine import events as ev
+from labengine.snapshot import NULL_BLOCK, BlockState, GroupState, RequestState, Snapshot, map_key
+
+Key = tuple[int, bytes]
+"""(group, block hash): a key of the prefix map."""
+
+
+@dataclass(slots=True)
+class RequestFold:
+    """A request as the events have told it so far."""
+
+    status: str
+    token_ids: list[int]
+    num_prompt_tokens: int
+    num_computed_tokens: int
+    block_tables: list[list[int]]
+
+    def copy(self) -> RequestFold:
+        """An independent copy."""
+        tables = [list(table) for table in self.block_tables]
+        return RequestFold(self.status, list(self.token_ids), self.num_prompt_tokens, self.num_computed_tokens, tables)
+
+    def clear(self, status: str) -> None:
+        """A preempted or finished request holds nothing."""
+        self.status, self.num_computed_tokens = status, 0
+        self.block_tables = [[] for _ in self.block_tables]
+
+
+@dataclass(slots=True)
+class Changes:
+    """What has changed since the last `Fold.take_changes`: ids only, so that a view redraws no more than it must."""
+
+    blocks: set[int] = field(default_factory=set)
+    requests: set[int] = field(default_factory=set)
+    keys: set[Key] = field(default_factory=set)
+    is_queue_changed: bool = False
+    is_restarted: bool = False
+
+
+class Fold:
+    """The state that a run of events adds up to: apply one, look, apply the next."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.requests: dict[int, RequestFold] = {}
+        self.groups: tuple[GroupState, ...] = ()
+        self.ref_counts: list[int] = []
+        self.block_keys: list[tuple[Key, ...]] = []
+        self.block_tokens: list[tuple[int, ...]] = []
+        self.free_queue: OrderedDict[int, None] = OrderedDict()
+        self.prefix_map: dict[Key, tuple[int, ...]] = {}
+        self.changes = Changes()
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Fold:
+        """The fold that stands at a snapshot: for a listener that came late."""
+        fold = cls()
+        fold.step, fold.groups = snapshot.step, snapshot.groups
+        fold.requests = {
+            request_id: RequestFold(
+                r.status,
+                list(r.token_ids),
+                r.num_prompt_tokens,
+                r.num_computed_tokens,
+                [list(t) for t in r.block_tables],
+            )
+            for request_id, r in snapshot.requests.items()
+        }
+        fold.ref_counts = [block.ref_count for block in snapshot.blocks]
+        fold.block_tokens = [block.token_ids for block in snapshot.blocks]
+        fold.free_queue = OrderedDict.fromkeys(snapshot.free_queue)
+        for text, ids in snapshot.prefix_map.items():
+            group, hash_hex = text.split(":")
+            fold.prefix_map[int(group), bytes.fromhex(hash_hex)] = ids
+        fold.block_keys = [
+            tuple((group, bytes.fromhex(hash_hex)) for group, hash_hex in block.grouped_hashes)
+            for block in snapshot.blocks
+        ]
+        return fold
+
+    def copy(self) -> Fold:
+        """An independent copy, with no changes noted."""
+        other = Fold()
+        other.step, other.groups = self.step, self.groups
+        other.requests = {request_id: r.copy() for request_id, r in self.requests.items()}
+        other.ref_counts, other.block_keys = list(self.ref_counts), list(self.block_keys)
+        other.block_tokens, other.free_queue = list(self.block_tokens), self.free_queue.copy()
+        other.prefix_map = dict(self.prefix_map)
+        return other
+
+    def take_changes(self) -> Changes:
+        """What changed since the last call."""
+        changes, self.changes = self.changes, Changes()
+        return changes
+
+    def apply(self, event: ev.Event) -> None:
+        """Move on by one event. StepRolledBack needs history: Timeline and `fold` handle it."""
+        apply = self._APPLY.get(type(event))
+        if apply is not None:
+            apply(self, event)
+
+    def snapshot(self) -> Snapshot:
+        """The contract's frozen record of this state."""
+        owners = self._owners()
+        return Snapshot(
+            step=self.step,
+            requests={
+                request_id: RequestState(
+                    r.status,
+                    tuple(r.token_ids),
+                    r.num_prompt_tokens,
+                    r.num_computed_tokens,
+                    tuple(tuple(table) for table in r.block_tables),
+                )
+                for request_id, r in self.requests.items()
+            },
+            blocks=tuple(
+                BlockState(
+                    block_id,
+                    ref_count,
+                    tuple((group, block_hash.hex()) for group, block_hash in self.block_keys[block_id]),
+                    self.block_tokens[block_id],
+                    owners.get(block_id, ()),
+                )
+                for block_id, ref_count in enumerate(self.ref_counts)
+            ),
+            free_queue=tuple(self.free_queue),
+            prefix_map={map_key(*key): ids for key, ids in self.prefix_map.items()},
+            cached_free=tuple(
+                map_key(*key) for key, ids in self.prefix_map.items() if not any(self.ref_counts[i] for i in ids)
+            ),
+            groups=self.groups,
+        )
+
+    def _owners(self) -> dict[int, tuple[int, ...]]:
+        owners: dict[int, tuple[int, ...]] = {}
+        for request_id, request in sorted(self.requests.items()):
+            held = {block_id for table in request.block_tables for block_id in table}
+            for block_id in held - {NULL_BLOCK}:
+                owners[block_id] = (*owners.get(block_id, ()), request_id)
+        return owners
+
+    # -- one method per kind of event ----------------------------------------------------------------------------------
+
+    def _engine_started(self, event: ev.EngineStarted) -> None:
+        self.step, self.requests = 0, {}
+        self.groups = tuple(GroupState(*group) for group in event.groups)
+        self.ref_counts = [0] * event.num_blocks
+        self.block_keys = [()] * event.num_blocks
+        self.block_tokens = [()] * event.num_blocks
+        self.free_queue = OrderedDict.fromkeys(range(event.num_blocks))
+        self.prefix_map = {}
+        self.changes = Changes(is_restarted=True)
+
+    def _step_started(self, event: ev.StepStarted) -> None:
+        self.step = event.step
+
+    def _request_added(self, event: ev.RequestAdded) -> None:
+        tables: list[list[int]] = [[] for _ in self.groups]
+        self.requests[event.request_id] = RequestFold("waiting", list(event.token_ids), len(event.token_ids), 0, tables)
+        self.changes.requests.add(event.request_id)
+
+    def _prefix_hit(self, event: ev.PrefixHit) -> None:
+        self._request(event.request_id).num_computed_tokens = event.num_tokens
+
+    def _request_scheduled(self, event: ev.RequestScheduled) -> None:
+        self._request(event.request_id).status = event.status
+
+    def _request_preempted(self, event: ev.RequestPreempted) -> None:
+        self._request(event.request_id).clear("preempted")
+
+    def _request_finished(self, event: ev.RequestFinished) -> None:
+        self._request(event.request_id).clear("finished")
+
+    def _tokens_computed(self, event: ev.TokensComputed) -> None:
+        self._request(event.request_id).num_computed_tokens = event.num_computed_tokens
+
+    def _token_sampled(self, event: ev.TokenSampled) -> None:
+        self._request(event.request_id).token_ids.append(event.token_id)
+
+    def _block_evicted(self, event: ev.BlockEvicted) -> None:
+        block_id = event.block_id
+        for key in self.block_keys[block_id]:
+            left = tuple(i for i in self.prefix_map.get(key, ()) if i != block_id)
+            if left:
+                self.prefix_map[key] = left
+            else:
+                self.prefix_map.pop(key, None)
+            self.changes.keys.add(key)
+        self.block_keys[block_id], self.block_tokens[block_id] = (), ()
+        self.changes.blocks.add(block_id)
+
+    def _block_allocated(self, event: ev.BlockAllocated) -> None:
+        self._leave_queue(event.block_id)
+        self.ref_counts[event.block_id] = 1
+        self._table(event).append(event.block_id)
+        self.changes.blocks.add(event.block_id)
+
+    def _block_touched(self, event: ev.BlockTouched) -> None:
+        if self.ref_counts[event.block_id] == 0:
+            self._leave_queue(event.block_id)
+        self.ref_counts[event.block_id] = event.ref_count
+        self._table(event).append(event.block_id)
+        self.changes.blocks.add(event.block_id)
+
+    def _block_cached(self, event: ev.BlockCached) -> None:
+        key = (event.group, event.block_hash)
+        size = self.groups[event.group].block_size
+        tokens = self.requests[event.request_id].token_ids[event.index * size : (event.index + 1) * size]
+        self.block_keys[event.block_id] = (*self.block_keys[event.block_id], key)
+        self.block_tokens[event.block_id] = tuple(tokens)
+        self.changes.blocks.update(self.prefix_map.get(key, ()))
+        if event.mapped:
+            self.prefix_map[key] = event.mapped
+        self.changes.blocks.add(event.block_id)
+        self.changes.keys.add(key)
+
+    def _block_merged(self, event: ev.BlockMerged) -> None:
+        self._table(event)[event.index] = event.into_block_id
+        self.ref_counts[event.into_block_id] = event.ref_count
+        self.changes.blocks.update((event.block_id, event.into_block_id))
+
+    def _block_freed(self, event: ev.BlockFreed) -> None:
+        self.ref_counts[event.block_id] = event.ref_count
+        if event.queue_end is not None:
+            self.free_queue[event.block_id] = None
+            if event.queue_end == "head":
+                self.free_queue.move_to_end(event.block_id, last=False)
+            self.changes.is_queue_changed = True
+        if event.reason == "window":
+            self._table(event)[event.index] = NULL_BLOCK
+        elif event.reason != "merged":
+            self._table(event).pop()
+        self.changes.blocks.add(event.block_id)
+
+    def _request(self, request_id: int) -> RequestFold:
+        self.changes.requests.add(request_id)
+        return self.requests[request_id]
+
+    def _table(self, event: ev.BlockAllocated | ev.BlockTouched | ev.BlockMerged | ev.BlockFreed) -> list[int]:
+        return self._request(event.request_id).block_tables[event.group]
+
+    def _leave_queue(self, block_id: int) -> None:
+        del self.free_queue[block_id]
+        self.changes.is_queue_changed = True
+
+    _APPLY: ClassVar[dict[type[ev.Event], Callable[[Any, Any], None]]] = {
+        ev.EngineStarted: _engine_started,
+        ev.StepStarted: _step_started,
+        ev.RequestAdded: _request_added,
+        ev.PrefixHit: _prefix_hit,
+        ev.RequestScheduled: _request_scheduled,
+        ev.RequestPreempted: _request_preempted,
+        ev.RequestFinished: _request_finished,
+        ev.TokensComputed: _tokens_computed,
+        ev.TokenSampled: _token_sampled,
+        ev.BlockEvicted: _block_evicted,
+        ev.BlockAllocated: _block_allocated,
+        ev.BlockTouched: _block_touched,
+        ev.BlockCached: _block_cached,
+        ev.BlockMerged: _block_merged,
+        ev.BlockFreed: _block_freed,
+    }
+
+
+def fold(recorded: Iterable[ev.Event]) -> Snapshot:
+    """The snapshot that a stream beginning with EngineStarted adds up to; rolled-back steps leave no trace in it."""
+    surviving: list[ev.Event] = []
+    step_start = 0
+    for event in recorded:
+        if isinstance(event, ev.StepRolledBack):
+            del surviving[step_start:]
+            continue
+        if isinstance(event, ev.StepStarted):
+            step_start = len(surviving)
+        surviving.append(event)
+    state = Fold()
+    for event in surviving:
+        state.apply(event)
+    return state.snapshot()

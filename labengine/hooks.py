@@ -1,0 +1,110 @@
+"""Who hears what: a guarded, ordered, failure-proof way from the engine to its listeners.
+
+A site in the engine reads
+
+    if BlockFreed in hooks:
+        hooks.emit(BlockFreed(...))
+
+so that nothing is built when nobody listens. Hooks is a dict from event kind to listeners: the guard is one look-up.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from labengine.events import EVENT_KINDS, Event
+
+Listener = Callable[[Any], object]
+
+
+@dataclass(frozen=True, slots=True)
+class HookFailure:
+    """A listener that raised, and was dropped for it."""
+
+    listener: Listener
+    event: Event
+    error: Exception
+
+
+class Subscription:
+    """One listener on some kinds of events; `close()` ends it, twice is harmless."""
+
+    def __init__(self, hooks: Hooks, listener: Listener, kinds: tuple[type[Event], ...]) -> None:
+        self.listener = listener
+        self.kinds = kinds
+        self._hooks = hooks
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._hooks._remove(self)
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Hooks(dict[type[Event], tuple[Subscription, ...]]):
+    """Listeners by event kind.
+
+    Events are delivered in emission order, each to its listeners in subscription order. An event emitted inside a
+    listener waits until the current one has reached everybody. A listener that raises is dropped and kept in
+    `failures`; with strict=True its error is raised instead. Listeners look and never steer.
+    """
+
+    def __init__(self, *, strict: bool = False) -> None:
+        super().__init__()
+        self.strict = strict
+        self.failures: list[HookFailure] = []
+        self._pending: deque[Event] = deque()
+        self._is_emitting = False
+
+    @property
+    def is_emitting(self) -> bool:
+        """True while a listener is being called."""
+        return self._is_emitting
+
+    def subscribe(self, listener: Listener, *kinds: type[Event]) -> Subscription:
+        """Call `listener(event)` for each event of `kinds` (of every kind when none is named)."""
+        for kind in kinds:
+            if kind not in EVENT_KINDS:
+                raise TypeError(f"{kind!r} is no event kind; see labengine.events")
+        subscription = Subscription(self, listener, kinds or EVENT_KINDS)
+        for kind in subscription.kinds:
+            self[kind] = (*self.get(kind, ()), subscription)
+        return subscription
+
+    def emit(self, event: Event) -> None:
+        """Deliver one event; see the class for order and failures."""
+        self._pending.append(event)
+        if self._is_emitting:
+            return
+        self._is_emitting = True
+        try:
+            while self._pending:
+                self._deliver(self._pending.popleft())
+        finally:
+            self._is_emitting = False
+            self._pending.clear()
+
+    def _deliver(self, event: Event) -> None:
+        for subscription in self.get(type(event), ()):
+            try:
+                subscription.listener(event)
+            except Exception as error:
+                self._remove(subscription)
+                self.failures.append(HookFailure(subscription.listener, event, error))
+                if self.strict:
+                    raise
+
+    def _remove(self, subscription: Subscription) -> None:
+        for kind in subscription.kinds:
+            left = tuple(s for s in self.get(kind, ()) if s is not subscription)
+            if left:
+                self[kind] = left
+            else:
+                self.pop(kind, None)

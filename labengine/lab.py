@@ -1,0 +1,327 @@
+"""The front desk: a Lab puts a model, an engine, its timeline, checks and views together for one person."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from difflib import get_close_matches
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from labengine.check.invariants import Violation, check_invariants
+from labengine.config import ConfigError, EngineConfig, GroupSpec, SamplingParams
+from labengine.core.editions import edition as edition_named
+from labengine.core.parts import Parts
+from labengine.core.request import Request, RequestStatus
+from labengine.engine.engine import Engine, Phase, StepReport
+from labengine.engine.loaded_model import LoadedModel, load_model
+from labengine.hooks import Hooks
+from labengine.outputs import RequestOutput, TextStream
+from labengine.snapshot import Snapshot
+from labengine.stats import LabStats, StatsListener
+from labengine.stepper import Stepper
+from labengine.timeline import Fold, Timeline
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    import torch
+
+    from labengine_widgets.dashboard import Dashboard
+
+
+class Lab:
+    """A real engine to step, watch and argue with.
+
+    model: "smollm2" (the default), "simulated" (no weights: same scheduler, same core), or a directory of safetensors.
+    num_blocks, block_size: the KV pool, in blocks and tokens per block.
+    edition: whose decisions to take: "labengine", "nano-vllm" or "nano-vllm+243". parts: replaces single decisions.
+    dtype, device: None picks float32 on a CPU and bfloat16 on CUDA.
+    record: keep a timeline (the newest 100,000 events, or as many as the number given).
+
+    One lock serves all threads in turn. Anything but the next phase first finishes a step left open by phases().
+    """
+
+    def __init__(
+        self,
+        model: str | PathLike[str] = "smollm2",
+        *,
+        num_blocks: int = 256,
+        block_size: int = 16,
+        edition: str = "labengine",
+        parts: Parts | None = None,
+        dtype: str | torch.dtype | None = None,
+        device: str | None = None,
+        max_num_seqs: int = 16,
+        max_num_batched_tokens: int = 2048,
+        record: bool | int = True,
+        seed: int = 0,
+        **unknown: object,
+    ) -> None:
+        _refuse_unknown("Lab()", unknown, Lab.__init__)
+        base = edition_named(edition)
+        self.parts = base if parts is None else parts.over(base)
+        groups = (GroupSpec(block_size),)
+        config = EngineConfig(num_blocks, groups, max_num_seqs, max_num_batched_tokens)
+        self.hooks = Hooks()
+        self.timeline = _timeline(record)
+        if self.timeline is not None:
+            self.hooks.subscribe(self.timeline.record)
+        self._stats = StatsListener()
+        self._stats.subscribe(self.hooks)
+        self._model: LoadedModel = load_model(model, config, dtype=dtype, device=device)
+        self.config = self._model.config
+        self._seed = seed
+        self._dashboard: Dashboard | None = None
+        self._stepper = Stepper(self._make_engine)
+
+    def _make_engine(self) -> Engine:
+        return Engine(self.config, self._model.runner, self.parts, self.hooks, self._seed)
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        prompt: str | None = None,
+        *,
+        token_ids: Sequence[int] | None = None,
+        cache_salt: str | None = None,
+        **sampling: Any,
+    ) -> int:
+        """Queue a request, given as text or as token ids; returns its id, counted from 0.
+
+        sampling: max_tokens=64, temperature=0.0 (greedy), top_k, top_p, seed, ignore_eos=False. Requests share cached
+        blocks only under equal cache_salt. ConfigError, before anything changes, for what can never run.
+        """
+        _refuse_unknown("add()", sampling, SamplingParams, Lab.add)
+        params = SamplingParams(**sampling)
+        if (prompt is None) == (token_ids is None):
+            raise ConfigError("give a request either a prompt or token_ids")
+        ids = self._model.encode(prompt) if prompt is not None else self._model.checked_ids(token_ids or ())
+        with self._stepper.between_steps():
+            self._model.refuse_too_long(len(ids), params.max_tokens)
+            return self._stepper.engine.add(ids, params, cache_salt)
+
+    def chat(self, messages: Sequence[dict[str, str]], **sampling: Any) -> int:
+        """Queue a conversation ([{"role": "user", "content": ...}, ...]) through the model's chat template."""
+        return self.add(token_ids=self._model.tokenizer.chat(messages), **sampling)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, by the tokenizer's defaults."""
+        return self._model.encode(text)
+
+    def abort(self, request_id: int) -> bool:
+        """End a request, its blocks freed at once; False when it had finished before."""
+        with self._stepper.between_steps():
+            return self._stepper.engine.abort(self._request(request_id).request_id)
+
+    def output(self, request_id: int) -> RequestOutput:
+        """What a request has generated so far."""
+        request = self._request(request_id)
+        token_ids = tuple(request.token_ids[request.num_prompt_tokens :])
+        return RequestOutput(request_id, token_ids, self._model.tokenizer.decode(token_ids), request.finish_reason)
+
+    # -- stepping ------------------------------------------------------------------------------------------------------
+
+    def step(self) -> StepReport:
+        """Take one step, or finish the open one; the report is falsy when there was nothing to do."""
+        return self._stepper.step()
+
+    def next_phase(self) -> Phase | None:
+        """Do the next phase of a step: schedule, forward, sample, update. None when there is nothing to do."""
+        return self._stepper.next_phase()
+
+    @property
+    def phase(self) -> Phase | None:
+        """The phase done last; None when there was nothing to do."""
+        return self._stepper.phase
+
+    def phases(self) -> Iterator[Phase]:
+        """One step, phase by phase. A step that is left open is finished by whatever the lab is asked to do next."""
+        phase = self.next_phase()
+        while phase is not None:
+            yield phase
+            phase = None if phase == "update" else self.next_phase()
+
+    def run(self, until: Callable[[Lab], object] | None = None) -> None:
+        """Step until nothing waits or runs, or until(lab) is true after a step. Pauses the background first."""
+        self.pause()
+        with self._stepper.running_freely():
+            while self.step():
+                if until is not None and until(self):
+                    return
+
+    def start(self) -> None:
+        """Step in the background until the work is done or pause() is called; the notebook stays free."""
+        self._stepper.refuse_if_closed()
+        self._stepper.background.start()
+
+    def pause(self) -> None:
+        """Stop the background after the step under way."""
+        self._stepper.background.pause()
+
+    @property
+    def is_running(self) -> bool:
+        """True while the lab steps by itself (run, generate, stream, start), False while somebody steps by hand."""
+        return self._stepper.is_running
+
+    @property
+    def background_error(self) -> BaseException | None:
+        """What ended the last background run, if it was an error."""
+        return self._stepper.background.error
+
+    def generate(self, prompts: str | Sequence[str] | Sequence[Sequence[int]], **sampling: Any) -> list[RequestOutput]:
+        """Add all prompts (texts or lists of token ids), run until they are done, and return their outputs in order."""
+        is_one = isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int))
+        wanted: list[Any] = [prompts] if is_one else list(prompts)
+        self.pause()
+        ids = [self.add(p, **sampling) if isinstance(p, str) else self.add(token_ids=p, **sampling) for p in wanted]
+        left = set(ids)
+
+        def are_done(lab: Lab) -> bool:
+            left.difference_update(lab._stepper.engine.report.finished)
+            return not left
+
+        if ids:
+            self.run(until=are_done)
+        return [self.output(request_id) for request_id in ids]
+
+    def stream(self, request_id: int) -> Iterator[str]:
+        """The generated text of a request, piece by piece; steps the lab unless the background already does."""
+        request = self._request(request_id)
+        text = TextStream(self._model.tokenizer.decode, request.num_prompt_tokens)
+        while request.status is not RequestStatus.FINISHED and self._next_step():
+            yield from text.grown_by(request.token_ids)
+        yield from text.rest(request.token_ids)
+
+    def _next_step(self) -> bool:
+        """Take a step, or wait for the background's next one; False when there was nothing to do."""
+        if self._stepper.background.is_running:
+            with self._stepper.turn():
+                return True
+        with self._stepper.running_freely():
+            return bool(self.step())
+
+    def reset(self) -> None:
+        """An empty engine on the same model: no requests, an empty pool, a new timeline. Listeners stay."""
+        self.pause()
+        with self._stepper.turn():
+            self._stepper.restart()
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """Everything the scheduler and the pool hold, also inside an open step."""
+        with self._stepper.turn_to_look():
+            return self._stepper.engine.snapshot()
+
+    def fold(self) -> Fold:
+        """The state as a Fold, to follow from here by events."""
+        return Fold.of(self.snapshot())
+
+    def check(self) -> list[Violation]:
+        """Judge every invariant now; an empty list when all is well."""
+        return check_invariants(self.snapshot())
+
+    def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """K and V of one block in one layer, each [block_size, kv_heads, head_dim]. Also inside a listener."""
+        if not 0 <= block_id < self.config.num_blocks:
+            raise IndexError(f"block {block_id} does not exist: the pool has blocks 0 to {self.config.num_blocks - 1}")
+        return self._model.kv(block_id, layer)
+
+    @property
+    def num_layers(self) -> int:
+        """Layers with KV of their own; 0 for the simulated model."""
+        return self._model.num_layers
+
+    def stats(self) -> LabStats:
+        """Hit rate, speed, time to first token, occupancy."""
+        heard, looked_up = self._stats, self._stats.num_looked_up_tokens
+        return LabStats(
+            num_requests=heard.num_requests,
+            num_finished=heard.num_finished,
+            num_steps=self._stepper.engine.step_number,
+            num_sampled_tokens=heard.num_sampled_tokens,
+            hit_rate=heard.num_hit_tokens / looked_up if looked_up else 0.0,
+            tokens_per_second=heard.num_sampled_tokens / self._stepper.seconds_stepping
+            if self._stepper.seconds_stepping
+            else 0.0,
+            seconds_stepping=self._stepper.seconds_stepping,
+            time_to_first_token=dict(heard.time_to_first_token),
+            occupancy=self._stepper.engine.num_used_blocks / self.config.num_blocks,
+            peak_used_blocks=self._stepper.peak_used_blocks,
+        )
+
+    def status(self) -> dict[str, str]:
+        """What runs here: model, device, dtype, attention backend and why, edition, pool."""
+        size = self.config.groups[0].block_size
+        pool = f"{self._stepper.engine.num_used_blocks} of {self.config.num_blocks} blocks of {size} tokens in use"
+        state = "closed" if self._stepper.is_closed else "running" if self.is_running else "paused"
+        return {**self._model.describe(), "edition": self.parts.name, "pool": pool, "state": state}
+
+    def token_text(self, token_id: int) -> str:
+        """One token as readable text."""
+        return self._model.tokenizer.token_text(token_id)
+
+    @property
+    def title(self) -> str:
+        """Model, edition and pool in one line."""
+        size = self.config.groups[0].block_size
+        return f"{self._model.name} · edition {self.parts.name} · {self.config.num_blocks} blocks of {size}"
+
+    def show(self) -> Dashboard:
+        """The live dashboard."""
+        if self._dashboard is None:
+            from labengine.bench import LabBench
+            from labengine_widgets.dashboard import Dashboard
+
+            self._dashboard = Dashboard(LabBench(self))
+        return self._dashboard
+
+    def __repr__(self) -> str:
+        from labengine_widgets.ascii import block_map
+
+        return f"{self.title}\n{block_map(self.snapshot())}"
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        return self.show()._repr_mimebundle_(**options)
+
+    def post(self, call: Callable[[], Any]) -> Future[Any]:
+        """Run a call on the lab's own thread: for callbacks, which may arrive on any thread and must not wait."""
+        return self._stepper.background.post(call)
+
+    def close(self) -> None:
+        """Stop the background, close the views, let the model go. Twice is harmless; looking still works."""
+        self._stepper.close()
+        if self._dashboard is not None:
+            self._dashboard.close()
+            self._dashboard = None
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _request(self, request_id: int) -> Request:
+        if request_id not in self._stepper.engine.requests:
+            raise KeyError(f"there is no request {request_id}; known are 0 to {len(self._stepper.engine.requests) - 1}")
+        return self._stepper.engine.requests[request_id]
+
+
+def _timeline(record: bool | int) -> Timeline | None:
+    if record is False:
+        return None
+    return Timeline() if record is True else Timeline(max_events=record)
+
+
+def _refuse_unknown(call: str, given: dict[str, object], *known_by: Callable[..., object]) -> None:
+    known = [name for owner in known_by for name in inspect.signature(owner).parameters if name != "self"]
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; it knows {', '.join(known)}"
+            raise TypeError(f"{call} has no keyword {name!r}{hint}")

@@ -1,0 +1,111 @@
+"""The state of an engine at one moment, as frozen records and as plain JSON. See docs/architecture.md, Contract."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+NULL_BLOCK = -1
+"""Pads a block table where a group has dropped a block; never read by a kernel."""
+
+
+def map_key(group: int, block_hash: bytes) -> str:
+    """The prefix map's key as text: 'group:hex'."""
+    return f"{group}:{block_hash.hex()}"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestState:
+    """One request: its tokens, how many of them have KV, and its block table per KV-cache group."""
+
+    status: str
+    token_ids: tuple[int, ...]
+    num_prompt_tokens: int
+    num_computed_tokens: int
+    block_tables: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockState:
+    """One physical block. token_ids is empty until the block is full and hashed; owners are request ids."""
+
+    block_id: int
+    ref_count: int
+    grouped_hashes: tuple[tuple[int, str], ...]
+    """(group, hex) per hash the block is known by; more than one only where groups have different block sizes."""
+    token_ids: tuple[int, ...]
+    owners: tuple[int, ...]
+
+    @property
+    def block_hashes(self) -> tuple[str, ...]:
+        """The hashes alone, hex."""
+        return tuple(block_hash for _, block_hash in self.grouped_hashes)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """One KV-cache group's rule."""
+
+    kind: str
+    block_size: int
+    window: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything the scheduler and the block pool hold.
+
+    free_queue: block ids, the next victim first. prefix_map: 'group:hex' to block ids, the one served first.
+    cached_free: keys of prefix_map whose blocks are all free; still an ordinary hit.
+    """
+
+    step: int
+    requests: dict[int, RequestState]
+    blocks: tuple[BlockState, ...]
+    free_queue: tuple[int, ...]
+    prefix_map: dict[str, tuple[int, ...]]
+    cached_free: tuple[str, ...]
+    groups: tuple[GroupState, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types with string keys: json.loads(json.dumps(d)) == d."""
+        return {
+            "step": self.step,
+            "requests": {str(request_id): _request_dict(r) for request_id, r in self.requests.items()},
+            "blocks": [_block_dict(block) for block in self.blocks],
+            "free_queue": list(self.free_queue),
+            "prefix_map": {key: list(ids) for key, ids in self.prefix_map.items()},
+            "cached_free": list(self.cached_free),
+            "groups": [{"kind": g.kind, "block_size": g.block_size, "window": g.window} for g in self.groups],
+        }
+
+    @property
+    def num_used_blocks(self) -> int:
+        """Blocks that are not free."""
+        return len(self.blocks) - len(self.free_queue)
+
+    @property
+    def lost_blocks(self) -> tuple[int, ...]:
+        """Live full blocks that no lookup can find: hashed, but the map serves another block (nano-vLLM issue 219)."""
+        findable = {block_id for ids in self.prefix_map.values() for block_id in ids}
+        return tuple(b.block_id for b in self.blocks if b.ref_count and b.grouped_hashes and b.block_id not in findable)
+
+
+def _request_dict(request: RequestState) -> dict[str, Any]:
+    return {
+        "status": request.status,
+        "token_ids": list(request.token_ids),
+        "num_prompt_tokens": request.num_prompt_tokens,
+        "num_computed_tokens": request.num_computed_tokens,
+        "block_tables": [list(table) for table in request.block_tables],
+    }
+
+
+def _block_dict(block: BlockState) -> dict[str, Any]:
+    return {
+        "block_id": block.block_id,
+        "ref_count": block.ref_count,
+        "block_hashes": list(block.block_hashes),
+        "token_ids": list(block.token_ids),
+        "owners": [str(owner) for owner in block.owners],
+    }

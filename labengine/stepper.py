@@ -1,0 +1,108 @@
+"""Taking steps for many hands: one fair lock, one step open at a time, by hand or in the background."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+from labengine.background import Background
+from labengine.engine.engine import Engine, Phase, StepReport
+from labengine.turns import FairLock
+
+
+class Stepper:
+    """Owns the engine. Whoever steps, adds or looks takes a turn; anything but the next phase finishes an open step."""
+
+    def __init__(self, make_engine: Callable[[], Engine]) -> None:
+        self._make_engine = make_engine
+        self._lock = FairLock()
+        self._num_free_runs = 0
+        self._is_closed = False
+        self.background = Background(self.step)
+        self.restart()
+
+    def restart(self) -> None:
+        """An empty engine, and all figures at zero."""
+        self.engine = self._make_engine()
+        self._open_step: Iterator[Phase] | None = None
+        self.phase: Phase | None = None
+        self.seconds_stepping = 0.0
+        self.peak_used_blocks = 0
+
+    @property
+    def is_running(self) -> bool:
+        """True while the steps take themselves, False while somebody steps by hand."""
+        return self._num_free_runs > 0 or self.background.is_running
+
+    @property
+    def is_closed(self) -> bool:
+        """True after close()."""
+        return self._is_closed
+
+    def step(self) -> StepReport:
+        """Take one step, or finish the open one."""
+        with self.turn():
+            phase = self._advance()
+            while phase not in (None, "update"):
+                phase = self._advance()
+            return self.engine.report
+
+    def next_phase(self) -> Phase | None:
+        """The next phase of the open step, or the first of a new one; None when there is nothing to do."""
+        with self.turn():
+            return self._advance()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Alone with the engine, in order of asking. RuntimeError once closed."""
+        with self._lock:
+            self.refuse_if_closed()
+            yield
+
+    @contextmanager
+    def turn_to_look(self) -> Iterator[None]:
+        """A turn that changes nothing: also after close()."""
+        with self._lock:
+            yield
+
+    @contextmanager
+    def between_steps(self) -> Iterator[None]:
+        """A turn with no step open."""
+        with self.turn():
+            if self._open_step is not None:
+                self.step()
+            yield
+
+    @contextmanager
+    def running_freely(self) -> Iterator[None]:
+        """Views follow instead of playing each step."""
+        self._num_free_runs += 1
+        try:
+            yield
+        finally:
+            self._num_free_runs -= 1
+
+    def close(self) -> None:
+        """End the background; no more turns."""
+        self.background.close()
+        self._is_closed = True
+
+    def refuse_if_closed(self) -> None:
+        """RuntimeError once closed."""
+        if self._is_closed:
+            raise RuntimeError("this lab is closed; make a new one")
+
+    def _advance(self) -> Phase | None:
+        if self._open_step is None:
+            self._open_step = self.engine.phases()
+        started = perf_counter()
+        self.phase = None
+        try:
+            self.phase = next(self._open_step, None)
+        finally:
+            self.seconds_stepping += perf_counter() - started
+            if self.phase in (None, "update"):
+                self._open_step = None
+        self.peak_used_blocks = max(self.peak_used_blocks, self.engine.num_used_blocks)
+        return self.phase

@@ -1,0 +1,103 @@
+"""What happened, in order: a bounded recording of events, and the state at any moment among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from labengine import events as ev
+from labengine.fold import Changes as Changes
+from labengine.fold import Fold as Fold
+from labengine.fold import fold as fold
+
+E = TypeVar("E", bound=ev.Event)
+
+
+class Timeline:
+    """A bounded recording: the newest `max_events` events, and the state at any moment among them.
+
+    A moment is a number of events: moment n is the state after the first n. Recording costs one list append; states are
+    folded when asked for, from the nearest keyframe. What was dropped is counted in `num_dropped`.
+    """
+
+    _KEYFRAME_EVERY = 2000
+
+    def __init__(self, max_events: int = 100_000) -> None:
+        self.max_events = max_events
+        self._restart()
+
+    def _restart(self) -> None:
+        self.num_dropped = 0
+        self._events: list[ev.Event] = []
+        self._keyframes: dict[int, Fold] = {0: Fold()}
+
+    def record(self, event: ev.Event) -> None:
+        """The listener: give this to `hooks.subscribe`. A restarted engine starts the recording over."""
+        if type(event) is ev.EngineStarted:
+            self._restart()
+        elif type(event) is ev.StepStarted and len(self._events) > self.max_events:
+            self._drop_oldest()
+        self._events.append(event)
+
+    @property
+    def end(self) -> int:
+        """The newest moment."""
+        return self.num_dropped + len(self._events)
+
+    def events(self, start: int | None = None, stop: int | None = None) -> Sequence[ev.Event]:
+        """The recorded events between two moments; by default all that are kept."""
+        low = 0 if start is None else max(0, start - self.num_dropped)
+        return self._events[low : None if stop is None else max(0, stop - self.num_dropped)]
+
+    def of_kind(self, kind: type[E]) -> list[E]:
+        """The recorded events of one kind."""
+        return [event for event in self._events if isinstance(event, kind)]
+
+    def step_moments(self, step: int) -> tuple[int, int]:
+        """The moments before and after the last run of `step`. KeyError when it is not recorded."""
+        for i in range(len(self._events) - 1, -1, -1):
+            event = self._events[i]
+            if isinstance(event, ev.StepStarted) and event.step == step:
+                return self.num_dropped + i, self._end_of_step(i)
+        raise KeyError(f"step {step} is not in the recording (events {self.num_dropped} to {self.end})")
+
+    def state(self, moment: int | None = None) -> Fold:
+        """The state at a moment (the newest by default), as a copy to keep. IndexError for one that was dropped."""
+        moment = self.end if moment is None else moment
+        if not self.num_dropped <= moment <= self.end:
+            raise IndexError(f"moment {moment} is not kept: the recording spans {self.num_dropped} to {self.end}")
+        start = max(m for m in self._keyframes if m <= moment)
+        state = self._keyframes[start].copy()
+        for i in range(start, moment):
+            event = self._events[i - self.num_dropped]
+            if isinstance(event, ev.StepRolledBack):
+                state = self.state(self._start_of_step(i))
+            else:
+                state.apply(event)
+            if (i + 1) % self._KEYFRAME_EVERY == 0:
+                self._keyframes[i + 1] = state.copy()
+        state.take_changes()
+        return state
+
+    def _start_of_step(self, moment: int) -> int:
+        i = moment - self.num_dropped
+        while not isinstance(self._events[i], ev.StepStarted):
+            i -= 1
+        return i + self.num_dropped
+
+    def _end_of_step(self, i: int) -> int:
+        for j in range(i, len(self._events)):
+            if isinstance(self._events[j], (ev.StepEnded, ev.StepRolledBack)):
+                return self.num_dropped + j + 1
+        return self.end
+
+    def _drop_oldest(self) -> None:
+        """Fold the oldest events into the first keyframe, up to the start of a step: it must stay whole."""
+        i = len(self._events) - self.max_events + self.max_events // 10
+        while i < len(self._events) and not isinstance(self._events[i], ev.StepStarted):
+            i += 1
+        base = self.num_dropped + i
+        first = self.state(base)
+        del self._events[: base - self.num_dropped]
+        self._keyframes = {m: f for m, f in self._keyframes.items() if m > base} | {base: first}
+        self.num_dropped = base

@@ -1,0 +1,57 @@
+"""A lock that serves in order: whoever asked first is next, so that a busy stepper cannot starve a click on Pause."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from types import TracebackType
+
+
+class FairLock:
+    """A reentrant lock, first come first served. An interrupt while waiting leaves the queue in order."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._owner: int | None = None
+        self._depth = 0
+        self._queue: deque[tuple[int, threading.Lock]] = deque()
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        with self._guard:
+            if self._owner in (None, me):
+                self._owner = me
+                self._depth += 1
+                return
+            gate = threading.Lock()
+            gate.acquire()
+            place = (me, gate)
+            self._queue.append(place)
+        try:
+            gate.acquire()
+        except BaseException:
+            self._give_up(place)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._guard:
+            self._depth -= 1
+            if self._depth == 0:
+                self._pass_on()
+
+    def _pass_on(self) -> None:
+        self._owner = None
+        if self._queue:
+            self._owner, gate = self._queue.popleft()
+            self._depth = 1
+            gate.release()
+
+    def _give_up(self, place: tuple[int, threading.Lock]) -> None:
+        with self._guard:
+            if place in self._queue:
+                self._queue.remove(place)
+                return
+            self._depth = 0
+            self._pass_on()

@@ -1,0 +1,45 @@
+"""The browser: Debian's Chromium, or the one that $CHROMIUM names, driven by playwright."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from playwright.sync_api import Browser, sync_playwright
+
+# --host-resolver-rules: no name resolves, so that a page that needs the network fails here as it would offline.
+ARGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--force-color-profile=srgb",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+]
+
+
+def chromium_path() -> str:
+    """The executable; without one the tests fail: that it works in a browser is what they are there to show."""
+    path = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+    if not os.access(path, os.X_OK):
+        raise FileNotFoundError(
+            f"no Chromium at {path}: run `make browser`, or set CHROMIUM to the path of yours. "
+            "The browser tests need one and are never skipped."
+        )
+    return path
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """A headless Chromium, closed at the end; it ends with this process in any case."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium_path(), args=ARGS)
+        try:
+            yield browser
+        finally:
+            browser.close()

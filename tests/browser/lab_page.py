@@ -1,0 +1,182 @@
+"""One notebook open in JupyterLab, as a person has it: run it, restart it, look at it."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import nbformat
+from playwright.sync_api import Locator, Page
+
+from browser.jupyter_server import JupyterServer
+from browser.page_watch import PageWatch
+
+SCRIPTS = (Path(__file__).parent / "lab_scripts.js").read_text(encoding="utf-8")
+POLL = 25.0  # ms between two looks
+TIMEOUT = 120.0  # seconds a cell, or the kernel, may take unless the test says otherwise
+
+Output = dict[str, Any]
+
+
+class LabPage:
+    """A browser page on a notebook. Cells are counted from 0; every wait polls, and fails saying what it waited for."""
+
+    def __init__(self, page: Page, server: JupyterServer, artifacts: Path) -> None:
+        self.page = page
+        self.watch = PageWatch(page, server.url)
+        self._server = server
+        self._artifacts = artifacts
+        page.add_init_script(SCRIPTS)
+
+    # opening
+
+    def open(self, notebook: Path, timeout: float = TIMEOUT) -> None:
+        """Open a copy of `notebook`; returns when the kernel is idle and nothing is left to load."""
+        name = f"{notebook.stem}-{uuid.uuid4().hex[:8]}.ipynb"
+        shutil.copy(notebook, self._server.root_dir / name)
+        self.page.goto(f"{self._server.url}/lab/workspaces/auto-{uuid.uuid4().hex}/tree/{name}", wait_until="commit")
+        self._until("JupyterLab to load its page", lambda: self._js("() => Boolean(window.jupyterapp)"), timeout)
+        self._finish("the notebook to open", self._ask("opening"), timeout)
+        self._until("the splash to go", lambda: not self._ask("splash"), timeout)
+        self.wait_idle(timeout)
+
+    def open_cells(self, *sources: str, timeout: float = TIMEOUT) -> None:
+        """Open a new notebook of these code cells."""
+        notebook = nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(source) for source in sources],
+            metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+        )
+        path = self._server.base / "cells.ipynb"
+        nbformat.write(notebook, path)
+        self.open(path, timeout)
+
+    # running
+
+    def run_all(self, timeout: float = TIMEOUT) -> None:
+        """Run every cell and wait until the kernel is idle; errors are in `errors()`."""
+        self.command("notebook:run-all-cells", timeout=timeout)
+        self.wait_idle(timeout)
+
+    def run_cell(self, index: int, *, wait: bool = True, timeout: float = TIMEOUT) -> list[Output]:
+        """Run one cell and return its outputs; with wait=False return at once, with what is there by then."""
+        self._ask("select", index)
+        job = self._ask("command", "notebook:run-cell", {})
+        if wait:
+            self._finish(f"cell {index} to run", job, timeout)
+            self.wait_idle(timeout)
+        return self.outputs(index)
+
+    def add_cell(self, source: str, kind: Literal["code", "markdown"] = "code") -> int:
+        """A new last cell; returns its index."""
+        index: int = self._ask("addCell", source, kind)
+        return index
+
+    def execute(self, source: str, *, wait: bool = True, timeout: float = TIMEOUT) -> int:
+        """Run `source` in a new last cell; returns its index."""
+        index = self.add_cell(source)
+        self.run_cell(index, wait=wait, timeout=timeout)
+        return index
+
+    def restart(self, timeout: float = TIMEOUT) -> None:
+        """Restart the kernel, as the menu does."""
+        self.command("notebook:restart-kernel", timeout=timeout)
+        self.wait_idle(timeout)
+
+    def restart_and_run_all(self, timeout: float = TIMEOUT) -> None:
+        """Restart the kernel and run every cell, as the menu does."""
+        self.command("notebook:restart-run-all", timeout=timeout)
+        self.wait_idle(timeout)
+
+    def interrupt(self, timeout: float = TIMEOUT) -> None:
+        """Interrupt the kernel, as the stop button does."""
+        self.command("notebook:interrupt-kernel", timeout=timeout)
+
+    def command(self, name: str, arguments: dict[str, Any] | None = None, timeout: float = TIMEOUT) -> None:
+        """Run one of JupyterLab's commands and wait until it is done."""
+        self._finish(name, self._ask("command", name, arguments or {}), timeout)
+
+    def kernel_status(self) -> str:
+        """idle, busy, starting ... ; none without a kernel."""
+        return str(self._ask("status"))
+
+    def wait_idle(self, timeout: float = TIMEOUT) -> None:
+        """Wait until the kernel is idle and has answered everything the page asked, clicks on widgets too."""
+        self._until("an idle kernel", lambda: self.kernel_status() == "idle" and not self._ask("unanswered"), timeout)
+
+    # reading
+
+    def sources(self) -> list[str]:
+        """The cells' texts."""
+        return list(self._ask("sources"))
+
+    def execution_counts(self) -> list[int | None]:
+        """Each cell's [n]; None where it has not run, or is markdown."""
+        return list(self._ask("counts"))
+
+    def outputs(self, index: int) -> list[Output]:
+        """A cell's outputs as nbformat has them."""
+        return list(self._ask("outputs", index))
+
+    def text(self, index: int) -> str:
+        """What a cell printed and returned, as plain text."""
+        return "".join(_plain_text(output) for output in self.outputs(index))
+
+    def errors(self) -> list[str]:
+        """Every error output in the notebook: "cell 3: ValueError: ..."."""
+        return [
+            f"cell {index}: {output['ename']}: {output['evalue']}"
+            for index, outputs in enumerate(self._ask("allOutputs"))
+            for output in outputs
+            if output["output_type"] == "error"
+        ]
+
+    def cell(self, index: int) -> Locator:
+        """A cell on the page, input and output, to find and click things in."""
+        return self.page.locator(".jp-Notebook .jp-Cell").nth(index)
+
+    def wait_for(self, what: str, holds: Callable[[], object], timeout: float = TIMEOUT) -> None:
+        """Poll until `holds()` is true; `what` is said when it never is."""
+        self._until(what, holds, timeout)
+
+    # looking
+
+    def set_theme(self, name: Literal["JupyterLab Light", "JupyterLab Dark"]) -> None:
+        """Change the theme, as the settings menu does."""
+        self.command("apputils:change-theme", {"theme": name})
+        self._until(f"the theme {name}", lambda: self._ask("theme") == name and not self._ask("splash"), TIMEOUT)
+
+    def screenshot(self, name: str, of: Locator | None = None) -> Path:
+        """Save what is seen (the page, or one part of it) as .artifacts/`name`.png; returns the path."""
+        path = self._artifacts / f"{name}.png"
+        (of or self.page).screenshot(path=path)
+        return path
+
+    # asking the page
+
+    def _js(self, script: str, *arguments: Any) -> Any:
+        return self.page.evaluate(script, list(arguments))
+
+    def _ask(self, name: str, *arguments: Any) -> Any:
+        return self._js("([name, ...rest]) => window.labtest[name](...rest)", name, *arguments)
+
+    def _finish(self, what: str, job: int, timeout: float) -> None:
+        self._until(what, lambda: self._ask("poll", job)["done"], timeout)
+        error = self._ask("poll", job)["error"]
+        assert error is None, f"{what} failed: {error}"
+
+    def _until(self, what: str, holds: Callable[[], object], timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while not holds():
+            if time.monotonic() > deadline:
+                self.screenshot("timed-out")
+                raise AssertionError(f"waited {timeout:g} s for {what} (picture: timed-out.png)\n{self.watch.report()}")
+            self.page.wait_for_timeout(POLL)
+
+
+def _plain_text(output: Output) -> str:
+    text = output.get("text", output.get("data", {}).get("text/plain", ""))
+    return text if isinstance(text, str) else "".join(text)

@@ -1,0 +1,83 @@
+// What the tests ask of JupyterLab's own application object; loaded into every page as `window.labtest`.
+// Nothing here waits: a call answers at once, and the tests poll, so that a time-out is the tests' own.
+(() => {
+  const app = () => window.jupyterapp;
+  const panel = () => app()?.shell.currentWidget;
+  const model = () => panel()?.content?.model;
+  const cells = () => panel().content.widgets;
+  const kernel = () => panel()?.context?.sessionContext?.session?.kernel;
+  const jobs = new Map();
+  let next = 0;
+
+  // A promise becomes a job: {done, error}, to be polled.
+  function begin(promise) {
+    const job = { done: false, error: null };
+    jobs.set(++next, job);
+    Promise.resolve(promise)
+      .catch((error) => { job.error = String(error?.stack ?? error); })
+      .finally(() => { job.done = true; });
+    return next;
+  }
+
+  // What the page has asked the kernel and the kernel has not yet finished: a request needs its reply and the kernel's
+  // idle after it, any other message (a widget's click) the idle alone.
+  const asked = new Map();
+  const watched = new WeakSet();
+
+  function watch(connection) {
+    if (!connection || watched.has(connection)) return;
+    watched.add(connection);
+    connection.anyMessage.connect((_, { msg, direction }) => {
+      const { msg_id, msg_type } = msg.header;
+      if (direction === "send") {
+        if (msg.channel !== "stdin") asked.set(msg_id, msg_type.endsWith("_request") ? ["reply", "idle"] : ["idle"]);
+        return;
+      }
+      const idle = msg_type === "status" && msg.content.execution_state === "idle";
+      answered(msg.parent_header?.msg_id, idle ? "idle" : msg_type.endsWith("_reply") ? "reply" : null);
+    });
+    connection.statusChanged.connect((_, status) => {
+      if (["restarting", "autorestarting", "dead"].includes(status)) asked.clear();
+    });
+  }
+
+  function answered(id, part) {
+    const open = (asked.get(id) ?? []).filter((each) => each !== part);
+    if (open.length) asked.set(id, open); else asked.delete(id);
+  }
+
+  let ready = null;
+
+  async function open() {
+    while (!app()) await new Promise((resolve) => setTimeout(resolve, 20));
+    await app().restored;
+    while (!panel()?.context || !model()) await new Promise((resolve) => setTimeout(resolve, 20));
+    await panel().context.ready;
+    watch(kernel());
+    await panel().context.sessionContext.ready;
+    watch(kernel());
+    await panel().revealed;
+    app().shell.collapseLeft();
+  }
+
+  window.labtest = {
+    opening: () => (ready ??= begin(open())),
+    poll: (job) => jobs.get(job),
+    status: () => kernel()?.status ?? "none",
+    unanswered: () => asked.size,
+    splash: () => document.getElementById("jupyterlab-splash") !== null,
+    command: (id, args) => begin(app().commands.execute(id, args ?? {})),
+    select: (i) => { panel().content.activeCellIndex = i; panel().content.deselectAll(); },
+    addCell: (source, kind) => {
+      const shared = model().sharedModel;
+      shared.insertCell(shared.cells.length, { cell_type: kind, source });
+      return shared.cells.length - 1;
+    },
+    setSource: (i, source) => { model().cells.get(i).sharedModel.setSource(source); },
+    sources: () => cells().map((cell) => cell.model.sharedModel.getSource()),
+    outputs: (i) => cells()[i].model.outputs?.toJSON() ?? [],
+    allOutputs: () => cells().map((cell) => cell.model.outputs?.toJSON() ?? []),
+    counts: () => cells().map((cell) => cell.model.executionCount ?? null),
+    theme: () => document.body.dataset.jpThemeName ?? null,
+  };
+})();

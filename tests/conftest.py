@@ -1,0 +1,65 @@
+"""What every test stands on: a quiet machine, no network, the browser last."""
+
+from __future__ import annotations
+
+import os
+
+# Before torch is imported: two cores are shared, spinning threads starve each other. Nothing here talks to a hub.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("GOMP_SPINCOUNT", "0")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def project_root() -> Path:
+    """The folder that holds labengine/, widgets/, notebooks/ and tests/."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def jupyter_dirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Jupyter and IPython without this user's settings, kernels and history: set for the session, and returned."""
+    base = tmp_path_factory.mktemp("jupyter")
+    names = {
+        "JUPYTER_CONFIG_DIR": "config",
+        "JUPYTER_DATA_DIR": "data",
+        "JUPYTER_RUNTIME_DIR": "run",
+        "IPYTHONDIR": "ipython",
+    }
+    dirs = {name: str(base / folder) for name, folder in names.items()}
+    for folder in dirs.values():
+        Path(folder).mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("JUPYTER_PATH", raising=False)
+        for name, folder in dirs.items():
+            patch.setenv(name, folder)
+        yield dirs
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The browser tests go last: playwright keeps an event loop on the main thread from the first of them on."""
+    browser = Path(__file__).parent / "browser"
+    for item in items:
+        if item.path.is_relative_to(browser):
+            item.add_marker(pytest.mark.browser)
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+    _skip_gpu_tests_without_a_gpu([item for item in items if item.get_closest_marker("gpu")])
+
+
+def _skip_gpu_tests_without_a_gpu(items: list[pytest.Item]) -> None:
+    """A machine without CUDA says so in the summary; torch is imported only if some test asks."""
+    if not items:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device; this machine has none"))

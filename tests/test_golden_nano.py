@@ -1,0 +1,105 @@
+"""What upstream nano-vLLM held after every step, recorded, is what labengine's editions of its name hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from differential import golden
+from differential.comparison import first_difference, rows_of_labengine
+from differential.nano_upstream import COMMIT, EDITIONS
+from encounters import ENCOUNTERS, MERGES, workloads_meeting
+from labengine.core.editions import EDITIONS as PARTS
+from labengine.core.editions import NanoBlockPool, NanoKVCacheManager
+from labengine.core.kv_cache_manager import KVCacheManager, Moment
+from labengine.core.block import Block
+from labengine.core.parts import Parts
+from labengine.core.prefix_cache import LateMerge, MergePolicy
+from labengine.core.request import Request
+from labengine.core.scheduler import PrefillFirstScheduler, TokenBudgetScheduler
+from labengine.events import QueueEnd
+from workloads import Workload, random_workload
+
+
+@pytest.mark.parametrize("edition", EDITIONS)
+def test_header_names_commit_and_command(edition: str) -> None:
+    header = golden.read_header(edition)
+    assert (header["commit"], header["edition"]) == (COMMIT, edition)
+    assert header["command"].endswith("python tests/record_golden.py")
+
+
+@pytest.mark.parametrize("edition", EDITIONS)
+def test_every_step_of_200_recorded_workloads_is_equal(edition: str) -> None:
+    recorded = list(golden.read(edition))
+    assert len(recorded) == 200
+    for number, (workload, rows) in enumerate(recorded):
+        difference = first_difference(rows, rows_of_labengine(workload, edition))
+        assert difference is None, f"recorded workload {number}: {difference}\n{workload}"
+
+
+def test_the_generator_still_makes_what_was_recorded() -> None:
+    for edition in EDITIONS:
+        assert [workload for workload, _ in golden.read(edition)] == [random_workload(seed) for seed in range(200)]
+
+
+@pytest.mark.parametrize("edition", [*EDITIONS, "labengine"])
+def test_the_workloads_meet_what_they_are_for(edition: str) -> None:
+    """Each encounter in at least 20 of the 200."""
+    met = workloads_meeting([random_workload(seed) for seed in range(200)], edition)
+    wanted = ENCOUNTERS if edition == "nano-vllm" else ENCOUNTERS + MERGES
+    rare = {name: met[name] for name in wanted if met[name] < 20}
+    assert not rare
+
+
+class FreesToTheHead(NanoBlockPool):
+    def queue_end(self, block: Block) -> QueueEnd:
+        return "head"
+
+
+class AdmitsChunkByChunk(NanoKVCacheManager):
+    admit = KVCacheManager.admit
+
+
+class RegistersAtAllocation(NanoKVCacheManager):
+    def num_registrable_tokens(self, num_tokens: int, moment: Moment) -> int:
+        return num_tokens
+
+
+class MergesIntoFreeBlocks(LateMerge):
+    def is_alive(self, other: Block) -> bool:
+        return True
+
+
+class KeepsTheFirstHasher(MergePolicy):
+    def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
+        return mapped or (block_id,)
+
+
+class RequeuesAtTheBack(PrefillFirstScheduler):
+    def _preempt(self, victim: Request) -> None:
+        super()._preempt(victim)
+        self.waiting.rotate(-1)
+
+
+MUTANTS = {
+    "frees to the head": Parts(block_pool=FreesToTheHead),
+    "admits chunk by chunk": Parts(kv_cache_manager=AdmitsChunkByChunk),
+    "registers at allocation": Parts(kv_cache_manager=RegistersAtAllocation),
+    "merges into free blocks": Parts(merge_policy=MergesIntoFreeBlocks),
+    "keeps the first hasher": Parts(merge_policy=KeepsTheFirstHasher),
+    "requeues victims at the back": Parts(scheduler=RequeuesAtTheBack),
+    "one token budget": Parts(scheduler=TokenBudgetScheduler),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.parametrize("edition", EDITIONS)
+def test_a_core_that_decides_otherwise_is_found_out(edition: str, mutant: str) -> None:
+    parts = MUTANTS[mutant].over(PARTS[edition])
+    assert any(_is_found_out(parts, workload, rows) for workload, rows in golden.read(edition))
+
+
+def _is_found_out(parts: Parts, workload: Workload, rows: list[golden.Row]) -> bool:
+    try:
+        return first_difference(rows, rows_of_labengine(workload, parts)) is not None
+    except Exception:
+        return True  # a mutant may also break the core's own rules

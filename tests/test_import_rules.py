@@ -1,0 +1,149 @@
+"""Who may import whom, parsed from this table and held against every import in both packages.
+
+    room        may import, besides itself
+    ----------  -------------------------------------------------
+    config      nothing
+    events      nothing
+    snapshot    events
+    hooks       events
+    timeline    ground
+    core        ground
+    engine      ground, core
+    check       ground, core
+    widgets     ground
+    scenarios   everything but widgets, notebook
+    front       everything, lazily
+
+The ground is config, events, snapshot, hooks and timeline. The front desk is every other module at the top of
+labengine (lab, notebook, __main__, __init__ ...); *lazily* means that engine, scenarios and widgets are imported there
+inside functions, or for type checking only. Imports inside functions and under TYPE_CHECKING obey the table too.
+The ground and core use the standard library alone, and no module-level imports form a circle.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from import_graph import Import, SourceTree, cycles, imports_of
+
+GROUND = ("config", "events", "snapshot", "hooks", "timeline")
+ROOMS = (*GROUND, "core", "engine", "check", "widgets", "scenarios", "notebook", "front")
+LOADED_LATE = ("engine", "scenarios", "widgets")
+STANDARD_LIBRARY_ONLY = (*GROUND, "core")
+
+
+def room_of(module: str) -> str:
+    """The room a module of ours lives in: labengine.core.block -> core, labengine.lab -> front."""
+    package, *rest = module.split(".")
+    if package == "labengine_widgets":
+        return "widgets"
+    first = rest[0] if rest else ""
+    return first if first in ROOMS else "front"
+
+
+def parse_table(text: str) -> dict[str, frozenset[str]]:
+    """The table's rows as room -> rooms it may import; a room may always import itself."""
+    rows = [line.split(maxsplit=1) for line in text.split("----\n")[1].split("\n\n")[0].splitlines()]
+    return {room: frozenset((room, *_rooms_named(rule))) for room, rule in rows}
+
+
+def _rooms_named(rule: str) -> set[str]:
+    if rule.startswith("everything"):
+        return set(ROOMS) - set(rule.removeprefix("everything but").replace(" ", "").split(","))
+    return {
+        room for word in rule.split(", ") for room in (GROUND if word == "ground" else (word,)) if word != "nothing"
+    }
+
+
+TABLE = parse_table(__doc__)
+TABLE["notebook"] = TABLE["front"]
+
+
+def is_allowed(imported: Import) -> bool:
+    """Whether the table lets this import of one of our modules stand where it stands."""
+    source, target = room_of(imported.source), room_of(imported.target)
+    if TABLE[source] == TABLE["front"] and target in LOADED_LATE:
+        return imported.is_lazy
+    return target in TABLE[source]
+
+
+@pytest.fixture(scope="module")
+def tree(project_root: Path) -> SourceTree:
+    return SourceTree({"labengine": project_root, "labengine_widgets": project_root / "widgets"})
+
+
+def test_every_import_of_ours_is_in_the_table(tree: SourceTree) -> None:
+    assert [str(imported) for imported in tree.imports() if imported.is_ours and not is_allowed(imported)] == []
+
+
+def test_the_ground_and_core_use_the_standard_library_alone(tree: SourceTree) -> None:
+    guarded = [imported for imported in tree.imports() if room_of(imported.source) in STANDARD_LIBRARY_ONLY]
+    assert guarded, "no imports were found: is the tree where it should be?"
+    assert [str(imported) for imported in guarded if imported.is_third_party] == []
+
+
+def test_module_level_imports_form_no_circle(tree: SourceTree) -> None:
+    assert cycles(tree.imports()) == []
+
+
+def test_every_room_of_the_table_was_read(tree: SourceTree) -> None:
+    assert {room_of(module) for module in tree.modules} >= {*GROUND, "core", "engine", "check", "widgets", "front"}
+
+
+# The rules themselves, tried on modules that do not exist.
+
+MODULES = {
+    "labengine.core.block",
+    "labengine.core",
+    "labengine.events",
+    "labengine.lab",
+    "labengine.engine.engine",
+    "labengine_widgets.pool",
+}
+
+
+def verdicts(source: str, code: str) -> list[bool]:
+    return [is_allowed(imported) for imported in imports_of(source, code, MODULES) if imported.is_ours]
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "allowed"),
+    [
+        ("labengine.core.pool", "from labengine.events import BlockFreed", True),
+        ("labengine.core.pool", "from . import block", True),
+        ("labengine.core.pool", "from labengine.engine import engine", False),
+        ("labengine.core.pool", "from ..engine.engine import Engine", False),
+        ("labengine.core.pool", "def f():\n    import labengine.engine.engine", False),
+        ("labengine.core.pool", "if TYPE_CHECKING:\n    from labengine.lab import Lab", False),
+        ("labengine.events", "import labengine.config", False),
+        ("labengine.hooks", "from labengine.snapshot import Snapshot", False),
+        ("labengine.timeline", "import labengine.snapshot", True),
+        ("labengine.check.oracle", "from labengine import engine", False),
+        ("labengine_widgets.pool", "from labengine import Lab", False),
+        ("labengine_widgets.pool", "from labengine.timeline import fold", True),
+        ("labengine.engine.engine", "import labengine_widgets.pool", False),
+        ("labengine.scenarios.bug", "from labengine.engine import engine\nfrom labengine.lab import Lab", True),
+        ("labengine.scenarios.bug", "import labengine.notebook", False),
+        ("labengine.lab", "import labengine.engine.engine", False),
+        ("labengine.lab", "def f():\n    import labengine.engine.engine", True),
+        ("labengine.notebook", "if typing.TYPE_CHECKING:\n    import labengine_widgets.pool", True),
+    ],
+)
+def test_the_rules_tell_right_from_wrong(source: str, code: str, allowed: bool) -> None:
+    found = verdicts(source, code)
+    assert found and all(found) is allowed
+
+
+def test_a_third_party_import_is_recognised() -> None:
+    imports = imports_of("labengine.core.pool", "import numpy as np\nimport array\nfrom os import path", MODULES)
+    assert [imported.target for imported in imports if imported.is_third_party] == ["numpy"]
+
+
+def test_a_circle_is_found_and_a_lazy_one_is_none() -> None:
+    there = imports_of("labengine.core.a", "import labengine.core.b", {"labengine.core.b"})
+    back = imports_of("labengine.core.b", "from .a import A", {"labengine.core.a"})
+    late = imports_of("labengine.core.b", "def f():\n    from .a import A", {"labengine.core.a"})
+    assert cycles(there + back) == [["labengine.core.a", "labengine.core.b"]]
+    assert cycles(there + late) == []

@@ -1,0 +1,74 @@
+"""Nothing loads torch before an engine computes: a trace opens at once, everywhere."""
+
+from __future__ import annotations
+
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("torch", "transformers")
+
+GROUND = ["labengine.config", "labengine.events", "labengine.snapshot", "labengine.hooks", "labengine.timeline"]
+FRONT_DESK = ["labengine", "labengine.lab", "labengine.notebook", "labengine.__main__"]
+
+LOAD_EXTENSION = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_line_magic("load_ext", "labengine")
+assert "lab" in shell.magics_manager.magics["line"], "%lab is missing after %load_ext labengine"
+"""
+
+LOOK_AROUND = """
+import labengine
+names = dir(labengine)
+assert "Lab" in names and "simulate" in names, names
+"""
+
+
+def loaded_by(code: str, modules: tuple[str, ...] = HEAVY) -> set[str]:
+    """Those of `modules` that a fresh interpreter has loaded after running `code`."""
+    probe = f"{code}\nimport sys\nprint('loaded:', *sorted(set(sys.modules) & set({modules!r})))"
+    run = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, f"{code.strip()}\n{run.stderr}"
+    return set(run.stdout.splitlines()[-1].split()[1:])
+
+
+def modules_in(package: Path, name: str) -> list[str]:
+    """`name` and every module below it."""
+    return [name, *(module.name for module in pkgutil.walk_packages([str(package)], f"{name}."))]
+
+
+def test_the_probe_sees_what_is_loaded() -> None:
+    assert loaded_by("import json, decimal", ("json", "decimal", "sqlite3")) == {"json", "decimal"}
+
+
+@pytest.mark.parametrize("module", FRONT_DESK)
+def test_the_front_desk_opens_without_torch(module: str) -> None:
+    assert loaded_by(f"import {module}") == set()
+
+
+def test_the_ground_opens_without_torch() -> None:
+    assert loaded_by(f"import {', '.join(GROUND)}") == set()
+
+
+@pytest.mark.parametrize("room", ["core", "check"])
+def test_what_decides_and_what_checks_open_without_torch(room: str, project_root: Path) -> None:
+    modules = modules_in(project_root / "labengine" / room, f"labengine.{room}")
+    assert loaded_by(f"import {', '.join(modules)}") == set()
+
+
+def test_the_widgets_open_without_torch(project_root: Path) -> None:
+    modules = modules_in(project_root / "widgets" / "labengine_widgets", "labengine_widgets")
+    assert loaded_by(f"import {', '.join(modules)}") == set()
+
+
+@pytest.mark.usefixtures("jupyter_dirs")
+def test_the_notebook_extension_loads_without_torch() -> None:
+    assert loaded_by(LOAD_EXTENSION) == set()
+
+
+def test_public_names_are_listed_without_torch() -> None:
+    assert loaded_by(LOOK_AROUND) == set()

@@ -1,0 +1,62 @@
+"""The course runs: every notebook, top to bottom, in a fresh kernel of this very environment."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import KernelManager
+from nbclient import NotebookClient
+
+FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
+EXPECTED = {"00_why_blocks", "01_first_light"}
+NOTEBOOKS = sorted({*FOLDER.glob("*.ipynb"), *(FOLDER / f"{name}.ipynb" for name in EXPECTED)})  # a missing one fails
+CELL_TIMEOUT = 240  # seconds; the first cell that needs the model may convert it
+
+each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def read(path: Path) -> nbformat.NotebookNode:
+    return nbformat.read(path, as_version=4)
+
+
+def test_the_course_is_there() -> None:
+    assert [path.name for path in NOTEBOOKS if not path.is_file()] == []
+
+
+@pytest.mark.usefixtures("jupyter_dirs")
+def test_python3_is_this_environment() -> None:
+    """What a notebook calls python3 is the interpreter that runs the tests, not one this user has registered."""
+    manager = KernelManager(kernel_name="python3", kernel_spec_manager=KernelSpecManager())
+    assert manager.format_kernel_cmd()[0] == sys.executable
+
+
+@each_notebook
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("jupyter_dirs")
+def test_notebook_runs(path: Path) -> None:
+    client = NotebookClient(
+        read(path), timeout=CELL_TIMEOUT, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}
+    )
+    client.execute()  # raises CellExecutionError, with the cell and its traceback, on the first error
+    ran = [cell.execution_count for cell in client.nb.cells if cell.cell_type == "code" and cell.source.strip()]
+    assert ran == list(range(1, len(ran) + 1))
+
+
+@each_notebook
+def test_notebook_is_valid_and_opens_without_a_question(path: Path) -> None:
+    notebook = read(path)
+    nbformat.validate(notebook)
+    assert notebook.metadata.kernelspec.name == "python3"
+
+
+@each_notebook
+def test_notebook_is_committed_without_outputs(path: Path) -> None:
+    notebook = read(path)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert code, "a notebook of the course has code"
+    assert [cell.source for cell in code if cell.outputs or cell.execution_count is not None] == []
+    assert "widgets" not in notebook.metadata, "widget state is saved in the notebook's metadata"

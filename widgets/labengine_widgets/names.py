@@ -1,0 +1,89 @@
+"""The names a reader sees: requests A, B, C; contents p, q, r; tokens as text that is safe to show."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Hashable, Iterable, Sequence
+
+_VISIBLE = {"\n": "⏎", "\r": "⏎", "\t": "⇥"}
+_HIDDEN_CATEGORIES = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
+_CONTENT_LETTERS = "pqrstuvwxyz"
+
+
+def request_name(request_id: int) -> str:
+    """A to Z, then AA, AB ..."""
+    name, rest = "", request_id + 1
+    while rest:
+        rest, digit = divmod(rest - 1, 26)
+        name = chr(ord("A") + digit) + name
+    return name
+
+
+def content_name(index: int) -> str:
+    """p to z, then p1 to z1, p2 ..."""
+    rounds, letter = divmod(index, len(_CONTENT_LETTERS))
+    return _CONTENT_LETTERS[letter] + (str(rounds) if rounds else "")
+
+
+def block_name(block_id: int) -> str:
+    """#7."""
+    return f"#{block_id}"
+
+
+def readable(text: str, limit: int = 160) -> str:
+    """Text of unknown origin in one visible line: line ends as signs, control and direction marks as dots, cut at limit."""
+    shown = "".join(_VISIBLE.get(c) or ("·" if unicodedata.category(c) in _HIDDEN_CATEGORIES else c) for c in text[: limit + 1])
+    return shown if len(text) <= limit else shown[: limit - 1] + "…"
+
+
+def joined(tokens: Sequence[str]) -> str:
+    """Tokens as running text; a model without words has numbers, which need a space between them."""
+    return (" " if all(token.isdigit() for token in tokens) else "").join(tokens)
+
+
+def listed(words: Iterable[str], limit: int = 6) -> str:
+    """'#0, #1 and #2'; from `limit` words on the first two and the last one."""
+    words = list(words)
+    if len(words) > limit:
+        return f"{words[0]}, {words[1]} … {words[-1]}"
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else "nothing"
+
+
+def counted(number: int, noun: str) -> str:
+    """'1 block', '3 blocks'."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+class ContentIndex:
+    """Numbers contents in order of appearance, and keeps each number: equal content, equal letter and hue.
+
+    A block's content is known by the tokens before and in it as soon as its KV is written, and by its hash once that is
+    registered; the first hash registered for a prefix takes over its number. Another hash of the same prefix (a salt)
+    is another content.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._hashed: set[int] = set()
+        self._next = 0
+
+    def of_prefix(self, prefix: Hashable) -> int:
+        """The number of a prefix, a new one if it is new."""
+        return self._number(("prefix", prefix))
+
+    def of_hash(self, key: Hashable, prefix: Hashable | None = None) -> int:
+        """The number of a registered hash; a new hash takes its prefix's number, if no other hash has it."""
+        if (known := self._numbers.get(("hash", key))) is not None:
+            return known
+        number = None if prefix is None else self.of_prefix(prefix)
+        if number is None or number in self._hashed:
+            number = self._number(("hash", key))
+        self._numbers["hash", key] = number
+        self._hashed.add(number)
+        return number
+
+    def _number(self, key: Hashable) -> int:
+        if key not in self._numbers:
+            self._numbers[key] = self._next
+            self._next += 1
+        return self._numbers[key]

@@ -1,0 +1,49 @@
+// Colour is content: Okabe and Ito's palette, which people of all colour vision can tell apart. Vermilion means lost, and only that.
+export const HUES = ["#56b4e9", "#009e73", "#f0e442", "#cc79a7", "#0072b2", "#e69f00"];
+export const LOST_HUE = "#d55e00";
+export const FLAGS = { hashed: 1, mapped: 2, lost: 4 };
+const LETTERS = "pqrstuvwxyz";
+
+export function contentName(number) {
+  const round = Math.floor(number / LETTERS.length);
+  return LETTERS[number % LETTERS.length] + (round || "");
+}
+
+export function hueOf(number) {
+  return HUES[number % HUES.length];
+}
+
+// A request's badge has a shape of its own besides its letter.
+export const SHAPES = ["disc", "diamond", "square", "hexagon"];
+export function shapeOf(request) {
+  return SHAPES[request % SHAPES.length];
+}
+
+export function requestName(request) {
+  let name = "";
+  for (let rest = request + 1; rest > 0; rest = Math.floor((rest - 1) / 26)) name = String.fromCharCode(65 + ((rest - 1) % 26)) + name;
+  return name;
+}
+
+// Black or white, whichever reads better on a colour given as #rrggbb.
+export function inkOn(hex) {
+  const [r, g, b] = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+  return 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#000" : "#fff";
+}
+
+// The theme's colours as the style sheet resolved them, for what is drawn on a canvas.
+export function readTheme(root) {
+  const style = getComputedStyle(root);
+  const read = (name) => style.getPropertyValue(name).trim();
+  return {
+    paper: read("--le-paper"), ink: read("--le-ink"), soft: read("--le-soft"), faint: read("--le-faint"),
+    line: read("--le-line"), accent: read("--le-accent"), ui: read("--le-ui-font"), code: read("--le-code-font"),
+    isDark: isDark(read("--le-paper")),
+  };
+}
+
+function isDark(color) {
+  const context = document.createElement("canvas").getContext("2d");
+  context.fillStyle = color;
+  return inkOn(context.fillStyle.startsWith("#") ? context.fillStyle : "#ffffff") === "#fff";
+}

@@ -1,0 +1,98 @@
+// Plays the frames of a step one by one, and lets the reader go back and forth over them.
+import { applyFrame, copyState, emptyState, fullState } from "./state.js";
+
+const FRAME_MS = 300;
+const STEP_MS = 6000;
+
+export class Player {
+  // show(changed, frame): the state has moved on; changed is null when everything may differ, frame null when not playing on.
+  constructor(show, canAnimate) {
+    this.show = show;
+    this.canAnimate = canAnimate;
+    this.state = emptyState();
+    this.base = null;
+    this.frames = [];
+    this.position = 0;
+    this.timer = 0;
+  }
+
+  get isPlaying() {
+    return this.timer !== 0;
+  }
+
+  reset(frame) {
+    this.stop();
+    this.state = fullState(frame);
+    this.frames = [];
+    this.position = 0;
+    this.show(null, null);
+  }
+
+  // A merged change of a lab that runs by itself: nothing to play.
+  follow(frame) {
+    this.skip();
+    this.frames = [];
+    this.position = 0;
+    this.show(applyFrame(this.state, frame), null);
+  }
+
+  add(frames, isNew) {
+    if (!this.isPlaying || isNew) this.skip();
+    if (isNew || !this.frames.length) {
+      this.base = copyState(this.state);
+      this.frames = [];
+      this.position = 0;
+    }
+    this.frames = this.frames.concat(frames);
+    if (this.canAnimate()) this.play();
+    else this.skip();
+  }
+
+  play() {
+    if (this.position >= this.frames.length) this.seek(0);
+    if (!this.isPlaying) this.tick();
+  }
+
+  tick() {
+    this.timer = 0;
+    if (!this.canAnimate()) return this.skip();
+    if (this.position < this.frames.length) this.forward(true);
+    if (this.position < this.frames.length)
+      this.timer = setTimeout(() => this.tick(), Math.min(FRAME_MS, STEP_MS / this.frames.length));
+    else this.show(new Set(), null);
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+    this.timer = 0;
+  }
+
+  // Ends the play: the newest state, at once.
+  skip() {
+    this.seek(this.frames.length);
+  }
+
+  seek(position) {
+    this.stop();
+    const target = Math.max(0, Math.min(position, this.frames.length));
+    if (target === this.position) return;
+    if (target < this.position) {
+      this.state = copyState(this.base);
+      this.position = 0;
+      for (let i = 0; i < target; i++) applyFrame(this.state, this.frames[i]);
+      this.position = target;
+      return this.show(null, null);
+    }
+    if (target === this.position + 1) return this.forward(false);
+    while (this.position < target) applyFrame(this.state, this.frames[this.position++]);
+    this.show(null, null);
+  }
+
+  forward(isAnimated) {
+    const frame = this.frames[this.position];
+    if (isAnimated) this.beforeFrame?.(frame);
+    const changed = applyFrame(this.state, frame);
+    this.position += 1;
+    this.show(changed, isAnimated ? frame : null);
+  }
+}

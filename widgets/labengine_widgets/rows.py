@@ -1,0 +1,83 @@
+"""Block tables as rows: one per request and KV-cache group, and only what is new in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from labengine_widgets.names import joined, readable, request_name
+from labengine_widgets.scene import Scene
+
+MAX_OPEN_ROWS = 64
+MAX_ENDED_ROWS = 6
+MAX_TEXT_BLOCKS = 32
+"""A longer table is drawn without its tokens; a block's own text can still be asked for in the pool."""
+MAX_TABLE = 512
+MAX_GENERATED = 80
+"""Newest sampled tokens that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A request's table in one group, as shown."""
+
+    status: str
+    num_tokens: int
+    num_computed: int
+    table: tuple[int, ...]
+    texts: tuple[tuple[str, ...], ...]
+    generated: str
+
+
+def shown_requests(scene: Scene) -> list[int]:
+    """Everyone who waits or runs, and who finished last; the oldest go first when there are too many."""
+    requests = scene.fold.requests
+    ended = [i for i, request in requests.items() if request.status == "finished"]
+    open_ids = [i for i, request in requests.items() if request.status != "finished"]
+    return sorted(ended[-MAX_ENDED_ROWS:] + open_ids[:MAX_OPEN_ROWS])
+
+
+def row(scene: Scene, request_id: int, group: int) -> Row:
+    """One row as it is now."""
+    request = scene.fold.requests[request_id]
+    tokens, size = request.token_ids, scene.fold.groups[group].block_size
+    num_blocks = -(-len(tokens) // size)
+    texts = [scene.slot_texts(tokens[i * size : (i + 1) * size]) for i in range(num_blocks if num_blocks <= MAX_TEXT_BLOCKS else 0)]
+    newest = tokens[request.num_prompt_tokens :][-MAX_GENERATED:]
+    generated = joined([scene.token_text(token) for token in newest])
+    return Row(
+        request.status,
+        len(tokens),
+        request.num_computed_tokens,
+        tuple(request.block_tables[group][:MAX_TABLE]),
+        tuple(texts),
+        readable(generated, 4 * MAX_GENERATED),
+    )
+
+
+def row_diff(key: tuple[int, int], new: Row, old: Row | None) -> dict[str, Any] | None:
+    """What a browser that has `old` lacks of `new`; None when nothing is missing."""
+    if new == old:
+        return None
+    base = old or Row("", 0, 0, (), (), "")
+    diff: dict[str, Any] = {
+        "key": f"{key[0]}:{key[1]}",
+        "status": new.status,
+        "num_tokens": new.num_tokens,
+        "num_computed": new.num_computed,
+        "length": len(new.table),
+        "num_texts": len(new.texts),
+    }
+    if old is None:
+        diff |= {"request": key[0], "group": key[1], "name": request_name(key[0])}
+    if table := _changed(new.table, base.table):
+        diff["table"] = table
+    if texts := _changed(new.texts, base.texts):
+        diff["texts"] = texts
+    if new.generated != base.generated or old is None:
+        diff["generated"] = new.generated
+    return diff
+
+
+def _changed(new: tuple[Any, ...], old: tuple[Any, ...]) -> list[tuple[int, Any]]:
+    return [(i, value) for i, value in enumerate(new) if i >= len(old) or old[i] != value]

@@ -1,0 +1,90 @@
+"""Events into frames' worth: what happened together is told together, and the merge is told block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from labengine import events as ev
+
+MAX_SINGLES = 4
+"""So many blocks cached or merged in a row get a frame each; a longer row gets one frame."""
+
+MAX_FRAMES = 240
+"""A step of more runs than this has neighbours put together, the last of each telling."""
+
+PHASES = ("schedule", "forward", "sample", "update")
+
+
+class Run(NamedTuple):
+    """Events of one frame: `told` in its sentence, after `silent` ones that only change the state."""
+
+    silent: tuple[ev.Event, ...]
+    told: tuple[ev.Event, ...]
+
+    @property
+    def events(self) -> tuple[ev.Event, ...]:
+        """All of them, in order."""
+        return self.silent + self.told
+
+
+def runs(events: Iterable[ev.Event]) -> list[Run]:
+    """The frames that a reader should see for these events, in order."""
+    found: list[Run] = []
+    silent: tuple[ev.Event, ...] = ()
+    for _, group in groupby(events, _kinship):
+        together = tuple(group)
+        if isinstance(together[0], ev.TokensComputed):
+            silent += together
+            continue
+        for told in _pieces(together):
+            found.append(Run(silent, told))
+            silent = ()
+    if silent:
+        found.append(Run((), silent))
+    return _at_most(MAX_FRAMES, found)
+
+
+def phase_after(event: ev.Event, phase: str | None) -> str | None:
+    """The phase an event belongs to, given the one before it; None outside a step and at its end."""
+    if isinstance(event, ev.StepStarted):
+        return "schedule"
+    if phase is None or isinstance(event, (ev.StepEnded, ev.StepRolledBack, ev.EngineStarted)):
+        return None
+    if isinstance(event, (ev.SlotsWritten, ev.ForwardRan)):
+        return "forward"
+    if phase == "forward" and isinstance(event, ev.TokenSampled):
+        return "sample"
+    return "update" if phase in ("forward", "sample") else phase
+
+
+def _kinship(event: ev.Event) -> Hashable:
+    """Neighbours of equal kinship are told together, or one after the other where each counts."""
+    match event:
+        case ev.BlockMerged() | ev.BlockFreed(reason="merged"):
+            return "merge", event.request_id
+        case ev.BlockFreed():
+            return "free", event.request_id, event.reason
+        case ev.BlockAllocated() | ev.BlockTouched() | ev.BlockCached():
+            return type(event), event.request_id, event.group
+        case ev.RequestAdded() | ev.BlockEvicted() | ev.TokensComputed():
+            return type(event)
+        case _:
+            return id(event)
+
+
+def _pieces(together: tuple[ev.Event, ...]) -> Iterator[tuple[ev.Event, ...]]:
+    """A short row of cached or merged blocks falls into single ones, each merge with the free that follows it."""
+    starts = [i for i, event in enumerate(together) if isinstance(event, (ev.BlockCached, ev.BlockMerged))]
+    if not starts or starts[0] or len(starts) > MAX_SINGLES:
+        yield together
+        return
+    for start, stop in zip(starts, [*starts[1:], len(together)], strict=True):
+        yield together[start:stop]
+
+
+def _at_most(limit: int, found: Sequence[Run]) -> list[Run]:
+    size = -(-len(found) // limit) or 1
+    chunks = (found[i : i + size] for i in range(0, len(found), size))
+    return [Run(tuple(e for run in chunk[:-1] for e in run.events) + chunk[-1].silent, chunk[-1].told) for chunk in chunks]

@@ -1,0 +1,254 @@
+"""The state as a reader sees it: the fold, and beside it what only a picture needs (contents, owners, slots written)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, NamedTuple
+
+from labengine import events as ev
+from labengine.snapshot import NULL_BLOCK
+from labengine.timeline import Changes, Fold
+from labengine_widgets.names import ContentIndex, readable
+
+MAX_SLOT_TEXTS = 16
+"""Tokens of a block whose text is shown; a longer block shows its first ones."""
+
+MAX_BLOCKS_WITH_TEXT = 2048
+"""In a larger pool the cells are too small for text, and none is sent."""
+
+HASHED, MAPPED, LOST = 1, 2, 4
+
+Place = tuple[int, int, int]
+"""(request id, group, index): an entry of a block table."""
+
+
+class Cell(NamedTuple):
+    """One block as drawn. content -1: none; fill: slots written; flags: HASHED, MAPPED, LOST; tokens: text per slot."""
+
+    block_id: int
+    ref_count: int = 0
+    content: int = -1
+    fill: int = 0
+    flags: int = 0
+    owners: tuple[int, ...] = ()
+    tokens: tuple[str, ...] = ()
+
+
+class Score(NamedTuple):
+    """used: blocks not free now; peak: the most of this step; findable: prefixes in the map; lost: alive, hashed, unmapped."""
+
+    used: int
+    peak: int
+    findable: int
+    lost: int
+
+
+class Scene:
+    """A fold with eyes: apply events, then ask for the cells and the score. Costs grow with what changed, not with the pool."""
+
+    def __init__(self, state: Fold, token_text: Callable[[int], str] = str, contents: ContentIndex | None = None) -> None:
+        self.fold = state
+        self.contents = contents or ContentIndex()
+        self.token_text = token_text
+        self.peak = self.num_used
+        self.lost: set[int] = set()
+        self._written: dict[tuple[int, int], int] = {}
+        self._home: dict[int, Place] = {}
+        self._held: dict[int, Counter[int]] = {}
+        self._owners: dict[int, set[int]] = {}
+        self._chains: dict[tuple[int, int], list[int]] = {}
+        self._also_changed: set[int] = set()
+        self._take_stock()
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks in the pool."""
+        return len(self.fold.ref_counts)
+
+    @property
+    def num_used(self) -> int:
+        """Blocks that are not free."""
+        return len(self.fold.ref_counts) - len(self.fold.free_queue)
+
+    @property
+    def score(self) -> Score:
+        """The four numbers above the picture."""
+        return Score(self.num_used, self.peak, len(self.fold.prefix_map), len(self.lost))
+
+    def apply(self, event: ev.Event) -> None:
+        """Move on by one event; EngineStarted begins anew, StepRolledBack is for whoever can fetch the state."""
+        self.fold.apply(event)
+        note = self._NOTES.get(type(event))
+        if note is not None:
+            note(self, event)
+        self.peak = max(self.peak, self.num_used)
+
+    def take_changes(self) -> Changes:
+        """What changed since the last call; owners, lost blocks and written slots are up to date after it."""
+        changes = self.fold.take_changes()
+        if changes.is_restarted:
+            changes.blocks = set(range(self.num_blocks))
+        for request_id in changes.requests:
+            changes.blocks |= self._update_owners(request_id)
+        changes.blocks |= self._also_changed
+        self._also_changed = set()
+        for block_id in changes.blocks:
+            self._update_lost(block_id)
+        return changes
+
+    def cell(self, block_id: int) -> Cell:
+        """A block as drawn now."""
+        ref_count, keys = self.fold.ref_counts[block_id], self.fold.block_keys[block_id]
+        if not ref_count and not keys:
+            return Cell(block_id)
+        return Cell(
+            block_id,
+            ref_count,
+            self.content(block_id),
+            self._fill(block_id),
+            self._flags(block_id),
+            tuple(sorted(self._owners.get(block_id, ()))),
+            self._texts(block_id) if self.num_blocks <= MAX_BLOCKS_WITH_TEXT else (),
+        )
+
+    def content(self, block_id: int) -> int:
+        """The number of a block's content; -1 while it is not full."""
+        if keys := self.fold.block_keys[block_id]:
+            return self.contents.of_hash(keys[0])
+        home = self._home.get(block_id)
+        if home is None or not self.fold.ref_counts[block_id] or self._fill(block_id) < self._size(home):
+            return -1
+        return self.contents.of_prefix(self._prefix(home))
+
+    def twins(self, block_ids: Iterable[int]) -> dict[int, int]:
+        """Which of these blocks hold what another live block holds too: {block: the other one of lowest id}."""
+        asked = {block_id: content for block_id in block_ids if (content := self.content(block_id)) >= 0}
+        others: dict[int, int] = {}
+        for block_id in sorted(self._home, reverse=True):
+            if block_id not in asked and self.fold.ref_counts[block_id]:
+                others[self.content(block_id)] = block_id
+        return {block_id: others[content] for block_id, content in asked.items() if content in others}
+
+    def slot_texts(self, token_ids: Iterable[int]) -> tuple[str, ...]:
+        """Text per token, safe to show, the first MAX_SLOT_TEXTS of them."""
+        return tuple(readable(self.token_text(t), 24) for _, t in zip(range(MAX_SLOT_TEXTS), token_ids, strict=False))
+
+    # -- a block's parts -----------------------------------------------------------------------------------------------
+
+    def _size(self, home: Place | None) -> int:
+        return self.fold.groups[home[1] if home else 0].block_size
+
+    def _fill(self, block_id: int) -> int:
+        home = self._home.get(block_id)
+        if self.fold.block_keys[block_id]:
+            return self.fold.groups[self.fold.block_keys[block_id][0][0]].block_size
+        if home is None or not self.fold.ref_counts[block_id]:
+            return 0
+        size = self._size(home)
+        return max(0, min(size, self._written.get(home[:2], 0) - home[2] * size))
+
+    def _flags(self, block_id: int) -> int:
+        keys = self.fold.block_keys[block_id]
+        if not keys:
+            return 0
+        is_mapped = any(block_id in self.fold.prefix_map.get(key, ()) for key in keys)
+        return HASHED | (MAPPED if is_mapped else 0) | (LOST if self._is_lost(block_id) else 0)
+
+    def _is_lost(self, block_id: int) -> bool:
+        keys = self.fold.block_keys[block_id]
+        return bool(
+            self.fold.ref_counts[block_id]
+            and keys
+            and not any(block_id in self.fold.prefix_map.get(key, ()) for key in keys)
+        )
+
+    def _texts(self, block_id: int) -> tuple[str, ...]:
+        if self.fold.block_tokens[block_id]:
+            return self.slot_texts(self.fold.block_tokens[block_id])
+        home = self._home.get(block_id)
+        if home is None or home[0] not in self.fold.requests:
+            return ()
+        start = home[2] * self._size(home)
+        return self.slot_texts(self.fold.requests[home[0]].token_ids[start : start + self._fill(block_id)])
+
+    def _prefix(self, home: Place) -> tuple[int, int]:
+        """Names the tokens up to a block's end by a chain over the request's blocks, as the engine's hashes do."""
+        request_id, group, index = home
+        size, tokens = self._size(home), self.fold.requests[request_id].token_ids
+        chain = self._chains.setdefault((request_id, group), [])
+        for i in range(len(chain), index + 1):
+            chain.append(hash((chain[-1] if chain else 0, tuple(tokens[i * size : (i + 1) * size]))))
+        return group, chain[index]
+
+    # -- what the fold does not keep -----------------------------------------------------------------------------------
+
+    def _take_stock(self) -> None:
+        """Everything from the fold alone: for a view that comes late, and after a restart."""
+        self._written, self._home, self._held, self._owners, self._chains = {}, {}, {}, {}, {}
+        self._also_changed, self.peak = set(), self.num_used
+        for request_id, request in self.fold.requests.items():
+            for group, table in enumerate(request.block_tables):
+                self._written[request_id, group] = request.num_computed_tokens
+                self._home.update({b: (request_id, group, i) for i, b in enumerate(table) if b != NULL_BLOCK})
+            self._update_owners(request_id)
+        for key, ids in self.fold.prefix_map.items():
+            for block_id in ids:
+                home = self._home.get(block_id)
+                self.contents.of_hash(key, self._prefix(home) if home else None)
+        self.lost = {block_id for block_id in range(self.num_blocks) if self._is_lost(block_id)}
+
+    def _update_owners(self, request_id: int) -> set[int]:
+        tables = self.fold.requests[request_id].block_tables
+        now = Counter(block_id for table in tables for block_id in table if block_id != NULL_BLOCK)
+        before = self._held.get(request_id, Counter())
+        for block_id in now.keys() - before.keys():
+            self._owners.setdefault(block_id, set()).add(request_id)
+        for block_id in before.keys() - now.keys():
+            self._owners[block_id].discard(request_id)
+        self._held[request_id] = now
+        if not now:
+            del self._held[request_id]
+        return now.keys() ^ before.keys()
+
+    def _update_lost(self, block_id: int) -> None:
+        (self.lost.add if self._is_lost(block_id) else self.lost.discard)(block_id)
+
+    def _note_restart(self, event: ev.EngineStarted) -> None:
+        self.contents = ContentIndex()
+        self._take_stock()
+
+    def _note_step(self, event: ev.StepStarted) -> None:
+        self.peak = self.num_used
+
+    def _note_place(self, event: ev.BlockAllocated | ev.BlockTouched) -> None:
+        self._home[event.block_id] = (event.request_id, event.group, event.index)
+
+    def _note_slots(self, event: ev.SlotsWritten) -> None:
+        end = event.start + sum(length for _, _, length in event.runs)
+        self._written[event.request_id, event.group] = end
+        self._also_changed.update(block_id for block_id, _, _ in event.runs)
+
+    def _note_hit(self, event: ev.PrefixHit) -> None:
+        for group in range(len(self.fold.groups)):
+            self._written[event.request_id, group] = event.num_tokens
+
+    def _note_cached(self, event: ev.BlockCached) -> None:
+        self.contents.of_hash((event.group, event.block_hash), self._prefix((event.request_id, event.group, event.index)))
+
+    def _note_end(self, event: ev.RequestPreempted | ev.RequestFinished) -> None:
+        for group in range(len(self.fold.groups)):
+            self._written.pop((event.request_id, group), None)
+            self._chains.pop((event.request_id, group), None)
+
+    _NOTES: ClassVar[dict[type[ev.Event], Callable[[Any, Any], None]]] = {
+        ev.EngineStarted: _note_restart,
+        ev.StepStarted: _note_step,
+        ev.BlockAllocated: _note_place,
+        ev.BlockTouched: _note_place,
+        ev.SlotsWritten: _note_slots,
+        ev.PrefixHit: _note_hit,
+        ev.BlockCached: _note_cached,
+        ev.RequestPreempted: _note_end,
+        ev.RequestFinished: _note_end,
+    }

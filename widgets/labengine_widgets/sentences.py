@@ -1,0 +1,215 @@
+"""What has just happened, in one sentence of words a student has met. Plain text: it may hold a prompt's words, never markup."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
+
+from labengine import events as ev
+from labengine_widgets.names import block_name, content_name, counted, listed, readable, request_name
+from labengine_widgets.scene import MAX_BLOCKS_WITH_TEXT, Scene
+
+E = TypeVar("E", bound=ev.Event)
+Teller = Callable[[Any, Scene], str]
+_TELLERS: dict[type[ev.Event], Teller] = {}
+
+_FINISH_REASONS = {
+    "stop": "it said its end-of-text token",
+    "length": "it has all the tokens it may have",
+    "abort": "it was aborted",
+}
+
+
+def sentence(run: Sequence[ev.Event], scene: Scene) -> str:
+    """The sentence for events that happened together: one event, or a run that `frames.runs` put into one frame.
+
+    scene: the state just after the run.
+    """
+    return _TELLERS[type(run[0])](run, scene)
+
+
+def running_sentence(scene: Scene) -> str:
+    """What a reader sees of an engine that steps by itself."""
+    statuses = [request.status for request in scene.fold.requests.values()]
+    running, waiting = statuses.count("running"), statuses.count("waiting") + statuses.count("preempted")
+    queue = f", {waiting} wait" + ("s" if waiting == 1 else "") if waiting else ""
+    return f"Step {scene.fold.step}: {counted(running, 'request')} running{queue}, {counted(scene.num_used, 'block')} used."
+
+
+def _tells(kind: type[E]) -> Callable[[Callable[[Sequence[E], Scene], str]], Teller]:
+    def register(teller: Callable[[Sequence[E], Scene], str]) -> Teller:
+        _TELLERS[kind] = teller
+        return teller
+
+    return register
+
+
+def _blocks(run: Sequence[Any]) -> str:
+    return listed(block_name(event.block_id) for event in run)
+
+
+def _contents(block_ids: Collection[int], scene: Scene) -> str:
+    numbers = (scene.content(block_id) for block_id in block_ids)
+    return listed(content_name(number) for number in numbers if number >= 0)
+
+
+def _plural(run: Sequence[Any], one: str, many: str) -> str:
+    return one if len(run) == 1 else many
+
+
+@_tells(ev.EngineStarted)
+def _engine_started(run: Sequence[ev.EngineStarted], scene: Scene) -> str:
+    return f"The engine is empty: {counted(run[0].num_blocks, 'block')}, all of them free."
+
+
+@_tells(ev.StepStarted)
+def _step_started(run: Sequence[ev.StepStarted], scene: Scene) -> str:
+    return f"Step {run[0].step} begins: whose turn is it, and are there blocks for it?"
+
+
+@_tells(ev.StepEnded)
+def _step_ended(run: Sequence[ev.StepEnded], scene: Scene) -> str:
+    used, peak, _, lost = scene.score
+    told = f"Step {run[0].step} is over: {counted(used, 'block')} used."
+    if lost:
+        return f"{told} Nobody can find {lost} of them any more."
+    return f"{told} Within the step it was {peak}." if peak > used else told
+
+
+@_tells(ev.StepRolledBack)
+def _step_rolled_back(run: Sequence[ev.StepRolledBack], scene: Scene) -> str:
+    return f"Step {run[0].step} was broken off ({readable(run[0].reason)}) and undone: all is as it was before it."
+
+
+@_tells(ev.RequestAdded)
+def _request_added(run: Sequence[ev.RequestAdded], scene: Scene) -> str:
+    names = listed(request_name(event.request_id) for event in run)
+    sizes = sorted({len(event.token_ids) for event in run})
+    tokens = counted(sizes[0], "token") if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} tokens"
+    return f"{names} {_plural(run, 'waits', 'wait')} in line with {tokens}{_plural(run, '', ' each')}, and no blocks yet."
+
+
+@_tells(ev.PrefixHit)
+def _prefix_hit(run: Sequence[ev.PrefixHit], scene: Scene) -> str:
+    name = request_name(run[0].request_id)
+    if not run[0].num_tokens:
+        return f"{name} looks its prompt up in the hash map and finds nothing: all of it must be computed."
+    blocks = listed(block_name(i) for i in dict.fromkeys(i for ids in run[0].block_ids for i in ids))
+    return f"{name} finds its first {counted(run[0].num_tokens, 'token')} in the cache, in {blocks}: no need to compute them."
+
+
+@_tells(ev.RequestScheduled)
+def _request_scheduled(run: Sequence[ev.RequestScheduled], scene: Scene) -> str:
+    event = run[0]
+    name, last = request_name(event.request_id), event.start + event.num_tokens - 1
+    if event.num_tokens == 1:
+        return f"{name} will compute the token at position {event.start} in this step."
+    return f"{name} will compute its tokens {event.start} to {last} in this step."
+
+
+@_tells(ev.RequestPreempted)
+def _request_preempted(run: Sequence[ev.RequestPreempted], scene: Scene) -> str:
+    return f"There is no room for {request_name(run[0].request_id)}: it gave its blocks back, and waits to start over."
+
+
+@_tells(ev.RequestFinished)
+def _request_finished(run: Sequence[ev.RequestFinished], scene: Scene) -> str:
+    reason = _FINISH_REASONS.get(run[0].reason, readable(run[0].reason))
+    return f"{request_name(run[0].request_id)} is finished: {reason}."
+
+
+@_tells(ev.BlockEvicted)
+def _block_evicted(run: Sequence[ev.BlockEvicted], scene: Scene) -> str:
+    it = _plural(run, "it", "they")
+    return f"{_blocks(run)} {_plural(run, 'is', 'are')} needed anew: what {it} held is forgotten, in the hash map too."
+
+
+@_tells(ev.BlockAllocated)
+def _block_allocated(run: Sequence[ev.BlockAllocated], scene: Scene) -> str:
+    blocks = "a block" if len(run) == 1 else f"{len(run)} blocks"
+    return f"{request_name(run[0].request_id)} takes {blocks} from the front of the free queue: {_blocks(run)}."
+
+
+@_tells(ev.BlockTouched)
+def _block_touched(run: Sequence[ev.BlockTouched], scene: Scene) -> str:
+    name, woken = request_name(run[0].request_id), [event for event in run if event.ref_count == 1]
+    if len(woken) == len(run):
+        return f"{name} takes {_blocks(run)} back out of the free queue, content and all."
+    if len(run) == 1:
+        return f"{name} shares {_blocks(run)}: {run[0].ref_count} requests hold it now."
+    return f"{name} shares {_blocks(run)}: each is held by one request more."
+
+
+@_tells(ev.SlotsWritten)
+def _slots_written(run: Sequence[ev.SlotsWritten], scene: Scene) -> str:
+    event = run[0]
+    ids = [block_id for block_id, _, _ in event.runs]
+    told = f"{request_name(event.request_id)}'s keys and values are written into {listed(map(block_name, ids))}"
+    twins = scene.twins(ids) if scene.num_blocks <= MAX_BLOCKS_WITH_TEXT else {}
+    if not twins:
+        return told + "."
+    others = listed(block_name(twins[i]) for i in ids if i in twins)
+    return f"{told}. {_contents(twins, scene)} {'was' if len(twins) == 1 else 'were'} in {others} already: computed twice."
+
+
+@_tells(ev.ForwardRan)
+def _forward_ran(run: Sequence[ev.ForwardRan], scene: Scene) -> str:
+    tokens, requests = counted(run[0].num_tokens, "token"), counted(run[0].num_requests, "request")
+    return f"The model has run once, over {tokens} of {requests}."
+
+
+@_tells(ev.TokensComputed)
+def _tokens_computed(run: Sequence[ev.TokensComputed], scene: Scene) -> str:
+    return f"{request_name(run[0].request_id)} has keys and values for its first {counted(run[0].num_computed_tokens, 'token')}."
+
+
+@_tells(ev.BlockCached)
+def _block_cached(run: Sequence[ev.BlockCached], scene: Scene) -> str:
+    ids = [event.block_id for event in run]
+    keys = {(event.group, event.block_hash) for event in run}
+    lost = [i for i in sorted(scene.lost) if not keys.isdisjoint(scene.fold.block_keys[i])]
+    contents, name = _contents(ids, scene), request_name(run[0].request_id)
+    if lost:
+        names, it = listed(map(block_name, lost)), _plural(lost, "is", "are")
+        return f"{name}'s hash {contents} overwrites the map's entry: {names} {it} alive, and nobody can find {_plural(lost, 'it', 'them')}."
+    behind = [event for event in run if event.mapped[:1] != (event.block_id,)]
+    if len(behind) == len(run):
+        first = listed(block_name(event.mapped[0]) for event in behind if event.mapped)
+        return f"{name}'s {_blocks(run)} {_plural(run, 'is', 'are')} full too, but a look-up for {contents} is served with {first} first."
+    return f"{name}'s {_blocks(run)} {_plural(run, 'is', 'are')} full: {contents} {_plural(run, 'goes', 'go')} into the map, for others to find."
+
+
+@_tells(ev.BlockMerged)
+def _block_merged(run: Sequence[ev.BlockMerged | ev.BlockFreed], scene: Scene) -> str:
+    merged = [event for event in run if isinstance(event, ev.BlockMerged)]
+    name, copies = request_name(merged[0].request_id), _blocks(merged)
+    kept = listed(block_name(event.into_block_id) for event in merged)
+    is_freed = any(isinstance(event, ev.BlockFreed) for event in run)
+    end = f"{copies} {_plural(merged, 'goes', 'go')} back" if is_freed else f"{copies} {_plural(merged, 'is', 'are')} not needed"
+    return f"{kept} {_plural(merged, 'is', 'are')} alive and equal: {name} points at {_plural(merged, 'it', 'them')}; {end}."
+
+
+@_tells(ev.BlockFreed)
+def _block_freed(run: Sequence[ev.BlockFreed], scene: Scene) -> str:
+    name, free = request_name(run[0].request_id), [event for event in run if event.queue_end is not None]
+    why = {"window": " (it has left the window)", "preempted": " (no room)"}.get(run[0].reason, "")
+    told = f"{name} lets go of {_blocks(run)}{why}"
+    if not free:
+        return f"{told}; others still hold {_plural(run, 'it', 'them')}."
+    ends = {"tail": "join the end of the free queue", "head": "go to the front of the free queue, to be used next"}
+    places = listed(ends[end] for end in dict.fromkeys(event.queue_end for event in free if event.queue_end))
+    cached = any(scene.fold.block_keys[event.block_id] for event in free)
+    kept = ", content kept" if cached else ""
+    return f"{told}: {counted(len(free), 'block')} {places}{kept}." if len(free) != 1 else _one_freed(told, free[0], kept)
+
+
+def _one_freed(told: str, event: ev.BlockFreed, kept: str) -> str:
+    end = "goes to the front of the free queue, to be used next" if event.queue_end == "head" else "joins the end of the free queue"
+    return f"{told}: {block_name(event.block_id)} {end}{kept}."
+
+
+@_tells(ev.TokenSampled)
+def _token_sampled(run: Sequence[ev.TokenSampled], scene: Scene) -> str:
+    event = run[0]
+    text = readable(scene.token_text(event.token_id), 40)
+    return f"{request_name(event.request_id)}'s next token is “{text}”; its keys and values come with the next step."
