@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -136,7 +136,7 @@ class Fold:
             free_queue=tuple(self.free_queue),
             prefix_map={map_key(*key): ids for key, ids in self.prefix_map.items()},
             cached_free=tuple(
-                map_key(*key) for key, ids in self.prefix_map.items() if not any(self.ref_counts[i] for i in ids)
+                sorted(map_key(*key) for key, ids in self.prefix_map.items() if not any(self.ref_counts[i] for i in ids))
             ),
             groups=self.groups,
         )
@@ -274,16 +274,27 @@ class Fold:
 
 def fold(recorded: Iterable[ev.Event]) -> Snapshot:
     """The snapshot that a stream beginning with EngineStarted adds up to; rolled-back steps leave no trace in it."""
-    surviving: list[ev.Event] = []
-    step_start = 0
-    for event in recorded:
-        if isinstance(event, ev.StepRolledBack):
-            del surviving[step_start:]
-            continue
-        if isinstance(event, ev.StepStarted):
-            step_start = len(surviving)
-        surviving.append(event)
+    events = list(recorded)
     state = Fold()
-    for event in surviving:
-        state.apply(event)
+    for i in surviving(events):
+        state.apply(events[i])
     return state.snapshot()
+
+
+def surviving(events: Sequence[ev.Event]) -> list[int]:
+    """The positions of the events that still count: all but those of rolled-back steps.
+
+    A rollback whose StepStarted is not among the events takes nothing back.
+    """
+    positions: list[int] = []
+    step, first = None, 0
+    for i, event in enumerate(events):
+        if type(event) is ev.StepRolledBack:
+            if step == event.step:
+                del positions[first:]
+            step = None
+            continue
+        if type(event) is ev.StepStarted:
+            step, first = event.step, len(positions)
+        positions.append(i)
+    return positions

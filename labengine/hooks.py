@@ -80,11 +80,12 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
 
     def emit(self, event: Event) -> None:
         """Deliver one event; see the class for order and failures."""
-        self._pending.append(event)
         if self._is_emitting:
+            self._pending.append(event)
             return
-        self._is_emitting = True
         try:
+            self._is_emitting = True
+            self._pending.append(event)
             while self._pending:
                 self._deliver(self._pending.popleft())
         finally:

@@ -9,6 +9,7 @@ from labengine import events as ev
 from labengine.fold import Changes as Changes
 from labengine.fold import Fold as Fold
 from labengine.fold import fold as fold
+from labengine.fold import surviving
 
 E = TypeVar("E", bound=ev.Event)
 
@@ -21,6 +22,7 @@ class Timeline:
     """
 
     _KEYFRAME_EVERY = 2000
+    """Events between keyframes, at least. A keyframe stands at the start of a step, which may still roll back."""
 
     def __init__(self, max_events: int = 100_000) -> None:
         self.max_events = max_events
@@ -68,22 +70,15 @@ class Timeline:
             raise IndexError(f"moment {moment} is not kept: the recording spans {self.num_dropped} to {self.end}")
         start = max(m for m in self._keyframes if m <= moment)
         state = self._keyframes[start].copy()
-        for i in range(start, moment):
-            event = self._events[i - self.num_dropped]
-            if isinstance(event, ev.StepRolledBack):
-                state = self.state(self._start_of_step(i))
-            else:
-                state.apply(event)
-            if (i + 1) % self._KEYFRAME_EVERY == 0:
-                self._keyframes[i + 1] = state.copy()
+        events = self.events(start, moment)
+        last_keyframe = 0
+        for i in surviving(events):
+            if type(events[i]) is ev.StepStarted and i - last_keyframe >= self._KEYFRAME_EVERY:
+                self._keyframes[start + i] = state.copy()
+                last_keyframe = i
+            state.apply(events[i])
         state.take_changes()
         return state
-
-    def _start_of_step(self, moment: int) -> int:
-        i = moment - self.num_dropped
-        while not isinstance(self._events[i], ev.StepStarted):
-            i -= 1
-        return i + self.num_dropped
 
     def _end_of_step(self, i: int) -> int:
         for j in range(i, len(self._events)):

@@ -93,16 +93,34 @@ def _targets(node: ast.Import | ast.ImportFrom, package: str, modules: set[str])
     return [*submodules, *([base] if len(submodules) < len(node.names) else [])]
 
 
+def path_to(packages: set[str], module: str, imports: list[Import]) -> list[str]:
+    """A shortest way from `module` to one of `packages` through imports that run on import; empty if there is none."""
+    graph = _at_import_time(imports)
+    paths, seen = [[module]], {module}
+    for path in paths:
+        for target in sorted(graph.get(path[-1], set()) - seen):
+            if target.partition(".")[0] in packages:
+                return [*path, target]
+            seen.add(target)
+            paths.append([*path, target])
+    return []
+
+
 def cycles(imports: list[Import]) -> list[list[str]]:
-    """The circles among module-level imports of ours, each from its smallest name on; one is reported at a time."""
-    graph: dict[str, set[str]] = {}
-    for imported in imports:
-        if imported.is_ours and not imported.is_lazy:
-            graph.setdefault(imported.source, set()).add(imported.target)
+    """The circles among imports that run on import, each from its smallest name on; one is reported at a time."""
     try:
-        TopologicalSorter(graph).prepare()
+        TopologicalSorter(_at_import_time(imports)).prepare()
     except CycleError as error:
         circle = error.args[1][:-1]
         start = circle.index(min(circle))
         return [[*circle[start:], *circle[:start]]]
     return []
+
+
+def _at_import_time(imports: list[Import]) -> dict[str, set[str]]:
+    """Each module's targets, without the lazy ones."""
+    graph: dict[str, set[str]] = {}
+    for imported in imports:
+        if not imported.is_lazy:
+            graph.setdefault(imported.source, set()).add(imported.target)
+    return graph

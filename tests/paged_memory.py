@@ -6,6 +6,9 @@ merge of unequal blocks raises CorruptRead in the forward pass that would have r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from labengine.core.request import Request
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.engine.simulated import NextToken, SimulatedRunner
 
@@ -15,9 +18,10 @@ class CorruptRead(AssertionError):
 
 
 class PagedMemoryRunner(SimulatedRunner):
-    """Samples next_token; knows each request's tokens from the plans it was given. One KV-cache group.
+    """Samples next_token, as the simulated runner does. One KV-cache group.
 
     fail_in_forward: raised by the next forward pass, once it has written `num_writes_before` of its tokens' KV.
+    fail_in_sample: raised whenever tokens are sampled.
     """
 
     def __init__(self, next_token: NextToken, block_size: int) -> None:
@@ -26,11 +30,16 @@ class PagedMemoryRunner(SimulatedRunner):
         """Hash of the token prefix whose KV a slot holds."""
         self.fail_in_forward: BaseException | None = None
         self.num_writes_before = 0
+        self.fail_in_sample: BaseException | None = None
+        self.plan = StepPlan(())
+        """The plan of the newest forward pass."""
         self._block_size = block_size
-        self._tokens: dict[int, list[int]] = {}
+        self.requests: Mapping[int, Request] = {}
+        """The engine's own: set it once the engine is made."""
 
     def forward(self, plan: StepPlan) -> None:
         """Write, then read, request by request."""
+        self.plan = plan
         failure, self.fail_in_forward = self.fail_in_forward, None
         num_left = self.num_writes_before
         for request in plan.scheduled:
@@ -45,12 +54,16 @@ class PagedMemoryRunner(SimulatedRunner):
         for request in plan.scheduled:
             self._read(request)
 
+    def sample(self, plan: StepPlan, logits: None) -> list[int]:
+        """next_token, or the failure that was asked for."""
+        if self.fail_in_sample is not None:
+            raise self.fail_in_sample
+        return super().sample(plan, logits)
+
     def _prefixes(self, request: ScheduledRequest) -> list[int]:
         """For each position up to the request's end: a hash of all its tokens so far."""
-        known = self._tokens.setdefault(request.request_id, [])
-        known[request.start :] = request.token_ids
         prefix, prefixes = 0, []
-        for token_id in known:
+        for token_id in self.requests[request.request_id].token_ids[: request.end]:
             prefix = hash((prefix, token_id))
             prefixes.append(prefix)
         return prefixes

@@ -10,7 +10,7 @@ from differential.nano_upstream import COMMIT, EDITIONS
 from encounters import ENCOUNTERS, MERGES, workloads_meeting
 from labengine.core.editions import EDITIONS as PARTS
 from labengine.core.editions import NanoBlockPool, NanoKVCacheManager
-from labengine.core.kv_cache_manager import KVCacheManager, Moment
+from labengine.core.kv_cache_manager import Hit, Moment
 from labengine.core.block import Block
 from labengine.core.parts import Parts
 from labengine.core.prefix_cache import LateMerge, MergePolicy
@@ -56,7 +56,8 @@ class FreesToTheHead(NanoBlockPool):
 
 
 class AdmitsChunkByChunk(NanoKVCacheManager):
-    admit = KVCacheManager.admit
+    def admit(self, request: Request, hit: Hit, num_tokens: int) -> None:
+        super().admit(request, hit, min(num_tokens, hit.num_tokens + 1))
 
 
 class RegistersAtAllocation(NanoKVCacheManager):

@@ -6,6 +6,7 @@
     events      nothing
     snapshot    events
     hooks       events
+    fold        events, snapshot
     timeline    ground
     core        ground
     engine      ground, core
@@ -14,10 +15,10 @@
     scenarios   everything but widgets, notebook
     front       everything, lazily
 
-The ground is config, events, snapshot, hooks and timeline. The front desk is every other module at the top of
-labengine (lab, notebook, __main__, __init__ ...); *lazily* means that engine, scenarios and widgets are imported there
-inside functions, or for type checking only. Imports inside functions and under TYPE_CHECKING obey the table too.
-The ground and core use the standard library alone, and no module-level imports form a circle.
+The ground is config, events, snapshot, hooks, fold and timeline. The front desk is every other module at the top of
+labengine (lab, notebook, __main__, __init__ ...); *lazily* means that importing it leads to torch or transformers on
+no path: what needs them is imported inside functions. Imports inside functions and under TYPE_CHECKING obey the table
+too. The ground and core use the standard library alone, and no module-level imports form a circle.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from pathlib import Path
 
 import pytest
 
-from import_graph import Import, SourceTree, cycles, imports_of
+from import_graph import Import, SourceTree, cycles, imports_of, path_to
 
-GROUND = ("config", "events", "snapshot", "hooks", "timeline")
+GROUND = ("config", "events", "snapshot", "hooks", "fold", "timeline")
 ROOMS = (*GROUND, "core", "engine", "check", "widgets", "scenarios", "notebook", "front")
-LOADED_LATE = ("engine", "scenarios", "widgets")
+HEAVY = {"torch", "transformers"}
+MAY_BE_HEAVY = ("engine", "scenarios")
 STANDARD_LIBRARY_ONLY = (*GROUND, "core")
 
 
@@ -62,11 +64,8 @@ TABLE["notebook"] = TABLE["front"]
 
 
 def is_allowed(imported: Import) -> bool:
-    """Whether the table lets this import of one of our modules stand where it stands."""
-    source, target = room_of(imported.source), room_of(imported.target)
-    if TABLE[source] == TABLE["front"] and target in LOADED_LATE:
-        return imported.is_lazy
-    return target in TABLE[source]
+    """Whether the table lets this import of one of our modules stand."""
+    return room_of(imported.target) in TABLE[room_of(imported.source)]
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +81,12 @@ def test_the_ground_and_core_use_the_standard_library_alone(tree: SourceTree) ->
     guarded = [imported for imported in tree.imports() if room_of(imported.source) in STANDARD_LIBRARY_ONLY]
     assert guarded, "no imports were found: is the tree where it should be?"
     assert [str(imported) for imported in guarded if imported.is_third_party] == []
+
+
+def test_only_the_engine_leads_to_torch_on_import(tree: SourceTree) -> None:
+    light = [module for module in tree.modules if room_of(module) not in MAY_BE_HEAVY]
+    paths = [path_to(HEAVY, module, tree.imports()) for module in light]
+    assert [" -> ".join(path) for path in paths if path] == []
 
 
 def test_module_level_imports_form_no_circle(tree: SourceTree) -> None:
@@ -126,7 +131,6 @@ def verdicts(source: str, code: str) -> list[bool]:
         ("labengine.engine.engine", "import labengine_widgets.pool", False),
         ("labengine.scenarios.bug", "from labengine.engine import engine\nfrom labengine.lab import Lab", True),
         ("labengine.scenarios.bug", "import labengine.notebook", False),
-        ("labengine.lab", "import labengine.engine.engine", False),
         ("labengine.lab", "def f():\n    import labengine.engine.engine", True),
         ("labengine.notebook", "if typing.TYPE_CHECKING:\n    import labengine_widgets.pool", True),
     ],
@@ -139,6 +143,14 @@ def test_the_rules_tell_right_from_wrong(source: str, code: str, allowed: bool) 
 def test_a_third_party_import_is_recognised() -> None:
     imports = imports_of("labengine.core.pool", "import numpy as np\nimport array\nfrom os import path", MODULES)
     assert [imported.target for imported in imports if imported.is_third_party] == ["numpy"]
+
+
+def test_the_way_to_torch_is_found_and_a_lazy_one_is_none() -> None:
+    lab = imports_of("labengine.lab", "from labengine.engine import engine", {"labengine.engine.engine"})
+    engine = imports_of("labengine.engine.engine", "import torch.nn", set())
+    late = imports_of("labengine.engine.engine", "def f():\n    import torch.nn", set())
+    assert path_to(HEAVY, "labengine.lab", lab + engine) == ["labengine.lab", "labengine.engine.engine", "torch.nn"]
+    assert path_to(HEAVY, "labengine.lab", lab + late) == []
 
 
 def test_a_circle_is_found_and_a_lazy_one_is_none() -> None:

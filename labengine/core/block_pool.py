@@ -51,16 +51,14 @@ class BlockPool:
         block = self.blocks[block_id]
         if block.ref_count == 0:
             raise RuntimeError(f"block {block_id} is freed twice: its ref_count is 0")
-        self._journal.record(self._unrelease, block)
-        block.ref_count -= 1
-        if block.ref_count:
-            return block.ref_count, None
-        end = self.queue_end(block)
+        end = self.queue_end(block) if block.ref_count == 1 else None
         if end == "head":
             self.free_queue.prepend(block_id)
-        else:
+        elif end == "tail":
             self.free_queue.append(block_id)
-        return 0, end
+        self._journal.record(self._unrelease, block)
+        block.ref_count -= 1
+        return block.ref_count, end
 
     def queue_end(self, block: Block) -> QueueEnd:
         """Blocks without cached content are reused first, so that they never outlive a warm block (vLLM PR 42656)."""

@@ -8,7 +8,7 @@ from labengine.config import ConfigError
 from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
 from labengine.core.kv_cache_group import FullAttentionGroup, KVCacheGroup
-from labengine.core.kv_cache_manager import Hit, KVCacheManager
+from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.prefix_cache import HashChain, LateMerge, LateMergeComparingParents, MergePolicy
 from labengine.core.request import Request
@@ -26,11 +26,7 @@ class NanoBlockPool(BlockPool):
 
 
 class NanoKVCacheManager(KVCacheManager):
-    """nano-vLLM reserves a prompt's blocks at once, and finds the decode slot in the last block."""
-
-    def admit(self, request: Request, hit: Hit, num_tokens: int) -> None:
-        """All blocks of the prompt at admission, however small the first chunk is."""
-        super().admit(request, hit, request.num_tokens)
+    """nano-vLLM finds the decode slot in the last block."""
 
     def slot_runs(self, request: Request, start: int, end: int, group: KVCacheGroup) -> tuple[SlotRun, ...]:
         """A decoded token goes to the last block of the table, at the offset of the request's last token."""

@@ -66,6 +66,8 @@ class FreeQueue:
     def remove(self, block_id: int) -> int:
         """Take a block out of any place; returns the id before it, for `insert_after` as the inverse."""
         before, after = self._prev[block_id], self._next[block_id]
+        if after == _OUT:
+            raise ValueError(f"block {block_id} is not in the free queue")
         self._next[before], self._prev[after] = after, before
         self._next[block_id] = self._prev[block_id] = _OUT
         self._length -= 1

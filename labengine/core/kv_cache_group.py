@@ -91,10 +91,16 @@ class KVCacheGroup:
         """The hash of the request's full block `index`: the chain's hash at the block's end."""
         return request.block_hashes[(index + 1) * self._hash_ratio - 1]
 
+    def _tokens(self, request: Request, index: int) -> tuple[int, ...]:
+        return tuple(request.token_ids[index * self.block_size : (index + 1) * self.block_size])
+
+    def _parent_hash(self, request: Request, index: int) -> bytes:
+        return self.block_hash(request, index - 1) if index else b""
+
     def _register_block(self, request: Request, index: int) -> None:
         block_hash = self.block_hash(request, index)
-        parent_hash = self.block_hash(request, index - 1) if index else b""
-        token_ids = tuple(request.token_ids[index * self.block_size : (index + 1) * self.block_size])
+        parent_hash = self._parent_hash(request, index)
+        token_ids = self._tokens(request, index)
         key = (self.index, block_hash)
         block = self._pool.blocks[request.block_tables[self.index][index]]
         mapped = self._pool.prefix_map.get(key)
@@ -152,5 +158,5 @@ class FullAttentionGroup(KVCacheGroup):
         if not mapped:
             return None
         block = self._pool.blocks[mapped[0]]
-        token_ids = tuple(request.token_ids[index * self.block_size : (index + 1) * self.block_size])
-        return block.block_id if block.token_ids == token_ids else None
+        is_equal = self._merge_policy.is_equal(block, self._tokens(request, index), self._parent_hash(request, index))
+        return block.block_id if is_equal else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import lcm
 from typing import Literal
 
 from labengine.core.block_pool import BlockPool
@@ -45,9 +46,11 @@ class KVCacheManager:
     def find_prefix(self, request: Request) -> Hit:
         """The longest cached prefix; at least the last token is left to compute, for its logits give the next one."""
         self._extend_hashes(request, request.num_tokens)
-        block_ids = tuple(group.find_hit(request, request.num_tokens - 1) for group in self.groups)
-        num_tokens = min(len(ids) * group.block_size for ids, group in zip(block_ids, self.groups, strict=True))
-        return Hit(num_tokens, block_ids)
+        found = tuple(group.find_hit(request, request.num_tokens - 1) for group in self.groups)
+        num_tokens = min(len(ids) * group.block_size for ids, group in zip(found, self.groups, strict=True))
+        num_tokens -= num_tokens % lcm(*(group.block_size for group in self.groups))
+        block_ids = (ids[: num_tokens // group.block_size] for ids, group in zip(found, self.groups, strict=True))
+        return Hit(num_tokens, tuple(block_ids))
 
     def can_admit(self, request: Request, hit: Hit) -> bool:
         """True when the request's whole prompt fits now; a hit on a free block costs a free block too."""

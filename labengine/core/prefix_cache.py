@@ -70,6 +70,10 @@ class MergePolicy:
         """The map's entry once block_id is registered too."""
         return (block_id,)
 
+    def is_equal(self, other: Block, token_ids: Sequence[int], parent_hash: bytes) -> bool:
+        """A hash can collide, at look-up and at merging alike: compare what it stands for."""
+        return other.token_ids == tuple(token_ids)
+
 
 class LateMerge(MergePolicy):
     """Point the request at the equal live block and free its own copy. Source: nano-vLLM PR 243."""
@@ -86,10 +90,6 @@ class LateMerge(MergePolicy):
     def is_alive(self, other: Block) -> bool:
         """A free block must not be merged into: it is in the queue, and about to be given to somebody else."""
         return other.ref_count > 0
-
-    def is_equal(self, other: Block, token_ids: Sequence[int], parent_hash: bytes) -> bool:
-        """A hash can collide: compare what it stands for."""
-        return other.token_ids == tuple(token_ids)
 
 
 class LateMergeComparingParents(LateMerge):

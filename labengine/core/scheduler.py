@@ -90,6 +90,20 @@ class Scheduler:
                     finished.append(request.request_id)
         return tuple(finished)
 
+    def forget_written(self, plan: StepPlan) -> None:
+        """After a step was taken back: trust no slot that its forward pass may have written to.
+
+        A block that had been free loses its cached content. One that had belonged to a request preempted in that step is
+        that request's again, with another's KV in it: the request is preempted once more, to recompute.
+        """
+        written = {block_id for request in plan.scheduled for runs in request.slot_runs for block_id, _, _ in runs}
+        self.manager.pool.evict_cached(sorted(written))
+        for request_id in plan.preempted:
+            victim = self._requests[request_id]
+            if any(written.intersection(table) for table in victim.block_tables):
+                self._remove_running(victim)
+                self._preempt(victim)
+
     # -- filling a step ------------------------------------------------------------------------------------------------
 
     def _plan(self, request: Request, num_tokens: int, status: RequestStatus) -> ScheduledRequest:
@@ -210,7 +224,7 @@ class PrefillFirstScheduler(Scheduler):
         if hit is not None:
             self.manager.admit(request, hit, request.num_tokens)
         if missing > budget:
-            return self._plan(request, budget, request.status)
+            return self._plan(request, budget, RequestStatus.WAITING)
         self._start_running(request)
         return self._plan(request, missing, RequestStatus.RUNNING)
 

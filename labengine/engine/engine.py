@@ -52,6 +52,7 @@ class Engine:
         self.step_number = 0
         self.report = StepReport(0)
         self._seed = seed
+        self._is_in_step = False
         self._journal = Journal()
         self.scheduler = parts.assemble(config, hooks, self._journal)
         if EngineStarted in hooks:
@@ -77,14 +78,14 @@ class Engine:
 
     def queue(self, request: Request) -> None:
         """Put a new request into the waiting queue."""
-        self._refuse_inside_listener("add()")
+        self._refuse_while_busy("add()")
         with interrupts_deferred():
             self.requests[request.request_id] = request
             self.scheduler.add(request)
 
     def abort(self, request_id: int) -> bool:
         """End a request; False when it had finished before. KeyError for an unknown id."""
-        self._refuse_inside_listener("abort()")
+        self._refuse_while_busy("abort()")
         request = self.requests[request_id]
         if request.status is RequestStatus.FINISHED:
             return False
@@ -100,7 +101,7 @@ class Engine:
 
     def phases(self) -> Iterator[Phase]:
         """The same step, stopping after each phase. Closed or interrupted before the end, the step never happened."""
-        self._refuse_inside_listener("step()")
+        self._refuse_while_busy("step()")
         if self.scheduler.is_idle:
             self.report = StepReport(self.step_number)
             return
@@ -125,13 +126,14 @@ class Engine:
 
     def _schedule(self) -> StepPlan:
         with interrupts_deferred():
-            self._plan = self.scheduler.schedule()
+            plan = self.scheduler.schedule()
         self._peak_used_blocks = self.num_used_blocks
-        return self._plan
+        return plan
 
     def _forward(self, plan: StepPlan) -> Any:
         if not plan.scheduled:
             return None
+        self._written = plan
         logits = self.runner.forward(plan)
         if SlotsWritten in self.hooks:
             for request in plan.scheduled:
@@ -156,10 +158,12 @@ class Engine:
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """A step that does not reach its end is taken back, whatever ended it."""
-        self._plan = StepPlan(())
+        step_before, report_before = self.step_number, self.report
+        self._written = StepPlan(())
         self._journal.open()
-        self.step_number += 1
         try:
+            self._is_in_step = True
+            self.step_number = step_before + 1
             if StepStarted in self.hooks:
                 self.hooks.emit(StepStarted(self.step_number))
             yield
@@ -167,20 +171,25 @@ class Engine:
                 self.hooks.emit(StepEnded(self.step_number))
         except BaseException as error:
             with interrupts_deferred():
+                self.step_number, self.report = step_before, report_before
                 self._roll_back(error)
             raise
-        self._journal.commit()
+        else:
+            self._journal.commit()
+        finally:
+            self._is_in_step = False
 
     def _roll_back(self, error: BaseException) -> None:
-        """Undo the step. Blocks it took and may have written to are back in the queue, but their content is gone."""
+        """Undo the step, and distrust the slots that its forward pass may have written to."""
         self._journal.rollback()
-        if StepRolledBack in self.hooks:
-            self.hooks.emit(StepRolledBack(self.step_number, type(error).__name__))
-        self.step_number -= 1
-        written = {run[0] for request in self._plan.scheduled for runs in request.slot_runs for run in runs}
-        self.scheduler.manager.pool.evict_cached(sorted(written))
-        self._journal.commit()
+        try:
+            if StepRolledBack in self.hooks:
+                self.hooks.emit(StepRolledBack(self.step_number + 1, type(error).__name__))
+        finally:
+            self.scheduler.forget_written(self._written)
 
-    def _refuse_inside_listener(self, call: str) -> None:
+    def _refuse_while_busy(self, call: str) -> None:
         if self.hooks.is_emitting:
             raise RuntimeError(f"{call} was called inside a hook listener: listeners look and never steer")
+        if self._is_in_step:
+            raise RuntimeError(f"{call} was called in the middle of a step: finish or close its phases() first")

@@ -5,6 +5,7 @@ So a step that is rolled back, or a request that was preempted, draws the same t
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from labengine.core.step_plan import ScheduledRequest
@@ -28,24 +29,43 @@ def sample(logits: Tensor, requests: tuple[ScheduledRequest, ...]) -> list[int]:
 def draw(logits: Tensor, request: ScheduledRequest) -> int:
     """A token by temperature, then top-k, then top-p; logits [vocab_size].
 
-    The candidates are laid end to end, the likeliest first, each as long as its probability; the draw is the one under
-    the request's uniform number for this position.
+    The tokens that are left lie end to end, each as long as its probability; drawn is the one under the request's
+    uniform number for this position.
     """
     sampling = request.sampling
     scaled = (logits.float() - logits.max()) / sampling.temperature
-    top, token_ids = _likeliest_first(scaled, sampling.top_k)
-    probabilities = top.double().softmax(dim=-1)
-    ends = probabilities.cumsum(dim=-1)
-    if sampling.top_p is not None:
-        num_kept = int((ends - probabilities < sampling.top_p * ends[-1]).sum())
-        ends = ends[: max(num_kept, 1)]
-    target = uniform(request.seed, request.end) * float(ends[-1])
-    return int(token_ids[int((ends <= target).sum().clamp(max=len(ends) - 1))])
+    token_ids = top_k_ids(scaled, sampling.top_k or len(scaled))
+    probabilities = scaled[token_ids].double().softmax(dim=-1)
+    kept = top_p_indices(probabilities, sampling.top_p or 1.0)
+    ends = probabilities[kept].cumsum(dim=-1)
+    target = uniform(request.seed, request.end) * ends[-1]
+    # The second term: rounding may put the target at the very end, behind tokens of probability 0.
+    index = torch.minimum((ends <= target).sum(), (ends < ends[-1]).sum())
+    return int(token_ids[kept[index]])
+
+
+def top_k_ids(logits: Tensor, k: int) -> Tensor:
+    """The ids of the k largest logits; of equals, the lower id stays. Without a cut, all ids in order."""
+    if k >= len(logits):
+        return torch.arange(len(logits), device=logits.device)
+    candidates = (logits >= logits.topk(k).values[-1]).nonzero().flatten()
+    return candidates[logits[candidates].sort(descending=True, stable=True).indices[:k]]
+
+
+def top_p_indices(probabilities: Tensor, p: float) -> Tensor:
+    """The fewest indices whose probabilities reach p, the likeliest first. Without a cut, all indices in order."""
+    if p >= 1.0:
+        return torch.arange(len(probabilities), device=probabilities.device)
+    # What lies below this threshold adds up to less than 1 - p: nobody needs it to reach p, and few are left to sort.
+    candidates = (probabilities >= (1 - p) / len(probabilities)).nonzero().flatten()
+    values, order = probabilities[candidates].sort(descending=True, stable=True)
+    num_kept = int((values.cumsum(dim=-1) - values < p).sum())
+    return candidates[order[: max(num_kept, 1)]]
 
 
 def uniform(seed: int, position: int) -> float:
     """A number in [0, 1) that looks random, the same for the same (seed, position): two rounds of splitmix64."""
-    return _splitmix64(_splitmix64(seed & _MASK) + position) / 2**64
+    return (_splitmix64(_splitmix64(seed & _MASK) + position) >> 11) / 2**53
 
 
 def _splitmix64(state: int) -> int:
@@ -54,12 +74,6 @@ def _splitmix64(state: int) -> int:
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
     return z ^ (z >> 31)
-
-
-def _likeliest_first(logits: Tensor, top_k: int | None) -> tuple[Tensor, Tensor]:
-    """The top_k logits (all without top_k) and their token ids; of equals, the lower token id comes first."""
-    top, token_ids = logits.sort(descending=True, stable=True)
-    return top[:top_k], token_ids[:top_k]
 
 
 def _require_finite(logits: Tensor, requests: tuple[ScheduledRequest, ...]) -> None:

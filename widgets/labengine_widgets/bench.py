@@ -6,7 +6,8 @@ from concurrent.futures import Future
 from typing import Any, Protocol, runtime_checkable
 
 from labengine.hooks import Hooks
-from labengine.timeline import Fold, Timeline
+from labengine.fold import Fold
+from labengine.timeline import Timeline
 
 
 @runtime_checkable
@@ -32,7 +33,7 @@ class Bench(Protocol):
         """The phase done last in an open step, None between steps."""
 
     def fold(self) -> Fold:
-        """A copy of the state now."""
+        """A copy of the state now; may be asked for inside a listener, too."""
 
     def token_text(self, token_id: int) -> str:
         """Readable text of one token."""

@@ -147,13 +147,13 @@ class Dashboard {
     else this.player.follow(message.frame);
   }
 
-  // A full state sent to another view is news to this one only if it lacks something.
+  // A full state is for one view or for all (view null); one that brings nothing new does not interrupt a play.
   receiveFull(message) {
     if (message.view !== null && message.view !== this.id) return;
-    this.isResyncing = message.view === null && this.isResyncing;
-    if (message.seq === this.seq && !message.frame.omitted && this.hasAll) return;
+    if (message.view !== null) this.isResyncing = false;
+    if (message.seq === this.seq && this.hasAll) return;
     this.seq = message.seq;
-    this.hasAll = !message.frame.omitted && message.view !== null;
+    this.hasAll = message.frame.omitted === undefined;
     this.player.reset(message.frame);
   }
 

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from labengine import events as ev
-from labengine.timeline import Changes, Key
+from labengine.fold import Changes, Key
 from labengine_widgets.names import request_name
 from labengine_widgets.rows import Row, row, row_diff, shown_requests
 from labengine_widgets.runs import Run, phase_after
@@ -41,8 +41,9 @@ class FrameMaker:
     def play(self, run: Run) -> Frame:
         """Apply a run of events, and tell it."""
         self.follow(run.events)
+        changes = self.scene.take_changes()
         self.sentence = sentence(run.told, self.scene)
-        return self._frame(self.scene.take_changes()) | {"moves": _moves(run.told), "focus": _focus(run.told)}
+        return self._frame(changes) | {"moves": _moves(run.told), "focus": _focus(run.told)}
 
     def follow(self, events: Sequence[ev.Event]) -> None:
         """Apply events without telling them; `merged` tells what they came to."""

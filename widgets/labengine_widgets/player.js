@@ -14,10 +14,7 @@ export class Player {
     this.frames = [];
     this.position = 0;
     this.timer = 0;
-  }
-
-  get isPlaying() {
-    return this.timer !== 0;
+    this.isPlaying = false;
   }
 
   reset(frame) {
@@ -50,21 +47,27 @@ export class Player {
 
   play() {
     if (this.position >= this.frames.length) this.seek(0);
-    if (!this.isPlaying) this.tick();
+    if (this.isPlaying) return;
+    this.isPlaying = true;
+    this.tick();
+  }
+
+  replay() {
+    if (!this.frames.length) return;
+    this.seek(0);
+    this.play();
   }
 
   tick() {
-    this.timer = 0;
     if (!this.canAnimate()) return this.skip();
-    if (this.position < this.frames.length) this.forward(true);
-    if (this.position < this.frames.length)
-      this.timer = setTimeout(() => this.tick(), Math.min(FRAME_MS, STEP_MS / this.frames.length));
-    else this.show(new Set(), null);
+    this.isPlaying = this.position + 1 < this.frames.length;
+    this.forward(true);
+    if (this.isPlaying) this.timer = setTimeout(() => this.tick(), Math.min(FRAME_MS, STEP_MS / this.frames.length));
   }
 
   stop() {
     clearTimeout(this.timer);
-    this.timer = 0;
+    this.isPlaying = false;
   }
 
   // Ends the play: the newest state, at once.

@@ -60,7 +60,7 @@ function bestGrid(numBlocks, width, height) {
   let best = null;
   for (let columns = 1; columns <= Math.min(Math.max(1, numBlocks), Math.max(1, Math.floor(width))); columns++) {
     const rows = Math.ceil(numBlocks / columns);
-    const cellWidth = Math.min(width / columns, 150), cellHeight = Math.min(height / rows, 112);
+    const cellWidth = Math.min(width / columns, 152), cellHeight = Math.min(height / rows, 126);
     const rating = Math.min(cellWidth, cellHeight * 1.25) * (columns % 4 ? 1 : 1.15);
     if (!best || rating > best.rating) best = { rating, columns, cellWidth, cellHeight };
   }
@@ -83,7 +83,7 @@ function ring(context, rect, color, width) {
   context.restore();
 }
 
-function drawBackground(context, rect, block, { theme, size }, radius) {
+function drawBackground(context, rect, block, { theme }, radius) {
   context.save();
   roundRect(context, rect, radius);
   context.clip();
@@ -95,7 +95,7 @@ function drawBackground(context, rect, block, { theme, size }, radius) {
     context.fillRect(rect.x, rect.y, rect.w, rect.h);
   } else if (block && block.fill) {
     context.globalAlpha = theme.isDark ? 0.3 : 0.22;
-    stripes(context, { ...rect, w: (rect.w * block.fill) / size }, theme.ink, 6, 2);
+    stripes(context, rect, theme.ink, 6, 2);
   }
   if (block && block.isLost) {
     context.globalAlpha = 0.75;
@@ -262,23 +262,28 @@ function drawLetter(context, { x, y, w, h }, block, theme) {
   context.restore();
 }
 
-// Two links with a cut between them.
+// A chain's two links, torn apart.
 function cutLink(context, x, y, theme) {
   context.save();
   context.fillStyle = theme.paper;
-  roundRect(context, { x: x - 15, y: y - 8, w: 30, h: 16 }, 4);
+  roundRect(context, { x: x - 17, y: y - 9, w: 34, h: 17 }, 5);
   context.fill();
   context.strokeStyle = LOST_HUE;
+  context.lineCap = "round";
   context.lineWidth = 2;
+  context.translate(x, y - 0.5);
   for (const side of [-1, 1]) {
     context.beginPath();
-    context.ellipse(x + side * 7, y, 5, 3.2, 0, side < 0 ? 0.7 : Math.PI + 0.7, side < 0 ? 2 * Math.PI - 0.7 : 3 * Math.PI - 0.7);
+    context.moveTo(side * 5, -3.2);
+    context.lineTo(side * 9, -3.2);
+    context.arc(side * 9, 0, 3.2, -Math.PI / 2, Math.PI / 2, side < 0);
+    context.lineTo(side * 5, 3.2);
+    context.moveTo(side * 1.6, -3);
+    context.lineTo(side * 3, -6);
+    context.moveTo(side * 1.6, 3);
+    context.lineTo(side * 3, 6);
     context.stroke();
   }
-  context.beginPath();
-  context.moveTo(x - 2, y + 5.5);
-  context.lineTo(x + 2, y - 5.5);
-  context.stroke();
   context.restore();
 }
 

@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from labengine import events as ev
+from labengine.fold import Fold
 from labengine_widgets.bench import Bench
 from labengine_widgets.frames import Frame, FrameMaker
 from labengine_widgets.runs import runs
 from labengine_widgets.scene import Scene
-from labengine_widgets.sentences import sentence
+from labengine_widgets.sentences import resting_sentence, sentence
 
 Message = dict[str, Any]
 
@@ -42,7 +43,8 @@ class Publisher:
         self._heard: deque[tuple[ev.Event, bool]] = deque()
         self._num_heard = self._num_taken = 0
         self._steps_by_itself = bench.is_running
-        self._is_suspect = self._is_fresh = False
+        self._is_suspect = self._is_fresh = self._wants_state = False
+        self._caught: tuple[Fold, int] | None = None
         self._held_since: float | None = None
         self._status: Message = {}
         self._outbox: deque[Message] = deque()
@@ -90,6 +92,8 @@ class Publisher:
     def _hear(self, event: ev.Event) -> None:
         if type(event) is ev.StepStarted:
             self._steps_by_itself = self.bench.is_running
+            if self._wants_state:
+                self._wants_state, self._caught = False, (self.bench.fold(), self._num_heard)
         self._heard.append((event, self._steps_by_itself))
         self._num_heard += 1
         if not self._wake.is_set():
@@ -111,8 +115,12 @@ class Publisher:
 
     def tick(self) -> None:
         """Publish what there is."""
-        if self._is_suspect:
-            self._start_over(self.maker.sentence)
+        if self._caught:
+            (state, num_heard), self._caught, self._is_suspect = self._caught, None, False
+            self._stand_at(state, num_heard)
+            self._send_full()
+        elif self._is_suspect:
+            self._start_over()
         if not self._is_waiting_for_more():
             self._publish(self._take())
         while self._views:
@@ -193,25 +201,32 @@ class Publisher:
         self.seq += 1
         self._send_raw(self.full())
 
-    def _start_over(self, told: str) -> None:
+    def _start_over(self, told: str = "") -> None:
         self._synchronise()
-        self.maker.sentence = told
+        self.maker.sentence = told or self.maker.sentence
         self._is_fresh = False
         self._send_full()
 
     def _synchronise(self) -> None:
-        """Take the lab's state at an instant between two events, and forget those before it."""
-        for _ in range(50):
+        """Take the lab's state at an instant between two events, and forget those before it.
+
+        Beside a lab that steps on and on there may be no such instant: then the next step's start is one.
+        """
+        for _ in range(3):
             num_heard, state = self._num_heard, self.bench.fold()
-            self._is_suspect = num_heard != self._num_heard
+            self._is_suspect = self._wants_state = num_heard != self._num_heard
             if not self._is_suspect:
                 break
-            time.sleep(0.002)
+        self._stand_at(state, num_heard)
+
+    def _stand_at(self, state: Fold, num_heard: int) -> None:
+        """Go on from a state that the first num_heard events led to."""
         while self._num_taken < num_heard and self._heard:
             self._heard.popleft()
             self._num_taken += 1
         self.maker = FrameMaker(Scene(state, self.bench.token_text))
         self.maker.phase = self.bench.phase
+        self.maker.sentence = resting_sentence(self.maker.scene)
 
 
 def _num_played(heard: Sequence[tuple[ev.Event, bool]]) -> int:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from labengine import events as ev
 from labengine.snapshot import NULL_BLOCK
-from labengine.timeline import Changes, Fold
+from labengine.fold import Changes, Fold
 from labengine_widgets.names import ContentIndex, readable
 
 MAX_SLOT_TEXTS = 16

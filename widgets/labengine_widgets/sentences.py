@@ -28,6 +28,15 @@ def sentence(run: Sequence[ev.Event], scene: Scene) -> str:
     return _TELLERS[type(run[0])](run, scene)
 
 
+def resting_sentence(scene: Scene) -> str:
+    """What a reader sees first, and after the lab has started over."""
+    open_ids = [i for i, request in scene.fold.requests.items() if request.status != "finished"]
+    if not open_ids:
+        return f"{counted(scene.num_blocks, 'block')}, {scene.num_used} used, and nobody waits: add a prompt, then step."
+    verb = "is in line" if len(open_ids) == 1 else "are in line"
+    return f"{listed(map(request_name, open_ids))} {verb}: take a step, and watch the blocks."
+
+
 def running_sentence(scene: Scene) -> str:
     """What a reader sees of an engine that steps by itself."""
     statuses = [request.status for request in scene.fold.requests.values()]
@@ -212,4 +221,5 @@ def _one_freed(told: str, event: ev.BlockFreed, kept: str) -> str:
 def _token_sampled(run: Sequence[ev.TokenSampled], scene: Scene) -> str:
     event = run[0]
     text = readable(scene.token_text(event.token_id), 40)
+    text = text.strip() or text
     return f"{request_name(event.request_id)}'s next token is “{text}”; its keys and values come with the next step."

@@ -26,7 +26,7 @@ export function applyFrame(state, frame) {
   const changed = new Set(state.focus);
   for (const name of ["sentence", "phase", "step", "score"]) state[name] = frame[name];
   for (const cell of frame.blocks || []) {
-    state.blocks[cell[0]] = cell.length > 1 ? toBlock(cell) : undefined;
+    state.blocks[cell[0]] = toBlock(cell);
     changed.add(cell[0]);
   }
   for (const [key, row] of state.rows) if (row.was.size) state.rows.set(key, { ...row, was: new Map() });
@@ -39,7 +39,9 @@ export function applyFrame(state, frame) {
   return changed;
 }
 
+// A block that nobody holds and no look-up could want is nothing to draw.
 function toBlock([id, refCount, content, fill, flags, owners, tokens]) {
+  if (!refCount && !(flags & FLAGS.mapped)) return undefined;
   return {
     id, refCount, content, fill, owners, tokens,
     isHashed: Boolean(flags & FLAGS.hashed), isMapped: Boolean(flags & FLAGS.mapped), isLost: Boolean(flags & FLAGS.lost),

@@ -119,7 +119,7 @@ function updateRow(child, row, state) {
     element("span", "le-progress", (state.groups.length > 1 ? `group ${row.group} · ` : "") + progress),
   );
   child.classList.toggle("le-ended", row.status === "finished");
-  const places = rowPlaces(row);
+  const places = rowPlaces(row, blockSize(state, row.group));
   const isCards = row.texts.length > 0 && places.length <= MAX_CARDS;
   cells.classList.toggle("le-cards", isCards);
   const more = places.length - MAX_CHIPS;
@@ -129,9 +129,12 @@ function updateRow(child, row, state) {
   if (row.generated && row.group === 0) generated.append(element("span", "le-quiet", "says "), element("span", "le-said", row.generated));
 }
 
-function rowPlaces(row) {
+function rowPlaces(row, size) {
   const count = row.status === "finished" ? row.table.length : Math.max(row.table.length, row.texts.length);
-  return Array.from({ length: count }, (_, index) => ({ index, id: row.table[index], was: row.was.get(index), tokens: row.texts[index] || [] }));
+  return Array.from({ length: count }, (_, index) => ({
+    index, id: row.table[index], was: row.was.get(index), tokens: row.texts[index] || [],
+    numComputed: Math.max(0, Math.min(size, row.num_computed - index * size)),
+  }));
 }
 
 function updateCell(cell, place, row, state, isCard) {
@@ -147,11 +150,18 @@ function updateCell(cell, place, row, state, isCard) {
     delete cell.dataset.block;
     cell.classList.add("le-unplaced");
   }
-  if (isCard) cell.append(element("span", "le-index", place.index), element("span", "le-text", joined(place.tokens)));
+  if (isCard) cell.append(element("span", "le-index", place.index), tokensElement(place));
   const target = element("span", "le-target");
   if (place.was >= 0) target.append(element("s", "", `#${place.was}`), " ");
   target.append(place.id === undefined ? "no block" : place.id < 0 ? "dropped" : isCard ? `→ #${place.id}` : `#${place.id}`);
   cell.append(target);
+}
+
+// Tokens whose keys and values are not computed yet are written lightly.
+function tokensElement({ tokens, numComputed }) {
+  const made = element("span", "le-text"), done = tokens.slice(0, numComputed), rest = tokens.slice(numComputed);
+  made.append(joined(done), element("i", "le-pending", (done.length && rest.length && /^\d/.test(rest[0]) ? " " : "") + joined(rest)));
+  return made;
 }
 
 function updateEntry(child, entry, state) {

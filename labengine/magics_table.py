@@ -1,0 +1,130 @@
+"""The words after %lab: one table of commands, from which reading, help and completion follow."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from textwrap import wrap
+from typing import Any, NoReturn
+
+from IPython.core.error import UsageError
+
+_WORD = re.compile(r"""(["'])(?P<quoted>.*?)\1(?=\s|$)|(?P<bare>\S+)""", re.DOTALL)
+
+
+def words(line: str) -> list[str]:
+    """Split at white space. Quotes around words make them one; an apostrophe inside a word is only that."""
+    return [match["quoted"] if match["bare"] is None else match["bare"] for match in _WORD.finditer(line)]
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """What to say after 'there is no ...': the nearest match, or all there are."""
+    known = list(known)
+    near = [name for name in known if name.startswith(word)] or get_close_matches(word, known, n=1)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return f"there are {', '.join(known)}" if known else "it takes no options"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument as argparse wants it, and the values that completion offers for it."""
+
+    name: str
+    settings: dict[str, Any]
+    offers: Sequence[str] = ()
+
+
+def argument(name: str, *, offers: Sequence[str] = (), **settings: Any) -> Argument:
+    """An option ('--copies') or a positional ('num_steps'); settings as for ArgumentParser.add_argument."""
+    return Argument(name, settings, tuple(offers))
+
+
+class LineReader(argparse.ArgumentParser):
+    """Reads the words after a magic into keyword arguments, only those that were given. Errors are UsageErrors."""
+
+    def __init__(self, call: str, arguments: Sequence[Argument]) -> None:
+        super().__init__(prog="", add_help=False, allow_abbrev=False)
+        self.options = tuple(argument.name for argument in arguments if argument.name.startswith("-"))
+        self._offers = {argument.name: argument.offers for argument in arguments}
+        self._actions_by_name = {a.name: self.add_argument(a.name, **a.settings) for a in arguments}
+        self.call = f"{call} {' '.join(self.format_usage().removeprefix('usage:').split())}".strip()
+
+    def read(self, given: Sequence[str]) -> dict[str, Any]:
+        """Keyword arguments from words; options may stand anywhere."""
+        known, unknown = self.parse_known_intermixed_args(given)
+        if unknown and unknown[0].startswith("-"):
+            self.error(f"there is no option {unknown[0]}; {nearest(unknown[0], self.options)}")
+        if unknown:
+            self.error(f"{unknown[0]!r} is one word too many")
+        return {name: value for name, value in vars(known).items() if value is not None}
+
+    def completions(self, given: Sequence[str]) -> list[str]:
+        """What may come after these words: values of the option before it, else the options not given yet."""
+        if given and given[-1] in self.options and self._actions_by_name[given[-1]].nargs != 0:
+            return list(self._offers[given[-1]])
+        return [option for option in self.options if option not in given]
+
+    def error(self, message: str) -> NoReturn:
+        """To the user, with the usage."""
+        raise UsageError(f"{message}\nusage: {self.call}")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One word after %lab: how its line is read, and what it does with the desk and the keyword arguments."""
+
+    name: str
+    run: Callable[..., object]
+    reader: LineReader
+
+    @property
+    def summary(self) -> str:
+        """One line on what it does."""
+        return (self.run.__doc__ or "").splitlines()[0]
+
+
+COMMANDS: dict[str, Command] = {}
+"""All commands, in the order in which they are told."""
+
+
+def command(*arguments: Argument) -> Callable[[Callable[..., object]], Callable[..., object]]:
+    """Put a function into the table, under its own name."""
+
+    def register(run: Callable[..., object]) -> Callable[..., object]:
+        COMMANDS[run.__name__] = Command(run.__name__, run, LineReader(f"%lab {run.__name__}", arguments))
+        return run
+
+    return register
+
+
+def command_named(name: str) -> Command:
+    """The command of that name. UsageError for an unknown one, with the nearest match."""
+    if name not in COMMANDS:
+        raise UsageError(f"%lab has no {name!r}; {nearest(name, COMMANDS)}")
+    return COMMANDS[name]
+
+
+def completions(line: str, cell_readers: dict[str, LineReader]) -> list[str]:
+    """What may stand at the end of a line that begins with %lab or with one of the cell magics."""
+    given = words(line)
+    if not line[-1:].isspace():
+        del given[-1:]
+    magic, *rest = given or [""]
+    if magic in cell_readers:
+        return cell_readers[magic].completions(rest)
+    if not rest:
+        return list(COMMANDS)
+    return COMMANDS[rest[0]].reader.completions(rest[1:]) if rest[0] in COMMANDS else []
+
+
+def listing(width: int = 110) -> str:
+    """Every command with its usage and its summary."""
+    lines = []
+    for known in COMMANDS.values():
+        lines += wrap(known.reader.call, width, subsequent_indent=" " * 12, break_on_hyphens=False)
+        lines.append(f"        {known.summary}")
+    return "\n".join(lines)

@@ -1,0 +1,124 @@
+"""Ways to end a step in the middle: an error at the n-th call or return of core code, Ctrl-C at the n-th line."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+import labengine
+from labengine.core.step_plan import StepPlan
+from labengine.engine.engine import Engine
+from labengine.events import Event
+from labengine.hooks import Hooks, Subscription
+from labengine.snapshot import Snapshot
+
+ROOT = str(Path(labengine.__file__).parent)
+CORE = f"{ROOT}/core/"
+
+
+class Disturbance(Exception):
+    """What the tests raise where nothing would."""
+
+
+T = TypeVar("T")
+
+Point = Callable[[FrameType, str], bool]
+
+
+def core_calls(frame: FrameType, event: str) -> bool:
+    """Entering any function of the core, as if a part's own method raised there."""
+    return event == "call" and _is_replaceable(frame)
+
+
+def core_returns(frame: FrameType, event: str) -> bool:
+    """Leaving any function of the core, as if a part called super() and raised then."""
+    return event == "return" and _is_replaceable(frame) and not frame.f_code.co_filename.endswith("free_queue.py")
+
+
+def lines(frame: FrameType, event: str) -> bool:
+    """Every line of labengine, and of the context managers it stands in."""
+    return event == "line"
+
+
+def _is_replaceable(frame: FrameType) -> bool:
+    path = frame.f_code.co_filename
+    return path.startswith(CORE) and not path.endswith(("journal.py", "state.py"))
+
+
+class Countdown:
+    """Counts the points that a traced call passes; at the n-th it acts, once."""
+
+    def __init__(self, point: Point, n: int | None = None, act: Callable[[], None] | None = None) -> None:
+        self.num_passed = 0
+        self._point, self._n, self._act = point, n, act
+
+    def run(self, call: Callable[[], T]) -> T:
+        """Call under trace."""
+        before = sys.gettrace()
+        sys.settrace(self._trace)
+        try:
+            return call()
+        finally:
+            sys.settrace(before)
+
+    def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(ROOT) and "contextlib" not in frame.f_code.co_filename:
+            return None
+        if self._point(frame, event):
+            self.num_passed += 1
+            if self._act is not None and self.num_passed - 1 == self._n:
+                self._act()
+        return self._trace
+
+
+def raise_disturbance() -> None:
+    """An error from nowhere."""
+    raise Disturbance
+
+
+def press_ctrl_c() -> None:
+    """A real SIGINT, handled before the next bytecode."""
+    signal.raise_signal(signal.SIGINT)
+
+
+def raise_at_event(hooks: Hooks, n: int) -> Subscription:
+    """Subscribe a listener that raises at the n-th event from now on."""
+    left = n
+
+    def listen(event: Event) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Disturbance
+
+    return hooks.subscribe(listen)
+
+
+def queues(engine: Engine) -> tuple[list[int], list[int]]:
+    """Who waits and who runs, in order: what a snapshot does not tell."""
+    scheduler = engine.scheduler
+    return [r.request_id for r in scheduler.waiting], [r.request_id for r in scheduler.running]
+
+
+def forgetting(snapshot: Snapshot, plan: StepPlan) -> Snapshot:
+    """The snapshot, less the cached content of the blocks that the plan writes to."""
+    written = {block_id for request in plan.scheduled for runs in request.slot_runs for block_id, _, _ in runs}
+    blocks = tuple(
+        replace(block, grouped_hashes=(), token_ids=()) if block.block_id in written else block
+        for block in snapshot.blocks
+    )
+    left = {key: tuple(i for i in ids if i not in written) for key, ids in snapshot.prefix_map.items()}
+    prefix_map = {key: ids for key, ids in left.items() if ids}
+    cached_free = tuple(key for key in snapshot.cached_free if key in prefix_map)
+    return replace(snapshot, blocks=blocks, prefix_map=prefix_map, cached_free=cached_free)
+
+
+def overwritten_victims(before: Snapshot, plan: StepPlan) -> list[int]:
+    """Requests that the plan preempted and whose blocks it gave to others to write to."""
+    written = {block_id for request in plan.scheduled for runs in request.slot_runs for block_id, _, _ in runs}
+    return [i for i in plan.preempted if written & set(before.requests[i].block_tables[0])]

@@ -1,0 +1,43 @@
+"""Logits of the real SmolLM2 in fp32, against transformers on the same directory: teacher-forced, step by step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from torch import Tensor
+
+from engine.reference import largest_difference, transformers_logits
+from labengine.engine.model_runner import ModelRunner
+from labengine.engine.tokenizer import Tokenizer
+
+PROMPTS = (
+    "Once upon a time there was a small engine that",
+    "def fibonacci(n):\n    if n < 2:\n        return n\n    return",
+    "The capital of France is Paris. The capital of Italy is Rome. The capital of Japan is",
+    "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17,",
+    "Hi",
+)
+NUM_DECODES = 3
+
+
+@pytest.fixture(scope="module")
+def texts(smollm2: Path) -> list[list[int]]:
+    tokenizer = Tokenizer(smollm2)
+    continuation = tokenizer.encode(" and so on")
+    return [tokenizer.encode(prompt) + continuation[:NUM_DECODES] for prompt in PROMPTS]
+
+
+@pytest.fixture(scope="module")
+def expected(smollm2: Path, texts: list[list[int]]) -> list[Tensor]:
+    reference = transformers_logits(smollm2)
+    return [reference(text) for text in texts]
+
+
+@pytest.mark.parametrize("block_size", [3, 4, 16, 256])
+def test_logits_equal_transformers(
+    block_size: int, smollm2: Path, texts: list[list[int]], expected: list[Tensor]
+) -> None:
+    num_blocks = sum(-(-len(text) // block_size) for text in texts)
+    runner = ModelRunner.load(smollm2, num_blocks=num_blocks, block_size=block_size, device="cpu", dtype="float32")
+    assert largest_difference(runner, texts, expected, block_size=block_size, chunk=7, num_decodes=NUM_DECODES) < 1e-3

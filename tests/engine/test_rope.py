@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from labengine.config import ConfigError
+from labengine.engine.rope import RopeSpec, Rotation, rope_spec
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+
+
+@pytest.mark.parametrize("scaling", [LLAMA3, {"rope_type": "linear", "factor": 4.0}])
+def test_scaled_frequencies_equal_transformers(scaling: dict[str, Any]) -> None:
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    parameters = {**scaling, "rope_theta": 500_000.0}
+    config = LlamaConfig(hidden_size=512, num_attention_heads=4, rope_parameters=parameters)
+    expected, _ = ROPE_INIT_FUNCTIONS[scaling["rope_type"]](config, torch.device("cpu"))
+    found = rope_spec({"rope_parameters": parameters}).inverse_frequencies(128)
+    assert found.dtype == torch.float32
+    assert torch.allclose(found, expected, rtol=1e-6, atol=0)
+
+
+def test_old_and_new_spelling_of_config_json() -> None:
+    new = rope_spec({"rope_parameters": {**LLAMA3, "rope_theta": 5e5}})
+    assert rope_spec({"rope_theta": 5e5, "rope_scaling": LLAMA3}) == new
+    assert rope_spec({"rope_theta": 5e5, "rope_scaling": None}) == RopeSpec(5e5)
+    assert rope_spec({"rope_theta": 1e4, "rope_scaling": {"type": "linear", "factor": 2.0}}).factor == 2.0
+
+
+@pytest.mark.parametrize(
+    "raw", [{"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, {"partial_rotary_factor": 0.5}]
+)
+def test_what_is_not_supported_is_named(raw: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"yarn.*supported: default, linear, llama3|partial_rotary_factor"):
+        rope_spec(raw)
+
+
+def test_a_turn_is_a_rotation_by_position_times_frequency() -> None:
+    rotation = Rotation.at(torch.tensor([0, 3]), torch.tensor([0.5, 0.1]))
+    first, turned = rotation.turn(torch.tensor([1.0, 0.0, 0.0, 2.0]).repeat(2, 1, 1))[:, 0].tolist()
+    assert first == [1.0, 0.0, 0.0, 2.0]
+    expected = [math.cos(1.5), -2 * math.sin(0.3), math.sin(1.5), 2 * math.cos(0.3)]
+    assert turned == pytest.approx(expected, abs=1e-6)

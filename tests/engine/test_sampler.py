@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.plan_builder import Dealer
+from labengine.config import SamplingParams
+from labengine.core.step_plan import ScheduledRequest
+from labengine.engine.sampler import sample, uniform
+
+PROBABILITIES = (0.05, 0.4, 0.1, 0.25, 0.2)
+LOGITS = torch.tensor(PROBABILITIES).log()
+
+
+def request(sampling: SamplingParams, seed: int = 0, position: int = 1) -> ScheduledRequest:
+    return Dealer(10_000, 4).request([0] * position, sampling, seed).take(position)
+
+
+def draws(sampling: SamplingParams, logits: Tensor = LOGITS, num_draws: int = 4000) -> Counter[int]:
+    """How often each token came, one seed per draw."""
+    one = request(sampling)
+    requests = tuple(replace(one, seed=seed) for seed in range(num_draws))
+    return Counter(sample(logits.expand(num_draws, -1), requests))
+
+
+def assert_distribution(found: Counter[int], expected: dict[int, float]) -> None:
+    assert found.keys() == expected.keys()
+    for token, probability in expected.items():
+        assert found[token] / found.total() == pytest.approx(probability, abs=0.03)
+
+
+def test_greedy_takes_the_likeliest_and_the_first_of_equals() -> None:
+    logits = torch.tensor([[0.0, 2.0, 1.0], [5.0, -1.0, 5.0]])
+    assert sample(logits, (request(SamplingParams()), request(SamplingParams()))) == [1, 0]
+
+
+def test_no_request_no_token() -> None:
+    assert sample(torch.empty(0, 5), ()) == []
+
+
+def test_temperature_one_draws_from_the_models_distribution() -> None:
+    assert_distribution(draws(SamplingParams(temperature=1.0)), dict(enumerate(PROBABILITIES)))
+
+
+def test_temperature_sharpens() -> None:
+    squared = [p * p / sum(q * q for q in PROBABILITIES) for p in PROBABILITIES]
+    assert_distribution(draws(SamplingParams(temperature=0.5)), dict(enumerate(squared)))
+
+
+def test_top_k_keeps_the_k_likeliest() -> None:
+    assert_distribution(draws(SamplingParams(temperature=1.0, top_k=2)), {1: 0.4 / 0.65, 3: 0.25 / 0.65})
+
+
+@pytest.mark.parametrize(
+    ("top_p", "kept"),
+    [(0.3, {1}), (0.41, {1, 3}), (0.8, {1, 3, 4}), (0.9, {1, 3, 4, 2}), (1.0, {0, 1, 2, 3, 4}), (1e-9, {1})],
+)
+def test_top_p_keeps_the_fewest_that_reach_p(top_p: float, kept: set[int]) -> None:
+    share = sum(PROBABILITIES[token] for token in kept)
+    expected = {token: PROBABILITIES[token] / share for token in kept}
+    assert_distribution(draws(SamplingParams(temperature=1.0, top_p=top_p)), expected)
+
+
+def test_top_k_comes_before_top_p() -> None:
+    """Of 0.4, 0.25, 0.2 two reach 0.7 of their own sum, but not of all tokens' sum."""
+    found = draws(SamplingParams(temperature=1.0, top_k=3, top_p=0.7))
+    assert_distribution(found, {1: 0.4 / 0.65, 3: 0.25 / 0.65})
+
+
+def test_top_k_one_is_greedy() -> None:
+    logits = torch.randn(50, 300, generator=torch.Generator().manual_seed(3))
+    hot = tuple(request(SamplingParams(temperature=5.0, top_k=1), seed) for seed in range(50))
+    assert sample(logits, hot) == sample(logits, (request(SamplingParams()),) * 50)
+
+
+def test_tiny_and_huge_temperatures_do_not_overflow() -> None:
+    assert draws(SamplingParams(temperature=1e-30), num_draws=20) == {1: 20}
+    assert draws(SamplingParams(temperature=1e30), num_draws=500).keys() == {0, 1, 2, 3, 4}
+    assert draws(SamplingParams(temperature=1.0), torch.tensor([3e38, -3e38, 0.0]), num_draws=20) == {0: 20}
+
+
+def test_a_forbidden_token_is_never_drawn() -> None:
+    logits = torch.tensor([0.0, -torch.inf, 0.0])
+    assert draws(SamplingParams(temperature=1.0), logits, num_draws=500).keys() == {0, 2}
+
+
+def test_a_draw_depends_on_seed_position_and_logits_alone() -> None:
+    warm = SamplingParams(temperature=1.0)
+    logits = torch.randn(4, 1000, generator=torch.Generator().manual_seed(0))
+    batch = tuple(request(warm, seed, position) for seed, position in ((0, 5), (1, 5), (0, 6), (2**70 + 3, 5)))
+    together = sample(logits, batch)
+    torch.rand(3)  # the global generator plays no part
+    assert [sample(row.unsqueeze(0), (one,))[0] for row, one in zip(logits, batch, strict=True)] == together
+    same_logits = sample(logits[:1].expand(4, -1), batch)
+    assert len(set(same_logits)) == 4
+
+
+def test_uniform_numbers_are_uniform_in_seed_and_in_position() -> None:
+    for numbers in ([uniform(seed, 9) for seed in range(5000)], [uniform(9, position) for position in range(5000)]):
+        assert all(0 <= number < 1 for number in numbers)
+        tenths = Counter(int(number * 10) for number in numbers)
+        assert all(400 < tenths[tenth] < 600 for tenth in range(10))
+        steps = [b - a for a, b in pairwise(numbers)]
+        assert sum(step > 0 for step in steps) == pytest.approx(len(steps) / 2, rel=0.1)
+
+
+def test_the_stream_of_a_seed_never_changes() -> None:
+    """Saved runs rest on it."""
+    numbers = [uniform(seed, position) for seed, position in ((0, 0), (0, 1), (1, 0), (42, 1000))]
+    assert numbers == [0.6524484863740322, 0.1663964394676608, 0.36818951565166946, 0.4575300288382993]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_broken_logits_name_the_request(temperature: float, value: float) -> None:
+    logits = LOGITS.repeat(2, 1)
+    logits[1, 3] = value
+    dealer = Dealer(4, 4)
+    requests = tuple(dealer.request([0], SamplingParams(temperature=temperature)).take(1) for _ in range(2))
+    with pytest.raises(FloatingPointError, match="logits of request 1 hold NaN or infinity"):
+        sample(logits, requests)

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from engine.plan_builder import Dealer, HandMadeRequest, plan_of
+from labengine.engine.step_tensors import StepTensors, expand_runs, slots_of_runs, step_tensors
+
+CPU = torch.device("cpu")
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, dtype=np.int64)
+
+
+def test_runs_are_expanded_in_order() -> None:
+    assert expand_runs(ints(7, 2, 9), ints(2, 3, 0)).tolist() == [7, 8, 2, 3, 4]
+    assert expand_runs(ints(), ints()).tolist() == []
+
+
+def test_slots_of_runs() -> None:
+    assert slots_of_runs([(5, 2, 2), (1, 0, 4), (3, 0, 1)], block_size=4).tolist() == [22, 23, 4, 5, 6, 7, 12]
+
+
+@pytest.fixture
+def step() -> StepTensors:
+    """A chunk in the middle of a prompt, a decode, and a prompt's first chunk that does not sample."""
+    middle = HandMadeRequest(0, list(range(10, 20)), table=(6, 2, 4), block_size=4, num_computed=3)
+    decode = HandMadeRequest(1, [7, 8, 9], table=(5,), block_size=4, num_computed=2)
+    first = HandMadeRequest(2, [1, 2, 3, 4, 5, 6], table=(0, 1), block_size=4)
+    return step_tensors(plan_of(middle.take(6), decode.take(1), first.take(2, samples=False)), [4], CPU)
+
+
+def test_a_plan_as_tensors(step: StepTensors) -> None:
+    assert step.token_ids.tolist() == [13, 14, 15, 16, 17, 18, 9, 1, 2]
+    assert step.positions.tolist() == [3, 4, 5, 6, 7, 8, 2, 0, 1]
+    assert step.query_lens == (6, 1, 2)
+    assert step.context_lens == (9, 3, 2)
+    assert step.sample_rows.tolist() == [5, 6]
+
+
+def test_a_group_as_tensors(step: StepTensors) -> None:
+    (group,) = step.groups
+    assert group.slots.tolist() == [27, 8, 9, 10, 11, 16, 22, 0, 1]
+    assert group.block_tables.tolist() == [[6, 2, 4], [5, 0, 0], [0, 0, 0]]
+
+
+def test_slots_lie_where_the_table_says() -> None:
+    request = Dealer(64, 5).request(list(range(90)))
+    table, tensors = request.table, []
+    for chunk in (1, 4, 5, 30, 50):
+        tensors.append(step_tensors(plan_of(request.take(chunk)), [5], CPU).groups[0].slots)
+    assert torch.cat(tensors).tolist() == [table[p // 5] * 5 + p % 5 for p in range(90)]
+
+
+def test_a_table_too_short_is_named() -> None:
+    short = HandMadeRequest(7, [1, 2, 3, 4, 5], table=(3, 1), block_size=4).take(5)
+    plan = plan_of(replace(short, block_tables=((3,),)))
+    with pytest.raises(ValueError, match="request 7 needs 2 blocks, its table has 1"):
+        step_tensors(plan, [4], CPU)
+
+
+def test_runs_that_miss_tokens_are_refused() -> None:
+    entry = HandMadeRequest(0, [1, 2, 3, 4, 5], table=(3, 1), block_size=4).take(5)
+    plan = plan_of(replace(entry, slot_runs=(((3, 0, 4),),)))
+    with pytest.raises(ValueError, match="do not cover"):
+        step_tensors(plan, [4], CPU)

@@ -1,0 +1,116 @@
+"""The gather backend against dense attention in float64, written the slow and obvious way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.plan_builder import Dealer, HandMadeRequest, plan_of
+from labengine.core.step_plan import StepPlan
+from labengine.engine.attention.torch_gather import TorchGather
+from labengine.engine.kv_tensors import LayerKV
+from labengine.engine.step_tensors import step_tensors
+
+HEADS, KV_HEADS, HEAD_DIM = 6, 2, 16
+SCALE = HEAD_DIM**-0.5
+
+
+@dataclass
+class Text:
+    """A request with the keys and values of all its tokens, [num_tokens, KV_HEADS, HEAD_DIM] each."""
+
+    request: HandMadeRequest
+    keys: Tensor
+    values: Tensor
+
+
+def deal(lengths: list[int], block_size: int, dtype: torch.dtype) -> tuple[list[Text], LayerKV]:
+    """Texts with random keys and values, and a pool in which every slot is NaN."""
+    dealer = Dealer(sum(-(-length // block_size) for length in lengths) + 3, block_size)
+    texts = [
+        Text(dealer.request([0] * length), *torch.randn(2, length, KV_HEADS, HEAD_DIM).to(dtype)) for length in lengths
+    ]
+    pool = torch.full((2, dealer.num_blocks, block_size, KV_HEADS, HEAD_DIM), torch.nan, dtype=dtype)
+    return texts, LayerKV(pool[0], pool[1])
+
+
+def run(plan: StepPlan, texts: list[Text], queries: Tensor, cache: LayerKV, block_size: int) -> Tensor:
+    """Write the plan's KV and attend, as a layer does."""
+    step = step_tensors(plan, [block_size], torch.device("cpu"))
+    attention = TorchGather().prepare(step, step.groups[0])
+    entries = [(texts[entry.request_id], entry) for entry in plan.scheduled]
+    keys = torch.cat([text.keys[entry.start : entry.end] for text, entry in entries])
+    values = torch.cat([text.values[entry.start : entry.end] for text, entry in entries])
+    attention.write(keys, values, cache)
+    return attention.attend(queries, cache, SCALE)
+
+
+def dense(plan: StepPlan, texts: list[Text], queries: Tensor) -> Tensor:
+    """Token by token, head by head, in float64, from the texts' own keys and values."""
+    rows, wide = [], iter(queries.double())
+    for entry in plan.scheduled:
+        text = texts[entry.request_id]
+        for position in range(entry.start, entry.end):
+            keys, values = (t[: position + 1].double() for t in (text.keys, text.values))
+            heads = [
+                (query @ keys[:, head * KV_HEADS // HEADS].T * SCALE).softmax(-1) @ values[:, head * KV_HEADS // HEADS]
+                for head, query in enumerate(next(wide))
+            ]
+            rows.append(torch.stack(heads))
+    return torch.stack(rows)
+
+
+def largest_error(chunks_of_steps: list[list[int]], lengths: list[int], block_size: int, dtype: torch.dtype) -> float:
+    """Steps in which request i computes chunks[i] tokens (0: it sits out), in a pool full of NaN."""
+    torch.manual_seed(0)
+    texts, cache = deal(lengths, block_size, dtype)
+    worst = 0.0
+    for chunks in chunks_of_steps:
+        plan = plan_of(*(text.request.take(chunk) for text, chunk in zip(texts, chunks, strict=True) if chunk))
+        queries = torch.randn(plan.num_tokens, HEADS, HEAD_DIM).to(dtype)
+        out = run(plan, texts, queries, cache, block_size)
+        assert out.shape == queries.shape and out.dtype == dtype
+        worst = max(worst, (out.double() - dense(plan, texts, queries)).abs().max().item())
+    return worst
+
+
+LENGTHS = [40, 9, 23, 2]
+STEPS = [[17, 5, 0, 0], [8, 1, 22, 1], [1, 1, 1, 1], [1, 1, 0, 0], [0, 1, 0, 0], [13, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 3, 4, 16, 256])
+def test_mixed_steps_equal_dense_attention(block_size: int) -> None:
+    assert largest_error(STEPS, LENGTHS, block_size, torch.float32) < 1e-5
+
+
+def test_bfloat16() -> None:
+    assert largest_error(STEPS, LENGTHS, 4, torch.bfloat16) < 2e-2
+
+
+def test_equal_prompts_in_one_batch() -> None:
+    assert largest_error([[8, 8, 8], [1, 1, 1]], [12, 9, 10], 4, torch.float32) < 1e-5
+
+
+def test_only_the_plans_slots_are_written() -> None:
+    texts, cache = deal([6, 6], 4, torch.float32)
+    plan = plan_of(texts[0].request.take(5), texts[1].request.take(2))
+    run(plan, texts, torch.randn(7, HEADS, HEAD_DIM), cache, 4)
+    slots = {block * 4 + offset + i for e in plan.scheduled for block, offset, n in e.slot_runs[0] for i in range(n)}
+    for pool in (cache.keys, cache.values):
+        written = pool.flatten(0, 1).isfinite().all(dim=-1).all(dim=-1)
+        assert set(written.nonzero().flatten().tolist()) == slots
+
+
+def test_the_table_decides_what_is_read() -> None:
+    """A table that points at another request's blocks reads that request's KV, just as a broken engine would."""
+    texts, cache = deal([8, 8], 4, torch.float32)
+    own, other = (text.request for text in texts)
+    run(plan_of(own.take(7), other.take(7)), texts, torch.randn(14, HEADS, HEAD_DIM), cache, 4)
+    queries = torch.randn(1, HEADS, HEAD_DIM)
+    own.table = (other.table[0], own.table[1])
+    out = run(plan := plan_of(own.take(1)), texts, queries, cache, 4)
+    texts[0].keys[:4], texts[0].values[:4] = texts[1].keys[:4], texts[1].values[:4]
+    assert torch.allclose(out.double(), dense(plan, texts, queries), atol=1e-5)

@@ -1,0 +1,152 @@
+"""The whole engine against transformers, on real weights in fp32: same logits, same tokens, whatever the engine does.
+
+Compared teacher-forced: transformers computes each finished sequence once, in one dense pass; every logits row that the
+engine sampled from is held against the row of that pass. Logits within 1e-3; argmax equal unless the two best are closer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from labengine import model_path
+from labengine.check.invariants import check_invariants
+from labengine.config import EngineConfig, GroupSpec, SamplingParams
+from labengine.core.editions import EDITIONS, edition
+from labengine.core.step_plan import StepPlan
+from labengine.engine.engine import Engine
+from labengine.engine.model_runner import ModelRunner
+from labengine.engine.tokenizer import Tokenizer
+from labengine.events import BlockMerged, PrefixHit, RequestPreempted
+from labengine.hooks import Hooks
+
+TOLERANCE = 1e-3
+NUM_NEW = 6
+LONG = "The library had nine floors, and on each of them somebody was looking for the same book. " * 15
+STORY = "Once upon a time, in a village at the edge of the sea, there lived a clockmaker who"
+PROMPTS = [
+    STORY,
+    STORY,
+    STORY + " never slept.",
+    STORY + " could hear the tide in every clock he made.",
+    "The capital of France is",
+    "The capital of Italy is",
+    "1, 2, 3, 5, 8, 13,",
+    "def fibonacci(n):\n    if n < 2:\n        return n\n    return",
+    "Water boils at one hundred degrees",
+    "a",
+    "Why is the sky blue? Because",
+    "Three things are needed to bake bread: flour, water and",
+    "<b>bold</b> & <script>alert(1)</script>",
+    "Grüße aus Zürich, 你好, здравствуйте!",
+    "In the beginning there was the word, and the word was",
+    "SELECT name FROM users WHERE id =",
+    "My favourite colour is blue. My favourite colour is blue. My favourite colour is",
+    "The quick brown fox jumps over the lazy",
+    LONG + "She",
+    LONG + "He took the stairs",
+]
+
+
+@dataclass
+class Spy:
+    """A runner that keeps every logits row, by request and by the position it decides."""
+
+    runner: ModelRunner
+    rows: dict[tuple[int, int], torch.Tensor] = field(default_factory=dict)
+
+    def forward(self, plan: StepPlan) -> Any:
+        return self.runner.forward(plan)
+
+    def sample(self, plan: StepPlan, logits: torch.Tensor) -> list[int]:
+        for request, row in zip(plan.sampling, logits, strict=True):
+            self.rows[request.request_id, request.end] = row.clone()
+        return self.runner.sample(plan, logits)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """block_size and num_blocks; tokens and requests per step."""
+
+    block_size: int
+    num_blocks: int
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    num_prompts: int = len(PROMPTS)
+
+
+SETTINGS = {
+    "blocks-of-3, chunks of 7, batch 16": Setting(3, 600, 7, 16, 18),
+    "blocks-of-4, pool too small, batch 16": Setting(4, 34, 64, 16, 18),
+    "blocks-of-16, chunks of 7, batch 1": Setting(16, 64, 7, 1, 6),
+    "blocks-of-16, batch 1": Setting(16, 64, 2048, 1),
+    "blocks-of-256, batch 16": Setting(256, 40, 2048, 16),
+}
+
+
+@pytest.fixture(scope="module")
+def token_ids() -> list[list[int]]:
+    tokenizer = Tokenizer(model_path("smollm2"))
+    return [tokenizer.encode(prompt) for prompt in PROMPTS]
+
+
+@pytest.fixture(scope="module")
+def reference() -> Any:
+    """logits(token_ids) -> [len, vocab], by transformers; each sequence is computed once."""
+    model = AutoModelForCausalLM.from_pretrained(model_path("smollm2"), dtype=torch.float32).eval()
+    known: dict[tuple[int, ...], torch.Tensor] = {}
+
+    def logits(ids: list[int]) -> torch.Tensor:
+        if tuple(ids) not in known:
+            with torch.inference_mode():
+                known[tuple(ids)] = model(torch.tensor([ids])).logits[0]
+        return known[tuple(ids)]
+
+    return logits
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("edition_name", EDITIONS)
+def test_every_logits_row_equals_transformers(edition_name, setting, token_ids, reference):
+    s = SETTINGS[setting]
+    runner = ModelRunner.load(model_path("smollm2"), num_blocks=s.num_blocks, block_size=s.block_size, dtype="float32")
+    spy = Spy(runner)
+    config = EngineConfig(s.num_blocks, (GroupSpec(s.block_size),), s.max_num_seqs, s.max_num_batched_tokens)
+    hooks, seen = Hooks(strict=True), []
+    hooks.subscribe(seen.append, PrefixHit, RequestPreempted, BlockMerged)
+    engine = Engine(config, spy, edition(edition_name), hooks)
+    prompts = token_ids[: s.num_prompts]
+    for ids in prompts[: len(prompts) // 2]:
+        engine.add(ids, SamplingParams(max_tokens=NUM_NEW, ignore_eos=True))
+    while engine.step():
+        assert check_invariants(engine.snapshot()) == []
+        if len(engine.requests) < len(prompts):
+            engine.add(prompts[len(engine.requests)], SamplingParams(max_tokens=NUM_NEW, ignore_eos=True))
+
+    hits = sum(event.num_tokens for event in seen if isinstance(event, PrefixHit))
+    preemptions = sum(isinstance(event, RequestPreempted) for event in seen)
+    assert hits > 0, "the setting was meant to meet prefix hits"
+    if "too small" in setting:
+        assert preemptions > 0, "the setting was meant to meet preemption"
+    ties = compare(engine, spy, reference)
+    print(f"\n{edition_name}, {setting}: {len(spy.rows)} rows, {hits} tokens hit, {preemptions} preemptions, {ties} ties")
+
+
+def compare(engine: Engine, spy: Spy, reference: Any) -> int:
+    """Hold every row against transformers; returns the number of ties in which the argmax differs."""
+    ties = 0
+    for request_id, request in engine.requests.items():
+        assert request.num_generated_tokens == NUM_NEW
+        expected = reference(request.token_ids)
+        for position in range(request.num_prompt_tokens, request.num_tokens):
+            row, wanted = spy.rows[request_id, position], expected[position - 1]
+            assert (row - wanted).abs().max() <= TOLERANCE, (request_id, position)
+            if row.argmax() != wanted.argmax():
+                best = wanted.topk(2).values
+                assert best[0] - best[1] <= TOLERANCE, (request_id, position)
+                ties += 1
+    return ties
