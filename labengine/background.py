@@ -24,6 +24,7 @@ class Background:
         self._step = step
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._guard = threading.Lock()
         self._is_running = False
         self._is_closed = False
         self.error: BaseException | None = None
@@ -35,29 +36,30 @@ class Background:
 
     def start(self) -> None:
         """Begin to step."""
-        self._on_thread(lambda: self._set_running(True))
+        self._on_thread(self._begin)
 
     def pause(self) -> None:
         """Stop; the step under way is finished first."""
         if self._is_running:
-            self._on_thread(lambda: self._set_running(False))
+            self._on_thread(self._end)
 
     def post(self, call: Callable[[], Any]) -> Future[Any]:
         """Run `call` on the lab's thread; the Future carries its result or its error."""
         future: Future[Any] = Future()
-        self._ensure_thread()
-        self._jobs.put((future, call))
+        with self._guard:
+            self._ensure_thread()
+            self._jobs.put((future, call))
         return future
 
     def close(self) -> None:
         """End the thread, after the step under way."""
-        if self._is_closed:
-            return
-        self._is_closed, self._is_running = True, False
-        if self._thread is not None:
+        with self._guard:
+            if self._is_closed:
+                return
+            self._is_closed, self._is_running = True, False
             self._jobs.put(None)
-            if threading.current_thread() is not self._thread:
-                self._thread.join(timeout=30)
+        if self._thread is not None and threading.current_thread() is not self._thread:
+            self._thread.join(timeout=30)
 
     def _on_thread(self, call: Callable[[], Any]) -> None:
         if threading.current_thread() is self._thread:
@@ -65,8 +67,11 @@ class Background:
         else:
             self.post(call).result()
 
-    def _set_running(self, is_running: bool) -> None:
-        self._is_running, self.error = is_running, None
+    def _begin(self) -> None:
+        self._is_running, self.error = not self._is_closed, None
+
+    def _end(self) -> None:
+        self._is_running = False
 
     def _ensure_thread(self) -> None:
         if self._is_closed:

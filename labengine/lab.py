@@ -94,14 +94,7 @@ class Lab:
         sampling: max_tokens=64, temperature=0.0 (greedy), top_k, top_p, seed, ignore_eos=False. Requests share cached
         blocks only under equal cache_salt. ConfigError, before anything changes, for what can never run.
         """
-        _refuse_unknown("add()", sampling, SamplingParams, Lab.add)
-        params = SamplingParams(**sampling)
-        if (prompt is None) == (token_ids is None):
-            raise ConfigError("give a request either a prompt or token_ids")
-        ids = self._model.encode(prompt) if prompt is not None else self._model.checked_ids(token_ids or ())
-        with self._stepper.between_steps():
-            self._model.refuse_too_long(len(ids), params.max_tokens)
-            return self._stepper.engine.add(ids, params, cache_salt)
+        return self._queue([self._checked("add", prompt, token_ids, cache_salt, sampling)])[0]
 
     def chat(self, messages: Sequence[dict[str, str]], **sampling: Any) -> int:
         """Queue a conversation ([{"role": "user", "content": ...}, ...]) through the model's chat template."""
@@ -171,21 +164,23 @@ class Lab:
         """What ended the last background run, if it was an error."""
         return self._stepper.background.error
 
-    def generate(self, prompts: str | Sequence[str] | Sequence[Sequence[int]], **sampling: Any) -> list[RequestOutput]:
+    def generate(
+        self,
+        prompts: str | Sequence[str] | Sequence[Sequence[int]],
+        *,
+        cache_salt: str | None = None,
+        **sampling: Any,
+    ) -> list[RequestOutput]:
         """Add all prompts (texts or lists of token ids), run until they are done, and return their outputs in order."""
         is_one = isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int))
         wanted: list[Any] = [prompts] if is_one else list(prompts)
+        texts_and_ids = [(p, None) if isinstance(p, str) else (None, p) for p in wanted]
+        requests = [self._checked("generate", text, ids, cache_salt, sampling) for text, ids in texts_and_ids]
         self.pause()
-        ids = [self.add(p, **sampling) if isinstance(p, str) else self.add(token_ids=p, **sampling) for p in wanted]
-        left = set(ids)
-
-        def are_done(lab: Lab) -> bool:
-            left.difference_update(lab._stepper.engine.report.finished)
-            return not left
-
-        if ids:
-            self.run(until=are_done)
-        return [self.output(request_id) for request_id in ids]
+        added = self._queue(requests)
+        if added:
+            self.run(until=lambda lab: all(lab._request(i).finish_reason is not None for i in added))
+        return [self.output(request_id) for request_id in added]
 
     def stream(self, request_id: int) -> Iterator[str]:
         """The generated text of a request, piece by piece; steps the lab unless the background already does."""
@@ -306,10 +301,38 @@ class Lab:
     ) -> None:
         self.close()
 
+    def _checked(
+        self,
+        call: str,
+        prompt: str | None,
+        token_ids: Sequence[int] | None,
+        cache_salt: str | None,
+        sampling: dict[str, Any],
+    ) -> tuple[list[int], SamplingParams, str | None]:
+        """What the engine needs of a request that can run. TypeError or ConfigError for any other; nothing changes."""
+        _refuse_unknown(f"{call}()", sampling, SamplingParams, getattr(Lab, call))
+        params = SamplingParams(**sampling)
+        if prompt is not None and token_ids is None:
+            ids = self._model.encode(prompt)
+        elif token_ids is not None and prompt is None:
+            ids = self._model.checked_ids(token_ids)
+        else:
+            raise ConfigError("give a request either a prompt or token_ids")
+        self._model.refuse_too_long(len(ids), params.max_tokens)
+        self._stepper.engine.new_request(0, ids, params)
+        return ids, params, cache_salt
+
+    def _queue(self, requests: Sequence[tuple[list[int], SamplingParams, str | None]]) -> list[int]:
+        """Add requests one right after the other; their ids."""
+        with self._stepper.between_steps():
+            return [self._stepper.engine.add(*request) for request in requests]
+
     def _request(self, request_id: int) -> Request:
-        if request_id not in self._stepper.engine.requests:
-            raise KeyError(f"there is no request {request_id}; known are 0 to {len(self._stepper.engine.requests) - 1}")
-        return self._stepper.engine.requests[request_id]
+        requests = self._stepper.engine.requests
+        if request_id not in requests:
+            known = f"known are 0 to {len(requests) - 1}" if requests else "none was added yet"
+            raise KeyError(f"there is no request {request_id}; {known}")
+        return requests[request_id]
 
 
 def _timeline(record: bool | int) -> Timeline | None:
@@ -319,7 +342,8 @@ def _timeline(record: bool | int) -> Timeline | None:
 
 
 def _refuse_unknown(call: str, given: dict[str, object], *known_by: Callable[..., object]) -> None:
-    known = [name for owner in known_by for name in inspect.signature(owner).parameters if name != "self"]
+    parameters = [p for owner in known_by for p in inspect.signature(owner).parameters.values()]
+    known = [p.name for p in parameters if p.name != "self" and p.kind is not p.VAR_KEYWORD]
     for name in given:
         if name not in known:
             near = get_close_matches(name, known, n=1)

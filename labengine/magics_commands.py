@@ -12,7 +12,7 @@ from labengine.core.editions import EDITIONS
 from labengine.events import StepStarted
 from labengine.magics_desk import Desk
 from labengine.magics_table import LineReader, argument, command
-from labengine.magics_words import NOTHING_TO_DO, added_line, name_of, report_line, request_lines, step_line
+from labengine.magics_words import NOTHING_TO_DO, added_line, name_of, request_lines, step_line
 
 if TYPE_CHECKING:
     from labengine.engine.engine import StepReport

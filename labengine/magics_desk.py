@@ -38,7 +38,7 @@ class Desk:
         if self._started is not None:
             self._started.close()
         self._started = Lab(**settings)
-        self._shell.push({"lab": self._started})
+        self._shell.user_ns["lab"] = self._started
         return self._started
 
 

@@ -109,16 +109,18 @@ def command_named(name: str) -> Command:
 
 
 def completions(line: str, cell_readers: dict[str, LineReader]) -> list[str]:
-    """What may stand at the end of a line that begins with %lab or with one of the cell magics."""
+    """What may stand at the end of a line that begins with %lab or with one of the cell magics; else nothing."""
     given = words(line)
     if not line[-1:].isspace():
         del given[-1:]
-    magic, *rest = given or [""]
-    if magic in cell_readers:
-        return cell_readers[magic].completions(rest)
-    if not rest:
-        return list(COMMANDS)
-    return COMMANDS[rest[0]].reader.completions(rest[1:]) if rest[0] in COMMANDS else []
+    match given:
+        case ["%lab"]:
+            return list(COMMANDS)
+        case ["%lab", name, *rest] if name in COMMANDS:
+            return COMMANDS[name].reader.completions(rest)
+        case [magic, *rest] if magic in cell_readers:
+            return cell_readers[magic].completions(rest)
+    return []
 
 
 def listing(width: int = 110) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 _GUIDE = """Step a real LLM engine in this notebook and watch every KV block move.
 
-    %lab start --model smollm2 --blocks 32 --block-size 16     a real model and a pool of 32 blocks, shown below the cell
-    %lab add Once upon a time --copies 2 --max-tokens 8        two equal requests wait in line
-    %lab step                                                  both compute the same KV, and the copies merge: watch
-    %lab run                                                   go on in the background; %lab pause stops it
-    %lab back 2                                                look at the state two steps ago
+    %lab start --model smollm2 --blocks 32 --block-size 4    a real model and a pool of 32 blocks, shown below the cell
+    %lab add Once upon a time --copies 2 --max-tokens 8      two equal requests wait in line
+    %lab step                                                both compute the same KV, and the copies merge: watch
+    %lab run                                                 go on in the background; %lab pause stops it
+    %lab back 2                                              look at the state two steps ago
 
-The lab is also the variable `lab` (lab.step(), lab.kv(0, layer=3), lab? ...); a labengine.Lab that you make yourself and
-call `lab` is used just as well. A longer prompt goes into a cell of its own, below %%prompt --max-tokens 32 --copies 2.
+The lab is also the variable `lab`: lab.step(), lab.kv(0, layer=3), lab.check(). A labengine.Lab that you make yourself
+and call `lab` is used just as well. A longer prompt goes into a cell below %%prompt --max-tokens 32 --copies 2.
 
 """
 
 
 @magics_class
-class LabMagics(Magics):  # type: ignore[misc]
+class LabMagics(Magics):
     """%lab and %%prompt for one shell."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
         self._desk = Desk(shell)
 
-    @line_magic  # type: ignore[untyped-decorator]
+    @line_magic
     def lab(self, line: str) -> object:
         name, *rest = words(line) or [""]
         if not name:
@@ -50,7 +50,7 @@ class LabMagics(Magics):  # type: ignore[misc]
 
     lab.__doc__ = _GUIDE + listing()
 
-    @cell_magic  # type: ignore[untyped-decorator]
+    @cell_magic
     def prompt(self, line: str, cell: str) -> None:
         options = PROMPT.read(words(line))
         text = cell.strip("\n")
@@ -67,9 +67,8 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     if _is_loaded(shell):
         return
     shell.register_magics(LabMagics(shell))
-    for magic in ("%lab", "%%prompt"):
-        shell.set_hook("complete_command", _complete, str_key=magic)
-    _plain_text(shell).for_type_by_name("labengine.engine.engine", "StepReport", _print_report)
+    _completer(shell).custom_matchers.append(complete)
+    _plain_text(shell).for_type_by_name(*_STEP_REPORT, _print_report)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
@@ -78,21 +77,31 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
         return
     manager = shell.magics_manager
     del manager.magics["line"]["lab"], manager.magics["cell"]["prompt"], manager.registry[LabMagics.__name__]
-    for magic in ("%lab", "%%prompt"):
-        shell.strdispatchers["complete_command"].strs.pop(magic, None)
-    _plain_text(shell).pop("labengine.engine.engine.StepReport", None)
+    _completer(shell).custom_matchers.remove(complete)
+    _plain_text(shell).pop(".".join(_STEP_REPORT), None)
+
+
+@context_matcher(identifier="labengine")  # type: ignore[untyped-decorator]
+def complete(context: CompletionContext) -> SimpleMatcherResult:
+    """Commands, options and values after %lab and %%prompt; nothing else is offered where these are."""
+    offered = completions(context.text_until_cursor, {"%%prompt": PROMPT})
+    matching = [SimpleCompletion(text, type="magic") for text in offered if text.startswith(context.token)]
+    return SimpleMatcherResult(completions=matching, ordered=True, suppress=bool(matching))
 
 
 def _is_loaded(shell: InteractiveShell) -> bool:
     return LabMagics.__name__ in shell.magics_manager.registry
 
 
-def _complete(shell: InteractiveShell, event: SimpleNamespace) -> list[str]:
-    return completions(event.text_until_cursor, {"%%prompt": PROMPT})
+def _completer(shell: InteractiveShell) -> Any:
+    return shell.Completer
 
 
-def _plain_text(shell: InteractiveShell) -> Any:
+def _plain_text(shell: Any) -> Any:
     return shell.display_formatter.formatters["text/plain"]
+
+
+_STEP_REPORT = ("labengine.engine.engine", "StepReport")
 
 
 def _print_report(report: Any, printer: Any, cycle: bool) -> None:

@@ -19,13 +19,14 @@ class Stepper:
         self._lock = FairLock()
         self._num_free_runs = 0
         self._is_closed = False
+        self._open_step: Iterator[Phase] | None = None
         self.background = Background(self.step)
         self.restart()
 
     def restart(self) -> None:
-        """An empty engine, and all figures at zero."""
+        """An empty engine, and all figures at zero. An open step is taken back before the new engine says hello."""
+        self._open_step = None
         self.engine = self._make_engine()
-        self._open_step: Iterator[Phase] | None = None
         self.phase: Phase | None = None
         self.seconds_stepping = 0.0
         self.peak_used_blocks = 0
@@ -55,9 +56,11 @@ class Stepper:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Alone with the engine, in order of asking. RuntimeError once closed."""
+        """Alone with the engine, in order of asking. RuntimeError once closed, and inside a hook listener."""
         with self._lock:
             self.refuse_if_closed()
+            if self.engine.hooks.is_emitting:
+                raise RuntimeError("this was called inside a hook listener: listeners look and never steer")
             yield
 
     @contextmanager

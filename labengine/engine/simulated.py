@@ -6,6 +6,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from labengine.config import ConfigError, EngineConfig, GroupSpec, SamplingParams
@@ -46,6 +47,7 @@ class WordTokenizer:
     _FIRST_WORD = 100_000
 
     def __init__(self) -> None:
+        self._new_ids = count(self._FIRST_WORD)
         self._words: dict[str, int] = {}
         self._texts: dict[int, str] = {}
 
@@ -66,8 +68,8 @@ class WordTokenizer:
         return self._texts.get(token_id, f" {token_id}")
 
     def _word_id(self, word: str) -> int:
-        if word not in self._words:
-            self._words[word] = token_id = self._FIRST_WORD + len(self._words)
+        if word not in self._words:  # several threads may be here, each with a word of its own
+            token_id = self._words.setdefault(word, next(self._new_ids))
             self._texts[token_id] = word
         return self._words[word]
 

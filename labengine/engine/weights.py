@@ -38,7 +38,8 @@ def load_weights(model: PagedModel, model_dir: Path, dtype: torch.dtype, device:
                 found, asked = tuple(tensor.shape), tuple(parameter.shape)
                 raise ConfigError(f"{name} in {model_dir} has shape {found}, but config.json asks for {asked}")
             owner, _, leaf = name.rpartition(".")
-            filled = nn.Parameter(tensor.to(device=device, dtype=dtype), requires_grad=False)
+            # A copy: tensors that stay mapped to the file would crash the process if someone rewrote it.
+            filled = nn.Parameter(tensor.to(device=device, dtype=dtype, copy=True), requires_grad=False)
             setattr(model.get_submodule(owner), leaf, filled)
 
 

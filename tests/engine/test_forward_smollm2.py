@@ -34,6 +34,12 @@ def expected(smollm2: Path, texts: list[list[int]]) -> list[Tensor]:
     return [reference(text) for text in texts]
 
 
+def test_the_weights_know_something(texts: list[list[int]], expected: list[Tensor], smollm2: Path) -> None:
+    """Converted wrongly, a model computes as well as ever, and babbles."""
+    last = len(texts[2]) - NUM_DECODES - 1
+    assert Tokenizer(smollm2).decode([int(expected[2][last].argmax())]) == " Tokyo"
+
+
 @pytest.mark.parametrize("block_size", [3, 4, 16, 256])
 def test_logits_equal_transformers(
     block_size: int, smollm2: Path, texts: list[list[int]], expected: list[Tensor]

@@ -1,4 +1,4 @@
-"""What you see of the engine: one widget a file, its Python half and browser half side by side. Loads nothing by itself."""
+"""What you see of the engine: each widget's Python half and browser half side by side. Loads nothing by itself."""
 
 from __future__ import annotations
 

@@ -63,15 +63,22 @@ def _pool(snapshot: Snapshot, cells: list[str]) -> list[str]:
         f"{f'#{block.block_id}':>4} {sign}{f'x{block.ref_count}' if block.ref_count > 1 else '  '}"
         for block, sign in zip(snapshot.blocks, cells, strict=True)
     ]
-    return [f"{'pool' if not i else '':6}{''.join(f'{card:12}' for card in cards[i : i + 8])}".rstrip() for i in range(0, len(cards), 8)]
+    rows = ("".join(f"{card:12}" for card in cards[i : i + 8]) for i in range(0, len(cards), 8))
+    return [f"{'' if i else 'pool':6}{row}".rstrip() for i, row in enumerate(rows)]
 
 
 def _small_pool(cells: list[str]) -> list[str]:
     """One character per block, 64 a line; the first lines of a pool that is larger still."""
-    signs = ["!" if c[0] == "!" else "~" if c == "[~]" else c[1] if c[0] == "[" else c[1].upper() if c[0] == "(" else "·" for c in cells]
-    lines = [f"{f'#{i}':>6} {''.join(signs[i : i + 64])}" for i in range(0, len(signs), 64)]
+    signs = "".join(map(_small_sign, cells))
+    lines = [f"{f'#{i}':>6} {signs[i : i + 64]}" for i in range(0, len(signs), 64)]
     more = [f"       … and {len(cells) - 64 * MAX_LINES} blocks more"] if len(lines) > MAX_LINES else []
     return lines[:MAX_LINES] + more
+
+
+def _small_sign(cell: str) -> str:
+    if cell[0] == "!":
+        return "!"
+    return cell[1].upper() if cell[0] == "(" else cell[1]
 
 
 def _tables(snapshot: Snapshot) -> list[str]:
@@ -84,8 +91,10 @@ def _tables(snapshot: Snapshot) -> list[str]:
 
 
 def _table(request_id: int, request: RequestState) -> str:
-    tables = " | ".join(" ".join("-" if i == NULL_BLOCK else f"#{i}" for i in table) for table in request.block_tables)
-    told = f"{request_name(request_id):<6}{request.status}, {request.num_computed_tokens} of {len(request.token_ids)} tokens"
+    names = (" ".join("-" if i == NULL_BLOCK else f"#{i}" for i in table) for table in request.block_tables)
+    tables = " | ".join(names)
+    progress = f"{request.status}, {request.num_computed_tokens} of {len(request.token_ids)} tokens"
+    told = f"{request_name(request_id):<6}{progress}"
     return _cut(f"{told} -> {tables}" if tables.strip(" |") else f"{told}, no blocks")
 
 
@@ -99,7 +108,8 @@ def _map(snapshot: Snapshot, letters: dict[str, str]) -> str:
 
 
 def _queue(snapshot: Snapshot) -> str:
-    return _cut("queue " + (f"next {' '.join(f'#{i}' for i in snapshot.free_queue)}" if snapshot.free_queue else "empty"))
+    ids = " ".join(f"#{i}" for i in snapshot.free_queue)
+    return _cut(f"queue next {ids}" if ids else "queue empty")
 
 
 def _legend(cells: list[str]) -> str:

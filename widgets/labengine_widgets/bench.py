@@ -5,8 +5,8 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Any, Protocol, runtime_checkable
 
-from labengine.hooks import Hooks
 from labengine.fold import Fold
+from labengine.hooks import Hooks
 from labengine.timeline import Timeline
 
 

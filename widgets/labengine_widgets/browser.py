@@ -1,4 +1,4 @@
-"""The browser halves as one module: plain ES modules, written side by side with their Python halves, joined at import."""
+"""The browser halves as one module: plain ES modules, side by side with their Python halves, joined at import."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ import re
 from pathlib import Path
 
 _HERE = Path(__file__).parent
-_MODULES = ("palette.js", "state.js", "player.js", "pool.js", "tables.js", "slides.js", "controls.js", "dashboard.js")
+_MODULES = (
+    "palette.js",
+    "state.js",
+    "player.js",
+    "cards.js",
+    "pool.js",
+    "tables.js",
+    "slides.js",
+    "controls.js",
+    "dashboard.js",
+)
 _IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
 

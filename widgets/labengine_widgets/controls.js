@@ -1,6 +1,7 @@
 // Buttons, form and keys. They send wishes; what comes of them is seen when the lab's events arrive.
 import { element } from "./tables.js";
 
+const PATIENCE_MS = 400;
 const KEYS = [
   ["space", "run or pause"],
   ["s", "one step"],
@@ -34,7 +35,11 @@ function input(type, value, title, className = "") {
 
 export class Controls {
   constructor(wish) {
-    this.wish = wish;
+    this.pending = [];
+    this.wish = (action, rest) => {
+      this.expect(action);
+      wish(action, rest);
+    };
     this.prompt = input("text", "", "the prompt's text", "le-prompt");
     this.prompt.placeholder = "a prompt, such as: Once upon a time";
     this.prompt.maxLength = 200000;
@@ -77,7 +82,15 @@ export class Controls {
     this.showMessage();
   }
 
+  // What takes long is said: a model's first forward, for one.
+  expect(action) {
+    this.error = "";
+    this.pending.push(action);
+    setTimeout(() => this.showMessage(), PATIENCE_MS);
+  }
+
   showAnswer(answer) {
+    this.pending.splice(this.pending.indexOf(answer.action), 1);
     this.error = answer.error ? `${answer.action}: ${answer.error}` : "";
     if (!answer.error && answer.action === "add") this.prompt.select();
     this.showMessage();
@@ -85,7 +98,7 @@ export class Controls {
 
   showMessage() {
     const failure = this.failures && this.failures.length ? `A listener was dropped because it raised ${this.failures.at(-1)}` : "";
-    this.message.textContent = this.error || failure;
+    this.message.textContent = this.error || failure || (this.pending.length ? `working: ${this.pending[0]} …` : "");
     this.message.title = this.message.textContent;
     this.message.classList.toggle("le-error", Boolean(this.error || failure));
   }

@@ -197,7 +197,7 @@ class Dashboard {
   paint(ids) {
     const { state } = this.player;
     this.paintHead(state);
-    this.tables.draw(state);
+    this.tables.draw(state, ids);
     this.scrubber.draw();
     this.pool.draw(state, ids, readTheme(this.root));
     const [used, , , lost] = state.score;

@@ -113,19 +113,19 @@ def _require_prompt(arguments: dict[str, Any]) -> None:
     if not isinstance(prompt, str) or not prompt.strip():
         raise ValueError("The prompt is empty: type some text first.")
     if len(prompt) > MAX_PROMPT:
-        raise ValueError(f"The prompt has {len(prompt)} characters; the box takes {MAX_PROMPT}. Use lab.add for longer ones.")
+        raise ValueError(f"The prompt has {len(prompt)} characters, and the box takes {MAX_PROMPT}: use lab.add.")
     for name, value, most in (("copies", copies, 64), ("max tokens", max_tokens, 1_000_000)):
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
             raise ValueError(f"{name} must be a whole number from 1 to {most}, not {value!r}.")
 
 
 def bounded_json(message: Message, limit: int) -> str:
-    """A full state as JSON of at most `limit` characters: the text goes first, then blocks, and what is left out is said."""
+    """A full state as JSON of about `limit` characters: text goes first, then blocks; what is left out is counted."""
     text = _compact(message)
     if len(text) <= limit:
         return text
     frame = message["frame"]
-    cells = [cell[:6] + [[]] for cell in frame["blocks"]]
+    cells = [[*cell[:6], []] for cell in frame["blocks"]]
     rows = [{name: part for name, part in row.items() if name != "texts"} for row in frame["rows"]]
     frame = frame | {"rows": rows, "blocks": cells, "omitted": 0}
     text = _compact(message | {"frame": frame})

@@ -1,4 +1,4 @@
-"""The state as messages: all of it once, then only what changed. Plain JSON types, so that a browser or a file can hold them."""
+"""The state as messages of plain JSON types: all of it once, then only what changed."""
 
 from __future__ import annotations
 
@@ -103,8 +103,9 @@ class FrameMaker:
         diffs = []
         for key in keys:
             if key[0] in changed or key not in self._rows:
-                new = row(self.scene, *key)
-                diff = row_diff(key, new, self._rows.get(key))
+                old = self._rows.get(key)
+                new = row(self.scene, *key, old)
+                diff = row_diff(key, new, old)
                 self._rows[key] = new
                 diffs += [diff] if diff else []
         return diffs, [f"{request_id}:{group}" for request_id, group in gone]

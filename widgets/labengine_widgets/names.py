@@ -20,7 +20,7 @@ def request_name(request_id: int) -> str:
 
 
 def content_name(index: int) -> str:
-    """p to z, then p1 to z1, p2 ..."""
+    """Letters p to z, then p1 to z1, p2 ..."""
     rounds, letter = divmod(index, len(_CONTENT_LETTERS))
     return _CONTENT_LETTERS[letter] + (str(rounds) if rounds else "")
 
@@ -31,9 +31,15 @@ def block_name(block_id: int) -> str:
 
 
 def readable(text: str, limit: int = 160) -> str:
-    """Text of unknown origin in one visible line: line ends as signs, control and direction marks as dots, cut at limit."""
-    shown = "".join(_VISIBLE.get(c) or ("·" if unicodedata.category(c) in _HIDDEN_CATEGORIES else c) for c in text[: limit + 1])
-    return shown if len(text) <= limit else shown[: limit - 1] + "…"
+    """Text of unknown origin in one visible line: line ends as signs, control and direction marks as dots."""
+    if len(text) > limit:
+        return readable(text[: limit - 1], limit) + "…"
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    is_hidden = unicodedata.category(character) in _HIDDEN_CATEGORIES
+    return _VISIBLE.get(character) or ("·" if is_hidden else character)
 
 
 def joined(tokens: Sequence[str]) -> str:

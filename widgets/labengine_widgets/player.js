@@ -49,6 +49,7 @@ export class Player {
     if (this.position >= this.frames.length) this.seek(0);
     if (this.isPlaying) return;
     this.isPlaying = true;
+    this.started = { time: performance.now(), position: this.position };
     this.tick();
   }
 
@@ -60,9 +61,13 @@ export class Player {
 
   tick() {
     if (!this.canAnimate()) return this.skip();
-    this.isPlaying = this.position + 1 < this.frames.length;
-    this.forward(true);
-    if (this.isPlaying) this.timer = setTimeout(() => this.tick(), Math.min(FRAME_MS, STEP_MS / this.frames.length));
+    const pace = Math.min(FRAME_MS, STEP_MS / this.frames.length), { time, position } = this.started;
+    const due = Math.min(this.frames.length, position + 1 + Math.floor((performance.now() - time) / pace));
+    this.isPlaying = due < this.frames.length;
+    const changed = new Set();
+    while (this.position + 1 < due) for (const id of applyFrame(this.state, this.frames[this.position++])) changed.add(id);
+    if (this.position < due) this.forward(true, changed);
+    if (this.isPlaying) this.timer = setTimeout(() => this.tick(), time + (due - position) * pace - performance.now());
   }
 
   stop() {
@@ -91,10 +96,12 @@ export class Player {
     this.show(null, null);
   }
 
-  forward(isAnimated) {
+  // skipped: blocks that changed in frames for which there was no time.
+  forward(isAnimated, skipped = []) {
     const frame = this.frames[this.position];
     if (isAnimated) this.beforeFrame?.(frame);
     const changed = applyFrame(this.state, frame);
+    for (const id of skipped) changed.add(id);
     this.position += 1;
     this.show(changed, isAnimated ? frame : null);
   }

@@ -1,6 +1,6 @@
 // The block pool on a canvas: a cell per block, which keeps its place. Fill is content, border is life, vermilion hatch is lost.
-import { LOST_HUE, contentName, hueOf, inkOn, requestName, shapeOf } from "./palette.js";
-import { blockSize, joined } from "./state.js";
+import { painterFor, ring } from "./cards.js";
+import { blockSize } from "./state.js";
 
 const GAP = 5;
 
@@ -26,8 +26,10 @@ export class Pool {
 
   rectOf(id) {
     const { columns, cellWidth, cellHeight, gap } = this.grid;
-    const x = (id % columns) * cellWidth, y = Math.floor(id / columns) * cellHeight;
-    return { x: x + gap / 2, y: y + gap / 2, w: cellWidth - gap, h: cellHeight - gap };
+    const column = id % columns, row = Math.floor(id / columns);
+    const x = Math.round(column * cellWidth), y = Math.round(row * cellHeight);
+    const w = Math.round((column + 1) * cellWidth) - x, h = Math.round((row + 1) * cellHeight) - y;
+    return { x: x + gap / 2, y: y + gap / 2, w: Math.max(1, w - gap), h: Math.max(1, h - gap) };
   }
 
   blockAt(x, y) {
@@ -44,7 +46,7 @@ export class Pool {
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     if (changed === null) context.clearRect(0, 0, this.width, this.height);
     const ids = changed === null ? Array.from({ length: state.numBlocks }, (_, id) => id) : changed;
-    const paint = this.grid.cellWidth >= 62 && this.grid.cellHeight >= 54 ? drawCard : this.grid.cellWidth >= 22 && this.grid.cellHeight >= 16 ? drawTile : drawDot;
+    const paint = painterFor(this.grid);
     const size = blockSize(state), next = state.queue.ids[0], focus = new Set(state.focus);
     for (const id of ids) {
       const rect = this.rectOf(id);
@@ -61,272 +63,9 @@ function bestGrid(numBlocks, width, height) {
   for (let columns = 1; columns <= Math.min(Math.max(1, numBlocks), Math.max(1, Math.floor(width))); columns++) {
     const rows = Math.ceil(numBlocks / columns);
     const cellWidth = Math.min(width / columns, 152), cellHeight = Math.min(height / rows, 126);
-    const rating = Math.min(cellWidth, cellHeight * 1.25) * (columns % 4 ? 1 : 1.15);
+    const rating = Math.min(cellWidth, cellHeight * 1.25) * (columns % 16 ? (columns % 4 ? 1 : 1.15) : 1.25);
     if (!best || rating > best.rating) best = { rating, columns, cellWidth, cellHeight };
   }
   const small = Math.min(best.cellWidth, best.cellHeight);
   return { ...best, gap: small >= 54 ? GAP + 3 : small >= 16 ? 4 : small >= 5 ? 1 : 0 };
-}
-
-function roundRect(context, { x, y, w, h }, radius, inset = 0) {
-  context.beginPath();
-  context.roundRect(x + inset, y + inset, w - 2 * inset, h - 2 * inset, radius);
-}
-
-function ring(context, rect, color, width) {
-  context.save();
-  context.strokeStyle = color;
-  context.lineWidth = width;
-  const out = Math.min(2.5, rect.w / 10);
-  roundRect(context, { x: rect.x - out, y: rect.y - out, w: rect.w + 2 * out, h: rect.h + 2 * out }, rect.w > 20 ? 7 : 0);
-  context.stroke();
-  context.restore();
-}
-
-function drawBackground(context, rect, block, { theme }, radius) {
-  context.save();
-  roundRect(context, rect, radius);
-  context.clip();
-  context.fillStyle = theme.faint;
-  context.fillRect(rect.x, rect.y, rect.w, rect.h);
-  if (block && block.content >= 0) {
-    context.globalAlpha = (theme.isDark ? 0.5 : 0.42) * (block.refCount ? 1 : 0.5);
-    context.fillStyle = hueOf(block.content);
-    context.fillRect(rect.x, rect.y, rect.w, rect.h);
-  } else if (block && block.fill) {
-    context.globalAlpha = theme.isDark ? 0.3 : 0.22;
-    stripes(context, rect, theme.ink, 6, 2);
-  }
-  if (block && block.isLost) {
-    context.globalAlpha = 0.75;
-    stripes(context, rect, LOST_HUE, 9, 2.5);
-  }
-  context.restore();
-}
-
-function stripes(context, { x, y, w, h }, color, every, width) {
-  context.save();
-  context.beginPath();
-  context.rect(x, y, w, h);
-  context.clip();
-  context.strokeStyle = color;
-  context.lineWidth = width;
-  context.beginPath();
-  for (let at = -h; at < w; at += every) {
-    context.moveTo(x + at, y + h);
-    context.lineTo(x + at + h, y);
-  }
-  context.stroke();
-  context.restore();
-}
-
-function drawBorder(context, rect, block, { theme }, radius) {
-  if (!block) return;
-  context.save();
-  context.strokeStyle = block.isLost ? LOST_HUE : theme.ink;
-  context.lineWidth = block.isLost ? 3 : block.refCount ? 2 : 1.5;
-  if (!block.refCount) {
-    context.setLineDash([4, 3]);
-    context.strokeStyle = theme.soft;
-  }
-  roundRect(context, rect, radius, context.lineWidth / 2);
-  context.stroke();
-  context.restore();
-}
-
-// Enough room for everything: id, ref count and pips, tokens, owners, letter.
-function drawCard(context, rect, id, block, look) {
-  const { theme } = look, { x, y, w } = rect;
-  drawBackground(context, rect, block, look, 6);
-  drawBorder(context, rect, block, look, 6);
-  label(context, `#${id}`, x + 7, y + 14, `600 12px ${theme.ui}`, block && block.refCount ? theme.ink : theme.soft);
-  if (!block) return look.isNext ? label(context, "next", x + w - 7, y + 14, `11px ${theme.ui}`, theme.soft, "right") : undefined;
-  drawRefCount(context, rect, block, theme);
-  drawTokens(context, rect, block, look);
-  drawOwners(context, rect, block, theme);
-  if (block.content >= 0) drawLetter(context, rect, block, theme);
-  if (block.isLost) cutLink(context, x + w / 2, y + 12, theme);
-}
-
-function label(context, text, x, y, font, color, align = "left") {
-  context.font = font;
-  context.fillStyle = color;
-  context.textAlign = align;
-  context.fillText(text, x, y);
-}
-
-function drawRefCount(context, { x, y, w }, block, theme) {
-  if (!block.refCount) return label(context, "freed", x + w - 7, y + 14, `11px ${theme.ui}`, theme.soft, "right");
-  label(context, String(block.refCount), x + w - 7, y + 14, `700 13px ${theme.ui}`, theme.ink, "right");
-  const right = x + w - 11 - context.measureText(String(block.refCount)).width;
-  for (let i = 0; i < Math.min(block.refCount, 4); i++) {
-    context.beginPath();
-    context.arc(right - 4 - i * 7, y + 9.5, 2.5, 0, 7);
-    context.fill();
-  }
-}
-
-function drawTokens(context, { x, y, w, h }, block, { theme, size }) {
-  const top = y + 21, bottom = y + h - 23, color = block.refCount ? theme.ink : theme.soft;
-  if (bottom - top < 10) return;
-  if (size <= 4 && bottom - top >= 34) return drawSlots(context, { x: x + 6, y: top, w: w - 12, h: bottom - top }, block, { theme, size, color });
-  const lines = Math.max(1, Math.floor((bottom - top) / 13));
-  const text = joined(block.tokens), font = `11px ${theme.code}`;
-  context.font = font;
-  let rest = text + (block.tokens.length < block.fill ? "…" : "");
-  for (let line = 0; line < lines && rest; line++) {
-    const [head, tail] = breakText(context, rest, w - 14, line === lines - 1);
-    label(context, head, x + 7, top + 10 + line * 13, font, color);
-    rest = tail;
-  }
-}
-
-// A block of at most four tokens shows its slots, in two rows, empty ones too.
-function drawSlots(context, { x, y, w, h }, block, { theme, size, color }) {
-  const columns = Math.ceil(size / 2), rows = Math.ceil(size / columns), slotWidth = w / columns, slotHeight = h / rows;
-  for (let slot = 0; slot < size; slot++) {
-    const rect = { x: x + (slot % columns) * slotWidth, y: y + Math.floor(slot / columns) * slotHeight, w: slotWidth, h: slotHeight };
-    context.save();
-    roundRect(context, rect, 3, 1.5);
-    const isWritten = slot < block.fill;
-    context.globalAlpha = isWritten ? (theme.isDark ? 0.55 : 0.8) : 0.55;
-    context.fillStyle = theme.paper;
-    if (isWritten) context.fill();
-    context.strokeStyle = theme.line;
-    if (!isWritten) context.setLineDash([2, 2]);
-    context.stroke();
-    context.clip();
-    context.globalAlpha = 1;
-    if (isWritten && block.tokens[slot] !== undefined) {
-      const size = slotHeight >= 17 ? 11 : 10;
-      context.font = `${size}px ${theme.code}`;
-      const text = fit(context, block.tokens[slot].trim() || "␣", slotWidth - 7);
-      label(context, text, rect.x + rect.w / 2, rect.y + rect.h / 2 + size * 0.36, context.font, color, "center");
-    }
-    context.restore();
-  }
-}
-
-function fit(context, text, width) {
-  if (context.measureText(text).width <= width) return text;
-  let cut = text.length;
-  while (cut > 1 && context.measureText(text.slice(0, cut) + "…").width > width) cut -= 1;
-  return text.slice(0, cut) + "…";
-}
-
-function breakText(context, text, width, isLast) {
-  if (context.measureText(text).width <= width) return [text, ""];
-  if (isLast) return [fit(context, text, width), ""];
-  let cut = text.length;
-  while (cut > 1 && context.measureText(text.slice(0, cut)).width > width) cut -= 1;
-  const space = text.lastIndexOf(" ", cut);
-  const at = space > cut / 2 ? space + 1 : cut;
-  return [text.slice(0, at), text.slice(at)];
-}
-
-function drawOwners(context, { x, y, h }, block, theme) {
-  block.owners.slice(0, 3).forEach((request, i) => badge(context, x + 14 + i * 19, y + h - 12, 8, request, theme));
-  if (block.owners.length > 3)
-    label(context, `+${block.owners.length - 3}`, x + 7 + 3 * 19, y + h - 8, `11px ${theme.ui}`, theme.ink);
-}
-
-export function badge(context, x, y, radius, request, theme) {
-  context.save();
-  context.fillStyle = theme.ink;
-  context.beginPath();
-  const shape = shapeOf(request), sides = { diamond: 4, hexagon: 6 }[shape];
-  if (shape === "disc") context.arc(x, y, radius, 0, 7);
-  else if (shape === "square") context.roundRect(x - radius * 0.88, y - radius * 0.88, radius * 1.76, radius * 1.76, 2);
-  else for (let i = 0; i < sides; i++) context.lineTo(x + radius * 1.2 * Math.sin((2 * Math.PI * i) / sides), y - radius * 1.2 * Math.cos((2 * Math.PI * i) / sides));
-  context.fill();
-  const name = requestName(request);
-  label(context, name, x, y + 3.6, `700 ${name.length > 1 ? 8 : 10}px ${theme.ui}`, theme.paper, "center");
-  context.restore();
-}
-
-// The content's letter: on its solid hue once the hash is registered, outlined while only the KV is there.
-function drawLetter(context, { x, y, w, h }, block, theme) {
-  const hue = hueOf(block.content), name = contentName(block.content), width = name.length > 1 ? 24 : 18;
-  const box = { x: x + w - width - 6, y: y + h - 21, w: width, h: 16 };
-  context.save();
-  roundRect(context, box, 4);
-  context.fillStyle = hue;
-  context.strokeStyle = theme.ink;
-  if (block.isHashed) context.fill();
-  else {
-    context.setLineDash([2, 2]);
-    context.stroke();
-  }
-  const ink = block.isHashed ? inkOn(hue) : theme.ink;
-  label(context, name, box.x + width / 2, box.y + 12, `700 12px ${theme.ui}`, ink, "center");
-  context.restore();
-}
-
-// A chain's two links, torn apart.
-function cutLink(context, x, y, theme) {
-  context.save();
-  context.fillStyle = theme.paper;
-  roundRect(context, { x: x - 17, y: y - 9, w: 34, h: 17 }, 5);
-  context.fill();
-  context.strokeStyle = LOST_HUE;
-  context.lineCap = "round";
-  context.lineWidth = 2;
-  context.translate(x, y - 0.5);
-  for (const side of [-1, 1]) {
-    context.beginPath();
-    context.moveTo(side * 5, -3.2);
-    context.lineTo(side * 9, -3.2);
-    context.arc(side * 9, 0, 3.2, -Math.PI / 2, Math.PI / 2, side < 0);
-    context.lineTo(side * 5, 3.2);
-    context.moveTo(side * 1.6, -3);
-    context.lineTo(side * 3, -6);
-    context.moveTo(side * 1.6, 3);
-    context.lineTo(side * 3, 6);
-    context.stroke();
-  }
-  context.restore();
-}
-
-// Room for an id and a letter.
-function drawTile(context, rect, id, block, look) {
-  const { theme } = look, { x, y, w, h } = rect;
-  drawBackground(context, rect, block, look, 3);
-  drawBorder(context, rect, block, look, 3);
-  const isTall = h >= 26;
-  if (w >= 28 || !block || block.content < 0)
-    label(context, String(id), x + 4, isTall ? y + 11 : y + h / 2 + 3.5, `9.5px ${theme.ui}`, block ? theme.ink : theme.soft);
-  if (!block) return;
-  if (block.content >= 0 && (w >= 28 || block.content >= 0))
-    label(context, contentName(block.content), x + w - 4, y + h - (isTall ? 5 : h / 2 - 4), `700 11px ${theme.ui}`, theme.ink, "right");
-  if (block.refCount > 1 && isTall) label(context, `×${block.refCount}`, x + w - 4, y + 11, `700 9.5px ${theme.ui}`, theme.ink, "right");
-  if (block.isLost) cross(context, rect);
-}
-
-function cross(context, { x, y, w, h }) {
-  context.save();
-  context.strokeStyle = LOST_HUE;
-  context.lineWidth = Math.max(1, Math.min(w, h) / 8);
-  context.beginPath();
-  context.moveTo(x + 1, y + 1);
-  context.lineTo(x + w - 1, y + h - 1);
-  context.moveTo(x + w - 1, y + 1);
-  context.lineTo(x + 1, y + h - 1);
-  context.stroke();
-  context.restore();
-}
-
-// A coloured square: whole when live, smaller when freed but cached, crossed when lost.
-function drawDot(context, rect, id, block, { theme }) {
-  const { x, y, w, h } = rect;
-  context.fillStyle = theme.faint;
-  context.fillRect(x, y, w, h);
-  if (!block) return;
-  const inset = block.refCount ? 0 : Math.min(w, h) / 4;
-  context.fillStyle = block.content >= 0 ? hueOf(block.content) : theme.soft;
-  context.fillRect(x + inset, y + inset, w - 2 * inset, h - 2 * inset);
-  if (block.isLost) {
-    context.fillStyle = theme.ink;
-    context.fillRect(x, y, w, h);
-    cross(context, rect);
-  }
 }

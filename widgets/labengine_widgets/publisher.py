@@ -1,4 +1,4 @@
-"""Between the engine's thread and the browser: hears every event, draws none, and sends at most 30 messages a second."""
+"""Between the engine's thread and the browser: hears every event, draws none, sends at most 30 messages a second."""
 
 from __future__ import annotations
 
@@ -105,13 +105,14 @@ class Publisher:
         while not self._closed.is_set():
             self._wake.wait(PERIOD if self._held_since else IDLE)
             self._wake.clear()
+            begun = time.monotonic()
             try:
                 self.tick()
             except Exception as error:  # a view must never take the lab down; it starts over instead
                 self.failures.append(error)
                 self._is_suspect = True
                 self._closed.wait(IDLE)
-            self._closed.wait(PERIOD)
+            self._closed.wait(max(0.005, PERIOD - (time.monotonic() - begun)))
 
     def tick(self) -> None:
         """Publish what there is."""
@@ -159,8 +160,9 @@ class Publisher:
         if broken:
             self._start_over(sentence(broken[-1:], self.maker.scene))
         elif any(isinstance(event, ev.EngineStarted) for event in events):
+            started = [event for event in events if isinstance(event, ev.EngineStarted)]
             self.maker.follow(events)
-            self.maker.sentence = sentence([e for e in events if isinstance(e, ev.EngineStarted)][-1:], self.maker.scene)
+            self.maker.sentence = sentence(started[-1:], self.maker.scene)
             self._send_full()
         else:
             played = _num_played(heard)

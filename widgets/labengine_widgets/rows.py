@@ -37,12 +37,13 @@ def shown_requests(scene: Scene) -> list[int]:
     return sorted(ended[-MAX_ENDED_ROWS:] + open_ids[:MAX_OPEN_ROWS])
 
 
-def row(scene: Scene, request_id: int, group: int) -> Row:
-    """One row as it is now."""
+def row(scene: Scene, request_id: int, group: int, old: Row | None = None) -> Row:
+    """One row as it is now; `old` spares work, for tokens are only ever appended."""
     request = scene.fold.requests[request_id]
     tokens, size = request.token_ids, scene.fold.groups[group].block_size
-    num_blocks = -(-len(tokens) // size)
-    texts = [scene.slot_texts(tokens[i * size : (i + 1) * size]) for i in range(num_blocks if num_blocks <= MAX_TEXT_BLOCKS else 0)]
+    num_texts = -(-len(tokens) // size) if len(tokens) <= size * MAX_TEXT_BLOCKS else 0
+    kept = old.texts[: min(old.num_tokens // size, num_texts)] if old else ()
+    texts = kept + tuple(scene.slot_texts(tokens[i * size : (i + 1) * size]) for i in range(len(kept), num_texts))
     newest = tokens[request.num_prompt_tokens :][-MAX_GENERATED:]
     generated = joined([scene.token_text(token) for token in newest])
     return Row(
@@ -50,7 +51,7 @@ def row(scene: Scene, request_id: int, group: int) -> Row:
         len(tokens),
         request.num_computed_tokens,
         tuple(request.block_tables[group][:MAX_TABLE]),
-        tuple(texts),
+        texts,
         readable(generated, 4 * MAX_GENERATED),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -59,7 +59,7 @@ def phase_after(event: ev.Event, phase: str | None) -> str | None:
     return "update" if phase in ("forward", "sample") else phase
 
 
-def _kinship(event: ev.Event) -> Hashable:
+def _kinship(event: ev.Event) -> tuple[object, ...]:
     """Neighbours of equal kinship are told together, or one after the other where each counts."""
     match event:
         case ev.BlockMerged() | ev.BlockFreed(reason="merged"):
@@ -67,11 +67,11 @@ def _kinship(event: ev.Event) -> Hashable:
         case ev.BlockFreed():
             return "free", event.request_id, event.reason
         case ev.BlockAllocated() | ev.BlockTouched() | ev.BlockCached():
-            return type(event), event.request_id, event.group
+            return type(event).__name__, event.request_id, event.group
         case ev.RequestAdded() | ev.BlockEvicted() | ev.TokensComputed():
-            return type(event)
+            return (type(event).__name__,)
         case _:
-            return id(event)
+            return (id(event),)
 
 
 def _pieces(together: tuple[ev.Event, ...]) -> Iterator[tuple[ev.Event, ...]]:
@@ -86,5 +86,9 @@ def _pieces(together: tuple[ev.Event, ...]) -> Iterator[tuple[ev.Event, ...]]:
 
 def _at_most(limit: int, found: Sequence[Run]) -> list[Run]:
     size = -(-len(found) // limit) or 1
-    chunks = (found[i : i + size] for i in range(0, len(found), size))
-    return [Run(tuple(e for run in chunk[:-1] for e in run.events) + chunk[-1].silent, chunk[-1].told) for chunk in chunks]
+    return [_together(found[i : i + size]) for i in range(0, len(found), size)]
+
+
+def _together(chunk: Sequence[Run]) -> Run:
+    *others, last = chunk
+    return Run(tuple(event for run in others for event in run.events) + last.silent, last.told)

@@ -1,14 +1,14 @@
-"""The state as a reader sees it: the fold, and beside it what only a picture needs (contents, owners, slots written)."""
+"""The state as a reader sees it: the fold, and what only a picture needs: contents, owners, slots written."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
 from labengine import events as ev
-from labengine.snapshot import NULL_BLOCK
 from labengine.fold import Changes, Fold
+from labengine.snapshot import NULL_BLOCK
 from labengine_widgets.names import ContentIndex, readable
 
 MAX_SLOT_TEXTS = 16
@@ -36,7 +36,7 @@ class Cell(NamedTuple):
 
 
 class Score(NamedTuple):
-    """used: blocks not free now; peak: the most of this step; findable: prefixes in the map; lost: alive, hashed, unmapped."""
+    """used: blocks not free; peak: the most in this step; findable: map entries; lost: alive, hashed, unmapped."""
 
     used: int
     peak: int
@@ -45,17 +45,19 @@ class Score(NamedTuple):
 
 
 class Scene:
-    """A fold with eyes: apply events, then ask for the cells and the score. Costs grow with what changed, not with the pool."""
+    """A fold with eyes: apply events, then ask for cells and score. Costs grow with what changed, not with the pool."""
 
-    def __init__(self, state: Fold, token_text: Callable[[int], str] = str, contents: ContentIndex | None = None) -> None:
+    def __init__(self, state: Fold, token_text: Callable[[int], str] = str) -> None:
         self.fold = state
-        self.contents = contents or ContentIndex()
-        self.token_text = token_text
+        self.contents = ContentIndex()
+        self._token_text = token_text
+        self._texts: dict[int, str] = {}
+        self._slot_texts: dict[int, str] = {}
         self.peak = self.num_used
         self.lost: set[int] = set()
         self._written: dict[tuple[int, int], int] = {}
         self._home: dict[int, Place] = {}
-        self._held: dict[int, Counter[int]] = {}
+        self._held: dict[int, set[int]] = {}
         self._owners: dict[int, set[int]] = {}
         self._chains: dict[tuple[int, int], list[int]] = {}
         self._also_changed: set[int] = set()
@@ -109,7 +111,7 @@ class Scene:
             self._fill(block_id),
             self._flags(block_id),
             tuple(sorted(self._owners.get(block_id, ()))),
-            self._texts(block_id) if self.num_blocks <= MAX_BLOCKS_WITH_TEXT else (),
+            self._block_texts(block_id) if self.num_blocks <= MAX_BLOCKS_WITH_TEXT else (),
         )
 
     def content(self, block_id: int) -> int:
@@ -132,7 +134,18 @@ class Scene:
 
     def slot_texts(self, token_ids: Iterable[int]) -> tuple[str, ...]:
         """Text per token, safe to show, the first MAX_SLOT_TEXTS of them."""
-        return tuple(readable(self.token_text(t), 24) for _, t in zip(range(MAX_SLOT_TEXTS), token_ids, strict=False))
+        return tuple(self._slot_text(token_id) for token_id in islice(token_ids, MAX_SLOT_TEXTS))
+
+    def token_text(self, token_id: int) -> str:
+        """A token's text as the model has it: untrusted."""
+        if token_id not in self._texts:
+            self._texts[token_id] = self._token_text(token_id)
+        return self._texts[token_id]
+
+    def _slot_text(self, token_id: int) -> str:
+        if token_id not in self._slot_texts:
+            self._slot_texts[token_id] = readable(self.token_text(token_id), 24)
+        return self._slot_texts[token_id]
 
     # -- a block's parts -----------------------------------------------------------------------------------------------
 
@@ -163,7 +176,7 @@ class Scene:
             and not any(block_id in self.fold.prefix_map.get(key, ()) for key in keys)
         )
 
-    def _texts(self, block_id: int) -> tuple[str, ...]:
+    def _block_texts(self, block_id: int) -> tuple[str, ...]:
         if self.fold.block_tokens[block_id]:
             return self.slot_texts(self.fold.block_tokens[block_id])
         home = self._home.get(block_id)
@@ -200,16 +213,15 @@ class Scene:
 
     def _update_owners(self, request_id: int) -> set[int]:
         tables = self.fold.requests[request_id].block_tables
-        now = Counter(block_id for table in tables for block_id in table if block_id != NULL_BLOCK)
-        before = self._held.get(request_id, Counter())
-        for block_id in now.keys() - before.keys():
+        now = {block_id for table in tables for block_id in table} - {NULL_BLOCK}
+        before = self._held.pop(request_id, set())
+        for block_id in now - before:
             self._owners.setdefault(block_id, set()).add(request_id)
-        for block_id in before.keys() - now.keys():
+        for block_id in before - now:
             self._owners[block_id].discard(request_id)
-        self._held[request_id] = now
-        if not now:
-            del self._held[request_id]
-        return now.keys() ^ before.keys()
+        if now:
+            self._held[request_id] = now
+        return now ^ before
 
     def _update_lost(self, block_id: int) -> None:
         (self.lost.add if self._is_lost(block_id) else self.lost.discard)(block_id)
@@ -234,7 +246,8 @@ class Scene:
             self._written[event.request_id, group] = event.num_tokens
 
     def _note_cached(self, event: ev.BlockCached) -> None:
-        self.contents.of_hash((event.group, event.block_hash), self._prefix((event.request_id, event.group, event.index)))
+        prefix = self._prefix((event.request_id, event.group, event.index))
+        self.contents.of_hash((event.group, event.block_hash), prefix)
 
     def _note_end(self, event: ev.RequestPreempted | ev.RequestFinished) -> None:
         for group in range(len(self.fold.groups)):

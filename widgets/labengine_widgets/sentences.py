@@ -1,4 +1,4 @@
-"""What has just happened, in one sentence of words a student has met. Plain text: it may hold a prompt's words, never markup."""
+"""What has just happened, in one sentence of words a student has met. Plain text: it may hold a model's words."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def resting_sentence(scene: Scene) -> str:
     """What a reader sees first, and after the lab has started over."""
     open_ids = [i for i, request in scene.fold.requests.items() if request.status != "finished"]
     if not open_ids:
-        return f"{counted(scene.num_blocks, 'block')}, {scene.num_used} used, and nobody waits: add a prompt, then step."
+        return (
+            f"{counted(scene.num_blocks, 'block')}, {scene.num_used} used, and nobody waits: add a prompt, then step."
+        )
     verb = "is in line" if len(open_ids) == 1 else "are in line"
     return f"{listed(map(request_name, open_ids))} {verb}: take a step, and watch the blocks."
 
@@ -41,8 +43,9 @@ def running_sentence(scene: Scene) -> str:
     """What a reader sees of an engine that steps by itself."""
     statuses = [request.status for request in scene.fold.requests.values()]
     running, waiting = statuses.count("running"), statuses.count("waiting") + statuses.count("preempted")
-    queue = f", {waiting} wait" + ("s" if waiting == 1 else "") if waiting else ""
-    return f"Step {scene.fold.step}: {counted(running, 'request')} running{queue}, {counted(scene.num_used, 'block')} used."
+    queue = f", {waiting} in line" if waiting else ""
+    used = counted(scene.num_used, "block")
+    return f"Step {scene.fold.step}: {counted(running, 'request')} running{queue}, {used} used."
 
 
 def _tells(kind: type[E]) -> Callable[[Callable[[Sequence[E], Scene], str]], Teller]:
@@ -95,7 +98,8 @@ def _request_added(run: Sequence[ev.RequestAdded], scene: Scene) -> str:
     names = listed(request_name(event.request_id) for event in run)
     sizes = sorted({len(event.token_ids) for event in run})
     tokens = counted(sizes[0], "token") if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} tokens"
-    return f"{names} {_plural(run, 'waits', 'wait')} in line with {tokens}{_plural(run, '', ' each')}, and no blocks yet."
+    verb, each = _plural(run, "waits", "wait"), _plural(run, "", " each")
+    return f"{names} {verb} in line with {tokens}{each}, and no blocks yet."
 
 
 @_tells(ev.PrefixHit)
@@ -104,7 +108,8 @@ def _prefix_hit(run: Sequence[ev.PrefixHit], scene: Scene) -> str:
     if not run[0].num_tokens:
         return f"{name} looks its prompt up in the hash map and finds nothing: all of it must be computed."
     blocks = listed(block_name(i) for i in dict.fromkeys(i for ids in run[0].block_ids for i in ids))
-    return f"{name} finds its first {counted(run[0].num_tokens, 'token')} in the cache, in {blocks}: no need to compute them."
+    tokens = counted(run[0].num_tokens, "token")
+    return f"{name} finds its first {tokens} in the cache, in {blocks}: no need to compute them."
 
 
 @_tells(ev.RequestScheduled)
@@ -158,7 +163,8 @@ def _slots_written(run: Sequence[ev.SlotsWritten], scene: Scene) -> str:
     if not twins:
         return told + "."
     others = listed(block_name(twins[i]) for i in ids if i in twins)
-    return f"{told}. {_contents(twins, scene)} {'was' if len(twins) == 1 else 'were'} in {others} already: computed twice."
+    were = "was" if len(twins) == 1 else "were"
+    return f"{told}. {_contents(twins, scene)} {were} in {others} already: computed twice."
 
 
 @_tells(ev.ForwardRan)
@@ -169,23 +175,24 @@ def _forward_ran(run: Sequence[ev.ForwardRan], scene: Scene) -> str:
 
 @_tells(ev.TokensComputed)
 def _tokens_computed(run: Sequence[ev.TokensComputed], scene: Scene) -> str:
-    return f"{request_name(run[0].request_id)} has keys and values for its first {counted(run[0].num_computed_tokens, 'token')}."
+    told = [f"{request_name(event.request_id)}'s first {event.num_computed_tokens}" for event in run]
+    return f"Keys and values are computed for {listed(told)} tokens."
 
 
 @_tells(ev.BlockCached)
 def _block_cached(run: Sequence[ev.BlockCached], scene: Scene) -> str:
-    ids = [event.block_id for event in run]
+    contents, name = _contents([event.block_id for event in run], scene), request_name(run[0].request_id)
     keys = {(event.group, event.block_hash) for event in run}
-    lost = [i for i in sorted(scene.lost) if not keys.isdisjoint(scene.fold.block_keys[i])]
-    contents, name = _contents(ids, scene), request_name(run[0].request_id)
-    if lost:
-        names, it = listed(map(block_name, lost)), _plural(lost, "is", "are")
-        return f"{name}'s hash {contents} overwrites the map's entry: {names} {it} alive, and nobody can find {_plural(lost, 'it', 'them')}."
-    behind = [event for event in run if event.mapped[:1] != (event.block_id,)]
-    if len(behind) == len(run):
-        first = listed(block_name(event.mapped[0]) for event in behind if event.mapped)
-        return f"{name}'s {_blocks(run)} {_plural(run, 'is', 'are')} full too, but a look-up for {contents} is served with {first} first."
-    return f"{name}'s {_blocks(run)} {_plural(run, 'is', 'are')} full: {contents} {_plural(run, 'goes', 'go')} into the map, for others to find."
+    if lost := [i for i in sorted(scene.lost) if not keys.isdisjoint(scene.fold.block_keys[i])]:
+        names, are, them = listed(map(block_name, lost)), _plural(lost, "is", "are"), _plural(lost, "it", "them")
+        return f"{name}'s hash {contents} overwrites the map's entry: {names} {are} alive, and nobody can find {them}."
+    first = [event.mapped[0] for event in run if event.mapped and event.mapped[0] != event.block_id]
+    told = f"{name}'s {_blocks(run)} {_plural(run, 'is', 'are')} full"
+    if len(first) == len(run):
+        return f"{told} too, but a look-up for {contents} is served with {listed(map(block_name, first))} first."
+    if not any(event.mapped for event in run):
+        return f"{told}, but {contents} stays out of the map."
+    return f"{told}: {contents} {_plural(run, 'goes', 'go')} into the map, for others to find."
 
 
 @_tells(ev.BlockMerged)
@@ -193,28 +200,34 @@ def _block_merged(run: Sequence[ev.BlockMerged | ev.BlockFreed], scene: Scene) -
     merged = [event for event in run if isinstance(event, ev.BlockMerged)]
     name, copies = request_name(merged[0].request_id), _blocks(merged)
     kept = listed(block_name(event.into_block_id) for event in merged)
+    are, them = _plural(merged, "is", "are"), _plural(merged, "it", "them")
     is_freed = any(isinstance(event, ev.BlockFreed) for event in run)
-    end = f"{copies} {_plural(merged, 'goes', 'go')} back" if is_freed else f"{copies} {_plural(merged, 'is', 'are')} not needed"
-    return f"{kept} {_plural(merged, 'is', 'are')} alive and equal: {name} points at {_plural(merged, 'it', 'them')}; {end}."
+    end = f"{_plural(merged, 'goes', 'go')} back" if is_freed else f"{are} not needed"
+    return f"{kept} {are} alive and equal: {name} points at {them}; {copies} {end}."
 
 
 @_tells(ev.BlockFreed)
 def _block_freed(run: Sequence[ev.BlockFreed], scene: Scene) -> str:
-    name, free = request_name(run[0].request_id), [event for event in run if event.queue_end is not None]
-    why = {"window": " (it has left the window)", "preempted": " (no room)"}.get(run[0].reason, "")
-    told = f"{name} lets go of {_blocks(run)}{why}"
+    free = [event for event in run if event.queue_end is not None]
+    why = {"window": " (outside the window now)", "preempted": " (no room)"}.get(run[0].reason, "")
+    told = f"{request_name(run[0].request_id)} lets go of {_blocks(run)}{why}"
     if not free:
         return f"{told}; others still hold {_plural(run, 'it', 'them')}."
-    ends = {"tail": "join the end of the free queue", "head": "go to the front of the free queue, to be used next"}
-    places = listed(ends[end] for end in dict.fromkeys(event.queue_end for event in free if event.queue_end))
-    cached = any(scene.fold.block_keys[event.block_id] for event in free)
-    kept = ", content kept" if cached else ""
-    return f"{told}: {counted(len(free), 'block')} {places}{kept}." if len(free) != 1 else _one_freed(told, free[0], kept)
+    which = block_name(free[0].block_id) if len(free) == 1 else f"{len(free)} of them"
+    if len(free) == len(run):
+        which = _plural(run, "it", "all")
+    kept = ", content kept" if any(scene.fold.block_keys[event.block_id] for event in free) else ""
+    return f"{told}; {which} {_queue_ends(free)}{kept}."
 
 
-def _one_freed(told: str, event: ev.BlockFreed, kept: str) -> str:
-    end = "goes to the front of the free queue, to be used next" if event.queue_end == "head" else "joins the end of the free queue"
-    return f"{told}: {block_name(event.block_id)} {end}{kept}."
+def _queue_ends(free: Sequence[ev.BlockFreed]) -> str:
+    one = len(free) == 1
+    ends = {event.queue_end for event in free}
+    if ends == {"head"}:
+        return f"{'goes' if one else 'go'} to the front of the free queue, to be used next"
+    if ends == {"tail"}:
+        return f"{'joins' if one else 'join'} the end of the free queue"
+    return "join the free queue, those without content at its front"
 
 
 @_tells(ev.TokenSampled)

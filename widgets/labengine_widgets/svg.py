@@ -19,6 +19,9 @@ MAX_CARDS = 64
 MAX_CELLS = 1024
 MAX_ROWS = 8
 MAX_CHIPS = 24
+_CARDS, _SQUARES = (8, 108.5, 64.0), (62, 14.0, 14.0)
+"""Columns, width and height of a block's place."""
+
 _INK, _SOFT, _FAINT = "#222222", "#666666", "#f1f1f1"
 _STYLE = "font-family:system-ui,'DejaVu Sans',sans-serif;font-size:13px"
 _PATTERNS = (
@@ -35,8 +38,8 @@ def block_map_svg(snapshot: Snapshot, token_text: Callable[[int], str] = str, ti
     body = picture.head(readable(title, 120)) + picture.pool() + picture.tables() + picture.map() + picture.queue()
     height, told = picture.y + 8, escape(_summary(snapshot))
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:.0f}" viewBox="0 0 {WIDTH} {height:.0f}" '
-        f'role="img" aria-label="{told}" style="{_STYLE}"><title>{told}</title>{_PATTERNS}'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:.0f}" '
+        f'viewBox="0 0 {WIDTH} {height:.0f}" role="img" style="{_STYLE}"><title>{told}</title>{_PATTERNS}'
         f'<rect width="100%" height="100%" rx="6" fill="#ffffff"/>{body}</svg>'
     )
 
@@ -48,17 +51,19 @@ def _summary(snapshot: Snapshot) -> str:
     )
 
 
-def _text(x: float, y: float, text: str, *, size: int = 13, color: str = _INK, bold: bool = False, anchor: str = "start") -> str:
-    weight = ' font-weight="700"' if bold else ""
-    return f'<text x="{x:g}" y="{y:g}" font-size="{size}" fill="{color}"{weight} text-anchor="{anchor}">{escape(text)}</text>'
+def _text(
+    x: float, y: float, text: str, *, size: int = 13, color: str = _INK, bold: bool = False, anchor: str = "start"
+) -> str:
+    look = f'font-size="{size}" fill="{color}" text-anchor="{anchor}"' + (' font-weight="700"' if bold else "")
+    return f'<text x="{x:g}" y="{y:g}" {look}>{escape(text)}</text>'
 
 
-def _rect(x: float, y: float, w: float, h: float, fill: str, *, stroke: str = "none", dash: str = "", opacity: float = 1) -> str:
+def _rect(
+    x: float, y: float, w: float, h: float, fill: str, *, stroke: str = "none", dash: str = "", opacity: float = 1
+) -> str:
+    look = f'fill="{fill}" fill-opacity="{opacity:g}" stroke="{stroke}" stroke-width="1.8"'
     dashed = f' stroke-dasharray="{dash}"' if dash else ""
-    return (
-        f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="{5 if w > 20 else 0}" fill="{fill}" '
-        f'fill-opacity="{opacity:g}" stroke="{stroke}" stroke-width="1.8"{dashed}/>'
-    )
+    return f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="5" {look}{dashed}/>'
 
 
 class _Picture:
@@ -73,31 +78,34 @@ class _Picture:
         self.y = 0.0
 
     def head(self, title: str) -> str:
-        used, peak = self.snapshot.num_used_blocks, len(self.snapshot.blocks)
-        facts = f"used of {peak} · {len(self.snapshot.prefix_map)} findable · {len(self.lost)} lost · step {self.snapshot.step}"
+        """Title and score."""
+        used, total = str(self.snapshot.num_used_blocks), len(self.snapshot.blocks)
+        found, lost = len(self.snapshot.prefix_map), len(self.lost)
+        facts = f"used of {total} · {found} findable · {lost} lost · step {self.snapshot.step}"
         self.y = 74
-        return _text(16, 24, title, color=_SOFT) + _text(16, 60, str(used), size=34, bold=True) + _text(
-            24 + 21 * len(str(used)), 60, facts, size=15
-        )
+        big = _text(16, 60, used, size=34, bold=True)
+        return _text(16, 24, title, color=_SOFT) + big + _text(26 + 22 * len(used), 60, facts, size=15)
 
     def pool(self) -> str:
+        """A card per block, or a small square in a larger pool."""
         blocks = self.snapshot.blocks[:MAX_CELLS]
-        columns, width, height = self._grid(len(blocks))
-        drawn = "".join(
-            self._cell(block, 16 + (i % columns) * width, self.y + (i // columns) * height, width, height)
-            for i, block in enumerate(blocks)
-        )
+        is_small = len(self.snapshot.blocks) > MAX_CARDS
+        columns, width, height = _SQUARES if is_small else _CARDS
+        places = [(block, 16 + i % columns * width, self.y + i // columns * height) for i, block in enumerate(blocks)]
+        drawn = self._squares(places) if is_small else "".join(self._card(*place) for place in places)
         self.y += -(-len(blocks) // columns) * height + 20
         if len(self.snapshot.blocks) > len(blocks):
             drawn += self._line(f"… and {len(self.snapshot.blocks) - len(blocks)} blocks more")
         return drawn
 
     def tables(self) -> str:
+        """A line per open request."""
         rows = [item for item in self.snapshot.requests.items() if item[1].status != "finished"]
         drawn = "".join(self._line(_row_text(request_id, request)) for request_id, request in rows[:MAX_ROWS])
         return drawn + (self._line(f"… and {len(rows) - MAX_ROWS} requests more") if len(rows) > MAX_ROWS else "")
 
     def map(self) -> str:
+        """The prefix map in a line."""
         entries = [
             f"{self.letters.get(key.split(':')[1], '?')} → {', '.join(f'#{i}' for i in ids)}"
             for key, ids in list(self.snapshot.prefix_map.items())[:MAX_CHIPS]
@@ -105,45 +113,52 @@ class _Picture:
         return self._line(_listed("hash map", entries, len(self.snapshot.prefix_map)))
 
     def queue(self) -> str:
+        """The free queue in a line."""
         queue = self.snapshot.free_queue
         return self._line(_listed("free queue, next first", [f"#{i}" for i in queue[:MAX_CHIPS]], len(queue)))
 
-    @staticmethod
-    def _grid(number: int) -> tuple[int, float, float]:
-        columns, width, height = (8, 108.5, 64.0) if number <= MAX_CARDS else (62, 14.0, 14.0)
-        return columns, width, height
-
-    def _cell(self, block: BlockState, x: float, y: float, width: float, height: float) -> str:
-        gap = 6 if width > 20 else 1
+    def _look(self, block: BlockState) -> tuple[str, float, str]:
+        """Fill, its opacity, and border: content and life."""
+        if block.block_id in self.lost:
+            return "url(#le-lost)", 1, LOST_HUE
         letter = self.letters[block.block_hashes[0]] if block.block_hashes else ""
-        box = (x, y, width - gap, height - gap)
-        drawn = _rect(*box, _FAINT) + self._content(block, box, letter) + self._border(block, box)
-        return drawn + (self._words(block, box, letter) if width > 20 else "")
-
-    def _content(self, block: BlockState, box: tuple[float, float, float, float], letter: str) -> str:
-        drawn = ""
-        if letter:
-            drawn = _rect(*box, self.hues[letter], opacity=0.45 if block.ref_count else 0.22)
-        elif block.ref_count:
-            drawn = _rect(*box, "url(#le-partial)")
-        return drawn + (_rect(*box, "url(#le-lost)") if block.block_id in self.lost else "")
-
-    def _border(self, block: BlockState, box: tuple[float, float, float, float]) -> str:
         if block.ref_count:
-            return _rect(*box, "none", stroke=LOST_HUE if block.block_id in self.lost else _INK)
-        return _rect(*box, "none", stroke=_SOFT, dash="4 3") if block.block_hashes else ""
+            return (self.hues[letter], 0.45, _INK) if letter else ("url(#le-partial)", 1, _INK)
+        return (self.hues[letter], 0.22, _SOFT) if letter else (_FAINT, 1, "none")
+
+    def _squares(self, places: Sequence[tuple[BlockState, float, float]]) -> str:
+        """One path per look, so that a thousand squares stay a few kilobytes."""
+        paths: dict[tuple[str, float, str], list[str]] = {}
+        for block, x, y in places:
+            paths.setdefault(self._look(block), []).append(f"M{x:g} {y:g}h12v12h-12z")
+        return "".join(
+            f'<path fill="{fill}" fill-opacity="{opacity:g}" stroke="{stroke}" d="{"".join(squares)}"/>'
+            for (fill, opacity, stroke), squares in paths.items()
+        )
+
+    def _card(self, block: BlockState, x: float, y: float) -> str:
+        box = (x, y, _CARDS[1] - 6, _CARDS[2] - 6)
+        fill, opacity, stroke = self._look(block)
+        letter = self.letters[block.block_hashes[0]] if block.block_hashes else ""
+        under = _rect(*box, self.hues[letter], opacity=0.3) if block.block_id in self.lost else ""
+        dash = "" if block.ref_count else "4 3"
+        return under + _rect(*box, fill, stroke=stroke, dash=dash, opacity=opacity) + self._words(block, box, letter)
 
     def _words(self, block: BlockState, box: tuple[float, float, float, float], letter: str) -> str:
         x, y, w, h = box
-        drawn = _text(x + 6, y + 15, f"#{block.block_id}", size=12, bold=bool(block.ref_count), color=_INK if block.ref_count else _SOFT)
-        if not block.ref_count:
-            return drawn + (_text(x + w - 6, y + 15, "freed", size=11, color=_SOFT, anchor="end") if letter else "")
-        drawn += _text(x + w - 6, y + 15, f"ref {block.ref_count}", size=11, anchor="end")
-        text = joined([readable(self.token_text(t), 24) for t in block.token_ids[:8]])
-        drawn += _text(x + 6, y + 33, readable(text, 14), size=11)
-        owners = " ".join(request_name(i) for i in block.owners[:5])
-        lost = " lost" if block.block_id in self.lost else ""
-        return drawn + _text(x + 6, y + h - 7, owners + lost, size=12, bold=True) + _text(x + w - 6, y + h - 7, letter, size=14, bold=True, anchor="end")
+        is_live, right = block.ref_count > 0, x + w - 6
+        name = _text(x + 6, y + 15, f"#{block.block_id}", size=12, bold=is_live, color=_INK if is_live else _SOFT)
+        if not is_live:
+            return name + (_text(right, y + 15, "freed", size=11, color=_SOFT, anchor="end") if letter else "")
+        text = readable(joined([readable(self.token_text(t), 24) for t in block.token_ids[:8]]), 14)
+        owners = " ".join(request_name(i) for i in block.owners[:5]) + (" lost" if block.block_id in self.lost else "")
+        return (
+            name
+            + _text(right, y + 15, f"ref {block.ref_count}", size=11, anchor="end")
+            + _text(x + 6, y + 33, text, size=11)
+            + _text(x + 6, y + h - 7, owners, size=12, bold=True)
+            + _text(right, y + h - 7, letter, size=14, bold=True, anchor="end")
+        )
 
     def _line(self, text: str) -> str:
         self.y += 21
@@ -154,7 +169,8 @@ def _row_text(request_id: int, request: RequestState) -> str:
     tables = " | ".join(
         " ".join("–" if i == NULL_BLOCK else f"#{i}" for i in table[:MAX_CHIPS]) for table in request.block_tables
     )
-    return f"{request_name(request_id)} · {request.status}, {request.num_computed_tokens} of {len(request.token_ids)} tokens → {tables or 'no blocks'}"
+    progress = f"{request.status}, {request.num_computed_tokens} of {len(request.token_ids)} tokens"
+    return f"{request_name(request_id)} · {progress} → {tables or 'no blocks'}"
 
 
 def _listed(name: str, entries: Sequence[str], total: int) -> str:

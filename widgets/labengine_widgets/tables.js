@@ -40,29 +40,34 @@ function reconcile(parent, items, keyOf, signatureOf, make, update) {
 
 export class Tables {
   constructor({ requests, map, queue }) {
-    Object.assign(this, { requests, map, queue });
+    Object.assign(this, { requests, map, queue, versions: new Map() });
   }
 
-  draw(state) {
-    this.drawRequests(state);
+  // changed: ids of the blocks that look different, or null for any.
+  draw(state, changed) {
+    this.drawRequests(state, changed);
     this.drawMap(state);
     this.drawQueue(state);
   }
 
-  drawRequests(state) {
+  drawRequests(state, changed) {
     const rows = [...state.rows.values()].sort((a, b) => a.request - b.request || a.group - b.group);
     this.requests.classList.toggle("le-is-empty", !rows.length);
-    reconcile(this.requests, rows, (row) => row.key, (row) => this.rowSignature(row, state), () => makeRow(), (child, row) => updateRow(child, row, state));
+    const limit = Math.max(16, Math.floor(MAX_CHIPS / Math.max(1, rows.length)));
+    reconcile(this.requests, rows, (row) => row.key, (row) => this.rowVersion(row, changed, limit), () => makeRow(), (child, row) => updateRow(child, row, state, limit));
   }
 
-  // A row looks different when it changed, or when the content of one of its blocks did.
-  rowSignature(row, state) {
-    const looks = row.table.slice(0, MAX_CHIPS).map((id) => look(state.blocks[id]));
-    return [row.status, row.num_tokens, row.num_computed, row.generated, row.table.join(), row.texts.join("\u0000"), [...row.was].join(), looks.join()].join("|");
+  // A row looks different when it changed, for it is replaced then, or when one of its blocks did.
+  rowVersion(row, changed, limit) {
+    const known = this.versions.get(row.key), isSame = known && known.row === row && known.limit === limit;
+    if (isSame && changed && !row.table.some((id) => changed.has(id))) return known.version;
+    const version = (known ? known.version : 0) + 1;
+    this.versions.set(row.key, { row, limit, version });
+    return version;
   }
 
   drawMap(state) {
-    const entries = [...state.map.values()].slice(-MAX_MAP_ROWS);
+    const entries = [...state.map.values()].sort((a, b) => a.content - b.content).slice(-MAX_MAP_ROWS);
     this.map.classList.toggle("le-is-empty", !entries.length);
     const signature = (entry) => entry.content + ":" + entry.ids.map((id) => id + look(state.blocks[id])).join();
     reconcile(this.map, entries, (entry) => entry.key, signature, () => element("div", "le-entry"), (child, entry) => updateEntry(child, entry, state));
@@ -110,7 +115,7 @@ function makeRow() {
   return row;
 }
 
-function updateRow(child, row, state) {
+function updateRow(child, row, state, limit) {
   const [head, cells, generated] = child.children;
   const progress = row.num_computed ? `${row.num_computed} of ${row.num_tokens} tokens computed` : `${row.num_tokens} tokens`;
   head.replaceChildren(
@@ -122,11 +127,17 @@ function updateRow(child, row, state) {
   const places = rowPlaces(row, blockSize(state, row.group));
   const isCards = row.texts.length > 0 && places.length <= MAX_CARDS;
   cells.classList.toggle("le-cards", isCards);
-  const more = places.length - MAX_CHIPS;
-  const shown = more > 0 ? [...places.slice(0, MAX_CHIPS), { index: "more", more }] : places;
+  const shown = isCards ? places : middleLeftOut(places.slice(0, row.table.length), limit);
   reconcile(cells, shown, (place) => `${isCards}${place.index}`, (place) => JSON.stringify([place, look(state.blocks[place.id])]), () => element("div"), (cell, place) => updateCell(cell, place, row, state, isCards));
   generated.replaceChildren();
   if (row.generated && row.group === 0) generated.append(element("span", "le-quiet", "says "), element("span", "le-said", row.generated));
+}
+
+// A long table shows its beginning and its end, where new blocks come.
+function middleLeftOut(places, limit) {
+  const more = places.length - limit, half = Math.floor(limit / 2);
+  if (more <= 0) return places;
+  return [...places.slice(0, half), { index: "more", more }, ...places.slice(places.length - (limit - half))];
 }
 
 function rowPlaces(row, size) {
@@ -141,7 +152,7 @@ function updateCell(cell, place, row, state, isCard) {
   const block = state.blocks[place.id];
   cell.className = isCard ? "le-card" : "le-chip";
   cell.replaceChildren();
-  if (place.more) return cell.append(`+${place.more}`);
+  if (place.more) return leaveOut(cell, place.more);
   if (place.id >= 0) {
     cell.dataset.block = place.id;
     cell.dataset.anchor = `row:${row.request}:${row.group}:${place.index}`;
@@ -155,6 +166,13 @@ function updateCell(cell, place, row, state, isCard) {
   if (place.was >= 0) target.append(element("s", "", `#${place.was}`), " ");
   target.append(place.id === undefined ? "no block" : place.id < 0 ? "dropped" : isCard ? `→ #${place.id}` : `#${place.id}`);
   cell.append(target);
+}
+
+function leaveOut(cell, number) {
+  delete cell.dataset.block;
+  delete cell.dataset.anchor;
+  cell.classList.add("le-unplaced");
+  cell.append(`… ${number} more …`);
 }
 
 // Tokens whose keys and values are not computed yet are written lightly.

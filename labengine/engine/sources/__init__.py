@@ -25,7 +25,7 @@ def model_path(name: str | os.PathLike[str] = "smollm2") -> Path:
     if known is not None:
         return prepared_dir(known)
     directory = Path(name).expanduser()
-    if not directory.is_dir():
+    if not os.fspath(name) or not directory.is_dir():
         raise ConfigError(_not_found(os.fspath(name)))
     for needed in ("config.json", "*.safetensors"):
         if not any(directory.glob(needed)):

@@ -1,0 +1,375 @@
+"""Bad input: a clear word on what to do instead, and nothing changed by it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from labengine import ConfigError
+from labengine.events import Event, RequestScheduled, StepEnded, StepRolledBack, TokenSampled
+from labengine.lab import Lab
+
+PROMPTS = ("Once upon a time there was a block that waited", "The capital of France is")
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    """Twelve blocks of four tokens, no weights, with one request running and one waiting."""
+    with Lab("simulated", num_blocks=12, block_size=4) as lab:
+        lab.add(token_ids=range(6), max_tokens=4)
+        lab.step()
+        lab.add(token_ids=range(9), max_tokens=4)
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Iterator[Lab]:
+    with Lab("smollm2", num_blocks=64, block_size=4) as lab:
+        yield lab
+
+
+@pytest.fixture
+def smollm2(loaded: Lab) -> Lab:
+    """The real model with an empty pool."""
+    loaded.reset()
+    return loaded
+
+
+@contextmanager
+def refused(lab: Lab, error: type[Exception], *words: str) -> Iterator[None]:
+    """What is called inside raises `error`, says all the words, and leaves the lab as it was, ready to go on."""
+    before, moment = lab.snapshot(), lab.timeline.end if lab.timeline else None
+    with pytest.raises(error) as caught:
+        yield
+    assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
+    assert lab.snapshot() == before and lab.timeline is not None and lab.timeline.end == moment
+    assert lab.check() == []
+
+
+# -- making a lab ------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_model_is_told_the_nearest_and_what_else_works() -> None:
+    with pytest.raises(ConfigError, match=r"no model 'smolm2', did you mean 'smollm2'\?.*local directory"):
+        Lab("smolm2")
+
+
+def test_an_unknown_edition_is_told_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"unknown edition 'nano-vlm'.*'nano-vllm\+243'.*mean 'nano-vllm'\?"):
+        Lab("simulated", edition="nano-vlm")
+
+
+@pytest.mark.parametrize("size", [0, -4, 2.5, True, "16"])
+def test_a_block_holds_at_least_one_token(size: Any) -> None:
+    with pytest.raises(ConfigError, match="block_size must be"):
+        Lab("simulated", block_size=size)
+
+
+@pytest.mark.parametrize("name", ["num_blocks", "max_num_seqs", "max_num_batched_tokens"])
+def test_sizes_start_at_one(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} must be at least 1, got 0"):
+        Lab("simulated", **{name: 0})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("given", "meant"), [("num_block", "num_blocks"), ("blocksize", "block_size")])
+def test_an_unknown_keyword_of_lab_is_told_the_nearest(given: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=rf"Lab\(\) has no keyword '{given}'; did you mean '{meant}'\?"):
+        Lab("simulated", **{given: 8})  # type: ignore[arg-type]
+
+
+def test_a_keyword_that_is_like_none_is_told_all_there_are() -> None:
+    with pytest.raises(TypeError, match=r"no keyword 'unknown'; it knows model, num_blocks, .*seed$"):
+        Lab("simulated", unknown=1)
+
+
+# -- adding a request --------------------------------------------------------------------------------------------------
+
+
+def test_a_prompt_longer_than_the_pool_is_told_how_many_blocks_it_needs(lab: Lab) -> None:
+    with refused(lab, ConfigError, "a prompt of 50 tokens", "needs 14 blocks", "the pool has 12", "num_blocks=14"):
+        lab.add(token_ids=range(50), max_tokens=4)
+    with refused(lab, ConfigError, "needs 13 blocks"):
+        lab.add(token_ids=range(2), max_tokens=48)
+    assert lab.add(token_ids=range(2), max_tokens=47) == 2, "47 tokens fill the pool: the last one needs no slot"
+
+
+def test_a_prompt_as_long_as_the_pool_runs_in_exactly_the_blocks_told() -> None:
+    with Lab("simulated", num_blocks=14, block_size=4) as lab:
+        lab.generate([list(range(50))], max_tokens=4)
+        assert lab.stats().peak_used_blocks == 14
+
+
+def test_a_prompt_beyond_the_models_positions_is_refused(smollm2: Lab) -> None:
+    with refused(smollm2, ConfigError, "8192 positions", "shorten the prompt or lower max_tokens"):
+        smollm2.add("Hello", max_tokens=8192)
+
+
+@pytest.mark.parametrize("empty", [{"prompt": ""}, {"token_ids": []}, {"token_ids": ()}])
+def test_an_empty_prompt_is_refused(lab: Lab, empty: dict[str, Any]) -> None:
+    with refused(lab, ConfigError, "the prompt is empty", "at least one token"):
+        lab.add(**empty)
+
+
+def test_an_empty_text_is_refused_by_the_real_model_too(smollm2: Lab) -> None:
+    with refused(smollm2, ConfigError, "the prompt is empty"):
+        smollm2.add("")
+
+
+@pytest.mark.parametrize("wrong", [{}, {"prompt": "a", "token_ids": [1]}])
+def test_a_request_has_one_prompt(lab: Lab, wrong: dict[str, Any]) -> None:
+    with refused(lab, ConfigError, "either a prompt or token_ids"):
+        lab.add(**wrong)
+
+
+def test_a_prompt_is_a_text(lab: Lab) -> None:
+    with refused(lab, ConfigError, "a prompt is a text, got list", "token_ids=[...]"):
+        lab.add([1, 2, 3])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "a", None, True])
+def test_token_ids_are_integers_from_0(lab: Lab, wrong: Any) -> None:
+    with refused(lab, ConfigError, f"token_ids[1] is {wrong!r}", "integers from 0"):
+        lab.add(token_ids=[3, wrong])
+
+
+def test_token_ids_lie_in_the_vocabulary(smollm2: Lab) -> None:
+    with refused(smollm2, ConfigError, "token_ids[2] is 49152", "ends at 49151"):
+        smollm2.add(token_ids=[1, 49151, 49152])
+
+
+@pytest.mark.parametrize(
+    ("sampling", "words"),
+    [
+        ({"max_tokens": -1}, "max_tokens must be at least 1, got -1"),
+        ({"max_tokens": 0}, "max_tokens must be at least 1, got 0"),
+        ({"max_tokens": 2.0}, "max_tokens must be an integer, got 2.0"),
+        ({"temperature": float("nan")}, "temperature must be a finite number >= 0 (0 is greedy), got nan"),
+        ({"temperature": float("inf")}, "temperature must be a finite number"),
+        ({"temperature": -0.5}, "temperature must be a finite number >= 0"),
+        ({"temperature": "warm"}, "got 'warm'"),
+        ({"top_k": 0}, "top_k must be at least 1"),
+        ({"top_p": 0.0}, "top_p must lie in (0, 1], got 0.0"),
+        ({"top_p": float("nan")}, "top_p must lie in (0, 1]"),
+        ({"seed": -1}, "seed must be at least 0"),
+    ],
+)
+def test_sampling_that_cannot_work_is_refused(lab: Lab, sampling: dict[str, Any], words: str) -> None:
+    with refused(lab, ConfigError, words):
+        lab.add("a b c", **sampling)
+    with refused(lab, ConfigError, words):
+        lab.generate(["a b c", "d e f"], **sampling)
+
+
+def test_an_unknown_keyword_of_add_is_told_the_nearest(lab: Lab) -> None:
+    with refused(lab, TypeError, "add() has no keyword 'max_token'; did you mean 'max_tokens'?"):
+        lab.add("a b c", max_token=3)
+    with refused(lab, TypeError, "add() has no keyword 'token_id'; did you mean 'token_ids'?"):
+        lab.add(token_id=[1])
+    with refused(lab, TypeError, "add() has no keyword 'sampling'; it knows max_tokens"):
+        lab.add("a b c", sampling={})
+
+
+def test_an_unknown_keyword_of_generate_is_told_the_nearest(lab: Lab) -> None:
+    with refused(lab, TypeError, "generate() has no keyword 'temprature'; did you mean 'temperature'?"):
+        lab.generate("a b c", temprature=0.5)
+
+
+def test_generate_adds_all_or_nobody(lab: Lab) -> None:
+    with refused(lab, ConfigError, "needs 14 blocks"):
+        lab.generate([[1, 2, 3], list(range(50))], max_tokens=4)
+
+
+def test_requests_that_do_not_exist(lab: Lab) -> None:
+    with refused(lab, KeyError, "there is no request 7; known are 0 to 1"):
+        lab.abort(7)
+    with refused(lab, KeyError, "there is no request 7"):
+        lab.output(7)
+    lab.reset()
+    with refused(lab, KeyError, "there is no request 0; none was added yet"):
+        lab.abort(0)
+
+
+def test_adding_after_close_is_refused() -> None:
+    with Lab("simulated", num_blocks=12, block_size=4) as lab:
+        lab.add("a b c", max_tokens=2)
+    with refused(lab, RuntimeError, "this lab is closed; make a new one"):
+        lab.add("a b c", max_tokens=2)
+    with refused(lab, RuntimeError, "closed"):
+        lab.generate("a b c", max_tokens=2)
+
+
+# -- an interrupt in the middle of a forward of the real model ---------------------------------------------------------
+
+
+def press_ctrl_c(*_: object) -> None:
+    """A real SIGINT: what Jupyter's stop button sends."""
+    signal.raise_signal(signal.SIGINT)
+
+
+def answers(lab: Lab) -> list[tuple[int, ...]]:
+    """Both prompts to the end: the tokens, computed with nobody disturbing."""
+    return [output.token_ids for output in lab.generate(PROMPTS, max_tokens=6)]
+
+
+@contextmanager
+def interrupted(lab: Lab, layer: int = 7) -> Iterator[None]:
+    """Ctrl-C is pressed as the forward reaches a layer; the step inside the block has to be taken back."""
+    before = lab.snapshot()
+    hook = lab._model.runner.model.layers[layer].register_forward_pre_hook(press_ctrl_c)  # type: ignore[attr-defined]
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        hook.remove()
+    after = lab.snapshot()
+    assert after.step == before.step and after.requests == before.requests
+    assert after.free_queue == before.free_queue
+    assert [block.ref_count for block in after.blocks] == [block.ref_count for block in before.blocks]
+    assert lab.check() == [] and lab.timeline is not None
+    assert isinstance(lab.timeline.events()[-1], Event) and lab.timeline.of_kind(StepRolledBack)
+    assert lab.timeline.state().snapshot() == after
+
+
+def test_an_interrupted_prefill_never_happened(smollm2: Lab) -> None:
+    expected = answers(smollm2)
+    smollm2.reset()
+    for prompt in PROMPTS:
+        smollm2.add(prompt, max_tokens=6)
+    with interrupted(smollm2):
+        smollm2.step()
+    smollm2.run()
+    assert [smollm2.output(i).token_ids for i in range(2)] == expected
+    assert smollm2.check() == []
+
+
+def test_an_interrupted_decode_never_happened(smollm2: Lab) -> None:
+    expected = answers(smollm2)
+    smollm2.reset()
+    for prompt in PROMPTS:
+        smollm2.add(prompt, max_tokens=6)
+    for _ in range(3):
+        smollm2.step()
+    assert [len(smollm2.output(i).token_ids) for i in range(2)] == [3, 3]
+    with interrupted(smollm2):
+        smollm2.step()
+    with interrupted(smollm2, layer=29):
+        smollm2.run()
+    smollm2.run()
+    assert [smollm2.output(i).token_ids for i in range(2)] == expected
+    assert smollm2.check() == []
+
+
+def test_an_interrupt_where_a_warm_block_was_overwritten_is_noticed(smollm2: Lab) -> None:
+    """The interrupted step took cached blocks and wrote half of its KV over them: they must not be served again."""
+    (expected,) = smollm2.generate(PROMPTS[0], max_tokens=1)
+    smollm2.add(token_ids=[5] * 255, max_tokens=1)  # the whole pool of 64 blocks
+    with interrupted_loosely(smollm2):
+        smollm2.step()
+    (again,) = smollm2.generate([smollm2.encode(PROMPTS[0])], max_tokens=1)
+    assert again.token_ids == expected.token_ids
+    assert smollm2.check() == []
+
+
+@contextmanager
+def interrupted_loosely(lab: Lab, layer: int = 7) -> Iterator[None]:
+    """As above, and the cached content that was overwritten is gone from the map."""
+    cached = set(lab.snapshot().prefix_map)
+    assert cached, "nothing is cached: the test would show nothing"
+    hook = lab._model.runner.model.layers[layer].register_forward_pre_hook(press_ctrl_c)  # type: ignore[attr-defined]
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        hook.remove()
+    assert lab.snapshot().prefix_map == {}
+
+
+def test_an_interrupt_while_the_core_changes_waits_and_then_takes_the_step_back(lab: Lab) -> None:
+    """Ctrl-C inside schedule and inside update is held back until the core is whole again."""
+    for kind in (RequestScheduled, TokenSampled):
+        before = lab.snapshot()
+        with lab.hooks.subscribe(press_ctrl_c, kind), pytest.raises(KeyboardInterrupt):
+            lab.step()
+        assert lab.snapshot() == before and lab.check() == []
+    assert lab.step() and lab.hooks.failures == []
+
+
+# -- listeners ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_listener_that_raises_is_dropped_kept_and_hurts_nobody(lab: Lab) -> None:
+    undisturbed = Lab("simulated", num_blocks=12, block_size=4)
+    heard: list[Event] = []
+
+    def fail(event: Event) -> None:
+        raise ValueError("cannot draw this")
+
+    lab.hooks.subscribe(fail, RequestScheduled, StepEnded)
+    lab.hooks.subscribe(heard.append, StepEnded)
+    lab.run()
+    (failure,) = lab.hooks.failures
+    assert failure.listener is fail and isinstance(failure.event, RequestScheduled)
+    assert str(failure.error) == "cannot draw this"
+    assert len(heard) > 1, "who listens after it still hears everything"
+    with undisturbed:
+        undisturbed.add(token_ids=range(6), max_tokens=4)
+        undisturbed.step()
+        undisturbed.add(token_ids=range(9), max_tokens=4)
+        undisturbed.run()
+        assert undisturbed.snapshot() == lab.snapshot()
+
+
+@pytest.mark.parametrize("call", ["step", "add", "abort", "reset", "run"])
+def test_a_listener_that_steers_is_dropped_with_a_reason(lab: Lab, call: str) -> None:
+    calls: dict[str, Any] = {
+        "step": lab.step,
+        "add": lambda: lab.add("a b c", max_tokens=2),
+        "abort": lambda: lab.abort(0),
+        "reset": lab.reset,
+        "run": lab.run,
+    }
+    lab.hooks.subscribe(lambda event: calls[call](), RequestScheduled)
+    report = lab.step()
+    assert report and report.step == 2 and len(lab.snapshot().requests) == 2
+    assert lab.snapshot().requests[0].status == "running" and lab.check() == []
+    assert "listeners look and never steer" in str(lab.hooks.failures[0].error)
+
+
+# -- text of unknown origin --------------------------------------------------------------------------------------------
+
+NASTY = (
+    "<script>alert(1)</script> <img src=x onerror=alert(2)> </text></svg> ]]> &amp; \"quoted' "
+    "<b>bold</b> \x1b[31mred\x1b[0m \u202eright to left"
+)
+
+
+@pytest.mark.parametrize("model", ["simulated", "smollm2"])
+def test_a_prompt_of_html_and_script_stays_plain_text(model: str, smollm2: Lab) -> None:
+    lab = smollm2 if model == "smollm2" else Lab("simulated", num_blocks=64, block_size=4)
+    request_id = lab.add(NASTY, max_tokens=2)
+    ids = lab.snapshot().requests[request_id].token_ids
+    assert "<script>alert(1)</script>" in "".join(map(lab.token_text, ids))
+    lab.run(until=lambda lab: lab.snapshot().step == 1)
+    assert_harmless(lab)
+    lab.run()
+    assert lab.check() == []
+    if model == "simulated":
+        lab.close()
+
+
+def assert_harmless(lab: Lab) -> None:
+    """Every output of a lab that a browser or a terminal shows."""
+    from xml.etree import ElementTree
+
+    bundle = lab._repr_mimebundle_()[0]
+    svg = bundle["image/svg+xml"]
+    elements = {element.tag.rpartition("}")[2] for element in ElementTree.fromstring(svg).iter()}
+    assert not elements & {"script", "img", "b", "foreignObject"} and "alert" in svg
+    for text in (bundle["text/plain"], repr(lab), svg):
+        assert "<script" not in text and "<img" not in text
+        assert "\x1b" not in text and "\u202e" not in text
+    assert not any(name.startswith(("text/html", "application/javascript")) for name in bundle)
