@@ -214,5 +214,7 @@ class TokenSampled(Event):
     position: int
 
 
-EVENT_KINDS: tuple[type[Event], ...] = tuple(Event.__subclasses__())
-"""Every kind of event, in the order of this file."""
+EVENT_KINDS: tuple[type[Event], ...] = tuple(
+    kind for kind in Event.__subclasses__() if globals()[kind.__name__] is kind
+)
+"""Every kind of event, in the order of this file. (slots=True makes each class twice: the first one is no kind.)"""

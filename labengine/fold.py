@@ -136,10 +136,17 @@ class Fold:
             free_queue=tuple(self.free_queue),
             prefix_map={map_key(*key): ids for key, ids in self.prefix_map.items()},
             cached_free=tuple(
-                sorted(map_key(*key) for key, ids in self.prefix_map.items() if not any(self.ref_counts[i] for i in ids))
+                sorted(
+                    map_key(*key) for key, ids in self.prefix_map.items() if not any(self.ref_counts[i] for i in ids)
+                )
             ),
             groups=self.groups,
         )
+
+    @property
+    def num_used_blocks(self) -> int:
+        """Blocks that are not free."""
+        return len(self.ref_counts) - len(self.free_queue)
 
     def _owners(self) -> dict[int, tuple[int, ...]]:
         owners: dict[int, tuple[int, ...]] = {}

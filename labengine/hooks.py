@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 from labengine.events import EVENT_KINDS, Event
@@ -61,12 +62,12 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
         self.strict = strict
         self.failures: list[HookFailure] = []
         self._pending: deque[Event] = deque()
-        self._is_emitting = False
+        self._emitting = Lock()
 
     @property
     def is_emitting(self) -> bool:
         """True while a listener is being called."""
-        return self._is_emitting
+        return self._emitting.locked()
 
     def subscribe(self, listener: Listener, *kinds: type[Event]) -> Subscription:
         """Call `listener(event)` for each event of `kinds` (of every kind when none is named)."""
@@ -80,17 +81,14 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
 
     def emit(self, event: Event) -> None:
         """Deliver one event; see the class for order and failures."""
-        if self._is_emitting:
+        if self._emitting.locked():
             self._pending.append(event)
             return
-        try:
-            self._is_emitting = True
-            self._pending.append(event)
+        with self._emitting:
+            self._pending.clear()
+            self._deliver(event)
             while self._pending:
                 self._deliver(self._pending.popleft())
-        finally:
-            self._is_emitting = False
-            self._pending.clear()
 
     def _deliver(self, event: Event) -> None:
         for subscription in self.get(type(event), ()):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from difflib import get_close_matches
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +12,14 @@ from labengine.config import ConfigError, EngineConfig, GroupSpec, SamplingParam
 from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
+from labengine.desk.keywords import refuse_unknown
+from labengine.desk.outputs import RequestOutput, TextStream
+from labengine.desk.stats import LabStats, StatsListener
+from labengine.desk.stepper import Stepper
 from labengine.engine.engine import Engine, Phase, StepReport
 from labengine.engine.loaded_model import LoadedModel, load_model
 from labengine.hooks import Hooks
-from labengine.outputs import RequestOutput, TextStream
 from labengine.snapshot import Snapshot
-from labengine.stats import LabStats, StatsListener
-from labengine.stepper import Stepper
 from labengine.timeline import Fold, Timeline
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class Lab:
         seed: int = 0,
         **unknown: object,
     ) -> None:
-        _refuse_unknown("Lab()", unknown, Lab.__init__)
+        refuse_unknown("Lab()", unknown, Lab.__init__)
         base = edition_named(edition)
         self.parts = base if parts is None else parts.over(base)
         groups = (GroupSpec(block_size),)
@@ -152,7 +151,7 @@ class Lab:
 
     def pause(self) -> None:
         """Stop the background after the step under way."""
-        self._stepper.background.pause()
+        self._stepper.pause()
 
     @property
     def is_running(self) -> bool:
@@ -166,12 +165,12 @@ class Lab:
 
     def generate(
         self,
-        prompts: str | Sequence[str] | Sequence[Sequence[int]],
+        prompts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
         *,
         cache_salt: str | None = None,
         **sampling: Any,
     ) -> list[RequestOutput]:
-        """Add all prompts (texts or lists of token ids), run until they are done, and return their outputs in order."""
+        """Add one prompt or several (texts or lists of token ids), run until they are done; their outputs in order."""
         is_one = isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int))
         wanted: list[Any] = [prompts] if is_one else list(prompts)
         texts_and_ids = [(p, None) if isinstance(p, str) else (None, p) for p in wanted]
@@ -221,6 +220,7 @@ class Lab:
 
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V of one block in one layer, each [block_size, kv_heads, head_dim]. Also inside a listener."""
+        self._stepper.refuse_if_closed()
         if not 0 <= block_id < self.config.num_blocks:
             raise IndexError(f"block {block_id} does not exist: the pool has blocks 0 to {self.config.num_blocks - 1}")
         return self._model.kv(block_id, layer)
@@ -232,21 +232,7 @@ class Lab:
 
     def stats(self) -> LabStats:
         """Hit rate, speed, time to first token, occupancy."""
-        heard, looked_up = self._stats, self._stats.num_looked_up_tokens
-        return LabStats(
-            num_requests=heard.num_requests,
-            num_finished=heard.num_finished,
-            num_steps=self._stepper.engine.step_number,
-            num_sampled_tokens=heard.num_sampled_tokens,
-            hit_rate=heard.num_hit_tokens / looked_up if looked_up else 0.0,
-            tokens_per_second=heard.num_sampled_tokens / self._stepper.seconds_stepping
-            if self._stepper.seconds_stepping
-            else 0.0,
-            seconds_stepping=self._stepper.seconds_stepping,
-            time_to_first_token=dict(heard.time_to_first_token),
-            occupancy=self._stepper.engine.num_used_blocks / self.config.num_blocks,
-            peak_used_blocks=self._stepper.peak_used_blocks,
-        )
+        return self._stats.figures(self._stepper)
 
     def status(self) -> dict[str, str]:
         """What runs here: model, device, dtype, attention backend and why, edition, pool."""
@@ -267,8 +253,9 @@ class Lab:
 
     def show(self) -> Dashboard:
         """The live dashboard."""
+        self._stepper.refuse_if_closed()
         if self._dashboard is None:
-            from labengine.bench import LabBench
+            from labengine.desk.bench import LabBench
             from labengine_widgets.dashboard import Dashboard
 
             self._dashboard = Dashboard(LabBench(self))
@@ -280,7 +267,7 @@ class Lab:
         return f"{self.title}\n{block_map(self.snapshot())}"
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        return self.show()._repr_mimebundle_(**options)
+        return {"text/plain": repr(self)} if self._stepper.is_closed else self.show()._repr_mimebundle_(**options)
 
     def post(self, call: Callable[[], Any]) -> Future[Any]:
         """Run a call on the lab's own thread: for callbacks, which may arrive on any thread and must not wait."""
@@ -292,6 +279,7 @@ class Lab:
         if self._dashboard is not None:
             self._dashboard.close()
             self._dashboard = None
+        self._model.release()
 
     def __enter__(self) -> Lab:
         return self
@@ -310,7 +298,8 @@ class Lab:
         sampling: dict[str, Any],
     ) -> tuple[list[int], SamplingParams, str | None]:
         """What the engine needs of a request that can run. TypeError or ConfigError for any other; nothing changes."""
-        _refuse_unknown(f"{call}()", sampling, SamplingParams, getattr(Lab, call))
+        self._stepper.refuse_if_closed()
+        refuse_unknown(f"{call}()", sampling, SamplingParams, getattr(Lab, call))
         params = SamplingParams(**sampling)
         if prompt is not None and token_ids is None:
             ids = self._model.encode(prompt)
@@ -339,13 +328,3 @@ def _timeline(record: bool | int) -> Timeline | None:
     if record is False:
         return None
     return Timeline() if record is True else Timeline(max_events=record)
-
-
-def _refuse_unknown(call: str, given: dict[str, object], *known_by: Callable[..., object]) -> None:
-    parameters = [p for owner in known_by for p in inspect.signature(owner).parameters.values()]
-    known = [p.name for p in parameters if p.name != "self" and p.kind is not p.VAR_KEYWORD]
-    for name in given:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; it knows {', '.join(known)}"
-            raise TypeError(f"{call} has no keyword {name!r}{hint}")

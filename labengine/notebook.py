@@ -8,10 +8,10 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 
-from labengine.magics_commands import PROMPT, add_text
-from labengine.magics_desk import Desk, told_plainly
-from labengine.magics_table import command_named, completions, listing, words
-from labengine.magics_words import report_line
+from labengine.magics.commands import PROMPT, add_text
+from labengine.magics.current_lab import CurrentLab, told_plainly
+from labengine.magics.table import command_named, completions, listing, words
+from labengine.magics.words import report_line
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -36,7 +36,7 @@ class LabMagics(Magics):
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
-        self._desk = Desk(shell)
+        self._current = CurrentLab(shell)
 
     @line_magic
     def lab(self, line: str) -> object:
@@ -46,7 +46,7 @@ class LabMagics(Magics):
             return None
         command = command_named(name)
         with told_plainly(f"%lab {name}"):
-            return command.run(self._desk, **command.reader.read(rest))
+            return command.run(self._current, **command.reader.read(rest))
 
     lab.__doc__ = _GUIDE + listing()
 
@@ -57,7 +57,7 @@ class LabMagics(Magics):
         if not text.strip():
             raise UsageError("the prompt is empty: write it below the %%prompt line")
         with told_plainly("%%prompt"):
-            add_text(self._desk, text, **options)
+            add_text(self._current, text, **options)
 
     prompt.__doc__ = f"Add the text below this line to the lab as a request.\n\n{PROMPT.call}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import RLock
 from typing import TypeVar
 
 from labengine import events as ev
@@ -18,7 +19,8 @@ class Timeline:
     """A bounded recording: the newest `max_events` events, and the state at any moment among them.
 
     A moment is a number of events: moment n is the state after the first n. Recording costs one list append; states are
-    folded when asked for, from the nearest keyframe. What was dropped is counted in `num_dropped`.
+    folded when asked for, from the nearest keyframe. What was dropped is counted in `num_dropped`. Any thread may read
+    while the engine's records.
     """
 
     _KEYFRAME_EVERY = 2000
@@ -26,6 +28,7 @@ class Timeline:
 
     def __init__(self, max_events: int = 100_000) -> None:
         self.max_events = max_events
+        self._guard = RLock()
         self._restart()
 
     def _restart(self) -> None:
@@ -38,7 +41,8 @@ class Timeline:
         if type(event) is ev.EngineStarted:
             self._restart()
         elif type(event) is ev.StepStarted and len(self._events) > self.max_events:
-            self._drop_oldest()
+            with self._guard:
+                self._drop_oldest()
         self._events.append(event)
 
     @property
@@ -48,24 +52,29 @@ class Timeline:
 
     def events(self, start: int | None = None, stop: int | None = None) -> Sequence[ev.Event]:
         """The recorded events between two moments; by default all that are kept."""
-        low = 0 if start is None else max(0, start - self.num_dropped)
-        return self._events[low : None if stop is None else max(0, stop - self.num_dropped)]
+        with self._guard:
+            low = 0 if start is None else max(0, start - self.num_dropped)
+            return self._events[low : None if stop is None else max(0, stop - self.num_dropped)]
 
     def of_kind(self, kind: type[E]) -> list[E]:
         """The recorded events of one kind."""
-        return [event for event in self._events if isinstance(event, kind)]
+        return [event for event in self.events() if isinstance(event, kind)]
 
     def step_moments(self, step: int) -> tuple[int, int]:
         """The moments before and after the last run of `step`. KeyError when it is not recorded."""
-        for i in range(len(self._events) - 1, -1, -1):
-            event = self._events[i]
-            if isinstance(event, ev.StepStarted) and event.step == step:
-                return self.num_dropped + i, self._end_of_step(i)
+        with self._guard:
+            for i in range(len(self._events) - 1, -1, -1):
+                event = self._events[i]
+                if isinstance(event, ev.StepStarted) and event.step == step:
+                    return self.num_dropped + i, self._end_of_step(i)
         raise KeyError(f"step {step} is not in the recording (events {self.num_dropped} to {self.end})")
 
     def state(self, moment: int | None = None) -> Fold:
         """The state at a moment (the newest by default), as a copy to keep. IndexError for one that was dropped."""
-        moment = self.end if moment is None else moment
+        with self._guard:
+            return self._state(self.end if moment is None else moment)
+
+    def _state(self, moment: int) -> Fold:
         if not self.num_dropped <= moment <= self.end:
             raise IndexError(f"moment {moment} is not kept: the recording spans {self.num_dropped} to {self.end}")
         start = max(m for m in self._keyframes if m <= moment)

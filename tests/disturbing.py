@@ -1,7 +1,8 @@
-"""Ways to end a step in the middle: an error at the n-th call or return of core code, Ctrl-C at the n-th line."""
+"""Ways to end a step in the middle: an error at the n-th call or return of core code, Ctrl-C wherever it can strike."""
 
 from __future__ import annotations
 
+import dis
 import signal
 import sys
 from collections.abc import Callable
@@ -40,9 +41,23 @@ def core_returns(frame: FrameType, event: str) -> bool:
     return event == "return" and _is_replaceable(frame) and not frame.f_code.co_filename.endswith("free_queue.py")
 
 
-def lines(frame: FrameType, event: str) -> bool:
-    """Every line of labengine, and of the context managers it stands in."""
-    return event == "line"
+class SignalPoints:
+    """Where CPython looks for signals: after an instruction that calls, jumps back or enters a function."""
+
+    _LOOKS = ("CALL", "JUMP_BACKWARD", "RESUME")
+
+    def __init__(self) -> None:
+        self._last_instruction: dict[int, str] = {}
+
+    def __call__(self, frame: FrameType, event: str) -> bool:
+        frame.f_trace_opcodes = True
+        if event == "return":
+            self._last_instruction.pop(id(frame), None)
+        if event != "opcode":
+            return False
+        before = self._last_instruction.get(id(frame), "")
+        self._last_instruction[id(frame)] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+        return before.startswith(self._LOOKS)
 
 
 def _is_replaceable(frame: FrameType) -> bool:

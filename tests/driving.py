@@ -11,6 +11,7 @@ from labengine.config import EngineConfig, GroupSpec, SamplingParams
 from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts
 from labengine.engine.engine import Engine
+from labengine.engine.simulated import NextToken, SimulatedRunner, default_next_token
 from labengine.events import Event
 from labengine.hooks import Hooks
 from labengine.snapshot import Snapshot
@@ -77,6 +78,29 @@ class Drive:
             yield phase
         phases.close()  # type: ignore[attr-defined]
         yield "rollback"
+
+
+def small_engine(
+    num_blocks: int = 8,
+    block_size: int = 4,
+    edition: str | Parts = "labengine",
+    *,
+    max_num_seqs: int = 16,
+    budget: int = 1000,
+    eos: frozenset[int] = frozenset(),
+    next_token: NextToken = default_next_token,
+    hooks: Hooks | None = None,
+) -> Engine:
+    """An engine on the simulated model, with the defaults that a unit test wants."""
+    config = EngineConfig(num_blocks, (GroupSpec(block_size),), max_num_seqs, budget, eos)
+    parts = edition if isinstance(edition, Parts) else edition_named(edition)
+    return Engine(config, SimulatedRunner(next_token), parts, hooks or Hooks(strict=True))
+
+
+def tables(engine: Engine) -> dict[int, tuple[int, ...]]:
+    """Block tables of the requests that hold blocks."""
+    requests = engine.snapshot().requests
+    return {request_id: r.block_tables[0] for request_id, r in requests.items() if r.block_tables[0]}
 
 
 def recorded(hooks: Hooks) -> list[Event]:

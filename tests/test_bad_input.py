@@ -16,6 +16,14 @@ from labengine.lab import Lab
 PROMPTS = ("Once upon a time there was a block that waited", "The capital of France is")
 
 
+@pytest.fixture(autouse=True)
+def sigint_is_heard() -> Iterator[None]:
+    """Also where the tests run in the background of a shell, which has its children ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def lab() -> Iterator[Lab]:
     """Twelve blocks of four tokens, no weights, with one request running and one waiting."""

@@ -466,7 +466,7 @@ def test_an_error_in_the_background_ends_the_run_and_is_kept(lab: Lab, monkeypat
 
 
 def test_posted_wishes_answer_with_a_future(lab: Lab) -> None:
-    from labengine.bench import LabBench
+    from labengine.desk.bench import LabBench
 
     bench = LabBench(lab)
     assert bench.post("add", prompt="a b c", copies=2, max_tokens=3).result(PATIENCE) == [0, 1]

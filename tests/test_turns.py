@@ -11,10 +11,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from labengine.turns import FairLock
+from labengine.desk.turns import FairLock
 
 PATIENCE = 10.0
 """Seconds after which a test gives up on another thread."""
+
+
+@pytest.fixture(autouse=True)
+def sigint_is_heard() -> Iterator[None]:
+    """Also where the tests run in the background of a shell, which has its children ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
@@ -176,7 +184,7 @@ def test_an_interrupt_just_as_the_turn_comes_passes_it_on(monkeypatch: pytest.Mo
     threading.Thread(target=hold, daemon=True).start()
     is_held.wait(PATIENCE)
     gates = SimpleNamespace(Lock=GateInterruptedOnceOpen, get_ident=threading.get_ident)
-    monkeypatch.setattr("labengine.turns.threading", gates)
+    monkeypatch.setattr("labengine.desk.turns.threading", gates)
     behind = threading.Thread(target=queue_up_and_let_go, daemon=True)
     behind.start()
     with pytest.raises(KeyboardInterrupt), lock:

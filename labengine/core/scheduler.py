@@ -93,8 +93,8 @@ class Scheduler:
     def forget_written(self, plan: StepPlan) -> None:
         """After a step was taken back: trust no slot that its forward pass may have written to.
 
-        A block that had been free loses its cached content. One that had belonged to a request preempted in that step is
-        that request's again, with another's KV in it: the request is preempted once more, to recompute.
+        A block that had been free loses its cached content. One that had belonged to a request preempted in that step
+        is that request's again, with another's KV in it: the request is preempted once more, to recompute.
         """
         written = {block_id for request in plan.scheduled for runs in request.slot_runs for block_id, _, _ in runs}
         self.manager.pool.evict_cached(sorted(written))

@@ -29,7 +29,9 @@ def take_snapshot(step: int, requests: Mapping[int, Request], manager: KVCacheMa
         ),
         free_queue=tuple(pool.free_queue),
         prefix_map={map_key(*key): ids for key, ids in entries},
-        cached_free=tuple(sorted(map_key(*key) for key, ids in entries if not any(pool.blocks[i].ref_count for i in ids))),
+        cached_free=tuple(
+            sorted(map_key(*key) for key, ids in entries if not any(pool.blocks[i].ref_count for i in ids))
+        ),
         groups=tuple(GroupState(g.spec.kind, g.spec.block_size, g.spec.window) for g in manager.groups),
     )
 

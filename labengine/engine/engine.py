@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, Literal
 
 from labengine.config import ConfigError, EngineConfig, SamplingParams
@@ -52,7 +53,7 @@ class Engine:
         self.step_number = 0
         self.report = StepReport(0)
         self._seed = seed
-        self._is_in_step = False
+        self._open_step = Lock()
         self._journal = Journal()
         self.scheduler = parts.assemble(config, hooks, self._journal)
         if EngineStarted in hooks:
@@ -105,7 +106,7 @@ class Engine:
         if self.scheduler.is_idle:
             self.report = StepReport(self.step_number)
             return
-        with self._all_or_nothing():
+        with self._open_step, self._all_or_nothing():
             plan = self._schedule()
             yield "schedule"
             logits = self._forward(plan)
@@ -162,7 +163,6 @@ class Engine:
         self._written = StepPlan(())
         self._journal.open()
         try:
-            self._is_in_step = True
             self.step_number = step_before + 1
             if StepStarted in self.hooks:
                 self.hooks.emit(StepStarted(self.step_number))
@@ -174,10 +174,7 @@ class Engine:
                 self.step_number, self.report = step_before, report_before
                 self._roll_back(error)
             raise
-        else:
-            self._journal.commit()
-        finally:
-            self._is_in_step = False
+        self._journal.commit()
 
     def _roll_back(self, error: BaseException) -> None:
         """Undo the step, and distrust the slots that its forward pass may have written to."""
@@ -191,5 +188,5 @@ class Engine:
     def _refuse_while_busy(self, call: str) -> None:
         if self.hooks.is_emitting:
             raise RuntimeError(f"{call} was called inside a hook listener: listeners look and never steer")
-        if self._is_in_step:
+        if self._open_step.locked():
             raise RuntimeError(f"{call} was called in the middle of a step: finish or close its phases() first")

@@ -48,6 +48,10 @@ class KVTensors:
         require_memory(self.num_bytes, num_blocks, device)
         self._tensors = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_tensors)]
 
+    def release(self) -> None:
+        """Free the pool's memory."""
+        self._tensors = []
+
     def layer(self, layer: int) -> LayerKV:
         """The layer's keys and values: views of the pool, to be read and written in place."""
         keys, values = self._tensors[self._tensor_of_layer[layer]]

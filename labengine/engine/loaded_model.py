@@ -68,6 +68,10 @@ class LoadedModel(ABC):
         """K and V of a block, each [block_size, kv_heads, head_dim]."""
 
     @abstractmethod
+    def release(self) -> None:
+        """Let go of what takes memory."""
+
+    @abstractmethod
     def describe(self) -> dict[str, str]:
         """What runs here, and why."""
 
@@ -91,6 +95,9 @@ class SimulatedModel(LoadedModel):
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """There is none."""
         raise ConfigError("the simulated model has no KV; use Lab('smollm2') to look at K and V")
+
+    def release(self) -> None:
+        """There is nothing to let go."""
 
     def describe(self) -> dict[str, str]:
         """One line will do."""
@@ -135,6 +142,10 @@ class RealModel(LoadedModel):
             raise IndexError(f"layer {layer} does not exist: {self.name} has layers 0 to {self.runner.num_layers - 1}")
         return self.runner.kv(block_id, layer)
 
+    def release(self) -> None:
+        """Weights and KV."""
+        self.runner.release()
+
     def describe(self) -> dict[str, str]:
         """As the runner says."""
         return self.runner.describe()
@@ -146,10 +157,11 @@ def load_model(
     """The model of that name. ConfigError for an unknown one."""
     if model == "simulated":
         return SimulatedModel(config)
-    from labengine.engine.model_runner import ModelRunner
     from labengine.engine.sources import model_path
 
     directory = model_path(model)
+    from labengine.engine.model_runner import ModelRunner  # brings torch: a wrong name is told before it
+
     (group,) = config.groups
     runner = ModelRunner.load(
         directory, num_blocks=config.num_blocks, block_size=group.block_size, dtype=dtype, device=device

@@ -108,6 +108,11 @@ class ModelRunner:
         """Copies of a block's K and V, each [block_size, num_kv_heads, head_dim]. Raises IndexError."""
         return self.kv_tensors.block(block_id, layer)
 
+    def release(self) -> None:
+        """Let weights and KV go: every tensor becomes empty, and what needs one fails from now on."""
+        self.model.to("meta")
+        self.kv_tensors.release()
+
     def _model_line(self) -> str:
         millions = sum(parameter.numel() for parameter in self.model.parameters()) / 1e6
         return f"{self.model.config.model_type}, {self.num_layers} layers, {millions:,.0f} M parameters"

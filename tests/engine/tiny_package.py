@@ -6,7 +6,7 @@ import json
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import numpy as np
 from gguf import GGUFWriter, TokenType
@@ -88,7 +88,7 @@ def _interleaved(name: str, tensor: np.ndarray, config: dict[str, Any]) -> np.nd
 
 def write_wheel(folder: Path, gguf: bytes, member: str = MEMBER) -> Path:
     wheel = folder / WHEEL
-    with ZipFile(wheel, "w") as archive:
+    with ZipFile(wheel, "w", ZIP_DEFLATED) as archive:
         for name, content in {member: gguf, **DIST_INFO}.items():
             archive.writestr(name, content)
     return wheel

@@ -2,6 +2,9 @@
 import { LOST_HUE, contentName, hueOf, inkOn, requestName, shapeOf } from "./palette.js";
 import { joined } from "./state.js";
 
+// A card of this width has room for its slots, and for everything in its first line.
+const ROOMY = 100;
+
 export function painterFor({ cellWidth, cellHeight }) {
   if (cellWidth >= 62 && cellHeight >= 44) return drawCard;
   return cellWidth >= 22 && cellHeight >= 16 ? drawTile : drawDot;
@@ -84,7 +87,7 @@ function drawCard(context, rect, id, block, look) {
   drawTokens(context, rect, block, look);
   drawOwners(context, rect, block, theme);
   if (block.content >= 0) drawLetter(context, rect, block, theme);
-  if (block.isLost) cutLink(context, x + w / 2, y + 12, theme);
+  if (block.isLost) cutLink(context, x + w / 2 + (w < ROOMY ? 4 : 0), y + 12, w < ROOMY ? 0.75 : 1, theme);
 }
 
 function label(context, text, x, y, font, color, align = "left") {
@@ -98,7 +101,8 @@ function drawRefCount(context, { x, y, w }, block, theme) {
   if (!block.refCount) return label(context, "freed", x + w - 7, y + 14, `11px ${theme.ui}`, theme.soft, "right");
   label(context, String(block.refCount), x + w - 7, y + 14, `700 13px ${theme.ui}`, theme.ink, "right");
   const right = x + w - 11 - context.measureText(String(block.refCount)).width;
-  for (let i = 0; i < Math.min(block.refCount, 4); i++) {
+  const numPips = block.isLost && w < ROOMY ? 0 : Math.min(block.refCount, 4);
+  for (let i = 0; i < numPips; i++) {
     context.beginPath();
     context.arc(right - 4 - i * 7, y + 9.5, 2.5, 0, 7);
     context.fill();
@@ -108,16 +112,27 @@ function drawRefCount(context, { x, y, w }, block, theme) {
 function drawTokens(context, { x, y, w, h }, block, { theme, size }) {
   const top = y + 21, bottom = y + h - 23, color = block.refCount ? theme.ink : theme.soft;
   if (bottom - top < 10) return;
-  if (size <= 4 && bottom - top >= 34) return drawSlots(context, { x: x + 6, y: top, w: w - 12, h: bottom - top }, block, { theme, size, color });
+  if (size <= 4 && w >= ROOMY && bottom - top >= 34) return drawSlots(context, { x: x + 6, y: top, w: w - 12, h: bottom - top }, block, { theme, size, color });
   const lines = Math.max(1, Math.floor((bottom - top) / 13));
-  const text = joined(block.tokens), font = `11px ${theme.code}`;
+  const text = joined(block.tokens).trimStart(), font = `11px ${theme.code}`;
   context.font = font;
+  if (block.isLost) veil(context, { x: x + 4, y: top - 1, w: w - 8, h: lines * 13 + 2 }, theme);
   let rest = text + (block.tokens.length < block.fill ? "…" : "");
   for (let line = 0; line < lines && rest; line++) {
     const [head, tail] = breakText(context, rest, w - 14, line === lines - 1);
     label(context, head, x + 7, top + 10 + line * 13, font, color);
     rest = tail;
   }
+}
+
+// Words on a hatch want a quiet ground.
+function veil(context, rect, theme) {
+  context.save();
+  context.globalAlpha = 0.6;
+  context.fillStyle = theme.paper;
+  roundRect(context, rect, 3);
+  context.fill();
+  context.restore();
 }
 
 // A block of at most four tokens shows its slots, in two rows, empty ones too.
@@ -159,7 +174,7 @@ function breakText(context, text, width, isLast) {
   let cut = text.length;
   while (cut > 1 && context.measureText(text.slice(0, cut)).width > width) cut -= 1;
   const space = text.lastIndexOf(" ", cut);
-  const at = space > cut / 2 ? space + 1 : cut;
+  const at = space > cut / 3 ? space + 1 : cut;
   return [text.slice(0, at), text.slice(at)];
 }
 
@@ -202,15 +217,16 @@ function drawLetter(context, { x, y, w, h }, block, theme) {
 }
 
 // A chain's two links, torn apart.
-function cutLink(context, x, y, theme) {
+function cutLink(context, x, y, scale, theme) {
   context.save();
+  context.translate(x, y - 0.5);
+  context.scale(scale, scale);
   context.fillStyle = theme.paper;
-  roundRect(context, { x: x - 17, y: y - 9, w: 34, h: 17 }, 5);
+  roundRect(context, { x: -17, y: -8.5, w: 34, h: 17 }, 5);
   context.fill();
   context.strokeStyle = LOST_HUE;
   context.lineCap = "round";
   context.lineWidth = 2;
-  context.translate(x, y - 0.5);
   for (const side of [-1, 1]) {
     context.beginPath();
     context.moveTo(side * 5, -3.2);

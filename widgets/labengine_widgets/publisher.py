@@ -135,10 +135,8 @@ class Publisher:
 
     def _is_waiting_for_more(self) -> bool:
         """A step taken by hand is best shown whole: hold its first events back, for a moment."""
-        if not self._heard or self._heard[-1][1] or isinstance(self._heard[-1][0], ev.StepEnded):
+        if not _is_step_open(list(self._heard)):
             self._held_since = None
-            return False
-        if not any(isinstance(event, ev.StepStarted) for event, _ in list(self._heard)):
             return False
         self._held_since = self._held_since or time.monotonic()
         if time.monotonic() - self._held_since < PATIENCE:
@@ -229,6 +227,14 @@ class Publisher:
         self.maker = FrameMaker(Scene(state, self.bench.token_text))
         self.maker.phase = self.bench.phase
         self.maker.sentence = resting_sentence(self.maker.scene)
+
+
+def _is_step_open(heard: Sequence[tuple[ev.Event, bool]]) -> bool:
+    """True when a step taken by hand began among these events, and did not end."""
+    for event, is_running in reversed(heard):
+        if isinstance(event, (ev.StepStarted, ev.StepEnded, ev.StepRolledBack)):
+            return isinstance(event, ev.StepStarted) and not is_running
+    return False
 
 
 def _num_played(heard: Sequence[tuple[ev.Event, bool]]) -> int:

@@ -182,16 +182,16 @@ def _tokens_computed(run: Sequence[ev.TokensComputed], scene: Scene) -> str:
 @_tells(ev.BlockCached)
 def _block_cached(run: Sequence[ev.BlockCached], scene: Scene) -> str:
     contents, name = _contents([event.block_id for event in run], scene), request_name(run[0].request_id)
+    told = f"{name}'s {_blocks(run)} {_plural(run, 'is', 'are')} full"
+    if not any(event.mapped for event in run):
+        return f"{told}, but {contents} stays out of the map: nobody can find {_plural(run, 'it', 'them')}."
     keys = {(event.group, event.block_hash) for event in run}
     if lost := [i for i in sorted(scene.lost) if not keys.isdisjoint(scene.fold.block_keys[i])]:
         names, are, them = listed(map(block_name, lost)), _plural(lost, "is", "are"), _plural(lost, "it", "them")
         return f"{name}'s hash {contents} overwrites the map's entry: {names} {are} alive, and nobody can find {them}."
     first = [event.mapped[0] for event in run if event.mapped and event.mapped[0] != event.block_id]
-    told = f"{name}'s {_blocks(run)} {_plural(run, 'is', 'are')} full"
     if len(first) == len(run):
         return f"{told} too, but a look-up for {contents} is served with {listed(map(block_name, first))} first."
-    if not any(event.mapped for event in run):
-        return f"{told}, but {contents} stays out of the map."
     return f"{told}: {contents} {_plural(run, 'goes', 'go')} into the map, for others to find."
 
 

@@ -31,13 +31,13 @@ export class Slides {
 
   // Before the frame: where things are now.
   before(frame) {
-    if (this.isStill || !frame) return;
-    this.starts = new Map((frame.moves || []).map(([, from]) => [from, this.middle(from)]));
+    const moves = this.isStill ? [] : frame.moves || [];
+    this.starts = new Map(moves.map(([, from]) => [from, this.middle(from)]));
   }
 
   // After it: slide from there to where they are then.
   after(frame) {
-    if (this.isStill || !frame) return;
+    if (!frame) return;
     for (const [text, from, to] of frame.moves || []) {
       const start = this.starts.get(from), end = this.middle(to);
       if (start && end) this.slide(text, start, end);

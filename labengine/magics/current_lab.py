@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 
-class Desk:
+class CurrentLab:
     """One notebook's lab. A lab that the user made by hand and called `lab` comes before one that %lab start made."""
 
     def __init__(self, shell: InteractiveShell) -> None:

@@ -75,7 +75,7 @@ class LineReader(argparse.ArgumentParser):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One word after %lab: how its line is read, and what it does with the desk and the keyword arguments."""
+    """One word after %lab: how its line is read, and what it does with the current lab and the keyword arguments."""
 
     name: str
     run: Callable[..., object]

@@ -16,6 +16,11 @@ class FairLock:
         self._depth = 0
         self._queue: deque[tuple[int, threading.Lock]] = deque()
 
+    @property
+    def is_mine(self) -> bool:
+        """True while the calling thread holds the lock."""
+        return self._owner == threading.get_ident()
+
     def __enter__(self) -> None:
         me = threading.get_ident()
         with self._guard:

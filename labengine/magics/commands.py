@@ -1,4 +1,4 @@
-"""The commands of %lab: each a function of the desk and of what its line gave, put into the table by its own name."""
+"""The commands of %lab: each a function of the current lab and of what its line gave, in the table by its own name."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from IPython.display import display
 
 from labengine.core.editions import EDITIONS
 from labengine.events import StepStarted
-from labengine.magics_desk import Desk
-from labengine.magics_table import LineReader, argument, command
-from labengine.magics_words import NOTHING_TO_DO, added_line, name_of, request_lines, step_line
+from labengine.magics.current_lab import CurrentLab
+from labengine.magics.table import LineReader, argument, command
+from labengine.magics.words import NOTHING_TO_DO, added_line, name_of, request_lines, step_line
 
 if TYPE_CHECKING:
     from labengine.engine.engine import StepReport
@@ -52,31 +52,31 @@ PROMPT = LineReader("%%prompt", SAMPLING)
     argument("--max-num-batched-tokens", type=int, metavar="N"),
     argument("--seed", type=int, metavar="SEED"),
 )
-def start(desk: Desk, **settings: Any) -> Lab:
+def start(current: CurrentLab, **settings: Any) -> Lab:
     """Make a lab, call it `lab`, and show it; the one started before is closed."""
-    return desk.start(settings)
+    return current.start(settings)
 
 
 @command(argument("text", nargs="+", metavar="TEXT"), *SAMPLING)
-def add(desk: Desk, text: list[str], **options: Any) -> None:
+def add(current: CurrentLab, text: list[str], **options: Any) -> None:
     """Add a request, or several copies of it; longer texts go into a %%prompt cell."""
-    add_text(desk, " ".join(text), **options)
+    add_text(current, " ".join(text), **options)
 
 
-def add_text(desk: Desk, text: str, copies: int = 1, chat: bool = False, **sampling: Any) -> None:
+def add_text(current: CurrentLab, text: str, copies: int = 1, chat: bool = False, **sampling: Any) -> None:
     """Queue copies of a prompt, or with chat of a conversation that it opens, and tell who waits."""
-    lab = desk.lab
+    lab = current.lab
     say: list[dict[str, str]] = [{"role": "user", "content": text}]
     ids = [lab.chat(say, **sampling) if chat else lab.add(text, **sampling) for _ in range(copies)]
     print(added_line(ids, lab.snapshot().requests[ids[0]].num_prompt_tokens))
 
 
 @command(argument("num_steps", nargs="?", type=whole_number, metavar="N"))
-def step(desk: Desk, num_steps: int = 1) -> StepReport:
+def step(current: CurrentLab, num_steps: int = 1) -> StepReport:
     """Take one step, or N, and report the last one."""
-    report = desk.lab.step()
+    report = current.lab.step()
     taken = 1
-    while report and taken < num_steps and (following := desk.lab.step()):
+    while report and taken < num_steps and (following := current.lab.step()):
         report, taken = following, taken + 1
     if report and taken < num_steps:
         print(f"after {taken} of {num_steps} steps there is nothing left to do")
@@ -84,9 +84,9 @@ def step(desk: Desk, num_steps: int = 1) -> StepReport:
 
 
 @command(argument("--wait", action="store_true"))
-def run(desk: Desk, wait: bool = False) -> None:
+def run(current: CurrentLab, wait: bool = False) -> None:
     """Step in the background until the work is done; --wait keeps the cell busy until then."""
-    lab = desk.lab
+    lab = current.lab
     if all(request.status == "finished" for request in lab.snapshot().requests.values()):
         print(NOTHING_TO_DO)
     elif wait:
@@ -98,24 +98,24 @@ def run(desk: Desk, wait: bool = False) -> None:
 
 
 @command()
-def pause(desk: Desk) -> None:
+def pause(current: CurrentLab) -> None:
     """Stop the background after the step under way."""
-    desk.lab.pause()
-    print(f"paused after step {desk.lab.snapshot().step}")
-    _tell_background_error(desk.lab)
+    current.lab.pause()
+    print(f"paused after step {current.lab.snapshot().step}")
+    _tell_background_error(current.lab)
 
 
 @command()
-def reset(desk: Desk) -> None:
+def reset(current: CurrentLab) -> None:
     """Begin again on the same model: no requests, an empty pool, a new timeline."""
-    desk.lab.reset()
-    print(f"empty: {desk.lab.config.num_blocks} blocks, all of them free")
+    current.lab.reset()
+    print(f"empty: {current.lab.config.num_blocks} blocks, all of them free")
 
 
 @command(argument("request", metavar="ID", type=str))
-def abort(desk: Desk, request: str) -> None:
+def abort(current: CurrentLab, request: str) -> None:
     """End a request, by its id (0, 1 ...) or its name (A, B ...)."""
-    lab = desk.lab
+    lab = current.lab
     names = {name_of(request_id): request_id for request_id in lab.snapshot().requests}
     request_id = int(request) if request.isdecimal() else names.get(request.upper(), -1)
     if request_id not in names.values():
@@ -125,22 +125,22 @@ def abort(desk: Desk, request: str) -> None:
 
 
 @command()
-def show(desk: Desk) -> None:
+def show(current: CurrentLab) -> None:
     """Show the dashboard."""
-    display(desk.lab.show())  # type: ignore[no-untyped-call]
+    display(current.lab.show())  # type: ignore[no-untyped-call]
 
 
 @command()
-def check(desk: Desk) -> None:
+def check(current: CurrentLab) -> None:
     """Judge every invariant now."""
-    violations = desk.lab.check()
+    violations = current.lab.check()
     print("\n".join(f"{v.rule}: {v.message}" for v in violations) or "all invariants hold")
 
 
 @command()
-def status(desk: Desk) -> None:
+def status(current: CurrentLab) -> None:
     """Tell what runs, where and why, and how the requests stand."""
-    lab = desk.lab
+    lab = current.lab
     for name, value in lab.status().items():
         print(f"{name:>10}  {value}")
     print(*request_lines(lab), sep="\n")
@@ -150,21 +150,21 @@ def status(desk: Desk) -> None:
 
 
 @command(argument("num_steps", nargs="?", type=whole_number, metavar="N"))
-def back(desk: Desk, num_steps: int = 1) -> None:
+def back(current: CurrentLab, num_steps: int = 1) -> None:
     """Look at the state one step ago, or N; the engine does not move."""
-    _look_back(desk.lab, desk.lab.snapshot().step - num_steps)
+    _look_back(current.lab, current.lab.snapshot().step - num_steps)
 
 
 @command(argument("step", type=int, metavar="STEP"))
-def goto(desk: Desk, step: int) -> None:
+def goto(current: CurrentLab, step: int) -> None:
     """Look at the state after a step (0: before the first one); the engine does not move."""
-    _look_back(desk.lab, step)
+    _look_back(current.lab, step)
 
 
 @command()
-def close(desk: Desk) -> None:
+def close(current: CurrentLab) -> None:
     """End the lab; its last state can still be looked at."""
-    desk.lab.close()
+    current.lab.close()
     print("closed; %lab start makes a new one")
 
 

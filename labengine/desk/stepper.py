@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
-from labengine.background import Background
+from labengine.desk.background import Background
+from labengine.desk.turns import FairLock
 from labengine.engine.engine import Engine, Phase, StepReport
-from labengine.turns import FairLock
 
 
 class Stepper:
@@ -85,6 +85,10 @@ class Stepper:
             yield
         finally:
             self._num_free_runs -= 1
+
+    def pause(self) -> None:
+        """Stop the background after the step under way. Inside a turn there is no waiting for somebody else's."""
+        self.background.pause(wait=not self._lock.is_mine)
 
     def close(self) -> None:
         """End the background; no more turns."""

@@ -38,10 +38,13 @@ class Background:
         """Begin to step."""
         self._on_thread(self._begin)
 
-    def pause(self) -> None:
-        """Stop; the step under way is finished first."""
+    def pause(self, *, wait: bool = True) -> None:
+        """Stop; the step under way is finished first. wait=False for a caller whom that step waits for."""
         if self._is_running:
-            self._on_thread(self._end)
+            if wait:
+                self._on_thread(self._end)
+            else:
+                self.post(self._end)
 
     def post(self, call: Callable[[], Any]) -> Future[Any]:
         """Run `call` on the lab's thread; the Future carries its result or its error."""

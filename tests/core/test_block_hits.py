@@ -1,0 +1,127 @@
+"""Prefix hits: what is found, what it costs, and that the last token is always computed."""
+
+from __future__ import annotations
+
+import pytest
+
+from driving import ALL_EDITIONS, assert_sound, recorded, small_engine, tables
+from labengine.config import EngineConfig, GroupSpec, SamplingParams
+from labengine.core.editions import EDITIONS
+from labengine.engine.engine import Engine
+from labengine.engine.simulated import SimulatedRunner
+from labengine.events import BlockTouched, PrefixHit, RequestScheduled
+from labengine.hooks import Hooks
+
+ONE = SamplingParams(max_tokens=1)
+LONG = SamplingParams(max_tokens=8)
+PROMPT = list(range(10))  # two full blocks of four, and two tokens
+
+
+@pytest.fixture(params=ALL_EDITIONS)
+def edition(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def hits(events: list[object]) -> list[int]:
+    return [event.num_tokens for event in events if isinstance(event, PrefixHit)]
+
+
+def test_a_free_cached_block_is_hit_and_leaves_the_queue(edition: str) -> None:
+    hooks = Hooks(strict=True)
+    events = recorded(hooks)
+    engine = small_engine(edition=edition, hooks=hooks)
+    engine.add(PROMPT, ONE)
+    engine.step()
+    assert len(engine.snapshot().cached_free) == 2
+    engine.add(PROMPT, LONG)
+    engine.step()
+    assert hits(events) == [0, 8]
+    assert [e.ref_count for e in events if isinstance(e, BlockTouched)] == [1, 1]
+    assert engine.snapshot().cached_free == ()
+
+
+def test_a_live_block_is_shared(edition: str) -> None:
+    engine = small_engine(edition=edition)
+    engine.add(PROMPT, LONG)
+    engine.step()
+    engine.add(PROMPT, LONG)
+    engine.step()
+    first, second = tables(engine).values()
+    assert first[:2] == second[:2]
+    assert first[2] != second[2]
+    assert [engine.snapshot().blocks[i].ref_count for i in first] == [2, 2, 1]
+
+
+def test_the_last_token_is_computed_even_if_its_block_is_cached(edition: str) -> None:
+    hooks = Hooks(strict=True)
+    events = recorded(hooks)
+    engine = small_engine(edition=edition, hooks=hooks)
+    for _ in range(2):
+        engine.add(PROMPT[:8], ONE)
+        engine.step()
+    assert hits(events) == [0, 4]
+    assert [(e.start, e.num_tokens) for e in events if isinstance(e, RequestScheduled)] == [(0, 8), (4, 4)]
+
+
+def test_equal_blocks_after_another_prefix_are_no_hit(edition: str) -> None:
+    hooks = Hooks(strict=True)
+    events = recorded(hooks)
+    engine = small_engine(edition=edition, hooks=hooks)
+    engine.add([1, 1, 1, 1, 7, 7, 7, 7, 0], ONE)
+    engine.step()
+    engine.add([2, 2, 2, 2, 7, 7, 7, 7, 0], ONE)
+    engine.add([7, 7, 7, 7, 0], ONE)
+    engine.step()
+    assert hits(events) == [0, 0, 0]
+
+
+def test_the_hit_ends_at_the_first_block_that_is_missing(edition: str) -> None:
+    hooks = Hooks(strict=True)
+    events = recorded(hooks)
+    engine = small_engine(edition=edition, hooks=hooks)
+    engine.add([*range(4), *range(10, 20)], ONE)
+    engine.step()
+    engine.add([*range(4), 99, *range(11, 20)], ONE)
+    engine.step()
+    assert hits(events) == [0, 4]
+
+
+def test_salts_keep_requests_apart(edition: str) -> None:
+    hooks = Hooks(strict=True)
+    events = recorded(hooks)
+    engine = small_engine(edition=edition, hooks=hooks)
+    for salt in ("a", "b", "a", None):
+        engine.add(PROMPT, ONE, salt)
+        engine.step()
+    assert hits(events) == [0, 0, 8, 0]
+
+
+def test_decoded_blocks_are_hit_by_a_longer_prompt(edition: str) -> None:
+    hooks = Hooks(strict=True)
+    events = recorded(hooks)
+    engine = small_engine(edition=edition, hooks=hooks)
+    engine.add([1, 2, 3], SamplingParams(max_tokens=6))
+    while engine.step():
+        pass
+    whole = engine.snapshot().requests[0].token_ids
+    engine.add([*whole, 5], ONE)
+    engine.step()
+    assert hits(events) == [0, 8]
+
+
+def test_two_groups_agree_on_the_prefix_they_share(edition: str) -> None:
+    """Blocks of 2 and of 4 on one pool: a hit is whole blocks of both, and nothing shared is written again."""
+    groups = (GroupSpec(2), GroupSpec(4))
+    engine = Engine(EngineConfig(24, groups), SimulatedRunner(), EDITIONS[edition], Hooks(strict=True))
+    engine.add([1, 2, 3, 4, 5, 6, 7, 8, 9], LONG)
+    engine.step()
+    engine.add([1, 2, 3, 4, 5, 6, 0, 0, 0], LONG)
+    phases = engine.phases()
+    assert next(phases) == "schedule"
+    fine, coarse = engine.snapshot().requests[1].block_tables
+    of_first = engine.snapshot().requests[0].block_tables
+    assert (fine[:2], coarse[:1]) == (of_first[0][:2], of_first[1][:1])
+    assert not set(fine[2:] + coarse[1:]) & set(of_first[0] + of_first[1])
+    assert list(phases)[-1] == "update"
+    while engine.step():
+        assert_sound(engine.snapshot())

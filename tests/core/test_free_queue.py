@@ -1,0 +1,77 @@
+"""The free queue against a plain list, under random operations and their inverses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from labengine.core.free_queue import FreeQueue
+
+
+def test_starts_with_all_blocks_in_order() -> None:
+    assert list(FreeQueue(4)) == [0, 1, 2, 3]
+    assert len(FreeQueue(4)) == 4
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_equals_a_list_after_every_operation_and_undo(seed: int) -> None:
+    rng, num_blocks = Random(seed), Random(seed).randint(1, 12)
+    queue, model = FreeQueue(num_blocks), list(range(num_blocks))
+    for _ in range(300):
+        before = list(model)
+        undo = operate(rng, queue, model, num_blocks)
+        assert (list(queue), len(queue)) == (model, len(model))
+        assert [i in queue for i in range(num_blocks)] == [i in model for i in range(num_blocks)]
+        if rng.random() < 0.3:
+            undo()
+            model[:] = before
+            assert list(queue) == model
+
+
+def operate(rng: Random, queue: FreeQueue, model: list[int], num_blocks: int) -> Callable[[], object]:
+    """One random operation on both; returns its inverse on the queue."""
+    out = [i for i in range(num_blocks) if i not in model]
+    kind = rng.choice(("take", "remove", "append", "prepend", "insert"))
+    if kind == "take":
+        taken = queue.take(rng.randint(0, len(model)))
+        assert taken == model[: len(taken)]
+        del model[: len(taken)]
+        return lambda: queue.put_back(taken)
+    if kind == "remove" and model:
+        block_id = rng.choice(model)
+        model.remove(block_id)
+        before = queue.remove(block_id)
+        return lambda: queue.insert_after(before, block_id)
+    if kind in ("append", "prepend", "insert") and out:
+        block_id = rng.choice(out)
+        if kind == "append" or (kind == "insert" and not model):
+            queue.append(block_id)
+            model.append(block_id)
+        elif kind == "prepend":
+            queue.prepend(block_id)
+            model.insert(0, block_id)
+        else:
+            before = rng.choice(model)
+            queue.insert_after(before, block_id)
+            model.insert(model.index(before) + 1, block_id)
+        return lambda: queue.remove(block_id)
+    return lambda: None
+
+
+def test_taking_more_than_there_are_changes_nothing() -> None:
+    queue = FreeQueue(3)
+    with pytest.raises(IndexError, match="4 blocks asked for, 3 are free"):
+        queue.take(4)
+    assert list(queue) == [0, 1, 2]
+
+
+def test_a_block_is_queued_once_and_removed_once() -> None:
+    queue = FreeQueue(3)
+    with pytest.raises(ValueError, match="block 1 is in the free queue already"):
+        queue.append(1)
+    queue.remove(1)
+    with pytest.raises(ValueError, match="block 1 is not in the free queue"):
+        queue.remove(1)
+    assert list(queue) == [0, 2]

@@ -1,0 +1,177 @@
+"""Ctrl-C, as a real signal on the main thread: at any moment of a step, the step happened whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from disturbing import Countdown, SignalPoints, forgetting, overwritten_victims, press_ctrl_c
+from driving import ALL_EDITIONS, Drive, assert_sound, difference, recorded, tokens_of
+from labengine.engine.engine import Engine
+from labengine.engine.interrupts import interrupts_deferred
+from labengine.fold import fold
+from labengine.hooks import Hooks
+from labengine.snapshot import Snapshot
+from workloads import random_workload
+
+
+@pytest.fixture(autouse=True)
+def python_handles_ctrl_c() -> Iterator[None]:
+    """Whatever ran before: Python's own handler, and it stands again afterwards."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+def interrupt_self() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_interrupt_waits_for_the_end_of_the_block() -> None:
+    reached = []
+    with pytest.raises(KeyboardInterrupt), interrupts_deferred():
+        interrupt_self()
+        reached.append("after the signal")
+    assert reached == ["after the signal"]
+
+
+def test_no_interrupt_no_trace() -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    with interrupts_deferred():
+        assert signal.getsignal(signal.SIGINT) is not handler
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_second_interrupt_gets_through() -> None:
+    reached = []
+    with pytest.raises(KeyboardInterrupt), interrupts_deferred():
+        interrupt_self()
+        reached.append("first")
+        interrupt_self()
+        reached.append("second")
+    assert reached == ["first"]
+
+
+def test_nested_blocks_hold_until_the_outer_end() -> None:
+    reached = []
+    with pytest.raises(KeyboardInterrupt), interrupts_deferred():
+        with interrupts_deferred():
+            interrupt_self()
+        reached.append("inner ended")
+    assert reached == ["inner ended"]
+
+
+def test_an_error_in_the_block_is_raised_as_it_is() -> None:
+    with pytest.raises(ZeroDivisionError), interrupts_deferred():
+        interrupt_self()
+        raise ZeroDivisionError
+
+
+def test_ignored_interrupts_stay_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with interrupts_deferred():
+        interrupt_self()
+    assert signal.signal(signal.SIGINT, before) is signal.SIG_IGN
+
+
+def test_other_threads_are_let_be() -> None:
+    seen = []
+
+    def work() -> None:
+        with interrupts_deferred():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [signal.default_int_handler]
+
+
+@pytest.mark.parametrize("edition", ALL_EDITIONS)
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_ctrl_c_at_random_moments_of_a_step(edition: str, is_recorded: bool) -> None:
+    """Four steps out of ten are interrupted somewhere, in core, engine, hooks or the context managers between."""
+    num_interrupted = num_completed = 0
+    for seed in range(16):
+        rng, workload = Random(seed), random_workload(seed)
+        undisturbed = Drive(workload, edition).run().snapshot()
+        hooks = Hooks(strict=True)
+        events = recorded(hooks) if is_recorded else []
+        drive = Drive(workload, edition, hooks)
+        while not drive.is_done:
+            list(drive.arrive())
+            if rng.random() < 0.4:
+                outcome = interrupted_step(drive, rng.randrange(300))
+                num_interrupted += outcome == "taken back"
+                num_completed += outcome == "completed"
+                assert not is_recorded or difference(fold(events), drive.engine.snapshot()) is None
+            drive.engine.step()
+        assert tokens_of(drive.engine.snapshot()) == tokens_of(undisturbed)
+        assert_sound(drive.engine.snapshot())
+    assert num_interrupted > 50
+
+
+def test_ctrl_c_at_every_moment_of_one_step() -> None:
+    scout = Countdown(SignalPoints())
+    assert scout.run(_third_step().engine.step)
+    outcomes = []
+    for n in range(scout.num_passed):
+        drive = _third_step()
+        outcomes.append(interrupted_step(drive, n))
+        assert drive.engine.step()
+    assert set(outcomes) <= {"taken back", "completed"}
+    assert outcomes.count("taken back") > 0.9 * len(outcomes)
+
+
+def _third_step() -> Drive:
+    drive = Drive(random_workload(1), "labengine")
+    for _ in range(2):
+        list(drive.arrive())
+        drive.engine.step()
+    list(drive.arrive())
+    return drive
+
+
+def interrupted_step(drive: Drive, n: int) -> str:
+    """Take a step with Ctrl-C at its n-th chance, and check that it happened whole or not at all."""
+    engine = drive.engine
+    before = engine.snapshot()
+    try:
+        Countdown(SignalPoints(), n, press_ctrl_c).run(engine.step)
+    except KeyboardInterrupt:
+        pass
+    else:
+        return "not interrupted"
+    assert_sound(engine.snapshot())
+    if engine.step_number > before.step:
+        assert tokens_of(engine.snapshot()) != tokens_of(before)
+        return "completed"
+    assert_taken_back(before, engine)
+    return "taken back"
+
+
+def assert_taken_back(before: Snapshot, engine: Engine) -> None:
+    """As before; once the forward pass was about to begin, less what its plan writes to."""
+    after, plan = engine.snapshot(), engine._written
+    if overwritten_victims(before, plan):
+        assert tokens_of(after) == tokens_of(before)
+    else:
+        assert after == before or difference(after, forgetting(before, plan)) is None
+
+
+def test_ctrl_c_in_a_forward_pass() -> None:
+    drive = Drive(random_workload(0), "labengine")
+    list(drive.arrive())
+    before = drive.engine.snapshot()
+    drive.runner.forward = lambda plan: interrupt_self()  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        drive.engine.step()
+    del drive.runner.forward
+    assert difference(drive.engine.snapshot(), before) is None
+    assert drive.engine.step().step == 1

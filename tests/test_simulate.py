@@ -1,0 +1,176 @@
+"""labengine.simulate: the contract that tools outside the project rely on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import labengine
+from driving import ALL_EDITIONS, assert_sound
+from labengine.config import ConfigError
+from labengine.core.editions import EDITIONS
+from labengine.core.parts import Parts
+from labengine.core.prefix_cache import MergePolicy
+from labengine.engine.simulated import default_next_token
+from workloads import random_workload
+
+
+def workload(*requests: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    limits = {"num_blocks": 8, "block_size": 4, "max_num_seqs": 4, "max_num_batched_tokens": 16}
+    return limits | {"requests": list(requests)} | changes
+
+
+def request(step: int = 0, prompt: list[int] | None = None, max_tokens: int = 2, **more: Any) -> dict[str, Any]:
+    return {"step": step, "prompt": prompt or [1, 2, 3, 4, 5], "max_tokens": max_tokens} | more
+
+
+@pytest.fixture(params=ALL_EDITIONS)
+def edition(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_one_snapshot_per_step_on_a_clock_from_zero(edition: str) -> None:
+    snapshots = labengine.simulate(workload(request(max_tokens=3)), edition)
+    assert [s.step for s in snapshots] == [0, 1, 2]
+    assert [len(s.requests[0].token_ids) for s in snapshots] == [6, 7, 8]
+
+
+def test_the_clock_jumps_to_the_next_arrival(edition: str) -> None:
+    snapshots = labengine.simulate(workload(request(2), request(10), request(11, max_tokens=1)), edition)
+    assert [s.step for s in snapshots] == [2, 3, 10, 11, *([12] if edition != "labengine" else [])]
+
+
+def test_a_request_joins_before_the_step_of_its_step(edition: str) -> None:
+    snapshots = labengine.simulate(workload(request(0, max_tokens=6), request(2)), edition)
+    assert [sorted(s.requests) for s in snapshots[:3]] == [[0], [0], [0, 1]]
+    assert snapshots[2].requests[1].status == "running"
+
+
+def test_requests_are_numbered_in_list_order_whatever_their_arrival(edition: str) -> None:
+    snapshots = labengine.simulate(workload(request(5, [9] * 3), request(0, [8] * 3)), edition)
+    assert list(snapshots[0].requests) == [1]
+    assert snapshots[-1].requests[0].token_ids[:3] == (9, 9, 9)
+    assert snapshots[-1].requests[1].token_ids[:3] == (8, 8, 8)
+
+
+def test_requests_of_one_step_queue_in_list_order() -> None:
+    last = labengine.simulate(workload(request(1, [9] * 3), request(1, [8] * 3)), "nano-vllm", None)[0]
+    assert [r.block_tables for r in last.requests.values()] == [((0,),), ((1,),)]
+
+
+def test_the_default_next_token(edition: str) -> None:
+    last = labengine.simulate(workload(request(), request()), edition)[-1]
+    for request_id, state in last.requests.items():
+        expected = tuple((request_id * 7919 + position * 104729) % 50021 for position in (5, 6))
+        assert state.token_ids[5:] == expected
+        assert expected == tuple(default_next_token(request_id, position) for position in (5, 6))
+
+
+def test_a_next_token_of_ones_own_gets_request_and_position(edition: str) -> None:
+    last = labengine.simulate(workload(request(), request(3)), edition, lambda r, p: 1000 * r + p)[-1]
+    assert [s.token_ids[5:] for s in last.requests.values()] == [(5, 6), (1005, 1006)]
+
+
+def test_there_is_no_eos(edition: str) -> None:
+    last = labengine.simulate(workload(request(max_tokens=9)), edition, lambda r, p: 2)[-1]
+    assert len(last.requests[0].token_ids) == 14
+
+
+def test_a_request_that_never_fits_is_refused_before_step_0(edition: str) -> None:
+    never = request(99, [1] * 20, max_tokens=14)
+    with pytest.raises(ValueError, match="needs 9 blocks, and the pool has 8"):
+        labengine.simulate(workload(request(), never), edition, next_token=_must_not_run)
+    assert labengine.simulate(workload(request(99, [1] * 20, max_tokens=13)), edition)
+
+
+def _must_not_run(request_id: int, position: int) -> int:
+    raise AssertionError("a step was taken")
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (workload(request(), eagle=1), r"workload has unknown keys \['eagle'\]; known are"),
+        (workload(request(prio=1)), r"request 0 has unknown keys \['prio'\]; known are"),
+        ({"num_blocks": 4}, "workload lacks .*'block_size'"),
+        (workload({"step": 0}), r"request 0 lacks \['max_tokens', 'prompt'\]"),
+        (workload(request(), block_size=0), "block_size must be at least 1"),
+        (workload(request(max_tokens=0)), "max_tokens must be at least 1"),
+        (workload(request() | {"prompt": []}), "the prompt is empty"),
+    ],
+)
+def test_bad_workloads_are_refused(bad: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        labengine.simulate(bad, next_token=_must_not_run)
+
+
+def test_an_unknown_edition_is_refused() -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'labengine'"):
+        labengine.simulate(workload(request()), "labengin")
+
+
+def test_no_requests_no_steps(edition: str) -> None:
+    assert labengine.simulate(workload(), edition) == []
+
+
+def test_the_default_edition_is_labengine() -> None:
+    twins = workload(request(), request())
+    assert labengine.simulate(twins) == labengine.simulate(twins, "labengine")
+    assert labengine.simulate(twins) != labengine.simulate(twins, "nano-vllm")
+
+
+def test_parts_may_stand_for_an_edition() -> None:
+    twins = workload(request(), request())
+    unmerged = Parts(merge_policy=MergePolicy).over(EDITIONS["nano-vllm+243"])
+    assert labengine.simulate(twins, unmerged) == labengine.simulate(twins, "nano-vllm")
+
+
+def test_salts_keep_blocks_apart() -> None:
+    def used(*salts: str | None) -> int:
+        requests = (request() if salt is None else request(salt=salt) for salt in salts)
+        return labengine.simulate(workload(*requests))[0].num_used_blocks
+
+    assert (used("a", "a"), used("a", "b"), used("a", None), used(None, None)) == (3, 4, 4, 3)
+
+
+def test_groups_are_listed_and_each_has_a_table() -> None:
+    groups = [{"kind": "full", "block_size": 2}, {"kind": "full"}]
+    first = labengine.simulate(workload(request(), groups=groups))[0].to_dict()
+    assert first["groups"] == [
+        {"kind": "full", "block_size": 2, "window": None},
+        {"kind": "full", "block_size": 4, "window": None},
+    ]
+    assert [len(table) for table in first["requests"]["0"]["block_tables"]] == [3, 2]
+
+
+def test_to_dict_is_plain_json_with_the_contracts_keys(edition: str) -> None:
+    for seed in range(10):
+        random = random_workload(seed)
+        for snapshot in labengine.simulate(random.for_simulate(), edition, random.next_token):
+            plain = snapshot.to_dict()
+            assert json.loads(json.dumps(plain)) == plain
+            assert_contract(plain)
+            assert_sound(snapshot)
+
+
+def assert_contract(plain: dict[str, Any]) -> None:
+    assert list(plain) == ["step", "requests", "blocks", "free_queue", "prefix_map", "cached_free", "groups"]
+    for state in plain["requests"].values():
+        keys = ["status", "token_ids", "num_prompt_tokens", "num_computed_tokens", "block_tables"]
+        assert list(state) == keys
+        assert state["status"] in ("waiting", "running", "preempted", "finished")
+    refs = [block["ref_count"] for block in plain["blocks"]]
+    for block_id, block in enumerate(plain["blocks"]):
+        assert list(block) == ["block_id", "ref_count", "block_hashes", "token_ids", "owners"]
+        assert block["block_id"] == block_id
+        owners = [i for i, r in plain["requests"].items() if any(block_id in table for table in r["block_tables"])]
+        assert sorted(block["owners"], key=int) == sorted(owners, key=int)
+        assert bool(block["token_ids"]) == bool(block["block_hashes"])
+    for key, ids in plain["prefix_map"].items():
+        group, block_hash = key.split(":")
+        assert group == "0"
+        assert all(block_hash in plain["blocks"][i]["block_hashes"] for i in ids)
+        assert (key in plain["cached_free"]) == (not any(refs[i] for i in ids))
+    assert set(plain["cached_free"]) <= set(plain["prefix_map"])

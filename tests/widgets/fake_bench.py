@@ -1,0 +1,49 @@
+"""A lab without an engine: it holds hooks and a timeline, and says whatever events it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Future
+from typing import Any
+
+from labengine import events as ev
+from labengine.fold import Fold
+from labengine.hooks import Hooks
+from labengine.timeline import Timeline
+
+
+class FakeBench:
+    """Everything a dashboard may know of a lab. Wishes are kept in `posted`; `answer` decides what they come to."""
+
+    def __init__(self, events: Iterable[ev.Event] = ()) -> None:
+        self.title = "fake · 12 blocks of 4"
+        self.hooks = Hooks()
+        self.timeline: Timeline | None = Timeline()
+        self.hooks.subscribe(self.timeline.record)
+        self.is_running = False
+        self.phase: str | None = None
+        self.words: dict[int, str] = {}
+        self.posted: list[tuple[str, dict[str, Any]]] = []
+        self.error: Exception | None = None
+        self.say(events)
+
+    def say(self, events: Iterable[ev.Event]) -> None:
+        """Emit events, as an engine would."""
+        for event in events:
+            self.hooks.emit(event)
+
+    def fold(self) -> Fold:
+        assert self.timeline is not None
+        return self.timeline.state()
+
+    def token_text(self, token_id: int) -> str:
+        return self.words.get(token_id, f" t{token_id}")
+
+    def post(self, action: str, **arguments: Any) -> Future[Any]:
+        self.posted.append((action, arguments))
+        future: Future[Any] = Future()
+        if self.error:
+            future.set_exception(self.error)
+        else:
+            future.set_result(None)
+        return future
