@@ -1,6 +1,6 @@
 """What a hook site costs: nobody listening, and one listener that appends to a list.
 
-    python benchmarks/hook_site.py
+python benchmarks/hook_site.py
 """
 
 from __future__ import annotations

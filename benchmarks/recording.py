@@ -46,7 +46,10 @@ def main() -> None:
     for batch in chosen.batch:
         silent, recorded = decode_steps(chosen.model, batch, chosen.steps)
         ratio = median(recorded) / median(silent)
-        print(f"batch {batch:>3}: silent {median(silent) * 1e3:7.2f} ms, recorded {median(recorded) * 1e3:7.2f} ms, ", end="")
+        print(
+            f"batch {batch:>3}: silent {median(silent) * 1e3:7.2f} ms, recorded {median(recorded) * 1e3:7.2f} ms, ",
+            end="",
+        )
         print(f"ratio {ratio:.4f}")
 
 

@@ -34,7 +34,7 @@ class Drive:
             max_num_batched_tokens=workload.max_num_batched_tokens,
         )
         parts = edition if isinstance(edition, Parts) else edition_named(edition)
-        self.engine = Engine(config, self.runner, parts, hooks or Hooks(strict=True))
+        self.engine = Engine(config, self.runner, parts, Hooks(strict=True) if hooks is None else hooks)
         self.runner.requests = self.engine.requests
         self._arrivals = sorted(workload.requests, key=lambda arrival: arrival.step)
         self._clock = 0
@@ -69,8 +69,7 @@ class Drive:
                 yield "abort"
             if rng.random() < 0.15:
                 yield from self._abandoned_step(rng.randint(1, 3))
-            for phase in self.engine.phases():
-                yield phase
+            yield from self.engine.phases()
 
     def _abandoned_step(self, num_phases: int) -> Iterator[str]:
         phases = self.engine.phases()
@@ -94,7 +93,7 @@ def small_engine(
     """An engine on the simulated model, with the defaults that a unit test wants."""
     config = EngineConfig(num_blocks, (GroupSpec(block_size),), max_num_seqs, budget, eos)
     parts = edition if isinstance(edition, Parts) else edition_named(edition)
-    return Engine(config, SimulatedRunner(next_token), parts, hooks or Hooks(strict=True))
+    return Engine(config, SimulatedRunner(next_token), parts, Hooks(strict=True) if hooks is None else hooks)
 
 
 def tables(engine: Engine) -> dict[int, tuple[int, ...]]:

@@ -1,7 +1,7 @@
 """A runner with a memory: what a slot holds is the token prefix whose KV was written there, and every read is checked.
 
-It needs no weights and settles silent corruption: a block overwritten under a live request, a hit on stale content, or a
-merge of unequal blocks raises CorruptRead in the forward pass that would have read it.
+It needs no weights and settles silent corruption: a block overwritten under a live request, a hit on stale content, or
+a merge of unequal blocks raises CorruptRead in the forward pass that would have read it.
 """
 
 from __future__ import annotations
@@ -70,9 +70,7 @@ class PagedMemoryRunner(SimulatedRunner):
 
     def _written_slots(self, request: ScheduledRequest) -> list[int]:
         (runs,) = request.slot_runs
-        return [
-            block_id * self._block_size + offset + i for block_id, offset, length in runs for i in range(length)
-        ]
+        return [block_id * self._block_size + offset + i for block_id, offset, length in runs for i in range(length)]
 
     def _read(self, request: ScheduledRequest) -> None:
         (table,) = request.block_tables

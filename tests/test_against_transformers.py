@@ -1,7 +1,8 @@
 """The whole engine against transformers, on real weights in fp32: same logits, same tokens, whatever the engine does.
 
 Compared teacher-forced: transformers computes each finished sequence once, in one dense pass; every logits row that the
-engine sampled from is held against the row of that pass. Logits within 1e-3; argmax equal unless the two best are closer.
+engine sampled from is held against the row of that pass. Logits within 1e-3; argmax equal unless the best two are
+closer.
 """
 
 from __future__ import annotations
@@ -133,7 +134,9 @@ def test_every_logits_row_equals_transformers(edition_name, setting, token_ids, 
     if "too small" in setting:
         assert preemptions > 0, "the setting was meant to meet preemption"
     ties = compare(engine, spy, reference)
-    print(f"\n{edition_name}, {setting}: {len(spy.rows)} rows, {hits} tokens hit, {preemptions} preemptions, {ties} ties")
+    print(
+        f"\n{edition_name}, {setting}: {len(spy.rows)} rows, {hits} tokens hit, {preemptions} preemptions, {ties} ties"
+    )
 
 
 def compare(engine: Engine, spy: Spy, reference: Any) -> int:

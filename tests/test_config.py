@@ -61,7 +61,9 @@ def test_the_edges_are_allowed() -> None:
 
 
 def test_an_unknown_edition_is_refused_with_the_nearest_match() -> None:
-    with pytest.raises(ConfigError, match=r"unknown edition 'nano-vlm'; there are .*'labengine'.* Did you mean 'nano-vllm'\?"):
+    with pytest.raises(
+        ConfigError, match=r"unknown edition 'nano-vlm'; there are .*'labengine'.* Did you mean 'nano-vllm'\?"
+    ):
         edition("nano-vlm")
     with pytest.raises(ConfigError, match="unknown edition 'zzz'"):
         edition("zzz")

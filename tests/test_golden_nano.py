@@ -8,10 +8,10 @@ from differential import golden
 from differential.comparison import first_difference, rows_of_labengine
 from differential.nano_upstream import COMMIT, EDITIONS
 from encounters import ENCOUNTERS, MERGES, workloads_meeting
+from labengine.core.block import Block
 from labengine.core.editions import EDITIONS as PARTS
 from labengine.core.editions import NanoBlockPool, NanoKVCacheManager
 from labengine.core.kv_cache_manager import Hit, Moment
-from labengine.core.block import Block
 from labengine.core.parts import Parts
 from labengine.core.prefix_cache import LateMerge, MergePolicy
 from labengine.core.request import Request

@@ -56,7 +56,7 @@ def test_requests_are_numbered_in_list_order_whatever_their_arrival(edition: str
 
 
 def test_requests_of_one_step_queue_in_list_order() -> None:
-    last = labengine.simulate(workload(request(1, [9] * 3), request(1, [8] * 3)), "nano-vllm", None)[0]
+    last = labengine.simulate(workload(request(1, [9] * 3), request(1, [8] * 3)), "nano-vllm")[0]
     assert [r.block_tables for r in last.requests.values()] == [((0,),), ((1,),)]
 
 

@@ -22,7 +22,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Workload:
-    """A pool, the limits of a step, the requests, and how they go on: `streams` ways to continue, in `alphabet` tokens."""
+    """A pool, the limits of a step, the requests, and how they go on: in `streams` ways, over `alphabet` tokens."""
 
     num_blocks: int
     block_size: int

@@ -93,7 +93,8 @@ def simulate(
     hear every event of the run.
     """
     parts = edition if isinstance(edition, Parts) else edition_named(edition)
-    engine = Engine(_config(workload), SimulatedRunner(next_token or default_next_token), parts, hooks or Hooks())
+    runner = SimulatedRunner(next_token or default_next_token)
+    engine = Engine(_config(workload), runner, parts, Hooks() if hooks is None else hooks)
     arrivals = _arrivals(workload, engine)
     snapshots = []
     clock = 0

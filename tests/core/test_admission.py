@@ -25,7 +25,9 @@ def edition(request: pytest.FixtureRequest) -> str:
 
 def test_a_request_that_never_fits_is_told_how_many_blocks_it_needs(edition: str) -> None:
     engine = small_engine(4, 4, edition)
-    with pytest.raises(ConfigError, match=r"14 tokens with max_tokens=4 needs 5 blocks, and the pool has 4.*num_blocks=5"):
+    with pytest.raises(
+        ConfigError, match=r"14 tokens with max_tokens=4 needs 5 blocks, and the pool has 4.*num_blocks=5"
+    ):
         engine.add(prompt(14), tokens(4))
     assert engine.snapshot().requests == {}
     engine.add(prompt(14), tokens(3))  # the last token's KV is never written: 16 slots are enough

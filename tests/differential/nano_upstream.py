@@ -112,8 +112,8 @@ def row(step: int, scheduled: list[list[int]], sequences: dict[int, Any], manage
 def hash_and_merge_blocks(manager: Any, sequence: Any) -> None:
     """Upstream's hash_blocks with the late merge that pull request 243 describes.
 
-    A block just filled whose content a live block holds already gives its place in the table to that block, and is freed
-    unless somebody else counts on it.
+    A block just filled, whose content a live block holds already, gives its place in the table to that block and is
+    freed unless somebody else counts on it.
     """
     size = manager.block_size
     first = sequence.num_cached_tokens // size

@@ -137,5 +137,7 @@ def test_a_long_row_of_merges_is_one_sentence() -> None:
 def test_at_rest_and_running() -> None:
     assert resting_sentence(scene_after(begin()[:1])).startswith("12 blocks, 0 used, and nobody waits")
     assert resting_sentence(scene_after(begin())) == "A and B are in line: take a step, and watch the blocks."
+    computed = scene_after([*begin(), *schedule_and_forward()])
+    assert resting_sentence(computed) == "After step 1: 8 blocks used."
     waiting = scene_after([*begin(), *schedule_and_forward(), ev.RequestAdded(2, (1,), 1)])
     assert running_sentence(waiting) == "Step 1: 2 requests running, 1 in line, 8 blocks used."

@@ -35,8 +35,17 @@ def resting_sentence(scene: Scene) -> str:
         return (
             f"{counted(scene.num_blocks, 'block')}, {scene.num_used} used, and nobody waits: add a prompt, then step."
         )
+    if scene.fold.step:
+        return standing_sentence(scene)
     verb = "is in line" if len(open_ids) == 1 else "are in line"
     return f"{listed(map(request_name, open_ids))} {verb}: take a step, and watch the blocks."
+
+
+def standing_sentence(scene: Scene) -> str:
+    """What a reader sees of a lab that has taken steps before anybody looked."""
+    used, _, _, lost = scene.score
+    told = f"After step {scene.fold.step}: {counted(used, 'block')} used"
+    return f"{told}, and nobody can find {lost} of them." if lost else f"{told}."
 
 
 def running_sentence(scene: Scene) -> str:

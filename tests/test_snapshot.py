@@ -1,0 +1,99 @@
+"""Snapshots: frozen, plain, and read from the core without going through its events."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from driving import small_engine
+from labengine.config import SamplingParams
+from labengine.snapshot import map_key
+
+PROMPT = list(range(10))
+LONG = SamplingParams(max_tokens=8)
+
+
+def test_a_snapshot_is_frozen_and_does_not_follow_the_engine() -> None:
+    engine = small_engine()
+    engine.add(PROMPT, LONG)
+    engine.step()
+    before = engine.snapshot()
+    plain = before.to_dict()
+    engine.step()
+    assert before.to_dict() == plain
+    assert engine.snapshot() != before
+    with pytest.raises(FrozenInstanceError):
+        before.step = 7  # type: ignore[misc]
+
+
+def test_equal_states_are_equal_snapshots() -> None:
+    engines = [small_engine(), small_engine()]
+    for engine in engines:
+        engine.add(PROMPT, LONG)
+        engine.step()
+    assert engines[0].snapshot() == engines[1].snapshot()
+
+
+def test_full_blocks_have_tokens_and_hash_and_the_last_one_neither() -> None:
+    engine = small_engine()
+    engine.add(PROMPT, LONG)
+    engine.step()
+    snapshot = engine.snapshot()
+    first, second, last = (snapshot.blocks[i] for i in snapshot.requests[0].block_tables[0])
+    assert (first.token_ids, second.token_ids, last.token_ids) == ((0, 1, 2, 3), (4, 5, 6, 7), ())
+    assert [len(b.block_hashes) for b in (first, second, last)] == [1, 1, 0]
+    assert snapshot.prefix_map == {f"0:{b.block_hashes[0]}": (b.block_id,) for b in (first, second)}
+    assert [b.owners for b in snapshot.blocks[:4]] == [(0,), (0,), (0,), ()]
+
+
+def test_owners_are_all_sharers() -> None:
+    engine = small_engine()
+    for _ in range(2):
+        engine.add(PROMPT, LONG)
+        engine.step()
+    owners = [block.owners for block in engine.snapshot().blocks[:4]]
+    assert owners == [(0, 1), (0, 1), (0,), (1,)]
+
+
+def test_counts_used_blocks() -> None:
+    engine = small_engine(8)
+    assert engine.snapshot().num_used_blocks == 0
+    engine.add(PROMPT, LONG)
+    engine.step()
+    assert engine.snapshot().num_used_blocks == 3
+
+
+def test_a_finished_request_leaves_cached_free_blocks() -> None:
+    engine = small_engine()
+    engine.add(PROMPT, SamplingParams(max_tokens=1))
+    engine.step()
+    snapshot = engine.snapshot()
+    assert set(snapshot.cached_free) == set(snapshot.prefix_map)
+    assert list(snapshot.cached_free) == sorted(snapshot.cached_free)
+    assert len(snapshot.cached_free) == 2
+    assert snapshot.requests[0].num_computed_tokens == 0
+
+
+@pytest.mark.parametrize(("edition", "num_lost"), [("nano-vllm", 2), ("nano-vllm+243", 0), ("labengine", 0)])
+def test_two_equal_prompts_lose_blocks_in_nano_vllm_only(edition: str, num_lost: int) -> None:
+    engine = small_engine(edition=edition)
+    engine.add(PROMPT, LONG)
+    engine.add(PROMPT, LONG)
+    engine.step()
+    snapshot = engine.snapshot()
+    assert len(snapshot.lost_blocks) == num_lost
+    assert snapshot.num_used_blocks == 4 + num_lost
+    assert set(snapshot.lost_blocks) <= set(snapshot.requests[0].block_tables[0])
+
+
+def test_map_keys_are_group_and_hex() -> None:
+    assert map_key(2, b"\x00\xff") == "2:00ff"
+
+
+def test_a_snapshot_inside_a_step_shows_the_step() -> None:
+    engine = small_engine()
+    engine.add(PROMPT, LONG)
+    phases = engine.phases()
+    next(phases)
+    assert (engine.snapshot().step, engine.snapshot().num_used_blocks) == (1, 3)

@@ -1,0 +1,261 @@
+"""fold(events) == snapshot after every operation; the timeline's state at any moment is the fold of what came before.
+
+The operations are add, abort, every phase of a step, whole steps, and steps that were given up.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from random import Random
+
+import pytest
+
+from driving import ALL_EDITIONS, Drive, difference, recorded, small_engine
+from labengine.config import SamplingParams
+from labengine.events import (
+    BlockAllocated,
+    BlockEvicted,
+    EngineStarted,
+    Event,
+    RequestAdded,
+    StepEnded,
+    StepRolledBack,
+    StepStarted,
+)
+from labengine.fold import Changes, Fold, fold
+from labengine.hooks import Hooks
+from labengine.snapshot import Snapshot
+from labengine.timeline import Timeline
+from workloads import random_workload
+
+
+@pytest.fixture(params=ALL_EDITIONS)
+def edition(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def recorded_run(seed: int, edition: str, timeline: Timeline | None = None) -> tuple[list[Event], Drive]:
+    """A whole run with adds, aborts and closed phases, and all its events."""
+    hooks = Hooks(strict=True)
+    events = recorded(hooks)
+    if timeline is not None:
+        hooks.subscribe(timeline.record)
+    drive = Drive(random_workload(seed), edition, hooks)
+    for _ in drive.operations(Random(seed)):
+        pass
+    return events, drive
+
+
+class LiveFold:
+    """A fold that follows its hooks, as a view does: it goes back to the step's start when the step rolls back."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self.state = Fold()
+        self._at_step_start = Fold()
+        hooks.subscribe(self.hear)
+
+    def hear(self, event: Event) -> None:
+        if isinstance(event, StepStarted):
+            self._at_step_start = self.state.copy()
+        if isinstance(event, StepRolledBack):
+            self.state = self._at_step_start
+        self.state.apply(event)
+
+
+def test_the_fold_equals_the_snapshot_after_every_operation(edition: str) -> None:
+    seen = set()
+    for seed in range(100):
+        hooks = Hooks(strict=True)
+        live = LiveFold(hooks)
+        drive = Drive(random_workload(seed), edition, hooks)
+        for operation in drive.operations(Random(seed)):
+            seen.add(operation)
+            wrong = difference(live.state.snapshot(), drive.engine.snapshot())
+            assert wrong is None, f"workload {seed} after {operation}: {wrong}"
+    assert seen == {"add", "abort", "schedule", "forward", "sample", "update", "rollback"}
+
+
+def test_fold_of_a_list_equals_the_snapshot(edition: str) -> None:
+    for seed in range(40):
+        events, drive = recorded_run(seed, edition)
+        assert difference(fold(events), drive.engine.snapshot()) is None
+
+
+def test_a_missing_event_is_noticed(edition: str) -> None:
+    """The tests above can fail: without its last allocation, a run adds up to something else, or to nothing."""
+    events, drive = recorded_run(3, edition)
+    last = max(i for i, event in enumerate(events) if isinstance(event, BlockAllocated))
+    with suppress(KeyError, IndexError):
+        assert fold(events[:last] + events[last + 1 :]) != drive.engine.snapshot()
+
+
+def test_state_at_any_moment_is_the_fold_of_the_prefix(edition: str) -> None:
+    for seed in range(25):
+        rng, timeline = Random(seed), Timeline()
+        events, _ = recorded_run(seed, edition, timeline)
+        assert timeline.end == len(events)
+        for moment in (0, len(events), *(rng.randint(0, len(events)) for _ in range(12))):
+            assert difference(timeline.state(moment).snapshot(), fold(events[:moment])) is None
+
+
+def test_keyframes_and_dropping_do_not_change_what_is_seen(edition: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Timeline, "_KEYFRAME_EVERY", 25)
+    num_dropped = 0
+    for seed in range(25):
+        rng, timeline = Random(seed), Timeline(max_events=120)
+        events, _ = recorded_run(seed, edition, timeline)
+        assert timeline.end == len(events)
+        assert list(timeline.events()) == events[timeline.num_dropped :]
+        num_dropped += timeline.num_dropped
+        for moment in sorted((rng.randint(timeline.num_dropped, timeline.end) for _ in range(25)), key=hash):
+            assert difference(timeline.state(moment).snapshot(), fold(events[:moment])) is None
+        if timeline.num_dropped:
+            with pytest.raises(IndexError, match="is not kept"):
+                timeline.state(timeline.num_dropped - 1)
+        with pytest.raises(IndexError, match="is not kept"):
+            timeline.state(timeline.end + 1)
+    assert num_dropped > 1000
+
+
+def test_recording_is_bounded() -> None:
+    timeline = Timeline(max_events=50)
+    engine = small_engine(4, 64, hooks=(hooks := Hooks(strict=True)))
+    hooks.subscribe(timeline.record)
+    timeline.record(EngineStarted(4, (("full", 64, None),), "labengine"))
+    engine.add([1], SamplingParams(max_tokens=200))
+    while engine.step():
+        assert len(timeline.events()) <= 50 + 20, "max_events and one step"
+    assert timeline.num_dropped > 500
+    assert difference(timeline.state().snapshot(), engine.snapshot()) is None
+
+
+def test_scrubbing_does_not_disturb_the_recording(edition: str) -> None:
+    timeline = Timeline()
+    events, drive = recorded_run(2, edition, timeline)
+    state = timeline.state(len(events) // 2)
+    state.ref_counts[:] = [99] * len(state.ref_counts)
+    state.requests.clear()
+    assert difference(timeline.state().snapshot(), drive.engine.snapshot()) is None
+
+
+def test_many_rollbacks_in_a_row_cost_no_more_than_their_events() -> None:
+    """Each attempt at a step may be interrupted: going back must not fold everything before it again."""
+    timeline = Timeline()
+    timeline.record(EngineStarted(4, (("full", 4, None),), "labengine"))
+    for _ in range(200):
+        timeline.record(StepStarted(1))
+        timeline.record(StepRolledBack(1, "KeyboardInterrupt"))
+    assert timeline.state().snapshot().step == 0
+
+
+def test_what_happened_between_steps_survives_a_rollback() -> None:
+    started = EngineStarted(4, (("full", 4, None),), "labengine")
+    added, again = RequestAdded(0, (1, 2), 3), RequestAdded(1, (1, 2), 3)
+    rolled_back = StepRolledBack(1, "ValueError")
+    events = [started, added, StepStarted(1), rolled_back, again, StepStarted(1), rolled_back]
+    assert sorted(fold(events).requests) == [0, 1]
+
+
+def test_a_rollback_without_its_start_takes_nothing_back() -> None:
+    """A listener may miss a StepStarted: one before it raised."""
+    started = EngineStarted(4, (("full", 4, None),), "labengine")
+    events = [started, StepStarted(1), StepEnded(1), RequestAdded(0, (1, 2), 3), StepRolledBack(2, "ValueError")]
+    assert fold(events).step == 1
+    assert list(fold(events).requests) == [0]
+    timeline = Timeline()
+    for event in events:
+        timeline.record(event)
+    assert difference(timeline.state().snapshot(), fold(events)) is None
+
+
+def test_a_restarted_engine_starts_the_recording_over() -> None:
+    timeline = Timeline()
+    recorded_run(1, "labengine", timeline)
+    timeline.record(EngineStarted(3, (("full", 2, None),), "labengine"))
+    assert (timeline.end, timeline.num_dropped) == (1, 0)
+    assert len(timeline.state().snapshot().blocks) == 3
+
+
+def test_moments_of_a_step(edition: str) -> None:
+    timeline = Timeline()
+    events, drive = recorded_run(4, edition, timeline)
+    for step in range(1, drive.engine.step_number + 1):
+        before, after = timeline.step_moments(step)
+        assert events[before] == StepStarted(step)
+        assert events[after - 1] == StepEnded(step)
+        assert timeline.state(after).step == step
+    with pytest.raises(KeyError, match="is not in the recording"):
+        timeline.step_moments(drive.engine.step_number + 1)
+
+
+def test_events_between_moments_and_of_a_kind() -> None:
+    timeline = Timeline()
+    events, _ = recorded_run(5, "labengine", timeline)
+    assert list(timeline.events(3, 7)) == events[3:7]
+    assert timeline.of_kind(BlockEvicted) == [event for event in events if isinstance(event, BlockEvicted)]
+
+
+def test_a_fold_can_start_at_a_snapshot(edition: str) -> None:
+    """A listener that comes late folds on from where the engine stands."""
+    for seed in range(20):
+        hooks, late = Hooks(strict=True), []
+        drive = Drive(random_workload(seed), edition, hooks)
+        operations = drive.operations(Random(seed))
+        for _ in range(25):
+            next(operations, None)
+        operations.close()  # type: ignore[attr-defined]
+        state = Fold.of(drive.engine.snapshot())
+        assert difference(state.snapshot(), drive.engine.snapshot()) is None
+        hooks.subscribe(late.append)
+        drive.run()
+        for event in late:
+            state.apply(event)
+        assert difference(state.snapshot(), drive.engine.snapshot()) is None
+
+
+def test_changes_cover_all_that_differs_between_two_folds(edition: str) -> None:
+    for seed in range(40):
+        rng, state = Random(seed), Fold()
+        events, _ = recorded_run(seed, edition)
+        survivors = [event for event in events if not isinstance(event, StepRolledBack)]
+        if len(survivors) < len(events):
+            survivors = _without_rollbacks(events)
+        state.apply(survivors[0])
+        assert state.take_changes().is_restarted
+        before = state.snapshot()
+        for event in survivors[1:]:
+            state.apply(event)
+            if rng.random() < 0.2:
+                after = state.snapshot()
+                assert_covered(before, after, state.take_changes())
+                before = after
+
+
+def _without_rollbacks(events: list[Event]) -> list[Event]:
+    kept: list[Event] = []
+    for event in events:
+        if isinstance(event, StepRolledBack):
+            while not isinstance(kept.pop(), StepStarted):
+                pass
+        else:
+            kept.append(event)
+    return kept
+
+
+def assert_covered(before: Snapshot, after: Snapshot, changes: Changes) -> None:
+    pairs = zip(before.blocks, after.blocks, strict=True)
+    assert {a.block_id for b, a in pairs if b != a} <= changes.blocks
+    assert {i for i, r in after.requests.items() if before.requests.get(i) != r} <= changes.requests
+    assert before.free_queue == after.free_queue or changes.is_queue_changed
+    keys = {f"{group}:{block_hash.hex()}" for group, block_hash in changes.keys}
+    both = {**before.prefix_map, **after.prefix_map}
+    assert {key for key in both if before.prefix_map.get(key) != after.prefix_map.get(key)} <= keys
+    of_blocks = {f"{g}:{h}" for i in changes.blocks for s in (before, after) for g, h in s.blocks[i].grouped_hashes}
+    assert set(before.cached_free) ^ set(after.cached_free) <= keys | of_blocks
+
+
+def test_nothing_applied_nothing_changed() -> None:
+    state = Fold()
+    state.apply(EngineStarted(3, (("full", 2, None),), "labengine"))
+    state.take_changes()
+    assert state.take_changes() == Changes()
