@@ -12,6 +12,7 @@ from labengine.config import ConfigError, EngineConfig, GroupSpec, SamplingParam
 from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
+from labengine.desk.bench import LabBench
 from labengine.desk.keywords import refuse_unknown
 from labengine.desk.outputs import RequestOutput, TextStream
 from labengine.desk.stats import LabStats, StatsListener
@@ -255,11 +256,27 @@ class Lab:
         """The live dashboard."""
         self._stepper.refuse_if_closed()
         if self._dashboard is None:
-            from labengine.desk.bench import LabBench
             from labengine_widgets.dashboard import Dashboard
 
-            self._dashboard = Dashboard(LabBench(self))
+            self._dashboard = Dashboard(self.bench())
         return self._dashboard
+
+    def bench(self) -> LabBench:
+        """What a view may see and ask of this lab (labengine_widgets.bench.Bench)."""
+
+        def add(prompt: str, copies: int, max_tokens: int) -> list[int]:
+            return [self.add(prompt, max_tokens=max_tokens) for _ in range(copies)]
+
+        wishes: dict[str, Callable[..., Any]] = {
+            "step": self.step,
+            "phase": self.next_phase,
+            "start": self.start,
+            "pause": self.pause,
+            "reset": self.reset,
+            "abort": self.abort,
+            "add": add,
+        }
+        return LabBench(self.title, self.hooks, self.timeline, self._stepper, self.token_text, wishes)
 
     def __repr__(self) -> str:
         from labengine_widgets.ascii import block_map

@@ -17,8 +17,9 @@
 
 The ground is config, events, snapshot, hooks, fold and timeline. The front desk is every other module or folder at
 the top of labengine (lab, desk, magics, notebook, __main__, __init__ ...); *lazily* means that importing it leads to
-torch or transformers on no path: what needs them is imported inside functions. Imports inside functions and under TYPE_CHECKING obey the table
-too. The ground and core use the standard library alone, and no module-level imports form a circle.
+torch or transformers on no path: what needs them is imported inside functions. Imports inside functions and under
+TYPE_CHECKING obey the table too. The ground and core use the standard library alone, and no module-level imports form
+a circle.
 """
 
 from __future__ import annotations

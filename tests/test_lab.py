@@ -466,9 +466,8 @@ def test_an_error_in_the_background_ends_the_run_and_is_kept(lab: Lab, monkeypat
 
 
 def test_posted_wishes_answer_with_a_future(lab: Lab) -> None:
-    from labengine.desk.bench import LabBench
 
-    bench = LabBench(lab)
+    bench = lab.bench()
     assert bench.post("add", prompt="a b c", copies=2, max_tokens=3).result(PATIENCE) == [0, 1]
     assert bench.post("phase").result(PATIENCE) == "schedule" and bench.phase == "schedule"
     assert bench.post("step").result(PATIENCE).step == 1 and bench.phase is None

@@ -12,7 +12,6 @@ import pytest
 
 from labengine import Lab
 from labengine import events as ev
-from labengine.desk.bench import LabBench
 from labengine_widgets import Bench, Dashboard
 from labengine_widgets.browser import css, esm
 from labengine_widgets.dashboard import MAX_SNAPSHOT, bounded_json
@@ -74,7 +73,7 @@ def seen_by(full: dict[str, Any], messages: list[dict[str, Any]]) -> Seen:
 def test_both_benches_are_benches(bench: FakeBench) -> None:
     assert isinstance(bench, Bench)
     with Lab("simulated") as lab:
-        assert isinstance(LabBench(lab), Bench)
+        assert isinstance(lab.bench(), Bench)
 
 
 # -- publishing ------------------------------------------------------------------------------------------------------
@@ -166,7 +165,7 @@ def test_a_restarted_engine_starts_letters_and_all_over(bench: FakeBench, publis
 def test_the_number_of_messages_is_bounded_while_running() -> None:
     wire = Wire()
     with Lab("simulated", num_blocks=64, block_size=4) as lab:
-        publisher = Publisher(LabBench(lab), wire)
+        publisher = Publisher(lab.bench(), wire)
         before = publisher.full()
         publisher.start()
         started = time.monotonic()
@@ -187,7 +186,7 @@ def test_a_dashboard_opened_beside_a_running_lab_catches_up() -> None:
         for _ in range(8):
             lab.add(token_ids=[1, 2, 3], max_tokens=100)
         lab.start()
-        publishers = [Publisher(LabBench(lab), Wire()) for _ in range(5)]
+        publishers = [Publisher(lab.bench(), Wire()) for _ in range(5)]
         for publisher in publishers:
             publisher.start()
         until(lambda: not lab.is_running, "the end of the run")
@@ -316,7 +315,7 @@ def test_saved_state_is_small_whatever_the_pool(num_blocks: int, length: int) ->
     with Lab("simulated", num_blocks=num_blocks, block_size=4, max_num_batched_tokens=200_000) as lab:
         lab.add(token_ids=[i % 5000 for i in range(min(length, num_blocks * 3))])
         lab.step()
-        publisher = Publisher(LabBench(lab), Wire())
+        publisher = Publisher(lab.bench(), Wire())
         full = publisher.full()
         publisher.close()
     text = bounded_json(full, MAX_SNAPSHOT)
