@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from labengine.config import ConfigError as ConfigError
     from labengine.config import SamplingParams as SamplingParams
     from labengine.core.parts import Parts as Parts
-    from labengine.engine.simulated import simulate as simulate
     from labengine.engine.sources import model_path as model_path
+    from labengine.engine.workload import simulate as simulate
     from labengine.lab import Lab as Lab
     from labengine.notebook import load_ipython_extension as load_ipython_extension
     from labengine.notebook import unload_ipython_extension as unload_ipython_extension
@@ -22,7 +22,7 @@ _HOMES = {
     "SamplingParams": "labengine.config",
     "load_ipython_extension": "labengine.notebook",
     "model_path": "labengine.engine.sources",
-    "simulate": "labengine.engine.simulated",
+    "simulate": "labengine.engine.workload",
     "unload_ipython_extension": "labengine.notebook",
 }
 """Public names and the modules they live in: resolved on first use, so that importing labengine loads neither torch

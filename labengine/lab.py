@@ -144,6 +144,7 @@ class Lab:
             while self.step():
                 if until is not None and until(self):
                     return
+        self._stepper.refuse_a_stall()
 
     def start(self) -> None:
         """Step in the background until the work is done or pause() is called; the notebook stays free."""

@@ -10,7 +10,7 @@ from labengine import events as ev
 from labengine.core.editions import EDITIONS
 from labengine.core.parts import Parts
 from labengine.core.scheduler import Scheduler
-from labengine.engine.simulated import simulate
+from labengine.engine.workload import simulate
 from labengine.hooks import Hooks
 from workloads import Workload
 

@@ -14,6 +14,8 @@ import pytest
 import labengine
 from labengine.core.parts import Parts
 from labengine.core.prefix_cache import MergePolicy
+from labengine.core.scheduler import TokenBudgetScheduler
+from labengine.core.step_plan import StepPlan
 from labengine.events import BlockAllocated, BlockMerged, EngineStarted, StepStarted
 from labengine.lab import Lab
 from labengine.timeline import fold
@@ -506,3 +508,15 @@ def test_public_names() -> None:
     assert set(labengine.__all__) <= set(dir(labengine))
     with pytest.raises(AttributeError, match="public names: "):
         labengine.Laboratory  # noqa: B018
+
+
+def test_a_scheduler_that_starves_somebody_is_told_of_instead_of_waiting_for_ever():
+    class Starving(TokenBudgetScheduler):
+        def schedule(self) -> StepPlan:
+            return StepPlan(())
+
+    with labengine.Lab("simulated", parts=labengine.Parts(scheduler=Starving)) as lab:
+        lab.add(token_ids=[1, 2, 3])
+        with pytest.raises(RuntimeError, match="requests wait: 0"):
+            lab.run()
+        assert lab.check() == []

@@ -174,3 +174,10 @@ def assert_contract(plain: dict[str, Any]) -> None:
         assert all(block_hash in plain["blocks"][i]["block_hashes"] for i in ids)
         assert (key in plain["cached_free"]) == (not any(refs[i] for i in ids))
     assert set(plain["cached_free"]) <= set(plain["prefix_map"])
+
+
+@pytest.mark.parametrize("key", ["watermark", "long_prefill_token_threshold"])
+def test_settings_that_no_edition_has_may_be_off_and_not_on(key):
+    assert labengine.simulate(workload(request(), **{key: 0}))
+    with pytest.raises(ConfigError, match=key):
+        labengine.simulate(workload(request(), **{key: 1}))

@@ -100,6 +100,13 @@ class Stepper:
         if self._is_closed:
             raise RuntimeError("this lab is closed; make a new one")
 
+    def refuse_a_stall(self) -> None:
+        """RuntimeError when there is work and the last step found none: a scheduler part that starves somebody."""
+        scheduler = self.engine.scheduler
+        if not (scheduler.is_idle or self.engine.report):
+            waiting = ", ".join(str(request.request_id) for request in [*scheduler.running, *scheduler.waiting])
+            raise RuntimeError(f"the scheduler found nothing to run, though requests wait: {waiting}")
+
     def _advance(self) -> Phase | None:
         if self._open_step is None:
             self._open_step = self.engine.phases()

@@ -1,22 +1,12 @@
-"""A model without weights: tokens are a pure function of (request, position). Scheduler and core are the real ones."""
+"""A model without weights: tokens are a pure function of (request, position), words are tokens."""
 
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
 
-from labengine.config import ConfigError, EngineConfig, GroupSpec, SamplingParams
-from labengine.core.editions import edition as edition_named
-from labengine.core.parts import Parts
-from labengine.core.request import Request
 from labengine.core.step_plan import StepPlan
-from labengine.engine.engine import Engine
-from labengine.hooks import Hooks
-from labengine.snapshot import Snapshot
 
 NextToken = Callable[[int, int], int]
 """next_token(request_id, position): the token that the request will hold at that position."""
@@ -72,70 +62,3 @@ class WordTokenizer:
             token_id = self._words.setdefault(word, next(self._new_ids))
             self._texts[token_id] = word
         return self._words[word]
-
-
-_WORKLOAD_KEYS = {"num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "requests"}
-_REQUEST_KEYS = {"step", "prompt", "max_tokens"}
-
-
-def simulate(
-    workload: Mapping[str, Any],
-    edition: str | Parts = "labengine",
-    next_token: NextToken | None = None,
-    hooks: Hooks | None = None,
-) -> list[Snapshot]:
-    """Run a workload on the simulated model; one snapshot per step taken, `step` being the workload's clock from 0.
-
-    workload: {num_blocks, block_size, max_num_seqs, max_num_batched_tokens, requests: [{step, prompt: [ids],
-    max_tokens, salt?}], groups?: [{kind, block_size?, window?}]}. A request joins before the step of its `step`;
-    requests are numbered from 0 in list order; while nothing waits or runs the clock jumps to the next arrival.
-    ValueError, before the first step, for a request that can never fit and for anything unknown. hooks: listeners that
-    hear every event of the run.
-    """
-    parts = edition if isinstance(edition, Parts) else edition_named(edition)
-    runner = SimulatedRunner(next_token or default_next_token)
-    engine = Engine(_config(workload), runner, parts, Hooks() if hooks is None else hooks)
-    arrivals = _arrivals(workload, engine)
-    snapshots = []
-    clock = 0
-    while arrivals or not engine.scheduler.is_idle:
-        if engine.scheduler.is_idle:
-            clock = max(clock, arrivals[0][0])
-        while arrivals and arrivals[0][0] <= clock:
-            engine.queue(arrivals.popleft()[1])
-        engine.step()
-        snapshots.append(replace(engine.snapshot(), step=clock))
-        clock += 1
-    return snapshots
-
-
-def _arrivals(workload: Mapping[str, Any], engine: Engine) -> deque[tuple[int, Request]]:
-    """(step, request) in the order of joining; every request is checked before the first one joins."""
-    arrivals = []
-    for request_id, wanted in enumerate(workload["requests"]):
-        _check_keys(f"request {request_id}", wanted, _REQUEST_KEYS, {"salt"})
-        sampling = SamplingParams(max_tokens=wanted["max_tokens"], ignore_eos=True)
-        request = engine.new_request(request_id, wanted["prompt"], sampling, wanted.get("salt"))
-        arrivals.append((wanted["step"], request))
-    return deque(sorted(arrivals, key=lambda arrival: (arrival[0], arrival[1].request_id)))
-
-
-def _config(workload: Mapping[str, Any]) -> EngineConfig:
-    _check_keys("workload", workload, _WORKLOAD_KEYS, {"groups"})
-    size = workload["block_size"]
-    groups = workload.get("groups") or [{"kind": "full"}]
-    specs = tuple(GroupSpec(g.get("block_size", size), g["kind"], g.get("window")) for g in groups)
-    return EngineConfig(
-        num_blocks=workload["num_blocks"],
-        groups=specs,
-        max_num_seqs=workload["max_num_seqs"],
-        max_num_batched_tokens=workload["max_num_batched_tokens"],
-    )
-
-
-def _check_keys(what: str, given: Iterable[str], required: set[str], optional: set[str]) -> None:
-    unknown, missing = set(given) - required - optional, required - set(given)
-    if unknown:
-        raise ConfigError(f"{what} has unknown keys {sorted(unknown)}; known are {sorted(required | optional)}")
-    if missing:
-        raise ConfigError(f"{what} lacks {sorted(missing)}")

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 from labengine.core.parts import Parts
-from labengine.engine.simulated import simulate
+from labengine.engine.workload import simulate
 from labengine.events import RequestScheduled, StepStarted
 from labengine.hooks import Hooks
 from labengine.snapshot import Snapshot
