@@ -52,12 +52,15 @@ class EngineConfig:
     groups: tuple[GroupSpec, ...] = (GroupSpec(16),)
     max_num_seqs: int = 16
     max_num_batched_tokens: int = 2048
+    seed: int = 0
+    """Sampling seeds of requests that bring none of their own follow from this one and their id."""
     eos_token_ids: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         _require_int("num_blocks", self.num_blocks, 1)
         _require_int("max_num_seqs", self.max_num_seqs, 1)
         _require_int("max_num_batched_tokens", self.max_num_batched_tokens, 1)
+        _require_int("seed", self.seed, 0)
         if not self.groups:
             raise ConfigError("groups must name at least one KV-cache group")
 

@@ -63,7 +63,7 @@ class Lab:
         base = edition_named(edition)
         self.parts = base if parts is None else parts.over(base)
         groups = (GroupSpec(block_size),)
-        config = EngineConfig(num_blocks, groups, max_num_seqs, max_num_batched_tokens)
+        config = EngineConfig(num_blocks, groups, max_num_seqs, max_num_batched_tokens, seed)
         self.hooks = Hooks()
         self.timeline = _timeline(record)
         if self.timeline is not None:
@@ -72,12 +72,11 @@ class Lab:
         self._stats.subscribe(self.hooks)
         self._model: LoadedModel = load_model(model, config, dtype=dtype, device=device)
         self.config = self._model.config
-        self._seed = seed
         self._dashboard: Dashboard | None = None
         self._stepper = Stepper(self._make_engine)
 
     def _make_engine(self) -> Engine:
-        return Engine(self.config, self._model.runner, self.parts, self.hooks, self._seed)
+        return Engine(self.config, self._model.runner, self.parts, self.hooks)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 

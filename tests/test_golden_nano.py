@@ -61,7 +61,7 @@ class AdmitsChunkByChunk(NanoKVCacheManager):
 
 
 class RegistersAtAllocation(NanoKVCacheManager):
-    def num_registrable_tokens(self, num_tokens: int, moment: Moment) -> int:
+    def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
         return num_tokens
 
 

@@ -84,13 +84,13 @@ class KVCacheManager:
 
     def register(self, request: Request, num_tokens: int, moment: Moment) -> None:
         """Put the full blocks among the request's first num_tokens tokens into the map, if the moment is right."""
-        num_registrable = self.num_registrable_tokens(num_tokens, moment)
+        num_registrable = self.num_registrable_tokens(request, num_tokens, moment)
         if num_registrable:
             self._extend_hashes(request, num_registrable)
             for group in self.groups:
                 group.register(request, num_registrable)
 
-    def num_registrable_tokens(self, num_tokens: int, moment: Moment) -> int:
+    def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
         """Only after compute: a hash that is registered earlier promises KV that a failed step would never write."""
         return num_tokens if moment == "computed" else 0
 

@@ -44,7 +44,7 @@ class StepReport:
 class Engine:
     """Continuous batching over a paged KV cache, one step at a time. Not thread-safe: the lab holds the lock."""
 
-    def __init__(self, config: EngineConfig, runner: Runner, parts: Parts, hooks: Hooks, seed: int = 0) -> None:
+    def __init__(self, config: EngineConfig, runner: Runner, parts: Parts, hooks: Hooks) -> None:
         self.config = config
         self.parts = parts
         self.hooks = hooks
@@ -52,7 +52,6 @@ class Engine:
         self.requests: dict[int, Request] = {}
         self.step_number = 0
         self.report = StepReport(0)
-        self._seed = seed
         self._open_step = Lock()
         self._journal = Journal()
         self.scheduler = parts.assemble(config, hooks, self._journal)
@@ -72,7 +71,7 @@ class Engine:
         """A request that this engine could run, not queued yet."""
         if not token_ids:
             raise ConfigError("the prompt is empty: a request needs at least one token")
-        seed = sampling.seed if sampling.seed is not None else self._seed * 1_000_003 + request_id
+        seed = sampling.seed if sampling.seed is not None else self.config.seed * 1_000_003 + request_id
         request = Request(request_id, list(token_ids), sampling, seed, len(self.config.groups), cache_salt)
         self.scheduler.refuse_what_never_fits(request)
         return request
