@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
+from operator import index
 from typing import Literal
 
 GroupKind = Literal["full", "sliding_window"]
@@ -13,11 +16,69 @@ class ConfigError(ValueError):
     """A setting that cannot work; the message says which, why, and what to do instead."""
 
 
-def _require_int(name: str, value: object, minimum: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
+MAX_NUM_BLOCKS = 10_000_000
+"""Keeps a slip of the keyboard from taking all memory: the core spends some hundred bytes on a block."""
+
+
+def is_single_int(value: object) -> bool:
+    """True for one integer of Python, numpy or torch; False for truth values, and for a sequence of integers."""
+    is_truth_value = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
+    return hasattr(value, "__index__") and not is_truth_value and not getattr(value, "ndim", 0)
+
+
+def checked_token_ids(token_ids: Iterable[object], vocab_size: int | None = None) -> list[int]:
+    """Token ids as Python's ints. ConfigError for what is no row of integers from 0 (and below vocab_size)."""
+    if isinstance(token_ids, (str, bytes)) or not hasattr(token_ids, "__iter__"):
+        raise ConfigError(f"token_ids must be a list of integers, got {token_ids!r}")
+    return [_checked_token_id(position, token_id, vocab_size) for position, token_id in enumerate(token_ids)]
+
+
+def checked_text(name: str, text: object) -> str:
+    """The text itself. ConfigError for what is none, or cannot be written as UTF-8."""
+    if not isinstance(text, str):
+        raise ConfigError(f"{name} must be a text, got {text!r}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"{name} holds half of a surrogate pair at {error.start}: it was decoded wrongly") from None
+    return text
+
+
+def _checked_token_id(position: int, value: object, vocab_size: int | None) -> int:
+    token_id = _as_int(value)
+    if token_id is None or not 0 <= token_id < 2**63:
+        raise ConfigError(f"token_ids[{position}] is {value!r}; token ids are integers from 0")
+    if vocab_size is not None and token_id >= vocab_size:
+        raise ConfigError(f"token_ids[{position}] is {token_id}; the vocabulary ends at {vocab_size - 1}")
+    return token_id
+
+
+def _as_int(value: object) -> int | None:
+    try:
+        return index(value) if is_single_int(value) else None  # type: ignore[arg-type]
+    except TypeError:  # numpy and torch give every number an __index__, and refuse to use it for a fraction
+        return None
+
+
+def _as_float(value: object) -> float:
+    """NaN for what is no number, or too large for one."""
+    try:
+        return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+    except OverflowError:
+        return math.nan
+
+
+def _make_int(record: object, name: str, minimum: int, maximum: int | None = None) -> None:
+    """Have a frozen record's field be Python's int. ConfigError for one that is no integer, or out of bounds."""
+    value = getattr(record, name)
+    number = _as_int(value)
+    if number is None:
         raise ConfigError(f"{name} must be an integer, got {value!r}")
-    if value < minimum:
-        raise ConfigError(f"{name} must be at least {minimum}, got {value}")
+    if number < minimum:
+        raise ConfigError(f"{name} must be at least {minimum}, got {number}")
+    if maximum is not None and number > maximum:
+        raise ConfigError(f"{name} must be at most {maximum:,}, got {number:,}")
+    object.__setattr__(record, name, number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +90,13 @@ class GroupSpec:
     window: int | None = None
 
     def __post_init__(self) -> None:
-        _require_int("block_size", self.block_size, 1)
+        _make_int(self, "block_size", 1)
         if self.kind not in ("full", "sliding_window"):
             raise ConfigError(f"group kind must be 'full' or 'sliding_window', got {self.kind!r}")
         if (self.kind == "sliding_window") != (self.window is not None):
             raise ConfigError("a sliding_window group needs a window, a full group has none")
         if self.window is not None:
-            _require_int("window", self.window, 1)
+            _make_int(self, "window", 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +118,10 @@ class EngineConfig:
     eos_token_ids: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
-        _require_int("num_blocks", self.num_blocks, 1)
-        _require_int("max_num_seqs", self.max_num_seqs, 1)
-        _require_int("max_num_batched_tokens", self.max_num_batched_tokens, 1)
-        _require_int("seed", self.seed, 0)
+        _make_int(self, "num_blocks", 1, MAX_NUM_BLOCKS)
+        _make_int(self, "max_num_seqs", 1)
+        _make_int(self, "max_num_batched_tokens", 1)
+        _make_int(self, "seed", 0)
         if not self.groups:
             raise ConfigError("groups must name at least one KV-cache group")
 
@@ -82,16 +143,14 @@ class SamplingParams:
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        _require_int("max_tokens", self.max_tokens, 1)
-        if not _is_number(self.temperature) or self.temperature < 0:
+        _make_int(self, "max_tokens", 1)
+        if not 0 <= _as_float(self.temperature) < math.inf:
             raise ConfigError(f"temperature must be a finite number >= 0 (0 is greedy), got {self.temperature!r}")
         if self.top_k is not None:
-            _require_int("top_k", self.top_k, 1)
-        if self.top_p is not None and not (_is_number(self.top_p) and 0 < self.top_p <= 1):
+            _make_int(self, "top_k", 1)
+        if self.top_p is not None and not 0 < _as_float(self.top_p) <= 1:
             raise ConfigError(f"top_p must lie in (0, 1], got {self.top_p!r}")
         if self.seed is not None:
-            _require_int("seed", self.seed, 0)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+            _make_int(self, "seed", 0)
+        if self.ignore_eos not in (True, False):
+            raise ConfigError(f"ignore_eos must be True or False, got {self.ignore_eos!r}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Literal
 
-from labengine.config import ConfigError, EngineConfig, SamplingParams
+from labengine.config import ConfigError, EngineConfig, SamplingParams, checked_text, checked_token_ids
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
@@ -69,10 +69,13 @@ class Engine:
         self, request_id: int, token_ids: Sequence[int], sampling: SamplingParams, cache_salt: str | None = None
     ) -> Request:
         """A request that this engine could run, not queued yet."""
-        if not token_ids:
+        prompt = checked_token_ids(token_ids)
+        if not prompt:
             raise ConfigError("the prompt is empty: a request needs at least one token")
+        if cache_salt is not None:
+            checked_text("cache_salt", cache_salt)
         seed = sampling.seed if sampling.seed is not None else self.config.seed * 1_000_003 + request_id
-        request = Request(request_id, list(token_ids), sampling, seed, len(self.config.groups), cache_salt)
+        request = Request(request_id, prompt, sampling, seed, len(self.config.groups), cache_salt)
         self.scheduler.refuse_what_never_fits(request)
         return request
 

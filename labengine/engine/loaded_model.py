@@ -10,7 +10,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from labengine.config import ConfigError, EngineConfig
+from labengine.config import ConfigError, EngineConfig, checked_text, checked_token_ids
 from labengine.engine.runner import Runner
 from labengine.engine.simulated import SimulatedRunner, WordTokenizer
 
@@ -53,6 +53,7 @@ class LoadedModel(ABC):
         """Token ids of a prompt. ConfigError when it is no text."""
         if not isinstance(prompt, str):
             raise ConfigError(f"a prompt is a text, got {type(prompt).__name__}; give token ids as token_ids=[...]")
+        checked_text("the prompt", prompt)
         return self.tokenizer.encode(prompt)
 
     @abstractmethod
@@ -87,7 +88,7 @@ class SimulatedModel(LoadedModel):
 
     def checked_ids(self, token_ids: Sequence[int]) -> list[int]:
         """Any non-negative integers will do."""
-        return _integers(token_ids, None)
+        return checked_token_ids(token_ids)
 
     def refuse_too_long(self, num_prompt_tokens: int, max_tokens: int) -> None:
         """Positions have no limit here."""
@@ -125,7 +126,7 @@ class RealModel(LoadedModel):
 
     def checked_ids(self, token_ids: Sequence[int]) -> list[int]:
         """Ids within the vocabulary."""
-        return _integers(token_ids, self.runner.vocab_size)
+        return checked_token_ids(token_ids, self.runner.vocab_size)
 
     def refuse_too_long(self, num_prompt_tokens: int, max_tokens: int) -> None:
         """Positions beyond the model's training make no sense."""
@@ -167,13 +168,3 @@ def load_model(
         directory, num_blocks=config.num_blocks, block_size=group.block_size, dtype=dtype, device=device
     )
     return RealModel(Path(fspath(model)).name, directory, config, runner)
-
-
-def _integers(token_ids: Sequence[int], vocab_size: int | None) -> list[int]:
-    ids = list(token_ids)
-    for position, token_id in enumerate(ids):
-        if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
-            raise ConfigError(f"token_ids[{position}] is {token_id!r}; token ids are integers from 0")
-        if vocab_size is not None and token_id >= vocab_size:
-            raise ConfigError(f"token_ids[{position}] is {token_id}; the vocabulary ends at {vocab_size - 1}")
-    return ids

@@ -120,7 +120,11 @@ def _require_prompt(arguments: dict[str, Any]) -> None:
 
 
 def bounded_json(message: Message, limit: int) -> str:
-    """A full state as JSON of about `limit` characters: text goes first, then blocks; what is left out is counted."""
+    """A full state as JSON of about `limit` characters: the replay goes first, then text, then blocks, counted."""
+    text = _compact(message)
+    if len(text) <= limit:
+        return text
+    message = {name: part for name, part in message.items() if name != "replay"}
     text = _compact(message)
     if len(text) <= limit:
         return text

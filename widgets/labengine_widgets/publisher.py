@@ -12,6 +12,7 @@ from labengine import events as ev
 from labengine.fold import Fold
 from labengine_widgets.bench import Bench
 from labengine_widgets.frames import Frame, FrameMaker
+from labengine_widgets.replay import last_step
 from labengine_widgets.runs import runs
 from labengine_widgets.scene import Scene
 from labengine_widgets.sentences import resting_sentence, sentence
@@ -31,8 +32,9 @@ IDLE = 0.5
 class Publisher:
     """One thread that turns what it has heard into messages for `send`; `rest` is called when a burst is over.
 
-    A step taken by hand becomes frames to play; steps of a running lab become one merged frame per message. Messages of
-    state carry consecutive numbers `seq`; who misses one asks `resync`. An error costs a resync, never the engine.
+    A step taken by hand becomes frames to play; steps of a running lab become one merged frame per message, and the last
+    of them can be replayed when it comes to rest. Messages of state carry consecutive numbers `seq`; who misses one asks
+    `resync`. An error costs a resync, never the engine.
     """
 
     def __init__(self, bench: Bench, send: Callable[[Message], None], rest: Callable[[], None] = lambda: None) -> None:
@@ -43,7 +45,7 @@ class Publisher:
         self._heard: deque[tuple[ev.Event, bool]] = deque()
         self._num_heard = self._num_taken = 0
         self._steps_by_itself = bench.is_running
-        self._is_suspect = self._is_fresh = self._wants_state = False
+        self._is_suspect = self._is_fresh = self._wants_state = self._is_following = False
         self._caught: tuple[Fold, int] | None = None
         self._held_since: float | None = None
         self._status: Message = {}
@@ -84,8 +86,17 @@ class Publisher:
         self._wake.set()
 
     def full(self) -> Message:
-        """The full state as a message, at the last number sent."""
-        return {"type": "full", "seq": self.seq, "view": None, "status": self._look(), "frame": self.maker.full()}
+        """The full state as a message, at the last number sent; with the last step to replay, when the lab rests."""
+        message: Message = {"type": "full", "seq": self.seq, "view": None, "status": self._look()}
+        return message | {"replay": self._last_step(), "frame": self.maker.full()}
+
+    def _last_step(self) -> Message | None:
+        if self.bench.is_running or self._heard:
+            return None
+        replay = last_step(self.bench.timeline, self.maker.scene)
+        if replay:
+            self.maker.scene.peak = replay["frames"][-1]["score"][1]  # who came after the step has not seen it
+        return replay
 
     # -- the engine's side: append, nothing else -----------------------------------------------------------------------
 
@@ -131,7 +142,15 @@ class Publisher:
         self._publish_status()
         if not self._heard and not self._is_fresh and not self._status["running"]:
             self._is_fresh = True
-            self._rest()
+            self._come_to_rest()
+
+    def _come_to_rest(self) -> None:
+        """After a run the last step is sent whole, to be replayed: what was sent of it was one merged frame."""
+        if self._is_following:
+            self._is_following = False
+            self.maker.sentence = resting_sentence(self.maker.scene)
+            self._send_full()
+        self._rest()
 
     def _is_waiting_for_more(self) -> bool:
         """A step taken by hand is best shown whole: hold its first events back, for a moment."""
@@ -169,12 +188,14 @@ class Publisher:
 
     def _publish_merged(self, events: Sequence[ev.Event]) -> None:
         if events:
+            self._is_following = True
             self.maker.follow(events)
             self._send({"type": "diff", "frame": self.maker.merged()})
 
     def _publish_play(self, events: Sequence[ev.Event]) -> None:
         frames: list[Frame] = [self.maker.play(run) for run in runs(events)]
         if frames:
+            self._is_following = False
             self._send({"type": "play", "is_new": isinstance(events[0], ev.StepStarted), "frames": frames})
 
     def _publish_status(self) -> None:

@@ -47,9 +47,11 @@ class Score(NamedTuple):
 class Scene:
     """A fold with eyes: apply events, then ask for cells and score. Costs grow with what changed, not with the pool."""
 
-    def __init__(self, state: Fold, token_text: Callable[[int], str] = str) -> None:
+    def __init__(
+        self, state: Fold, token_text: Callable[[int], str] = str, contents: ContentIndex | None = None
+    ) -> None:
         self.fold = state
-        self.contents = ContentIndex()
+        self.contents = contents or ContentIndex()
         self._token_text = token_text
         self._texts: dict[int, str] = {}
         self._slot_texts: dict[int, str] = {}

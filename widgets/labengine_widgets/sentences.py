@@ -31,6 +31,8 @@ def sentence(run: Sequence[ev.Event], scene: Scene) -> str:
 def resting_sentence(scene: Scene) -> str:
     """What a reader sees first, and after the lab has started over."""
     open_ids = [i for i, request in scene.fold.requests.items() if request.status != "finished"]
+    if not open_ids and scene.fold.step:
+        return finished_sentence(scene)
     if not open_ids:
         return (
             f"{counted(scene.num_blocks, 'block')}, {scene.num_used} used, and nobody waits: add a prompt, then step."
@@ -39,6 +41,13 @@ def resting_sentence(scene: Scene) -> str:
         return standing_sentence(scene)
     verb = "is in line" if len(open_ids) == 1 else "are in line"
     return f"{listed(map(request_name, open_ids))} {verb}: take a step, and watch the blocks."
+
+
+def finished_sentence(scene: Scene) -> str:
+    """What a reader sees when all the work is done."""
+    used, _, findable, _ = scene.score
+    kept = f" {counted(findable, 'freed block')} can still be found." if findable and not used else ""
+    return f"After step {scene.fold.step} nobody waits or runs: {counted(used, 'block')} used.{kept}"
 
 
 def standing_sentence(scene: Scene) -> str:
@@ -108,7 +117,13 @@ def _request_added(run: Sequence[ev.RequestAdded], scene: Scene) -> str:
     sizes = sorted({len(event.token_ids) for event in run})
     tokens = counted(sizes[0], "token") if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} tokens"
     verb, each = _plural(run, "waits", "wait"), _plural(run, "", " each")
-    return f"{names} {verb} in line with {tokens}{each}, and no blocks yet."
+    return f"{names} {verb} in line{_behind(run, scene)} with {tokens}{each}, and no blocks yet."
+
+
+def _behind(run: Sequence[ev.RequestAdded], scene: Scene) -> str:
+    requests = scene.fold.requests.items()
+    earlier = [i for i, request in requests if request.status in ("waiting", "preempted") and i < run[0].request_id]
+    return f" behind {listed(map(request_name, earlier))}," if earlier else ""
 
 
 @_tells(ev.PrefixHit)
@@ -224,8 +239,9 @@ def _block_freed(run: Sequence[ev.BlockFreed], scene: Scene) -> str:
         return f"{told}; others still hold {_plural(run, 'it', 'them')}."
     which = block_name(free[0].block_id) if len(free) == 1 else f"{len(free)} of them"
     if len(free) == len(run):
-        which = _plural(run, "it", "all")
-    kept = ", content kept" if any(scene.fold.block_keys[event.block_id] for event in free) else ""
+        which = {1: "it", 2: "both"}.get(len(run), "all")
+    full = [event for event in free if scene.fold.block_keys[event.block_id]]
+    kept = ", content kept" if len(full) == len(free) else ", and the full ones keep their content" if full else ""
     return f"{told}; {which} {_queue_ends(free)}{kept}."
 
 
@@ -244,4 +260,4 @@ def _token_sampled(run: Sequence[ev.TokenSampled], scene: Scene) -> str:
     event = run[0]
     text = readable(scene.token_text(event.token_id), 40)
     text = text.strip() or text
-    return f"{request_name(event.request_id)}'s next token is “{text}”; its keys and values come with the next step."
+    return f"{request_name(event.request_id)}'s next token is “{text}”: it has no keys and values yet."

@@ -1,0 +1,62 @@
+"""The README says what is so: its code runs, and its table is what the demo prints."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from labengine import __main__ as command_line
+from labengine import demo
+from labengine.lab import Lab
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of a language, fences off."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    return [text for name, text in fenced if name == language]
+
+
+@pytest.fixture
+def shell():
+    shell = InteractiveShell.instance()
+    yield shell
+    InteractiveShell.clear_instance()
+    if isinstance(lab := shell.user_ns.get("lab"), Lab):
+        lab.close()
+
+
+def test_the_code_runs_as_it_stands(shell):
+    magics = [block for block in blocks("") if block.startswith("%%")]
+    python = blocks("python")
+    cells = [python[0], *magics, *python[1:]]
+    assert len(cells) == 5 and "%load_ext labengine" in cells[0]
+    for cell in cells:
+        shell.run_cell(cell).raise_error()
+    lab = shell.user_ns["lab"]
+    lab.run()
+    assert not lab.hooks.failures
+    assert lab.stats().num_finished == len(lab.snapshot().requests) > 0
+
+
+def test_the_table_is_what_the_demo_prints():
+    printed = io.StringIO()
+    demo.main(printed)
+    assert printed.getvalue() in blocks("")
+
+
+def test_files_that_it_names_are_there():
+    root = Path(__file__).parents[1]
+    named = re.findall(r"\((docs/[\w./]+)", README) + re.findall(r"`((?:docs|notebooks)/[\w./]+)`", README)
+    assert len(named) > 5
+    assert [name for name in named if not (root / name).is_file()] == []
+
+
+def test_the_demo_refuses_an_unknown_model_in_one_line(capsys):
+    assert command_line.main(["demo", "--model", "smollm3"]) == 2
+    assert "smollm2" in capsys.readouterr().err
