@@ -15,6 +15,7 @@ from labengine.core.request import Request, RequestStatus
 from labengine.desk.bench import LabBench
 from labengine.desk.keywords import refuse_unknown
 from labengine.desk.outputs import RequestOutput, TextStream
+from labengine.desk.prompts import prompt_list
 from labengine.desk.stats import LabStats, StatsListener
 from labengine.desk.stepper import Stepper
 from labengine.engine.engine import Engine, Phase, StepReport
@@ -61,6 +62,8 @@ class Lab:
     ) -> None:
         refuse_unknown("Lab()", unknown, Lab.__init__)
         base = edition_named(edition)
+        if not isinstance(parts, Parts | None):
+            raise ConfigError(f"parts must be a labengine.Parts, got {parts!r}")
         self.parts = base if parts is None else parts.over(base)
         groups = (GroupSpec(block_size),)
         config = EngineConfig(num_blocks, groups, max_num_seqs, max_num_batched_tokens, seed)
@@ -95,9 +98,10 @@ class Lab:
         """
         return self._queue([self._checked("add", prompt, token_ids, cache_salt, sampling)])[0]
 
-    def chat(self, messages: Sequence[dict[str, str]], **sampling: Any) -> int:
+    def chat(self, messages: Sequence[dict[str, str]], *, cache_salt: str | None = None, **sampling: Any) -> int:
         """Queue a conversation ([{"role": "user", "content": ...}, ...]) through the model's chat template."""
-        return self.add(token_ids=self._model.tokenizer.chat(messages), **sampling)
+        ids = self._model.tokenizer.chat(messages)
+        return self._queue([self._checked("chat", None, ids, cache_salt, sampling)])[0]
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, by the tokenizer's defaults."""
@@ -140,15 +144,13 @@ class Lab:
         """Step until nothing waits or runs, or until(lab) is true after a step. Pauses the background first."""
         self.pause()
         with self._stepper.running_freely():
-            while self.step():
+            while self._stepper.step_freely():
                 if until is not None and until(self):
                     return
-        self._stepper.refuse_a_stall()
 
     def start(self) -> None:
         """Step in the background until the work is done or pause() is called; the notebook stays free."""
-        self._stepper.refuse_if_closed()
-        self._stepper.background.start()
+        self._stepper.start()
 
     def pause(self) -> None:
         """Stop the background after the step under way."""
@@ -172,9 +174,7 @@ class Lab:
         **sampling: Any,
     ) -> list[RequestOutput]:
         """Add one prompt or several (texts or lists of token ids), run until they are done; their outputs in order."""
-        is_one = isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], int))
-        wanted: list[Any] = [prompts] if is_one else list(prompts)
-        texts_and_ids = [(p, None) if isinstance(p, str) else (None, p) for p in wanted]
+        texts_and_ids = [(p, None) if isinstance(p, str) else (None, p) for p in prompt_list(prompts)]
         requests = [self._checked("generate", text, ids, cache_salt, sampling) for text, ids in texts_and_ids]
         self.pause()
         added = self._queue(requests)
@@ -184,7 +184,9 @@ class Lab:
 
     def stream(self, request_id: int) -> Iterator[str]:
         """The generated text of a request, piece by piece; steps the lab unless the background already does."""
-        request = self._request(request_id)
+        return self._stream(self._request(request_id))
+
+    def _stream(self, request: Request) -> Iterator[str]:
         text = TextStream(self._model.tokenizer.decode, request.num_prompt_tokens)
         while request.status is not RequestStatus.FINISHED and self._next_step():
             yield from text.grown_by(request.token_ids)
@@ -196,7 +198,7 @@ class Lab:
             with self._stepper.turn():
                 return True
         with self._stepper.running_freely():
-            return bool(self.step())
+            return bool(self._stepper.step_freely())
 
     def reset(self) -> None:
         """An empty engine on the same model: no requests, an empty pool, a new timeline. Listeners stay."""
@@ -325,7 +327,7 @@ class Lab:
         else:
             raise ConfigError("give a request either a prompt or token_ids")
         self._model.refuse_too_long(len(ids), params.max_tokens)
-        self._stepper.engine.new_request(0, ids, params)
+        self._stepper.engine.new_request(0, ids, params, cache_salt)
         return ids, params, cache_salt
 
     def _queue(self, requests: Sequence[tuple[list[int], SamplingParams, str | None]]) -> list[int]:
@@ -337,11 +339,13 @@ class Lab:
         requests = self._stepper.engine.requests
         if request_id not in requests:
             known = f"known are 0 to {len(requests) - 1}" if requests else "none was added yet"
-            raise KeyError(f"there is no request {request_id}; {known}")
+            raise KeyError(f"there is no request {request_id!r}; {known}")
         return requests[request_id]
 
 
 def _timeline(record: bool | int) -> Timeline | None:
     if record is False:
         return None
+    if not isinstance(record, int) or record < 1:
+        raise ConfigError(f"record must be True, False, or a number of events from 1, got {record!r}")
     return Timeline() if record is True else Timeline(max_events=record)

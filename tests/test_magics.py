@@ -156,7 +156,7 @@ def test_start_makes_a_lab_of_that_name_and_shows_it(notebook: Notebook) -> None
     config = notebook.lab.config
     assert (config.num_blocks, config.groups[0].block_size) == (12, 4)
     assert (config.max_num_seqs, config.max_num_batched_tokens) == (3, 64)
-    assert notebook.lab.status()["edition"] == "nano-vllm" and notebook.lab._seed == 5
+    assert notebook.lab.status()["edition"] == "nano-vllm" and config.seed == 5
 
 
 def test_a_second_start_closes_the_first_lab(notebook: Notebook) -> None:

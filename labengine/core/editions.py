@@ -66,7 +66,7 @@ EDITIONS: dict[str, Parts] = {str(parts.name): parts for parts in (LABENGINE, NA
 
 def edition(name: str) -> Parts:
     """The edition of that name. ConfigError for an unknown one, with the nearest match."""
-    if name not in EDITIONS:
+    if not isinstance(name, str) or name not in EDITIONS:
         near = get_close_matches(str(name), EDITIONS, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigError(f"unknown edition {name!r}; there are {', '.join(map(repr, EDITIONS))}.{hint}")

@@ -32,6 +32,12 @@ class Parts:
     hash_chain: type[HashChain] = _AS_EDITION
     merge_policy: type[MergePolicy] = _AS_EDITION
 
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if f.name != "name" and value is not _AS_EDITION and not isinstance(value, type):
+                raise ConfigError(f"parts: {f.name} must be a class, not an instance of one: got {value!r}")
+
     def over(self, edition: Parts) -> Parts:
         """The edition with the fields that are given here in place of its own."""
         given = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not _AS_EDITION}

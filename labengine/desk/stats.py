@@ -106,8 +106,9 @@ class StatsListener:
         self._added_at[event.request_id] = perf_counter()
 
     def _looked_up(self, event: PrefixHit) -> None:
-        self._counts.num_hit_tokens += event.num_tokens
-        self._counts.num_looked_up_tokens += self._prompt_lengths[event.request_id]
+        num_prompt_tokens = self._prompt_lengths[event.request_id]
+        self._counts.num_hit_tokens += min(event.num_tokens, num_prompt_tokens)  # more after a preemption
+        self._counts.num_looked_up_tokens += num_prompt_tokens
 
     def _sampled(self, event: TokenSampled) -> None:
         self._counts.num_sampled_tokens += 1

@@ -20,7 +20,7 @@ class Stepper:
         self._num_free_runs = 0
         self._is_closed = False
         self._open_step: Iterator[Phase] | None = None
-        self.background = Background(self.step)
+        self.background = Background(self.step_freely)
         self.restart()
 
     def restart(self) -> None:
@@ -49,6 +49,15 @@ class Stepper:
                 phase = self._advance()
             return self.engine.report
 
+    def step_freely(self) -> StepReport:
+        """A step of a run. RuntimeError when it found nothing to do though there is work: a scheduler that starves."""
+        with self.turn():
+            report, scheduler = self.step(), self.engine.scheduler
+            if not (report or scheduler.is_idle):
+                waiting = ", ".join(str(request.request_id) for request in [*scheduler.running, *scheduler.waiting])
+                raise RuntimeError(f"the scheduler found nothing to run, though requests wait: {waiting}")
+            return report
+
     def next_phase(self) -> Phase | None:
         """The next phase of the open step, or the first of a new one; None when there is nothing to do."""
         with self.turn():
@@ -59,8 +68,7 @@ class Stepper:
         """Alone with the engine, in order of asking. RuntimeError once closed, and inside a hook listener."""
         with self._lock:
             self.refuse_if_closed()
-            if self.engine.hooks.is_emitting:
-                raise RuntimeError("this was called inside a hook listener: listeners look and never steer")
+            self._refuse_inside_listener()
             yield
 
     @contextmanager
@@ -86,26 +94,31 @@ class Stepper:
         finally:
             self._num_free_runs -= 1
 
+    def start(self) -> None:
+        """Step in the background. RuntimeError once closed, and inside a hook listener."""
+        self.refuse_if_closed()
+        self._refuse_inside_listener()
+        self.background.start()
+
     def pause(self) -> None:
         """Stop the background after the step under way. Inside a turn there is no waiting for somebody else's."""
         self.background.pause(wait=not self._lock.is_mine)
 
     def close(self) -> None:
-        """End the background; no more turns."""
+        """End the background; no more turns. RuntimeError inside a hook listener: a step is under way."""
+        self._refuse_inside_listener()
         self.background.close()
-        self._is_closed = True
+        with self._lock:
+            self._is_closed = True
 
     def refuse_if_closed(self) -> None:
         """RuntimeError once closed."""
         if self._is_closed:
             raise RuntimeError("this lab is closed; make a new one")
 
-    def refuse_a_stall(self) -> None:
-        """RuntimeError when there is work and the last step found none: a scheduler part that starves somebody."""
-        scheduler = self.engine.scheduler
-        if not (scheduler.is_idle or self.engine.report):
-            waiting = ", ".join(str(request.request_id) for request in [*scheduler.running, *scheduler.waiting])
-            raise RuntimeError(f"the scheduler found nothing to run, though requests wait: {waiting}")
+    def _refuse_inside_listener(self) -> None:
+        if self._lock.is_mine and self.engine.hooks.is_emitting:
+            raise RuntimeError("this was called inside a hook listener: listeners look and never steer")
 
     def _advance(self) -> Phase | None:
         if self._open_step is None:

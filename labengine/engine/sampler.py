@@ -33,9 +33,9 @@ def draw(logits: Tensor, request: ScheduledRequest) -> int:
     uniform number for this position.
     """
     sampling = request.sampling
-    scaled = (logits.float() - logits.max()) / sampling.temperature
+    scaled = (logits.float() - logits.max()).double() / sampling.temperature
     token_ids = top_k_ids(scaled, sampling.top_k or len(scaled))
-    probabilities = scaled[token_ids].double().softmax(dim=-1)
+    probabilities = scaled[token_ids].softmax(dim=-1)
     kept = top_p_indices(probabilities, sampling.top_p or 1.0)
     ends = probabilities[kept].cumsum(dim=-1)
     target = uniform(request.seed, request.end) * ends[-1]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 from labengine.core.step_plan import StepPlan
+from labengine.engine.messages import require_messages
 
 NextToken = Callable[[int, int], int]
 """next_token(request_id, position): the token that the request will hold at that position."""
@@ -47,6 +48,7 @@ class WordTokenizer:
 
     def chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
         """The messages one after the other."""
+        require_messages(messages)
         return self.encode(" ".join(f"{message['role']}: {message['content']}" for message in messages))
 
     def decode(self, token_ids: Sequence[int]) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labengine.config import ConfigError
+from labengine.engine.messages import require_messages
 from labengine.engine.token_bytes import readable_fragment
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ class Tokenizer:
 
     def chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
         """Token ids of a conversation of {role, content}, up to where the assistant is to speak. Raises ConfigError."""
-        for message in messages:
-            if not isinstance(message, dict) or not all(isinstance(message.get(k), str) for k in ("role", "content")):
-                raise ConfigError(f"a chat message is a dict with the texts 'role' and 'content', got {message!r}")
+        require_messages(messages)
         return list(self._loaded.encode(self._render(messages), add_special_tokens=False))
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from labengine.config import ConfigError, EngineConfig, GroupSpec, SamplingParams
+from labengine.config import ConfigError, EngineConfig, GroupSpec, SamplingParams, is_single_int
 from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts
 from labengine.core.request import Request
@@ -56,11 +56,13 @@ def simulate(
 def _arrivals(workload: Mapping[str, Any], engine: Engine) -> deque[tuple[int, Request]]:
     """(step, request) in the order of joining; every request is checked before the first one joins."""
     arrivals = []
-    for request_id, wanted in enumerate(workload["requests"]):
+    for request_id, wanted in enumerate(_rows("requests", workload["requests"])):
         _check_keys(f"request {request_id}", wanted, _REQUEST_KEYS, {"salt"})
+        if not is_single_int(wanted["step"]) or wanted["step"] < 0:
+            raise ConfigError(f"request {request_id}: step must be an integer from 0, got {wanted['step']!r}")
         sampling = SamplingParams(max_tokens=wanted["max_tokens"], ignore_eos=True)
         request = engine.new_request(request_id, wanted["prompt"], sampling, wanted.get("salt"))
-        arrivals.append((wanted["step"], request))
+        arrivals.append((int(wanted["step"]), request))
     return deque(sorted(arrivals, key=lambda arrival: (arrival[0], arrival[1].request_id)))
 
 
@@ -70,7 +72,9 @@ def _config(workload: Mapping[str, Any]) -> EngineConfig:
         if workload.get(key):
             raise ConfigError(f"no edition here has a {key}: leave it out, or set it to 0")
     size = workload["block_size"]
-    groups = workload.get("groups") or [{"kind": "full"}]
+    groups = _rows("groups", workload.get("groups") or [{"kind": "full"}])
+    for index, group in enumerate(groups):
+        _check_keys(f"group {index}", group, {"kind"}, {"block_size", "window"})
     specs = tuple(GroupSpec(g.get("block_size", size), g["kind"], g.get("window")) for g in groups)
     return EngineConfig(
         num_blocks=workload["num_blocks"],
@@ -80,7 +84,15 @@ def _config(workload: Mapping[str, Any]) -> EngineConfig:
     )
 
 
-def _check_keys(what: str, given: Iterable[str], required: set[str], optional: set[str]) -> None:
+def _rows(name: str, rows: Any) -> Sequence[Any]:
+    if not isinstance(rows, (list, tuple)):
+        raise ConfigError(f"{name} must be a list, got {rows!r}")
+    return rows
+
+
+def _check_keys(what: str, given: Any, required: set[str], optional: set[str]) -> None:
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{what} must be a mapping with the keys {sorted(required)}, got {given!r}")
     unknown, missing = set(given) - required - optional, required - set(given)
     if unknown:
         raise ConfigError(f"{what} has unknown keys {sorted(unknown)}; known are {sorted(required | optional)}")

@@ -248,6 +248,7 @@ function drawTile(context, rect, id, block, look) {
   drawBackground(context, rect, block, look, 3);
   drawBorder(context, rect, block, look, 3);
   const isTall = h >= 30, name = block && block.content >= 0 ? contentName(block.content) : "";
+  if (block && block.fill && !name) veil(context, { x: x + 2.5, y: isTall ? y + 3 : y + h / 2 - 6, w: 7 + 5.6 * String(id).length, h: 12 }, theme);
   if (isTall || !name) label(context, String(id), x + 4, isTall ? y + 12 : y + h / 2 + 3.5, `9.5px ${theme.ui}`, block ? theme.ink : theme.soft);
   if (!block) return;
   const letter = `700 ${name.length > 2 ? 9.5 : 11}px ${theme.ui}`;

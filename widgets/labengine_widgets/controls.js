@@ -96,11 +96,30 @@ export class Controls {
     this.showMessage();
   }
 
+  showSilence() {
+    this.absence = "No answer yet: this is the state as it was last seen. If the kernel has no such lab any more, run the cell again.";
+    this.showMessage();
+  }
+
+  showGone() {
+    this.pending = [];
+    this.absence = "The kernel that this lab lived in is gone: run the cell again for a new one.";
+    for (const one of [this.step, this.phase, this.run, this.reset]) one.disabled = true;
+    this.showMessage();
+  }
+
+  showPresence() {
+    if (!this.absence) return;
+    this.absence = "";
+    this.run.disabled = this.reset.disabled = false;
+    this.showMessage();
+  }
+
   showMessage() {
     const failure = this.failures && this.failures.length ? `A listener was dropped because it raised ${this.failures.at(-1)}` : "";
-    this.message.textContent = this.error || failure || (this.pending.length ? `working: ${this.pending[0]} …` : "");
+    this.message.textContent = this.absence || this.error || failure || (this.pending.length ? `working: ${this.pending[0]} …` : "");
     this.message.title = this.message.textContent;
-    this.message.classList.toggle("le-error", Boolean(this.error || failure));
+    this.message.classList.toggle("le-error", Boolean(this.absence || this.error || failure));
   }
 }
 

@@ -6,6 +6,7 @@ import { Tables, describe, element } from "./tables.js";
 import { Slides } from "./slides.js";
 import { Controls, Scrubber, keysDialog, onKey } from "./controls.js";
 
+const SILENCE_MS = 4000;
 const PHASES = ["schedule", "forward", "sample", "update"];
 
 function panel(title, className, body) {
@@ -20,8 +21,9 @@ class Dashboard {
     this.id = Math.random().toString(36).slice(2);
     this.status = { title: "", running: false, phase: null };
     this.isVisible = true;
+    this.sights = new Map();
     this.changed = null;
-    this.player = new Player((changed, frame) => this.onMoved(changed, frame), () => this.isVisible && !document.hidden);
+    this.player = new Player((changed, frame) => this.onMoved(changed, frame), () => this.isWatched());
     this.player.beforeFrame = (frame) => {
       this.flush();
       this.slides.before(frame);
@@ -106,13 +108,20 @@ class Dashboard {
       this.onVisible();
     });
     sights.observe(this.root);
-    end.signal.addEventListener("abort", () => [themes, sizes, sights].forEach((observer) => observer.disconnect()));
+    const story = new IntersectionObserver((entries) => {
+      for (const entry of entries) this.sights.set(entry.target, entry.intersectionRatio);
+      this.player.resume();
+    }, { threshold: [0, 0.3, 0.6] });
+    [this.sentence, this.canvas].forEach((part) => story.observe(part));
+    end.signal.addEventListener("abort", () => [themes, sizes, sights, story].forEach((observer) => observer.disconnect()));
   }
 
   // The saved state first, so that a notebook without a kernel shows it; then the lab's own, if it answers.
   start() {
     this.onMessage = (message) => this.receive(message);
     this.model.on("msg:custom", this.onMessage);
+    this.onConnection = () => this.resync();
+    this.model.on("comm_live_update", this.onConnection);
     const saved = this.model.get("snapshot");
     if (saved) this.receive(JSON.parse(saved));
     this.resync();
@@ -122,18 +131,32 @@ class Dashboard {
     this.end.abort();
     this.player.stop();
     this.isStopped = true;
+    clearTimeout(this.patience);
     this.model.off("msg:custom", this.onMessage);
+    this.model.off("comm_live_update", this.onConnection);
     this.root.remove();
   }
 
   resync() {
     this.isResyncing = true;
-    this.model.send({ type: "resync", view: this.id });
+    clearTimeout(this.patience);
+    this.patience = setTimeout(() => this.controls.showSilence(), SILENCE_MS);
+    this.send({ type: "resync", view: this.id });
+  }
+
+  // After a restart there is nobody to send to.
+  send(message) {
+    try {
+      this.model.send(message);
+    } catch {
+      clearTimeout(this.patience);
+      this.controls.showGone();
+    }
   }
 
   wish(action, rest = {}) {
     this.player.skip();
-    this.model.send({ type: "wish", action, view: this.id, ...rest });
+    this.send({ type: "wish", action, view: this.id, ...rest });
   }
 
   receive(message) {
@@ -150,11 +173,17 @@ class Dashboard {
   // A full state is for one view or for all (view null); one that brings nothing new does not interrupt a play.
   receiveFull(message) {
     if (message.view !== null && message.view !== this.id) return;
-    if (message.view !== null) this.isResyncing = false;
+    if (message.view !== null) this.endResync();
     if (message.seq === this.seq && this.hasAll) return;
     this.seq = message.seq;
-    this.hasAll = message.frame.omitted === undefined;
-    this.player.reset(message.frame);
+    this.hasAll = message.replay !== undefined; // a saved state that was too long to save has none
+    this.player.reset(message.frame, message.replay);
+  }
+
+  endResync() {
+    this.isResyncing = false;
+    clearTimeout(this.patience);
+    this.controls.showPresence();
   }
 
   showStatus(status) {
@@ -208,6 +237,7 @@ class Dashboard {
   paintHead(state) {
     const [used, peak, findable, lost] = state.score;
     this.title.textContent = this.status.title + (state.omitted ? ` · ${state.omitted} blocks were not saved` : "");
+    this.root.style.setProperty("--le-digits", String(state.numBlocks).length);
     this.used.replaceChildren(element("b", "", used), ` used of ${state.numBlocks}`);
     this.facts.replaceChildren(fact("peak of the step", "the most blocks used within this step", peak), fact("findable", "full blocks that a look-up can be served with", findable), fact("lost", "alive and full, but not in the map: nobody can find them", lost, lost ? "le-is-lost" : ""));
     this.sentence.textContent = state.sentence;
@@ -233,9 +263,15 @@ class Dashboard {
   }
 
   onVisible() {
-    if (this.isVisible && !document.hidden) {
-      if (this.isDirty) this.invalidate(null);
-    } else if (this.player.isPlaying) this.player.skip();
+    if (!this.isVisible || document.hidden) return;
+    if (this.isDirty) this.invalidate(null);
+    this.player.resume();
+  }
+
+  // A step is played to somebody who sees its sentence and a good part of the pool; until then it waits.
+  isWatched() {
+    const inSight = (part) => this.sights.get(part) ?? 1;
+    return this.isVisible && !document.hidden && inSight(this.sentence) >= 0.6 && inSight(this.canvas) >= 0.3;
   }
 
   // -- pointing ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// Plays the frames of a step one by one, and lets the reader go back and forth over them.
+// Plays the frames of a step one by one while somebody can watch, and lets the reader go back and forth over them.
 import { applyFrame, copyState, emptyState, fullState } from "./state.js";
 
 const FRAME_MS = 300;
@@ -15,13 +15,16 @@ export class Player {
     this.position = 0;
     this.timer = 0;
     this.isPlaying = false;
+    this.isHeld = false;
   }
 
-  reset(frame) {
+  // replay: the last step as {frame, frames}, over by now; null when there is none.
+  reset(frame, replay) {
     this.stop();
     this.state = fullState(frame);
-    this.frames = [];
-    this.position = 0;
+    this.base = replay ? fullState(replay.frame) : null;
+    this.frames = replay ? replay.frames : [];
+    this.position = this.frames.length;
     this.show(null, null);
   }
 
@@ -34,7 +37,7 @@ export class Player {
   }
 
   add(frames, isNew) {
-    if (!this.isPlaying || isNew) this.skip();
+    if (!(this.isPlaying || this.isHeld) || isNew) this.skip();
     if (isNew || !this.frames.length) {
       this.base = copyState(this.state);
       this.frames = [];
@@ -42,13 +45,25 @@ export class Player {
     }
     this.frames = this.frames.concat(frames);
     if (this.canAnimate()) this.play();
-    else this.skip();
+    else this.hold();
+  }
+
+  // Nobody can watch: wait, and go on when somebody can.
+  hold() {
+    this.stop();
+    this.isHeld = this.position < this.frames.length;
+    this.show(new Set(), null);
+  }
+
+  resume() {
+    if (this.isHeld && this.canAnimate()) this.play();
   }
 
   play() {
     if (this.position >= this.frames.length) this.seek(0);
     if (this.isPlaying) return;
     this.isPlaying = true;
+    this.isHeld = false;
     this.started = { time: performance.now(), position: this.position };
     this.tick();
   }
@@ -60,7 +75,7 @@ export class Player {
   }
 
   tick() {
-    if (!this.canAnimate()) return this.skip();
+    if (!this.canAnimate()) return this.hold();
     const pace = Math.min(FRAME_MS, STEP_MS / this.frames.length), { time, position } = this.started;
     const due = Math.min(this.frames.length, position + 1 + Math.floor((performance.now() - time) / pace));
     this.isPlaying = due < this.frames.length;
@@ -72,7 +87,7 @@ export class Player {
 
   stop() {
     clearTimeout(this.timer);
-    this.isPlaying = false;
+    this.isPlaying = this.isHeld = false;
   }
 
   // Ends the play: the newest state, at once.

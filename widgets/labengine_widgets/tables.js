@@ -130,7 +130,15 @@ function updateRow(child, row, state, limit) {
   const shown = isCards ? places : middleLeftOut(places.slice(0, row.table.length), limit);
   reconcile(cells, shown, (place) => `${isCards}${place.index}`, (place) => JSON.stringify([place, look(state.blocks[place.id])]), () => element("div"), (cell, place) => updateCell(cell, place, row, state, isCards));
   generated.replaceChildren();
-  if (row.generated && row.group === 0) generated.append(element("span", "le-quiet", "says "), element("span", "le-said", row.generated));
+  if (row.generated && row.group === 0) generated.append(element("span", "le-quiet", "says"), saidElement(row.generated));
+}
+
+// What is said last is what stays in sight: a long text is cut at its beginning.
+function saidElement(text) {
+  const made = element("span", "le-said");
+  made.append(element("bdi", "", text));
+  made.title = text;
+  return made;
 }
 
 // A long table shows its beginning and its end, where new blocks come.
@@ -178,7 +186,7 @@ function leaveOut(cell, number) {
 // Tokens whose keys and values are not computed yet are written lightly.
 function tokensElement({ tokens, numComputed }) {
   const made = element("span", "le-text"), done = tokens.slice(0, numComputed), rest = tokens.slice(numComputed);
-  made.append(joined(done), element("i", "le-pending", (done.length && rest.length && /^\d/.test(rest[0]) ? " " : "") + joined(rest)));
+  made.append(joined(done).trimStart(), element("i", "le-pending", (done.length && rest.length && /^\d/.test(rest[0]) ? " " : "") + (done.length ? joined(rest) : joined(rest).trimStart())));
   return made;
 }
 

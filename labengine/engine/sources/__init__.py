@@ -21,6 +21,8 @@ def model_path(name: str | os.PathLike[str] = "smollm2") -> Path:
     else must be a local directory. A directory that has a known model's name is reached as "./name".
     Raises ConfigError for what is neither, SourceError when fetching or converting fails, or the cache is damaged.
     """
+    if not isinstance(name, (str, os.PathLike)):
+        raise ConfigError(f"a model is a name or a directory, got {name!r}")
     known = KNOWN_MODELS.get(os.fspath(name))
     if known is not None:
         return prepared_dir(known)
