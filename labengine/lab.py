@@ -8,11 +8,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from labengine.check.invariants import Violation, check_invariants
-from labengine.config import ConfigError, EngineConfig, GroupSpec, SamplingParams
+from labengine.config import ConfigError, EngineConfig, GroupSpec
 from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
 from labengine.desk.bench import LabBench
+from labengine.desk.intake import Intake
 from labengine.desk.keywords import refuse_unknown
 from labengine.desk.outputs import RequestOutput, TextStream
 from labengine.desk.prompts import prompt_list
@@ -41,7 +42,7 @@ class Lab:
     dtype, device: None picks float32 on a CPU and bfloat16 on CUDA.
     record: keep a timeline (the newest 100,000 events, or as many as the number given).
 
-    One lock serves all threads in turn. Anything but the next phase first finishes a step left open by phases().
+    One lock serves all threads in turn. A step left open by phases() is finished by whoever steps, adds or aborts.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Lab:
         self.config = self._model.config
         self._dashboard: Dashboard | None = None
         self._stepper = Stepper(self._make_engine)
+        self._intake = Intake(self._model, self._stepper)
 
     def _make_engine(self) -> Engine:
         return Engine(self.config, self._model.runner, self.parts, self.hooks)
@@ -96,12 +98,12 @@ class Lab:
         sampling: max_tokens=64, temperature=0.0 (greedy), top_k, top_p, seed, ignore_eos=False. Requests share cached
         blocks only under equal cache_salt. ConfigError, before anything changes, for what can never run.
         """
-        return self._queue([self._checked("add", prompt, token_ids, cache_salt, sampling)])[0]
+        return self._intake.queue([self._intake.checked(Lab.add, prompt, token_ids, cache_salt, sampling)])[0]
 
     def chat(self, messages: Sequence[dict[str, str]], *, cache_salt: str | None = None, **sampling: Any) -> int:
         """Queue a conversation ([{"role": "user", "content": ...}, ...]) through the model's chat template."""
         ids = self._model.tokenizer.chat(messages)
-        return self._queue([self._checked("chat", None, ids, cache_salt, sampling)])[0]
+        return self._intake.queue([self._intake.checked(Lab.chat, None, ids, cache_salt, sampling)])[0]
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, by the tokenizer's defaults."""
@@ -110,11 +112,11 @@ class Lab:
     def abort(self, request_id: int) -> bool:
         """End a request, its blocks freed at once; False when it had finished before."""
         with self._stepper.between_steps():
-            return self._stepper.engine.abort(self._request(request_id).request_id)
+            return self._stepper.engine.abort(self._intake.request(request_id).request_id)
 
     def output(self, request_id: int) -> RequestOutput:
         """What a request has generated so far."""
-        request = self._request(request_id)
+        request = self._intake.request(request_id)
         token_ids = tuple(request.token_ids[request.num_prompt_tokens :])
         return RequestOutput(request_id, token_ids, self._model.tokenizer.decode(token_ids), request.finish_reason)
 
@@ -175,22 +177,27 @@ class Lab:
     ) -> list[RequestOutput]:
         """Add one prompt or several (texts or lists of token ids), run until they are done; their outputs in order."""
         texts_and_ids = [(p, None) if isinstance(p, str) else (None, p) for p in prompt_list(prompts)]
-        requests = [self._checked("generate", text, ids, cache_salt, sampling) for text, ids in texts_and_ids]
+        requests = [self._intake.checked(Lab.generate, text, ids, cache_salt, sampling) for text, ids in texts_and_ids]
         self.pause()
-        added = self._queue(requests)
+        added = self._intake.queue(requests)
         if added:
-            self.run(until=lambda lab: all(lab._request(i).finish_reason is not None for i in added))
+            self.run(until=lambda lab: all(lab._intake.request(i).finish_reason is not None for i in added))
         return [self.output(request_id) for request_id in added]
 
     def stream(self, request_id: int) -> Iterator[str]:
         """The generated text of a request, piece by piece; steps the lab unless the background already does."""
-        return self._stream(self._request(request_id))
+        return self._stream(self._intake.request(request_id))
 
     def _stream(self, request: Request) -> Iterator[str]:
         text = TextStream(self._model.tokenizer.decode, request.num_prompt_tokens)
-        while request.status is not RequestStatus.FINISHED and self._next_step():
+        while self._is_under_way(request) and self._next_step():
             yield from text.grown_by(request.token_ids)
         yield from text.rest(request.token_ids)
+
+    def _is_under_way(self, request: Request) -> bool:
+        """False when it has finished, or was swept away by a reset."""
+        is_known = self._stepper.engine.requests.get(request.request_id) is request
+        return is_known and request.status is not RequestStatus.FINISHED
 
     def _next_step(self) -> bool:
         """Take a step, or wait for the background's next one; False when there was nothing to do."""
@@ -307,40 +314,6 @@ class Lab:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _checked(
-        self,
-        call: str,
-        prompt: str | None,
-        token_ids: Sequence[int] | None,
-        cache_salt: str | None,
-        sampling: dict[str, Any],
-    ) -> tuple[list[int], SamplingParams, str | None]:
-        """What the engine needs of a request that can run. TypeError or ConfigError for any other; nothing changes."""
-        self._stepper.refuse_if_closed()
-        refuse_unknown(f"{call}()", sampling, SamplingParams, getattr(Lab, call))
-        params = SamplingParams(**sampling)
-        if prompt is not None and token_ids is None:
-            ids = self._model.encode(prompt)
-        elif token_ids is not None and prompt is None:
-            ids = self._model.checked_ids(token_ids)
-        else:
-            raise ConfigError("give a request either a prompt or token_ids")
-        self._model.refuse_too_long(len(ids), params.max_tokens)
-        self._stepper.engine.new_request(0, ids, params, cache_salt)
-        return ids, params, cache_salt
-
-    def _queue(self, requests: Sequence[tuple[list[int], SamplingParams, str | None]]) -> list[int]:
-        """Add requests one right after the other; their ids."""
-        with self._stepper.between_steps():
-            return [self._stepper.engine.add(*request) for request in requests]
-
-    def _request(self, request_id: int) -> Request:
-        requests = self._stepper.engine.requests
-        if request_id not in requests:
-            known = f"known are 0 to {len(requests) - 1}" if requests else "none was added yet"
-            raise KeyError(f"there is no request {request_id!r}; {known}")
-        return requests[request_id]
 
 
 def _timeline(record: bool | int) -> Timeline | None:

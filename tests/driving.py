@@ -91,7 +91,7 @@ def small_engine(
     hooks: Hooks | None = None,
 ) -> Engine:
     """An engine on the simulated model, with the defaults that a unit test wants."""
-    config = EngineConfig(num_blocks, (GroupSpec(block_size),), max_num_seqs, budget, eos)
+    config = EngineConfig(num_blocks, (GroupSpec(block_size),), max_num_seqs, budget, eos_token_ids=eos)
     parts = edition if isinstance(edition, Parts) else edition_named(edition)
     return Engine(config, SimulatedRunner(next_token), parts, Hooks(strict=True) if hooks is None else hooks)
 

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from labengine import ConfigError
+from labengine import ConfigError, Parts
+from labengine.core.prefix_cache import LateMerge
 from labengine.events import Event, RequestScheduled, StepEnded, StepRolledBack, TokenSampled
 from labengine.lab import Lab
 
@@ -144,6 +147,79 @@ def test_token_ids_are_integers_from_0(lab: Lab, wrong: Any) -> None:
         lab.add(token_ids=[3, wrong])
 
 
+@pytest.mark.parametrize(
+    "wrong", [np.float64(1.0), np.True_, np.array([1]), torch.tensor(1.0), torch.tensor(True), 2**63]
+)
+def test_token_ids_of_numpy_and_torch_are_integers_too(lab: Lab, wrong: Any) -> None:
+    with refused(lab, ConfigError, f"token_ids[1] is {wrong!r}", "integers from 0"):
+        lab.add(token_ids=[3, wrong])
+
+
+@pytest.mark.parametrize("wrong", [5, "abc", b"abc"])
+def test_token_ids_are_a_list(lab: Lab, wrong: Any) -> None:
+    with refused(lab, ConfigError, "token_ids must be a list of integers"):
+        lab.add(token_ids=wrong)
+
+
+@pytest.mark.parametrize("ids", [np.arange(5), torch.arange(5), [np.int64(i) for i in range(5)], (i for i in range(5))])
+def test_integers_of_numpy_and_torch_are_taken_and_become_plain_ones(lab: Lab, ids: Any) -> None:
+    one = lab.add(token_ids=ids, max_tokens=np.int64(2), top_k=torch.tensor(3), temperature=np.float32(0.5))
+    lab.run()
+    state = lab.snapshot().requests[one]
+    assert state.token_ids[:5] == (0, 1, 2, 3, 4) and len(state.token_ids) == 7
+    assert {type(token) for token in state.token_ids} == {int}
+
+
+@pytest.mark.parametrize("prompts", [np.arange(3), torch.arange(3), [np.int64(0), 1, 2], (0, 1, 2)])
+def test_generate_takes_one_row_of_token_ids_of_any_kind(lab: Lab, prompts: Any) -> None:
+    (output,) = lab.generate(prompts, max_tokens=2)
+    assert lab.snapshot().requests[output.request_id].token_ids[:3] == (0, 1, 2)
+    assert len(lab.generate(np.ones((2, 3), dtype=np.int64), max_tokens=2)) == 2
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"ab"])
+def test_generate_wants_prompts(lab: Lab, wrong: Any) -> None:
+    with refused(lab, ConfigError, "prompts are texts or lists of token ids"):
+        lab.generate(wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, "hi", [], {"role": "user", "content": "hi"}])
+def test_a_conversation_is_a_list_of_messages(lab: Lab, wrong: Any) -> None:
+    with refused(lab, ConfigError, "a conversation is a list of messages"):
+        lab.chat(wrong)
+
+
+@pytest.mark.parametrize("salt", [5, b"x", "\ud800"])
+def test_a_salt_that_cannot_be_hashed_is_refused_before_it_stops_every_step(lab: Lab, salt: Any) -> None:
+    for call in (lambda: lab.add("a b c d e", cache_salt=salt), lambda: lab.generate("a b c d e", cache_salt=salt)):
+        with refused(lab, ConfigError, "cache_salt"):
+            call()
+
+
+def test_a_text_that_is_no_unicode_is_refused(smollm2: Lab) -> None:
+    with refused(smollm2, ConfigError, "half of a surrogate pair"):
+        smollm2.add("a \ud800 b")
+
+
+@pytest.mark.parametrize("wrong", [5, None, b"smollm2"])
+def test_a_model_is_a_name_or_a_directory(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="a model is a name or a directory"):
+        Lab(wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, 0, -1, 1.5, "yes"])
+def test_record_is_a_truth_or_a_number_of_events(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="record must be"):
+        Lab("simulated", record=wrong)
+
+
+def test_parts_are_classes() -> None:
+    with pytest.raises(ConfigError, match="merge_policy must be a class"):
+        Parts(merge_policy=LateMerge())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"parts must be a labengine.Parts"):
+        Lab("simulated", parts="nano-vllm")  # type: ignore[arg-type]
+
+
 def test_token_ids_lie_in_the_vocabulary(smollm2: Lab) -> None:
     with refused(smollm2, ConfigError, "token_ids[2] is 49152", "ends at 49151"):
         smollm2.add(token_ids=[1, 49151, 49152])
@@ -163,6 +239,8 @@ def test_token_ids_lie_in_the_vocabulary(smollm2: Lab) -> None:
         ({"top_p": 0.0}, "top_p must lie in (0, 1], got 0.0"),
         ({"top_p": float("nan")}, "top_p must lie in (0, 1]"),
         ({"seed": -1}, "seed must be at least 0"),
+        ({"temperature": 10**400}, "temperature must be a finite number"),
+        ({"ignore_eos": "no"}, "ignore_eos must be True or False, got 'no'"),
     ],
 )
 def test_sampling_that_cannot_work_is_refused(lab: Lab, sampling: dict[str, Any], words: str) -> None:
@@ -196,6 +274,8 @@ def test_requests_that_do_not_exist(lab: Lab) -> None:
         lab.abort(7)
     with refused(lab, KeyError, "there is no request 7"):
         lab.output(7)
+    with refused(lab, KeyError, "there is no request 7"):
+        lab.stream(7)
     lab.reset()
     with refused(lab, KeyError, "there is no request 0; none was added yet"):
         lab.abort(0)
@@ -331,7 +411,7 @@ def test_a_listener_that_raises_is_dropped_kept_and_hurts_nobody(lab: Lab) -> No
         assert undisturbed.snapshot() == lab.snapshot()
 
 
-@pytest.mark.parametrize("call", ["step", "add", "abort", "reset", "run"])
+@pytest.mark.parametrize("call", ["step", "add", "abort", "reset", "run", "start", "close"])
 def test_a_listener_that_steers_is_dropped_with_a_reason(lab: Lab, call: str) -> None:
     calls: dict[str, Any] = {
         "step": lab.step,
@@ -339,6 +419,8 @@ def test_a_listener_that_steers_is_dropped_with_a_reason(lab: Lab, call: str) ->
         "abort": lambda: lab.abort(0),
         "reset": lab.reset,
         "run": lab.run,
+        "start": lab.start,
+        "close": lab.close,
     }
     lab.hooks.subscribe(lambda event: calls[call](), RequestScheduled)
     report = lab.step()

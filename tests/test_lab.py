@@ -16,7 +16,7 @@ from labengine.core.parts import Parts
 from labengine.core.prefix_cache import MergePolicy
 from labengine.core.scheduler import TokenBudgetScheduler
 from labengine.core.step_plan import StepPlan
-from labengine.events import BlockAllocated, BlockMerged, EngineStarted, StepStarted
+from labengine.events import BlockAllocated, BlockMerged, EngineStarted, PrefixHit, StepStarted
 from labengine.lab import Lab
 from labengine.timeline import fold
 
@@ -229,6 +229,14 @@ def test_stream_follows_the_background(lab: Lab) -> None:
     assert lab.output(request_id).finish_reason == "length"
 
 
+def test_stream_ends_when_a_reset_sweeps_its_request_away(lab: Lab) -> None:
+    stream = lab.stream(lab.add(token_ids=range(6), max_tokens=30))
+    next(stream)
+    lab.reset()
+    lab.add(token_ids=range(6), max_tokens=30)
+    assert list(stream) == [] and lab.snapshot().step == 0
+
+
 def test_chat_goes_through_the_template(smollm2: Lab) -> None:
     request_id = smollm2.chat([{"role": "user", "content": "What is the capital of France?"}], max_tokens=8)
     prompt = smollm2.snapshot().requests[request_id].token_ids
@@ -328,6 +336,14 @@ def test_stats_are_sane(lab: Lab) -> None:
     assert set(stats.time_to_first_token) == {0, 1, 2}
     assert all(0 < seconds < lasted for seconds in stats.time_to_first_token.values())
     assert stats.occupancy == 0 and stats.peak_used_blocks == 6
+
+
+def test_the_hit_rate_stays_below_one_when_preempted_requests_find_their_own_answers() -> None:
+    with labengine.Lab("simulated", num_blocks=12, block_size=2) as lab:
+        lab.generate([[1], [2], [3]], max_tokens=16)
+        hits = lab.timeline.of_kind(PrefixHit) if lab.timeline else []
+        assert max(hit.num_tokens for hit in hits) > 1, "a preempted request found generated tokens"
+        assert 0 < lab.stats().hit_rate < 1
 
 
 def test_occupancy_counts_used_blocks(lab: Lab) -> None:
@@ -519,4 +535,7 @@ def test_a_scheduler_that_starves_somebody_is_told_of_instead_of_waiting_for_eve
         lab.add(token_ids=[1, 2, 3])
         with pytest.raises(RuntimeError, match="requests wait: 0"):
             lab.run()
+        lab.start()
+        wait_until(lambda: not lab.is_running)
+        assert "requests wait: 0" in str(lab.background_error)
         assert lab.check() == []

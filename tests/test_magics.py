@@ -467,6 +467,13 @@ def test_a_start_that_cannot_work_says_why(notebook: Notebook, options: str, sai
     assert "lab" not in notebook.shell.user_ns
 
 
+@pytest.mark.parametrize("options", ["--block-size 0", "--model smolm2", "--edition nano-vlm"])
+def test_a_start_that_cannot_work_leaves_the_lab_as_it_is(started: Notebook, options: str) -> None:
+    lab = started.lab
+    started.refused(f"%lab start {options}")
+    assert started.lab is lab and lab.step()
+
+
 def test_an_interrupt_stays_an_interrupt(started: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(plan: object) -> None:
         raise KeyboardInterrupt

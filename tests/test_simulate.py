@@ -31,6 +31,25 @@ def edition(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (workload(request(step="soon")), "step must be an integer from 0"),  # type: ignore[arg-type]
+        (workload(request(step=-1)), "step must be an integer from 0"),
+        (workload(request(prompt=["a"])), r"token_ids\[0\] is 'a'"),  # type: ignore[list-item]
+        (workload(request(prompt=[2**70])), "token ids are integers"),
+        (workload(request(salt=5)), "cache_salt must be a text"),
+        (workload(request(), groups=[{"block_size": 4}]), r"group 0 lacks \['kind'\]"),
+        (workload(request(), groups=[{"kind": "full", "size": 4}]), "group 0 has unknown keys"),
+        (workload(request(), groups="full"), "groups must be a list"),
+        ([request()], "workload must be a mapping"),
+    ],
+)
+def test_what_no_workload_can_be_is_refused_before_the_first_step(wrong: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        labengine.simulate(wrong, next_token=lambda request_id, position: pytest.fail("a step was taken"))
+
+
 def test_one_snapshot_per_step_on_a_clock_from_zero(edition: str) -> None:
     snapshots = labengine.simulate(workload(request(max_tokens=3)), edition)
     assert [s.step for s in snapshots] == [0, 1, 2]

@@ -17,8 +17,11 @@ class HashChain:
     """
 
     def root(self, cache_salt: str | None) -> bytes:
-        """The parent of a first block; requests share blocks only under equal salts."""
-        return b"" if cache_salt is None else hashlib.sha256(cache_salt.encode()).digest()
+        """The parent of a first block; requests share blocks only under equal salts.
+
+        Not the function of `link`: with the same one, a salt could spell the tokens of somebody's block.
+        """
+        return b"" if cache_salt is None else hashlib.blake2b(cache_salt.encode(), digest_size=32).digest()
 
     def link(self, parent_hash: bytes, token_ids: Sequence[int]) -> bytes:
         """The hash of a block of token_ids that follows parent_hash."""

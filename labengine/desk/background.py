@@ -12,6 +12,13 @@ from typing import Any
 Job = tuple["Future[Any]", Callable[[], Any]]
 
 
+class LabClosedError(RuntimeError):
+    """Somebody asked a closed lab to do something."""
+
+    def __init__(self) -> None:
+        super().__init__("this lab is closed; make a new one")
+
+
 class Background:
     """An actor: `step()` is called again and again while it is running, posted calls in between.
 
@@ -78,7 +85,7 @@ class Background:
 
     def _ensure_thread(self) -> None:
         if self._is_closed:
-            raise RuntimeError("this lab is closed; make a new one")
+            raise LabClosedError
         if self._thread is None:
             context = contextvars.copy_context()
             self._thread = threading.Thread(target=context.run, args=(self._work,), name="labengine", daemon=True)

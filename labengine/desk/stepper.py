@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
-from labengine.desk.background import Background
+from labengine.desk.background import Background, LabClosedError
 from labengine.desk.turns import FairLock
 from labengine.engine.engine import Engine, Phase, StepReport
 
 
 class Stepper:
-    """Owns the engine. Whoever steps, adds or looks takes a turn; anything but the next phase finishes an open step."""
+    """Owns the engine. Whoever steps, adds or looks takes a turn; stepping, adding and aborting finish an open step."""
 
     def __init__(self, make_engine: Callable[[], Engine]) -> None:
         self._make_engine = make_engine
@@ -114,7 +114,7 @@ class Stepper:
     def refuse_if_closed(self) -> None:
         """RuntimeError once closed."""
         if self._is_closed:
-            raise RuntimeError("this lab is closed; make a new one")
+            raise LabClosedError
 
     def _refuse_inside_listener(self) -> None:
         if self._lock.is_mine and self.engine.hooks.is_emitting:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 
 from labengine.config import ConfigError
+from labengine.desk.background import LabClosedError
+from labengine.engine.sources import model_path
 from labengine.lab import Lab
 
 if TYPE_CHECKING:
@@ -34,12 +36,20 @@ class CurrentLab:
         return lab
 
     def start(self, settings: dict[str, Any]) -> Lab:
-        """Close the lab that was started before, make a new one, and call it `lab`."""
+        """Close the lab that was started before, make a new one, and call it `lab`. Bad settings close nothing."""
         if self._started is not None:
+            _rehearse(**settings)
             self._started.close()
         self._started = Lab(**settings)
         self._shell.user_ns["lab"] = self._started
         return self._started
+
+
+def _rehearse(model: str = "smollm2", **settings: Any) -> None:
+    """ConfigError for settings that cannot work, before any weights are loaded."""
+    Lab("simulated", **settings).close()
+    if model != "simulated":
+        model_path(model)
 
 
 @contextmanager
@@ -49,7 +59,7 @@ def told_plainly(call: str) -> Iterator[None]:
         yield
     except UsageError:
         raise
-    except (ConfigError, KeyError) as error:
+    except (ConfigError, KeyError, LabClosedError) as error:
         raise UsageError(str(error.args[0])) from error
     except Exception as error:
         place = extract_tb(error.__traceback__)[-1]

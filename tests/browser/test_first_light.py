@@ -122,6 +122,16 @@ def test_the_other_edition_ends_with_three_lost_blocks(lab_page: LabPage) -> Non
     lab_page.screenshot("first-light-lost", of=dashboard(lab_page))
 
 
+def test_a_restart_is_told_where_the_lab_was(lab_page: LabPage) -> None:
+    lab_page.open_cells("import labengine\nlab = labengine.Lab('simulated', num_blocks=12, block_size=4)\nlab")
+    lab_page.run_all()
+    wait_painted(lab_page, "used", "0")
+    lab_page.restart()
+    message = dashboard(lab_page).locator(".le-message")
+    lab_page.wait_for("a word on the lost kernel", lambda: "is gone: run the cell again" in message.inner_text(), 20)
+    assert dashboard(lab_page).get_by_role("button", name="Step", exact=True).is_disabled()
+
+
 @pytest.fixture
 def running(lab_page: LabPage) -> LabPage:
     """A real lab that generates in the background, its dashboard open."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 
 from labengine.core.block import Block
@@ -34,6 +36,11 @@ def test_where_a_block_ends_is_part_of_the_name() -> None:
 def test_order_and_sign_are_part_of_the_name() -> None:
     assert chain([1, 2]) != chain([2, 1])
     assert chain([-1]) != chain([1])
+
+
+def test_no_salt_can_spell_somebodys_block() -> None:
+    spelled = array("q", [0, 7]).tobytes().decode()
+    assert chain([5, 6], salt=spelled) != chain([0, 7], [5, 6])
 
 
 def test_salts_keep_requests_apart() -> None:

@@ -79,7 +79,9 @@ def test_top_k_one_is_greedy() -> None:
 
 
 def test_tiny_and_huge_temperatures_do_not_overflow() -> None:
-    assert draws(SamplingParams(temperature=1e-30), num_draws=20) == {1: 20}
+    for tiny in (1e-30, 1e-46, 5e-324):
+        assert draws(SamplingParams(temperature=tiny), num_draws=20) == {1: 20}
+        assert draws(SamplingParams(temperature=tiny, top_k=3, top_p=0.9), num_draws=20) == {1: 20}
     assert draws(SamplingParams(temperature=1e30), num_draws=500).keys() == {0, 1, 2, 3, 4}
     assert draws(SamplingParams(temperature=1.0), torch.tensor([3e38, -3e38, 0.0]), num_draws=20) == {0: 20}
 

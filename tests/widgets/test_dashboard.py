@@ -120,6 +120,46 @@ def test_of_several_steps_by_hand_the_last_is_played(bench: FakeBench, publisher
     assert (diff["type"], play["type"], len(play["frames"])) == ("diff", "play", 3)
 
 
+def test_who_comes_after_the_step_can_replay_it(bench: FakeBench, wire: Wire) -> None:
+    bench.say(merging_step())
+    late = Publisher(bench, wire)
+    full = late.full()
+    late.close()
+    replay = full["replay"]
+    assert replay["frame"]["sentence"].startswith("A and B are in line")
+    assert replay["frame"]["score"] == [0, 0, 0, 0] and full["frame"]["score"] == [5, 8, 3, 0]
+    assert len(replay["frames"]) == 19
+    assert seen_by(replay, [{"type": "play", "frames": replay["frames"]}]) == Seen().apply(full["frame"])
+
+
+def test_there_is_no_replay_without_a_step_a_recording_or_rest(bench: FakeBench, wire: Wire) -> None:
+    publisher = Publisher(bench, wire)
+    assert publisher.full()["replay"] is None, "no step yet"
+    bench.say(merging_step())
+    assert publisher.full()["replay"] is None, "there is more to hear"
+    publisher.tick()
+    assert publisher.full()["replay"]
+    bench.is_running = True
+    assert publisher.full()["replay"] is None
+    bench.is_running, bench.timeline = False, None
+    assert publisher.full()["replay"] is None
+    publisher.close()
+
+
+def test_after_a_run_the_last_step_can_be_replayed(bench: FakeBench, publisher: Publisher, wire: Wire) -> None:
+    bench.is_running = True
+    bench.say([*merging_step(), ev.StepStarted(2), ev.RequestScheduled(0, 14, 1, False, "running"), ev.StepEnded(2)])
+    publisher.tick()
+    assert [message["type"] for message in wire.states] == ["diff"]
+    bench.is_running = False
+    publisher.tick()
+    publisher.tick()
+    _, full = wire.states
+    assert (full["type"], full["view"], full["seq"]) == ("full", None, 2)
+    assert len(full["replay"]["frames"]) == 3 and full["replay"]["frame"]["score"] == [5, 5, 3, 0]
+    assert full["frame"]["sentence"] == "After step 2: 5 blocks used."
+
+
 def test_messages_are_numbered_without_a_gap(bench: FakeBench, publisher: Publisher, wire: Wire) -> None:
     for step in range(1, 6):
         bench.is_running = step % 2 == 0

@@ -27,12 +27,17 @@ async ([source, snapshot]) => {
   const { default: widget } = await import("data:text/javascript;base64," + source);
   const heard = [];
   window.sent = [];
-  window.emit = (message) => heard.forEach((act) => act(message));
+  const tell = (name, message) => heard.filter(([known]) => known === name).forEach(([, act]) => act(message));
+  window.emit = (message) => tell("msg:custom", message);
+  window.loseKernel = () => {
+    model.send = () => { throw new Error("Cannot send"); };
+    tell("comm_live_update");
+  };
   const model = {
     get: () => snapshot,
     send: (message) => window.sent.push(message),
-    on: (_, act) => heard.push(act),
-    off: (_, act) => heard.splice(heard.indexOf(act), 1),
+    on: (name, act) => heard.push([name, act]),
+    off: (name, act) => heard.splice(heard.findIndex(([n, a]) => n === name && a === act), 1),
   };
   window.unmount = widget.render({ model, el: document.getElementById("cell") });
   window.numListeners = () => heard.length;
@@ -343,7 +348,7 @@ def test_the_canvas_follows_the_theme(look: Callable[..., None]) -> None:
     look(check, merging_step())
 
 
-def test_a_hidden_view_plays_nothing_and_is_right_when_it_is_seen_again(look: Callable[..., None]) -> None:
+def test_a_hidden_view_waits_with_the_play_until_it_is_seen_again(look: Callable[..., None]) -> None:
     def check(view: View) -> None:
         view.page.evaluate("() => (document.getElementById('cell').style.display = 'none')")
         view.page.wait_for_timeout(200)
@@ -353,8 +358,97 @@ def test_a_hidden_view_plays_nothing_and_is_right_when_it_is_seen_again(look: Ca
         hidden = view.page.evaluate("() => ({...document.querySelector('.labengine-dashboard').dataset})")
         assert (hidden["used"], hidden["frame"]) == ("0", "0")
         view.page.evaluate("() => (document.getElementById('cell').style.display = '')")
-        view.until("used", "5")
-        assert (view.data("frame"), view.data("playing")) == ("19", "false")
+        view.until("playing", "true")
+        view.press("Escape")
+        assert (view.data("used"), view.data("frame"), view.data("playing")) == ("5", "19", "false")
+
+    look(check)
+
+
+def test_a_step_waits_until_its_sentence_and_the_pool_are_in_sight(look: Callable[..., None]) -> None:
+    def check(view: View) -> None:
+        view.page.evaluate("() => (document.getElementById('cell').style.marginTop = '-400px')")
+        view.page.wait_for_timeout(200)
+        view.bench.say(merging_step())
+        view.publisher.tick()
+        view.page.wait_for_timeout(500)
+        assert (view.data("used"), view.data("frame"), view.data("numFrames")) == ("0", "0", "19")
+        assert "press Play" in view.text(".le-message")
+        view.page.evaluate("() => (document.getElementById('cell').style.marginTop = '0')")
+        view.until("playing", "true")
+        view.page.evaluate("() => (document.getElementById('cell').style.marginTop = '-400px')")
+        view.until("playing", "false")
+        assert int(view.data("frame")) < 19, "who scrolls away in the middle goes on from there"
+
+    look(check)
+
+
+def test_the_next_step_overtakes_one_that_nobody_saw(look: Callable[..., None]) -> None:
+    def check(view: View) -> None:
+        view.page.evaluate("() => (document.getElementById('cell').style.marginTop = '-400px')")
+        view.page.wait_for_timeout(200)
+        for events in (merging_step(), [ev.StepStarted(2), ev.StepEnded(2)]):
+            view.bench.say(events)
+            view.publisher.tick()
+        assert (view.data("used"), view.data("frame"), view.data("numFrames")) == ("5", "0", "2")
+
+    look(check)
+
+
+def test_a_late_view_replays_the_last_step(look: Callable[..., None]) -> None:
+    def check(view: View) -> None:
+        view.bench.say(merging_step())
+        view.publisher = Publisher(view.bench, view.emit)
+        view.emit(view.publisher.full() | {"seq": 7})
+        assert (view.data("used"), view.data("peak"), view.data("frame")) == ("5", "8", "19")
+        view.press("Home")
+        assert (view.data("used"), view.data("frame")) == ("0", "0")
+        assert "A and B are in line" in view.text(".le-sentence")
+        view.press("r")
+        view.until("used", "8")
+        view.press("Escape")
+        assert view.data("used") == "5"
+
+    look(check)
+
+
+def test_a_lost_kernel_is_told_and_nothing_waits_for_it(look: Callable[..., None]) -> None:
+    def check(view: View) -> None:
+        assert view.page.get_by_role("button", name="Step", exact=True).is_enabled()
+        view.page.evaluate("() => window.loseKernel()")
+        view.painted()
+        assert view.text(".le-message").startswith("The kernel that this lab lived in is gone")
+        assert view.page.get_by_role("button", name="Step", exact=True).is_disabled()
+        view.press("Home")
+        assert view.data("used") == "0", "what was seen can still be replayed"
+
+    look(check, merging_step())
+
+
+def test_nothing_moves_when_a_request_speaks_and_a_block_is_lost(look: Callable[..., None]) -> None:
+    def check(view: View) -> None:
+        def place(of: str) -> tuple[float, float, float]:
+            box = view.page.locator(of).last.bounding_box()
+            return box["x"], box["y"], box["height"]
+
+        view.press("Home")
+        places = set()
+        for _ in range(19):
+            places.add(tuple(map(place, (".le-used b", ".le-fact", ".le-row"))))
+            view.press("ArrowRight")
+        assert len(places) == 1
+
+    look(check, overwriting_step())
+
+
+def test_silence_is_told_until_an_answer_comes(look: Callable[..., None]) -> None:
+    def check(view: View) -> None:
+        assert view.text(".le-message") == ""
+        view.page.wait_for_timeout(4200)
+        assert view.text(".le-message").startswith("No answer yet: this is the state as it was last seen.")
+        view.publisher.resync(view.sent("resync")[0]["view"])
+        view.publisher.tick()
+        assert view.text(".le-message") == ""
 
     look(check)
 

@@ -15,6 +15,7 @@ _MODULES = (
     "tables.js",
     "slides.js",
     "controls.js",
+    "sight.js",
     "dashboard.js",
 )
 _IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)

@@ -96,6 +96,13 @@ export class Controls {
     this.showMessage();
   }
 
+  // What to do next, where nothing more important is to be said.
+  showHint(hint) {
+    if (hint === (this.hint || "")) return;
+    this.hint = hint;
+    this.showMessage();
+  }
+
   showSilence() {
     this.absence = "No answer yet: this is the state as it was last seen. If the kernel has no such lab any more, run the cell again.";
     this.showMessage();
@@ -117,7 +124,7 @@ export class Controls {
 
   showMessage() {
     const failure = this.failures && this.failures.length ? `A listener was dropped because it raised ${this.failures.at(-1)}` : "";
-    this.message.textContent = this.absence || this.error || failure || (this.pending.length ? `working: ${this.pending[0]} …` : "");
+    this.message.textContent = this.absence || this.error || failure || (this.pending.length ? `working: ${this.pending[0]} …` : this.hint || "");
     this.message.title = this.message.textContent;
     this.message.classList.toggle("le-error", Boolean(this.absence || this.error || failure));
   }
@@ -144,7 +151,7 @@ export class Scrubber {
   }
 
   draw() {
-    const { position, frames, isPlaying } = this.player, total = frames.length;
+    const { position, frames, isPlaying, isHeld } = this.player, total = frames.length;
     this.slider.min = 0;
     this.slider.max = total;
     this.slider.value = position;
@@ -152,7 +159,7 @@ export class Scrubber {
     this.back.disabled = position === 0;
     this.forth.disabled = position === total;
     this.count.textContent = total ? `moment ${position} of ${total}` : "no step to replay yet";
-    this.replay.textContent = isPlaying ? "Skip" : "Replay";
+    this.replay.textContent = isPlaying ? "Skip" : isHeld ? "Play" : "Replay";
   }
 }
 

@@ -5,6 +5,7 @@ import { Pool } from "./pool.js";
 import { Tables, describe, element } from "./tables.js";
 import { Slides } from "./slides.js";
 import { Controls, Scrubber, keysDialog, onKey } from "./controls.js";
+import { Sight } from "./sight.js";
 
 const SILENCE_MS = 4000;
 const PHASES = ["schedule", "forward", "sample", "update"];
@@ -20,14 +21,13 @@ class Dashboard {
     this.model = model;
     this.id = Math.random().toString(36).slice(2);
     this.status = { title: "", running: false, phase: null };
-    this.isVisible = true;
-    this.sights = new Map();
     this.changed = null;
-    this.player = new Player((changed, frame) => this.onMoved(changed, frame), () => this.isWatched());
+    this.player = new Player((changed, frame) => this.onMoved(changed, frame), () => this.sight.isEnough);
     this.player.beforeFrame = (frame) => {
       this.flush();
       this.slides.before(frame);
     };
+    this.player.beforeReplay = () => this.sight.approach();
     this.build(el);
     this.listen(el);
     this.start();
@@ -98,22 +98,13 @@ class Dashboard {
     on(this.root, "keydown", (event) => onKey(event, this));
     on(this.root, "mousemove", (event) => this.hover(event));
     on(this.root, "mouseleave", () => this.point(null));
-    on(document, "visibilitychange", () => this.onVisible());
+    on(document, "visibilitychange", () => this.onSight());
     const themes = new MutationObserver(() => [0, 200, 800].forEach((ms) => setTimeout(() => this.invalidate(null), ms)));
     themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-name", "data-jp-theme-light", "class"] });
     const sizes = new ResizeObserver(() => this.invalidate(null));
     sizes.observe(this.canvas);
-    const sights = new IntersectionObserver((entries) => {
-      this.isVisible = entries.at(-1).isIntersecting;
-      this.onVisible();
-    });
-    sights.observe(this.root);
-    const story = new IntersectionObserver((entries) => {
-      for (const entry of entries) this.sights.set(entry.target, entry.intersectionRatio);
-      this.player.resume();
-    }, { threshold: [0, 0.3, 0.6] });
-    [this.sentence, this.canvas].forEach((part) => story.observe(part));
-    end.signal.addEventListener("abort", () => [themes, sizes, sights, story].forEach((observer) => observer.disconnect()));
+    this.sight = new Sight(this.root, { sentence: this.sentence, pool: this.canvas }, () => this.onSight());
+    end.signal.addEventListener("abort", () => [themes, sizes, this.sight].forEach((observer) => observer.disconnect()));
   }
 
   // The saved state first, so that a notebook without a kernel shows it; then the lab's own, if it answers.
@@ -156,6 +147,7 @@ class Dashboard {
 
   wish(action, rest = {}) {
     this.player.skip();
+    if (action === "step" || action === "phase") this.sight.approach();
     this.send({ type: "wish", action, view: this.id, ...rest });
   }
 
@@ -203,7 +195,7 @@ class Dashboard {
   invalidate(changed) {
     this.changed = changed === null || this.changed === null ? null : new Set([...(this.changed || []), ...changed]);
     this.isDirty = true;
-    if (this.request || !this.isVisible || document.hidden) return;
+    if (this.request || !this.sight.isVisible) return;
     this.request = requestAnimationFrame(() => this.flush());
   }
 
@@ -228,6 +220,7 @@ class Dashboard {
     this.paintHead(state);
     this.tables.draw(state, ids);
     this.scrubber.draw();
+    this.controls.showHint(this.player.isHeld ? "The step waits until you can see it: scroll up, or press Play." : "");
     this.pool.draw(state, ids, readTheme(this.root));
     const [used, , , lost] = state.score;
     this.canvas.setAttribute("aria-label", `Block pool: ${used} of ${state.numBlocks} blocks used, ${lost} lost. ${state.sentence}`);
@@ -262,16 +255,10 @@ class Dashboard {
     this.phases.replaceChildren(...parts);
   }
 
-  onVisible() {
-    if (!this.isVisible || document.hidden) return;
+  onSight() {
+    if (!this.sight.isVisible) return;
     if (this.isDirty) this.invalidate(null);
     this.player.resume();
-  }
-
-  // A step is played to somebody who sees its sentence and a good part of the pool; until then it waits.
-  isWatched() {
-    const inSight = (part) => this.sights.get(part) ?? 1;
-    return this.isVisible && !document.hidden && inSight(this.sentence) >= 0.6 && inSight(this.canvas) >= 0.3;
   }
 
   // -- pointing ------------------------------------------------------------------------------------------------------

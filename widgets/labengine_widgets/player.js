@@ -70,6 +70,7 @@ export class Player {
 
   replay() {
     if (!this.frames.length) return;
+    this.beforeReplay?.();
     this.seek(0);
     this.play();
   }

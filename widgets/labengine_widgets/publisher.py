@@ -32,9 +32,9 @@ IDLE = 0.5
 class Publisher:
     """One thread that turns what it has heard into messages for `send`; `rest` is called when a burst is over.
 
-    A step taken by hand becomes frames to play; steps of a running lab become one merged frame per message, and the last
-    of them can be replayed when it comes to rest. Messages of state carry consecutive numbers `seq`; who misses one asks
-    `resync`. An error costs a resync, never the engine.
+    A step taken by hand becomes frames to play; steps of a running lab become one merged frame per message, and when it
+    comes to rest the last of them can be replayed. Messages of state carry consecutive numbers `seq`; who misses one
+    asks `resync`. An error costs a resync, never the engine.
     """
 
     def __init__(self, bench: Bench, send: Callable[[Message], None], rest: Callable[[], None] = lambda: None) -> None:

@@ -1,0 +1,68 @@
+"""Requests as a user gives them: checked to the last, then queued."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from labengine.config import ConfigError, SamplingParams
+from labengine.core.request import Request
+from labengine.desk.keywords import refuse_unknown
+from labengine.desk.stepper import Stepper
+from labengine.engine.loaded_model import LoadedModel
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A request that can run."""
+
+    token_ids: list[int]
+    sampling: SamplingParams
+    cache_salt: str | None
+
+
+class Intake:
+    """Checks change nothing; a call that wants several requests gets all of them or none."""
+
+    def __init__(self, model: LoadedModel, stepper: Stepper) -> None:
+        self._model = model
+        self._stepper = stepper
+
+    def checked(
+        self,
+        call: Callable[..., object],
+        prompt: str | None,
+        token_ids: Sequence[int] | None,
+        cache_salt: str | None,
+        sampling: dict[str, Any],
+    ) -> Wanted:
+        """What the engine needs of a request, given as text or as token ids to the lab's method `call`.
+
+        TypeError for a keyword that the method does not know, ConfigError for what can never run.
+        """
+        self._stepper.refuse_if_closed()
+        refuse_unknown(f"{call.__name__}()", sampling, SamplingParams, call)
+        params = SamplingParams(**sampling)
+        if prompt is not None and token_ids is None:
+            ids = self._model.encode(prompt)
+        elif token_ids is not None and prompt is None:
+            ids = self._model.checked_ids(token_ids)
+        else:
+            raise ConfigError("give a request either a prompt or token_ids")
+        self._model.refuse_too_long(len(ids), params.max_tokens)
+        self._stepper.engine.new_request(0, ids, params, cache_salt)
+        return Wanted(ids, params, cache_salt)
+
+    def queue(self, requests: Sequence[Wanted]) -> list[int]:
+        """Add requests one right after the other; their ids."""
+        with self._stepper.between_steps():
+            return [self._stepper.engine.add(w.token_ids, w.sampling, w.cache_salt) for w in requests]
+
+    def request(self, request_id: int) -> Request:
+        """The request of that id. KeyError for an unknown one."""
+        requests = self._stepper.engine.requests
+        if request_id not in requests:
+            known = f"known are 0 to {len(requests) - 1}" if requests else "none was added yet"
+            raise KeyError(f"there is no request {request_id!r}; {known}")
+        return requests[request_id]
