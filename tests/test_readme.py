@@ -16,10 +16,18 @@ from labengine.lab import Lab
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 
 
+ROUNDING = r"(?<=max \|d[KV]\| )[\d.e+-]+"
+"""The figure behind max |dK| and max |dV|."""
+
+
 def blocks(language: str) -> list[str]:
     """The fenced blocks of a language, fences off."""
     fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
     return [text for name, text in fenced if name == language]
+
+
+def _without_rounding(table: str) -> str:
+    return re.sub(ROUNDING, "~", table)
 
 
 @pytest.fixture
@@ -45,9 +53,11 @@ def test_the_code_runs_as_it_stands(shell):
 
 
 def test_the_table_is_what_the_demo_prints():
+    """To the letter, but for the rounding between two copies, which depends on the machine."""
     printed = io.StringIO()
     demo.main(printed)
-    assert printed.getvalue() in blocks("")
+    assert _without_rounding(printed.getvalue()) in map(_without_rounding, blocks(""))
+    assert all(float(worst) < 1e-3 for worst in re.findall(ROUNDING, printed.getvalue()))
 
 
 def test_files_that_it_names_are_there():

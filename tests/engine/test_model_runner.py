@@ -39,14 +39,15 @@ def test_an_empty_plan_gives_no_rows(tiny_runner: ModelRunner) -> None:
 
 
 def test_kv_holds_what_attention_reads(tiny_runner: ModelRunner) -> None:
-    """Equal prompts have equal KV in their own blocks, to the bit if they run in one batch."""
+    """Equal prompts have equal KV in their own blocks, but for rounding: a row's place in the batch may change it."""
     dealer = Dealer(64, 4)
     texts = [dealer.request([9, 8, 7, 6, 5, 4]) for _ in range(2)]
     tiny_runner.forward(plan_of(*(text.take(6) for text in texts)))
     for layer in range(tiny_runner.num_layers):
         for ours, theirs in zip(*(tiny_runner.kv(text.table[0], layer) for text in texts), strict=True):
             assert ours.shape == (4, 2, 16)
-            assert torch.equal(ours, theirs) and ours.abs().min() > 0
+            torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+            assert ours.abs().min() > 0
     keys, _ = tiny_runner.kv(texts[0].table[1], 0)
     assert keys[2:].abs().max() == 0, "slots 2 and 3 of the second block were never written"
     keys.zero_()  # an ordinary tensor of the caller's own
