@@ -136,7 +136,7 @@ class Lab:
         return self._stepper.phase
 
     def phases(self) -> Iterator[Phase]:
-        """One step, phase by phase. A step that is left open is finished by whatever the lab is asked to do next."""
+        """One step, phase by phase. A step that is left open is finished by whoever steps, adds or aborts next."""
         phase = self.next_phase()
         while phase is not None:
             yield phase

@@ -12,8 +12,12 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from labengine.lab import Lab
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -42,6 +46,22 @@ def jupyter_dirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str,
         for name, folder in dirs.items():
             patch.setenv(name, folder)
         yield dirs
+
+
+@pytest.fixture(scope="module")
+def loaded_smollm2() -> Iterator[Lab]:
+    """The real model with 64 blocks of 4."""
+    from labengine.lab import Lab
+
+    with Lab("smollm2", num_blocks=64, block_size=4) as lab:
+        yield lab
+
+
+@pytest.fixture
+def smollm2(loaded_smollm2: Lab) -> Lab:
+    """The real model with an empty pool."""
+    loaded_smollm2.reset()
+    return loaded_smollm2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

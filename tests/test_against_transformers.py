@@ -81,7 +81,8 @@ class Setting:
 
 
 SETTINGS = {
-    "blocks-of-3, chunks of 7, batch 16": Setting(3, 600, 7, 16, 18),
+    "blocks-of-3, chunks of 7, batch 16": Setting(3, 600, 7, 16),
+    "blocks-of-4, batch 16": Setting(4, 600, 64, 16),
     "blocks-of-4, pool too small, batch 16": Setting(4, 34, 64, 16, 18),
     "blocks-of-16, chunks of 7, batch 1": Setting(16, 64, 7, 1, 6),
     "blocks-of-16, batch 1": Setting(16, 64, 2048, 1),

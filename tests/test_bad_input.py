@@ -37,19 +37,6 @@ def lab() -> Iterator[Lab]:
         yield lab
 
 
-@pytest.fixture(scope="module")
-def loaded() -> Iterator[Lab]:
-    with Lab("smollm2", num_blocks=64, block_size=4) as lab:
-        yield lab
-
-
-@pytest.fixture
-def smollm2(loaded: Lab) -> Lab:
-    """The real model with an empty pool."""
-    loaded.reset()
-    return loaded
-
-
 @contextmanager
 def refused(lab: Lab, error: type[Exception], *words: str) -> Iterator[None]:
     """What is called inside raises `error`, says all the words, and leaves the lab as it was, ready to go on."""
@@ -304,15 +291,22 @@ def answers(lab: Lab) -> list[tuple[int, ...]]:
 
 
 @contextmanager
-def interrupted(lab: Lab, layer: int = 7) -> Iterator[None]:
-    """Ctrl-C is pressed as the forward reaches a layer; the step inside the block has to be taken back."""
-    before = lab.snapshot()
+def ctrl_c_at(lab: Lab, layer: int) -> Iterator[None]:
+    """Ctrl-C is pressed as the forward reaches a layer."""
     hook = lab._model.runner.model.layers[layer].register_forward_pre_hook(press_ctrl_c)  # type: ignore[attr-defined]
     try:
         with pytest.raises(KeyboardInterrupt):
             yield
     finally:
         hook.remove()
+
+
+@contextmanager
+def interrupted(lab: Lab, layer: int = 7) -> Iterator[None]:
+    """Ctrl-C is pressed as the forward reaches a layer; the step inside the block has to be taken back."""
+    before = lab.snapshot()
+    with ctrl_c_at(lab, layer):
+        yield
     after = lab.snapshot()
     assert after.step == before.step and after.requests == before.requests
     assert after.free_queue == before.free_queue
@@ -367,12 +361,8 @@ def interrupted_loosely(lab: Lab, layer: int = 7) -> Iterator[None]:
     """As above, and the cached content that was overwritten is gone from the map."""
     cached = set(lab.snapshot().prefix_map)
     assert cached, "nothing is cached: the test would show nothing"
-    hook = lab._model.runner.model.layers[layer].register_forward_pre_hook(press_ctrl_c)  # type: ignore[attr-defined]
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            yield
-    finally:
-        hook.remove()
+    with ctrl_c_at(lab, layer):
+        yield
     assert lab.snapshot().prefix_map == {}
 
 

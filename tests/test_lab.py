@@ -40,19 +40,6 @@ def lab() -> Iterator[Lab]:
         yield lab
 
 
-@pytest.fixture(scope="module")
-def loaded() -> Iterator[Lab]:
-    with Lab("smollm2", num_blocks=64, block_size=4) as lab:
-        yield lab
-
-
-@pytest.fixture
-def smollm2(loaded: Lab) -> Lab:
-    """The real model with an empty pool."""
-    loaded.reset()
-    return loaded
-
-
 # -- adding and stepping -----------------------------------------------------------------------------------------------
 
 
