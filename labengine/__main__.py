@@ -1,28 +1,73 @@
-"""python -m labengine demo"""
+"""python -m labengine demo | bug | replay"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 from labengine.config import ConfigError
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; 2 for what it cannot do."""
-    parser = argparse.ArgumentParser(prog="python -m labengine", description="labengine on the command line")
-    commands = parser.add_subparsers(dest="command", required=True)
-    demo = commands.add_parser("demo", help="two equal requests, one step: eight blocks, or five (nano-vLLM #219/#243)")
-    demo.add_argument("--model", default="smollm2", help="a model name or a directory of safetensors")
-    chosen = parser.parse_args(arguments)
+    chosen = _parser().parse_args(arguments)
+    run: Callable[[argparse.Namespace], None] = chosen.run
     try:
-        from labengine.demo import main as run_demo
-
-        run_demo(sys.stdout, chosen.model)
+        run(chosen)
     except ConfigError as error:
         print(f"labengine: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m labengine", description="labengine on the command line")
+    commands = parser.add_subparsers(dest="command", required=True)
+    demo = commands.add_parser("demo", help="two equal requests, one step: eight blocks, or five (nano-vLLM #219/#243)")
+    demo.add_argument("--model", default="smollm2", help="a model name or a directory of safetensors")
+    demo.set_defaults(run=_demo)
+    bug = commands.add_parser("bug", help="reproduce an upstream bug, and judge the claim and the fix")
+    bug.add_argument("id", nargs="?", help="nano-vllm-219, for example; without it: what there is")
+    bug.set_defaults(run=_bug)
+    replay = commands.add_parser(
+        "replay", help="run operations on the KV-cache manager, and print the state after each"
+    )
+    replay.add_argument("workload", help="a JSON file, or - for standard input")
+    replay.add_argument("--edition", default="vllm", help="whose decisions to take (vllm)")
+    replay.set_defaults(run=_replay)
+    return parser
+
+
+def _demo(chosen: argparse.Namespace) -> None:
+    from labengine.demo import main as run_demo
+
+    run_demo(sys.stdout, chosen.model)
+
+
+def _bug(chosen: argparse.Namespace) -> None:
+    from labengine.scenarios import tell
+
+    tell(chosen.id, sys.stdout)
+
+
+def _replay(chosen: argparse.Namespace) -> None:
+    from labengine.engine.replay import replay
+
+    print(json.dumps(replay(_workload(chosen.workload), chosen.edition)))
+
+
+def _workload(named: str) -> dict[str, object]:
+    try:
+        text = sys.stdin.read() if named == "-" else Path(named).read_text(encoding="utf-8")
+        workload = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{named} is no workload: {error}") from None
+    if not isinstance(workload, dict):
+        raise ConfigError(f"{named} is no workload: it must hold one JSON object")
+    return workload
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import lcm
 from numbers import Real
 from operator import index
 from typing import Literal
@@ -116,6 +117,15 @@ class EngineConfig:
     seed: int = 0
     """Sampling seeds of requests that bring none of their own follow from this one and their id."""
     eos_token_ids: frozenset[int] = frozenset()
+    hash_block_size: int = 0
+    """Tokens per link of the hash chain; every group's block size is a multiple of it. 0: the smallest of them."""
+    watermark: float = 0.0
+    """The share of the pool that admitting a request has to leave free while another one runs."""
+    long_prefill_token_threshold: int = 0
+    """Tokens of one prompt per step at most while several requests are there; 0 means no limit."""
+    retention_interval: int | None = None
+    """Which blocks of a sliding window are cached: None all that a hit could use, 0 only those before a prompt's end,
+    n those before every n-th token too. (vLLM: prefix_cache_retention_interval.)"""
 
     def __post_init__(self) -> None:
         _make_int(self, "num_blocks", 1, MAX_NUM_BLOCKS)
@@ -124,6 +134,29 @@ class EngineConfig:
         _make_int(self, "seed", 0)
         if not self.groups:
             raise ConfigError("groups must name at least one KV-cache group")
+        _make_int(self, "long_prefill_token_threshold", 0)
+        if not 0 <= _as_float(self.watermark) < 1:
+            raise ConfigError(f"watermark is a share of the pool, from 0 to below 1, got {self.watermark!r}")
+        self._check_block_sizes()
+
+    @property
+    def scheduler_block_size(self) -> int:
+        """A hit ends at a multiple of this many tokens: there, every group has a whole block."""
+        return lcm(*(group.block_size for group in self.groups))
+
+    def _check_block_sizes(self) -> None:
+        sizes = [group.block_size for group in self.groups]
+        _make_int(self, "hash_block_size", 0)
+        object.__setattr__(self, "hash_block_size", self.hash_block_size or min(sizes))
+        for group, size in enumerate(sizes):
+            if size % self.hash_block_size:
+                raise ConfigError(
+                    f"group {group}: block_size {size} must be a multiple of {self.hash_block_size}, the smallest one"
+                )
+        if self.retention_interval is not None:
+            _make_int(self, "retention_interval", 0)
+            if self.retention_interval % self.scheduler_block_size:
+                raise ConfigError(f"retention_interval must be a multiple of {self.scheduler_block_size} tokens, or 0")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,16 @@ one step. Each engine computes the same KV twice; one keeps both copies, the oth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TextIO
 
 from labengine.events import BlockMerged
 from labengine.lab import Lab
+from labengine.scenarios.nano_vllm_219_duplicate_blocks import Script
 from labengine.snapshot import Snapshot
 
-PROMPT = "This is a concurrent cache test prompt. " * 100
-BLOCK_SIZE = 256
-NUM_PROMPT_TOKENS = 801
-BEFORE, AFTER = "nano-vllm", "nano-vllm+243"
+SCRIPT = Script()
 
 
 @dataclass(slots=True)
@@ -28,15 +26,11 @@ class DemoRun:
     model: str
     snapshot: Snapshot
     """After step 1."""
-    peak_used_blocks: int
-    num_steps: int = 0
+    measured: Mapping[str, int]
+    """After step 1, in the words of the scenario."""
+    num_steps: int
     merges: list[tuple[BlockMerged, float, float]] = field(default_factory=list)
     """Each merge with max |dK| and max |dV| between the two copies, over all layers."""
-
-    @property
-    def num_unique_hashes(self) -> int:
-        """Distinct hashes among the blocks in use."""
-        return len({block.block_hashes for block in self.snapshot.blocks if block.ref_count and block.block_hashes})
 
     @property
     def ref_counts(self) -> tuple[int, ...]:
@@ -46,23 +40,17 @@ class DemoRun:
 
 def run_edition(edition: str, model: str = "smollm2") -> DemoRun:
     """The pull request's script on one edition."""
-    with Lab(model, num_blocks=16, block_size=BLOCK_SIZE, edition=edition) as lab:
-        prompt_ids = lab.encode(PROMPT)[:NUM_PROMPT_TOKENS]
+    with SCRIPT.lab(edition, model) as lab:
         merges: list[tuple[BlockMerged, float, float]] = []
 
-        def measure(event: BlockMerged) -> None:
+        def compare(event: BlockMerged) -> None:
             merges.append((event, *_kv_difference(lab, event)))
 
-        lab.hooks.subscribe(measure, BlockMerged)
-        for _ in range(2):
-            lab.add(token_ids=prompt_ids, temperature=1.0, max_tokens=3)
-        report = lab.step()
-        run = DemoRun(
-            edition, f"{model} ({lab.status()['model']})", lab.snapshot(), report.peak_used_blocks, merges=merges
-        )
+        lab.hooks.subscribe(compare, BlockMerged)
+        SCRIPT.play(lab)
+        name, snapshot, measured = f"{model} ({lab.status()['model']})", lab.snapshot(), SCRIPT.measure(lab)
         lab.run()
-        run.num_steps = lab.stats().num_steps
-        return run
+        return DemoRun(edition, name, snapshot, measured, lab.stats().num_steps, merges)
 
 
 def _kv_difference(lab: Lab, event: BlockMerged) -> tuple[float, float]:
@@ -77,20 +65,24 @@ def _kv_difference(lab: Lab, event: BlockMerged) -> tuple[float, float]:
 
 def rows(before: DemoRun, after: DemoRun) -> Iterator[tuple[str, ...]]:
     """The seed's table, and what it left out."""
-    both = (before, after)
+
+    def row(name: str, measured: str) -> tuple[str, ...]:
+        return (name, *(str(run.measured[measured]) for run in (before, after)))
+
     yield ("Metric", before.edition, after.edition)
-    yield ("Total used blocks", *(str(run.snapshot.num_used_blocks) for run in both))
-    yield ("Unique valid hashes", *(str(run.num_unique_hashes) for run in both))
-    yield ("Blocks nobody can find", *(str(len(run.snapshot.lost_blocks)) for run in both))
-    yield ("Ref counts", *(str(run.ref_counts) for run in both))
-    yield ("Peak while computing", *(str(run.peak_used_blocks) for run in both))
+    yield row("Total used blocks", "used blocks")
+    yield row("Unique valid hashes", "unique hashes")
+    yield row("Blocks nobody can find", "blocks nobody can find")
+    yield ("Ref counts", str(before.ref_counts), str(after.ref_counts))
+    yield row("Peak while computing", "peak while computing")
 
 
 def main(out: TextIO, model: str = "smollm2") -> None:
     """Run both editions and print what they hold after step 1."""
-    before, after = run_edition(BEFORE, model), run_edition(AFTER, model)
+    before, after = (run_edition(column.name, model) for column in SCRIPT.columns)
+    size = SCRIPT.settings["block_size"]
     print(f"nano-vLLM #219 / #243 on {after.model}", file=out)
-    print(f"Two equal requests of {NUM_PROMPT_TOKENS} tokens, blocks of {BLOCK_SIZE}, after step 1:\n", file=out)
+    print(f"Two equal requests of {SCRIPT.num_prompt_tokens} tokens, blocks of {size}, after step 1:\n", file=out)
     for row in rows(before, after):
         print(f"{row[0]:>22} | {row[1]} | {row[2]}", file=out)
     print("\nMerged pairs in", after.edition, file=out)

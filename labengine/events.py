@@ -14,6 +14,13 @@ QueueEnd = Literal["head", "tail"]
 
 FreeReason = Literal["finished", "aborted", "preempted", "merged", "window"]
 
+EvictReason = Literal["reused", "replaced", "reset", "distrusted"]
+"""Why a block's content was forgotten: it is given away; a longer prefix took its place; the cache was reset; it may
+hold garbage."""
+
+Transfer = tuple[int, int, int, bytes]
+"""(group, table index, block_id, block hash): one block on its way to or from the external tier."""
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -28,6 +35,8 @@ class EngineStarted(Event):
     groups: tuple[tuple[str, int, int | None], ...]
     """(kind, block_size, window) per KV-cache group."""
     edition: str
+    null_block: int = -1
+    """Pads a block table where a group holds no block. From 0 on it is a block of the pool that is never given away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,7 @@ class PrefixHit(Event):
     num_tokens: int
     """Computed tokens found in the cache; 0 is a miss. The request's num_computed_tokens is now this."""
     block_ids: tuple[tuple[int, ...], ...]
-    """The hit blocks per group, in table order. Not yet touched."""
+    """The hit blocks per group, in table order, null where the window needs none. Not yet touched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +111,53 @@ class RequestFinished(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ExternalHit(Event):
+    """The external tier holds the num_tokens tokens after the prefix hit. Blocks for them are about to be allocated.
+
+    They count as computed at once, for the load precedes the forward pass; with is_loading only once BlocksLoaded tells
+    so, and the request waits meanwhile.
+    """
+
+    request_id: int
+    num_tokens: int
+    is_loading: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksLoaded(Event):
+    """K and V came from the external tier into blocks of a request."""
+
+    request_id: int
+    transfers: tuple[Transfer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksSaved(Event):
+    """K and V of full blocks were copied to the external tier."""
+
+    request_id: int
+    transfers: tuple[Transfer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed(Event):
+    """The external tier could not deliver: the request will recompute what it had hoped for."""
+
+    request_id: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixCacheReset(Event):
+    """All cached content was forgotten (each told by a BlockEvicted before)."""
+
+
+@dataclass(frozen=True, slots=True)
 class BlockEvicted(Event):
-    """A free block that still held cached content is being reused: its hashes and its map entries are gone."""
+    """A block's cached content is forgotten: its hashes and its map entries are gone."""
 
     block_id: int
+    reason: EvictReason = "reused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +168,15 @@ class BlockAllocated(Event):
     request_id: int
     group: int
     index: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksSkipped(Event):
+    """A new table starts with null entries: these blocks lie outside the window, and nobody will read them."""
+
+    request_id: int
+    group: int
+    num_blocks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +193,7 @@ class BlockTouched(Event):
 
 @dataclass(frozen=True, slots=True)
 class BlockCached(Event):
-    """A full block's hash was registered in the prefix map."""
+    """A block's hash was registered in the prefix map."""
 
     block_id: int
     request_id: int
@@ -141,6 +202,8 @@ class BlockCached(Event):
     block_hash: bytes
     mapped: tuple[int, ...]
     """All blocks the map holds under this hash now, the one served first. Empty: the duplicate policy left it out."""
+    is_full: bool = True
+    """False for the tail of a prompt that ends inside the block: a key of vLLM's, for finer hits than a block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +228,8 @@ class BlockMerged(Event):
 class BlockFreed(Event):
     """One reference to a block was dropped; at ref_count 0 it entered the free queue at `queue_end`, content kept.
 
-    For finished, aborted and preempted requests the table entry (always the last one) went with it; a merged block had
-    lost its entry before; a block that left the window becomes a null entry.
+    For finished, aborted and preempted requests the table entry went with it; a merged block had lost its entry before;
+    a block that left the window becomes a null entry.
     """
 
     block_id: int
@@ -212,6 +275,19 @@ class TokenSampled(Event):
     request_id: int
     token_id: int
     position: int
+
+
+@dataclass(frozen=True, slots=True)
+class ViolationFound(Event):
+    """A rule does not hold. Told once per rule, request and block, when it is first seen."""
+
+    rule: str
+    message: str
+    request_ids: tuple[int, ...]
+    block_ids: tuple[int, ...]
+    step: int
+    first_event: int | None
+    """The recording's number of the event that made it so: the rule held before it. None when it is not recorded."""
 
 
 EVENT_KINDS: tuple[type[Event], ...] = tuple(

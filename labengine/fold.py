@@ -58,13 +58,14 @@ class Fold:
         self.block_tokens: list[tuple[int, ...]] = []
         self.free_queue: OrderedDict[int, None] = OrderedDict()
         self.prefix_map: dict[Key, tuple[int, ...]] = {}
+        self.null_block = NULL_BLOCK
         self.changes = Changes()
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Fold:
         """The fold that stands at a snapshot: for a listener that came late."""
         fold = cls()
-        fold.step, fold.groups = snapshot.step, snapshot.groups
+        fold.step, fold.groups, fold.null_block = snapshot.step, snapshot.groups, snapshot.null_block
         fold.requests = {
             request_id: RequestFold(
                 r.status,
@@ -90,7 +91,7 @@ class Fold:
     def copy(self) -> Fold:
         """An independent copy, with no changes noted."""
         other = Fold()
-        other.step, other.groups = self.step, self.groups
+        other.step, other.groups, other.null_block = self.step, self.groups, self.null_block
         other.requests = {request_id: r.copy() for request_id, r in self.requests.items()}
         other.ref_counts, other.block_keys = list(self.ref_counts), list(self.block_keys)
         other.block_tokens, other.free_queue = list(self.block_tokens), self.free_queue.copy()
@@ -141,18 +142,19 @@ class Fold:
                 )
             ),
             groups=self.groups,
+            null_block=self.null_block,
         )
 
     @property
     def num_used_blocks(self) -> int:
         """Blocks that are not free."""
-        return len(self.ref_counts) - len(self.free_queue)
+        return len(self.ref_counts) - len(self.free_queue) - (self.null_block >= 0)
 
     def _owners(self) -> dict[int, tuple[int, ...]]:
         owners: dict[int, tuple[int, ...]] = {}
         for request_id, request in sorted(self.requests.items()):
             held = {block_id for table in request.block_tables for block_id in table}
-            for block_id in held - {NULL_BLOCK}:
+            for block_id in held - {self.null_block}:
                 owners[block_id] = (*owners.get(block_id, ()), request_id)
         return owners
 
@@ -164,7 +166,8 @@ class Fold:
         self.ref_counts = [0] * event.num_blocks
         self.block_keys = [()] * event.num_blocks
         self.block_tokens = [()] * event.num_blocks
-        self.free_queue = OrderedDict.fromkeys(range(event.num_blocks))
+        self.null_block = event.null_block
+        self.free_queue = OrderedDict.fromkeys(i for i in range(event.num_blocks) if i != event.null_block)
         self.prefix_map = {}
         self.changes = Changes(is_restarted=True)
 
@@ -178,6 +181,13 @@ class Fold:
 
     def _prefix_hit(self, event: ev.PrefixHit) -> None:
         self._request(event.request_id).num_computed_tokens = event.num_tokens
+
+    def _external_hit(self, event: ev.ExternalHit) -> None:
+        request = self._request(event.request_id)
+        if event.is_loading:
+            request.status = "waiting"
+        else:
+            request.num_computed_tokens += event.num_tokens
 
     def _request_scheduled(self, event: ev.RequestScheduled) -> None:
         self._request(event.request_id).status = event.status
@@ -212,6 +222,9 @@ class Fold:
         self._table(event).append(event.block_id)
         self.changes.blocks.add(event.block_id)
 
+    def _blocks_skipped(self, event: ev.BlocksSkipped) -> None:
+        self._request(event.request_id).block_tables[event.group].extend([self.null_block] * event.num_blocks)
+
     def _block_touched(self, event: ev.BlockTouched) -> None:
         if self.ref_counts[event.block_id] == 0:
             self._leave_queue(event.block_id)
@@ -221,10 +234,11 @@ class Fold:
 
     def _block_cached(self, event: ev.BlockCached) -> None:
         key = (event.group, event.block_hash)
-        size = self.groups[event.group].block_size
-        tokens = self.requests[event.request_id].token_ids[event.index * size : (event.index + 1) * size]
         self.block_keys[event.block_id] = (*self.block_keys[event.block_id], key)
-        self.block_tokens[event.block_id] = tuple(tokens)
+        if event.is_full:
+            size = self.groups[event.group].block_size
+            tokens = self.requests[event.request_id].token_ids[event.index * size : (event.index + 1) * size]
+            self.block_tokens[event.block_id] = tuple(tokens)
         self.changes.blocks.update(self.prefix_map.get(key, ()))
         if event.mapped:
             self.prefix_map[key] = event.mapped
@@ -243,10 +257,11 @@ class Fold:
             if event.queue_end == "head":
                 self.free_queue.move_to_end(event.block_id, last=False)
             self.changes.is_queue_changed = True
-        if event.reason == "window":
-            self._table(event)[event.index] = NULL_BLOCK
-        elif event.reason != "merged":
-            self._table(event).pop()
+        if event.reason != "merged":
+            table = self._table(event)
+            table[event.index] = self.null_block
+            while event.reason != "window" and table and table[-1] == self.null_block:
+                table.pop()
         self.changes.blocks.add(event.block_id)
 
     def _request(self, request_id: int) -> RequestFold:
@@ -265,6 +280,7 @@ class Fold:
         ev.StepStarted: _step_started,
         ev.RequestAdded: _request_added,
         ev.PrefixHit: _prefix_hit,
+        ev.ExternalHit: _external_hit,
         ev.RequestScheduled: _request_scheduled,
         ev.RequestPreempted: _request_preempted,
         ev.RequestFinished: _request_finished,
@@ -272,6 +288,7 @@ class Fold:
         ev.TokenSampled: _token_sampled,
         ev.BlockEvicted: _block_evicted,
         ev.BlockAllocated: _block_allocated,
+        ev.BlocksSkipped: _blocks_skipped,
         ev.BlockTouched: _block_touched,
         ev.BlockCached: _block_cached,
         ev.BlockMerged: _block_merged,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from labengine.check.invariants import Violation, check_invariants
 from labengine.config import ConfigError, EngineConfig, GroupSpec
+from labengine.core.connector import Connector
 from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
 from labengine.desk.bench import LabBench
-from labengine.desk.intake import Intake
+from labengine.desk.intake import ExtraKeySpec, Intake
 from labengine.desk.keywords import refuse_unknown
 from labengine.desk.outputs import RequestOutput, TextStream
 from labengine.desk.prompts import prompt_list
@@ -38,7 +39,10 @@ class Lab:
 
     model: "smollm2" (the default), "simulated" (no weights: same scheduler, same core), or a directory of safetensors.
     num_blocks, block_size: the KV pool, in blocks and tokens per block.
-    edition: whose decisions to take: "labengine", "nano-vllm" or "nano-vllm+243". parts: replaces single decisions.
+    groups: the KV-cache groups of the simulated model; a real one brings its own.
+    edition: whose decisions to take ("labengine", "vllm", "nano-vllm" ...). parts: replaces single decisions.
+    external: a tier outside the pool that keeps full blocks: "host" (memory), "disk", a folder, or a Connector.
+    watermark, long_prefill_token_threshold, retention_interval: see EngineConfig; all off.
     dtype, device: None picks float32 on a CPU and bfloat16 on CUDA.
     record: keep a timeline (the newest 100,000 events, or as many as the number given).
 
@@ -51,12 +55,17 @@ class Lab:
         *,
         num_blocks: int = 256,
         block_size: int = 16,
+        groups: Sequence[GroupSpec] | None = None,
         edition: str = "labengine",
         parts: Parts | None = None,
+        external: str | PathLike[str] | Connector | None = None,
         dtype: str | torch.dtype | None = None,
         device: str | None = None,
         max_num_seqs: int = 16,
         max_num_batched_tokens: int = 2048,
+        watermark: float = 0.0,
+        long_prefill_token_threshold: int = 0,
+        retention_interval: int | None = None,
         record: bool | int = True,
         seed: int = 0,
         **unknown: object,
@@ -66,22 +75,35 @@ class Lab:
         if not isinstance(parts, Parts | None):
             raise ConfigError(f"parts must be a labengine.Parts, got {parts!r}")
         self.parts = base if parts is None else parts.over(base)
-        groups = (GroupSpec(block_size),)
-        config = EngineConfig(num_blocks, groups, max_num_seqs, max_num_batched_tokens, seed)
+        config = EngineConfig(
+            num_blocks,
+            (GroupSpec(block_size),) if groups is None else tuple(groups),
+            max_num_seqs,
+            max_num_batched_tokens,
+            seed,
+            watermark=watermark,
+            long_prefill_token_threshold=long_prefill_token_threshold,
+            retention_interval=retention_interval,
+        )
+        if groups is not None and model != "simulated":
+            raise ConfigError("groups are for the simulated model; a real model's layers say what groups it has")
         self.hooks = Hooks()
         self.timeline = _timeline(record)
         if self.timeline is not None:
             self.hooks.subscribe(self.timeline.record)
         self._stats = StatsListener()
         self._stats.subscribe(self.hooks)
+        self.model = model
+        """What was asked for: a name, or where it lies."""
         self._model: LoadedModel = load_model(model, config, dtype=dtype, device=device)
         self.config = self._model.config
+        self.external = _external_tier(external, self._model)
         self._dashboard: Dashboard | None = None
         self._stepper = Stepper(self._make_engine)
         self._intake = Intake(self._model, self._stepper)
 
     def _make_engine(self) -> Engine:
-        return Engine(self.config, self._model.runner, self.parts, self.hooks)
+        return Engine(self.config, self._model.runner, self.parts, self.hooks, self.external)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -91,19 +113,22 @@ class Lab:
         *,
         token_ids: Sequence[int] | None = None,
         cache_salt: str | None = None,
+        extra_keys: Mapping[str, str] | None = None,
         **sampling: Any,
     ) -> int:
         """Queue a request, given as text or as token ids; returns its id, counted from 0.
 
         sampling: max_tokens=64, temperature=0.0 (greedy), top_k, top_p, seed, ignore_eos=False. Requests share cached
-        blocks only under equal cache_salt. ConfigError, before anything changes, for what can never run.
+        blocks only under equal cache_salt and extra_keys (what KV depends on besides the tokens: {"adapter": "x"}).
+        ConfigError, before anything changes, for what can never run.
         """
-        return self._intake.queue([self._intake.checked(Lab.add, prompt, token_ids, cache_salt, sampling)])[0]
+        keys = ExtraKeySpec(cache_salt, extra_keys)
+        return self._intake.queue([self._intake.checked(Lab.add, prompt, token_ids, keys, sampling)])[0]
 
     def chat(self, messages: Sequence[dict[str, str]], *, cache_salt: str | None = None, **sampling: Any) -> int:
         """Queue a conversation ([{"role": "user", "content": ...}, ...]) through the model's chat template."""
         ids = self._model.tokenizer.chat(messages)
-        return self._intake.queue([self._intake.checked(Lab.chat, None, ids, cache_salt, sampling)])[0]
+        return self._intake.queue([self._intake.checked(Lab.chat, None, ids, ExtraKeySpec(cache_salt), sampling)])[0]
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, by the tokenizer's defaults."""
@@ -177,7 +202,8 @@ class Lab:
     ) -> list[RequestOutput]:
         """Add one prompt or several (texts or lists of token ids), run until they are done; their outputs in order."""
         texts_and_ids = [(p, None) if isinstance(p, str) else (None, p) for p in prompt_list(prompts)]
-        requests = [self._intake.checked(Lab.generate, text, ids, cache_salt, sampling) for text, ids in texts_and_ids]
+        keys = ExtraKeySpec(cache_salt)
+        requests = [self._intake.checked(Lab.generate, text, ids, keys, sampling) for text, ids in texts_and_ids]
         self.pause()
         added = self._intake.queue(requests)
         if added:
@@ -211,7 +237,13 @@ class Lab:
         """An empty engine on the same model: no requests, an empty pool, a new timeline. Listeners stay."""
         self.pause()
         with self._stepper.turn():
+            self._stepper.engine.transfers.stop()
             self._stepper.restart()
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached content, as one must after a change of weights; False while some request holds blocks."""
+        with self._stepper.between_steps():
+            return self._stepper.engine.reset_prefix_cache()
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
@@ -246,10 +278,10 @@ class Lab:
 
     def status(self) -> dict[str, str]:
         """What runs here: model, device, dtype, attention backend and why, edition, pool."""
-        size = self.config.groups[0].block_size
-        pool = f"{self._stepper.engine.num_used_blocks} of {self.config.num_blocks} blocks of {size} tokens in use"
+        pool = f"{self._stepper.engine.num_used_blocks} of {self.config.num_blocks} {self._block_words()} in use"
+        external = {} if self.external is None else {"external": self.external.describe()}
         state = "closed" if self._stepper.is_closed else "running" if self.is_running else "paused"
-        return {**self._model.describe(), "edition": self.parts.name, "pool": pool, "state": state}
+        return {**self._model.describe(), "edition": self.parts.name, "pool": pool, **external, "state": state}
 
     def token_text(self, token_id: int) -> str:
         """One token as readable text."""
@@ -258,8 +290,13 @@ class Lab:
     @property
     def title(self) -> str:
         """Model, edition and pool in one line."""
-        size = self.config.groups[0].block_size
-        return f"{self._model.name} · edition {self.parts.name} · {self.config.num_blocks} blocks of {size}"
+        return f"{self._model.name} · edition {self.parts.name} · {self.config.num_blocks} {self._block_words()}"
+
+    def _block_words(self) -> str:
+        """'blocks of 16', and of how many groups if there are several."""
+        sizes = sorted({group.block_size for group in self.config.groups})
+        groups = f" in {len(self.config.groups)} groups" if len(self.config.groups) > 1 else ""
+        return f"blocks of {' and '.join(map(str, sizes))}{groups}"
 
     def show(self) -> Dashboard:
         """The live dashboard."""
@@ -306,6 +343,8 @@ class Lab:
             self._dashboard.close()
             self._dashboard = None
         self._model.release()
+        if self.external is not None:
+            self.external.close()
 
     def __enter__(self) -> Lab:
         return self
@@ -314,6 +353,17 @@ class Lab:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _external_tier(external: str | PathLike[str] | Connector | None, model: LoadedModel) -> Connector | None:
+    """The tier that was asked for, told whose KV it will hold."""
+    if external is None:
+        return None
+    from labengine.engine.external import open_store
+
+    tier = open_store(external)
+    tier.bind(model.fingerprint)
+    return tier
 
 
 def _timeline(record: bool | int) -> Timeline | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 NULL_BLOCK = -1
-"""Pads a block table where a group has dropped a block; never read by a kernel."""
+"""Pads a block table where a group holds no block; never read by a kernel. (Edition vllm sets block 0 aside for it.)"""
 
 
 def map_key(group: int, block_hash: bytes) -> str:
@@ -57,6 +57,7 @@ class Snapshot:
 
     free_queue: block ids, the next victim first. prefix_map: 'group:hex' to block ids, the one served first.
     cached_free: keys of prefix_map whose blocks are all free; still an ordinary hit.
+    null_block: the id that pads block tables. From 0 on it is a block that is neither free nor used.
     """
 
     step: int
@@ -66,6 +67,7 @@ class Snapshot:
     prefix_map: dict[str, tuple[int, ...]]
     cached_free: tuple[str, ...]
     groups: tuple[GroupState, ...]
+    null_block: int = NULL_BLOCK
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types with string keys: json.loads(json.dumps(d)) == d."""
@@ -82,7 +84,7 @@ class Snapshot:
     @property
     def num_used_blocks(self) -> int:
         """Blocks that are not free."""
-        return len(self.blocks) - len(self.free_queue)
+        return len(self.blocks) - len(self.free_queue) - (self.null_block >= 0)
 
     @property
     def lost_blocks(self) -> tuple[int, ...]:

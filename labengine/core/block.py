@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from labengine.core.prefix import Prefix
+
 Key = tuple[int, bytes]
 """(group, block hash): a key of the prefix map. The hash names the block's tokens and everything before them."""
 
@@ -18,5 +20,5 @@ class Block:
     """The hashes this block was registered under; the map may serve another block for them."""
     token_ids: tuple[int, ...] = ()
     """The block's own tokens; empty until it is full and registered."""
-    parent_hash: bytes = b""
-    """Hash of the block before it in the chain."""
+    prefix: Prefix | None = None
+    """What the first of the keys stands for, exactly: these tokens, after all before them."""

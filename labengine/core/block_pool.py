@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from labengine.core.block import Block, Key
 from labengine.core.free_queue import FreeQueue
 from labengine.core.journal import Journal
+from labengine.core.prefix import Prefix
 from labengine.core.prefix_cache import PrefixMap
-from labengine.events import BlockEvicted, QueueEnd
+from labengine.events import BlockEvicted, EvictReason
 from labengine.hooks import Hooks
+from labengine.snapshot import NULL_BLOCK
 
 
 class BlockPool:
     """num_blocks blocks shared by all KV-cache groups; a block is free exactly when its ref_count is 0."""
 
+    null_block: int = NULL_BLOCK
+    """Pads block tables. From 0 on it is a block of the pool, set aside for that and never given away."""
+
     def __init__(self, num_blocks: int, hooks: Hooks, journal: Journal) -> None:
         self.blocks = [Block(block_id) for block_id in range(num_blocks)]
         self.free_queue = FreeQueue(num_blocks)
-        self.prefix_map = PrefixMap(journal)
+        if self.null_block >= 0:
+            self.free_queue.remove(self.null_block)
+        self.num_usable = len(self.free_queue)
+        """Blocks that requests can ever hold."""
+        self.prefix_map: PrefixMap = {}
         self._hooks = hooks
         self._journal = journal
 
@@ -27,88 +36,147 @@ class BlockPool:
         """Blocks that can be taken, cached ones included."""
         return len(self.free_queue)
 
+    @property
+    def num_used(self) -> int:
+        """Blocks that some request holds."""
+        return self.num_usable - len(self.free_queue)
+
     def take(self, num_blocks: int) -> list[int]:
         """Take blocks off the head of the free queue, with ref_count 1 and their cached content forgotten."""
         block_ids = self.free_queue.take(num_blocks)
-        self._journal.record(self._put_back, block_ids)
+        self._journal.record((self._put_back, block_ids))
+        blocks = self.blocks
         for block_id in block_ids:
-            block = self.blocks[block_id]
+            block = blocks[block_id]
             block.ref_count = 1
             if block.keys:
                 self.evict(block)
         return block_ids
 
-    def touch(self, block_id: int) -> int:
-        """One more reference to a cached block; a free one leaves the queue. Returns its ref_count."""
-        block = self.blocks[block_id]
-        before = self.free_queue.remove(block_id) if block.ref_count == 0 else None
-        self._journal.record(self._untouch, block, before)
+    def touch(self, block_ids: Sequence[int]) -> None:
+        """One more reference to each of these cached blocks; a free one leaves the queue."""
+        blocks, free_queue, record = self.blocks, self.free_queue, self._journal.record
+        for block_id in block_ids:
+            block = blocks[block_id]
+            before = None if block.ref_count else free_queue.remove(block_id)
+            record((self._untouch, block, before))
+            block.ref_count += 1
+
+    def share(self, block: Block) -> None:
+        """One more reference to a block that is alive, and so in no queue. `touch` is for those that may be free."""
+        self._journal.record((self._untouch, block, None))
         block.ref_count += 1
-        return block.ref_count
 
-    def release(self, block_id: int) -> tuple[int, QueueEnd | None]:
-        """One reference fewer. Returns the ref_count and, when it is 0, the end of the queue the block went to."""
-        block = self.blocks[block_id]
-        if block.ref_count == 0:
-            raise RuntimeError(f"block {block_id} is freed twice: its ref_count is 0")
-        end = self.queue_end(block) if block.ref_count == 1 else None
-        if end == "head":
-            self.free_queue.prepend(block_id)
-        elif end == "tail":
-            self.free_queue.append(block_id)
-        self._journal.record(self._unrelease, block)
-        block.ref_count -= 1
-        return block.ref_count, end
+    def release(self, block_ids: Sequence[int]) -> tuple[list[int], list[int]]:
+        """One reference fewer to each, the first to be reused first. Returns those now free, at the head and the tail.
 
-    def queue_end(self, block: Block) -> QueueEnd:
-        """Blocks without cached content are reused first, so that they never outlive a warm block (vLLM PR 42656)."""
-        return "tail" if block.keys else "head"
+        RuntimeError, before anything changes, for a block that is free already.
+        """
+        blocks, record = self.blocks, self._journal.record
+        record((self._count_again, block_ids))
+        freed = []
+        for block_id in block_ids:
+            block = blocks[block_id]
+            block.ref_count = left = block.ref_count - 1
+            if left <= 0:
+                if left:
+                    self._journal.pop()
+                    self._count_again(block_ids[: block_ids.index(block_id) + 1])
+                    raise RuntimeError(f"block {block_id} is freed twice: its ref_count is 0")
+                freed.append(block_id)
+        head = self.reused_first(freed)
+        tail = freed if not head else [] if len(head) == len(freed) else _without(freed, head)
+        if head:
+            self.free_queue.prepend(head)
+            record((self._leave_queue, head))
+        if tail:
+            self.free_queue.append(tail)
+            record((self._leave_queue, tail))
+        return head, tail
+
+    def reused_first(self, block_ids: list[int]) -> list[int]:
+        """Those of the freed blocks that go to the head of the queue: the ones without cached content.
+
+        At the tail they would outlive warm blocks, which are worth more (vLLM PR 42656).
+        """
+        blocks = self.blocks
+        return [block_id for block_id in block_ids if not blocks[block_id].keys]
 
     def register(
-        self, block_id: int, key: Key, token_ids: tuple[int, ...], parent_hash: bytes, mapped: tuple[int, ...]
+        self, block: Block, key: Key, token_ids: tuple[int, ...], prefix: Prefix, mapped: tuple[int, ...]
     ) -> None:
-        """Note what a full block holds, and what the map serves under its key from now on."""
-        block = self.blocks[block_id]
-        self._set_content(block, (*block.keys, key), token_ids, parent_hash)
-        self.prefix_map.set(key, mapped)
+        """Note what a block holds, and what the map serves under its key from now on."""
+        self._journal.record((self._unregister, block, key, self.prefix_map.get(key), block.token_ids))
+        block.keys += (key,)
+        block.token_ids = token_ids
+        block.prefix = block.prefix or prefix
+        self.prefix_map[key] = mapped
 
-    def evict(self, block: Block) -> None:
+    def evict(self, block: Block, reason: EvictReason = "reused") -> None:
         """Forget a block's content: its keys, and the map entries that lead to it."""
-        for key in block.keys:
-            mapped = self.prefix_map.get(key)
-            if block.block_id in mapped:
-                self.prefix_map.set(key, tuple(i for i in mapped if i != block.block_id))
-        self._set_content(block, (), (), b"")
+        prefix_map, block_id, keys = self.prefix_map, block.block_id, block.keys
+        entries = [prefix_map.get(key, ()) for key in keys]
+        self._journal.record((self._unevict, block, keys, entries, block.token_ids, block.prefix))
+        for key, mapped in zip(keys, entries, strict=True):
+            if mapped == (block_id,):
+                del prefix_map[key]
+            elif block_id in mapped:
+                prefix_map[key] = tuple(i for i in mapped if i != block_id)
+        block.keys, block.token_ids, block.prefix = (), (), None
         if BlockEvicted in self._hooks:
-            self._hooks.emit(BlockEvicted(block.block_id))
+            self._hooks.emit(BlockEvicted(block_id, reason))
 
-    def evict_cached(self, block_ids: Iterable[int]) -> None:
-        """Forget those of the blocks that are cached: their slots can no longer be trusted."""
+    def evict_cached(self, block_ids: Iterable[int], reason: EvictReason) -> None:
+        """Forget those of the blocks that are cached."""
         for block_id in block_ids:
             if self.blocks[block_id].keys:
-                self.evict(self.blocks[block_id])
-
-    def _set_content(self, block: Block, keys: tuple[Key, ...], token_ids: tuple[int, ...], parent_hash: bytes) -> None:
-        self._journal.record(_restore_content, block, block.keys, block.token_ids, block.parent_hash)
-        _restore_content(block, keys, token_ids, parent_hash)
+                self.evict(self.blocks[block_id], reason)
 
     # -- inverses ------------------------------------------------------------------------------------------------------
 
     def _put_back(self, block_ids: list[int]) -> None:
         for block_id in block_ids:
             self.blocks[block_id].ref_count = 0
-        self.free_queue.put_back(block_ids)
+        self.free_queue.prepend(block_ids)
 
     def _untouch(self, block: Block, before: int | None) -> None:
         block.ref_count -= 1
         if before is not None:
             self.free_queue.insert_after(before, block.block_id)
 
-    def _unrelease(self, block: Block) -> None:
-        if block.ref_count == 0:
-            self.free_queue.remove(block.block_id)
-        block.ref_count += 1
+    def _leave_queue(self, block_ids: list[int]) -> None:
+        for block_id in block_ids:
+            self.free_queue.remove(block_id)
+
+    def _count_again(self, block_ids: Sequence[int]) -> None:
+        for block_id in block_ids:
+            self.blocks[block_id].ref_count += 1
+
+    def _unregister(self, block: Block, key: Key, mapped: tuple[int, ...] | None, token_ids: tuple[int, ...]) -> None:
+        block.keys, block.token_ids = block.keys[:-1], token_ids
+        if not block.keys:
+            block.prefix = None
+        self._map_again(key, mapped or ())
+
+    def _unevict(
+        self,
+        block: Block,
+        keys: tuple[Key, ...],
+        entries: list[tuple[int, ...]],
+        token_ids: tuple[int, ...],
+        prefix: Prefix | None,
+    ) -> None:
+        block.keys, block.token_ids, block.prefix = keys, token_ids, prefix
+        for key, mapped in zip(keys, entries, strict=True):
+            self._map_again(key, mapped)
+
+    def _map_again(self, key: Key, mapped: tuple[int, ...]) -> None:
+        if mapped:
+            self.prefix_map[key] = mapped
+        else:
+            self.prefix_map.pop(key, None)
 
 
-def _restore_content(block: Block, keys: tuple[Key, ...], token_ids: tuple[int, ...], parent_hash: bytes) -> None:
-    block.keys, block.token_ids, block.parent_hash = keys, token_ids, parent_hash
+def _without(block_ids: list[int], left_out: list[int]) -> list[int]:
+    out = set(left_out)
+    return [block_id for block_id in block_ids if block_id not in out]

@@ -5,41 +5,24 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from labengine.config import ConfigError
-from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
-from labengine.core.kv_cache_group import FullAttentionGroup, KVCacheGroup
-from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.full_attention import FullAttentionGroup, PromptTailGroup
+from labengine.core.kv_cache_manager import KVCacheManager, Moment
+from labengine.core.nano_vllm import NanoBlockPool, NanoKVCacheManager
+from labengine.core.nano_vllm_2025_07 import EarlyHashManager, OwnTokensGroup, StaleMapPool, WholePromptScheduler
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import HashChain, LateMerge, LateMergeComparingParents, MergePolicy
+from labengine.core.prefill_first import PrefillFirstScheduler
+from labengine.core.prefix_cache import HashChain, KeepDuplicates, LateMerge, LateMergeComparingPrefixes, MergePolicy
 from labengine.core.request import Request
-from labengine.core.scheduler import PrefillFirstScheduler, TokenBudgetScheduler
-from labengine.core.step_plan import SlotRun
-from labengine.events import QueueEnd
-
-
-class NanoBlockPool(BlockPool):
-    """nano-vLLM keeps one order for all freed blocks."""
-
-    def queue_end(self, block: Block) -> QueueEnd:
-        """Every freed block waits its turn at the tail, with or without content."""
-        return "tail"
-
-
-class NanoKVCacheManager(KVCacheManager):
-    """nano-vLLM finds the decode slot in the last block."""
-
-    def slot_runs(self, request: Request, start: int, end: int, group: KVCacheGroup) -> tuple[SlotRun, ...]:
-        """A decoded token goes to the last block of the table, at the offset of the request's last token."""
-        if end - start == 1 and end == request.num_tokens and request.num_generated_tokens:
-            return ((request.block_tables[group.index][-1], (request.num_tokens - 1) % group.block_size, 1),)
-        return super().slot_runs(request, start, end, group)
-
+from labengine.core.sliding_window import SlidingWindowGroup
+from labengine.core.token_budget import TokenBudgetScheduler
 
 NANO_VLLM = Parts(
     name="nano-vllm",
     scheduler=PrefillFirstScheduler,
     kv_cache_manager=NanoKVCacheManager,
     full_attention_group=FullAttentionGroup,
+    sliding_window_group=SlidingWindowGroup,
     block_pool=NanoBlockPool,
     hash_chain=HashChain,
     merge_policy=MergePolicy,
@@ -49,18 +32,54 @@ NANO_VLLM = Parts(
 NANO_VLLM_243 = Parts(name="nano-vllm+243", merge_policy=LateMerge).over(NANO_VLLM)
 """nano-vLLM with the late merge of pull request 243."""
 
+NANO_VLLM_2025_07 = Parts(
+    name="nano-vllm-2025-07",
+    scheduler=WholePromptScheduler,
+    kv_cache_manager=EarlyHashManager,
+    full_attention_group=OwnTokensGroup,
+    block_pool=StaleMapPool,
+).over(NANO_VLLM)
+"""nano-vLLM at commit 38baf0b, before hashing moved to the end of the step."""
+
 LABENGINE = Parts(
     name="labengine",
     scheduler=TokenBudgetScheduler,
     kv_cache_manager=KVCacheManager,
     full_attention_group=FullAttentionGroup,
+    sliding_window_group=SlidingWindowGroup,
     block_pool=BlockPool,
     hash_chain=HashChain,
-    merge_policy=LateMergeComparingParents,
+    merge_policy=LateMergeComparingPrefixes,
 )
 """The default: vLLM's scheduling and queue order, with late merge."""
 
-EDITIONS: dict[str, Parts] = {str(parts.name): parts for parts in (LABENGINE, NANO_VLLM, NANO_VLLM_243)}
+
+class VllmBlockPool(BlockPool):
+    """vLLM pads tables with block 0."""
+
+    null_block = 0
+
+
+class VllmKVCacheManager(KVCacheManager):
+    """vLLM registers early: the step that allocates a block also computes it, before anybody else reads it."""
+
+    def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
+        """At allocation; what the external tier delivers late, once it is there."""
+        return min(num_tokens, request.num_tokens)
+
+
+VLLM = Parts(
+    name="vllm",
+    kv_cache_manager=VllmKVCacheManager,
+    full_attention_group=PromptTailGroup,
+    block_pool=VllmBlockPool,
+    merge_policy=KeepDuplicates,
+).over(LABENGINE)
+"""vLLM 0.32, v1, with the synchronous scheduler."""
+
+EDITIONS: dict[str, Parts] = {
+    str(parts.name): parts for parts in (LABENGINE, VLLM, NANO_VLLM, NANO_VLLM_243, NANO_VLLM_2025_07)
+}
 """Every edition by its name."""
 
 

@@ -50,18 +50,13 @@ class FreeQueue:
         self._length -= num_blocks
         return taken
 
-    def put_back(self, taken: Sequence[int]) -> None:
-        """The inverse of `take`."""
-        for block_id in reversed(taken):
-            self.prepend(block_id)
+    def append(self, block_ids: Sequence[int]) -> None:
+        """Queue blocks at the tail, in order. The caller knows that they are out of it."""
+        self._insert(self._prev[self._sentinel], block_ids)
 
-    def append(self, block_id: int) -> None:
-        """Queue a block at the tail."""
-        self.insert_after(self._prev[self._sentinel], block_id)
-
-    def prepend(self, block_id: int) -> None:
-        """Queue a block at the head."""
-        self.insert_after(self._sentinel, block_id)
+    def prepend(self, block_ids: Sequence[int]) -> None:
+        """Queue blocks at the head: the first of them is the next victim. As `append`; the inverse of `take`."""
+        self._insert(self._sentinel, block_ids)
 
     def remove(self, block_id: int) -> int:
         """Take a block out of any place; returns the id before it, for `insert_after` as the inverse."""
@@ -77,7 +72,15 @@ class FreeQueue:
         """Queue a block behind another (or first, behind the sentinel)."""
         if self._next[block_id] != _OUT:
             raise ValueError(f"block {block_id} is in the free queue already")
-        after = self._next[before]
-        self._next[before] = self._prev[after] = block_id
-        self._prev[block_id], self._next[block_id] = before, after
-        self._length += 1
+        self._insert(before, (block_id,))
+
+    def _insert(self, before: int, block_ids: Sequence[int]) -> None:
+        following, previous = self._next, self._prev
+        after = following[before]
+        for block_id in block_ids:
+            following[before] = block_id
+            previous[block_id] = before
+            before = block_id
+        following[before] = after
+        previous[after] = before
+        self._length += len(block_ids)

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 
-class Journal:
-    """Inverse operations in the order of the mutations; rollback runs them newest first.
+class Journal(list[tuple[Any, ...]]):
+    """Inverse operations in the order of the mutations, each (function, argument ...); rollback runs them newest first.
 
     The core records always; the engine decides where a step begins (`open`) and whether it ends in `commit` or
-    `rollback`. An inverse takes back exactly one mutation, on the state right after it.
+    `rollback`. An inverse takes back exactly one mutation, on the state right after it. It is a list so that recording
+    costs as little as can be: every decode of every request pays it.
     """
 
-    __slots__ = ("_inverses",)
+    __slots__ = ()
 
-    def __init__(self) -> None:
-        self._inverses: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+    record = list.append
+    """record((function, argument ...)): note how to take back the mutation that follows."""
 
-    def record(self, inverse: Callable[..., object], *arguments: object) -> None:
-        """Note how to take back the mutation that follows."""
-        self._inverses.append((inverse, arguments))
+    open = list.clear
+    """Forget the past: a rollback will lead back to this moment."""
 
-    def open(self) -> None:
-        """Forget the past: a rollback will lead back to this moment."""
-        self._inverses.clear()
-
-    commit = open
+    commit = list.clear
+    """Keep what was done."""
 
     def rollback(self) -> None:
         """Take back everything since `open`."""
-        while self._inverses:
-            inverse, arguments = self._inverses.pop()
+        while self:
+            inverse, *arguments = self.pop()
             inverse(*arguments)

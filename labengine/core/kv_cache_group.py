@@ -2,43 +2,109 @@
 
 from __future__ import annotations
 
-from labengine.config import GroupSpec
+from collections.abc import Sequence
+from itertools import chain
+
+from labengine.config import EngineConfig
 from labengine.core.block_pool import BlockPool
 from labengine.core.journal import Journal
+from labengine.core.prefix import prefix_of
 from labengine.core.prefix_cache import MergePolicy
 from labengine.core.request import Request
-from labengine.events import BlockAllocated, BlockCached, BlockFreed, BlockMerged, BlockTouched, FreeReason
+from labengine.events import (
+    BlockAllocated,
+    BlockCached,
+    BlockFreed,
+    BlockMerged,
+    BlocksSkipped,
+    BlockTouched,
+    FreeReason,
+    QueueEnd,
+)
 from labengine.hooks import Hooks
+
+GroupHit = list[list[int]]
+"""Hit blocks of several groups of one kind, in table order, equally many each; null where the window needs none."""
 
 
 class KVCacheGroup:
     """Block tables of one group on the shared pool. Every change of a table goes through here, and is told by an event.
 
-    hash_ratio: hashes of the request's chain per block (the chain is kept at the smallest block size of all groups).
+    A subclass is a kind of attention: which cached blocks make a hit, and which tokens nobody will read again.
     """
 
     def __init__(
         self,
         index: int,
-        spec: GroupSpec,
-        hash_ratio: int,
+        config: EngineConfig,
         pool: BlockPool,
         merge_policy: MergePolicy,
         hooks: Hooks,
         journal: Journal,
     ) -> None:
         self.index = index
-        self.spec = spec
-        self.block_size = spec.block_size
-        self._hash_ratio = hash_ratio
+        self.spec = config.groups[index]
+        self.block_size = self.spec.block_size
+        self._config = config
+        self._hash_ratio = self.block_size // config.hash_block_size
+        self._aligned_every = config.scheduler_block_size // self.block_size
+        """Blocks between two places where all groups have whole blocks."""
         self._pool = pool
         self._merge_policy = merge_policy
         self._hooks = hooks
         self._journal = journal
 
-    def find_hit(self, request: Request, max_tokens: int) -> tuple[int, ...]:
-        """The cached blocks that hold the request's first tokens, at most max_tokens of them. Touches nothing."""
+    has_every_shorter_hit = False
+    """True when each shorter prefix of a hit, cut where all groups have whole blocks, is a hit too."""
+
+    caches_every_block = True
+    """True when there is nothing that is not worth caching."""
+
+    # -- what a kind of attention decides ------------------------------------------------------------------------------
+
+    def find_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
+        """The cached blocks of the longest prefix of at most max_tokens tokens, for each sibling.
+
+        siblings: this group and all others of its spec; they hold equal prefixes, and hit together. Touches nothing.
+        """
         raise NotImplementedError
+
+    def num_skipped_tokens(self, num_computed_tokens: int) -> int:
+        """Leading tokens that no token after the first num_computed_tokens will attend to."""
+        return 0
+
+    def max_blocks_held(self, num_tokens: int) -> int:
+        """Blocks that a request of num_tokens tokens holds at any one time, at most."""
+        return self._num_blocks(num_tokens)
+
+    def is_worth_caching(self, request: Request, index: int) -> bool:
+        """False for a full block that no hit will ever ask for."""
+        return True
+
+    # -- looking up ----------------------------------------------------------------------------------------------------
+
+    def cached_run(self, request: Request, num_blocks: int) -> list[int]:
+        """The cached blocks of the request's first num_blocks blocks, up to the first that is not cached."""
+        run: list[int] = []
+        hashes, ratio, group = request.block_hashes, self._hash_ratio, self.index
+        mapped_to, blocks, is_equal = self._pool.prefix_map.get, self._pool.blocks, self._merge_policy.is_equal
+        for link in range(ratio - 1, num_blocks * ratio, ratio):
+            mapped = mapped_to((group, hashes[link]))
+            if mapped is None or not is_equal(blocks[mapped[0]], request, link):
+                break
+            run.append(mapped[0])
+        return run
+
+    def cached_block(self, request: Request, index: int) -> int | None:
+        """The block that the cache serves for the request's full block `index`; None for a miss."""
+        link = (index + 1) * self._hash_ratio - 1
+        mapped = self._pool.prefix_map.get((self.index, request.block_hashes[link]))
+        if mapped is None:
+            return None
+        block = self._pool.blocks[mapped[0]]
+        return mapped[0] if self._merge_policy.is_equal(block, request, link) else None
+
+    # -- counting ------------------------------------------------------------------------------------------------------
 
     def num_missing_blocks(self, request: Request, num_tokens: int) -> int:
         """Blocks the table lacks to hold num_tokens tokens.
@@ -48,115 +114,163 @@ class KVCacheGroup:
         """
         return -(-num_tokens // self.block_size) - len(request.block_tables[self.index])
 
-    def add_hit(self, request: Request, block_ids: tuple[int, ...]) -> None:
-        """Start the request's table with cached blocks, each touched so that nobody can take it."""
+    def num_blocks_to_admit(self, hit: Sequence[int], num_computed_tokens: int, num_blocks: int) -> int:
+        """Free blocks that a table of num_blocks blocks takes that starts with a hit.
+
+        A hit on a free block costs a free block too; a hit that the window has moved past costs nothing.
+        """
+        num_skipped = self.num_skipped_tokens(num_computed_tokens) // self.block_size
+        blocks, null_block = self._pool.blocks, self._pool.null_block
+        free_hits = sum(i != null_block and not blocks[i].ref_count for i in hit[num_skipped:])
+        return max(num_blocks - max(num_skipped, len(hit)), 0) + free_hits
+
+    def _num_blocks(self, num_tokens: int) -> int:
+        return -(-num_tokens // self.block_size)
+
+    # -- tables --------------------------------------------------------------------------------------------------------
+
+    def add_hit(self, request: Request, hit: Sequence[int], num_computed_tokens: int) -> None:
+        """Start the request's table with cached blocks, each touched so that nobody can take it.
+
+        Blocks that lie outside the window once num_computed_tokens tokens are computed stay untouched.
+        """
+        num_skipped = self.num_skipped_tokens(num_computed_tokens) // self.block_size
+        touched = hit[num_skipped:]
+        self._pool.touch(touched)
         table = request.block_tables[self.index]
-        for block_id in block_ids:
-            ref_count = self._pool.touch(block_id)
-            self._append(table, block_id)
-            if BlockTouched in self._hooks:
-                self._hooks.emit(BlockTouched(block_id, request.request_id, self.index, len(table) - 1, ref_count))
-        self._set_registered(request, len(block_ids))
+        if num_skipped and BlocksSkipped in self._hooks:
+            self._hooks.emit(BlocksSkipped(request.request_id, self.index, num_skipped))
+        self._extend_table(table, [*[self._pool.null_block] * num_skipped, *touched])
+        if BlockTouched in self._hooks:
+            for index, block_id in enumerate(touched, num_skipped):
+                ref_count = self._pool.blocks[block_id].ref_count
+                self._hooks.emit(BlockTouched(block_id, request.request_id, self.index, index, ref_count))
+        self._set_registered(request, len(table))
+
+    def add_external(self, request: Request, num_tokens: int) -> None:
+        """Blocks for tokens that the external tier will fill, up to num_tokens; none for those outside the window."""
+        if num_tokens > self.num_skipped_tokens(num_tokens):
+            self.extend(request, num_tokens)
 
     def extend(self, request: Request, num_tokens: int) -> None:
-        """Allocate blocks until the table holds num_tokens tokens. The caller made sure that they are free."""
+        """Append fresh blocks until the table holds num_tokens tokens. The caller made sure that they are free."""
         missing = self.num_missing_blocks(request, num_tokens)
         if missing <= 0:
             return
         table = request.block_tables[self.index]
-        for block_id in self._pool.take(missing):
-            self._append(table, block_id)
-            if BlockAllocated in self._hooks:
-                self._hooks.emit(BlockAllocated(block_id, request.request_id, self.index, len(table) - 1))
+        block_ids = self._pool.take(missing)
+        self._extend_table(table, block_ids)
+        if BlockAllocated in self._hooks:
+            for index, block_id in enumerate(block_ids, len(table) - missing):
+                self._hooks.emit(BlockAllocated(block_id, request.request_id, self.index, index))
 
-    def register(self, request: Request, num_tokens: int) -> None:
-        """Register the hashes of the request's blocks that its first num_tokens tokens fill, merging duplicates."""
-        first, last = request.num_registered_blocks[self.index], num_tokens // self.block_size
-        for index in range(first, last):
-            self._register_block(request, index)
-        if last > first:
-            self._set_registered(request, last)
+    def drop_skipped(self, request: Request, num_computed_tokens: int) -> None:
+        """Free the blocks that left the window: their entries become null."""
+        num_skipped = self.num_skipped_tokens(num_computed_tokens) // self.block_size
+        if not num_skipped:
+            return
+        table, null_block = request.block_tables[self.index], self._pool.null_block
+        last = min(num_skipped, len(table))
+        first = last
+        while first and table[first - 1] != null_block:
+            first -= 1
+        dropped = list(reversed(table[first:last]))
+        if dropped:
+            self._journal.record((table.__setitem__, slice(first, last), table[first:last]))
+            table[first:last] = [null_block] * len(dropped)
+            self._release(request, dropped, range(last - 1, first - 1, -1), "window")
 
     def free(self, request: Request, reason: FreeReason) -> None:
         """Give the whole table back, its tail first: a chain's tail is useless without its head, so it goes first."""
         table = request.block_tables[self.index]
-        while table:
-            block_id = table[-1]
-            self._journal.record(table.append, block_id)
-            table.pop()
-            self._release(block_id, request, len(table), reason)
+        if not table:
+            return
+        held, null_block = table[:], self._pool.null_block
+        self._journal.record((table.extend, held))
+        table.clear()
+        indices: Sequence[int] = range(len(held) - 1, -1, -1)
+        if null_block in held:
+            indices = [index for index in indices if held[index] != null_block]
+            self._release(request, [held[index] for index in indices], indices, reason)
+        else:
+            self._release(request, held[::-1], indices, reason)
         self._set_registered(request, 0)
+
+    # -- cached content ------------------------------------------------------------------------------------------------
+
+    def register(self, request: Request, num_tokens: int) -> None:
+        """Register the hashes of the request's blocks that its first num_tokens tokens fill, merging duplicates."""
+        first, last = request.num_registered_blocks[self.index], num_tokens // self.block_size
+        if last <= first:
+            return
+        table, null_block = request.block_tables[self.index], self._pool.null_block
+        for index in range(first, last):
+            if table[index] != null_block and (self.caches_every_block or self.is_worth_caching(request, index)):
+                self._register_block(request, index)
+        self._set_registered(request, last)
 
     def block_hash(self, request: Request, index: int) -> bytes:
         """The hash of the request's full block `index`: the chain's hash at the block's end."""
         return request.block_hashes[(index + 1) * self._hash_ratio - 1]
 
-    def _tokens(self, request: Request, index: int) -> tuple[int, ...]:
-        return tuple(request.token_ids[index * self.block_size : (index + 1) * self.block_size])
-
-    def _parent_hash(self, request: Request, index: int) -> bytes:
-        return self.block_hash(request, index - 1) if index else b""
-
     def _register_block(self, request: Request, index: int) -> None:
-        block_hash = self.block_hash(request, index)
-        parent_hash = self._parent_hash(request, index)
-        token_ids = self._tokens(request, index)
-        key = (self.index, block_hash)
+        link = (index + 1) * self._hash_ratio - 1
+        key = (self.index, request.block_hashes[link])
         block = self._pool.blocks[request.block_tables[self.index][index]]
-        mapped = self._pool.prefix_map.get(key)
+        mapped = self._pool.prefix_map.get(key, ())
         if mapped:
             found = [self._pool.blocks[i] for i in mapped]
-            target = self._merge_policy.merge_target(found, block, token_ids, parent_hash)
+            target = self._merge_policy.merge_target(found, block, request, link)
             if target is not None:
                 self._merge(request, index, block.block_id, target.block_id)
                 return
+        if block.keys:  # of a shorter prefix: the tail of a prompt that ended inside this block
+            self._pool.evict(block, "replaced")
         mapped = self._merge_policy.mapped_after(mapped, block.block_id)
-        self._pool.register(block.block_id, key, token_ids, parent_hash, mapped)
+        self._pool.register(block, key, self._own_tokens(request, link), prefix_of(request, link), mapped)
         if BlockCached in self._hooks:
-            self._hooks.emit(BlockCached(block.block_id, request.request_id, self.index, index, block_hash, mapped))
+            self._hooks.emit(BlockCached(block.block_id, request.request_id, self.index, index, key[1], mapped))
+
+    def _own_tokens(self, request: Request, link: int) -> tuple[int, ...]:
+        """The tokens of the block that ends with this link."""
+        if self._hash_ratio == 1:
+            return request.links[link]
+        return tuple(chain.from_iterable(request.links[link + 1 - self._hash_ratio : link + 1]))
 
     def _merge(self, request: Request, index: int, block_id: int, into_block_id: int) -> None:
         """Repoint the table before the copy is freed: freeing alone would leave it pointing at a reusable block."""
-        ref_count = self._pool.touch(into_block_id)
+        self._pool.share(self._pool.blocks[into_block_id])
         table = request.block_tables[self.index]
-        self._journal.record(table.__setitem__, index, block_id)
+        self._journal.record((table.__setitem__, index, block_id))
         table[index] = into_block_id
         if BlockMerged in self._hooks:
+            ref_count = self._pool.blocks[into_block_id].ref_count
             self._hooks.emit(BlockMerged(block_id, into_block_id, request.request_id, self.index, index, ref_count))
-        self._release(block_id, request, index, "merged")
+        self._release(request, [block_id], [index], "merged")
 
-    def _release(self, block_id: int, request: Request, index: int, reason: FreeReason) -> None:
-        ref_count, end = self._pool.release(block_id)
-        if BlockFreed in self._hooks:
-            self._hooks.emit(BlockFreed(block_id, request.request_id, self.index, index, ref_count, end, reason))
+    # -- mutations -----------------------------------------------------------------------------------------------------
 
-    def _append(self, table: list[int], block_id: int) -> None:
-        self._journal.record(table.pop)
-        table.append(block_id)
+    def _release(self, request: Request, block_ids: Sequence[int], indices: Sequence[int], reason: FreeReason) -> None:
+        """Drop the references of these table entries, which are gone already."""
+        head, tail = self._pool.release(block_ids)
+        if BlockFreed not in self._hooks:
+            return
+        ends: dict[int, QueueEnd] = dict.fromkeys(tail, "tail")
+        ends |= dict.fromkeys(head, "head")
+        entries = dict(zip(block_ids, indices, strict=True))
+        # The queue's head is told from the back, so that putting each block in front ends in the right order.
+        for block_id in (*(i for i in block_ids if ends.get(i) != "head"), *reversed(head)):
+            ref_count = self._pool.blocks[block_id].ref_count
+            end = ends.get(block_id)
+            self._hooks.emit(
+                BlockFreed(block_id, request.request_id, self.index, entries[block_id], ref_count, end, reason)
+            )
+
+    def _extend_table(self, table: list[int], block_ids: Sequence[int]) -> None:
+        self._journal.record((table.__delitem__, slice(len(table), None)))
+        table.extend(block_ids)
 
     def _set_registered(self, request: Request, num_blocks: int) -> None:
         registered = request.num_registered_blocks
-        self._journal.record(registered.__setitem__, self.index, registered[self.index])
+        self._journal.record((registered.__setitem__, self.index, registered[self.index]))
         registered[self.index] = num_blocks
-
-
-class FullAttentionGroup(KVCacheGroup):
-    """Every token attends to all before it: a hit is an unbroken run from the start, and nothing is dropped."""
-
-    def find_hit(self, request: Request, max_tokens: int) -> tuple[int, ...]:
-        """Walk the chain until the first block that is not cached."""
-        hit: list[int] = []
-        for index in range(max_tokens // self.block_size):
-            block_id = self._find_block(request, index)
-            if block_id is None:
-                break
-            hit.append(block_id)
-        return tuple(hit)
-
-    def _find_block(self, request: Request, index: int) -> int | None:
-        mapped = self._pool.prefix_map.get((self.index, self.block_hash(request, index)))
-        if not mapped:
-            return None
-        block = self._pool.blocks[mapped[0]]
-        is_equal = self._merge_policy.is_equal(block, self._tokens(request, index), self._parent_hash(request, index))
-        return block.block_id if is_equal else None

@@ -2,102 +2,168 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import lcm
 from typing import Literal
 
+from labengine.config import EngineConfig
 from labengine.core.block_pool import BlockPool
+from labengine.core.connector import BlockTransfer, LocalHit
 from labengine.core.journal import Journal
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.prefix_cache import HashChain
+from labengine.core.prefix_lookup import Hit, PrefixLookup
 from labengine.core.request import Request
 from labengine.core.step_plan import SlotRun
-from labengine.events import FreeReason, PrefixHit
+from labengine.events import ExternalHit, FreeReason, PrefixCacheReset, PrefixHit
 from labengine.hooks import Hooks
 
 Moment = Literal["allocated", "computed"]
 """When a block's hash may be registered: once it is allocated, or once its KV is computed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A prefix found in the cache: num_tokens computed tokens, in these blocks per group. Nothing is touched yet."""
-
-    num_tokens: int
-    block_ids: tuple[tuple[int, ...], ...]
-
-
 class KVCacheManager:
-    """Block tables of all requests. Allocation is all or nothing: False means that nothing has changed.
+    """Block tables of all requests. Allocation is all or nothing: after False no request has more blocks than before.
 
     Source: the vocabulary follows vLLM v1's KVCacheManager (get_computed_blocks, allocate_slots).
     """
 
     def __init__(
-        self, pool: BlockPool, groups: tuple[KVCacheGroup, ...], hash_chain: HashChain, hooks: Hooks, journal: Journal
+        self,
+        config: EngineConfig,
+        pool: BlockPool,
+        groups: tuple[KVCacheGroup, ...],
+        hash_chain: HashChain,
+        hooks: Hooks,
+        journal: Journal,
     ) -> None:
         self.pool = pool
         self.groups = groups
+        self._config = config
+        self._lookup = PrefixLookup(groups)
         self._hash_chain = hash_chain
-        self._hash_block_size = min(group.block_size for group in groups)
         self._hooks = hooks
         self._journal = journal
 
+    # -- looking up ----------------------------------------------------------------------------------------------------
+
     def find_prefix(self, request: Request) -> Hit:
         """The longest cached prefix; at least the last token is left to compute, for its logits give the next one."""
-        self._extend_hashes(request, request.num_tokens)
-        found = tuple(group.find_hit(request, request.num_tokens - 1) for group in self.groups)
-        num_tokens = min(len(ids) * group.block_size for ids, group in zip(found, self.groups, strict=True))
-        num_tokens -= num_tokens % lcm(*(group.block_size for group in self.groups))
-        block_ids = (ids[: num_tokens // group.block_size] for ids, group in zip(found, self.groups, strict=True))
-        return Hit(num_tokens, tuple(block_ids))
+        self.extend_hashes(request, request.num_tokens)
+        return self._lookup.longest_hit(request, request.num_tokens - 1)
 
-    def can_admit(self, request: Request, hit: Hit) -> bool:
-        """True when the request's whole prompt fits now; a hit on a free block costs a free block too."""
-        free_hits = sum(not self.pool.blocks[i].ref_count for ids in hit.block_ids for i in ids)
-        missing = sum(
-            group.num_missing_blocks(request, request.num_tokens) - len(ids)
+    def can_admit(self, request: Request, hit: Hit, num_external: int = 0, num_spare: int = 0) -> bool:
+        """True when the whole request fits now and leaves num_spare blocks free.
+
+        A window group counts for what it holds at any one time, not for the whole request (vLLM issue 39734).
+        """
+        num_computed, num_tokens = hit.num_tokens + num_external, request.num_tokens
+        needed = sum(
+            group.num_blocks_to_admit(ids, num_computed, group.max_blocks_held(num_tokens))
             for group, ids in zip(self.groups, hit.block_ids, strict=True)
         )
-        return missing + free_hits <= self.pool.num_free
+        return needed + num_spare <= self.pool.num_free
 
-    def admit(self, request: Request, hit: Hit, num_tokens: int) -> None:
-        """Give a new request its hit blocks and blocks for num_tokens tokens. The caller asked `can_admit`."""
+    # -- allocating ----------------------------------------------------------------------------------------------------
+
+    def admit(self, request: Request, hit: Hit, num_tokens: int, num_external: int = 0, *, num_spare: int = 0) -> bool:
+        """Give a new request its hit blocks, and blocks for num_tokens tokens in all; False when they are not free.
+
+        num_external: tokens after the hit that the external tier is about to fill.
+        """
+        request.shared_prefix_boundary = hit.shared_prefix_boundary
+        num_computed = hit.num_tokens + num_external
+        needed = sum(
+            group.num_blocks_to_admit(ids, num_computed, -(-num_tokens // group.block_size))
+            for group, ids in zip(self.groups, hit.block_ids, strict=True)
+        )
+        if needed + num_spare > self.pool.num_free:
+            return False
         if PrefixHit in self._hooks:
             self._hooks.emit(PrefixHit(request.request_id, hit.num_tokens, hit.block_ids))
-        self._journal.record(setattr, request, "num_computed_tokens", request.num_computed_tokens)
-        request.num_computed_tokens = hit.num_tokens
-        for group, block_ids in zip(self.groups, hit.block_ids, strict=True):
-            group.add_hit(request, block_ids)
+        if num_external and ExternalHit in self._hooks:
+            self._hooks.emit(ExternalHit(request.request_id, num_external, request.is_loading))
+        self._set_computed(request, hit.num_tokens if request.is_loading else num_computed)
+        if num_computed:
+            self.allocate_computed(request, hit, num_external)
         for group in self.groups:
             group.extend(request, num_tokens)
-        self.register(request, num_tokens, "allocated")
-
-    def allocate(self, request: Request, num_tokens: int) -> bool:
-        """Extend an admitted request's tables to num_tokens tokens; False when the pool has too few free blocks."""
-        if sum(group.num_missing_blocks(request, num_tokens) for group in self.groups) > self.pool.num_free:
-            return False
-        for group in self.groups:
-            group.extend(request, num_tokens)
-        self.register(request, num_tokens, "allocated")
+        if not request.is_loading:
+            self.register(request, num_tokens, "allocated")
         return True
 
-    def register(self, request: Request, num_tokens: int, moment: Moment) -> None:
-        """Put the full blocks among the request's first num_tokens tokens into the map, if the moment is right."""
-        num_registrable = self.num_registrable_tokens(request, num_tokens, moment)
-        if num_registrable:
-            self._extend_hashes(request, num_registrable)
-            for group in self.groups:
-                group.register(request, num_registrable)
+    def allocate_computed(self, request: Request, hit: Hit, num_external: int) -> None:
+        """Two phases: every group's hits are touched before any group takes fresh blocks for the external tokens.
 
-    def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
-        """Only after compute: a hash that is registered earlier promises KV that a failed step would never write."""
-        return num_tokens if moment == "computed" else 0
+        Hit blocks may still lie in the free queue. One group after the other, the first group's fresh blocks would be
+        the second group's hits, and one block would stand in two tables (vLLM PR 44409).
+        """
+        num_computed = hit.num_tokens + num_external
+        for group, block_ids in zip(self.groups, hit.block_ids, strict=True):
+            group.add_hit(request, block_ids, num_computed)
+        if num_external:
+            for group in self.groups:
+                group.add_external(request, num_computed)
+
+    def allocate(self, request: Request, num_tokens: int) -> bool:
+        """Extend an admitted request's tables to num_tokens tokens; False when the pool has too few free blocks.
+
+        Blocks that have left a window are freed first, and stay free in any case.
+        """
+        missing = 0
+        for group in self.groups:
+            group.drop_skipped(request, request.num_computed_tokens)
+            missing += max(0, group.num_missing_blocks(request, num_tokens))
+        if missing > self.pool.num_free:
+            return False
+        if missing:
+            for group in self.groups:
+                group.extend(request, num_tokens)
+        self.register(request, num_tokens, "allocated")
+        return True
 
     def free(self, request: Request, reason: FreeReason) -> None:
         """Give back all blocks of a request."""
         for group in self.groups:
             group.free(request, reason)
+
+    # -- cached content ------------------------------------------------------------------------------------------------
+
+    def register(self, request: Request, num_tokens: int, moment: Moment) -> None:
+        """Put the full blocks among the request's first num_tokens tokens into the map, if the moment is right."""
+        num_registrable = self.num_registrable_tokens(request, num_tokens, moment)
+        if not num_registrable:
+            return
+        if len(self.groups) > 1:  # no hit ends where one of the groups has half a block
+            num_registrable -= num_registrable % self._config.scheduler_block_size
+        self.extend_hashes(request, num_registrable)
+        for group in self.groups:
+            group.register(request, num_registrable)
+
+    def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
+        """Only after compute: a hash that is registered earlier promises KV that a failed step would never write."""
+        return num_tokens if moment == "computed" else 0
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached content; False, and nothing changes, while some request holds blocks."""
+        if self.pool.num_used:
+            return False
+        self.pool.evict_cached(range(len(self.pool.blocks)), "reset")
+        if PrefixCacheReset in self._hooks:
+            self._hooks.emit(PrefixCacheReset())
+        return True
+
+    def extend_hashes(self, request: Request, num_tokens: int) -> None:
+        """Continue the request's hash chain over the full links among its first num_tokens tokens."""
+        hashes, size = request.block_hashes, self._config.hash_block_size
+        if num_tokens < (len(hashes) + 1) * size:
+            return
+        block_hash = hashes[-1] if hashes else self._hash_chain.root(request.extra_keys)
+        for start in range(len(hashes) * size, num_tokens - size + 1, size):
+            token_ids = tuple(request.token_ids[start : start + size])
+            block_hash = self._hash_chain.link(block_hash, token_ids)
+            hashes.append(block_hash)
+            request.links.append(token_ids)
+
+    # -- slots ---------------------------------------------------------------------------------------------------------
 
     def slot_runs(self, request: Request, start: int, end: int, group: KVCacheGroup) -> tuple[SlotRun, ...]:
         """Where the KV of tokens [start, end) goes: position p to table[p // block_size], offset p % block_size."""
@@ -110,13 +176,40 @@ class KVCacheManager:
             start += length
         return tuple(runs)
 
-    def num_blocks_needed(self, num_tokens: int) -> int:
-        """Blocks that num_tokens tokens of one request take in an empty pool."""
-        return sum(-(-num_tokens // group.block_size) for group in self.groups)
+    def external_blocks(self, request: Request, num_local: int, num_computed: int) -> list[BlockTransfer]:
+        """The blocks of tokens [num_local, num_computed) that somebody will read, to be filled by the external tier."""
+        return [
+            transfer
+            for group in self.groups
+            for transfer in self.transfers(
+                request,
+                group,
+                max(num_local, group.num_skipped_tokens(num_computed)) // group.block_size,
+                num_computed // group.block_size,
+            )
+        ]
 
-    def _extend_hashes(self, request: Request, num_tokens: int) -> None:
-        """Continue the request's chain over the full blocks of its first num_tokens tokens."""
-        hashes, size = request.block_hashes, self._hash_block_size
-        for start in range(len(hashes) * size, num_tokens - size + 1, size):
-            parent = hashes[-1] if hashes else self._hash_chain.root(request.cache_salt)
-            hashes.append(self._hash_chain.link(parent, request.token_ids[start : start + size]))
+    def local_hits(self, request: Request, num_local: int) -> list[LocalHit]:
+        """The table entries of the request's first num_local tokens, and whether each block still is what was found."""
+        return [
+            LocalHit(transfer, transfer.key in self.pool.blocks[transfer.block_id].keys)
+            for group in self.groups
+            for transfer in self.transfers(request, group, 0, num_local // group.block_size)
+        ]
+
+    def transfers(self, request: Request, group: KVCacheGroup, first: int, last: int) -> list[BlockTransfer]:
+        """The request's full blocks [first, last) of one group, as the external tier names them."""
+        table = request.block_tables[group.index]
+        return [
+            BlockTransfer(request.request_id, group.index, index, table[index], group.block_hash(request, index))
+            for index in range(first, last)
+            if table[index] != self.pool.null_block
+        ]
+
+    def num_blocks_needed(self, num_tokens: int) -> int:
+        """Blocks that one request of num_tokens tokens holds at any one time in an empty pool, at most."""
+        return sum(group.max_blocks_held(num_tokens) for group in self.groups)
+
+    def _set_computed(self, request: Request, num_tokens: int) -> None:
+        self._journal.record((setattr, request, "num_computed_tokens", request.num_computed_tokens))
+        request.num_computed_tokens = num_tokens

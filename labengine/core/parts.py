@@ -7,6 +7,7 @@ from typing import Any
 
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.block_pool import BlockPool
+from labengine.core.connector import Connector
 from labengine.core.journal import Journal
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.kv_cache_manager import KVCacheManager
@@ -28,6 +29,7 @@ class Parts:
     scheduler: type[Scheduler] = _AS_EDITION
     kv_cache_manager: type[KVCacheManager] = _AS_EDITION
     full_attention_group: type[KVCacheGroup] = _AS_EDITION
+    sliding_window_group: type[KVCacheGroup] = _AS_EDITION
     block_pool: type[BlockPool] = _AS_EDITION
     hash_chain: type[HashChain] = _AS_EDITION
     merge_policy: type[MergePolicy] = _AS_EDITION
@@ -43,26 +45,16 @@ class Parts:
         given = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not _AS_EDITION}
         return replace(edition, **given)
 
-    def assemble(self, config: EngineConfig, hooks: Hooks, journal: Journal) -> Scheduler:
+    def assemble(
+        self, config: EngineConfig, hooks: Hooks, journal: Journal, connector: Connector | None = None
+    ) -> Scheduler:
         """A core with an empty pool: the scheduler, over its manager, over the groups, over the pool."""
         pool = self.block_pool(config.num_blocks, hooks, journal)
-        groups = self._groups(config, pool, hooks, journal)
-        manager = self.kv_cache_manager(pool, groups, self.hash_chain(), hooks, journal)
-        return self.scheduler(config, manager, hooks, journal)
-
-    def _groups(
-        self, config: EngineConfig, pool: BlockPool, hooks: Hooks, journal: Journal
-    ) -> tuple[KVCacheGroup, ...]:
-        hash_block_size = min(spec.block_size for spec in config.groups)
+        kinds = {"full": self.full_attention_group, "sliding_window": self.sliding_window_group}
         merge_policy = self.merge_policy()
-        groups = []
-        for index, spec in enumerate(config.groups):
-            if spec.kind != "full":
-                raise ConfigError(f"edition {self.name} has no {spec.kind} KV-cache group; use kind 'full'")
-            ratio, rest = divmod(spec.block_size, hash_block_size)
-            if rest:
-                raise ConfigError(
-                    f"group {index}: block_size must be a multiple of {hash_block_size}, the smallest one"
-                )
-            groups.append(self.full_attention_group(index, spec, ratio, pool, merge_policy, hooks, journal))
-        return tuple(groups)
+        groups = tuple(
+            kinds[spec.kind](index, config, pool, merge_policy, hooks, journal)
+            for index, spec in enumerate(config.groups)
+        )
+        manager = self.kv_cache_manager(config, pool, groups, self.hash_chain(), hooks, journal)
+        return self.scheduler(config, manager, connector, hooks, journal)

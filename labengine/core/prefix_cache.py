@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from labengine.core.block import Block, Key
-from labengine.core.journal import Journal
+from labengine.core.prefix import is_prefix_of
+from labengine.core.request import ExtraKeys, Request
 
 
 class HashChain:
@@ -16,45 +17,27 @@ class HashChain:
     KV depends on all earlier tokens, so the name must too; equal hashes then mean equal KV.
     """
 
-    def root(self, cache_salt: str | None) -> bytes:
-        """The parent of a first block; requests share blocks only under equal salts.
+    def root(self, extra_keys: ExtraKeys) -> bytes:
+        """The parent of a first block; requests share blocks only under equal extra keys.
 
-        Not the function of `link`: with the same one, a salt could spell the tokens of somebody's block.
+        Not the function of `link`: with the same one, a salt could spell the tokens of somebody's block. Each key is
+        hashed on its own first, so that no two lists of keys spell the same bytes.
         """
-        return b"" if cache_salt is None else hashlib.blake2b(cache_salt.encode(), digest_size=32).digest()
+        if not extra_keys:
+            return b""
+        parts = (hashlib.blake2b(text.encode(), digest_size=32).digest() for pair in extra_keys for text in pair)
+        return hashlib.blake2b(b"".join(parts), digest_size=32).digest()
 
     def link(self, parent_hash: bytes, token_ids: Sequence[int]) -> bytes:
         """The hash of a block of token_ids that follows parent_hash."""
         return hashlib.sha256(parent_hash + array("q", token_ids).tobytes()).digest()
 
 
-class PrefixMap:
-    """Block ids by (group, hash), the one served first. An entry may lead to a free block: still an ordinary hit."""
+PrefixMap = dict[Key, tuple[int, ...]]
+"""Block ids by (group, hash), the one served first. An entry may lead to a free block: still an ordinary hit.
 
-    __slots__ = ("_ids", "_journal")
-
-    def __init__(self, journal: Journal) -> None:
-        self._ids: dict[Key, tuple[int, ...]] = {}
-        self._journal = journal
-
-    def get(self, key: Key) -> tuple[int, ...]:
-        """The blocks registered under a key; empty for a miss."""
-        return self._ids.get(key, ())
-
-    def items(self) -> Iterator[tuple[Key, tuple[int, ...]]]:
-        """All entries."""
-        return iter(self._ids.items())
-
-    def set(self, key: Key, block_ids: tuple[int, ...]) -> None:
-        """Replace an entry; an empty one is removed."""
-        self._journal.record(self._put, key, self._ids.get(key, ()))
-        self._put(key, block_ids)
-
-    def _put(self, key: Key, block_ids: tuple[int, ...]) -> None:
-        if block_ids:
-            self._ids[key] = block_ids
-        else:
-            self._ids.pop(key, None)
+Only the block pool changes it.
+"""
 
 
 class MergePolicy:
@@ -63,9 +46,7 @@ class MergePolicy:
     Source: nano-vLLM issue 219; the block served before may stay alive, and then nobody can find it.
     """
 
-    def merge_target(
-        self, mapped: Sequence[Block], block: Block, token_ids: Sequence[int], parent_hash: bytes
-    ) -> Block | None:
+    def merge_target(self, mapped: Sequence[Block], block: Block, request: Request, link: int) -> Block | None:
         """The equal block that should take this one's place in its request's table, or None to keep this one."""
         return None
 
@@ -73,20 +54,33 @@ class MergePolicy:
         """The map's entry once block_id is registered too."""
         return (block_id,)
 
-    def is_equal(self, other: Block, token_ids: Sequence[int], parent_hash: bytes) -> bool:
-        """A hash can collide, at look-up and at merging alike: compare what it stands for."""
-        return other.token_ids == tuple(token_ids)
+    def is_equal(self, other: Block, request: Request, link: int) -> bool:
+        """A hash can collide, at look-up and at merging alike: compare the block's own tokens, as nano-vLLM does.
+
+        link: the link of the request's hash chain that the block ends with.
+        """
+        return other.prefix is not None and other.prefix.token_ids == request.links[link]
+
+
+class KeepDuplicates(MergePolicy):
+    """Every block stays, and the map holds them all, oldest first. Trusts the hash. Source: vLLM's block pool."""
+
+    def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
+        """Behind those that are there."""
+        return mapped if block_id in mapped else (*mapped, block_id)
+
+    def is_equal(self, other: Block, request: Request, link: int) -> bool:
+        """With 256 bits of hash, nobody has to look."""
+        return True
 
 
 class LateMerge(MergePolicy):
     """Point the request at the equal live block and free its own copy. Source: nano-vLLM PR 243."""
 
-    def merge_target(
-        self, mapped: Sequence[Block], block: Block, token_ids: Sequence[int], parent_hash: bytes
-    ) -> Block | None:
+    def merge_target(self, mapped: Sequence[Block], block: Block, request: Request, link: int) -> Block | None:
         """The first live block of equal content."""
         for other in mapped:
-            if other is not block and self.is_alive(other) and self.is_equal(other, token_ids, parent_hash):
+            if other is not block and self.is_alive(other) and self.is_equal(other, request, link):
                 return other
         return None
 
@@ -95,9 +89,9 @@ class LateMerge(MergePolicy):
         return other.ref_count > 0
 
 
-class LateMergeComparingParents(LateMerge):
-    """Late merge that also compares the parent: equal tokens after different prefixes have different KV."""
+class LateMergeComparingPrefixes(LateMerge):
+    """Late merge that compares all a hash stands for: equal tokens after different prefixes have different KV."""
 
-    def is_equal(self, other: Block, token_ids: Sequence[int], parent_hash: bytes) -> bool:
-        """Own tokens and the chain before them."""
-        return other.parent_hash == parent_hash and other.token_ids == tuple(token_ids)
+    def is_equal(self, other: Block, request: Request, link: int) -> bool:
+        """The block's own tokens and all before them, exactly, whatever the hash says."""
+        return other.prefix is not None and is_prefix_of(other.prefix, request, link)

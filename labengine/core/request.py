@@ -7,7 +7,13 @@ from enum import StrEnum
 from typing import Literal
 
 from labengine.config import SamplingParams
+from labengine.core.prefix import NO_KEYS, Prefix
 
+ExtraKeys = tuple[tuple[str, str], ...]
+"""(domain, value) pairs that KV depends on besides tokens, or that requests must share to share blocks at all.
+
+The domain keeps an adapter named "x" apart from a cache salt "x" (vLLM issue 44701).
+"""
 FinishReason = Literal["stop", "length", "abort"]
 
 
@@ -32,22 +38,34 @@ class Request:
     sampling: SamplingParams
     seed: int
     num_groups: int
-    cache_salt: str | None = None
+    extra_keys: ExtraKeys = ()
+    """What KV depends on besides the tokens (an adapter), or what keeps requests apart (a cache salt)."""
     status: RequestStatus = RequestStatus.WAITING
     finish_reason: FinishReason | None = None
     num_computed_tokens: int = 0
     num_prompt_tokens: int = field(init=False)
     block_tables: list[list[int]] = field(init=False)
-    """Per KV-cache group; entry i holds positions [i * block_size, (i + 1) * block_size)."""
+    """Per KV-cache group; entry i holds positions [i * block_size, (i + 1) * block_size), or is the null block."""
     num_registered_blocks: list[int] = field(init=False)
-    """Per group: leading table entries whose hash is in the prefix map."""
+    """Per group: leading table entries that are settled: in the prefix map, or never to be."""
     block_hashes: list[bytes] = field(default_factory=list)
-    """The hash chain of the full blocks, as far as it was needed."""
+    """The hash chain, a link every hash_block_size tokens, as far as it was needed."""
+    links: list[tuple[int, ...]] = field(default_factory=list)
+    """The tokens of each link."""
+    prefixes: list[Prefix] = field(default_factory=list)
+    """What the hashes stand for, exactly, as far as it was needed."""
+    root: Prefix = field(init=False)
+    """What the first link hangs on."""
+    shared_prefix_boundary: int = 0
+    """Tokens that some groups found at the last look-up and others had dropped; worth caching there. 0 for none."""
+    is_loading: bool = False
+    """True while KV for it is on its way from the external tier."""
 
     def __post_init__(self) -> None:
         self.num_prompt_tokens = len(self.token_ids)
         self.block_tables = [[] for _ in range(self.num_groups)]
         self.num_registered_blocks = [0] * self.num_groups
+        self.root = Prefix(None, self.extra_keys) if self.extra_keys else NO_KEYS
 
     @property
     def num_tokens(self) -> int:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import Request
-from labengine.snapshot import NULL_BLOCK, BlockState, GroupState, RequestState, Snapshot, map_key
+from labengine.snapshot import BlockState, GroupState, RequestState, Snapshot, map_key
 
 
 def take_snapshot(step: int, requests: Mapping[int, Request], manager: KVCacheManager) -> Snapshot:
     """The contract's frozen record of what the core holds."""
     pool = manager.pool
-    owners = _owners(requests)
+    owners = _owners(requests, pool.null_block)
     entries = list(pool.prefix_map.items())
     return Snapshot(
         step=step,
@@ -33,6 +33,7 @@ def take_snapshot(step: int, requests: Mapping[int, Request], manager: KVCacheMa
             sorted(map_key(*key) for key, ids in entries if not any(pool.blocks[i].ref_count for i in ids))
         ),
         groups=tuple(GroupState(g.spec.kind, g.spec.block_size, g.spec.window) for g in manager.groups),
+        null_block=pool.null_block,
     )
 
 
@@ -46,9 +47,9 @@ def _request_state(request: Request) -> RequestState:
     )
 
 
-def _owners(requests: Mapping[int, Request]) -> dict[int, tuple[int, ...]]:
+def _owners(requests: Mapping[int, Request], null_block: int) -> dict[int, tuple[int, ...]]:
     owners: dict[int, tuple[int, ...]] = {}
     for request_id, request in sorted(requests.items()):
-        for block_id in {block_id for table in request.block_tables for block_id in table} - {NULL_BLOCK}:
+        for block_id in {block_id for table in request.block_tables for block_id in table} - {null_block}:
             owners[block_id] = (*owners.get(block_id, ()), request_id)
     return owners

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from labengine.config import SamplingParams
+from labengine.core.connector import BlockTransfer
 
 SlotRun = tuple[int, int, int]
 """(block_id, offset, length): consecutive tokens in one block, the first at slot block_id * block_size + offset."""
@@ -14,14 +15,15 @@ SlotRun = tuple[int, int, int]
 class ScheduledRequest:
     """One request's share of a step: compute token_ids, at positions start, start + 1, ..., into slot_runs.
 
-    Attention of the token at position p reads positions 0..p of the request, through block_tables.
+    Attention of the token at position p reads positions 0..p of the request (in a window group the last `window` of
+    them), through block_tables.
     """
 
     request_id: int
     token_ids: tuple[int, ...]
     start: int
     block_tables: tuple[tuple[int, ...], ...]
-    """Per KV-cache group; entry i holds positions [i * block_size, (i + 1) * block_size)."""
+    """Per KV-cache group; entry i holds positions [i * block_size, (i + 1) * block_size). Null entries: never read."""
     slot_runs: tuple[tuple[SlotRun, ...], ...]
     """Per KV-cache group; their lengths add up to num_tokens."""
     is_prefill: bool
@@ -48,6 +50,10 @@ class StepPlan:
 
     scheduled: tuple[ScheduledRequest, ...]
     preempted: tuple[int, ...] = ()
+    loads: tuple[BlockTransfer, ...] = ()
+    """Blocks to fill from the external tier before the forward pass."""
+    saves: tuple[BlockTransfer, ...] = ()
+    """Blocks that the forward pass fills up, to be copied to the external tier after it."""
 
     @property
     def num_tokens(self) -> int:

@@ -9,13 +9,15 @@ from threading import Lock
 from typing import Any, Literal
 
 from labengine.config import ConfigError, EngineConfig, SamplingParams, checked_text, checked_token_ids
+from labengine.core.connector import Connector, LoadError
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
-from labengine.core.request import Request, RequestStatus
+from labengine.core.request import ExtraKeys, Request, RequestStatus
 from labengine.core.state import take_snapshot
 from labengine.core.step_plan import StepPlan
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.runner import Runner
+from labengine.engine.transfers import Transfers
 from labengine.events import EngineStarted, ForwardRan, SlotsWritten, StepEnded, StepRolledBack, StepStarted
 from labengine.hooks import Hooks
 from labengine.snapshot import Snapshot
@@ -36,15 +38,19 @@ class StepReport:
     """The token sampled per request."""
     peak_used_blocks: int = 0
     """Blocks in use while the step was computed: merging and finishing give blocks back only after that."""
+    loading: tuple[int, ...] = ()
+    """Requests that wait for KV from the external tier."""
 
     def __bool__(self) -> bool:
-        return bool(self.scheduled or self.preempted)
+        return bool(self.scheduled or self.preempted or self.loading)
 
 
 class Engine:
     """Continuous batching over a paged KV cache, one step at a time. Not thread-safe: the lab holds the lock."""
 
-    def __init__(self, config: EngineConfig, runner: Runner, parts: Parts, hooks: Hooks) -> None:
+    def __init__(
+        self, config: EngineConfig, runner: Runner, parts: Parts, hooks: Hooks, connector: Connector | None = None
+    ) -> None:
         self.config = config
         self.parts = parts
         self.hooks = hooks
@@ -54,28 +60,40 @@ class Engine:
         self.report = StepReport(0)
         self._open_step = Lock()
         self._journal = Journal()
-        self.scheduler = parts.assemble(config, hooks, self._journal)
+        self.scheduler = parts.assemble(config, hooks, self._journal, connector)
+        self.transfers = Transfers(connector, self.scheduler.external, runner, hooks)
         if EngineStarted in hooks:
             groups = tuple((spec.kind, spec.block_size, spec.window) for spec in config.groups)
-            hooks.emit(EngineStarted(config.num_blocks, groups, parts.name))
+            hooks.emit(EngineStarted(config.num_blocks, groups, parts.name, self.scheduler.manager.pool.null_block))
 
-    def add(self, token_ids: Sequence[int], sampling: SamplingParams, cache_salt: str | None = None) -> int:
+    def add(
+        self,
+        token_ids: Sequence[int],
+        sampling: SamplingParams,
+        cache_salt: str | None = None,
+        extra_keys: ExtraKeys = (),
+    ) -> int:
         """Queue a request; returns its id, counted from 0. ConfigError for a prompt that is empty or can never fit."""
-        request = self.new_request(len(self.requests), token_ids, sampling, cache_salt)
+        request = self.new_request(len(self.requests), token_ids, sampling, cache_salt, extra_keys)
         self.queue(request)
         return request.request_id
 
     def new_request(
-        self, request_id: int, token_ids: Sequence[int], sampling: SamplingParams, cache_salt: str | None = None
+        self,
+        request_id: int,
+        token_ids: Sequence[int],
+        sampling: SamplingParams,
+        cache_salt: str | None = None,
+        extra_keys: ExtraKeys = (),
     ) -> Request:
-        """A request that this engine could run, not queued yet."""
+        """A request that this engine could run, not queued yet. It shares blocks only under equal salt and keys."""
         prompt = checked_token_ids(token_ids)
         if not prompt:
             raise ConfigError("the prompt is empty: a request needs at least one token")
         if cache_salt is not None:
-            checked_text("cache_salt", cache_salt)
+            extra_keys = (*extra_keys, ("cache_salt", checked_text("cache_salt", cache_salt)))
         seed = sampling.seed if sampling.seed is not None else self.config.seed * 1_000_003 + request_id
-        request = Request(request_id, prompt, sampling, seed, len(self.config.groups), cache_salt)
+        request = Request(request_id, prompt, sampling, seed, len(self.config.groups), extra_keys)
         self.scheduler.refuse_what_never_fits(request)
         return request
 
@@ -103,11 +121,23 @@ class Engine:
         return self.report
 
     def phases(self) -> Iterator[Phase]:
-        """The same step, stopping after each phase. Closed or interrupted before the end, the step never happened."""
+        """The same step, stopping after each phase. Closed or interrupted before the end, the step never happened.
+
+        When the external tier cannot deliver, the step is taken back and begun anew without that hope.
+        """
         self._refuse_while_busy("step()")
         if self.scheduler.is_idle:
             self.report = StepReport(self.step_number)
             return
+        self.transfers.collect(is_idle=not self.scheduler.running and not self.scheduler.waiting)
+        while True:
+            try:
+                yield from self._phases()
+                return
+            except LoadError as error:
+                self.transfers.forget(error)
+
+    def _phases(self) -> Iterator[Phase]:
         with self._open_step, self._all_or_nothing():
             plan = self._schedule()
             yield "schedule"
@@ -125,12 +155,24 @@ class Engine:
     @property
     def num_used_blocks(self) -> int:
         """Blocks that some request holds."""
-        return self.config.num_blocks - self.scheduler.manager.pool.num_free
+        return self.scheduler.manager.pool.num_used
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached content, as after new weights; False while some request holds blocks."""
+        self._refuse_while_busy("reset_prefix_cache()")
+        with interrupts_deferred():
+            return self.scheduler.manager.reset_prefix_cache()
 
     def _schedule(self) -> StepPlan:
         with interrupts_deferred():
             plan = self.scheduler.schedule()
         self._peak_used_blocks = self.num_used_blocks
+        self._written = StepPlan((), plan.preempted, plan.loads)
+        try:
+            self.transfers.load(plan)
+        except LoadError:
+            self._written = StepPlan(())
+            raise
         return plan
 
     def _forward(self, plan: StepPlan) -> Any:
@@ -144,6 +186,7 @@ class Engine:
                     self.hooks.emit(SlotsWritten(request.request_id, group, request.start, runs))
         if ForwardRan in self.hooks:
             self.hooks.emit(ForwardRan(len(plan.scheduled), plan.num_tokens))
+        self.transfers.save(plan)
         return logits
 
     def _update(self, plan: StepPlan, token_ids: list[int]) -> None:
@@ -156,7 +199,10 @@ class Engine:
             finished,
             dict(zip((request.request_id for request in plan.sampling), token_ids, strict=True)),
             self._peak_used_blocks,
+            tuple(request.request_id for request in self.scheduler.external.loading),
         )
+
+    # -- all or nothing ------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:

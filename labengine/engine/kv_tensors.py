@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -25,6 +25,7 @@ class KVTensors:
 
     layer_groups[i] is the KV-cache group of layer i. The n-th layers of all groups share one tensor: a block id belongs
     to one group at a time, so the groups draw on one pool. A model with one group has a tensor of its own per layer.
+    Two groups that hold the same block id hold the same memory, and overwrite each other's KV: nothing here forbids it.
     """
 
     def __init__(
@@ -59,12 +60,50 @@ class KVTensors:
 
     def block(self, block_id: int, layer: int) -> tuple[Tensor, Tensor]:
         """Copies of one block's K and V, each [block_size, num_kv_heads, head_dim]. Raises IndexError."""
-        if not 0 <= block_id < self.num_blocks:
-            raise IndexError(f"there is no block {block_id}: the pool has blocks 0 to {self.num_blocks - 1}")
+        self._require_block(block_id)
         if not 0 <= layer < len(self.layer_groups):
             raise IndexError(f"there is no layer {layer}: the model has layers 0 to {len(self.layer_groups) - 1}")
         kv = self.layer(layer)
         return kv.keys[block_id].clone(), kv.values[block_id].clone()
+
+    def read_block(self, group: int, block_id: int) -> dict[str, Tensor]:
+        """Copies, on the CPU, of what all layers of a group keep in a block. Raises IndexError.
+
+        Keys are "layers.6.keys", "layers.6.values" and so on; each tensor is [block_size, num_kv_heads, head_dim].
+        """
+        return {name: view.to("cpu", copy=True) for name, view in self._views(group, block_id).items()}
+
+    def write_block(self, group: int, block_id: int, kv: Mapping[str, Tensor]) -> None:
+        """Put back what read_block gave, bit by bit, into any block of the group. Changes nothing else.
+
+        Raises IndexError for a block or group that is not there, and ValueError, before anything is written, for
+        tensors of another group, block size, model or dtype.
+        """
+        views = self._views(group, block_id)
+        if kv.keys() != views.keys():
+            raise ValueError(f"a block of group {group} holds {', '.join(views)}; got {', '.join(kv) or 'nothing'}")
+        for name, view in views.items():
+            given = kv[name]
+            if given.shape != view.shape or given.dtype != view.dtype:
+                wanted, found = (f"{tensor.dtype} {list(tensor.shape)}" for tensor in (view, given))
+                raise ValueError(f"{name} of a block of group {group} is {wanted}; got {found}")
+        for name, view in views.items():
+            view.copy_(kv[name])
+
+    def _views(self, group: int, block_id: int) -> dict[str, Tensor]:
+        self._require_block(block_id)
+        layers = [layer for layer, its_group in enumerate(self.layer_groups) if its_group == group]
+        if not layers:
+            raise IndexError(f"there is no group {group}: the model has groups 0 to {max(self.layer_groups)}")
+        views = {}
+        for layer in layers:
+            kv = self.layer(layer)
+            views[f"layers.{layer}.keys"], views[f"layers.{layer}.values"] = kv.keys[block_id], kv.values[block_id]
+        return views
+
+    def _require_block(self, block_id: int) -> None:
+        if not 0 <= block_id < self.num_blocks:
+            raise IndexError(f"there is no block {block_id}: the pool has blocks 0 to {self.num_blocks - 1}")
 
 
 def free_memory(device: torch.device) -> int:

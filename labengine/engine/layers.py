@@ -5,16 +5,19 @@ Parameters are created empty: they are always filled from a file.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import embedding, linear, silu
+from torch.nn.functional import embedding, linear
 
 from labengine.engine.attention import StepAttention
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.rope import Rotation
+
+Activation = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,15 @@ class Embedding(nn.Module):
     def forward(self, token_ids: Tensor) -> Tensor:
         """Int [num_tokens] to [num_tokens, hidden_size]."""
         return embedding(token_ids, self.weight)
+
+
+class ScaledEmbedding(Embedding):
+    """An embedding multiplied by the square root of its size, that root rounded to the weights' dtype (Gemma)."""
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        """Int [num_tokens] to [num_tokens, hidden_size]."""
+        scale = torch.tensor(self.weight.shape[1] ** 0.5, dtype=self.weight.dtype).item()
+        return super().forward(token_ids) * scale
 
 
 class Linear(nn.Module):
@@ -65,27 +77,39 @@ class RMSNorm(nn.Module):
         return self.weight * wide.to(hidden.dtype)
 
 
-class MLP(nn.Module):
-    """SwiGLU: down(silu(gate(x)) * up(x)), with gate and up in one matrix."""
+class OffsetRMSNorm(RMSNorm):
+    """RMSNorm that multiplies by 1 + weight, and rounds to the input's dtype only after that (Gemma)."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Any shape [..., size]; the same shape and dtype comes back."""
+        wide = hidden.float()
+        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        return (wide * (1.0 + self.weight.float())).to(hidden.dtype)
+
+
+class MLP(nn.Module):
+    """down(activation(gate(x)) * up(x)), with gate and up in one matrix."""
+
+    def __init__(self, config: ModelConfig, activation: Activation) -> None:
         super().__init__()
+        self.activation = activation
         self.gate_up = Linear(config.hidden_size, 2 * config.intermediate_size)
         self.down = Linear(config.intermediate_size, config.hidden_size)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[num_tokens, hidden_size] to the same."""
         gate, up = self.gate_up(hidden).chunk(2, dim=-1)
-        out: Tensor = self.down(silu(gate) * up)
+        out: Tensor = self.down(self.activation(gate) * up)
         return out
 
 
 class Attention(nn.Module):
     """Grouped-query attention with rope; q, k and v in one matrix."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, norm: type[RMSNorm]) -> None:
         super().__init__()
         self.head_dim = config.head_dim
+        self.scale = config.attention_scale
         self.head_counts = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
         self.qkv = Linear(config.hidden_size, sum(self.head_counts) * config.head_dim)
         self.out = Linear(config.num_heads * config.head_dim, config.hidden_size)
@@ -96,7 +120,7 @@ class Attention(nn.Module):
         queries, keys, values = heads.split(self.head_counts, dim=1)
         queries, keys = self.normalize(queries, keys)
         step.attention.write(step.rotation.turn(keys), values, step.cache)
-        attended = step.attention.attend(step.rotation.turn(queries), step.cache, self.head_dim**-0.5)
+        attended = step.attention.attend(step.rotation.turn(queries), step.cache, self.scale)
         out: Tensor = self.out(attended.flatten(1))
         return out
 
@@ -106,30 +130,13 @@ class Attention(nn.Module):
 
 
 class QKNormAttention(Attention):
-    """Attention whose queries and keys are normalized per head, as in Qwen3."""
+    """Attention whose queries and keys are normalized per head (Qwen3, Gemma 3)."""
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
-        self.q_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
-        self.k_norm = RMSNorm(config.head_dim, config.rms_norm_eps)
+    def __init__(self, config: ModelConfig, norm: type[RMSNorm]) -> None:
+        super().__init__(config, norm)
+        self.q_norm = norm(config.head_dim, config.rms_norm_eps)
+        self.k_norm = norm(config.head_dim, config.rms_norm_eps)
 
     def normalize(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """[num_tokens, heads, head_dim] each."""
         return self.q_norm(queries), self.k_norm(keys)
-
-
-class DecoderLayer(nn.Module):
-    """Attention, then MLP, each on a normalized input and added to the residual stream."""
-
-    def __init__(self, config: ModelConfig, attention: type[Attention]) -> None:
-        super().__init__()
-        self.attention_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.attention = attention(config)
-        self.mlp_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = MLP(config)
-
-    def forward(self, hidden: Tensor, step: LayerStep) -> Tensor:
-        """[num_tokens, hidden_size] to the same."""
-        hidden = hidden + self.attention(self.attention_norm(hidden), step)
-        out: Tensor = hidden + self.mlp(self.mlp_norm(hidden))
-        return out

@@ -112,7 +112,7 @@ class RealModel(LoadedModel):
 
     def __init__(self, name: str, directory: Path, config: EngineConfig, runner: ModelRunner) -> None:
         self.name = name
-        self.config = replace(config, eos_token_ids=runner.eos_token_ids)
+        self.config = replace(config, groups=runner.groups, eos_token_ids=runner.eos_token_ids)
         self.runner = runner
         self.num_layers = runner.num_layers
         self._directory = directory
@@ -155,16 +155,25 @@ class RealModel(LoadedModel):
 def load_model(
     model: str | PathLike[str], config: EngineConfig, *, dtype: str | torch.dtype | None, device: str | None
 ) -> LoadedModel:
-    """The model of that name. ConfigError for an unknown one."""
+    """The model of that name, with config.groups as the model needs them: a real one has its own, of one block size.
+
+    ConfigError for an unknown model, and for groups that only the simulated model could have.
+    """
     if model == "simulated":
         return SimulatedModel(config)
+    block_size = _single_block_size(config)
     from labengine.engine.sources import model_path
 
     directory = model_path(model)
     from labengine.engine.model_runner import ModelRunner  # brings torch: a wrong name is told before it
 
-    (group,) = config.groups
     runner = ModelRunner.load(
-        directory, num_blocks=config.num_blocks, block_size=group.block_size, dtype=dtype, device=device
+        directory, num_blocks=config.num_blocks, block_size=block_size, dtype=dtype, device=device
     )
     return RealModel(Path(fspath(model)).name, directory, config, runner)
+
+
+def _single_block_size(config: EngineConfig) -> int:
+    if len(config.groups) > 1 or config.groups[0].kind != "full":
+        raise ConfigError("a real model brings its own KV-cache groups: give it one block_size and no groups")
+    return config.groups[0].block_size

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from labengine.engine.attention import StepAttention
+from labengine.engine.families import FAMILIES
 from labengine.engine.kv_tensors import KVTensors
-from labengine.engine.layers import Attention, DecoderLayer, Embedding, LayerStep, Linear, QKNormAttention, RMSNorm
+from labengine.engine.layers import LayerStep, Linear
 from labengine.engine.model_config import ModelConfig
-from labengine.engine.rope import Rotation
+from labengine.engine.rope import Rotations
 from labengine.engine.step_tensors import StepTensors
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """In what the models of one model_type differ from plain Llama."""
-
-    attention: type[Attention] = Attention
-
-
-FAMILIES = {
-    "llama": Family(),
-    "qwen3": Family(attention=QKNormAttention),
-}
 
 
 class PagedModel(nn.Module):
@@ -36,23 +23,22 @@ class PagedModel(nn.Module):
         super().__init__()
         family = FAMILIES[config.model_type]
         self.config = config
-        self.embedding = Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(DecoderLayer(config, family.attention) for _ in range(config.num_layers))
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.embedding = family.embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(family.layer(config, family) for _ in config.layers)
+        self.norm = family.norm(config.hidden_size, config.rms_norm_eps)
         if not config.tie_word_embeddings:
             self.lm_head = Linear(config.hidden_size, config.vocab_size)
 
     def forward(
-        self, step: StepTensors, kv: KVTensors, attention: Sequence[StepAttention], inverse_frequencies: Tensor
+        self, step: StepTensors, kv: KVTensors, attention: Sequence[StepAttention], rotations: Rotations
     ) -> Tensor:
         """Logits float32 [num_sampling, vocab_size], in batch order; writes KV to the step's slots and nowhere else.
 
-        attention: one per KV-cache group. inverse_frequencies: float32 [head_dim / 2].
+        attention: one per KV-cache group. rotations: one per rope of the model, at the step's positions.
         """
-        rotation = Rotation.at(step.positions, inverse_frequencies)
         hidden: Tensor = self.embedding(step.token_ids)
-        for index, layer in enumerate(self.layers):
-            hidden = layer(hidden, LayerStep(rotation, kv.layer(index), attention[kv.layer_groups[index]]))
+        for index, (layer, spec) in enumerate(zip(self.layers, self.config.layers, strict=True)):
+            hidden = layer(hidden, LayerStep(rotations[spec.rope], kv.layer(index), attention[kv.layer_groups[index]]))
         return self.logits(hidden[step.sample_rows])
 
     def logits(self, hidden: Tensor) -> Tensor:

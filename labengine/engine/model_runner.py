@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from labengine.config import GroupSpec
 from labengine.core.step_plan import StepPlan
 from labengine.engine.attention import attention_backend
 from labengine.engine.device import choose_device, choose_dtype
+from labengine.engine.fingerprint import fingerprint
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
 from labengine.engine.model_config import ModelConfig
+from labengine.engine.rope import Rotation
 from labengine.engine.sampler import sample
 from labengine.engine.step_tensors import step_tensors
 from labengine.engine.weights import load_weights
 
 
 class ModelRunner:
-    """A loaded model and its KV pool: one full-attention group."""
+    """A loaded model and its KV pool, whose blocks all of the model's KV-cache groups share.
 
-    def __init__(self, model: PagedModel, kv: KVTensors, block_size: int, reasons: dict[str, str]) -> None:
+    groups: the model's, as the scheduler has to keep tables for them. fingerprint: 32 hex digits that name weights,
+    dtype, groups and block size: what KV may be kept under, and found again by another process.
+    """
+
+    def __init__(
+        self, model: PagedModel, kv: KVTensors, groups: Sequence[GroupSpec], fingerprint: str, reasons: dict[str, str]
+    ) -> None:
         self.model = model
         self.kv_tensors = kv
-        self._block_sizes = (block_size,)
+        self.groups = tuple(groups)
+        self.fingerprint = fingerprint
         self._backend, why = attention_backend()
         self._reasons = {**reasons, "attention": f"{self._backend.name} ({why})"}
         self._device = model.norm.weight.device
-        self._inverse_frequencies = model.config.rope.inverse_frequencies(model.config.head_dim).to(self._device)
+        ropes = {layer.rope for layer in model.config.layers}
+        self._frequencies = {rope: rope.inverse_frequencies(model.config.head_dim).to(self._device) for rope in ropes}
 
     @classmethod
     def load(
@@ -40,7 +52,7 @@ class ModelRunner:
         dtype: str | torch.dtype | None = None,
         device: str | torch.device | None = None,
     ) -> ModelRunner:
-        """Load weights and allocate the pool.
+        """Load weights and allocate the pool, every group's blocks being of block_size tokens.
 
         dtype None is float32 on a CPU and bfloat16 on a GPU; device None is a GPU where there is one.
         Raises ConfigError: a model, dtype or device that is not supported, or a pool that does not fit.
@@ -48,10 +60,11 @@ class ModelRunner:
         config = ModelConfig.load(model_dir)
         torch_device, device_reason = choose_device(device)
         torch_dtype, dtype_reason = choose_dtype(dtype, torch_device)
+        groups, layer_groups = config.kv_groups(block_size)
         kv = KVTensors(
             num_blocks=num_blocks,
             block_size=block_size,
-            layer_groups=[0] * config.num_layers,
+            layer_groups=layer_groups,
             num_kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
             dtype=torch_dtype,
@@ -60,7 +73,8 @@ class ModelRunner:
         with torch.device("meta"):
             model = PagedModel(config)
         load_weights(model, model_dir, torch_dtype, torch_device)
-        return cls(model, kv, block_size, {"device": device_reason, "dtype": dtype_reason})
+        name = fingerprint(model_dir, str(torch_dtype), groups, layer_groups)
+        return cls(model, kv, groups, name, {"device": device_reason, "dtype": dtype_reason})
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
@@ -94,9 +108,10 @@ class ModelRunner:
         """
         if not plan.scheduled:
             return torch.empty(0, self.vocab_size, device=self._device)
-        step = step_tensors(plan, self._block_sizes, self._device)
+        step = step_tensors(plan, self.groups, self._device)
         attention = [self._backend.prepare(step, group) for group in step.groups]
-        logits: Tensor = self.model(step, self.kv_tensors, attention, self._inverse_frequencies)
+        rotations = {rope: Rotation.at(step.positions, turns) for rope, turns in self._frequencies.items()}
+        logits: Tensor = self.model(step, self.kv_tensors, attention, rotations)
         return logits
 
     @torch.inference_mode()
@@ -107,6 +122,16 @@ class ModelRunner:
     def kv(self, block_id: int, layer: int) -> tuple[Tensor, Tensor]:
         """Copies of a block's K and V, each [block_size, num_kv_heads, head_dim]. Raises IndexError."""
         return self.kv_tensors.block(block_id, layer)
+
+    def read_block(self, group: int, block_id: int) -> dict[str, Tensor]:
+        """Copies, on the CPU, of the K and V that a group keeps in a block; see KVTensors. Raises IndexError."""
+        return self.kv_tensors.read_block(group, block_id)
+
+    def write_block(self, group: int, block_id: int, kv: Mapping[str, Tensor] | None) -> None:
+        """Put back what read_block gave, bit by bit. Raises IndexError, and ValueError for KV that does not fit."""
+        if kv is None:
+            raise ValueError(f"there is no KV to write to block {block_id}: it comes from a model without weights")
+        self.kv_tensors.write_block(group, block_id, kv)
 
     def release(self) -> None:
         """Let weights and KV go: every tensor becomes empty, and what needs one fails from now on."""
@@ -119,4 +144,9 @@ class ModelRunner:
 
     def _pool_line(self) -> str:
         kv = self.kv_tensors
-        return f"{kv.num_blocks} blocks of {self._block_sizes[0]} tokens, {kv.num_bytes / 2**20:,.1f} MiB"
+        size = f"{kv.num_blocks} blocks of {self.groups[0].block_size} tokens, {kv.num_bytes / 2**20:,.1f} MiB"
+        windows = [spec.window for spec in self.groups if spec.window is not None]
+        if not windows:
+            return size
+        num_full = len(self.groups) - len(windows)
+        return f"{size}; {num_full} groups with full attention, {len(windows)} with a window of {windows[0]}"

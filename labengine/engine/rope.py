@@ -46,12 +46,26 @@ class RopeSpec:
 def rope_spec(raw: Mapping[str, Any]) -> RopeSpec:
     """Read the rope from config.json: rope_parameters (transformers 5), or rope_theta and rope_scaling (before)."""
     given: Mapping[str, Any] = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    partial = given.get("partial_rotary_factor", raw.get("partial_rotary_factor", 1.0))
+    if partial != 1.0:
+        raise ConfigError("partial_rotary_factor is not supported; the rope has to turn whole heads")
+    return _spec(given, raw.get("rope_theta", 10_000.0))
+
+
+def local_and_global_rope(raw: Mapping[str, Any]) -> tuple[RopeSpec, RopeSpec]:
+    """The ropes of Gemma 3's sliding and of its full layers: rope_parameters by layer type (transformers 5), or before
+    that rope_local_base_freq, and rope_theta with rope_scaling. What is missing is as in transformers: 1e4 and 1e6.
+    """
+    given: Mapping[str, Any] = raw.get("rope_parameters") or {"full_attention": raw.get("rope_scaling")}
+    local = _spec(given.get("sliding_attention") or {}, raw.get("rope_local_base_freq", 10_000.0))
+    return local, _spec(given.get("full_attention") or {}, raw.get("rope_theta", 1_000_000.0))
+
+
+def _spec(given: Mapping[str, Any], default_theta: float) -> RopeSpec:
     rope_type = given.get("rope_type", given.get("type", "default"))
     if rope_type not in SUPPORTED_ROPE_TYPES:
         raise ConfigError(f"rope type {rope_type!r} is not supported; supported: {', '.join(SUPPORTED_ROPE_TYPES)}")
-    if given.get("partial_rotary_factor", raw.get("partial_rotary_factor", 1.0)) != 1.0:
-        raise ConfigError("partial_rotary_factor is not supported; the rope has to turn whole heads")
-    theta = float(given.get("rope_theta", raw.get("rope_theta", 10_000.0)))
+    theta = float(given.get("rope_theta", default_theta))
     if rope_type == "default":
         return RopeSpec(theta)
     if rope_type == "linear":
@@ -84,3 +98,7 @@ class Rotation:
         first, second = heads.float().chunk(2, dim=-1)
         turned = torch.cat((first * self.cos - second * self.sin, second * self.cos + first * self.sin), dim=-1)
         return turned.to(heads.dtype)
+
+
+Rotations = Mapping[RopeSpec, Rotation]
+"""A step's rotation by every rope of a model."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from labengine.core.connector import BlockKV
 from labengine.core.step_plan import StepPlan
 
 
@@ -16,4 +17,12 @@ class Runner(Protocol):
 
     def sample(self, plan: StepPlan, logits: Any) -> list[int]:
         """One token per request of plan.sampling, in that order. Same plan and logits, same tokens."""
+        ...
+
+    def read_block(self, group: int, block_id: int) -> BlockKV | None:
+        """Copies of a block's K and V, for the external tier; None when there are no weights and so no KV."""
+        ...
+
+    def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
+        """Put back what `read_block` gave, bit for bit."""
         ...

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import count
 
+from labengine.core.connector import BlockKV
 from labengine.core.step_plan import StepPlan
 from labengine.engine.messages import require_messages
 
@@ -30,6 +31,12 @@ class SimulatedRunner:
     def sample(self, plan: StepPlan, logits: None) -> list[int]:
         """One token per sampling request."""
         return [self._next_token(request.request_id, request.end) for request in plan.sampling]
+
+    def read_block(self, group: int, block_id: int) -> None:
+        """There is no KV."""
+
+    def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
+        """There is no KV."""
 
 
 class WordTokenizer:

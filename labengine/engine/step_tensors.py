@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from labengine.config import GroupSpec
 from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
 
 Ints = NDArray[np.int64]
@@ -20,11 +21,14 @@ Ints = NDArray[np.int64]
 class GroupTensors:
     """Where one KV-cache group keeps the batch's tokens.
 
+    window: how many tokens a token attends to, itself among them; None for all before it.
     slots: int64 [num_tokens]; the slot that each token's KV is written to, block_id * block_size + offset.
-    block_tables: int64 [num_requests, most blocks]; entries behind a request's last used block are 0 and mean nothing.
+    block_tables: int64 [num_requests, most blocks]; entries that hold none of the positions that the step's tokens
+    attend to are 0 and mean nothing.
     """
 
     block_size: int
+    window: int | None
     slots: Tensor
     block_tables: Tensor
 
@@ -47,8 +51,11 @@ class StepTensors:
     groups: tuple[GroupTensors, ...]
 
 
-def step_tensors(plan: StepPlan, block_sizes: Sequence[int], device: torch.device) -> StepTensors:
-    """Expand `plan` for KV-cache groups of `block_sizes`. Raises ValueError where a table or a run is too short."""
+def step_tensors(plan: StepPlan, groups: Sequence[GroupSpec], device: torch.device) -> StepTensors:
+    """Expand `plan` for these KV-cache groups.
+
+    Raises ValueError where a table or a run is too short, or a null entry would have to be read.
+    """
     scheduled = plan.scheduled
     query_lens = np.array([request.num_tokens for request in scheduled], dtype=np.int64)
     starts = np.array([request.start for request in scheduled], dtype=np.int64)
@@ -60,8 +67,13 @@ def step_tensors(plan: StepPlan, block_sizes: Sequence[int], device: torch.devic
         query_lens=tuple(query_lens.tolist()),
         context_lens=tuple((starts + query_lens).tolist()),
         sample_rows=_to(device, sample_rows),
-        groups=tuple(_group_tensors(scheduled, group, size, device) for group, size in enumerate(block_sizes)),
+        groups=tuple(_group_tensors(scheduled, group, spec, device) for group, spec in enumerate(groups)),
     )
+
+
+def first_read(start: int, window: int | None) -> int:
+    """The first position that a token at `start` attends to."""
+    return 0 if window is None else max(0, start - window + 1)
 
 
 def expand_runs(starts: Ints, lengths: Ints) -> Ints:
@@ -77,23 +89,32 @@ def slots_of_runs(runs: Sequence[SlotRun], block_size: int) -> Ints:
 
 
 def _group_tensors(
-    scheduled: Sequence[ScheduledRequest], group: int, block_size: int, device: torch.device
+    scheduled: Sequence[ScheduledRequest], group: int, spec: GroupSpec, device: torch.device
 ) -> GroupTensors:
-    slots = slots_of_runs([run for request in scheduled for run in request.slot_runs[group]], block_size)
+    runs = [run for request in scheduled for run in request.slot_runs[group]]
+    slots = slots_of_runs(runs, spec.block_size)
     if len(slots) != sum(request.num_tokens for request in scheduled):
         raise ValueError(f"slot_runs of group {group} do not cover the scheduled tokens: {len(slots)} slots")
-    tables = _padded_tables(scheduled, group, block_size)
-    return GroupTensors(block_size, _to(device, slots), _to(device, tables))
+    tables = _padded_tables(scheduled, group, spec)
+    return GroupTensors(spec.block_size, spec.window, _to(device, slots), _to(device, tables))
 
 
-def _padded_tables(scheduled: Sequence[ScheduledRequest], group: int, block_size: int) -> Ints:
-    used = [-(-request.end // block_size) for request in scheduled]
+def _padded_tables(scheduled: Sequence[ScheduledRequest], group: int, spec: GroupSpec) -> Ints:
+    """Only entries that the step reads; the others, null entries among them, become 0."""
+    used = [-(-request.end // spec.block_size) for request in scheduled]
     padded = np.zeros((len(scheduled), max(used, default=0)), dtype=np.int64)
-    for row, request, num_used in zip(padded, scheduled, used, strict=True):
+    for row, request, end in zip(padded, scheduled, used, strict=True):
         table = request.block_tables[group]
-        if len(table) < num_used:
-            raise ValueError(f"request {request.request_id} needs {num_used} blocks, its table has {len(table)}")
-        row[:num_used] = table[:num_used]
+        if len(table) < end:
+            raise ValueError(f"request {request.request_id} needs {end} blocks, its table has {len(table)}")
+        start = first_read(request.start, spec.window) // spec.block_size
+        row[start:end] = table[start:end]
+    if padded.size and padded.min() < 0:
+        index, entry = np.argwhere(padded < 0)[0]
+        raise ValueError(
+            f"request {scheduled[index].request_id} would read through entry {entry} of its table in group {group}, "
+            f"which is {padded[index, entry]}: no block"
+        )
     return padded
 
 

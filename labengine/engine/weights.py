@@ -12,28 +12,18 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from labengine.config import ConfigError
+from labengine.engine.families import FAMILIES
 from labengine.engine.model import PagedModel
 
-LAYER_PARTS = {
-    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "attention.out": ("self_attn.o_proj",),
-    "attention.q_norm": ("self_attn.q_norm",),
-    "attention.k_norm": ("self_attn.k_norm",),
-    "attention_norm": ("input_layernorm",),
-    "mlp_norm": ("post_attention_layernorm",),
-    "mlp.gate_up": ("mlp.gate_proj", "mlp.up_proj"),
-    "mlp.down": ("mlp.down_proj",),
-}
-"""Our name of a layer's part, and the files' names of the matrices stacked in it, top to bottom."""
-
-TOP_PARTS = {"embedding": "model.embed_tokens", "norm": "model.norm", "lm_head": "lm_head"}
+TOP_NAMES = {"embedding": "model.embed_tokens", "norm": "model.norm", "lm_head": "lm_head"}
 
 
 def load_weights(model: PagedModel, model_dir: Path, dtype: torch.dtype, device: torch.device) -> None:
     """Fill a model built on the meta device. Raises ConfigError for files that are missing or broken, or don't fit."""
+    names = FAMILIES[model.config.model_type].names
     with open_tensors(model_dir) as tensors:
         for name, parameter in list(model.named_parameters()):
-            tensor = stacked(tensors, source_names(name), model_dir)
+            tensor = stacked(tensors, source_names(name, names), model_dir)
             if tensor.shape != parameter.shape:
                 found, asked = tuple(tensor.shape), tuple(parameter.shape)
                 raise ConfigError(f"{name} in {model_dir} has shape {found}, but config.json asks for {asked}")
@@ -43,13 +33,13 @@ def load_weights(model: PagedModel, model_dir: Path, dtype: torch.dtype, device:
             setattr(model.get_submodule(owner), leaf, filled)
 
 
-def source_names(parameter: str) -> tuple[str, ...]:
+def source_names(parameter: str, layer_names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """The files' names for one of our parameters, e.g. q, k and v of layer 0 for layers.0.attention.qkv.weight."""
     path, _, leaf = parameter.rpartition(".")
-    if path in TOP_PARTS:
-        return (f"{TOP_PARTS[path]}.{leaf}",)
+    if path in TOP_NAMES:
+        return (f"{TOP_NAMES[path]}.{leaf}",)
     _, layer, part = path.split(".", 2)
-    return tuple(f"model.layers.{layer}.{source}.{leaf}" for source in LAYER_PARTS[part])
+    return tuple(f"model.layers.{layer}.{source}.{leaf}" for source in layer_names[part])
 
 
 @contextmanager

@@ -18,8 +18,8 @@ from labengine.snapshot import Snapshot
 
 _WORKLOAD_KEYS = {"num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "requests"}
 _REQUEST_KEYS = {"step", "prompt", "max_tokens"}
-_OFF_BY_DEFAULT = ("watermark", "long_prefill_token_threshold")
-"""Settings of vLLM's scheduler that are off by default, as they are here."""
+_SETTINGS = ("watermark", "long_prefill_token_threshold", "retention_interval", "hash_block_size")
+"""Settings of EngineConfig that a workload may give; None is the default."""
 
 
 def simulate(
@@ -31,7 +31,8 @@ def simulate(
     """Run a workload on the simulated model; one snapshot per step taken, `step` being the workload's clock from 0.
 
     workload: {num_blocks, block_size, max_num_seqs, max_num_batched_tokens, requests: [{step, prompt: [ids],
-    max_tokens, salt?}], groups?: [{kind, block_size?, window?}]}. A request joins before the step of its `step`;
+    max_tokens, salt?}], groups?: [{kind, block_size?, window?}], watermark?, long_prefill_token_threshold?,
+    retention_interval?, hash_block_size?}. A request joins before the step of its `step`;
     requests are numbered from 0 in list order; while nothing waits or runs the clock jumps to the next arrival.
     ValueError, before the first step, for a request that can never fit and for anything unknown. hooks: listeners that
     hear every event of the run.
@@ -67,21 +68,29 @@ def _arrivals(workload: Mapping[str, Any], engine: Engine) -> deque[tuple[int, R
 
 
 def _config(workload: Mapping[str, Any]) -> EngineConfig:
-    _check_keys("workload", workload, _WORKLOAD_KEYS, {"groups", *_OFF_BY_DEFAULT})
-    for key in _OFF_BY_DEFAULT:
-        if workload.get(key):
-            raise ConfigError(f"no edition here has a {key}: leave it out, or set it to 0")
-    size = workload["block_size"]
-    groups = _rows("groups", workload.get("groups") or [{"kind": "full"}])
-    for index, group in enumerate(groups):
-        _check_keys(f"group {index}", group, {"kind"}, {"block_size", "window"})
-    specs = tuple(GroupSpec(g.get("block_size", size), g["kind"], g.get("window")) for g in groups)
+    _check_keys("workload", workload, _WORKLOAD_KEYS, {"groups", *_SETTINGS})
     return EngineConfig(
         num_blocks=workload["num_blocks"],
-        groups=specs,
+        groups=group_specs(workload),
         max_num_seqs=workload["max_num_seqs"],
         max_num_batched_tokens=workload["max_num_batched_tokens"],
+        **{key: workload[key] for key in _SETTINGS if workload.get(key) is not None},
     )
+
+
+def group_specs(workload: Mapping[str, Any]) -> tuple[GroupSpec, ...]:
+    """The workload's KV-cache groups, one of full attention by default; vLLM's words for them are understood too."""
+    groups = _rows("groups", workload.get("groups") or [{"kind": "full"}])
+    return tuple(_group_spec(f"group {index}", group, workload["block_size"]) for index, group in enumerate(groups))
+
+
+def _group_spec(what: str, group: Any, block_size: int) -> GroupSpec:
+    if isinstance(group, Mapping) and "type" in group:
+        kind = {"full": "full", "swa": "sliding_window"}.get(group["type"], group["type"])
+        renamed = {"sliding_window": "window"}
+        group = {"kind": kind, **{renamed.get(key, key): value for key, value in group.items() if key != "type"}}
+    _check_keys(what, group, {"kind"}, {"block_size", "window"})
+    return GroupSpec(group.get("block_size", block_size), group["kind"], group.get("window"))
 
 
 def _rows(name: str, rows: Any) -> Sequence[Any]:

@@ -26,8 +26,9 @@ class StepAttention(ABC):
     def attend(self, queries: Tensor, cache: LayerKV, scale: float) -> Tensor:
         """Attend from [num_tokens, num_heads, head_dim] to the cache; returns the same shape.
 
-        The token at position p reads positions 0..p of its request, found through its block table, and no other slot:
-        unused table entries may hold anything, unwritten slots may hold NaN. Call after `write` of the same layer.
+        The token at position p reads positions 0..p of its request, in a group with a window only the last `window` of
+        them, through its block table. No other slot is read: unused table entries may hold anything, slots that nobody
+        wrote, or that are others' by now, may hold NaN. Call after `write` of the same layer.
         """
 
 

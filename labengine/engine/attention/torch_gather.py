@@ -1,17 +1,21 @@
 """Paged attention in plain torch: gather each request's slots, then scaled_dot_product_attention.
 
-The gather goes by slot and not by block, so that a slot nobody wrote is never read. The query heads that share a KV
-head are packed as rows of one query: on a CPU, many queries of one row each would be slow.
+The gather goes by slot and not by block, so that a slot nobody wrote is never read, and starts where the window does:
+what a request reads is its own, and finite. The query heads that share a KV head are packed as rows of one query: on a
+CPU, many queries of one row each would be slow. Long chunks are cut into tiles, so that of a prompt's triangle, or of a
+window's band, not all of the square around it is computed.
 
-    queries   [requests, queries, kv_heads * group, head_dim]
-    packed    [requests, kv_heads, group * queries, head_dim]
-    mask      [requests, 1,        group * queries, longest context]   (one row serves all when there is one query)
+    queries   [tiles, queries, kv_heads * group, head_dim]
+    packed    [tiles, kv_heads, group * queries, head_dim]
+    mask      [tiles, 1,        group * queries, longest]   (one row serves all when there is one query)
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,16 +23,20 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from labengine.engine.attention import AttentionBackend, StepAttention
 from labengine.engine.kv_tensors import LayerKV
-from labengine.engine.step_tensors import GroupTensors, StepTensors
+from labengine.engine.step_tensors import GroupTensors, StepTensors, first_read
+
+TILE_QUERIES = 256
+"""A chunk's queries are computed so many at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryBatch:
-    """Requests that compute equally many tokens: all decodes are one such batch.
+    """Tiles of equally many queries: all decodes are one such batch.
 
-    rows: int64 [requests * queries], the batch's rows in the step; None when they are all rows, in order.
-    slots: int64 [requests, longest context], in order of position; behind a request's own context its slot 0 again.
-    mask: bool [requests, queries, longest context]; True where the query may read the slot.
+    rows: int64 [tiles * queries], the batch's rows in the step; None when they are all rows, in order.
+    slots: int64 [tiles, longest], from the first position that the first query reads to the last one's own; behind that
+    the first slot again.
+    mask: bool [tiles, queries, longest]; True where the query may read the slot.
     """
 
     rows: Tensor | None
@@ -36,24 +44,24 @@ class QueryBatch:
     mask: Tensor
 
     def attend(self, queries: Tensor, cache: LayerKV, scale: float) -> Tensor:
-        """Queries and result are [requests * queries, num_heads, head_dim]."""
-        num_requests, num_queries, length = self.mask.shape
+        """Queries and result are [tiles * queries, num_heads, head_dim]."""
+        num_tiles, num_queries, length = self.mask.shape
         _, num_heads, head_dim = queries.shape
         num_kv_heads = cache.keys.shape[2]
         keys, values = (
             pool.view(-1, num_kv_heads * head_dim)
             .index_select(0, self.slots.view(-1))
-            .view(num_requests, length, num_kv_heads, head_dim)
+            .view(num_tiles, length, num_kv_heads, head_dim)
             .transpose(1, 2)
             for pool in (cache.keys, cache.values)
         )
         group = num_heads // num_kv_heads
-        packed = queries.view(num_requests, num_queries, num_kv_heads, group, head_dim).permute(0, 2, 3, 1, 4)
-        packed = packed.reshape(num_requests, num_kv_heads, group * num_queries, head_dim)
+        packed = queries.view(num_tiles, num_queries, num_kv_heads, group, head_dim).permute(0, 2, 3, 1, 4)
+        packed = packed.reshape(num_tiles, num_kv_heads, group * num_queries, head_dim)
         mask = self.mask if num_queries == 1 else self.mask.repeat(1, group, 1)
         out = scaled_dot_product_attention(packed, keys, values, attn_mask=mask.unsqueeze(1), scale=scale)
-        out = out.view(num_requests, num_kv_heads, group, num_queries, head_dim).permute(0, 3, 1, 2, 4)
-        return out.reshape(num_requests * num_queries, num_heads, head_dim)
+        out = out.view(num_tiles, num_kv_heads, group, num_queries, head_dim).permute(0, 3, 1, 2, 4)
+        return out.reshape(num_tiles * num_queries, num_heads, head_dim)
 
 
 class TorchGatherStep(StepAttention):
@@ -79,35 +87,60 @@ class TorchGatherStep(StepAttention):
         return out
 
 
+class Tile(NamedTuple):
+    """Consecutive queries of one request: rows row.. of the step, at positions start.., reading from position first."""
+
+    request: int
+    row: int
+    start: int
+    num_queries: int
+    first: int
+
+    @property
+    def end(self) -> int:
+        """The position behind the last query: nothing is read from here on."""
+        return self.start + self.num_queries
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Tiles of one shape are computed together: decodes all, others where they read about equally much."""
+        return self.num_queries, 0 if self.num_queries == 1 else (self.end - self.first) // TILE_QUERIES
+
+
 class TorchGather(AttentionBackend):
     """Gather and SDPA: slower than a kernel, but needs nothing and runs everywhere."""
 
     name = "torch_gather"
 
     def prepare(self, step: StepTensors, group: GroupTensors) -> StepAttention:
-        """Batch the requests that compute equally many tokens; decodes, and prompts of one length, run together."""
-        members: dict[int, list[int]] = defaultdict(list)
-        for index, query_len in enumerate(step.query_lens):
-            members[query_len].append(index)
-        batches = [_query_batch(step, group, indices, len(members) == 1) for indices in members.values()]
-        return TorchGatherStep(group.slots, batches)
+        """Batch the queries: decodes, and prompts of one length, run together."""
+        batches: dict[tuple[int, int], list[Tile]] = defaultdict(list)
+        for tile in _tiles(step, group.window):
+            batches[tile.shape].append(tile)
+        is_whole_step = len(batches) == 1
+        return TorchGatherStep(group.slots, [_query_batch(group, tiles, is_whole_step) for tiles in batches.values()])
 
 
-def _query_batch(step: StepTensors, group: GroupTensors, indices: list[int], is_whole_step: bool) -> QueryBatch:
+def _tiles(step: StepTensors, window: int | None) -> Iterator[Tile]:
+    """All queries, in order. A long chunk is cut: no query reads what only a later one, or an earlier window, needs."""
+    row = 0
+    for request, (num_queries, context) in enumerate(zip(step.query_lens, step.context_lens, strict=True)):
+        for start in range(context - num_queries, context, TILE_QUERIES):
+            length = min(TILE_QUERIES, context - start)
+            yield Tile(request, row, start, length, first_read(start, window))
+            row += length
+
+
+def _query_batch(group: GroupTensors, tiles: list[Tile], is_whole_step: bool) -> QueryBatch:
     device = group.slots.device
-    num_queries = step.query_lens[indices[0]]
-    contexts = torch.tensor([step.context_lens[i] for i in indices], device=device).unsqueeze(1)
-    length = max(step.context_lens[i] for i in indices)
-    positions = torch.arange(length, device=device)
-    reads = torch.where(positions < contexts, positions, 0)
-    tables = group.block_tables if is_whole_step else group.block_tables[torch.tensor(indices, device=device)]
+    requests, rows, starts, num_queries, firsts = torch.tensor(tiles, device=device).T.unsqueeze(2)
+    queries = torch.arange(tiles[0].num_queries, device=device)
+    positions = firsts + torch.arange(max(tile.end - tile.first for tile in tiles), device=device)
+    reads = torch.where(positions < starts + num_queries, positions, firsts)
+    tables = group.block_tables[requests.squeeze(1)]
     slots = tables.gather(1, reads // group.block_size) * group.block_size + reads % group.block_size
-    query_positions = contexts - num_queries + torch.arange(num_queries, device=device)
-    mask = positions <= query_positions.unsqueeze(2)
-    return QueryBatch(None if is_whole_step else _rows(step, indices, device), slots, mask)
-
-
-def _rows(step: StepTensors, indices: list[int], device: torch.device) -> Tensor:
-    first_rows = [sum(step.query_lens[:i]) for i in indices]
-    num_queries = step.query_lens[indices[0]]
-    return torch.cat([torch.arange(row, row + num_queries) for row in first_rows]).to(device)
+    askers = (starts + queries).unsqueeze(2)
+    mask = positions.unsqueeze(1) <= askers
+    if group.window is not None:
+        mask &= positions.unsqueeze(1) > askers - group.window
+    return QueryBatch(None if is_whole_step else (rows + queries).flatten(), slots, mask)

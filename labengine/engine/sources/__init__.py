@@ -1,4 +1,4 @@
-"""Where models come from: a name that we know how to fetch and convert, or a directory that is ready."""
+"""Where models come from: a name that we know how to fetch and convert, a directory that is ready, or a hub id."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from labengine.config import ConfigError
 from labengine.engine.sources.cache import prepared_dir
 from labengine.engine.sources.catalogue import KNOWN_MODELS
 from labengine.engine.sources.errors import SourceError
+from labengine.engine.sources.hub import hub_snapshot, is_hub_id
 
 __all__ = ["KNOWN_MODELS", "SourceError", "model_path"]
 
@@ -17,18 +18,22 @@ __all__ = ["KNOWN_MODELS", "SourceError", "model_path"]
 def model_path(name: str | os.PathLike[str] = "smollm2") -> Path:
     """The directory of a model: *.safetensors, config.json, and the tokenizer's files if it has any.
 
-    A known name is fetched and converted on first use (with a progress bar) and found in the cache afterwards; anything
-    else must be a local directory. A directory that has a known model's name is reached as "./name".
-    Raises ConfigError for what is neither, SourceError when fetching or converting fails, or the cache is damaged.
+    A known name is fetched and converted on first use (with a progress bar) and found in the cache afterwards. Anything
+    else is a local directory or, where there is none, the id of a model on the Hugging Face hub ("org/name"). A
+    directory that has a known model's name is reached as "./name".
+    Raises ConfigError for what is none of these, SourceError when fetching or converting fails or the cache is damaged.
     """
     if not isinstance(name, (str, os.PathLike)):
         raise ConfigError(f"a model is a name or a directory, got {name!r}")
-    known = KNOWN_MODELS.get(os.fspath(name))
+    text = os.fspath(name)
+    known = KNOWN_MODELS.get(text)
     if known is not None:
         return prepared_dir(known)
     directory = Path(name).expanduser()
-    if not os.fspath(name) or not directory.is_dir():
-        raise ConfigError(_not_found(os.fspath(name)))
+    if not text or not directory.is_dir():
+        if not isinstance(name, str) or not is_hub_id(name):
+            raise ConfigError(_not_found(text))
+        directory = hub_snapshot(name)
     for needed in ("config.json", "*.safetensors"):
         if not any(directory.glob(needed)):
             raise ConfigError(f"{directory} is no model directory: it holds no {needed}")
@@ -39,4 +44,7 @@ def _not_found(name: str) -> str:
     match = get_close_matches(name, KNOWN_MODELS, n=1)
     meant = f", did you mean {match[0]!r}?" if match else "."
     known = ", ".join(KNOWN_MODELS)
-    return f"no model {name!r}{meant} Known: {known}; a local directory with config.json and *.safetensors works too"
+    return (
+        f"no model {name!r}{meant} Known: {known}; a local directory with config.json and *.safetensors works too, "
+        'and a hub id like "org/name"'
+    )

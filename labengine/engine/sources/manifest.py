@@ -51,6 +51,15 @@ def verify(directory: Path) -> None:
         _write(directory, manifest)
 
 
+def known_digests(directory: Path) -> dict[str, str]:
+    """The sha256 of each file that is still as it was recorded, by name; none for a directory without our manifest."""
+    try:
+        files = _read(directory)["files"]
+        return {name: record["sha256"] for name, record in files.items() if _looks_unchanged(directory / name, record)}
+    except (SourceError, TypeError, KeyError):
+        return {}
+
+
 def sha256_of(path: Path) -> str:
     """Hex digest of a file."""
     with path.open("rb") as file:

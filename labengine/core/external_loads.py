@@ -1,0 +1,108 @@
+"""What moves between the pool and the external tier, and which requests wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from labengine.core.connector import BlockTransfer, Connector
+from labengine.core.journal import Journal
+from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.prefix_lookup import Hit
+from labengine.core.request import Request
+from labengine.core.step_plan import ScheduledRequest
+
+
+class ExternalLoads:
+    """The scheduler's dealings with the connector; without one, nothing matches and nothing moves.
+
+    loading: requests that wait, holding their blocks, each with the tokens that it will have KV for.
+    arrived: loads that are over, by request id, True when the KV is there. The engine puts them in between steps.
+    """
+
+    def __init__(self, connector: Connector | None, manager: KVCacheManager, alignment: int, journal: Journal) -> None:
+        self.connector = connector
+        self.loading: dict[Request, int] = {}
+        self.arrived: dict[int, bool] = {}
+        self.loads: list[BlockTransfer] = []
+        self._manager = manager
+        self._alignment = alignment
+        self._journal = journal
+
+    @property
+    def is_async(self) -> bool:
+        """True when a load takes more than the step it is started in."""
+        return self.connector is not None and self.connector.loads_are_async
+
+    def match(self, request: Request, hit: Hit) -> int:
+        """Tokens behind a local hit that the tier can supply."""
+        if self.connector is None:
+            return 0
+        groups = self._manager.groups
+        return self.connector.get_num_new_matched_tokens(request, hit.num_tokens, groups, self._alignment)
+
+    def load(self, request: Request, num_local: int, num_computed: int) -> None:
+        """The request's fresh blocks for tokens [num_local, num_computed) are to be filled in this step."""
+        assert self.connector is not None
+        transfers = self._manager.external_blocks(request, num_local, num_computed)
+        hits = self._manager.local_hits(request, num_local)
+        self._journal.record((self.connector.cancel, request.request_id))
+        self._journal.record((self.loads.clear,))
+        self.loads.extend(self.connector.update_state_after_alloc(request, transfers, hits))
+
+    def wait_for(self, request: Request, num_computed: int) -> None:
+        """The request waits until its load is over."""
+        self._journal.record((self.loading.pop, request))
+        self.loading[request] = num_computed
+
+    def take_loads(self) -> tuple[BlockTransfer, ...]:
+        """The loads of this step."""
+        loads, self.loads = tuple(self.loads), []
+        return loads
+
+    def take_arrived(self) -> list[tuple[Request, int, bool]]:
+        """(request, tokens it has KV for, whether the KV came), for every load that is over, in order of waiting."""
+        if not self.arrived:
+            return []
+        over = [
+            (request, n, self.arrived[i])
+            for request, n in self.loading.items()
+            if (i := request.request_id) in self.arrived
+        ]
+        self._journal.record((self._put_back, dict(self.loading), dict(self.arrived)))
+        for request, _, _ in over:
+            del self.loading[request]
+        self.arrived.clear()
+        return over
+
+    def saves(self, batch: Sequence[ScheduledRequest], requests: dict[int, Request]) -> tuple[BlockTransfer, ...]:
+        """The blocks that this batch fills up, those that the tier holds already left out."""
+        connector = self.connector
+        if connector is None:
+            return ()
+        filled = (t for part in batch for t in self._filled(requests[part.request_id], part.start, part.end))
+        by_key = {(transfer.group, transfer.block_hash): transfer for transfer in filled}
+        return tuple(transfer for key, transfer in by_key.items() if not connector.has(*key))
+
+    def blocks_of(self, request: Request, num_computed: int) -> list[BlockTransfer]:
+        """The blocks that a waiting request's load has filled."""
+        return self._manager.external_blocks(request, request.num_computed_tokens, num_computed)
+
+    def cancel(self, request: Request) -> None:
+        """The request gives up waiting."""
+        assert self.connector is not None
+        del self.loading[request]
+        self.arrived.pop(request.request_id, None)
+        self.connector.cancel(request.request_id)
+
+    def _filled(self, request: Request, start: int, end: int) -> list[BlockTransfer]:
+        self._manager.extend_hashes(request, end)
+        return [
+            transfer
+            for group in self._manager.groups
+            for transfer in self._manager.transfers(request, group, start // group.block_size, end // group.block_size)
+        ]
+
+    def _put_back(self, loading: dict[Request, int], arrived: dict[int, bool]) -> None:
+        self.loading.clear()
+        self.loading.update(loading)
+        self.arrived.update(arrived)

@@ -1,0 +1,55 @@
+"""Full attention: every token attends to all before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from labengine.core.kv_cache_group import GroupHit, KVCacheGroup
+from labengine.core.prefix import prefix_of
+from labengine.core.request import Request
+from labengine.events import BlockCached
+
+
+class FullAttentionGroup(KVCacheGroup):
+    """A hit is an unbroken run from the start, and nothing is dropped before the request ends."""
+
+    has_every_shorter_hit = True
+
+    def find_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
+        """Walk the chain until the first block that is not cached everywhere."""
+        runs = [group.cached_run(request, max_tokens // self.block_size) for group in siblings]
+        length = min(map(len, runs))
+        length -= length % self._aligned_every
+        for run in runs:
+            del run[length:]
+        return runs
+
+
+class PromptTailGroup(FullAttentionGroup):
+    """Also registers where a prompt ends inside a block larger than a link of the hash chain, as vLLM does.
+
+    The key is found by finer hits than a block, which need a kind of group (Mamba) that does not exist here; it still
+    marks the block as cached, and so decides where the block goes when it is freed.
+    """
+
+    def register(self, request: Request, num_tokens: int) -> None:
+        """Full blocks first, then the tail."""
+        super().register(request, num_tokens)
+        link_size = self._config.hash_block_size
+        end = (request.num_prompt_tokens - 1) // link_size * link_size
+        index = end // self.block_size
+        if 0 < end <= num_tokens and end % self.block_size and index < len(request.block_tables[self.index]):
+            self._register_tail(request, index, end // link_size - 1)
+
+    def _register_tail(self, request: Request, index: int, link: int) -> None:
+        block = self._pool.blocks[request.block_tables[self.index][index]]
+        key = (self.index, request.block_hashes[link])
+        if key in block.keys:
+            return
+        if block.prefix is not None and block.prefix.num_links <= link:
+            self._pool.evict(block, "replaced")
+        mapped = self._merge_policy.mapped_after(self._pool.prefix_map.get(key, ()), block.block_id)
+        self._pool.register(block, key, block.token_ids, prefix_of(request, link), mapped)
+        if BlockCached in self._hooks:
+            told = BlockCached(block.block_id, request.request_id, self.index, index, key[1], mapped, is_full=False)
+            self._hooks.emit(told)

@@ -1,0 +1,148 @@
+"""What nano-vLLM of July 2025 (commit 38baf0b) decides: hashes at allocation, whole prompts, a map that never forgets.
+
+Its map keeps an entry when the block is reused, and a look-up compares a block's own tokens and not what stands before
+them. So an old entry can lead to a block that holds the same tokens after another prefix, and the request then reads
+another's KV. (Upstream drops such entries since its chunked prefill.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from labengine.config import ConfigError
+from labengine.core.block import Block, Key
+from labengine.core.full_attention import FullAttentionGroup
+from labengine.core.journal import Journal
+from labengine.core.kv_cache_manager import Moment
+from labengine.core.nano_vllm import NanoBlockPool, NanoKVCacheManager
+from labengine.core.prefill_first import PrefillFirstScheduler
+from labengine.core.prefix import Prefix, prefix_of
+from labengine.core.prefix_lookup import Hit
+from labengine.core.request import Request, RequestStatus
+from labengine.core.step_plan import ScheduledRequest
+from labengine.events import BlockCached, EvictReason
+from labengine.hooks import Hooks
+
+
+class WholePromptScheduler(PrefillFirstScheduler):
+    """No prompt is cut into chunks; a step admits a request only while its whole length fits the budget."""
+
+    def refuse_what_never_fits(self, request: Request) -> None:
+        """Also one that a step could not take whole: it would wait for ever, and everybody behind it."""
+        super().refuse_what_never_fits(request)
+        limit = self.config.max_num_batched_tokens
+        if request.max_kv_tokens > limit:
+            raise ConfigError(
+                f"this edition computes a prompt in one step: {request.num_prompt_tokens} tokens with "
+                f"max_tokens={request.sampling.max_tokens} (after a preemption all are computed again) need "
+                f"max_num_batched_tokens={request.max_kv_tokens} or more, and it is {limit}"
+            )
+
+    def _prefill(self, request: Request, budget: int, *, is_first: bool) -> ScheduledRequest | None:
+        """The budget is asked for all tokens and charged for those that the cache does not have."""
+        if request.num_tokens > budget:
+            return None
+        hit = self.manager.find_prefix(request)
+        if not self.manager.can_admit(request, hit):
+            return None
+        self.manager.admit(request, hit, request.num_tokens)
+        self._start_running(request)
+        return self._plan(request, request.num_tokens - hit.num_tokens, RequestStatus.RUNNING)
+
+
+class EarlyHashManager(NanoKVCacheManager):
+    """Registers a block once the step that fills it is scheduled: equal prompts share already in that step."""
+
+    def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
+        """All tokens that have a block: the forward pass writes their KV before anybody reads it."""
+        return num_tokens
+
+    def can_admit(self, request: Request, hit: Hit, num_external: int = 0, num_spare: int = 0) -> bool:
+        """Counts the whole prompt, as if nothing of it were cached."""
+        return self.num_blocks_needed(request.num_tokens) <= self.pool.num_free
+
+    def find_prefix(self, request: Request) -> Hit:
+        """May hit the whole prompt, and then nothing is left to compute (nano-vLLM issue 114)."""
+        request.block_hashes.clear()
+        request.links.clear()
+        self.extend_hashes(request, request.num_tokens)
+        return self._lookup.longest_hit(request, request.num_tokens)
+
+    def extend_hashes(self, request: Request, num_tokens: int) -> None:
+        """At decode the chain goes on from the hash that the block before is known by now, whoever named it last."""
+        hashes, size = request.block_hashes, self._config.hash_block_size
+        if hashes and request.has_blocks and num_tokens >= (len(hashes) + 1) * size:
+            index = len(hashes) * size // self.groups[0].block_size - 1
+            before = self.pool.blocks[request.block_tables[0][index]]
+            self._journal.record((request.links.__delitem__, slice(len(hashes), None)))
+            self._journal.record((hashes.__setitem__, slice(len(hashes) - 1, None), hashes[-1:]))
+            hashes[-1] = before.keys[0][1]
+        super().extend_hashes(request, num_tokens)
+
+
+class StaleMapPool(NanoBlockPool):
+    """Map entries outlive what they stand for: `stale` holds those that lead to a block of other content by now."""
+
+    def __init__(self, num_blocks: int, hooks: Hooks, journal: Journal) -> None:
+        super().__init__(num_blocks, hooks, journal)
+        self.stale: dict[Key, int] = {}
+
+    def register(
+        self, block: Block, key: Key, token_ids: tuple[int, ...], prefix: Prefix, mapped: tuple[int, ...]
+    ) -> None:
+        """A new entry takes the place of a stale one."""
+        if key in self.stale:
+            self._journal.record((self.stale.__setitem__, key, self.stale.pop(key)))
+        super().register(block, key, token_ids, prefix, mapped)
+
+    def evict(self, block: Block, reason: EvictReason = "reused") -> None:
+        """The block's content is forgotten, the map's entry stays."""
+        for key in block.keys:
+            if self.prefix_map.get(key) == (block.block_id,):
+                self._journal.record((self.stale.__delitem__, key))
+                self.stale[key] = block.block_id
+        super().evict(block, reason)
+
+
+class OwnTokensGroup(FullAttentionGroup):
+    """A hit is a block that the map names and whose own tokens are equal, whatever stands before them."""
+
+    _pool: StaleMapPool
+
+    def cached_run(self, request: Request, num_blocks: int) -> list[int]:
+        """Block by block, as the map serves them, stale or not."""
+        run: list[int] = []
+        for index in range(num_blocks):
+            block_id = self.cached_block(request, index)
+            if block_id is None:
+                break
+            run.append(block_id)
+        return run
+
+    def cached_block(self, request: Request, index: int) -> int | None:
+        """A stale entry is as good as any, if the block's own tokens are equal."""
+        link = self._link(index)
+        block_id = self._pool.stale.get((self.index, request.block_hashes[link]))
+        if block_id is None:
+            return super().cached_block(request, index)
+        return block_id if self._merge_policy.is_equal(self._pool.blocks[block_id], request, link) else None
+
+    def add_hit(self, request: Request, hit: Sequence[int], num_computed_tokens: int) -> None:
+        """Whoever hits a block names it anew."""
+        super().add_hit(request, hit, num_computed_tokens)
+        for index, block_id in enumerate(hit):
+            self._name_anew(request, index, self._pool.blocks[block_id])
+
+    def _name_anew(self, request: Request, index: int, block: Block) -> None:
+        link, table_entry = self._link(index), (block.block_id, request.request_id, self.index, index)
+        key, token_ids, mapped = (self.index, request.block_hashes[link]), block.token_ids, (block.block_id,)
+        if block.keys == (key,):
+            return
+        self._pool.evict(block, "replaced")
+        self._pool.register(block, key, token_ids, prefix_of(request, link), mapped)
+        if BlockCached in self._hooks:
+            self._hooks.emit(BlockCached(*table_entry, key[1], mapped))
+
+    def _link(self, index: int) -> int:
+        """The link of the hash chain that a block ends with."""
+        return (index + 1) * self._hash_ratio - 1

@@ -1,0 +1,61 @@
+"""nano-vLLM's way to fill a step: prefill or decode, never both."""
+
+from __future__ import annotations
+
+from labengine.config import ConfigError, EngineConfig
+from labengine.core.connector import Connector
+from labengine.core.request import Request, RequestStatus
+from labengine.core.scheduler import Scheduler
+from labengine.core.step_plan import ScheduledRequest, StepPlan
+
+
+class PrefillFirstScheduler(Scheduler):
+    """A step is all prefill or all decode; prefill goes first, and only its first request may be cut into chunks.
+
+    Source: nano-vLLM's scheduler (bb823b3). max_num_seqs limits a step, not the running requests.
+    """
+
+    def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
+        """nano-vLLM has full attention and nothing outside the pool."""
+        if any(group.kind != "full" for group in config.groups):
+            raise ConfigError("this edition has no sliding-window groups; use edition 'labengine' or 'vllm'")
+        if connector is not None:
+            raise ConfigError("this edition has no external tier; use edition 'labengine' or 'vllm', or external=None")
+
+    def schedule(self) -> StepPlan:
+        """Prefill while anybody waits who fits, else decode."""
+        return self._schedule_prefill() or self._schedule_decode()
+
+    def _schedule_prefill(self) -> StepPlan | None:
+        budget = self.config.max_num_batched_tokens
+        batch: list[ScheduledRequest] = []
+        while self.waiting and budget and len(batch) < self.config.max_num_seqs:
+            scheduled = self._prefill(self.waiting[0], budget, is_first=not batch)
+            if scheduled is None:
+                break
+            batch.append(scheduled)
+            budget -= scheduled.num_tokens
+        return StepPlan(tuple(batch)) if batch else None
+
+    def _prefill(self, request: Request, budget: int, *, is_first: bool) -> ScheduledRequest | None:
+        hit = None if request.has_blocks else self.manager.find_prefix(request)
+        if hit is not None and not self.manager.can_admit(request, hit):
+            return None
+        missing = request.num_tokens - (request.num_computed_tokens if hit is None else hit.num_tokens)
+        if missing > budget and not is_first:
+            return None
+        if hit is not None:
+            self.manager.admit(request, hit, request.num_tokens)
+        if missing > budget:
+            return self._plan(request, budget, RequestStatus.WAITING)
+        self._start_running(request)
+        return self._plan(request, missing, RequestStatus.RUNNING)
+
+    def _schedule_decode(self) -> StepPlan:
+        batch: list[ScheduledRequest] = []
+        preempted: list[int] = []
+        while len(batch) < min(len(self.running), self.config.max_num_seqs):
+            request = self.running[len(batch)]
+            if self._allocate_or_preempt(request, request.num_tokens, preempted):
+                batch.append(self._plan(request, 1, RequestStatus.RUNNING))
+        return StepPlan(tuple(batch), tuple(preempted))

@@ -1,0 +1,93 @@
+"""Sliding-window attention: a token attends to the last `window` tokens, itself included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from labengine.core.kv_cache_group import GroupHit, KVCacheGroup
+from labengine.core.request import Request
+
+
+class SlidingWindowGroup(KVCacheGroup):
+    """A hit needs only the blocks before its end that the next token's window reaches.
+
+    With a window of 4 and 7 computed tokens, token 7 reads 4..7, and tokens 0..3 are skipped:
+
+        0 1 2 3 4 5 6 | 7
+        skipped [window ]
+
+    Source: vLLM's SlidingWindowManager (0.32).
+    """
+
+    @cached_property
+    def window(self) -> int:
+        """Tokens that a token attends to."""
+        assert self.spec.window is not None
+        return self.spec.window
+
+    @cached_property
+    def num_blocks_for_hit(self) -> int:
+        """Unbroken blocks before a hit's end that its next token may read: window - 1 tokens of KV."""
+        return self._num_blocks(self.window - 1)
+
+    @cached_property
+    def caches_every_block(self) -> bool:  # type: ignore[override]
+        """True when a hit may end so often that every block is before one of the ends."""
+        is_dense = self._config.retention_interval is None
+        return is_dense and self.num_blocks_for_hit * self.block_size >= self._config.scheduler_block_size
+
+    def num_skipped_tokens(self, num_computed_tokens: int) -> int:
+        """Everything before the next token's window."""
+        return max(0, num_computed_tokens - self.window + 1)
+
+    def max_blocks_held(self, num_tokens: int) -> int:
+        """The window and a step's tokens; one block more, for the window need not start with a block."""
+        held = self._num_blocks(self.window - 1 + self._config.max_num_batched_tokens) + 1
+        return min(self._num_blocks(num_tokens), held)
+
+    def find_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
+        """From the right, the first run of cached blocks that is long enough; else the run at the start."""
+        aligned_every = self._aligned_every
+        end = length = 0
+        for index in range(max_tokens // self.block_size - 1, -1, -1):
+            if any(group.cached_block(request, index) is None for group in siblings):
+                length = 0
+                continue
+            if not length:
+                if (index + 1) % aligned_every:
+                    continue
+                end = index + 1
+            length += 1
+            if length >= self.num_blocks_for_hit:
+                return self._hits(request, index, end, siblings)
+        return self._hits(request, 0, length - length % aligned_every, siblings)
+
+    def is_worth_caching(self, request: Request, index: int) -> bool:
+        """Only what a hit can ask for: the blocks before an end where all groups can agree.
+
+        With a retention interval, ends are rarer: its multiples, the prompt's last token (an equal prompt ends its hit
+        before it), and where other groups once found more than this one had kept.
+        """
+        interval = self._config.retention_interval
+        every = self._config.scheduler_block_size if interval is None else interval
+        if every and self._is_before_end(index, -(-(index + 1) * self.block_size // every) * every):
+            return True
+        if interval is None:
+            return False
+        ends = (request.num_prompt_tokens - 1, request.shared_prefix_boundary)
+        return any(self._is_before_end(index, end - end % self._config.scheduler_block_size) for end in ends)
+
+    def _is_before_end(self, index: int, end: int) -> bool:
+        last = end // self.block_size
+        return last - self.num_blocks_for_hit <= index < last
+
+    def _hits(self, request: Request, first: int, end: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
+        null_blocks = [self._pool.null_block] * first
+        return [
+            [
+                *null_blocks,
+                *(block_id for i in range(first, end) if (block_id := group.cached_block(request, i)) is not None),
+            ]
+            for group in siblings
+        ]

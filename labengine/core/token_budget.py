@@ -1,0 +1,120 @@
+"""vLLM's way to fill a step: one budget of tokens, spent on running requests first and then on waiting ones."""
+
+from __future__ import annotations
+
+from labengine.core.request import Request, RequestStatus
+from labengine.core.scheduler import Scheduler
+from labengine.core.step_plan import ScheduledRequest, StepPlan
+from labengine.events import BlocksLoaded, LoadFailed
+
+
+class TokenBudgetScheduler(Scheduler):
+    """Any prefill may be cut into chunks. A request is admitted only while its whole prompt fits, and not in a step
+    that preempted; max_num_seqs limits the running requests.
+
+    Source: vLLM v1's scheduler (0.32, synchronous, scheduler_reserve_full_isl).
+    """
+
+    def schedule(self) -> StepPlan:
+        """Running requests in order, then waiting ones."""
+        self._take_arrived()
+        chunk = self._longest_chunk()
+        preempted: list[int] = []
+        batch = self._schedule_running(chunk, preempted)
+        if not preempted:
+            self._admit_waiting(chunk, batch)
+            while not batch and self._take_back_last(preempted):
+                self._admit_waiting(chunk, batch)
+        saves = self.external.saves(batch, self._requests)
+        return StepPlan(tuple(batch), tuple(preempted), self.external.take_loads(), saves)
+
+    def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
+        budget = self.config.max_num_batched_tokens
+        batch: list[ScheduledRequest] = []
+        while len(batch) < len(self.running) and budget:
+            request = self.running[len(batch)]
+            num_tokens = min(request.num_tokens - request.num_computed_tokens, budget, chunk)
+            if not self._allocate_or_preempt(request, request.num_computed_tokens + num_tokens, preempted):
+                break
+            batch.append(self._plan(request, num_tokens, RequestStatus.RUNNING))
+            budget -= num_tokens
+        return batch
+
+    def _admit_waiting(self, chunk: int, batch: list[ScheduledRequest]) -> None:
+        budget = self.config.max_num_batched_tokens - sum(scheduled.num_tokens for scheduled in batch)
+        while self.waiting and budget and len(self.running) < self.config.max_num_seqs:
+            request = self.waiting[0]
+            num_tokens = self._admit(request, min(budget, chunk))
+            if num_tokens is None:
+                return
+            if num_tokens:
+                self._start_running(request)
+                batch.append(self._plan(request, num_tokens, RequestStatus.RUNNING))
+                budget -= num_tokens
+
+    def _admit(self, request: Request, limit: int) -> int | None:
+        """Blocks for the first tokens of a waiting request: how many it computes in this step.
+
+        None when it does not fit; 0 when it has to wait for the external tier first.
+        """
+        if request.has_blocks:  # the external tier has delivered
+            num_tokens = min(request.num_tokens - request.num_computed_tokens, limit)
+            return num_tokens if self.manager.allocate(request, request.num_computed_tokens + num_tokens) else None
+        hit = self.manager.find_prefix(request)
+        num_external = self.external.match(request, hit)
+        num_spare = int(self.config.watermark * self.config.num_blocks) if self.running else 0
+        if not self.manager.can_admit(request, hit, num_external, num_spare):
+            return None
+        num_computed = hit.num_tokens + num_external
+        is_loading = num_external > 0 and self.external.is_async
+        num_tokens = 0 if is_loading else min(request.num_tokens - num_computed, limit)
+        self._set(request, "is_loading", is_loading)
+        if not self.manager.admit(request, hit, num_computed + num_tokens, num_external, num_spare=num_spare):
+            return None
+        if num_external:
+            self.external.load(request, hit.num_tokens, num_computed)
+        if is_loading:
+            self._start_loading(request, num_computed)
+        return num_tokens
+
+    def _take_back_last(self, preempted: list[int]) -> bool:
+        """Nobody runs: has the last waiting request give back what the external tier brought it. False if none has.
+
+        Else requests could wait for each other's blocks for ever, each with a part of what it needs. It keeps its place.
+        """
+        if self.running or self.external.loading:
+            return False
+        victim = next((request for request in reversed(self.waiting) if request.has_blocks), None)
+        if victim is None or victim is self.waiting[0]:
+            return False
+        self._take_blocks(victim)
+        preempted.append(victim.request_id)
+        return True
+
+    def _longest_chunk(self) -> int:
+        """Tokens of one request per step, so that a long prompt does not hold up others; no limit for one alone."""
+        threshold = self.config.long_prefill_token_threshold
+        num_requests = len(self.running) + len(self.waiting) + len(self.external.loading)
+        return threshold if threshold and num_requests > 1 else self.config.max_num_batched_tokens
+
+    def _start_loading(self, request: Request, num_computed: int) -> None:
+        self._set(request, "status", RequestStatus.WAITING)
+        self._journal.record((self.waiting.appendleft, request))
+        self.waiting.popleft()
+        self.external.wait_for(request, num_computed)
+
+    def _take_arrived(self) -> None:
+        """Requests whose loads are over go to the front again: with their KV, or to recompute it."""
+        for request, num_computed, is_there in reversed(self.external.take_arrived()):
+            self._set(request, "is_loading", False)
+            if is_there:
+                if BlocksLoaded in self._hooks:
+                    loaded = self.external.blocks_of(request, num_computed)
+                    self._hooks.emit(BlocksLoaded(request.request_id, tuple(transfer.told for transfer in loaded)))
+                self._book_computed(request, num_computed)
+                self._journal.record((self.waiting.popleft,))
+                self.waiting.appendleft(request)
+            else:
+                if LoadFailed in self._hooks:
+                    self._hooks.emit(LoadFailed(request.request_id, "the external tier did not deliver"))
+                self._preempt(request)

@@ -1,0 +1,125 @@
+"""The lasting tier: blocks' KV in a folder, one safetensors file a block. It survives the process."""
+
+from __future__ import annotations
+
+import time
+from os import PathLike
+from pathlib import Path
+
+from labengine.config import ConfigError
+from labengine.core.block import Key
+from labengine.core.connector import BlockKV
+from labengine.engine.external.block_file import decode, encode
+from labengine.engine.external.block_folder import BlockFolder, file_name, namespace_of
+from labengine.engine.external.errors import StoreError
+from labengine.engine.external.recency import RecencyIndex, checked_cap
+from labengine.engine.external.sizes import readable_blocks, readable_bytes
+from labengine.engine.external.store import KVStore
+
+SAVES_BETWEEN_LOOKS = 256
+"""How often a store looks what other processes have done to its folder."""
+
+
+class DiskStore(KVStore):
+    """Blocks of any number of models under `path`, each model seeing its own; least recently used files go first.
+
+    max_bytes caps all files in the folder together; None is no cap. Several processes may use one folder: each keeps
+    to the cap by what it knows, and what another one has removed is a failed load. Raises ConfigError for a path that
+    is a file, and for a cap that is no positive integer. Nothing is read or written before `bind`.
+    """
+
+    def __init__(self, path: str | PathLike[str], max_bytes: int | None = 4 * 2**30) -> None:
+        super().__init__()
+        self.path = Path(path).expanduser()
+        if self.path.exists() and not self.path.is_dir():
+            raise ConfigError(f"{self.path} is a file; a disk store needs a folder, which it makes if need be")
+        self._folder = BlockFolder(self.path)
+        self._index: RecencyIndex[str] = RecencyIndex(max_bytes=checked_cap("max_bytes", max_bytes))
+        self._namespace = ""
+        self._last_access_ns = 0
+        self._num_saves = 0
+
+    def __len__(self) -> int:
+        """Blocks of the model that the store is bound to."""
+        return sum(name.startswith(f"{self._namespace}/") for name in self._index.entries())
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all files in the folder, other models' too."""
+        return self._index.num_bytes
+
+    def bind(self, fingerprint: str) -> None:
+        """Serve this model's KV: find what is there from before. ConfigError when the store serves another's."""
+        super().bind(fingerprint)
+        self._namespace = namespace_of(fingerprint)
+        self._folder.clean()
+        self._look_around()
+
+    def has(self, group: int, block_hash: bytes) -> bool:
+        """Whether the content was there when the folder was last looked at. Does not touch the disk."""
+        return file_name(self._namespace, (group, block_hash)) in self._index
+
+    def describe(self) -> str:
+        """The folder, this model's blocks, and the bytes of all."""
+        cap = "" if self._index.max_bytes is None else f" of {readable_bytes(self._index.max_bytes)}"
+        blocks, amount = readable_blocks(len(self)), readable_bytes(self.num_bytes)
+        return f"disk, {self.path}: {blocks} of this model, {amount}{cap} in all"
+
+    def close(self) -> None:
+        """Forget the folder's content; the files stay."""
+        super().close()
+        self._index.replace_all([])
+        self._namespace = ""
+
+    def _get(self, key: Key) -> BlockKV | None:
+        fingerprint = self._bound()
+        try:
+            data = self._folder.read(file_name(self._namespace, key))
+        except FileNotFoundError:
+            raise StoreError("its file is gone") from None
+        return decode(fingerprint, key, data)
+
+    def _put(self, key: Key, kv: BlockKV | None) -> None:
+        data, name = encode(self._bound(), key, kv), file_name(self._namespace, key)
+        if not self._index.can_hold(len(data)):
+            raise StoreError(f"max_bytes={self._index.max_bytes} is less than one block's file of {len(data)} bytes")
+        self._make_room(len(data))
+        self._folder.write(name, data, self._now())
+        self._index.add(name, len(data))
+        self._num_saves += 1
+        if self._num_saves % SAVES_BETWEEN_LOOKS == 0:
+            self._look_around()
+
+    def _drop(self, key: Key) -> None:
+        self._remove(file_name(self._namespace, key))
+
+    def _touch(self, key: Key) -> None:
+        name = file_name(self._namespace, key)
+        self._index.touch(name)
+        self._folder.mark_accessed(name, self._now())
+
+    def _look_around(self) -> None:
+        """Know the files that are there now, whoever wrote them, and keep to the cap."""
+        self._index.replace_all(self._folder.files())
+        self._make_room(0)
+
+    def _make_room(self, num_bytes: int) -> None:
+        for victim in self._index.make_room(num_bytes):
+            self._remove(victim)
+
+    def _remove(self, name: str) -> None:
+        self._index.drop(name)
+        try:
+            self._folder.remove(name)
+        except OSError as error:
+            self.note(f"{name} could not be removed: {error.strerror}")
+
+    def _now(self) -> int:
+        """Nanoseconds since the epoch, never twice the same: the order of uses."""
+        self._last_access_ns = max(time.time_ns(), self._last_access_ns + 1)
+        return self._last_access_ns
+
+    def _bound(self) -> str:
+        if self._fingerprint is None:
+            raise StoreError("the store is closed, or bind(fingerprint) was not called yet")
+        return self._fingerprint

@@ -1,0 +1,72 @@
+"""The nearest tier: blocks' KV in host memory."""
+
+from __future__ import annotations
+
+from labengine.core.block import Key
+from labengine.core.connector import BlockKV
+from labengine.engine.external.errors import StoreError
+from labengine.engine.external.recency import RecencyIndex, checked_cap
+from labengine.engine.external.sizes import readable_blocks, readable_bytes
+from labengine.engine.external.store import KVStore
+
+
+class HostStore(KVStore):
+    """Holds the very tensors that the pool's reader hands out (pinned ones stay pinned), so they come back bit by bit.
+
+    max_blocks, max_bytes: caps on entries and on KV bytes; None is no cap. ConfigError for what is no positive integer.
+    """
+
+    def __init__(self, max_blocks: int | None = None, max_bytes: int | None = None) -> None:
+        super().__init__()
+        self._index: RecencyIndex[Key] = RecencyIndex(
+            max_entries=checked_cap("max_blocks", max_blocks), max_bytes=checked_cap("max_bytes", max_bytes)
+        )
+        self._contents: dict[Key, BlockKV | None] = {}
+
+    def __len__(self) -> int:
+        """Blocks held."""
+        return len(self._index)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of KV held."""
+        return self._index.num_bytes
+
+    def has(self, group: int, block_hash: bytes) -> bool:
+        """Whether the content is held."""
+        return (group, block_hash) in self._index
+
+    def describe(self) -> str:
+        """Blocks and bytes, and their caps."""
+        cap_blocks, cap_bytes = self._index.max_entries, self._index.max_bytes
+        blocks = f"{len(self):,} of {readable_blocks(cap_blocks)}" if cap_blocks else readable_blocks(len(self))
+        amount = readable_bytes(self.num_bytes) + (f" of {readable_bytes(cap_bytes)}" if cap_bytes else "")
+        return f"host memory: {blocks}, {amount}"
+
+    def close(self) -> None:
+        """Let all KV go."""
+        super().close()
+        self._index.replace_all([])
+        self._contents = {}
+
+    def _get(self, key: Key) -> BlockKV | None:
+        try:
+            return self._contents[key]
+        except KeyError:
+            raise StoreError("it is not held any more") from None
+
+    def _put(self, key: Key, kv: BlockKV | None) -> None:
+        num_bytes = sum(tensor.nbytes for tensor in (kv or {}).values())
+        if not self._index.can_hold(num_bytes):
+            raise StoreError(f"max_bytes={self._index.max_bytes} is less than one block of {num_bytes} bytes")
+        for victim in self._index.make_room(num_bytes):
+            self._contents.pop(victim, None)
+        self._contents[key] = kv
+        self._index.add(key, num_bytes)
+
+    def _drop(self, key: Key) -> None:
+        self._index.drop(key)
+        self._contents.pop(key, None)
+
+    def _touch(self, key: Key) -> None:
+        self._index.touch(key)

@@ -1,0 +1,80 @@
+"""Where a late load lands first: memory that is not the pool's, so that a load that comes too late harms nobody."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from threading import Event
+
+from labengine.core.connector import BlockKV, BlockTransfer, Connector, KVAccess, LoadError
+
+Samples = Mapping[int, BlockKV | None]
+"""Per group, a block of the pool without its values: what names, shapes and dtypes to expect."""
+
+
+class Staging:
+    """Stands in for the pool while a connector loads; `write_into` passes on what came."""
+
+    def __init__(self, samples: Samples) -> None:
+        self._samples = samples
+        self._blocks: dict[tuple[int, int], BlockKV | None] = {}
+
+    def read_block(self, group: int, block_id: int) -> BlockKV | None:
+        """A block of the group as the pool would give it, without values."""
+        return self._samples[group]
+
+    def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
+        """Keep the content aside."""
+        self._blocks[group, block_id] = kv
+
+    def has_all(self, transfers: Sequence[BlockTransfer]) -> bool:
+        """Whether something came for each of these."""
+        return all((transfer.group, transfer.block_id) in self._blocks for transfer in transfers)
+
+    def write_into(self, kv: KVAccess) -> None:
+        """Write everything that came into the pool."""
+        for (group, block_id), content in self._blocks.items():
+            kv.write_block(group, block_id, content)
+
+
+class PendingLoad:
+    """One request's load under way. `run` may be called on any thread; the outcome is there once `over` is set."""
+
+    def __init__(self, transfers: Sequence[BlockTransfer], samples: Samples) -> None:
+        self.transfers = tuple(transfers)
+        self.staging = Staging(samples)
+        self.error: str | None = None
+        self.over = Event()
+        self.num_polls = 0
+        """Calls of get_finished since it began."""
+        self.began_at = time.monotonic()
+
+    def run(self, store: Connector) -> None:
+        """Load into the staging memory; have the store forget what it could not deliver."""
+        try:
+            self.error = self._load(store)
+        finally:
+            self.over.set()
+
+    def write_into(self, kv: KVAccess) -> str | None:
+        """Write what arrived into the pool; why that is not possible, or None."""
+        if self.error is None:
+            try:
+                self.staging.write_into(kv)
+            except Exception as error:
+                self.error = f"{type(error).__name__}: {error}"
+        return self.error
+
+    def _load(self, store: Connector) -> str | None:
+        """Why it failed, or None."""
+        failed, reason = self.transfers, "the store came back short of some blocks"
+        try:
+            store.start_load_kv(self.transfers, self.staging)
+            if self.staging.has_all(self.transfers):
+                return None
+        except LoadError as error:
+            failed, reason = error.failed, str(error)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+        store.forget(failed)
+        return reason

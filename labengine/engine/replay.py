@@ -1,0 +1,179 @@
+"""Replaying single operations on the KV-cache manager: the way to compare it with vLLM's, operation by operation.
+
+A workload is {num_blocks, block_size, groups?, retention_interval?, ops: [{op: add|lookup|allocate|append|free|preempt|
+reset|evict, req?, ...}]}; see docs/architecture.md, Contract. The scheduler plays no part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from labengine.config import ConfigError, EngineConfig, SamplingParams
+from labengine.core.editions import edition as edition_named
+from labengine.core.journal import Journal
+from labengine.core.parts import Parts
+from labengine.core.prefill_first import PrefillFirstScheduler
+from labengine.core.prefix_lookup import Hit
+from labengine.core.request import Request
+from labengine.engine.workload import group_specs
+from labengine.hooks import Hooks
+
+Row = dict[str, Any]
+
+_MANY_TOKENS = 1_000_000
+"""No step limits an operation: a window group may need as much room as the whole prompt."""
+
+
+def replay(workload: Mapping[str, Any], edition: str | Parts = "vllm", hooks: Hooks | None = None) -> Row:
+    """Run every operation; {"engine", "results": one row per operation, each with the state after it}.
+
+    ConfigError for what the edition cannot do: it has to allocate chunk by chunk, without look-ahead slots.
+    """
+    parts = edition if isinstance(edition, Parts) else edition_named(edition)
+    if issubclass(parts.scheduler, PrefillFirstScheduler):
+        raise ConfigError(f"edition {parts.name} allocates whole prompts; replay needs one that goes chunk by chunk")
+    if workload.get("eagle"):
+        raise ConfigError("eagle: speculative decoding is not part of this engine; leave it out")
+    if not workload.get("enable_caching", True):
+        raise ConfigError("enable_caching=false: this engine always caches prefixes; leave it out")
+    replayed = Replay(workload, parts, Hooks() if hooks is None else hooks)
+    rows = [{"i": i, "op": op["op"], "req": op.get("req"), **replayed.do(op)} for i, op in enumerate(workload["ops"])]
+    return {"engine": f"labengine, edition {parts.name}", "results": rows}
+
+
+class Replay:
+    """A manager without a scheduler: requests by name, and one method per operation."""
+
+    def __init__(self, workload: Mapping[str, Any], parts: Parts, hooks: Hooks) -> None:
+        config = EngineConfig(
+            num_blocks=workload["num_blocks"],
+            groups=group_specs(workload),
+            max_num_batched_tokens=_MANY_TOKENS,
+            hash_block_size=workload["block_size"],
+            retention_interval=workload.get("retention_interval"),
+        )
+        self.config = config
+        self.manager = parts.assemble(config, hooks, Journal()).manager
+        self.requests: dict[str, Request] = {}
+        self._labels: dict[bytes, str] = {}
+        self._operations: dict[str, Callable[[Any], Row]] = {
+            "add": self._add,
+            "append": self._append,
+            "lookup": self._lookup,
+            "allocate": self._allocate,
+            "free": self._free,
+            "preempt": self._preempt,
+            "reset": lambda op: {"ok": self.manager.reset_prefix_cache()},
+            "evict": self._evict,
+        }
+
+    def do(self, op: Mapping[str, Any]) -> Row:
+        """One operation's outcome, and the state after it. ConfigError for an unknown one."""
+        if op.get("op") not in self._operations:
+            raise ConfigError(f"unknown op {op.get('op')!r}; there are {', '.join(self._operations)}")
+        return {**self._operations[op["op"]](op), "state": self.state()}
+
+    # -- operations ----------------------------------------------------------------------------------------------------
+
+    def _add(self, op: Mapping[str, Any]) -> Row:
+        extra_keys = (("cache_salt", op["salt"]),) if op.get("salt") else ()
+        sampling = SamplingParams(max_tokens=10_000)
+        request = Request(len(self.requests), list(op["tokens"]), sampling, 0, len(self.config.groups), extra_keys)
+        self.requests[op["req"]] = request
+        self._learn(request)
+        return {}
+
+    def _append(self, op: Mapping[str, Any]) -> Row:
+        request = self.requests[op["req"]]
+        request.token_ids.extend(op["tokens"])
+        self._learn(request)
+        return {}
+
+    def _lookup(self, op: Mapping[str, Any]) -> Row:
+        hit = self.manager.find_prefix(self.requests[op["req"]])
+        blocks = [list(ids) for ids in hit.block_ids] if any(hit.block_ids) else [[] for _ in self.config.groups]
+        return {"hit": hit.num_tokens, "hit_blocks": blocks, "shared_prefix_boundary": hit.shared_prefix_boundary}
+
+    def _allocate(self, op: Mapping[str, Any]) -> Row:
+        if op.get("lookahead"):
+            raise ConfigError("lookahead: speculative decoding is not part of this engine; leave it out")
+        request = self.requests[op["req"]]
+        if op.get("lookup") and request.has_blocks:
+            raise ConfigError(f"lookup: request {op['req']} holds blocks already")
+        hit = self.manager.find_prefix(request) if op.get("lookup") else None
+        num_local = request.num_computed_tokens + (hit.num_tokens if hit else 0)
+        external = self._external(request, num_local, op.get("external", 0))
+        rest = request.num_tokens - num_local - external
+        num_new = rest if op.get("n") is None else min(op["n"], rest)
+        row: Row = {"hit": hit.num_tokens if hit else 0, "external": external, "n": num_new}
+        if num_new <= 0:
+            return {**row, "ok": False, "why": "nothing to compute"}
+        return {**row, **self._blocks_for(request, hit, external, num_new, is_late=op.get("delay_cache", False))}
+
+    def _external(self, request: Request, num_local: int, wanted: int) -> int:
+        """At least one token is left to compute, and the external part ends where all groups have whole blocks."""
+        external = max(0, min(wanted, request.num_tokens - 1 - num_local))
+        return external - external % self.config.scheduler_block_size
+
+    def _blocks_for(self, request: Request, hit: Hit | None, external: int, num_new: int, *, is_late: bool) -> Row:
+        before = [len(table) for table in request.block_tables]
+        end = request.num_computed_tokens + (hit.num_tokens if hit else 0) + external + num_new
+        if request.has_blocks:
+            is_done = self.manager.allocate(request, end)
+        else:
+            request.is_loading = is_late
+            nothing = Hit(0, tuple(() for _ in self.config.groups), request.shared_prefix_boundary)
+            is_done = self.manager.admit(request, hit or nothing, end, external)
+        if not is_done:
+            return {"ok": False, "new_blocks": None}
+        request.is_loading = False
+        request.num_computed_tokens = end
+        return {"ok": True, "new_blocks": self._new_blocks(request, hit, end - num_new, before)}
+
+    def _new_blocks(self, request: Request, hit: Hit | None, num_computed: int, before: list[int]) -> list[list[int]]:
+        """Table entries for tokens to compute; those for a hit or for external tokens are not new."""
+        had = (
+            max(count, -(-num_computed // group.block_size)) if not count else count
+            for count, group in zip(before, self.manager.groups, strict=True)
+        )
+        return [table[count:] for count, table in zip(had, request.block_tables, strict=True)]
+
+    def _free(self, op: Mapping[str, Any]) -> Row:
+        self.manager.free(self.requests.pop(op["req"]), "finished")
+        return {}
+
+    def _preempt(self, op: Mapping[str, Any]) -> Row:
+        request = self.requests[op["req"]]
+        self.manager.free(request, "preempted")
+        request.num_computed_tokens = 0
+        return {}
+
+    def _evict(self, op: Mapping[str, Any]) -> Row:
+        self.manager.pool.evict_cached(op["blocks"], "distrusted")
+        return {}
+
+    # -- the state -----------------------------------------------------------------------------------------------------
+
+    def state(self) -> Row:
+        """Tables, counts, queue and map; block hashes as labels that do not depend on the hash function."""
+        pool = self.manager.pool
+        return {
+            "tables": {name: [list(table) for table in r.block_tables] for name, r in self.requests.items()},
+            "num_computed": {name: request.num_computed_tokens for name, request in self.requests.items()},
+            "num_cached_blocks": {name: list(r.num_registered_blocks) for name, r in self.requests.items()},
+            "ref_cnt": [block.ref_count for block in pool.blocks],
+            "free_queue": list(pool.free_queue),
+            "cached": {f"g{group}:{self._labels[h]}": list(ids) for (group, h), ids in pool.prefix_map.items()},
+        }
+
+    def _learn(self, request: Request) -> None:
+        """Name the request's block hashes: length of the prefix, and a digest of salt and tokens."""
+        self.manager.extend_hashes(request, request.num_tokens)
+        salt = dict(request.extra_keys).get("cache_salt", "")
+        for number, block_hash in enumerate(request.block_hashes, 1):
+            if block_hash not in self._labels:
+                tokens = request.token_ids[: number * self.config.hash_block_size]
+                digest = hashlib.sha1(f"{salt}|{','.join(map(str, tokens))}".encode()).hexdigest()[:12]
+                self._labels[block_hash] = f"{len(tokens)}:{digest}"

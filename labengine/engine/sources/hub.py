@@ -1,0 +1,65 @@
+"""A model by its id on the Hugging Face hub: found in the hub's own cache, or fetched where there is a network."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from labengine.engine.sources.errors import SourceError
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+WANTED = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "merges.txt")
+UNWANTED = ("*/*", "consolidated*")
+"""Files in folders are the same weights in other formats, and so is what Mistral calls consolidated."""
+ANSWER_SECONDS = 10.0
+
+
+def is_hub_id(name: str) -> bool:
+    """Does the name read like "organisation/model"?"""
+    return HUB_ID.fullmatch(name) is not None
+
+
+def hub_snapshot(name: str) -> Path:
+    """The directory of a hub model's newest revision; where the hub does not answer, of the one that was fetched last.
+
+    Only data is fetched: weights as safetensors, JSON, the tokenizer. Raises SourceError, within seconds where the hub
+    can't be reached.
+    """
+    trouble = _trouble_with(name)
+    try:
+        return _snapshot(name, local_files_only=trouble is not None)
+    except Exception as error:  # the client's own errors and those of its transport have no common ancestor
+        raise SourceError(_not_fetched(name, trouble or error)) from error
+
+
+def _trouble_with(name: str) -> Exception | None:
+    """Ask for the model with a time limit: the download itself would wait forever for a hub that says nothing."""
+    from huggingface_hub import HfApi
+
+    try:
+        HfApi().model_info(name, timeout=ANSWER_SECONDS)
+    except Exception as error:
+        return error
+    return None
+
+
+def _snapshot(name: str, *, local_files_only: bool) -> Path:
+    from huggingface_hub import snapshot_download
+
+    return Path(
+        snapshot_download(
+            name,
+            allow_patterns=list(WANTED),
+            ignore_patterns=list(UNWANTED),
+            etag_timeout=ANSWER_SECONDS,
+            local_files_only=local_files_only,
+        )
+    )
+
+
+def _not_fetched(name: str, error: Exception) -> str:
+    said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return (
+        f"no local directory {name!r}, and the Hugging Face hub gave no model of that id; it said: {said}\n"
+        "Check the id, the network and, for a model behind a licence, `hf auth login`; a directory needs its right path"
+    )

@@ -1,0 +1,77 @@
+"""Moving blocks between the pool and the external tier: before the forward pass, after it, and between steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
+
+from labengine.core.block import Key
+from labengine.core.connector import BlockTransfer, Connector, LoadError
+from labengine.core.external_loads import ExternalLoads
+from labengine.core.step_plan import StepPlan
+from labengine.engine.interrupts import interrupts_deferred
+from labengine.engine.runner import Runner
+from labengine.events import BlocksLoaded, BlocksSaved, LoadFailed
+from labengine.hooks import Hooks
+
+
+class Transfers:
+    """The engine's dealings with the connector; without one, nothing moves."""
+
+    _PATIENCE_S = 0.05
+    """How long a step waits for a late load when there is nothing else to do."""
+
+    def __init__(self, connector: Connector | None, external: ExternalLoads, runner: Runner, hooks: Hooks) -> None:
+        self._connector = connector
+        self._external = external
+        self._runner = runner
+        self._hooks = hooks
+        self._hopeless: set[Key] = set()
+
+    def collect(self, *, is_idle: bool) -> None:
+        """Late loads that are over: the coming step may count on them. With nothing else to do, wait a little."""
+        self._hopeless.clear()
+        connector, external = self._connector, self._external
+        if connector is None or not external.loading:
+            return
+        if is_idle and not external.arrived:
+            connector.wait(self._PATIENCE_S)
+        with interrupts_deferred():
+            done, failed = connector.get_finished(self._runner)
+            external.arrived.update({request_id: request_id in done for request_id in done | failed})
+
+    def load(self, plan: StepPlan) -> None:
+        """Fill the plan's blocks, or start to. LoadError when that cannot be: then nothing was written."""
+        if self._connector is None or not plan.loads:
+            return
+        self._connector.start_load_kv(plan.loads, self._runner)
+        if not self._connector.loads_are_async:
+            self._tell(BlocksLoaded, plan.loads)
+
+    def save(self, plan: StepPlan) -> None:
+        """Copy the blocks that the forward pass has filled up."""
+        if self._connector is not None and plan.saves:
+            self._tell(BlocksSaved, self._connector.save_kv(plan.saves, self._runner))
+
+    def forget(self, error: LoadError) -> None:
+        """Do not hope for these blocks again. Raises the error when that had been said before in this step."""
+        keys = {transfer.key for transfer in error.failed}
+        if self._connector is None or keys <= self._hopeless:
+            raise error
+        self._hopeless |= keys
+        self._connector.forget(error.failed)
+        if LoadFailed in self._hooks:
+            for request_id in dict.fromkeys(transfer.request_id for transfer in error.failed):
+                self._hooks.emit(LoadFailed(request_id, str(error)))
+
+    def stop(self) -> None:
+        """Late loads are not wanted any more: the engine is about to be left."""
+        if self._connector is not None:
+            for request in self._external.loading:
+                self._connector.cancel(request.request_id)
+
+    def _tell(self, kind: type[BlocksLoaded | BlocksSaved], transfers: Sequence[BlockTransfer]) -> None:
+        if kind in self._hooks:
+            for request_id, group in groupby(transfers, key=attrgetter("request_id")):
+                self._hooks.emit(kind(request_id, tuple(transfer.told for transfer in group)))
