@@ -41,6 +41,8 @@ class Upstream:
     """The modules of one checkout."""
 
     def __init__(self, checkout: Path) -> None:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "nanovllm"]:
+            del sys.modules[name]  # of another checkout
         for name in ("nanovllm", "nanovllm.engine"):
             package = ModuleType(name)
             package.__path__ = [str(checkout.joinpath(*name.split(".")))]
@@ -66,9 +68,12 @@ class Upstream:
                 scheduler.add(sequence)
             if not scheduler.is_finished():
                 scheduled = self._step(workload, scheduler, sequences)
-                rows.append(row(clock, scheduled, sequences, scheduler.block_manager))
+                rows.append(self._row(clock, scheduled, sequences, scheduler.block_manager))
             clock += 1
         return rows
+
+    def _row(self, *of: Any) -> Row:
+        return row(*of)
 
     def _scheduler(self, workload: Workload, *, late_merge: bool) -> Any:
         config = SimpleNamespace(
@@ -135,17 +140,17 @@ def hash_and_merge_blocks(manager: Any, sequence: Any) -> None:
             manager._deallocate_block(block.block_id)
 
 
-def find_checkout() -> Path | None:
+def find_checkout(variable: str = VARIABLE, wanted: str = COMMIT) -> Path | None:
     """The checkout that the environment names; None when it names none. ValueError when it is not the right commit."""
-    named = os.environ.get(VARIABLE)
+    named = os.environ.get(variable)
     if not named:
         return None
     checkout = Path(named)
     git = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
     commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
-    if commit != COMMIT:
+    if commit != wanted:
         raise ValueError(
-            f"{VARIABLE} must name a checkout of nano-vLLM at {COMMIT}; {checkout} is at {commit or 'none'}"
+            f"{variable} must name a checkout of nano-vLLM at {wanted}; {checkout} is at {commit or 'none'}"
         )
     return checkout
 

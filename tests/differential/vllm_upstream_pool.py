@@ -1,0 +1,67 @@
+"""What vLLM's block pool holds, in plain integers and labels. Runs where vLLM is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from vllm.utils.hashing import sha256
+from vllm.v1.core import kv_cache_utils
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec, SlidingWindowSpec
+
+from differential.vllm_labels import group_label, prefix_labels
+
+kv_cache_utils.init_none_hash(sha256)
+
+
+def group_specs(groups: Sequence[tuple[int, int | None]]) -> list[KVCacheGroupSpec]:
+    """(block size, window or None for full attention) per group, each of one thin layer."""
+    specs = []
+    for index, (block_size, window) in enumerate(groups):
+        shape: dict[str, Any] = {"block_size": block_size, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
+        spec = FullAttentionSpec(**shape) if window is None else SlidingWindowSpec(sliding_window=window, **shape)
+        specs.append(KVCacheGroupSpec([f"layer.{index}"], spec))
+    return specs
+
+
+class Labels:
+    """Learns what each block hash stands for, from the requests that have it."""
+
+    def __init__(self, hash_block_size: int) -> None:
+        self._size = hash_block_size
+        self._names: dict[bytes, str] = {}
+        self.hasher = kv_cache_utils.get_request_block_hasher(hash_block_size, sha256)
+
+    def learn(self, request: Any) -> None:
+        """Every full hash block of a request."""
+        labels = prefix_labels(list(request.all_token_ids), request.cache_salt, self._size)
+        self._names.update(zip(request.block_hashes, labels, strict=True))
+
+    def of(self, key: Any) -> str:
+        """The label of a key of the prefix map."""
+        return group_label(kv_cache_utils.get_group_id(key), self._names[kv_cache_utils.get_block_hash(key)])
+
+
+def ref_counts(pool: Any) -> list[int]:
+    """By block; the null block's is not kept by vLLM, and told as 0."""
+    return [0] + [block.ref_cnt for block in pool.blocks[1:]]
+
+
+def free_queue(pool: Any) -> list[int]:
+    """Block ids, next victim first."""
+    return [block.block_id for block in pool.free_block_queue.get_all_free_blocks()]
+
+
+def cached(pool: Any, labels: Labels) -> dict[str, list[int]]:
+    """The prefix map: label to block ids, the one served first."""
+    entries = pool.cached_block_hash_to_block._cache
+    return {
+        labels.of(key): list(blocks) if isinstance(blocks, dict) else [blocks.block_id]
+        for key, blocks in entries.items()
+    }
+
+
+def tables(kv_cache_manager: Any, request_id: str) -> list[list[int]]:
+    """A request's block tables, one per group; null entries are 0."""
+    return [list(ids) for ids in kv_cache_manager.get_block_ids(request_id)]

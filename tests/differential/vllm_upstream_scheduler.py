@@ -1,0 +1,201 @@
+"""Whole workloads on vLLM's synchronous Scheduler, without a model. Runs where vLLM is installed.
+
+A workload has simulate's keys, and `streams` and `alphabet`, which say how requests go on; a row, see `_Run.row`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import json
+import math
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.sampling_params import SamplingParams
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import KVCacheConfig
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request
+from vllm.v1.structured_output import StructuredOutputManager
+
+from differential import vllm_upstream_pool as pool_rows
+
+MAX_MODEL_LEN = 8192
+MAX_STEPS = 20_000
+
+LAYERS = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "vocab_size": 50021,
+    "hidden_size": 8,
+    "intermediate_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": MAX_MODEL_LEN,
+    "torch_dtype": "float32",
+}
+"""The scheduler asks for a model's configuration, and for nothing in it that matters here."""
+
+
+def run_scheduler(workload: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row per step taken; RuntimeError when nothing moves any more."""
+    run = _Run(workload)
+    rows: list[dict[str, Any]] = []
+    clock = 0
+    while run.arrivals or run.scheduler.has_unfinished_requests():
+        if not run.scheduler.has_unfinished_requests():
+            clock = max(clock, run.arrivals[0][0])
+        run.join(clock)
+        rows.append(run.step(clock))
+        if len(rows) > MAX_STEPS or not (rows[-1]["scheduled"] or rows[-1]["preempted"] or run.arrivals):
+            raise RuntimeError(f"vLLM does not get on at step {clock}")
+        clock += 1
+    return rows
+
+
+class _Run:
+    def __init__(self, workload: Mapping[str, Any]) -> None:
+        self._workload = workload
+        size = workload["block_size"]
+        groups = workload.get("groups") or [{"kind": "full"}]
+        self._groups = [(group.get("block_size") or size, group.get("window")) for group in groups]
+        hash_block_size = workload.get("hash_block_size") or min(block_size for block_size, _ in self._groups)
+        self._labels = pool_rows.Labels(hash_block_size)
+        self.scheduler = _scheduler(workload, self._groups, hash_block_size)
+        self._requests: dict[str, Request] = {}
+        self._preempted: list[int] = []
+        _note_preemptions(self.scheduler, self._preempted)
+        numbered = enumerate(workload["requests"])
+        self.arrivals = deque(sorted((wanted["step"], number) for number, wanted in numbered))
+
+    def join(self, clock: int) -> None:
+        """Add the requests whose time has come."""
+        while self.arrivals and self.arrivals[0][0] <= clock:
+            number = self.arrivals.popleft()[1]
+            wanted = self._workload["requests"][number]
+            request = Request(
+                request_id=str(number),
+                prompt_token_ids=list(wanted["prompt"]),
+                sampling_params=SamplingParams(max_tokens=wanted["max_tokens"], ignore_eos=True, temperature=0.0),
+                pooling_params=None,
+                cache_salt=wanted.get("salt"),
+                block_hasher=self._labels.hasher,
+            )
+            self._requests[str(number)] = request
+            self._labels.learn(request)
+            self.scheduler.add_request(request)
+
+    def step(self, clock: int) -> dict[str, Any]:
+        """Schedule, sample, update, and tell."""
+        self._preempted.clear()
+        plan = self.scheduler.schedule()
+        ids = list(plan.num_scheduled_tokens)
+        output = ModelRunnerOutput(
+            req_ids=ids,
+            req_id_to_index={request_id: index for index, request_id in enumerate(ids)},
+            sampled_token_ids=[self._sample(request_id) for request_id in ids],
+            logprobs=None,
+            prompt_logprobs_dict={},
+            pooler_output=[],
+        )
+        self.scheduler.update_from_output(plan, output)
+        for request_id in ids:
+            self._labels.learn(self._requests[request_id])
+        return self.row(clock, {int(request_id): n for request_id, n in plan.num_scheduled_tokens.items()})
+
+    def _sample(self, request_id: str) -> list[int]:
+        """One token for a request that this step brings to its end (vLLM has counted the step's tokens already)."""
+        request = self._requests[request_id]
+        if request.num_computed_tokens < request.num_tokens:
+            return []
+        stream = int(request_id) % self._workload.get("streams", 1 << 30)
+        return [(stream * 7919 + request.num_tokens * 104729) % self._workload.get("alphabet", 50021)]
+
+    def row(self, clock: int, scheduled: dict[int, int]) -> dict[str, Any]:
+        """requests: {id: [status, number of tokens, computed tokens, block tables]}; lists keep the engine's order."""
+        pool = self.scheduler.kv_cache_manager.block_pool
+        return {
+            "step": clock,
+            "scheduled": [[request_id, num_tokens] for request_id, num_tokens in scheduled.items()],
+            "preempted": list(self._preempted),
+            "finished": [request_id for request_id in scheduled if self._requests[str(request_id)].is_finished()],
+            "requests": {request_id: self._request_row(request_id, r) for request_id, r in self._requests.items()},
+            "ref_counts": pool_rows.ref_counts(pool),
+            "free_queue": pool_rows.free_queue(pool),
+            "cached": pool_rows.cached(pool, self._labels),
+        }
+
+    def _request_row(self, request_id: str, request: Request) -> list[Any]:
+        status = "finished" if request.is_finished() else request.status.name.lower()
+        computed = 0 if request.is_finished() else request.num_computed_tokens
+        return [status, request.num_tokens, computed, pool_rows.tables(self.scheduler.kv_cache_manager, request_id)]
+
+
+def _scheduler(workload: Mapping[str, Any], groups: list[tuple[int, int | None]], hash_block_size: int) -> Scheduler:
+    step_size = math.lcm(*(block_size for block_size, _ in groups))
+    config = _config(workload, step_size)
+    kv_cache_config = KVCacheConfig(
+        num_blocks=workload["num_blocks"],
+        kv_cache_tensors=[],
+        kv_cache_groups=pool_rows.group_specs(groups),
+        prefix_cache_retention_interval=workload.get("retention_interval"),
+    )
+    return Scheduler(
+        vllm_config=config,
+        kv_cache_config=kv_cache_config,
+        structured_output_manager=StructuredOutputManager(config),
+        block_size=step_size,
+        hash_block_size=hash_block_size,
+    )
+
+
+def _config(workload: Mapping[str, Any], block_size: int) -> VllmConfig:
+    cache = CacheConfig(block_size=block_size, cache_dtype="auto", enable_prefix_caching=True)
+    cache.num_gpu_blocks = workload["num_blocks"]
+    limits = SchedulerConfig(
+        max_num_seqs=workload["max_num_seqs"],
+        max_num_batched_tokens=workload["max_num_batched_tokens"],
+        max_model_len=MAX_MODEL_LEN,
+        enable_chunked_prefill=True,
+        is_encoder_decoder=False,
+        async_scheduling=False,
+        policy="fcfs",
+        watermark=workload.get("watermark") or 0.0,
+        long_prefill_token_threshold=workload.get("long_prefill_token_threshold") or 0,
+    )
+    config = VllmConfig(
+        model_config=_model(), scheduler_config=limits, cache_config=cache, device_config=DeviceConfig("cpu")
+    )
+    kept = config.scheduler_config
+    asked = (workload["max_num_seqs"], workload["max_num_batched_tokens"], False, True)
+    if asked != (kept.max_num_seqs, kept.max_num_batched_tokens, kept.async_scheduling, kept.enable_chunked_prefill):
+        raise ValueError(f"vLLM changed what the workload asked for: {kept}")
+    return config
+
+
+@functools.cache
+def _model() -> ModelConfig:
+    folder = tempfile.mkdtemp(prefix="no-weights-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    Path(folder, "config.json").write_text(json.dumps(LAYERS))
+    return ModelConfig(
+        model=folder, tokenizer=folder, skip_tokenizer_init=True, dtype="float32", seed=0, max_model_len=MAX_MODEL_LEN
+    )
+
+
+def _note_preemptions(scheduler: Scheduler, preempted: list[int]) -> None:
+    """The plan names the preempted as a set; their order is seen only as they go."""
+    preempt = scheduler._preempt_request
+
+    def noting(request: Request, *args: Any, **kwargs: Any) -> None:
+        preempted.append(int(request.request_id))
+        preempt(request, *args, **kwargs)
+
+    scheduler._preempt_request = noting

