@@ -7,11 +7,14 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from labengine.check.invariants import Violation, check_invariants
+from labengine.check.invariants import check_invariants
+from labengine.check.violation import Violation
+from labengine.check.watch import Watch
 from labengine.config import ConfigError, EngineConfig, GroupSpec
 from labengine.core.connector import Connector
 from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts
+from labengine.core.prefix_cache import HashChain
 from labengine.core.request import Request, RequestStatus
 from labengine.desk.bench import LabBench
 from labengine.desk.intake import ExtraKeySpec, Intake
@@ -45,6 +48,7 @@ class Lab:
     watermark, long_prefill_token_threshold, retention_interval: see EngineConfig; all off.
     dtype, device: None picks float32 on a CPU and bfloat16 on CUDA.
     record: keep a timeline (the newest 100,000 events, or as many as the number given).
+    check: judge every step: invariants on what it changed, and what each attention read has seen (`violations`).
 
     One lock serves all threads in turn. A step left open by phases() is finished by whoever steps, adds or aborts.
     """
@@ -67,6 +71,7 @@ class Lab:
         long_prefill_token_threshold: int = 0,
         retention_interval: int | None = None,
         record: bool | int = True,
+        check: bool = True,
         seed: int = 0,
         **unknown: object,
     ) -> None:
@@ -91,19 +96,27 @@ class Lab:
         self.timeline = _timeline(record)
         if self.timeline is not None:
             self.hooks.subscribe(self.timeline.record)
+        self._watch = Watch(self.hooks, self.timeline) if check else None
         self._stats = StatsListener()
         self._stats.subscribe(self.hooks)
         self.model = model
         """What was asked for: a name, or where it lies."""
         self._model: LoadedModel = load_model(model, config, dtype=dtype, device=device)
         self.config = self._model.config
-        self.external = _external_tier(external, self._model)
+        self.external = _external_tier(external, self._model, self.parts)
+        self._owns_external = self.external is not external
         self._dashboard: Dashboard | None = None
         self._stepper = Stepper(self._make_engine)
         self._intake = Intake(self._model, self._stepper)
 
     def _make_engine(self) -> Engine:
-        return Engine(self.config, self._model.runner, self.parts, self.hooks, self.external)
+        watch, runner = self._watch, self._model.runner
+        engine = Engine(
+            self.config, runner if watch is None else watch.around(runner), self.parts, self.hooks, self.external
+        )
+        if watch is not None:
+            watch.follow(engine)
+        return engine
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -257,8 +270,15 @@ class Lab:
         return Fold.of(self.snapshot())
 
     def check(self) -> list[Violation]:
-        """Judge every invariant now; an empty list when all is well."""
-        return check_invariants(self.snapshot())
+        """Judge every invariant now, and tell what the steps before have shown; an empty list when all is well."""
+        with self._stepper.turn_to_look():
+            snapshot = self._stepper.engine.snapshot()
+            return check_invariants(snapshot) if self._watch is None else self._watch.check(snapshot)
+
+    @property
+    def violations(self) -> list[Violation]:
+        """What the checks have found so far, oldest first, each with the number of the event that made it so."""
+        return [] if self._watch is None else list(self._watch.violations)
 
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V of one block in one layer, each [block_size, kv_heads, head_dim]. Also inside a listener."""
@@ -278,7 +298,7 @@ class Lab:
 
     def status(self) -> dict[str, str]:
         """What runs here: model, device, dtype, attention backend and why, edition, pool."""
-        pool = f"{self._stepper.engine.num_used_blocks} of {self.config.num_blocks} {self._block_words()} in use"
+        pool = f"{self._stepper.engine.num_used_blocks} of {self.config.num_blocks} {self._block_words(' tokens')} in use"
         external = {} if self.external is None else {"external": self.external.describe()}
         state = "closed" if self._stepper.is_closed else "running" if self.is_running else "paused"
         return {**self._model.describe(), "edition": self.parts.name, "pool": pool, **external, "state": state}
@@ -292,11 +312,11 @@ class Lab:
         """Model, edition and pool in one line."""
         return f"{self._model.name} · edition {self.parts.name} · {self.config.num_blocks} {self._block_words()}"
 
-    def _block_words(self) -> str:
-        """'blocks of 16', and of how many groups if there are several."""
+    def _block_words(self, unit: str = "") -> str:
+        """'blocks of 16', and in how many groups if there are several."""
         sizes = sorted({group.block_size for group in self.config.groups})
         groups = f" in {len(self.config.groups)} groups" if len(self.config.groups) > 1 else ""
-        return f"blocks of {' and '.join(map(str, sizes))}{groups}"
+        return f"blocks of {' and '.join(map(str, sizes))}{unit}{groups}"
 
     def show(self) -> Dashboard:
         """The live dashboard."""
@@ -343,7 +363,7 @@ class Lab:
             self._dashboard.close()
             self._dashboard = None
         self._model.release()
-        if self.external is not None:
+        if self.external is not None and self._owns_external:
             self.external.close()
 
     def __enter__(self) -> Lab:
@@ -355,14 +375,17 @@ class Lab:
         self.close()
 
 
-def _external_tier(external: str | PathLike[str] | Connector | None, model: LoadedModel) -> Connector | None:
-    """The tier that was asked for, told whose KV it will hold."""
+def _external_tier(
+    external: str | PathLike[str] | Connector | None, model: LoadedModel, parts: Parts
+) -> Connector | None:
+    """The tier that was asked for, told whose KV it will hold, and who names it."""
     if external is None:
         return None
     from labengine.engine.external import open_store
 
     tier = open_store(external)
-    tier.bind(model.fingerprint)
+    chain = "" if parts.hash_chain is HashChain else f"-{parts.hash_chain.__name__}"
+    tier.bind(f"{model.fingerprint}{chain}")
     return tier
 
 

@@ -14,15 +14,20 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 import labengine
+from labengine.core.editions import EDITIONS
 from labengine.lab import Lab
 from labengine.magics.table import COMMANDS, words
+from labengine.scenarios import SCENARIOS
 
 PATIENCE = 20.0
 """Seconds after which a test gives up on another thread."""
 
 START = "%lab start --model simulated --blocks 12 --block-size 4"
 PROMPT = "%%prompt --copies 2 --max-tokens 4\nOnce upon a time there was a block that waited in a queue\n"
-NAMES = ("start", "add", "step", "run", "pause", "reset", "abort", "show", "check", "status", "back", "goto", "close")
+NAMES = (
+    *("start", "add", "step", "run", "pause", "reset", "abort", "show", "check", "status", "back", "goto", "bug"),
+    "close",
+)
 
 
 @dataclass
@@ -180,7 +185,7 @@ def test_a_variable_called_lab_that_is_none_does_not_disturb(started: Notebook) 
     started.shell.user_ns["lab"] = lab
 
 
-@pytest.mark.parametrize("name", NAMES[1:])
+@pytest.mark.parametrize("name", [name for name in NAMES[1:] if name != "bug"])
 def test_every_command_before_start_says_how_to_start(notebook: Notebook, name: str) -> None:
     word = {"add": " hello", "abort": " 0", "goto": " 1"}.get(name, "")
     assert "there is no lab yet: %lab start --model smollm2" in notebook.refused(f"%lab {name}{word}")
@@ -326,7 +331,7 @@ def test_check_tells_that_all_is_well_or_what_is_not(started: Notebook) -> None:
     started.value("%lab step")
     assert started.printed("%lab check") == "all invariants hold\n"
     started.lab._stepper.engine.scheduler.manager.pool.blocks[0].ref_count += 1
-    assert "ref_count: block 0 has ref_count 3 and 2 table entries" in started.printed("%lab check")
+    assert "ref_count: block 0 has ref_count 3, and 2 table entries" in started.printed("%lab check")
 
 
 def test_status_tells_what_runs_and_how_the_requests_stand(started: Notebook) -> None:
@@ -483,6 +488,39 @@ def test_an_interrupt_stays_an_interrupt(started: Notebook, monkeypatch: pytest.
     assert started.lab.snapshot().step == 0
 
 
+# -- bugs --------------------------------------------------------------------------------------------------------------
+
+
+def test_bug_lists_what_there_is(notebook: Notebook) -> None:
+    printed = notebook.printed("%lab bug")
+    assert [line.split()[0] for line in printed.splitlines()] == list(SCENARIOS)
+
+
+def test_bug_judges_the_report_and_opens_the_broken_lab(started: Notebook) -> None:
+    before = started.lab
+    printed = started.printed("%lab bug nano-vllm-219")
+    assert "The claim holds. nano-vllm goes wrong, nano-vllm+243 does not." in printed
+    assert "1. A and B look their prompt up" in printed
+    assert "8 of 12 blocks used" in printed  # the dashboard, as text
+    assert started.lab.parts.name == "nano-vllm"
+    assert before.status()["state"] == "closed"
+    started.value("%lab step")
+    assert started.lab.snapshot().step == 2
+
+
+def test_bug_opens_another_column_on_request(notebook: Notebook) -> None:
+    notebook.printed("%lab bug nano-vllm-219 --column nano-vllm+243")
+    assert notebook.lab.parts.name == "nano-vllm+243"
+    assert notebook.lab.snapshot().num_used_blocks == 5
+
+
+def test_bug_refuses_what_it_does_not_know_and_keeps_the_lab(started: Notebook) -> None:
+    lab = started.lab
+    assert "Did you mean 'nano-vllm-219'" in started.refused("%lab bug nano-vllm-218")
+    assert "there are 'PR 71', 'original'" in started.refused("%lab bug nano-vllm-71 --column mine")
+    assert started.lab is lab and lab.status()["state"] == "paused"
+
+
 # -- help and completion -----------------------------------------------------------------------------------------------
 
 
@@ -514,8 +552,11 @@ def test_the_walk_through_of_the_help_works(notebook: Notebook) -> None:
         ("%lab run ", ["--wait"]),
         ("%lab start --bl", ["--blocks", "--block-size"]),
         ("%lab start --blocks 3 --bl", ["--block-size"]),
-        ("%lab start --edition ", ["labengine", "nano-vllm", "nano-vllm+243"]),
-        ("%lab start --edition na", ["nano-vllm", "nano-vllm+243"]),
+        ("%lab start --edition ", [*EDITIONS]),
+        ("%lab start --edition na", ["nano-vllm", "nano-vllm+243", "nano-vllm-2025-07"]),
+        ("%lab bug ", [*SCENARIOS, "--column", "--model"]),
+        ("%lab bug nano-vllm-7", ["nano-vllm-71"]),
+        ("%lab bug nano-vllm-71 --m", ["--model"]),
         ("%lab start --model smol", ["smollm2"]),
         ("%lab add hello --ig", ["--ignore-eos"]),
         ("%%prompt --co", ["--copies"]),

@@ -13,6 +13,8 @@ from labengine.events import StepStarted
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import LineReader, argument, command
 from labengine.magics.words import NOTHING_TO_DO, added_line, name_of, request_lines, step_line
+from labengine.scenarios import SCENARIOS, listing
+from labengine.scenarios import bug as bug_of
 
 if TYPE_CHECKING:
     from labengine.engine.engine import StepReport
@@ -42,7 +44,7 @@ PROMPT = LineReader("%%prompt", SAMPLING)
 
 
 @command(
-    argument("--model", offers=("smollm2", "simulated"), metavar="NAME"),
+    argument("--model", offers=("smollm2", "gemma3-270m", "simulated"), metavar="NAME"),
     argument("--blocks", dest="num_blocks", type=int, metavar="N"),
     argument("--block-size", type=int, metavar="TOKENS"),
     argument("--edition", offers=tuple(EDITIONS), metavar="NAME"),
@@ -50,6 +52,10 @@ PROMPT = LineReader("%%prompt", SAMPLING)
     argument("--device", offers=("cpu", "cuda"), metavar="NAME"),
     argument("--max-num-seqs", type=int, metavar="N"),
     argument("--max-num-batched-tokens", type=int, metavar="N"),
+    argument("--external", offers=("host", "disk"), metavar="TIER"),
+    argument("--watermark", type=float, metavar="SHARE"),
+    argument("--long-prefill-token-threshold", type=int, metavar="N"),
+    argument("--retention-interval", type=int, metavar="N"),
     argument("--seed", type=int, metavar="SEED"),
 )
 def start(current: CurrentLab, **settings: Any) -> Lab:
@@ -159,6 +165,25 @@ def back(current: CurrentLab, num_steps: int = 1) -> None:
 def goto(current: CurrentLab, step: int) -> None:
     """Look at the state after a step (0: before the first one); the engine does not move."""
     _look_back(current.lab, step)
+
+
+@command(
+    argument("id", nargs="?", metavar="ID", offers=tuple(SCENARIOS)),
+    argument("--column", metavar="NAME"),
+    argument("--model", offers=("simulated", "smollm2"), metavar="NAME"),
+)
+def bug(current: CurrentLab, id: str | None = None, column: str | None = None, model: str = "simulated") -> None:
+    """Judge an upstream bug report, and open its broken lab, or another column's, where it goes wrong."""
+    if id is None:
+        print(listing())
+        return
+    scenario = bug_of(id)
+    verdict = scenario.verdict()
+    lab = current.adopt(scenario.played(column or scenario.columns[0].name, model))
+    display(verdict)  # type: ignore[no-untyped-call]
+    for number, sentence in enumerate(scenario.sentences, 1):
+        print(f"{number}. {sentence}")
+    display(scenario.show(lab))  # type: ignore[no-untyped-call]
 
 
 @command()

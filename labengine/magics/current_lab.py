@@ -40,9 +40,17 @@ class CurrentLab:
         if self._started is not None:
             _rehearse(**settings)
             self._started.close()
-        self._started = Lab(**settings)
-        self._shell.user_ns["lab"] = self._started
-        return self._started
+        return self._call_lab(Lab(**settings))
+
+    def adopt(self, lab: Lab) -> Lab:
+        """Close the lab that was started before, and call this one `lab`."""
+        if self._started is not None:
+            self._started.close()
+        return self._call_lab(lab)
+
+    def _call_lab(self, lab: Lab) -> Lab:
+        self._started = self._shell.user_ns["lab"] = lab
+        return lab
 
 
 def _rehearse(model: str = "smollm2", **settings: Any) -> None:

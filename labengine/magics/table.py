@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import chain
 from textwrap import wrap
 from typing import Any, NoReturn
 
@@ -63,10 +64,15 @@ class LineReader(argparse.ArgumentParser):
         return {name: value for name, value in vars(known).items() if value is not None}
 
     def completions(self, given: Sequence[str]) -> list[str]:
-        """What may come after these words: values of the option before it, else the options not given yet."""
+        """What may come after these words: values of the option before it, else the options not given yet.
+
+        First of all, what an argument without a name may be.
+        """
         if given and given[-1] in self.options and self._actions_by_name[given[-1]].nargs != 0:
             return list(self._offers[given[-1]])
-        return [option for option in self.options if option not in given]
+        offered = [option for option in self.options if option not in given]
+        unnamed = [offers for name, offers in self._offers.items() if not name.startswith("-")]
+        return offered if given else [*chain(*unnamed), *offered]
 
     def error(self, message: str) -> NoReturn:
         """To the user, with the usage."""
