@@ -7,7 +7,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup model browser lab demo test lint clean
+.PHONY: help setup model models browser lab demo test lint clean
 
 PYTHON ?= python3
 CHROMIUM ?= /usr/bin/chromium
@@ -33,6 +33,7 @@ help:
 	@echo "  make demo     two equal prompts, one step: eight blocks, then five, in this terminal"
 	@echo "  make setup    install everything into .venv          (2 to 10 minutes, once)"
 	@echo "  make model    fetch and convert the default model    (about a minute, once)"
+	@echo "  make models   the hybrid model too, Gemma-3-270M     (another minute; the tests need it)"
 	@echo "  make browser  make sure that Chromium is there       (needed by the tests only)"
 	@echo "  make test     all tests, in a real browser too       (some minutes)"
 	@echo "  make lint     ruff and mypy"
@@ -58,6 +59,10 @@ model: setup
 	@echo "model: SmolLM2-135M-Instruct (the first time a download of 98 MB and a conversion, about a minute)"
 	@$(PY) -c "import labengine; print('model:', labengine.model_path('smollm2'))"
 
+models: model
+	@echo "models: Gemma-3-270M, under the Gemma terms of use (the first time a download of 240 MB, and half a minute)"
+	@$(PY) -c "import labengine; print('models:', labengine.model_path('gemma3-270m'))"
+
 browser:
 	@[ -x "$(CHROMIUM)" ] || { [ "$(CHROMIUM)" = /usr/bin/chromium ] && [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && { \
 	    echo "browser: installing Chromium with apt-get (1 to 3 minutes)"; \
@@ -75,7 +80,7 @@ lab: setup model
 demo: setup model
 	@$(PY) -m labengine demo
 
-test: setup model browser
+test: setup models browser
 	@echo "test: everything, JupyterLab in Chromium last; screenshots go to .artifacts/"
 	@$(PY) -m pytest --durations=15 $(PYTEST_FLAGS)
 

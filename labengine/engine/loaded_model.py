@@ -48,6 +48,8 @@ class LoadedModel(ABC):
     runner: Runner
     tokenizer: Tokenizer
     num_layers: int = 0
+    fingerprint: str
+    """Names what KV depends on besides tokens: weights, dtype, groups. An external tier keeps models apart by it."""
 
     def encode(self, prompt: str) -> list[int]:
         """Token ids of a prompt. ConfigError when it is no text."""
@@ -83,6 +85,7 @@ class SimulatedModel(LoadedModel):
     def __init__(self, config: EngineConfig) -> None:
         self.name = "simulated"
         self.config = config
+        self.fingerprint = f"simulated-{'-'.join(f'{g.kind}.{g.block_size}.{g.window}' for g in config.groups)}"
         self.runner = SimulatedRunner()
         self.tokenizer = WordTokenizer()
 
@@ -114,6 +117,7 @@ class RealModel(LoadedModel):
         self.name = name
         self.config = replace(config, groups=runner.groups, eos_token_ids=runner.eos_token_ids)
         self.runner = runner
+        self.fingerprint = runner.fingerprint
         self.num_layers = runner.num_layers
         self._directory = directory
 

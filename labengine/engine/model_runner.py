@@ -148,5 +148,5 @@ class ModelRunner:
         windows = [spec.window for spec in self.groups if spec.window is not None]
         if not windows:
             return size
-        num_full = len(self.groups) - len(windows)
-        return f"{size}; {num_full} groups with full attention, {len(windows)} with a window of {windows[0]}"
+        num_groups = len(self.groups)
+        return f"{size}; {num_groups} groups, {len(windows)} of them with a window of {windows[0]}"

@@ -50,13 +50,15 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         config_class, model_class = {
             "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
             "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
+            "mistral": (transformers.MistralConfig, transformers.MistralForCausalLM),
+            "gemma3": (transformers.Gemma3TextConfig, transformers.Gemma3ForCausalLM),
         }[family]
         torch.manual_seed(0)
         model = model_class(config_class(**{**SIZES, **settings}))
         with torch.no_grad():
             for name, parameter in model.named_parameters():
-                if "norm" in name:  # all ones after initialization: a wrong norm would go unseen
-                    parameter.uniform_(0.5, 1.5)
+                if "norm" in name:  # all alike after initialization: a wrong norm would go unseen
+                    parameter.uniform_(-0.5, 0.5).add_(family != "gemma3")  # Gemma's norms multiply by 1 + weight
         directory = tmp_path_factory.mktemp(family)
         model.save_pretrained(directory)
         return directory
@@ -67,6 +69,18 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def tiny_llama(tiny_model: Callable[..., Path]) -> Path:
     return tiny_model("llama", tie_word_embeddings=True)
+
+
+@pytest.fixture(scope="session")
+def tiny_gemma(tiny_model: Callable[..., Path]) -> Path:
+    """Eight layers, six with a window of 8: three groups of two layers with it, and one without."""
+    kinds = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"] * 2
+    return tiny_model("gemma3", num_hidden_layers=8, sliding_window=8, layer_types=kinds, query_pre_attn_scalar=24)
+
+
+@pytest.fixture
+def hybrid_runner(tiny_gemma: Path) -> ModelRunner:
+    return ModelRunner.load(tiny_gemma, num_blocks=64, block_size=4, device="cpu")
 
 
 @pytest.fixture

@@ -21,14 +21,14 @@ def exact_float32() -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_tiny_models_in_float32(family: str, tiny_model: Callable[..., Path]) -> None:
-    model_dir = tiny_model(family)
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
+def test_tiny_models_in_float32(family: str, tiny_model: Callable[..., Path], tiny_gemma: Path) -> None:
+    model_dir = tiny_gemma if family == "gemma3" else tiny_model(family)
     texts = [Random(length).choices(range(101), k=length) for length in (5, 23, 90, 41)]
     expected = [transformers_logits(model_dir)(text) for text in texts]
     for block_size in (3, 16):
-        runner = ModelRunner.load(model_dir, num_blocks=100, block_size=block_size, device="cuda", dtype="float32")
-        assert largest_difference(runner, texts, expected, block_size=block_size, chunk=7, num_decodes=4) < 1e-3
+        runner = ModelRunner.load(model_dir, num_blocks=300, block_size=block_size, device="cuda", dtype="float32")
+        assert largest_difference(runner, texts, expected, chunk=7, num_decodes=4) < 1e-3
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-2), ("bfloat16", 1.0)])
@@ -40,7 +40,7 @@ def test_smollm2(dtype: str, tolerance: float, smollm2: Path) -> None:
     ]
     expected = [transformers_logits(smollm2, device="cuda")(text) for text in texts]
     runner = ModelRunner.load(smollm2, num_blocks=64, block_size=16, device="cuda", dtype=dtype)
-    assert largest_difference(runner, texts, expected, block_size=16, chunk=7, num_decodes=3) < tolerance
+    assert largest_difference(runner, texts, expected, chunk=7, num_decodes=3) < tolerance
 
 
 def test_the_gpu_is_the_default(smollm2: Path) -> None:

@@ -1,4 +1,7 @@
-"""Logits of tiny random models, every family and variant, against transformers."""
+"""Logits of tiny random models, every family and variant, against transformers.
+
+The texts are longer than the windows, and what lies outside of a window is gone: see largest_difference.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,14 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+SLIDING, FULL = "sliding_attention", "full_attention"
+MAX_GROUPS = 8
+WINDOW_OF_8 = {"sliding_window": 8, "num_hidden_layers": 8}
+GEMMA3 = {**WINDOW_OF_8, "query_pre_attn_scalar": 24, "tie_word_embeddings": True}
+TWO_ROPES = {
+    FULL: {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+    SLIDING: {"rope_type": "default", "rope_theta": 1e3},
+}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama, tied": ("llama", {"tie_word_embeddings": True}),
     "llama, untied": ("llama", {"tie_word_embeddings": False}),
@@ -29,6 +40,18 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama, one kv head": ("llama", {"num_key_value_heads": 1}),
     "qwen3, tied": ("qwen3", {"tie_word_embeddings": True}),
     "qwen3, untied": ("qwen3", {"tie_word_embeddings": False, "rms_norm_eps": 1e-5}),
+    "qwen3, windows from layer 4 on": ("qwen3", {**WINDOW_OF_8, "use_sliding_window": True, "max_window_layers": 4}),
+    "mistral, windows everywhere": ("mistral", {"sliding_window": 8}),
+    "mistral, no window": ("mistral", {"sliding_window": None}),
+    "gemma3, one full layer of six": ("gemma3", GEMMA3),
+    "gemma3, two layers to a group": ("gemma3", {**GEMMA3, "layer_types": [SLIDING, SLIDING, FULL, SLIDING] * 2}),
+    "gemma3, a group padded": (
+        "gemma3",
+        {**GEMMA3, "layer_types": [SLIDING, SLIDING, FULL, SLIDING, SLIDING, FULL, SLIDING, FULL]},
+    ),
+    "gemma3, two ropes": ("gemma3", {**GEMMA3, "rope_parameters": TWO_ROPES}),
+    "gemma3, a window of one": ("gemma3", {**GEMMA3, "sliding_window": 1}),
+    "gemma3, a window longer than the texts": ("gemma3", {**GEMMA3, "sliding_window": 300}),
 }
 
 
@@ -44,9 +67,10 @@ def test_logits_equal_transformers(variant: str, tiny_model: Callable[..., Path]
     reference = transformers_logits(model_dir)
     texts = random_texts(101, [5, 23, 90, 41])
     expected = [reference(text) for text in texts]
-    for block_size in (1, 3, 16):
-        runner = ModelRunner.load(model_dir, num_blocks=200, block_size=block_size, device="cpu")
-        assert largest_difference(runner, texts, expected, block_size=block_size, chunk=7, num_decodes=4) < 1e-4
+    for block_size in (1, 3, 4, 16):
+        num_blocks = sum(-(-len(text) // block_size) for text in texts) * MAX_GROUPS
+        runner = ModelRunner.load(model_dir, num_blocks=num_blocks, block_size=block_size, device="cpu")
+        assert largest_difference(runner, texts, expected, chunk=7, num_decodes=4) < 1e-4
 
 
 def test_a_wrong_weight_would_be_seen(tiny_llama: Path) -> None:
@@ -55,4 +79,4 @@ def test_a_wrong_weight_would_be_seen(tiny_llama: Path) -> None:
     expected = [transformers_logits(tiny_llama)(text) for text in texts]
     runner = ModelRunner.load(tiny_llama, num_blocks=20, block_size=4, device="cpu")
     runner.model.get_parameter("layers.1.mlp_norm.weight").mul_(1.01)
-    assert largest_difference(runner, texts, expected, block_size=4, chunk=7, num_decodes=0) > 1e-3
+    assert largest_difference(runner, texts, expected, chunk=7, num_decodes=0) > 1e-3

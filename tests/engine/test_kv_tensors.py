@@ -8,14 +8,16 @@ from labengine.engine import kv_tensors
 from labengine.engine.kv_tensors import KVTensors
 
 
-def pool(num_blocks: int = 6, layer_groups: tuple[int, ...] = (0, 0, 0)) -> KVTensors:
+def pool(
+    num_blocks: int = 6, layer_groups: tuple[int, ...] = (0, 0, 0), dtype: torch.dtype = torch.float32
+) -> KVTensors:
     return KVTensors(
         num_blocks=num_blocks,
         block_size=4,
         layer_groups=layer_groups,
         num_kv_heads=2,
         head_dim=8,
-        dtype=torch.float32,
+        dtype=dtype,
         device=torch.device("cpu"),
     )
 
@@ -46,6 +48,68 @@ def test_block_gives_copies() -> None:
     kv.layer(1).keys[5] = 7.0
     assert keys.shape == values.shape == (4, 2, 8)
     assert keys.unique().tolist() == [1.0] and values.unique().tolist() == [2.0]
+
+
+def random_pool(dtype: torch.dtype = torch.float32) -> KVTensors:
+    """Full, sliding, sliding, full, sliding: groups of 2 and 3 layers, so that one page is not quite used."""
+    kv = pool(layer_groups=(0, 1, 1, 0, 1), dtype=dtype)
+    for layer in range(5):
+        kv.layer(layer).keys.normal_(), kv.layer(layer).values.normal_()
+    return kv
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_block_is_read_and_written_back_bit_by_bit(dtype: torch.dtype) -> None:
+    kv = random_pool(dtype)
+    kv.layer(1).keys[2, 0, 0, 0] = torch.nan
+    block = kv.read_block(1, 2)
+    names = [f"layers.{layer}.{half}" for layer in (1, 2, 4) for half in ("keys", "values")]
+    assert list(block) == names and all(tensor.shape == (4, 2, 8) for tensor in block.values())
+    before = [torch.stack(kv.block(5, layer)) for layer in (0, 3)]
+    kv.write_block(1, 5, block)
+    again = kv.read_block(1, 5)
+    same_bits = torch.int32 if dtype == torch.float32 else torch.int16
+    assert all(torch.equal(again[name].view(same_bits), block[name].view(same_bits)) for name in names)
+    # Tensors are shared by the n-th layers of both groups, so block 5 of group 0 now holds group 1's KV: real memory.
+    after = [torch.stack(kv.block(5, layer)) for layer in (0, 3)]
+    assert not any(torch.equal(old, new) for old, new in zip(before, after, strict=True))
+
+
+def test_what_was_read_is_a_copy_and_writing_touches_one_block() -> None:
+    kv = random_pool()
+    block = kv.read_block(0, 3)
+    kept = {name: tensor.clone() for name, tensor in block.items()}
+    others = [torch.stack(kv.block(block_id, layer)) for block_id in (0, 1, 2, 4, 5) for layer in range(5)]
+    kv.layer(0).keys.neg_()
+    assert all(torch.equal(block[name], kept[name]) for name in kept)
+    kv.layer(0).keys.neg_()
+    kv.write_block(0, 3, {name: tensor.add_(1) for name, tensor in block.items()})
+    now = [torch.stack(kv.block(block_id, layer)) for block_id in (0, 1, 2, 4, 5) for layer in range(5)]
+    assert all(torch.equal(old, new) for old, new in zip(others, now, strict=True))
+
+
+def test_kv_that_does_not_fit_is_refused_before_anything_is_written() -> None:
+    kv = random_pool()
+    good, old = kv.read_block(1, 2), torch.stack(kv.block(3, 1))
+    last = "layers.4.values"
+    for bad, message in (
+        (kv.read_block(0, 2), "a block of group 1 holds layers.1.keys, .*; got layers.0.keys"),
+        ({}, "got nothing"),
+        ({**good, last: good[last][:2]}, r"layers.4.values .* is torch.float32 \[4, 2, 8\]; got .* \[2, 2, 8\]"),
+        ({**good, last: good[last].half()}, "got torch.float16"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            kv.write_block(1, 3, bad)
+    assert torch.equal(torch.stack(kv.block(3, 1)), old)
+
+
+@pytest.mark.parametrize(("group", "block_id"), [(2, 0), (-1, 0), (0, 6), (0, -1)])
+def test_read_and_write_refuse_what_is_not_there(group: int, block_id: int) -> None:
+    kv = random_pool()
+    with pytest.raises(IndexError, match=r"there is no (group|block)"):
+        kv.read_block(group, block_id)
+    with pytest.raises(IndexError, match=r"there is no (group|block)"):
+        kv.write_block(group, block_id, {})
 
 
 @pytest.mark.parametrize(("block_id", "layer"), [(6, 0), (-1, 0), (0, 3), (0, -1)])

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from engine.plan_builder import Dealer, plan_of
 from labengine.config import ConfigError
-from labengine.engine.model import FAMILIES
+from labengine.engine.families import FAMILIES
 from labengine.engine.model_config import SUPPORTED_MODEL_TYPES, ModelConfig
 from labengine.engine.model_runner import ModelRunner
 
@@ -41,11 +41,13 @@ def test_the_families_are_the_supported_model_types() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"model_type": "mamba"}, "model_type 'mamba' is not supported; supported: llama, qwen3"),
+        ({"model_type": "mamba"}, "model_type 'mamba' is not supported; supported: llama, mistral, qwen3, gemma3_text"),
         ({"model_type": None}, "model_type None is not supported"),
         ({"hidden_act": "gelu"}, "hidden_act='gelu' is not supported for llama; only 'silu' is"),
         ({"attention_bias": True}, "attention_bias=True is not supported"),
-        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding-window attention"),
+        ({"layer_types": ["full_attention", "sliding_attention"] * 2}, "sliding-window .* not supported for llama"),
+        ({"layer_types": ["full_attention"] * 2}, "layer_types names 2 layers, num_hidden_layers is 3"),
+        ({"layer_types": ["chunked_attention"] * 3}, "layers of type 'chunked_attention' are not supported"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantized weights are not supported"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "rope type 'yarn' is not supported; supported: default"),
     ],
@@ -54,6 +56,45 @@ def test_settings_we_cannot_compute(model_dir: Path, settings: dict[str, Any], m
     edit_config(model_dir, **settings)
     with pytest.raises(ConfigError, match=message):
         load(model_dir)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"hidden_activation": "gelu"}, "hidden_activation='gelu' is not supported for gemma3_text; only"),
+        ({"final_logit_softcapping": 30.0}, "final_logit_softcapping=30.0 is not supported"),
+        ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping=50.0 is not supported"),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention=True is not supported"),
+        ({"sliding_window": None}, "has layers with sliding-window attention, but sliding_window is None"),
+        ({"sliding_window": 0}, "but sliding_window is 0"),
+        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "rope type 'yarn' is not supported"),
+    ],
+)
+def test_gemma_settings_we_cannot_compute(
+    tiny_gemma: Path, tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
+    model_dir = Path(shutil.copytree(tiny_gemma, tmp_path / "gemma"))
+    edit_config(model_dir, **settings)
+    with pytest.raises(ConfigError, match=message):
+        load(model_dir)
+
+
+def test_a_config_of_before_transformers_5(tiny_gemma: Path, tmp_path: Path) -> None:
+    """The spelling of Gemma's own files on the hub, and what they leave out."""
+    model_dir = Path(shutil.copytree(tiny_gemma, tmp_path / "gemma"))
+    new = ModelConfig.load(model_dir)
+    path = model_dir / "config.json"
+    config = json.loads(path.read_text())
+    for name in ("rope_parameters", "layer_types", "tie_word_embeddings"):
+        del config[name]
+    path.write_text(json.dumps({**config, "rope_theta": 5e5, "rope_local_base_freq": 1e3, "rope_scaling": None}))
+    old = ModelConfig.load(model_dir)
+    assert old.tie_word_embeddings and old.attention_scale == new.attention_scale == 24**-0.5
+    assert [layer.window for layer in old.layers] == [8] * 5 + [None] + [8] * 2, "every sixth layer, as in transformers"
+    assert [layer.rope.theta for layer in old.layers] == [1e3] * 5 + [5e5] + [1e3] * 2
+    path.write_text(json.dumps({**config, "sliding_window_pattern": 2}))
+    assert [layer.window for layer in ModelConfig.load(model_dir).layers] == [8, None] * 4
+    assert {layer.rope.theta for layer in ModelConfig.load(model_dir).layers} == {1e4, 1e6}
 
 
 def test_config_json_missing_broken_or_incomplete(model_dir: Path) -> None:

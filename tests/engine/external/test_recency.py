@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import random
+from threading import Thread
+
+import pytest
+
+from labengine.config import ConfigError
+from labengine.engine.external.recency import RecencyIndex, checked_cap
+
+
+def index_of(sizes: dict[str, int], max_entries: int | None = None, max_bytes: int | None = None) -> RecencyIndex[str]:
+    index: RecencyIndex[str] = RecencyIndex(max_entries=max_entries, max_bytes=max_bytes)
+    for entry, size in sizes.items():
+        index.add(entry, size)
+    return index
+
+
+def test_room_is_made_at_the_least_recently_used_end() -> None:
+    index = index_of({"a": 10, "b": 20, "c": 30}, max_bytes=60)
+    index.touch("a")
+    assert index.make_room(25) == ["b", "c"]
+    assert (index.entries(), index.num_bytes) == (["a"], 10)
+
+
+def test_room_for_one_more_under_a_cap_of_entries() -> None:
+    index = index_of({"a": 1, "b": 1, "c": 1}, max_entries=3)
+    assert index.make_room(1) == ["a"]
+    assert index.make_room(1) == []
+
+
+def test_adding_again_counts_once_and_moves_to_the_end() -> None:
+    index = index_of({"a": 10, "b": 20})
+    index.add("a", 5)
+    assert (index.entries(), index.num_bytes, len(index)) == (["b", "a"], 25, 2)
+
+
+def test_unknown_entries_stay_unknown() -> None:
+    index = index_of({"a": 10})
+    index.touch("x")
+    index.drop("x")
+    assert "x" not in index
+    assert (index.entries(), index.num_bytes) == (["a"], 10)
+
+
+def test_no_caps_no_victims() -> None:
+    index = index_of({str(i): 2**40 for i in range(50)})
+    assert index.make_room(2**50) == []
+    assert index.can_hold(2**60)
+
+
+def test_bytes_add_up_when_threads_touch_and_drop_meanwhile() -> None:
+    index = index_of({}, max_bytes=500)
+
+    def use(seed: int) -> None:
+        rng = random.Random(seed)
+        for _ in range(2_000):
+            entry = str(rng.randrange(40))
+            rng.choice((index.touch, index.drop))(entry)
+
+    users = [Thread(target=use, args=(seed,)) for seed in (1, 2)]
+    for user in users:
+        user.start()
+    rng = random.Random(0)
+    for _ in range(2_000):
+        size = rng.randrange(1, 60)
+        index.make_room(size)
+        index.add(str(rng.randrange(40)), size)
+    for user in users:
+        user.join()
+    assert index.num_bytes == sum(index._sizes.values()) <= 500 + 60
+
+
+@pytest.mark.parametrize("cap", [0, -1, 1.5, "8", True, float("nan")])
+def test_a_cap_is_a_positive_integer(cap: object) -> None:
+    with pytest.raises(ConfigError, match="max_bytes must be an integer of at least 1, or None for no limit"):
+        checked_cap("max_bytes", cap)  # type: ignore[arg-type]

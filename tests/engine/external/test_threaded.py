@@ -1,0 +1,210 @@
+"""Loads on threads: they arrive, fail, hang, come too late, and never write to the pool by themselves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from threading import Event, current_thread
+
+import pytest
+
+from engine.external.pools import KV, TensorPool, chain, held, saved, transfer
+from labengine.config import ConfigError
+from labengine.engine.external import HostStore, KVStore, Threaded
+from labengine.engine.external.faulty import Hangs, RaisesOnLoad
+
+SOON_S = 20.0
+
+
+class OwnThreadPool(TensorPool):
+    """A pool that only the test's thread may look at or write to."""
+
+    def read_block(self, group: int, block_id: int):  # type: ignore[no-untyped-def]
+        assert current_thread() is threading.main_thread()
+        return super().read_block(group, block_id)
+
+    def write_block(self, group: int, block_id: int, kv: KV | None) -> None:
+        assert current_thread() is threading.main_thread()
+        super().write_block(group, block_id, kv)
+
+
+def outcome(late: Threaded, pool: TensorPool) -> tuple[set[int], set[int]]:
+    """What is told next."""
+    until = time.monotonic() + SOON_S
+    while time.monotonic() < until:
+        late.wait(1.0)
+        arrived, failed = late.get_finished(pool)
+        if arrived or failed:
+            return arrived, failed
+    raise AssertionError("nothing was told")
+
+
+@pytest.fixture
+def hanging() -> Iterator[Hangs]:
+    store = Hangs(HostStore(), times=1)
+    yield store
+    store.release()
+
+
+def test_blocks_arrive_bit_by_bit_through_the_callers_thread(store: KVStore) -> None:
+    late, pool = Threaded(store), OwnThreadPool()
+    saved(late, [1, 2], pool)
+    before = pool.bits(transfer(1))
+    late.start_load_kv([transfer(1, block_id=8, request_id=5), transfer(2, block_id=9, request_id=5)], pool)
+    assert pool.written == []
+    assert outcome(late, pool) == ({5}, set())
+    assert pool.bits(transfer(8)) == before
+    assert late.get_finished(pool) == (set(), set())
+
+
+def test_many_loads_at_once(store: KVStore) -> None:
+    late, pool = Threaded(store), OwnThreadPool(num_blocks=64)
+    names = range(1, 25)
+    saved(late, names, pool)
+    before = {name: pool.bits(transfer(name)) for name in names}
+    late.start_load_kv([transfer(name, block_id=name + 30, request_id=name) for name in names], pool)
+    told: set[int] = set()
+    while told != set(names):
+        arrived, failed = outcome(late, pool)
+        assert not failed and not arrived & told
+        told |= arrived
+    assert all(pool.bits(transfer(name + 30)) == before[name] for name in names)
+
+
+def test_an_error_on_the_thread_is_a_failed_load() -> None:
+    late, pool = Threaded(RaisesOnLoad(HostStore(), times=1)), OwnThreadPool()
+    saved(late, [1], pool)
+    late.start_load_kv(chain(1), pool)
+    assert outcome(late, pool) == (set(), {0})
+    assert (pool.written, held(late, [1])) == ([], [])
+    assert late.failures == ["request 0: could not load 1 block: the store fails on purpose"]
+
+
+def test_a_load_that_hangs_fails_in_time_and_its_late_success_goes_nowhere(hanging: Hangs) -> None:
+    late, pool = Threaded(hanging, timeout_s=0.05), OwnThreadPool()
+    saved(late, [1], pool)
+    late.start_load_kv(chain(1), pool)
+    (thread,) = (thread for thread in threading.enumerate() if thread.name == "labengine-load")
+    assert outcome(late, pool) == (set(), {0})
+    assert late.failures == ["request 0: 1 block did not come in time"]
+    hanging.release()
+    thread.join(SOON_S)
+    assert not thread.is_alive()
+    assert late.get_finished(pool) == (set(), set())
+    assert pool.written == []
+
+
+def test_what_hung_is_missing_until_it_is_saved_again(hanging: Hangs) -> None:
+    late, pool = Threaded(hanging, timeout_s=0.05), OwnThreadPool()
+    saved(late, [1, 2], pool)
+    late.start_load_kv(chain(1), pool)
+    outcome(late, pool)
+    assert held(late, [1, 2]) == [2]
+    assert late.save_kv(chain(1), pool) == ()  # the store behind has it still
+    assert held(late, [1, 2]) == [1, 2]
+    late.start_load_kv(chain(1), pool)
+    assert outcome(late, pool) == ({0}, set())
+
+
+def test_others_get_through_while_one_hangs(hanging: Hangs) -> None:
+    late, pool = Threaded(hanging, timeout_s=60), OwnThreadPool()
+    saved(late, [1, 2], pool)
+    late.start_load_kv(chain(1, request_id=1), pool)
+    late.start_load_kv(chain(2, request_id=2), pool)
+    assert outcome(late, pool) == ({2}, set())
+    assert late.save_kv(chain(3), pool) == tuple(chain(3))
+    hanging.release()
+    assert outcome(late, pool) == ({1}, set())
+
+
+def test_a_cancelled_load_never_writes_even_if_it_is_over(hanging: Hangs) -> None:
+    late, pool = Threaded(hanging), OwnThreadPool()
+    saved(late, [1, 2], pool)
+    late.start_load_kv(chain(1, request_id=1), pool)
+    late.start_load_kv(chain(2, request_id=2), pool)
+    late.wait(SOON_S)
+    for request_id in (1, 2):  # the one hangs, the other has loaded
+        late.cancel(request_id)
+    hanging.release()
+    time.sleep(0.05)
+    assert (late.get_finished(pool), pool.written) == ((set(), set()), [])
+
+
+def test_a_request_that_loads_anew_is_not_served_by_its_old_load(hanging: Hangs) -> None:
+    late, pool = Threaded(hanging), OwnThreadPool()
+    saved(late, [1, 2], pool)
+    late.start_load_kv([transfer(1, block_id=8)], pool)
+    late.cancel(0)
+    late.start_load_kv([transfer(2, block_id=9)], pool)
+    hanging.release()
+    assert outcome(late, pool) == ({0}, set())
+    assert pool.written == [(0, 9)]
+
+
+def test_waiting_ends_when_a_load_is_over_or_given_up_or_the_time_is(hanging: Hangs) -> None:
+    late, pool = Threaded(hanging, timeout_s=1.5), OwnThreadPool()
+    assert waited(late, 9) < 1  # nothing is on its way
+    saved(late, [1, 2], pool)
+    late.start_load_kv(chain(1, request_id=1), pool)
+    assert 0.04 < waited(late, 0.05) < 1.4
+    assert waited(late, 30) < 10  # given up after 1.5 s
+    assert waited(late, 30) < 1
+    assert late.get_finished(pool) == (set(), {1})
+    late.start_load_kv(chain(2, request_id=2), pool)
+    assert waited(late, 30) < 10
+    assert late.get_finished(pool) == ({2}, set())
+
+
+def test_waiting_ends_with_the_load(hanging: Hangs) -> None:
+    late, pool = Threaded(hanging, timeout_s=600), OwnThreadPool()
+    saved(late, [1], pool)
+    late.start_load_kv(chain(1), pool)
+    threading.Timer(0.2, hanging.release).start()
+    assert waited(late, 60) < 30
+    assert late.get_finished(pool) == ({0}, set())
+
+
+def waited(late: Threaded, timeout_s: float) -> float:
+    began = time.monotonic()
+    late.wait(timeout_s)
+    return time.monotonic() - began
+
+
+def test_closing_does_not_wait_for_what_hangs(hanging: Hangs) -> None:
+    late, pool = Threaded(hanging), OwnThreadPool()
+    saved(late, [1], pool)
+    late.start_load_kv(chain(1), pool)
+    assert took(late.close) < 5
+    assert (late.get_finished(pool), pool.written) == ((set(), set()), [])
+
+
+def took(call) -> float:  # type: ignore[no-untyped-def]
+    began = time.monotonic()
+    call()
+    return time.monotonic() - began
+
+
+def test_starting_a_load_does_not_wait_for_the_store() -> None:
+    class Slow(HostStore):
+        release = Event()
+
+        def start_load_kv(self, loads, kv):  # type: ignore[no-untyped-def]
+            self.release.wait(SOON_S)
+            super().start_load_kv(loads, kv)
+
+    late, pool = Threaded(Slow()), OwnThreadPool()
+    saved(late, [1], pool)
+    assert took(lambda: late.start_load_kv(chain(1), pool)) < SOON_S / 2
+    Slow.release.set()
+    assert outcome(late, pool) == ({0}, set())
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("inf"), float("nan"), "soon", True, None])
+def test_timeouts_are_checked(timeout_s: float) -> None:
+    with pytest.raises(ConfigError, match="timeout_s must be a number of seconds above 0"):
+        Threaded(HostStore(), timeout_s)
+
+
+def test_describe_names_the_timeout() -> None:
+    assert Threaded(HostStore(), timeout_s=2).describe().endswith("; read on threads, 2 s at most")
