@@ -114,13 +114,15 @@ class BlockPool:
 
     def evict(self, block: Block, reason: EvictReason = "reused") -> None:
         """Forget a block's content: its keys, and the map entries that lead to it."""
-        prefix_map, block_id, keys = self.prefix_map, block.block_id, block.keys
-        entries = [prefix_map.get(key, ()) for key in keys]
-        self._journal.record((self._unevict, block, keys, entries, block.token_ids, block.prefix))
-        for key, mapped in zip(keys, entries, strict=True):
+        prefix_map, block_id, record = self.prefix_map, block.block_id, self._journal.record
+        record((_restore_content, block, block.keys, block.token_ids, block.prefix))
+        for key in block.keys:
+            mapped = prefix_map.get(key, ())
             if mapped == (block_id,):
+                record((prefix_map.__setitem__, key, mapped))
                 del prefix_map[key]
             elif block_id in mapped:
+                record((prefix_map.__setitem__, key, mapped))
                 prefix_map[key] = tuple(i for i in mapped if i != block_id)
         block.keys, block.token_ids, block.prefix = (), (), None
         if BlockEvicted in self._hooks:
@@ -158,18 +160,6 @@ class BlockPool:
             block.prefix = None
         self._map_again(key, mapped or ())
 
-    def _unevict(
-        self,
-        block: Block,
-        keys: tuple[Key, ...],
-        entries: list[tuple[int, ...]],
-        token_ids: tuple[int, ...],
-        prefix: Prefix | None,
-    ) -> None:
-        block.keys, block.token_ids, block.prefix = keys, token_ids, prefix
-        for key, mapped in zip(keys, entries, strict=True):
-            self._map_again(key, mapped)
-
     def _map_again(self, key: Key, mapped: tuple[int, ...]) -> None:
         if mapped:
             self.prefix_map[key] = mapped
@@ -180,3 +170,7 @@ class BlockPool:
 def _without(block_ids: list[int], left_out: list[int]) -> list[int]:
     out = set(left_out)
     return [block_id for block_id in block_ids if block_id not in out]
+
+
+def _restore_content(block: Block, keys: tuple[Key, ...], token_ids: tuple[int, ...], prefix: Prefix | None) -> None:
+    block.keys, block.token_ids, block.prefix = keys, token_ids, prefix

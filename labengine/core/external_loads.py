@@ -33,6 +33,12 @@ class ExternalLoads:
         """True when a load takes more than the step it is started in."""
         return self.connector is not None and self.connector.loads_are_async
 
+    @property
+    def last_failure(self) -> str:
+        """What went wrong last, in the connector's words."""
+        failures = self.connector.failures if self.connector is not None else []
+        return failures[-1] if failures else "the external tier did not deliver"
+
     def match(self, request: Request, hit: Hit) -> int:
         """Tokens behind a local hit that the tier can supply."""
         if self.connector is None:

@@ -227,14 +227,13 @@ class KVCacheGroup:
         if block.keys:  # of a shorter prefix: the tail of a prompt that ended inside this block
             self._pool.evict(block, "replaced")
         mapped = self._merge_policy.mapped_after(mapped, block.block_id)
-        self._pool.register(block, key, self._own_tokens(request, link), prefix_of(request, link), mapped)
+        token_ids = request.links[link] if self._hash_ratio == 1 else self._own_tokens(request, link)
+        self._pool.register(block, key, token_ids, prefix_of(request, link), mapped)
         if BlockCached in self._hooks:
             self._hooks.emit(BlockCached(block.block_id, request.request_id, self.index, index, key[1], mapped))
 
     def _own_tokens(self, request: Request, link: int) -> tuple[int, ...]:
         """The tokens of the block that ends with this link."""
-        if self._hash_ratio == 1:
-            return request.links[link]
         return tuple(chain.from_iterable(request.links[link + 1 - self._hash_ratio : link + 1]))
 
     def _merge(self, request: Request, index: int, block_id: int, into_block_id: int) -> None:

@@ -62,7 +62,9 @@ class EarlyHashManager(NanoKVCacheManager):
         return self.num_blocks_needed(request.num_tokens) <= self.pool.num_free
 
     def find_prefix(self, request: Request) -> Hit:
-        """May hit the whole prompt, and then nothing is left to compute (nano-vLLM issue 114)."""
+        """May hit the whole prompt. Then nothing is left to compute, and the next token comes from the logits of whoever
+        stands before it in the batch (nano-vLLM issue 114).
+        """
         request.block_hashes.clear()
         request.links.clear()
         self.extend_hashes(request, request.num_tokens)

@@ -116,5 +116,5 @@ class TokenBudgetScheduler(Scheduler):
                 self.waiting.appendleft(request)
             else:
                 if LoadFailed in self._hooks:
-                    self._hooks.emit(LoadFailed(request.request_id, "the external tier did not deliver"))
+                    self._hooks.emit(LoadFailed(request.request_id, self.external.last_failure))
                 self._preempt(request)
