@@ -1,58 +1,152 @@
-"""What must hold between steps, whatever the edition: judged on a snapshot alone."""
+"""What must hold between phases, whatever the edition: judged block by block, key by key, request by request."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
 
-from labengine.snapshot import NULL_BLOCK, Snapshot, map_key
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A rule that does not hold, with the blocks that show it."""
-
-    rule: str
-    message: str
-    block_ids: tuple[int, ...]
+from labengine.check.state import Entry, FoldState, RequestView, State
+from labengine.check.violation import Violation as Violation
+from labengine.core.block import Key
+from labengine.snapshot import GroupState, Snapshot, map_key
+from labengine.timeline import Fold
 
 
-def check_invariants(snapshot: Snapshot) -> list[Violation]:
-    """Every violation found; an empty list when all is well."""
-    return [*_partition(snapshot), *_ref_counts(snapshot), *_prefix_map(snapshot)]
+def check_invariants(snapshot: Snapshot, *, merges: bool = False) -> list[Violation]:
+    """Every violation found in a snapshot; an empty list when all is well.
 
-
-def _partition(snapshot: Snapshot) -> Iterator[Violation]:
-    """Free and used partition the pool, and nobody is queued twice."""
-    queued = Counter(snapshot.free_queue)
-    for block in snapshot.blocks:
-        times, block_id = queued[block.block_id], block.block_id
-        if times > 1:
-            yield Violation("partition", f"block {block_id} is in the free queue {times} times", (block_id,))
-        elif times and block.ref_count:
-            text = f"block {block_id} is in the free queue, and {block.ref_count} table entries count on it"
-            yield Violation("partition", text, (block_id,))
-        elif not times and not block.ref_count:
-            yield Violation("partition", f"block {block_id} is neither free nor used: it leaked", (block_id,))
-
-
-def _ref_counts(snapshot: Snapshot) -> Iterator[Violation]:
-    """A block's ref_count is the number of table entries that point at it."""
-    entries = Counter(
-        i for r in snapshot.requests.values() for table in r.block_tables for i in table if i != NULL_BLOCK
+    merges: whether the edition promises that no content stays in two live blocks.
+    """
+    state = FoldState(Fold.of(snapshot))
+    found = (
+        *_queued_twice(snapshot),
+        *judge_blocks(state, range(len(snapshot.blocks)), merges=merges),
+        *judge_keys(state, state.fold.prefix_map),
+        *judge_requests(state, snapshot.requests),
     )
-    for block in snapshot.blocks:
-        if block.ref_count != entries[block.block_id]:
-            text = f"block {block.block_id} has ref_count {block.ref_count} and {entries[block.block_id]} table entries"
-            yield Violation("ref_count", text, (block.block_id,))
+    return list(dict.fromkeys(found))
 
 
-def _prefix_map(snapshot: Snapshot) -> Iterator[Violation]:
-    """The map leads only to blocks that are known by that hash."""
-    for key, block_ids in snapshot.prefix_map.items():
-        for block_id in block_ids:
-            grouped = snapshot.blocks[block_id].grouped_hashes
-            if key not in {map_key(group, bytes.fromhex(block_hash)) for group, block_hash in grouped}:
-                text = f"the map leads from {key[:10]} to block {block_id}, which does not have that hash"
-                yield Violation("prefix_map", text, (block_id,))
+def judge_blocks(state: State, block_ids: Iterable[int], *, merges: bool) -> Iterator[Violation]:
+    """The rules that look at one block: who counts on it, and is it free."""
+    for block_id in block_ids:
+        if block_id == state.null_block:
+            yield from _null_block(state, block_id)
+            continue
+        entries, ref_count = state.entries(block_id), state.ref_count(block_id)
+        if ref_count != len(entries) or state.is_queued(block_id) != (not entries):
+            yield from _counts(state, block_id, entries, ref_count)
+        if len(entries) > 1:
+            yield from _one_entry(block_id, entries)
+        if merges and ref_count:
+            yield from _duplicates(state, block_id)
+
+
+def judge_keys(state: State, keys: Iterable[Key]) -> Iterator[Violation]:
+    """The map's entries lead to blocks that are known by the hash."""
+    for key in keys:
+        for block_id in state.mapped(key):
+            if key not in state.keys(block_id):
+                text = f"the map leads from {map_key(*key)[:12]} to block {block_id}, which does not have that hash"
+                yield Violation("prefix_map", text, (), (block_id,))
+
+
+def judge_requests(state: State, request_ids: Iterable[int]) -> Iterator[Violation]:
+    """What a request's next token attends to is there, in every group; an ended request holds nothing."""
+    for request_id in request_ids:
+        request = state.requests[request_id]
+        if request.status == "finished":
+            yield from _held_after_the_end(state, request_id, request)
+            continue
+        for group, (table, spec) in enumerate(zip(request.block_tables, state.groups, strict=True)):
+            if spec.window is not None and request.status != "running":
+                continue  # it may wait for the external tier, with its window already where the load will end
+            first, end = blocks_read(spec, request.num_computed_tokens, request.num_computed_tokens)
+            if first < end and (end > len(table) or state.null_block in table[first:end]):
+                yield _uncovered(state, request_id, group, first, end)
+
+
+def blocks_read(spec: GroupState, position: int, end: int) -> tuple[int, int]:
+    """Table entries [first, last) that hold tokens up to `end` and that a token at `position` attends to."""
+    first = 0 if spec.window is None else max(0, position - spec.window + 1)
+    return (first // spec.block_size, -(-end // spec.block_size)) if first < end else (0, 0)
+
+
+def _queued_twice(snapshot: Snapshot) -> Iterator[Violation]:
+    for block_id, times in Counter(snapshot.free_queue).items():
+        if times > 1:
+            yield Violation("partition", f"block {block_id} is in the free queue {times} times", (), (block_id,))
+
+
+def _null_block(state: State, block_id: int) -> Iterator[Violation]:
+    if state.is_queued(block_id) or state.ref_count(block_id) or state.keys(block_id):
+        yield Violation(
+            "partition", f"block {block_id} pads tables, and yet it is queued, used or cached", (), (block_id,)
+        )
+
+
+def _counts(state: State, block_id: int, entries: Collection[Entry], ref_count: int) -> Iterator[Violation]:
+    holders, is_queued = _requests_of(entries), state.is_queued(block_id)
+    if is_queued and ref_count:
+        text = f"block {block_id} is in the free queue, and its ref_count is {ref_count}"
+        yield Violation("partition", text, holders, (block_id,))
+    elif not is_queued and not ref_count:
+        text = f"block {block_id} is neither free nor used: it leaked"
+        yield Violation("partition", text, holders, (block_id,))
+    if ref_count != len(entries):
+        text = f"block {block_id} has ref_count {ref_count}, and {len(entries)} table entries point at it"
+        yield Violation("ref_count", text, holders, (block_id,))
+    if is_queued and entries:
+        text = f"block {block_id} is free, and stands in the tables of {_named(holders)}"
+        yield Violation("held", text, holders, (block_id,))
+
+
+def _one_entry(block_id: int, entries: Collection[Entry]) -> Iterator[Violation]:
+    holders, groups = _requests_of(entries), sorted({group for _, group, _ in entries})
+    if len(groups) > 1:
+        text = f"block {block_id} stands in the tables of groups {' and '.join(map(str, groups))}, of {_named(holders)}"
+        yield Violation("one_entry", text, holders, (block_id,))
+    elif len(holders) < len(entries):
+        text = f"block {block_id} stands twice in one table, of {_named(holders)}"
+        yield Violation("one_entry", text, holders, (block_id,))
+
+
+def _duplicates(state: State, block_id: int) -> Iterator[Violation]:
+    for key in state.keys(block_id):
+        for other in state.blocks_with(key):
+            if other != block_id and state.ref_count(other) and key in state.keys(other):
+                entries = [min(state.entries(i), default=None) for i in (block_id, other)]
+                if None not in entries and _tokens_at(state, entries[0]) == _tokens_at(state, entries[1]):
+                    pair = (min(block_id, other), max(block_id, other))
+                    holders = _requests_of([*state.entries(block_id), *state.entries(other)])
+                    text = f"blocks {pair[0]} and {pair[1]} are alive and hold the same content"
+                    yield Violation("duplicate", text, holders, pair)
+
+
+def _tokens_at(state: State, entry: Entry | None) -> Collection[int]:
+    assert entry is not None
+    request_id, group, index = entry
+    return state.requests[request_id].token_ids[: (index + 1) * state.groups[group].block_size]
+
+
+def _uncovered(state: State, request_id: int, group: int, first: int, end: int) -> Violation:
+    table = state.requests[request_id].block_tables[group]
+    index = next((i for i in range(first, min(end, len(table))) if table[i] == state.null_block), len(table))
+    lack = "is null" if index < len(table) else "is missing"
+    text = f"request {request_id} will read entry {index} of its table in group {group}, and it {lack}"
+    return Violation("window", text, (request_id,))
+
+
+def _held_after_the_end(state: State, request_id: int, request: RequestView) -> Iterator[Violation]:
+    held = {block_id for table in request.block_tables for block_id in table} - {state.null_block}
+    if held:
+        text = f"request {request_id} has finished, and still holds {len(held)} blocks"
+        yield Violation("held", text, (request_id,), tuple(sorted(held)))
+
+
+def _requests_of(entries: Iterable[Entry]) -> tuple[int, ...]:
+    return tuple(sorted({request_id for request_id, _, _ in entries}))
+
+
+def _named(request_ids: Collection[int]) -> str:
+    return f"request{'s' * (len(request_ids) != 1)} {', '.join(map(str, request_ids))}"

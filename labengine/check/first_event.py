@@ -1,0 +1,160 @@
+"""Which event made it so: the earliest one after which a rule was broken, and stayed broken until it was seen."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from labengine import events as ev
+from labengine.check.invariants import judge_blocks, judge_keys, judge_requests
+from labengine.check.oracle import Misread
+from labengine.check.past import Past
+from labengine.check.state import FoldState
+from labengine.check.violation import Violation
+from labengine.core.request import Request
+from labengine.fold import surviving
+from labengine.timeline import Timeline
+
+_UNKNOWN = -1
+"""Broken for longer than the recording tells."""
+
+
+class Suspicion(ABC):
+    """A violation that was seen, as a question to any moment of the past."""
+
+    violation: Violation
+
+    @abstractmethod
+    def was_broken(self, past: Past, event: ev.Event | None) -> bool | None:
+        """Whether the rule was broken after this event (None: before the first); None when it cannot be told."""
+
+    @abstractmethod
+    def concerns(self, event: ev.Event, blocks: set[int]) -> bool:
+        """False for an event that cannot change the answer; `blocks` are those that it names."""
+
+    def _names_request(self, event: ev.Event) -> bool:
+        return getattr(event, "request_id", None) in self.violation.request_ids
+
+
+class BrokenState(Suspicion):
+    """An invariant that is judged on a state."""
+
+    def __init__(self, violation: Violation) -> None:
+        self.violation = violation
+
+    def was_broken(self, past: Past, event: ev.Event | None) -> bool:
+        """Judge the same blocks, or the same requests, again."""
+        state, seen = FoldState(past.fold), self.violation
+        if not seen.block_ids:
+            known = [request_id for request_id in seen.request_ids if request_id in state.requests]
+            return any(found.rule == seen.rule for found in judge_requests(state, known))
+        if len(past.fold.ref_counts) <= max(seen.block_ids):
+            return False
+        found = [*judge_blocks(state, seen.block_ids, merges=seen.rule == "duplicate")]
+        if seen.rule == "prefix_map":
+            found += judge_keys(state, past.fold.prefix_map)
+        if seen.rule == "held":
+            found += judge_requests(state, (i for i in seen.request_ids if i in state.requests))
+        return any(other.rule == seen.rule and set(other.block_ids) >= set(seen.block_ids) for other in found)
+
+    def concerns(self, event: ev.Event, blocks: set[int]) -> bool:
+        """What names the blocks, and the end of any request; without blocks, what names the requests."""
+        if not self.violation.block_ids:
+            return self._names_request(event)
+        has_ended = isinstance(event, (ev.RequestFinished, ev.RequestPreempted))
+        return has_ended or not blocks.isdisjoint(self.violation.block_ids)
+
+
+class WrongWrite(Suspicion):
+    """A rule on where a step writes: broken from the moment of writing."""
+
+    def __init__(self, violation: Violation) -> None:
+        self.violation = violation
+
+    def was_broken(self, past: Past, event: ev.Event | None) -> bool:
+        """True after the event that tells of the write."""
+        return event is not None and self.was_broken_by(event)
+
+    def was_broken_by(self, event: ev.Event) -> bool:
+        """Whether this is the write."""
+        requests, blocks = self.violation.request_ids, set(self.violation.block_ids)
+        match event:
+            case ev.SlotsWritten(request_id, _, _, runs):
+                return request_id in requests and bool(blocks.intersection(block_id for block_id, _, _ in runs))
+            case ev.BlocksLoaded(request_id, transfers):
+                return request_id in requests and bool(blocks.intersection(block_id for _, _, block_id, _ in transfers))
+        return False
+
+    def concerns(self, event: ev.Event, blocks: set[int]) -> bool:
+        """The write, and the step's beginning, which clears earlier ones."""
+        return isinstance(event, ev.StepStarted) or self.was_broken_by(event)
+
+
+class WrongRead(Suspicion):
+    """A misread: broken while the request counts on a position, and its table leads to something else."""
+
+    def __init__(self, misread: Misread) -> None:
+        self.violation = misread.violation()
+        self._misread = misread
+
+    def was_broken(self, past: Past, event: ev.Event | None) -> bool | None:
+        """Look the position up, as the kernel would have at that moment."""
+        m = self._misread
+        request = past.fold.requests.get(m.request_id)
+        if request is None or not past.counts_on(m.request_id, m.group, m.position):
+            return False
+        table = request.block_tables[m.group]
+        if m.index >= len(table):
+            return m.entry is None
+        if table[m.index] == past.fold.null_block:
+            return True
+        holds_own = past.holds_own(m.request_id, m.group, table[m.index], m.position)
+        return None if holds_own is None else not holds_own
+
+    def concerns(self, event: ev.Event, blocks: set[int]) -> bool:
+        """What changes the request, or the content of any block: its KV may have been in another one before."""
+        kinds = (ev.SlotsWritten, ev.BlocksLoaded, ev.StepEnded, ev.StepRolledBack)
+        return isinstance(event, kinds) or self._names_request(event)
+
+
+def first_events(
+    timeline: Timeline, suspicions: Sequence[Suspicion], requests: Mapping[int, Request]
+) -> list[int | None]:
+    """For each suspicion the number of the first event, in one walk over the recording; None where it cannot be told:
+    the recording begins too late, or its events do not add up any more.
+    """
+    start, events = timeline.num_dropped, timeline.events()
+    past = Past(timeline.state(start), requests, is_complete=start == 0)
+    since: list[int | None] = [None if s.was_broken(past, None) is False else _UNKNOWN for s in suspicions]
+    survivors = set(surviving(events))
+    for position, event in enumerate(events):
+        try:
+            past.apply(event, survives=position in survivors)
+            blocks = blocks_named_by(event)
+            answers = [s.was_broken(past, event) if s.concerns(event, blocks) else ... for s in suspicions]
+        except (KeyError, IndexError):
+            return [None] * len(suspicions)
+        for i, answer in enumerate(answers):
+            if answer is False:
+                since[i] = None
+            elif answer is None:
+                since[i] = _UNKNOWN
+            elif answer is True and since[i] is None:
+                since[i] = start + position
+    return [None if number == _UNKNOWN else number for number in since]
+
+
+def blocks_named_by(event: ev.Event) -> set[int]:
+    """The blocks that an event is about."""
+    match event:
+        case ev.SlotsWritten(_, _, _, runs):
+            return {block_id for block_id, _, _ in runs}
+        case ev.BlocksLoaded(_, transfers):
+            return {block_id for _, _, block_id, _ in transfers}
+        case ev.BlockMerged():
+            return {event.block_id, event.into_block_id}
+        case ev.BlockCached():
+            return {event.block_id, *event.mapped}
+        case ev.BlockAllocated() | ev.BlockTouched() | ev.BlockEvicted() | ev.BlockFreed():
+            return {event.block_id}
+    return set()

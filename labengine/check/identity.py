@@ -1,0 +1,45 @@
+"""What KV is a function of, in one number: a token, all tokens before it, and what else the model was told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from labengine.core.request import Request
+
+
+class PrefixIdentities:
+    """For each request, one number per position: equal numbers mean equal prefixes, and so equal KV.
+
+    The numbers are 61 bits of a hash: two of a million prefixes meet by accident once in five million labs. The scheme
+    has nothing in common with the hash chain of the core, whose mistakes it is there to find.
+    """
+
+    def __init__(self, requests: Mapping[int, Request]) -> None:
+        self._requests = requests
+        self._known: dict[int, list[int]] = {}
+
+    def up_to(self, request_id: int, end: int) -> list[int]:
+        """The identities of positions 0 to end - 1, and perhaps of more: the list is kept, and must not be changed.
+
+        Shorter only when the request itself is shorter.
+        """
+        known = self._known.get(request_id)
+        if known is None:
+            known = self._known[request_id] = []
+        if len(known) < end:
+            request = self._requests[request_id]
+            identity = known[-1] if known else _root(request)
+            for token_id in request.token_ids[len(known) : end]:
+                identity = hash((identity, token_id))
+                known.append(identity)
+        return known
+
+    def forget(self, request_id: int) -> None:
+        """The request is over; should it be asked for again, its numbers are computed anew."""
+        self._known.pop(request_id, None)
+
+
+def _root(request: Request) -> int:
+    """A cache salt keeps requests apart without changing their KV; any other key (an adapter) changes it."""
+    changing = tuple(pair for pair in request.extra_keys if pair[0] != "cache_salt")
+    return hash(changing) if changing else 0

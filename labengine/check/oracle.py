@@ -1,0 +1,238 @@
+"""The oracle: does every attention read see exactly the KV of the request's own tokens?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from labengine.check.identity import PrefixIdentities
+from labengine.check.slot_memory import SavedBlocks, SlotMemory
+from labengine.check.violation import Violation
+from labengine.core.step_plan import ScheduledRequest, StepPlan
+from labengine.events import Transfer
+from labengine.snapshot import GroupState
+
+
+@dataclass(frozen=True, slots=True)
+class Misread:
+    """A token attended to a position of its own request, and found something else there."""
+
+    request_id: int
+    group: int
+    index: int
+    """The entry of the request's table."""
+    entry: int | None
+    """The block that stands there, or the null block; None when the table ends before."""
+    is_null: bool
+    position: int
+    what: str
+
+    def violation(self) -> Violation:
+        """As a violation of the rule `read`."""
+        where = f"position {self.position} in entry {self.index} of its table in group {self.group}"
+        text = f"request {self.request_id} reads {where}: {self.what}"
+        block_ids = () if self.entry is None or self.is_null else (self.entry,)
+        return Violation("read", text, (self.request_id,), block_ids)
+
+
+@dataclass(slots=True, eq=False)
+class _View:
+    """What a request was seen to read through one group's table, so that only what has changed is compared again."""
+
+    table: Sequence[int] = ()
+    num_read: int = 0
+    """Leading entries that were compared, or lay outside the window when their time came."""
+    stale: set[int] = field(default_factory=set)
+    """Compared entries that now lead elsewhere, or into which somebody else has written since."""
+
+
+@dataclass(slots=True)
+class _Reader:
+    """A request, and how it sees the pool."""
+
+    identities: list[int]
+    views: tuple[_View, ...]
+    """Per group."""
+
+
+class Oracle:
+    """Keeps a memory of identities beside the pool's KV. It needs a step's plan, and what was loaded and saved.
+
+    It judges reads, and writes down what was written. A request that has misread goes on to compute KV that is only
+    nominally its own: of such a chain the oracle tells the first link. Memory is memory: what a step wrote that was
+    taken back stays written.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[GroupState],
+        null_block: int,
+        identities: PrefixIdentities,
+        saved: SavedBlocks | None = None,
+    ) -> None:
+        self.memory = SlotMemory([group.block_size for group in groups], saved)
+        self._groups = groups
+        self._null_block = null_block
+        self._identities = identities
+        self._readers: dict[int, _Reader] = {}
+        self._seen_by: dict[int, dict[_View, int]] = {}
+        """Per block: the views that have compared it, and the entry each sees it through."""
+        self._under_way: StepPlan | None = None
+
+    # -- what happens --------------------------------------------------------------------------------------------------
+
+    def before_forward(self, plan: StepPlan) -> None:
+        """A forward pass begins: should it never come back, its slots may hold anything."""
+        self._give_up_torn_forward()
+        self._under_way = plan
+
+    def after_forward(self, plan: StepPlan) -> list[Misread]:
+        """A forward pass wrote its slots, layer by layer before any read of that layer. Returns what it misread."""
+        readers = [self._reader(part.request_id, part.end) for part in plan.scheduled]
+        for part, reader in zip(plan.scheduled, readers, strict=True):
+            self._write(part, reader)
+        misreads = [m for part, reader in zip(plan.scheduled, readers, strict=True) for m in self._read(part, reader)]
+        self._under_way = None
+        return misreads
+
+    def overwritten(self, block_id: int) -> None:
+        """Somebody put unknown content into a block: a load has begun."""
+        self._give_up_torn_forward()
+        self.memory.forget(block_id)
+        self._disturb(block_id)
+
+    def loaded(self, request_id: int, transfers: Iterable[Transfer]) -> None:
+        """Blocks came from the external tier."""
+        self._give_up_torn_forward()
+        for group, index, block_id, block_hash in transfers:
+            start, end = self._span(group, index)
+            claimed = self._identities.up_to(request_id, end)[start:end]
+            self.memory.load((group, block_hash), block_id, claimed, request_id)
+            self._disturb(block_id)
+
+    def saved(self, transfers: Iterable[Transfer]) -> None:
+        """Blocks were copied to the external tier."""
+        for group, _, block_id, block_hash in transfers:
+            self.memory.save((group, block_hash), block_id)
+
+    def release(self, request_id: int) -> None:
+        """A request gave its blocks back, for now or for good."""
+        reader = self._readers.pop(request_id, None)
+        for view in reader.views if reader is not None else ():
+            for block_id in view.table:
+                self._seen_by.get(block_id, {}).pop(view, None)
+        self._identities.forget(request_id)
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def _write(self, part: ScheduledRequest, reader: _Reader) -> None:
+        identities, seen_by = reader.identities, self._seen_by
+        for group, (runs, view) in enumerate(zip(part.slot_runs, reader.views, strict=True)):
+            position, size = part.start, self._groups[group].block_size
+            for block_id, offset, length in runs:
+                written = identities[position : position + length]
+                self.memory.write(block_id, group, offset, written, part.request_id)
+                seen = seen_by.get(block_id)
+                if seen and (len(seen) > 1 or seen.get(view) != position // size):
+                    self._disturb(block_id, (view, position // size))
+                position += length
+
+    def _disturb(self, block_id: int, writer: tuple[_View, int] | None = None) -> None:
+        """Whoever has seen the block must compare it again, except the writer in the place that it wrote for."""
+        seen = self._seen_by.get(block_id, {})
+        for view, index in list(seen.items()):
+            if (view, index) != writer:
+                view.stale.add(index)
+                del seen[view]
+
+    def _give_up_torn_forward(self) -> None:
+        if self._under_way is None:
+            return
+        for part in self._under_way.scheduled:
+            self.release(part.request_id)
+            for group, runs in enumerate(part.slot_runs):
+                for block_id, offset, length in runs:
+                    self.memory.write(block_id, group, offset, [None] * length, part.request_id)
+                    self._disturb(block_id)
+        self._under_way = None
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def _read(self, part: ScheduledRequest, reader: _Reader) -> Iterator[Misread]:
+        for group, (table, view) in enumerate(zip(part.block_tables, reader.views, strict=True)):
+            if table != view.table:
+                self._follow_table(view, table)
+            elif not view.stale and self._goes_on(part, group, view):
+                continue
+            size, window = self._groups[group].block_size, self._groups[group].window
+            first = 0 if window is None else max(0, part.start - window + 1)
+            begin, end = max(first // size, min(view.num_read, part.start // size)), -(-part.end // size)
+            for index in (*self._stale_entries(view, first // size, begin), *range(begin, end)):
+                misread = self._compare(part, group, index, first, reader.identities)
+                if misread is not None:
+                    yield misread
+                if index < len(table):
+                    self._seen_by.setdefault(table[index], {})[view] = index
+            view.num_read = end
+
+    def _goes_on(self, part: ScheduledRequest, group: int, view: _View) -> bool:
+        """One token more in a block that was compared before: it was just written where it will be read."""
+        size = self._groups[group].block_size
+        index, offset = divmod(part.start, size)
+        return index < view.num_read and part.slot_runs[group] == ((view.table[index], offset, 1),)
+
+    def _compare(
+        self, part: ScheduledRequest, group: int, index: int, first: int, identities: Sequence[int]
+    ) -> Misread | None:
+        """One entry, as far as positions [first, part.end) lie in it."""
+        start, end = self._span(group, index)
+        low, high = max(start, first), min(end, part.end)
+        table = part.block_tables[group]
+        block_id = table[index] if index < len(table) else None
+        if block_id is None or block_id == self._null_block:
+            what = "its table ends before" if block_id is None else "the entry is null"
+            return Misread(part.request_id, group, index, block_id, block_id is not None, low, what)
+        own, found = identities[low:high], self.memory.read(block_id, group, low - start, high - start)
+        if own == found:
+            return None
+        wrong = next((i for i, known in enumerate(found) if known != own[i]), len(found))
+        what = f"block {block_id} {self._content(block_id, group, found[wrong : wrong + 1])}"
+        return Misread(part.request_id, group, index, block_id, False, low + wrong, what)
+
+    def _content(self, block_id: int, group: int, found: Sequence[int | None]) -> str:
+        page = self.memory.page(block_id)
+        if page is None:
+            return "holds nothing that is known"
+        if page.group != group:
+            return f"holds KV of group {page.group}, written for request {page.writer}"
+        if not found or found[0] is None:
+            return "holds nothing at that slot"
+        return f"holds KV of other tokens there, written last for request {page.writer}"
+
+    def _stale_entries(self, view: _View, first: int, begin: int) -> list[int]:
+        """Entries below `begin` to be compared once more; those outside the window never will be."""
+        if not view.stale:
+            return []
+        stale = sorted(index for index in view.stale if first <= index < begin)
+        view.stale.clear()
+        return stale
+
+    def _follow_table(self, view: _View, table: Sequence[int]) -> None:
+        """Entries that lead elsewhere than they did must be compared again."""
+        if table[: len(view.table)] != view.table:
+            for index, (before, now) in enumerate(zip(view.table, table, strict=False)):
+                if before != now:
+                    view.stale.add(index)
+                    self._seen_by.get(before, {}).pop(view, None)
+        view.table = table
+
+    def _reader(self, request_id: int, end: int) -> _Reader:
+        identities = self._identities.up_to(request_id, end)
+        reader = self._readers.get(request_id)
+        if reader is None:
+            reader = self._readers[request_id] = _Reader(identities, tuple(_View() for _ in self._groups))
+        return reader
+
+    def _span(self, group: int, index: int) -> tuple[int, int]:
+        size = self._groups[group].block_size
+        return index * size, (index + 1) * size

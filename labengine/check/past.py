@@ -1,0 +1,83 @@
+"""A recording walked once more: the state after each event, and beside it what every slot held."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from labengine import events as ev
+from labengine.check.identity import PrefixIdentities
+from labengine.check.slot_memory import SlotMemory
+from labengine.core.request import Request
+from labengine.timeline import Fold
+
+
+class Past:
+    """The fold that a recording adds up to, event by event, with a memory that survives rolled-back steps.
+
+    is_complete: the recording begins with the engine, so that an unwritten slot is one that nobody wrote.
+    """
+
+    def __init__(self, fold: Fold, requests: Mapping[int, Request], *, is_complete: bool) -> None:
+        self.fold = fold
+        self.is_complete = is_complete
+        self.identities = PrefixIdentities(requests)
+        self._memory: SlotMemory | None = None
+        self._written: dict[tuple[int, int], int] = {}
+        """(request, group): how far this step has brought its KV, before the step is booked as computed."""
+        self._hoped_for: dict[int, int] = {}
+        """Requests that count external tokens as computed which are not loaded yet, and how many they had before."""
+
+    @property
+    def memory(self) -> SlotMemory:
+        """What the slots hold, as far as the recording tells."""
+        if self._memory is None:
+            self._memory = SlotMemory([group.block_size for group in self.fold.groups])
+        return self._memory
+
+    def apply(self, event: ev.Event, *, survives: bool) -> None:
+        """Move on by one event; one of a step that was taken back changes the memory and nothing else."""
+        if isinstance(event, ev.ExternalHit) and survives:
+            self._hoped_for[event.request_id] = self.fold.requests[event.request_id].num_computed_tokens
+        if survives:
+            self.fold.apply(event)
+        match event:
+            case ev.SlotsWritten(request_id, group, start, runs):
+                self._write(request_id, group, start, runs)
+            case ev.BlocksLoaded(request_id, transfers):
+                self._load(request_id, transfers)
+            case ev.BlocksSaved(_, transfers):
+                for group, _, block_id, block_hash in transfers:
+                    self.memory.save((group, block_hash), block_id)
+            case ev.StepEnded() | ev.StepRolledBack():
+                self._written.clear()
+                self._hoped_for.clear()
+
+    def counts_on(self, request_id: int, group: int, position: int) -> bool:
+        """Whether the request believes to have KV for a position of its own by now."""
+        num_computed = self.fold.requests[request_id].num_computed_tokens
+        num_computed = min(num_computed, self._hoped_for.get(request_id, num_computed))
+        return position < max(num_computed, self._written.get((request_id, group), 0))
+
+    def holds_own(self, request_id: int, group: int, block_id: int, position: int) -> bool | None:
+        """Whether a block holds the request's own KV for a position; None when the recording does not tell."""
+        offset = position % self.fold.groups[group].block_size
+        if self.memory.page(block_id) is None and not self.is_complete:
+            return None
+        own = self.identities.up_to(request_id, position + 1)[position]
+        return list(self.memory.read(block_id, group, offset, offset + 1)) == [own]
+
+    def _write(self, request_id: int, group: int, start: int, runs: tuple[tuple[int, int, int], ...]) -> None:
+        end = start + sum(length for _, _, length in runs)
+        identities = self.identities.up_to(request_id, end)
+        for block_id, offset, length in runs:
+            self.memory.write(block_id, group, offset, identities[start : start + length], request_id)
+            start += length
+        self._written[request_id, group] = end
+
+    def _load(self, request_id: int, transfers: tuple[ev.Transfer, ...]) -> None:
+        self._hoped_for.pop(request_id, None)
+        for group, index, block_id, block_hash in transfers:
+            size = self.fold.groups[group].block_size
+            claimed = self.identities.up_to(request_id, (index + 1) * size)[index * size : (index + 1) * size]
+            self.memory.load((group, block_hash), block_id, claimed, request_id)
+            self._written[request_id, group] = (index + 1) * size

@@ -1,0 +1,73 @@
+"""What must hold of a step before it is computed: where its tokens' KV will be written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from labengine.check.state import State
+from labengine.check.violation import Violation
+from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
+
+
+def judge_plan(state: State, plan: StepPlan, *, registers_early: bool) -> Iterator[Violation]:
+    """Slots and writes of a plan, `state` being as the plan found it.
+
+    registers_early: the edition promises a block's content when it is allocated. Others may count on it, and the map
+    may name it, before this very step writes it.
+    """
+    for part in plan.scheduled:
+        for group, runs in enumerate(part.slot_runs):
+            size = state.groups[group].block_size
+            if not follows_slot_rule(runs, part.block_tables[group], part.start, part.end, size):
+                yield _wrong_slot(part, group, size)
+            for index, (block_id, _, _) in enumerate(runs, part.start // size):
+                if state.ref_count(block_id) != 1 or (state.is_full(block_id) and not registers_early):
+                    yield from _judge_write(state, (part.request_id, group, index), block_id, registers_early)
+    for load in plan.loads:
+        yield from _judge_write(state, (load.request_id, load.group, load.index), load.block_id, registers_early)
+
+
+def follows_slot_rule(runs: Sequence[SlotRun], table: Sequence[int], position: int, end: int, block_size: int) -> bool:
+    """Whether the runs lead positions [position, end) to where the table has them."""
+    num_slots = len(table) * block_size
+    for block_id, offset, length in runs:
+        if position >= num_slots or block_id != table[position // block_size] or offset != position % block_size:
+            return False
+        position += length
+    return position == end
+
+
+def _wrong_slot(part: ScheduledRequest, group: int, block_size: int) -> Violation:
+    runs, table = part.slot_runs[group], part.block_tables[group]
+    slots = [block_id * block_size + offset + i for block_id, offset, length in runs for i in range(length)]
+    what = f"writes {len(slots)} slots for {part.num_tokens} tokens"
+    for position, slot in zip(range(part.start, part.end), slots, strict=False):
+        entry = table[position // block_size] if position // block_size < len(table) else None
+        right = None if entry is None else entry * block_size + position % block_size
+        if slot != right:
+            what = f"the KV of position {position} goes to slot {slot} and not to {right}"
+            break
+    text = f"request {part.request_id}, group {group}: {what}"
+    return Violation("slot", text, (part.request_id,), tuple(dict.fromkeys(block_id for block_id, _, _ in runs)))
+
+
+def _judge_write(
+    state: State, entry: tuple[int, int, int], block_id: int, registers_early: bool
+) -> Iterator[Violation]:
+    request_id, group, _ = entry
+    what = f"request {request_id}, group {group}, is about to write to block {block_id}"
+    others = [other for other in state.entries(block_id) if other != entry]
+    holders = tuple(sorted({request_id, *(other for other, _, _ in others)}))
+    if not state.ref_count(block_id):
+        yield Violation("write", f"{what}, which is free", holders, (block_id,))
+    elif others and not (registers_early and all(_expects_the_same(state, entry, other) for other in others)):
+        yield Violation("write", f"{what}, which others count on", holders, (block_id,))
+    if state.is_full(block_id) and not registers_early:
+        yield Violation("write", f"{what}, which is full and cached", holders, (block_id,))
+
+
+def _expects_the_same(state: State, entry: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
+    """Whether two table entries stand for the same tokens, and all before them."""
+    end = (entry[2] + 1) * state.groups[entry[1]].block_size
+    one, two = (state.requests[request_id].token_ids[:end] for request_id in (entry[0], other[0]))
+    return entry[1:] == other[1:] and one == two

@@ -1,0 +1,116 @@
+"""What the rules look at: the same questions, answered by a fold of events here and by the running core in live.py."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from typing import Protocol
+
+from labengine.core.block import Key
+from labengine.snapshot import GroupState
+from labengine.timeline import Fold
+
+Entry = tuple[int, int, int]
+"""(request_id, group, index): one place in one block table."""
+
+
+class RequestView(Protocol):
+    """As much of a request as the rules need."""
+
+    @property
+    def status(self) -> str: ...
+    @property
+    def token_ids(self) -> Sequence[int]: ...
+    @property
+    def num_computed_tokens(self) -> int: ...
+    @property
+    def block_tables(self) -> Sequence[Sequence[int]]: ...
+
+
+class State(Protocol):
+    """One moment of an engine."""
+
+    @property
+    def groups(self) -> Sequence[GroupState]: ...
+    @property
+    def null_block(self) -> int: ...
+    @property
+    def requests(self) -> Mapping[int, RequestView]: ...
+
+    def ref_count(self, block_id: int) -> int:
+        """How many table entries the pool believes to point at the block."""
+        ...
+
+    def is_queued(self, block_id: int) -> bool:
+        """Whether the block is in the free queue."""
+        ...
+
+    def is_full(self, block_id: int) -> bool:
+        """Whether the block was registered as a whole, all its tokens being computed or about to be."""
+        ...
+
+    def keys(self, block_id: int) -> tuple[Key, ...]:
+        """The hashes that the block is known by."""
+        ...
+
+    def mapped(self, key: Key) -> tuple[int, ...]:
+        """The blocks that the prefix map holds under a hash."""
+        ...
+
+    def entries(self, block_id: int) -> Collection[Entry]:
+        """The table entries that point at the block."""
+        ...
+
+    def blocks_with(self, key: Key) -> Collection[int]:
+        """The blocks known by a hash, findable or not. May name blocks that have lost it."""
+        ...
+
+
+class FoldState:
+    """A fold as it stands. Indices are made on first use: make a new one when the fold has moved on."""
+
+    def __init__(self, fold: Fold) -> None:
+        self.fold = fold
+        self.groups = fold.groups
+        self.null_block = fold.null_block
+        self.requests = fold.requests
+
+    def ref_count(self, block_id: int) -> int:
+        return self.fold.ref_counts[block_id]
+
+    def is_queued(self, block_id: int) -> bool:
+        return block_id in self.fold.free_queue
+
+    def is_full(self, block_id: int) -> bool:
+        return bool(self.fold.block_tokens[block_id])
+
+    def keys(self, block_id: int) -> tuple[Key, ...]:
+        return self.fold.block_keys[block_id]
+
+    def mapped(self, key: Key) -> tuple[int, ...]:
+        return self.fold.prefix_map.get(key, ())
+
+    def entries(self, block_id: int) -> Collection[Entry]:
+        return self._entries.get(block_id, ())
+
+    def blocks_with(self, key: Key) -> Collection[int]:
+        return self._blocks_with.get(key, ())
+
+    @cached_property
+    def _entries(self) -> dict[int, list[Entry]]:
+        entries: dict[int, list[Entry]] = defaultdict(list)
+        for request_id, request in self.requests.items():
+            for group, table in enumerate(request.block_tables):
+                for index, block_id in enumerate(table):
+                    if block_id != self.null_block:
+                        entries[block_id].append((request_id, group, index))
+        return entries
+
+    @cached_property
+    def _blocks_with(self) -> dict[Key, list[int]]:
+        blocks: dict[Key, list[int]] = defaultdict(list)
+        for block_id, keys in enumerate(self.fold.block_keys):
+            for key in keys:
+                blocks[key].append(block_id)
+        return blocks

@@ -1,0 +1,159 @@
+"""Anything that may happen to an engine, at random: requests, aborts, broken steps, a tier that fails or comes late.
+
+A seed names an episode: one engine on a small pool, and some hundred operations on it. Everybody's prompts come from a
+few stems, and the tokens they go on with are few too, so that content collides all the time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from random import Random
+
+from check.watched import Watched, watched
+from driving import as_parts
+from fake_tier import FakeTier, Luck, TierDown
+from labengine import events as ev
+from labengine.config import ConfigError, GroupSpec
+from labengine.core.parts import Parts
+from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.engine.engine import Phase
+
+_NAMES = {ev.BlockMerged: "merged", ev.BlockEvicted: "evicted", ev.RequestPreempted: "preempted"}
+
+
+class Episode:
+    """One engine, and the operations that befall it. `met` counts what they led to."""
+
+    def __init__(self, seed: int, edition: str | Parts, *, with_tier: bool = True) -> None:
+        self.rng = rng = Random(f"{seed}")
+        has_tier = issubclass(as_parts(edition).scheduler, TokenBudgetScheduler)
+        self.groups = _groups(rng) if has_tier else (GroupSpec(rng.choice((1, 2, 3, 4, 4, 8))),)
+        size = max(group.block_size for group in self.groups)
+        self.tier = _tier(rng) if has_tier and with_tier else None
+        self.alphabet, self._streams = rng.choice((1, 2, 3, 1000)), rng.choice((1, 1, 2, 100))
+        self._stems = [self._tokens(rng.randint(1, 5 * size)) for _ in range(rng.randint(1, 3))]
+        self.bench: Watched = watched(
+            rng.randint(4, 10) * len(self.groups),
+            self.groups,
+            edition,
+            connector=self.tier,
+            budget=1000 if rng.random() < 0.4 else rng.choice((size, 3 * size)),
+            max_num_seqs=rng.choice((1, 2, 4, 16)),
+            next_token=self._next_token,
+            max_events=5_000,
+            watermark=rng.choice((0.0, 0.0, 0.1)),
+            long_prefill_token_threshold=rng.choice((0, 0, size)),
+            retention_interval=rng.choice((None, None, 0)),
+        )
+
+        self.met = self.tier.met if self.tier is not None else Counter[str]()
+        self.bench.engine.hooks.subscribe(self._count)
+
+    def _count(self, event: ev.Event) -> None:
+        match event:
+            case ev.BlockTouched():
+                self.met["hit"] += 1
+                self.met["hit on a free block"] += event.ref_count == 1
+            case ev.ExternalHit():
+                self.met["late load"] += event.is_loading
+            case ev.BlockFreed():
+                self.met["window"] += event.reason == "window"
+            case ev.BlockMerged() | ev.BlockEvicted() | ev.RequestPreempted():
+                self.met[_NAMES[type(event)]] += 1
+
+    def operations(self, num_operations: int) -> Iterator[str]:
+        """Do them, one at a time; each is named once it is over, or stands in between two phases."""
+        engine, rng = self.bench.engine, self.rng
+        for _ in range(num_operations):
+            chance = rng.random()
+            if chance < 0.22 and len(engine.scheduler.waiting) < 6:
+                yield self._add()
+            elif chance < 0.27 and engine.requests:
+                self.met["abort"] += engine.abort(rng.choice(list(engine.requests)[-8:]))
+                yield "abort"
+            elif chance < 0.29:
+                self.met["reset"] += engine.reset_prefix_cache()
+                yield "reset of the prefix cache"
+            elif chance < 0.33 and self.tier is not None:
+                yield self._lose_content(self.tier)
+            elif chance < 0.43:
+                yield from self._broken_step()
+            else:
+                yield self._step()
+
+    def drain(self) -> None:
+        """End everybody, half of them by running on; who waits for a load that never arrives cannot."""
+        engine = self.bench.engine
+        for request_id in engine.requests:
+            if self.rng.random() < 0.5:
+                engine.abort(request_id)
+        while not engine.scheduler.is_idle:
+            self._step()
+            for request_id in self.tier.hanging if self.tier is not None else ():
+                engine.abort(request_id)
+
+    def _add(self) -> str:
+        size, rng = max(group.block_size for group in self.groups), self.rng
+        stem = rng.choice(self._stems)
+        kept = stem[: rng.randint(1, len(stem))] if rng.random() < 0.5 else stem
+        prompt = kept + self._tokens(rng.randint(0, size))
+        salt = rng.choice(("a", "b")) if rng.random() < 0.1 else None
+        keys = (("adapter", rng.choice(("a", "b"))),) if rng.random() < 0.1 else ()
+        try:
+            self.bench.add(*prompt, max_tokens=rng.randint(1, 3 * size), cache_salt=salt, extra_keys=keys)
+        except ConfigError:  # it would never fit
+            return "refused"
+        return "add"
+
+    def _lose_content(self, tier: FakeTier) -> str:
+        for key in [key for key in tier.blocks if self.rng.random() < 0.3]:
+            del tier.blocks[key]
+        return "the tier loses content"
+
+    def _step(self) -> str:
+        try:
+            self.bench.engine.step()
+        except TierDown:
+            self.met["tier raised"] += 1
+            return "step: the tier raised"
+        return "step"
+
+    def _broken_step(self) -> Iterator[str]:
+        phases: Iterator[Phase] = self.bench.engine.phases()
+        try:
+            for phase, _ in zip(phases, range(self.rng.randint(1, 3)), strict=False):
+                yield phase
+        except TierDown:
+            yield "step: the tier raised"
+        phases.close()  # type: ignore[attr-defined]
+        self.met["broken step"] += 1
+        yield "broken step"
+
+    def _tokens(self, num_tokens: int) -> tuple[int, ...]:
+        return tuple(self.rng.randrange(self.alphabet) for _ in range(num_tokens))
+
+    def _next_token(self, request_id: int, position: int) -> int:
+        return (request_id % self._streams * 7919 + position * 104729) % self.alphabet
+
+
+def _groups(rng: Random) -> Sequence[GroupSpec]:
+    size = rng.choice((1, 2, 3, 4, 4, 8))
+    full = GroupSpec(size * rng.choice((1, 1, 2)))
+    if rng.random() < 0.35:
+        return (full,)
+    sizes = [size * rng.choice((1, 1, 1, 2)) for _ in range(rng.randint(1, 3))]
+    windows = [
+        GroupSpec(s, "sliding_window", rng.choice((1, s, 2 * s, 2 * s + 1, rng.randint(2, 6 * s)))) for s in sizes
+    ]
+    groups = [full, *windows]
+    rng.shuffle(groups)
+    return groups
+
+
+def _tier(rng: Random) -> FakeTier | None:
+    if rng.random() < 0.2:
+        return None
+    chance = rng.choice((0.0, 0.2, 0.4))
+    luck = Luck(fails=chance, hangs=chance, loses=chance / 4, raises=chance / 40)
+    return FakeTier(luck, rng.randrange(1000), rng.choice((None, None, 1, 2)))

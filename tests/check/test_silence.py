@@ -1,0 +1,54 @@
+"""20,000 random operations of each edition: nothing is found, no block leaks, and much has been met on the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from check.random_operations import Episode
+from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, as_parts
+from labengine.core.prefix_cache import LateMerge
+
+NUM_EPISODES, NUM_OPERATIONS = 80, 250
+
+
+def play(seed: int, edition: str) -> Counter[str]:
+    """One episode under watch, and all invariants on the whole state now and then; what it met."""
+    episode = Episode(seed, edition)
+    bench, done = episode.bench, 0
+    for done, operation in enumerate(episode.operations(NUM_OPERATIONS), 1):
+        assert bench.watch.violations == [], f"seed {seed}, after operation {done}, {operation}"
+        if done % 10 == 0:
+            assert bench.watch.check(bench.engine.snapshot()) == [], f"seed {seed}, operation {done}, {operation}"
+    episode.drain()
+    snapshot = bench.engine.snapshot()
+    assert bench.watch.check(snapshot) == []
+    assert snapshot.num_used_blocks == 0
+    return episode.met + Counter(operations=done)
+
+
+@pytest.mark.parametrize("edition", ALL_EDITIONS)
+def test_nothing_is_found(edition: str) -> None:
+    met: Counter[str] = Counter()
+    for seed in range(NUM_EPISODES):
+        met += play(seed, edition)
+    assert met["operations"] >= 20_000
+    wanted = {"hit", "hit on a free block", "preempted", "broken step", "evicted", "abort", "reset"}
+    if edition in TOKEN_BUDGET_EDITIONS:
+        wanted |= {"load", "late load", "failed load", "hanging load", "cancelled load", "window", "tier raised"}
+    if issubclass(as_parts(edition).merge_policy, LateMerge):
+        wanted |= {"merged"}
+    assert {what: n for what in wanted if (n := met[what]) < 10} == {}, met
+
+
+def test_the_edition_that_reads_anothers_kv_breaks_no_other_rule() -> None:
+    """nano-vLLM of July 2025 hits blocks by their own tokens alone; a table may then name one of them twice."""
+    broken: Counter[str] = Counter()
+    for seed in range(NUM_EPISODES):
+        episode = Episode(seed, "nano-vllm-2025-07")
+        for _ in episode.operations(NUM_OPERATIONS):
+            pass
+        episode.drain()
+        broken.update(violation.rule for violation in episode.bench.watch.check(episode.bench.engine.snapshot()))
+    assert set(broken) == {"read", "one_entry"}, broken

@@ -1,0 +1,217 @@
+"""The watch: what it tells, when, and how little it looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from check import mutations
+from check.random_operations import Episode
+from check.test_mutations import CASES, three_tokens_and_two_more
+from check.watched import FULL, HYBRID, watched
+from disturbing import Countdown, press_ctrl_c
+from driving import as_parts
+from labengine.check import judge as judge_module
+from labengine.check.invariants import check_invariants
+from labengine.check.watch import Watch
+from labengine.config import EngineConfig, SamplingParams
+from labengine.core.full_attention import FullAttentionGroup
+from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.parts import Parts
+from labengine.core.request import Request
+from labengine.core.step_plan import StepPlan
+from labengine.engine.engine import Engine
+from labengine.engine.simulated import SimulatedRunner
+from labengine.events import EngineStarted, ForwardRan, StepEnded, ViolationFound
+from labengine.fold import fold
+from labengine.hooks import Hooks
+
+SLOT_RULE = mutations.SLOT_RULE_71.over(as_parts("nano-vllm"))
+NO_REMAP = mutations.NO_REMAP.over(as_parts("labengine"))
+
+
+def test_each_violation_is_an_event_and_the_recording_still_adds_up() -> None:
+    bench = three_tokens_and_two_more(SLOT_RULE)
+    told = bench.timeline.of_kind(ViolationFound)
+    assert told and len(told) == len(bench.watch.violations)
+    for event, kept in zip(told, bench.watch.violations, strict=True):
+        assert (event.rule, event.message, event.request_ids, event.block_ids, event.step, event.first_event) == (
+            kept.rule,
+            kept.message,
+            kept.request_ids,
+            kept.block_ids,
+            kept.step,
+            kept.first_event,
+        )
+    assert fold(bench.timeline.events()) == bench.engine.snapshot()
+
+
+def test_what_was_told_once_is_not_told_again() -> None:
+    bench = three_tokens_and_two_more(SLOT_RULE)
+    triples = [subject for violation in bench.watch.violations for subject in violation.subjects]
+    assert len(triples) == len(set(triples))
+    before = list(bench.watch.violations)
+    assert bench.watch.check(bench.engine.snapshot()) == before
+
+
+def test_a_misread_is_told_in_its_own_step_right_after_the_forward_pass() -> None:
+    bench = three_tokens_and_two_more(SLOT_RULE)
+    events = bench.timeline.events()
+    first = next(i for i, event in enumerate(events) if isinstance(event, ViolationFound))
+    assert isinstance(events[first - 1], ForwardRan)
+    assert events[first].step == 2 == bench.watch.violations[0].step  # type: ignore[attr-defined]
+
+
+def test_broken_state_of_a_schedule_is_told_before_the_forward_pass_even_if_that_fails() -> None:
+    class Fails(SimulatedRunner):
+        def forward(self, plan: StepPlan) -> None:
+            if any(part.start > 4 for part in plan.scheduled):
+                raise OSError("the device is gone")
+
+    hooks = Hooks(strict=True)
+    watch = Watch(hooks)
+    parts = Parts(full_attention_group=TakesOneTwice).over(as_parts("labengine"))
+    engine = Engine(EngineConfig(8, FULL), watch.around(Fails()), parts, hooks)
+    watch.follow(engine)
+    engine.add(range(8), SamplingParams(max_tokens=4))
+    engine.step()
+    with pytest.raises(OSError):
+        engine.step()
+    assert {violation.rule for violation in watch.violations} >= {"ref_count", "one_entry"}
+
+
+class TakesOneTwice(FullAttentionGroup):
+    """Lets a table name its first block again, and tells nobody."""
+
+    def extend(self, request: Request, num_tokens: int) -> None:
+        super().extend(request, num_tokens)
+        if len(request.block_tables[0]) == 3:
+            self._extend_table(request.block_tables[0], request.block_tables[0][:1])
+
+
+def test_what_no_event_tells_is_seen_too() -> None:
+    bench = watched(edition=Parts(full_attention_group=TakesOneTwice).over(as_parts("labengine")))
+    bench.add(*range(8), max_tokens=4)
+    bench.steps(1)
+    assert bench.watch.violations == []
+    bench.steps(1)
+    assert bench.broken_rules() >= {"ref_count", "one_entry"}
+
+
+@pytest.mark.parametrize("name", ["late merge without remap", "a window freed one block early"])
+def test_looking_at_what_changed_finds_all_that_looking_at_everything_finds(name: str) -> None:
+    """After every step of broken engines, until they break down."""
+    case, num_found = CASES[name], 0
+    for seed in range(25):
+        parts = case.mutation.over(as_parts(case.edition))
+        episode = Episode(seed, parts, with_tier=False)
+        bench, judged = episode.bench, 0
+        try:
+            for operation in episode.operations(60):
+                if operation != "step" or bench.engine.step_number == judged:
+                    continue
+                judged = bench.engine.step_number
+                told = {subject for violation in bench.watch.violations for subject in violation.subjects}
+                for violation in check_invariants(bench.engine.snapshot(), merges=True):
+                    assert violation.subjects <= told, f"seed {seed}: {violation}"
+                    num_found += 1
+        except (RuntimeError, IndexError, ValueError):
+            continue
+    assert num_found > 20
+
+
+def test_a_step_looks_at_what_it_changed_and_not_at_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Sequence[int]] = []
+    judge_blocks = judge_module.judge_blocks
+
+    def noting(state: Any, block_ids: Sequence[int], *, merges: bool) -> Any:
+        looked.append(block_ids)
+        return judge_blocks(state, block_ids, merges=merges)
+
+    bench = watched(4096, FULL)
+    for first in (0, 100, 200):
+        bench.add(*range(first, first + 9), max_tokens=20)
+    bench.steps(1)
+    monkeypatch.setattr(judge_module, "judge_blocks", noting)
+    bench.steps(8)
+    assert 0 < sum(map(len, looked)) <= 3 * 8
+
+
+def test_an_interrupt_anywhere_in_the_watch_breaks_neither_engine_nor_watch() -> None:
+    """Ctrl-C at many points of the check's own code; the step is taken back, taken again, and all is silent."""
+    rng, num_interrupted = Random(0), 0
+    for n in rng.sample(range(2000), 120):
+        bench = watched(24, HYBRID)
+        for _ in range(2):
+            bench.add(*range(13), max_tokens=6)
+        bench.steps(1)
+        try:
+            Countdown(in_check, n, press_ctrl_c).run(lambda: bench.steps(4))  # noqa: B023
+        except KeyboardInterrupt:
+            num_interrupted += 1
+        bench.add(*range(9), max_tokens=4)
+        bench.run()
+        assert bench.watch.check(bench.engine.snapshot()) == [], f"interrupted at line {n}"
+    assert num_interrupted > 60
+
+
+def in_check(frame: Any, event: str) -> bool:
+    return event == "line" and "/labengine/check/" in frame.f_code.co_filename
+
+
+class Unready(KVCacheManager):
+    """A part that only the watch asks this way, and that fails then."""
+
+    def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Any) -> int:
+        if num_tokens == 1:
+            raise ZeroDivisionError
+        return super().num_registrable_tokens(request, num_tokens, moment)
+
+
+def test_a_watch_that_fails_says_so_and_disturbs_nobody() -> None:
+    bench = watched(edition=Parts(kv_cache_manager=Unready).over(as_parts("labengine")))
+    request_id = bench.add(*range(9), max_tokens=4)
+    bench.run()
+    assert bench.engine.requests[request_id].finish_reason == "length"
+    (violation,) = bench.watch.violations
+    assert violation.rule == "watch" and "ZeroDivisionError" in violation.message
+    assert bench.timeline.of_kind(ViolationFound)
+
+
+def test_a_closed_watch_hears_nothing_and_keeps_what_it_found() -> None:
+    bench = three_tokens_and_two_more(SLOT_RULE)
+    found = list(bench.watch.violations)
+    bench.watch.close()
+    bench.watch.close()
+    assert StepEnded not in bench.engine.hooks or len(bench.engine.hooks[StepEnded]) == 1, "the timeline's own"
+    bench.add(1, 2, 3, max_tokens=3)
+    bench.steps(3)
+    assert bench.watch.violations == found
+
+
+def test_another_engine_starts_with_nothing_found_and_an_empty_pool() -> None:
+    """As a lab does on reset: the watch and the hooks stay."""
+    hooks = Hooks(strict=True)
+    watch = Watch(hooks)
+    for edition, is_broken in ((SLOT_RULE, True), (as_parts("nano-vllm"), False)):
+        engine = Engine(EngineConfig(8, FULL), watch.around(SimulatedRunner()), edition, hooks)
+        watch.follow(engine)
+        assert watch.violations == []
+        engine.add([1, 2, 3], SamplingParams(max_tokens=3))
+        while engine.step():
+            pass
+        assert bool(watch.violations) is is_broken
+    assert EngineStarted not in hooks
+
+
+def test_a_full_check_tells_what_broke_between_steps() -> None:
+    bench = watched()
+    bench.add(*range(9), max_tokens=4)
+    bench.steps(1)
+    bench.engine.scheduler.manager.pool.blocks[0].ref_count += 1
+    (violation,) = bench.watch.check(bench.engine.snapshot())
+    assert (violation.rule, violation.block_ids, violation.first_event) == ("ref_count", (0,), None)
+    assert len(bench.timeline.of_kind(ViolationFound)) == 1

@@ -1,0 +1,76 @@
+"""Engines under watch, on the simulated model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from driving import as_parts
+from labengine.check.watch import Watch
+from labengine.config import EngineConfig, GroupSpec, SamplingParams
+from labengine.core.connector import Connector
+from labengine.core.parts import Parts
+from labengine.engine.engine import Engine
+from labengine.engine.simulated import NextToken, SimulatedRunner, default_next_token
+from labengine.events import Event
+from labengine.hooks import Hooks
+from labengine.timeline import Timeline
+
+FULL = (GroupSpec(4),)
+HYBRID = (GroupSpec(4), GroupSpec(4, "sliding_window", 8))
+
+
+@dataclass
+class Watched:
+    """An engine, its recording, and the watch that judges it."""
+
+    engine: Engine
+    timeline: Timeline
+    watch: Watch
+
+    def add(self, *token_ids: int, max_tokens: int = 1, **more: object) -> int:
+        """Queue a prompt."""
+        return self.engine.add(token_ids, SamplingParams(max_tokens=max_tokens, ignore_eos=True), **more)  # type: ignore[arg-type]
+
+    def run(self) -> None:
+        """Step until there is nothing to do."""
+        while self.engine.step():
+            pass
+
+    def steps(self, num_steps: int) -> None:
+        """Step some times."""
+        for _ in range(num_steps):
+            self.engine.step()
+
+    def broken_rules(self) -> set[str]:
+        """The rules that were found broken so far."""
+        return {violation.rule for violation in self.watch.violations}
+
+    def first_event(self, rule: str) -> Event:
+        """The event that the first violation of the rule points at."""
+        violation = next(v for v in self.watch.violations if v.rule == rule)
+        assert violation.first_event is not None, violation
+        (event,) = self.timeline.events(violation.first_event, violation.first_event + 1)
+        return event
+
+
+def watched(
+    num_blocks: int = 16,
+    groups: Sequence[GroupSpec] = FULL,
+    edition: str | Parts = "labengine",
+    *,
+    connector: Connector | None = None,
+    budget: int = 1000,
+    max_num_seqs: int = 16,
+    next_token: NextToken = default_next_token,
+    max_events: int = 100_000,
+    **settings: object,
+) -> Watched:
+    """A strict engine: whatever a listener raises, the test sees."""
+    config = EngineConfig(num_blocks, tuple(groups), max_num_seqs, budget, **settings)  # type: ignore[arg-type]
+    hooks, timeline = Hooks(strict=True), Timeline(max_events)
+    hooks.subscribe(timeline.record)
+    watch = Watch(hooks, timeline)
+    engine = Engine(config, watch.around(SimulatedRunner(next_token)), as_parts(edition), hooks, connector)
+    watch.follow(engine)
+    return Watched(engine, timeline, watch)

@@ -1,0 +1,56 @@
+"""A long run of random operations under watch: `python tests/soak.py [--operations 1000000] [--edition labengine]`.
+
+Episodes as in check/test_silence.py, one after another, with seeds that the tests do not use. It ends at the first
+violation, leak or error, and names the seed; a progress line tells what was met so far.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from time import perf_counter
+
+from check.random_operations import Episode
+
+FIRST_SEED = 1_000_000
+NUM_OPERATIONS = 500
+"""Per episode."""
+
+
+def play(seed: int, edition: str) -> Counter[str]:
+    """One episode to its end; what it met."""
+    episode = Episode(seed, edition)
+    bench, done = episode.bench, 0
+    for done, operation in enumerate(episode.operations(NUM_OPERATIONS), 1):
+        if bench.watch.violations:
+            sys.exit(f"seed {seed}, after operation {done}, {operation}: {bench.watch.violations[0]}")
+        if done % 100 == 0:
+            bench.watch.check(bench.engine.snapshot())
+    episode.drain()
+    snapshot = bench.engine.snapshot()
+    if bench.watch.check(snapshot) or snapshot.num_used_blocks:
+        sys.exit(f"seed {seed}, at its end: {snapshot.num_used_blocks} blocks held, {bench.watch.violations}")
+    return episode.met + Counter(operations=done)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--operations", type=int, default=1_000_000)
+    parser.add_argument("--edition", default="labengine")
+    parser.add_argument("--seed", type=int, default=FIRST_SEED, help="of the first episode")
+    chosen = parser.parse_args()
+    met: Counter[str] = Counter()
+    seed, started = chosen.seed, perf_counter()
+    while met["operations"] < chosen.operations:
+        met += play(seed, chosen.edition)
+        seed += 1
+        if seed % 100 == 0 or met["operations"] >= chosen.operations:
+            seconds = perf_counter() - started
+            print(f"{met['operations']:,} operations, {seed - chosen.seed} episodes, {seconds:,.0f} s", end="; ")
+            print(", ".join(f"{what} {n:,}" for what, n in met.most_common() if what != "operations"), flush=True)
+    print(f"edition {chosen.edition}: silent")
+
+
+if __name__ == "__main__":
+    main()
