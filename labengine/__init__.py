@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from labengine.lab import Lab as Lab
     from labengine.notebook import load_ipython_extension as load_ipython_extension
     from labengine.notebook import unload_ipython_extension as unload_ipython_extension
+    from labengine.scenarios import bug as bug
 
 _HOMES = {
     "ConfigError": "labengine.config",
     "Lab": "labengine.lab",
     "Parts": "labengine.core.parts",
     "SamplingParams": "labengine.config",
+    "bug": "labengine.scenarios",
     "load_ipython_extension": "labengine.notebook",
     "model_path": "labengine.engine.sources",
     "simulate": "labengine.engine.workload",

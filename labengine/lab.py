@@ -14,7 +14,7 @@ from labengine.config import ConfigError, EngineConfig, GroupSpec
 from labengine.core.connector import Connector
 from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import HashChain
+from labengine.core.prefix_cache import HashChain, LateMerge
 from labengine.core.request import Request, RequestStatus
 from labengine.desk.bench import LabBench
 from labengine.desk.intake import ExtraKeySpec, Intake
@@ -273,7 +273,9 @@ class Lab:
         """Judge every invariant now, and tell what the steps before have shown; an empty list when all is well."""
         with self._stepper.turn_to_look():
             snapshot = self._stepper.engine.snapshot()
-            return check_invariants(snapshot) if self._watch is None else self._watch.check(snapshot)
+            if self._watch is not None:
+                return self._watch.check(snapshot)
+            return check_invariants(snapshot, merges=issubclass(self.parts.merge_policy, LateMerge))
 
     @property
     def violations(self) -> list[Violation]:

@@ -1,16 +1,20 @@
 """Record what upstream nano-vLLM holds after every step of 200 random workloads, into tests/golden.
 
 git clone https://github.com/GeeeekExplorer/nano-vllm && git -C nano-vllm checkout bb823b3
-LABENGINE_NANO_VLLM=nano-vllm python tests/record_golden.py
+git -C nano-vllm worktree add ../nano-vllm-2025-07 38baf0b
+LABENGINE_NANO_VLLM=nano-vllm LABENGINE_NANO_VLLM_2025_07=nano-vllm-2025-07 python tests/record_golden.py
+
+Either variable alone records that version only.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 
-from differential import golden
+from differential import golden, nano_upstream_2025_07
 from differential.nano_upstream import COMMIT, EDITIONS, VARIABLE, Upstream, find_checkout
-from workloads import random_workload
+from workloads import Workload, random_workload
 
 NUM_WORKLOADS = 200
 
@@ -20,27 +24,48 @@ ROWS = (
 )
 
 
+URL = "https://github.com/GeeeekExplorer/nano-vllm"
+
+
 def main() -> int:
-    """Record both editions; the exit status."""
-    checkout = find_checkout()
-    if checkout is None:
-        print(f"Set {VARIABLE} to a checkout of nano-vLLM at {COMMIT}.", file=sys.stderr)
+    """Record what the environment names a checkout for; the exit status."""
+    checkout, checkout_old = find_checkout(), nano_upstream_2025_07.checkout_2025_07()
+    if checkout is None and checkout_old is None:
+        old = nano_upstream_2025_07
+        print(f"Set {VARIABLE} to a checkout of nano-vLLM at {COMMIT}, or {old.VARIABLE} to one at {old.COMMIT}.")
         return 2
-    upstream = Upstream(checkout)
+    if checkout is not None:
+        _record(Upstream(checkout))
+    if checkout_old is not None:
+        _record_2025_07(nano_upstream_2025_07.Upstream202507(checkout_old))
+    return 0
+
+
+def _record(upstream: Upstream) -> None:
     workloads = [random_workload(seed) for seed in range(NUM_WORKLOADS)]
     for edition in EDITIONS:
-        header = {
-            "upstream": "https://github.com/GeeeekExplorer/nano-vllm",
-            "commit": COMMIT,
-            "edition": edition,
-            "late merge": "as pull request 243 describes it" if "243" in edition else "none",
-            "command": f"{VARIABLE}=nano-vllm python tests/record_golden.py",
-            "rows": ROWS,
-        }
-        golden.write(edition, header, ((w, upstream.run(w, edition)) for w in workloads))
-        path = golden.golden_path(edition)
-        print(f"{edition}: {NUM_WORKLOADS} workloads, {path.stat().st_size // 1024} KiB in {path.name}")
-    return 0
+        late_merge = {"late merge": "as pull request 243 describes it" if "243" in edition else "none"}
+        header = _header(COMMIT, edition, VARIABLE, "nano-vllm", late_merge)
+        _write(edition, header, ((w, upstream.run(w, edition)) for w in workloads))
+
+
+def _record_2025_07(upstream: nano_upstream_2025_07.Upstream202507) -> None:
+    edition, variable = nano_upstream_2025_07.EDITION, nano_upstream_2025_07.VARIABLE
+    note = {"map": "without entries that lead to a block of other content by now"}
+    header = _header(nano_upstream_2025_07.COMMIT, edition, variable, "nano-vllm-2025-07", note)
+    workloads = [nano_upstream_2025_07.workload_2025_07(seed) for seed in range(NUM_WORKLOADS)]
+    _write(edition, header, ((w, upstream.run(w)) for w in workloads))
+
+
+def _header(commit: str, edition: str, variable: str, checkout: str, notes: dict[str, str]) -> dict[str, str]:
+    command = f"{variable}={checkout} python tests/record_golden.py"
+    return {"upstream": URL, "commit": commit, "edition": edition, **notes, "command": command, "rows": ROWS}
+
+
+def _write(edition: str, header: dict[str, str], runs: Iterable[tuple[Workload, list[golden.Row]]]) -> None:
+    golden.write(edition, header, runs)
+    path = golden.golden_path(edition)
+    print(f"{edition}: {NUM_WORKLOADS} workloads, {path.stat().st_size // 1024} KiB in {path.name}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,13 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
-EXPECTED = {"00_why_blocks", "01_first_light"}
+EXPECTED = {
+    "00_why_blocks",
+    "01_first_light",
+    "02_late_merge",
+    "03_the_off_by_one_that_was_none",
+    "04_two_phase_allocation",
+}
 NOTEBOOKS = sorted({*FOLDER.glob("*.ipynb"), *(FOLDER / f"{name}.ipynb" for name in EXPECTED)})  # a missing one fails
 CELL_TIMEOUT = 240  # seconds; the first cell that needs the model may convert it
 

@@ -2,7 +2,7 @@
 
 Its map keeps an entry when the block is reused, and a look-up compares a block's own tokens and not what stands before
 them. So an old entry can lead to a block that holds the same tokens after another prefix, and the request then reads
-another's KV. (Upstream drops such entries since its chunked prefill.)
+another's KV. (Upstream drops such entries since pull request 218.)
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class EarlyHashManager(NanoKVCacheManager):
         return self.num_blocks_needed(request.num_tokens) <= self.pool.num_free
 
     def find_prefix(self, request: Request) -> Hit:
-        """May hit the whole prompt. Then nothing is left to compute, and the next token comes from the logits of whoever
-        stands before it in the batch (nano-vLLM issue 114).
+        """May hit the whole prompt. Nothing is left to compute then, and the next token comes from the logits of
+        whoever stands before it in the batch (nano-vLLM issue 114).
         """
         request.block_hashes.clear()
         request.links.clear()

@@ -114,11 +114,19 @@ class Scheduler:
         for request_id in plan.preempted:
             victim = self._requests[request_id]
             if any(written.intersection(table) for table in victim.block_tables):
-                if victim in self.running:
-                    self._remove_running(victim)
-                    self._preempt(victim)
-                else:
-                    self._take_blocks(victim)
+                self._preempt_anew(victim)
+
+    def _preempt_anew(self, victim: Request) -> None:
+        """Wherever the victim stood before the step: among the waiting it keeps its place."""
+        if victim in self.waiting:
+            self._take_blocks(victim)
+            return
+        if victim in self.external.loading:  # it had arrived in this very step, and what came is overwritten
+            self.external.cancel(victim)
+            self._set(victim, "is_loading", False)
+        else:
+            self._remove_running(victim)
+        self._preempt(victim)
 
     # -- filling a step ------------------------------------------------------------------------------------------------
 

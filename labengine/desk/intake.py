@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from labengine.config import ConfigError, SamplingParams
-from labengine.core.request import Request
+from labengine.config import ConfigError, SamplingParams, checked_text
+from labengine.core.request import ExtraKeys, Request
 from labengine.desk.keywords import refuse_unknown
 from labengine.desk.stepper import Stepper
 from labengine.engine.loaded_model import LoadedModel
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraKeySpec:
+    """What a request's blocks depend on besides its tokens, as a user says it."""
+
+    cache_salt: str | None = None
+    extra_keys: Mapping[str, str] | None = None
+
+    def checked(self) -> ExtraKeys:
+        """(domain, value) pairs in the order of their domains. ConfigError for what is no mapping of texts."""
+        keys = {} if self.extra_keys is None else self.extra_keys
+        if not isinstance(keys, Mapping):
+            raise ConfigError(f"extra_keys must be a mapping of names to texts, got {keys!r}")
+        if "cache_salt" in keys:
+            raise ConfigError("extra_keys may not hold 'cache_salt': give it as cache_salt=")
+        pairs = ((checked_text("a name in extra_keys", k), checked_text(f"extra_keys[{k!r}]", keys[k])) for k in keys)
+        return tuple(sorted(pairs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +38,7 @@ class Wanted:
     token_ids: list[int]
     sampling: SamplingParams
     cache_salt: str | None
+    extra_keys: ExtraKeys
 
 
 class Intake:
@@ -34,7 +53,7 @@ class Intake:
         call: Callable[..., object],
         prompt: str | None,
         token_ids: Sequence[int] | None,
-        cache_salt: str | None,
+        keys: ExtraKeySpec,
         sampling: dict[str, Any],
     ) -> Wanted:
         """What the engine needs of a request, given as text or as token ids to the lab's method `call`.
@@ -51,13 +70,15 @@ class Intake:
         else:
             raise ConfigError("give a request either a prompt or token_ids")
         self._model.refuse_too_long(len(ids), params.max_tokens)
-        self._stepper.engine.new_request(0, ids, params, cache_salt)
-        return Wanted(ids, params, cache_salt)
+        extra_keys = keys.checked()
+        self._stepper.engine.new_request(0, ids, params, keys.cache_salt, extra_keys)
+        return Wanted(ids, params, keys.cache_salt, extra_keys)
 
     def queue(self, requests: Sequence[Wanted]) -> list[int]:
         """Add requests one right after the other; their ids."""
         with self._stepper.between_steps():
-            return [self._stepper.engine.add(w.token_ids, w.sampling, w.cache_salt) for w in requests]
+            add = self._stepper.engine.add
+            return [add(w.token_ids, w.sampling, w.cache_salt, w.extra_keys) for w in requests]
 
     def request(self, request_id: int) -> Request:
         """The request of that id. KeyError for an unknown one."""

@@ -1,0 +1,90 @@
+"""An experiment: the same requests played in several columns, each an engine that decides one thing differently."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from labengine.config import ConfigError
+from labengine.core.parts import Parts
+from labengine.lab import Lab
+from labengine.scenarios.table import Table
+
+
+@dataclass(frozen=True)
+class Column:
+    """One engine of an experiment.
+
+    parts: the name of an edition, or parts laid over one: Parts(name=..., merge_policy=MyPolicy).over(NANO_VLLM).
+    says: one sentence on what this column decides, and what it gets wrong, if anything.
+    """
+
+    name: str
+    parts: str | Parts
+    says: str
+
+    def lab(self, model: str, settings: Mapping[str, Any]) -> Lab:
+        """An empty lab of this column."""
+        if isinstance(self.parts, str):
+            return Lab(model, edition=self.parts, **settings)
+        return Lab(model, parts=self.parts, **settings)
+
+
+def settings(**keywords: Any) -> Mapping[str, Any]:
+    """Keywords of Lab, for an experiment's settings."""
+    return MappingProxyType(keywords)
+
+
+class Experiment(ABC):
+    """A question, the requests that ask it, and what to count afterwards."""
+
+    question: ClassVar[str]
+    """What the table answers; its title."""
+    columns: ClassVar[tuple[Column, ...]]
+    settings: ClassVar[Mapping[str, Any]]
+    """Keywords of Lab: the pool, and what else the experiment needs."""
+
+    @abstractmethod
+    def play(self, lab: Lab) -> None:
+        """Add the requests and take the steps: the same for every column."""
+
+    @abstractmethod
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """The table's rows, read off a lab that was played."""
+
+    def answer(self, table: Table) -> str:
+        """The question answered in a sentence or two, with the numbers of this table. Empty: no answer in words."""
+        return ""
+
+    def settings_for(self, model: str) -> dict[str, Any]:
+        """The settings on that model; a real one brings its own KV-cache groups."""
+        return {name: value for name, value in self.settings.items() if name != "groups" or model == "simulated"}
+
+    def column(self, name: str) -> Column:
+        """The column of that name. ConfigError for an unknown one."""
+        known = {column.name: column for column in self.columns}
+        if name not in known:
+            raise ConfigError(f"there is no column {name!r}; there are {', '.join(map(repr, known))}")
+        return known[name]
+
+    def lab(self, column: str, model: str = "simulated") -> Lab:
+        """An empty lab of one column, to play by hand."""
+        return self.column(column).lab(model, self.settings_for(model))
+
+    def played(self, column: str, model: str = "simulated") -> Lab:
+        """A lab of one column in which everything has happened."""
+        lab = self.lab(column, model)
+        self.play(lab)
+        return lab
+
+    def measured(self, column: str, model: str = "simulated") -> dict[str, int]:
+        """What one column comes to."""
+        with self.played(column, model) as lab:
+            return self.measure(lab)
+
+    def table(self, model: str = "simulated") -> Table:
+        """Every column, measured now."""
+        return Table(self.question, {column.name: self.measured(column.name, model) for column in self.columns})

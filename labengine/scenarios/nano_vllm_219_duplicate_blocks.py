@@ -1,0 +1,313 @@
+"""nano-vLLM issue 219 and pull request 243: equal prompts in one step leave two copies of every full block.
+
+Two requests hash the same content at the end of a step, and the later one takes the map's entry. The pull request
+merges instead. Neither tells what an older version did, which hashed at allocation: there the copies never came to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import ClassVar
+
+from labengine.core.block import Block
+from labengine.core.editions import LABENGINE, NANO_VLLM_243
+from labengine.core.parts import Parts
+from labengine.core.prefix_cache import HashChain, LateMerge
+from labengine.events import BlockCached, BlockMerged, ForwardRan, PrefixHit
+from labengine.lab import Lab
+from labengine.scenarios.scenario import Column, Experiment, FirstWrong, Scenario, Table, settings, wrong_at
+
+TEXT = "This is a concurrent cache test prompt. " * 200
+
+NANO = Column("nano-vllm", "nano-vllm", "Hashes what is computed; of two equal blocks the later one takes the entry.")
+PR_243 = Column("nano-vllm+243", "nano-vllm+243", "Hashes as late, and merges: the later request uses the live block.")
+EARLY = Column("nano-vllm-2025-07", "nano-vllm-2025-07", "Hashes at allocation: the second request finds the first's.")
+OURS = Column("labengine", "labengine", "Merges as well, and compares everything that a hash stands for.")
+
+
+class SameStep(Experiment):
+    """Two equal prompts in one step."""
+
+    question = "Two equal prompts, one step: what do they hold after it?"
+    columns: ClassVar[tuple[Column, ...]] = (NANO, PR_243, EARLY, OURS)
+    settings = settings(num_blocks=12, block_size=4)
+    num_prompt_tokens = 14
+
+    def play(self, lab: Lab) -> None:
+        """A and B, one step."""
+        prompt = lab.encode(TEXT)[: self.num_prompt_tokens]
+        for _ in range(2):
+            lab.add(token_ids=prompt, temperature=1.0, max_tokens=3)
+        lab.step()
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """Blocks, and how many of them anybody can find."""
+        snapshot = lab.snapshot()
+        hashes = {block.block_hashes for block in snapshot.blocks if block.ref_count and block.block_hashes}
+        return {
+            "used blocks": snapshot.num_used_blocks,
+            "unique hashes": len(hashes),
+            "blocks nobody can find": len(snapshot.lost_blocks),
+            "peak while computing": lab.stats().peak_used_blocks,
+        }
+
+
+class Script(SameStep):
+    """The pull request's own numbers: 801 tokens, blocks of 256."""
+
+    question = "The script of the pull request: 2 x 801 tokens, blocks of 256"
+    columns = (NANO, PR_243)
+    settings = settings(num_blocks=16, block_size=256)
+    num_prompt_tokens = 801
+
+
+class LostReuse(Experiment):
+    """A and B are equal; B ends, a filler takes its blocks, and C asks for what A still holds."""
+
+    question = "A holds the prefix, its twin B is gone: how much of it does C find?"
+    columns = (NANO, PR_243, EARLY, OURS)
+    settings = settings(num_blocks=7, block_size=4)
+
+    def play(self, lab: Lab) -> None:
+        """A stays, B is done after one step, the filler's four blocks include B's, and then comes C."""
+        prompt = list(range(1, 10))
+        lab.add(token_ids=prompt, max_tokens=4)
+        lab.add(token_ids=prompt, max_tokens=1)
+        lab.step()
+        lab.add(token_ids=range(101, 114), max_tokens=1)
+        lab.step()
+        lab.add(token_ids=prompt, max_tokens=1)
+        lab.step()
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """What A holds of it, and what C's look-up came to."""
+        assert lab.timeline is not None
+        [hit] = [event for event in lab.timeline.of_kind(PrefixHit) if event.request_id == 3]
+        blocks = lab.snapshot().blocks
+        held = sum(0 in block.owners and bool(block.block_hashes) for block in blocks)
+        return {"full blocks that A holds": held, "full blocks that C finds": len(hit.block_ids[0])}
+
+    def answer(self, table: Table) -> str:
+        """Reuse is lost while the blocks are alive."""
+        found = [f"{column['full blocks that C finds']} with {name}" for name, column in table.columns.items()]
+        held = table[NANO.name]["full blocks that A holds"]
+        return f"Lost reuse: of the {held} full blocks that A holds, C finds {_listed(found)}."
+
+
+class TradeOff(Experiment):
+    """Eight equal requests: what merging gives back, and what it does not."""
+
+    question = "Is the overwrite a trade-off? 8 equal requests of 65 tokens, blocks of 16"
+    columns = (EARLY, NANO, PR_243, OURS)
+    settings = settings(num_blocks=48, block_size=16)
+
+    def play(self, lab: Lab) -> None:
+        """One step."""
+        for _ in range(8):
+            lab.add(token_ids=range(1, 66), max_tokens=4)
+        lab.step()
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """Memory at its highest and afterwards, and compute."""
+        assert lab.timeline is not None
+        computed = sum(event.num_tokens for event in lab.timeline.of_kind(ForwardRan))
+        return {
+            "peak while computing": lab.stats().peak_used_blocks,
+            "blocks after the step": lab.snapshot().num_used_blocks,
+            "tokens computed": computed,
+            "tokens saved": 8 * 65 - computed,
+        }
+
+    def answer(self, table: Table) -> str:
+        """The overwrite is not; hashing late is."""
+        early, nano, merged = (table[column.name] for column in (EARLY, NANO, PR_243))
+        return (
+            f"Is the overwrite a trade-off? It buys nothing but brevity: a merge takes the blocks after the step from "
+            f"{nano['blocks after the step']} to {merged['blocks after the step']}. The trade-off is to hash late. "
+            f"That promises no KV before it is computed, and pays with what no merge gives back: a peak of "
+            f"{merged['peak while computing']} blocks, where hashing at allocation has "
+            f"{early['peak while computing']}, and {merged['tokens computed']} tokens computed instead of "
+            f"{early['tokens computed']}."
+        )
+
+
+class NoAliveCheck(LateMerge):
+    """Merges into whatever the map names."""
+
+    def is_alive(self, other: Block) -> bool:
+        """Not asked: a freed block that the map still names gets a reference, and stays in the free queue."""
+        return True
+
+
+class DanglingEntry(Experiment):
+    """A ends in the step in which its equal B is hashed: the map leads B to a block that is free."""
+
+    question = "The map names a block that was just freed: may B take it?"
+    columns = (
+        PR_243,
+        Column(
+            "no alive check",
+            Parts(name="nano-vllm+243, no alive check", merge_policy=NoAliveCheck).over(NANO_VLLM_243),
+            "Merges into the free block, which waits in the queue for its next owner.",
+        ),
+    )
+    settings = settings(num_blocks=8, block_size=4)
+
+    def play(self, lab: Lab) -> None:
+        """A and B; then C, whose blocks come from the queue; then a step in which B reads what it merged into."""
+        prompt = list(range(1, 10))
+        lab.add(token_ids=prompt, max_tokens=1)
+        lab.add(token_ids=prompt, max_tokens=6)
+        lab.step()
+        lab.add(token_ids=range(101, 118), max_tokens=6)
+        lab.step()
+        lab.step()
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """What the watch saw."""
+        return {"rules broken": _num_rules(lab), "wrong reads": _num_misread_requests(lab)}
+
+    def answer(self, table: Table) -> str:
+        """It may not."""
+        rules = table["no alive check"]["rules broken"]
+        return (
+            f"A dangling entry must not be reused without asking whether the block is alive: B would count on a block "
+            f"that waits in the free queue, C gets the same block, and B reads C's KV ({rules} rules broken). Taken as "
+            f"a miss, and overwritten, it is harmless ({table[PR_243.name]['rules broken']} broken)."
+        )
+
+
+class SixBitHashes(HashChain):
+    """Hashes that collide soon enough to watch it."""
+
+    def link(self, parent_hash: bytes, token_ids: Sequence[int]) -> bytes:
+        """The first six bits."""
+        return bytes([super().link(parent_hash, token_ids)[0] >> 2])
+
+
+class Collision(Experiment):
+    """Two prompts whose second blocks hold equal tokens after different ones, under the same hash."""
+
+    question = "Equal tokens after different prefixes, and the hashes collide (6 bits): who merges?"
+    columns = (
+        Column(
+            PR_243.name,
+            Parts(name="nano-vllm+243, 6 bits", hash_chain=SixBitHashes).over(NANO_VLLM_243),
+            "Compares the block's own tokens: equal, so it merges.",
+        ),
+        Column(
+            OURS.name,
+            Parts(name="labengine, 6 bits", hash_chain=SixBitHashes).over(LABENGINE),
+            "Compares the block's tokens and all before them: different, so it keeps both.",
+        ),
+    )
+    settings = settings(num_blocks=12, block_size=4)
+
+    def play(self, lab: Lab) -> None:
+        """Both prompts in one step, and a second step, which reads."""
+        for prompt in colliding_prompts():
+            lab.add(token_ids=prompt, max_tokens=4)
+        lab.step()
+        lab.step()
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """Merges, and what came of them."""
+        assert lab.timeline is not None
+        return {"merged blocks": len(lab.timeline.of_kind(BlockMerged)), "wrong reads": _num_misread_requests(lab)}
+
+    def answer(self, table: Table) -> str:
+        """Comparing a block's own tokens is not enough."""
+        wrong, right = (table[column.name]["wrong reads"] for column in self.columns)
+        return (
+            f"When hashes collide, the pull request compares a block's own tokens and not what stands before them: "
+            f"{_counted(wrong, 'request reads', 'requests read')} KV of another prefix, and {right} with labengine, "
+            f"which compares both."
+        )
+
+
+def colliding_prompts() -> tuple[list[int], list[int]]:
+    """Nine tokens each: four of their own, four in common with one six-bit hash for both, one more."""
+    chain, common = SixBitHashes(), [7, 7, 7, 7]
+    firsts = [[token] * 4 for token in range(10, 60)]
+    for one, other in combinations(firsts, 2):
+        parents = [chain.link(chain.root(()), first) for first in (one, other)]
+        if parents[0] != parents[1] and len({chain.link(parent, common) for parent in parents}) == 1:
+            return [*one, *common, 1], [*other, *common, 1]
+    raise AssertionError("64 hashes for 1,225 pairs, and none alike")
+
+
+class DuplicateBlocks(SameStep, Scenario):
+    """Issue 219, with the pull request's fix and two engines that never had the trouble."""
+
+    id = "nano-vllm-219"
+    title = "Equal prompts in one step leave two copies of every block"
+    url = "https://github.com/GeeeekExplorer/nano-vllm/issues/219"
+    claim = (
+        "Requests with the same prefix that are scheduled in the same step overwrite each other's entries in the hash "
+        "map: two identical blocks stay in memory, and the one without an entry can no longer be reused."
+    )
+    sentences = (
+        "A and B look their prompt up before either is computed: both miss, and 8 blocks are taken.",
+        "The forward pass computes the same KV twice.",
+        "A's full blocks are hashed first, and the map leads to them.",
+        "Then B's: the same hashes. Look at the map, and at A's blocks.",
+        "With pull request 243 B's table turns to A's blocks instead, and B's copies go back to the queue.",
+    )
+    experiments: Mapping[str, Experiment] = {
+        "script": Script(),
+        "lost reuse": LostReuse(),
+        "trade-off": TradeOff(),
+        "dangling entry": DanglingEntry(),
+        "collision": Collision(),
+    }
+
+    def is_wrong(self, measured: Mapping[str, int]) -> bool:
+        """More blocks than hashes and tails account for, and some that no look-up finds."""
+        return measured["blocks nobody can find"] > 0
+
+    def answer(self, table: Table) -> str:
+        """The table of the pull request is right, and says nothing of the peak."""
+        before, after = (table[column.name] for column in (NANO, PR_243))
+        return (
+            f"After the step {before['used blocks']} blocks are in use, and {after['used blocks']} with the merge, for "
+            f"{after['unique hashes']} hashes. While the step is computed it is {after['peak while computing']} in "
+            f"both."
+        )
+
+    def first_wrong(self, lab: Lab) -> FirstWrong | None:
+        """The first hash that takes the entry of a live block: no rule is broken, a block is lost."""
+        timeline = lab.timeline
+        assert timeline is not None
+        for moment, event in enumerate(timeline.events(), timeline.num_dropped):
+            if isinstance(event, BlockCached) and timeline.state(moment + 1).snapshot().lost_blocks:
+                [lost] = timeline.state(moment + 1).snapshot().lost_blocks
+                who, whose = "AB"[event.request_id], "BA"[event.request_id]
+                return wrong_at(
+                    lab,
+                    moment,
+                    f"{who}'s block {event.block_id} takes the map's entry from {whose}'s equal block {lost}: block "
+                    f"{lost} is alive, and no look-up can find it any more.",
+                )
+        return None
+
+
+def _num_rules(lab: Lab) -> int:
+    """Rules that the watch saw broken."""
+    return len({violation.rule for violation in lab.violations})
+
+
+def _num_misread_requests(lab: Lab) -> int:
+    """Requests that attended to KV of other tokens than their own."""
+    return len({i for violation in lab.violations if violation.rule == "read" for i in violation.request_ids})
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _listed(items: Sequence[str]) -> str:
+    return f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+SCENARIO = DuplicateBlocks()

@@ -1,0 +1,199 @@
+"""nano-vLLM pull request 71: the off-by-one that was none. A lab in judging a fix: claim, experiment, verdict.
+
+When a step is scheduled, the newest token is counted in the length already, and its KV is written in that step, at
+position length - 1. So a block is missing when length % block_size == 1. The pull request takes 0 for the right number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from labengine.core.editions import NANO_VLLM_2025_07
+from labengine.core.nano_vllm_2025_07 import OwnTokensGroup
+from labengine.core.parts import Parts
+from labengine.core.request import Request, RequestStatus
+from labengine.events import PrefixHit, SlotsWritten, StepRolledBack
+from labengine.lab import Lab
+from labengine.scenarios.scenario import Column, Experiment, Scenario, Table, settings, symptom
+
+
+class AppendsWhenFull(OwnTokensGroup):
+    """The pull request's rule for a decoding request."""
+
+    def num_missing_blocks(self, request: Request, num_tokens: int) -> int:
+        """One block more as soon as the length fills the last one. A prompt gets its blocks as before."""
+        if request.status is not RequestStatus.RUNNING:
+            return super().num_missing_blocks(request, num_tokens)
+        if num_tokens % self.block_size == 0:
+            return 1
+        last = self._pool.blocks[request.block_tables[self.index][-1]]
+        assert not last.keys, f"block {last.block_id} is full, and position {num_tokens - 1} has no block"
+        return 0
+
+
+PROPOSED = Column(
+    "PR 71",
+    Parts(name="nano-vllm-2025-07 + PR 71", full_attention_group=AppendsWhenFull).over(NANO_VLLM_2025_07),
+    "Adds a block when length % block_size == 0: before the last slot of the block before it is written.",
+)
+ORIGINAL = Column(
+    "original", "nano-vllm-2025-07", "Adds a block when length % block_size == 1: the token to be written opens it."
+)
+
+
+class Grows(Experiment):
+    """One request in an empty pool: its blocks are 0, 1, 2 ..., so that position p belongs into slot p."""
+
+    columns = (PROPOSED, ORIGINAL)
+    settings = settings(num_blocks=16, block_size=4)
+    prompt = "Once upon a"
+    num_steps = 10
+    """The prompt's step, and then so many less one that decode."""
+
+    def play(self, lab: Lab) -> None:
+        """Three tokens of prompt, then token by token over three block boundaries."""
+        lab.add(token_ids=lab.encode(self.prompt)[:3], max_tokens=32, ignore_eos=True)
+        for _ in range(self.num_steps):
+            lab.step()
+
+
+class TooLate(Grows):
+    """The first claim."""
+
+    question = "Claim 1, too late: in which slot does each position arrive?"
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """The slots of the positions on both sides of a boundary."""
+        slots = slots_by_position(lab)
+        return {f"position {position}": slots[position] for position in (2, 3, 4, 6, 7, 8)}
+
+    def answer(self, table: Table) -> str:
+        """In its own, with the original."""
+        wrong, right = table[PROPOSED.name], table[ORIGINAL.name]
+        parted = next(row for row in table.rows if wrong[row] != right[row])
+        return (
+            f"Claim 1, the block comes too late: it comes in the step that writes its first slot. With the original "
+            f"every position arrives in its slot; with the pull request {parted} goes to slot {wrong[parted]} instead "
+            f"of {right[parted]}, for the decode slot is found in the table's last block."
+        )
+
+
+class Fragmented(Grows):
+    """The second claim."""
+
+    question = "Claim 2, hash and next block at once: what does the hashed block hold for others?"
+
+    def play(self, lab: Lab) -> None:
+        """A fills its first block and hashes it; B begins with the same four tokens, finds it, and reads it."""
+        super().play(lab)
+        shared = lab.snapshot().requests[0].token_ids[:4]
+        lab.add(token_ids=[*shared, shared[0]], max_tokens=4, ignore_eos=True)
+        lab.step()
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """What B finds, and what of it was ever written."""
+        assert lab.timeline is not None
+        hit = lab.timeline.of_kind(PrefixHit)[-1]
+        written = set(slots_by_position(lab).values())
+        found = [block_id * 4 + offset for block_id in hit.block_ids[0] for offset in range(4)]
+        return {"tokens that B finds": len(found), "of them never written": sum(slot not in written for slot in found)}
+
+    def answer(self, table: Table) -> str:
+        """A hole, if they do."""
+        found, holes = table[PROPOSED.name].values()
+        return (
+            f"Claim 2, hash and allocation must be one operation: they are due in different steps. The hash is due "
+            f"when the block's last slot is written, the next block one token later. With the pull request the block "
+            f"that is hashed has a hole: of the {found} tokens that B finds, the KV of {holes} was never written."
+        )
+
+
+class At256(Grows):
+    """The pull request's critical case, and the one next to it."""
+
+    question = "Blocks of 256: a prompt of 255 tokens that grows, and one of exactly 256"
+    settings = settings(num_blocks=4, block_size=256)
+
+    def play(self, lab: Lab) -> None:
+        """Two requests, one after the other; an assertion ends the second one's first decode, or does not."""
+        lab.add(token_ids=range(255), max_tokens=4)
+        lab.run()
+        lab.add(token_ids=range(1000, 1256), max_tokens=2)
+        lab.step()
+        symptom(lab.step)
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """Where positions 255 and 256 go, and how the second request fares."""
+        assert lab.timeline is not None
+        slots = slots_by_position(lab)
+        failed = sum(event.reason == "AssertionError" for event in lab.timeline.of_kind(StepRolledBack))
+        return {"position 255": slots[255], "position 256": slots[256], "steps ended by an assertion": failed}
+
+    def answer(self, table: Table) -> str:
+        """There is a place for the token, and the pull request loses it."""
+        wrong, right = table[PROPOSED.name], table[ORIGINAL.name]
+        return (
+            f"At length 256 there is a valid place for the token, slot {right['position 255']}, and the original "
+            f"writes it there; the pull request writes it to slot {wrong['position 255']}. The first decode after a "
+            f"prompt of exactly 256 tokens {_outcome(wrong)} with the pull request, and {_outcome(right)} with the "
+            f"original."
+        )
+
+
+class OffByOne(Grows, Scenario):
+    """The proposed rule is the broken column, the original the fixed one."""
+
+    id = "nano-vllm-71"
+    title = "The off-by-one that was none"
+    url = "https://github.com/GeeeekExplorer/nano-vllm/pull/71"
+    claim = (
+        "The check for a new block, length % block_size == 1, comes one token too late: it should be == 0, and hash "
+        "the full block and allocate the next one in a single operation."
+    )
+    question = "One request grows from 3 to 12 tokens in blocks of 4: where does its KV go?"
+    sentences = (
+        "The prompt's three tokens lie in block 0, slots 0 to 2. The fourth token is sampled, and counts as length 4.",
+        "Now its KV is to be written, at position 3. Does the table need another block for that?",
+        "The pull request says yes, and the table ends with block 1.",
+        "The decode slot is the table's last block, at the offset of the newest token: look at which slot is written.",
+        "Block 0 is hashed all the same, with a hole where position 3 belongs. Whoever shares it reads the hole.",
+    )
+    experiments: Mapping[str, Experiment] = {
+        "claim 1": TooLate(),
+        "claim 2": Fragmented(),
+        "256 tokens": At256(),
+    }
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """Where the positions went, by the table of the request."""
+        slots = slots_by_position(lab)
+        wrong = sum(slot != position for position, slot in slots.items())
+        holes = sum(position not in slots.values() for position in slots)
+        return {"positions written": len(slots), "in a wrong slot": wrong, "own slots never written": holes}
+
+    def is_wrong(self, measured: Mapping[str, int]) -> bool:
+        """KV that is not where the table says."""
+        return measured["in a wrong slot"] > 0
+
+    def claim_holds(self, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+        """The claim is about the original."""
+        return self.is_wrong(after)
+
+
+def _outcome(measured: Mapping[str, int]) -> str:
+    return "is ended by an assertion" if measured["steps ended by an assertion"] else "goes well"
+
+
+def slots_by_position(lab: Lab) -> dict[int, int]:
+    """Where the first request's KV was written: position to slot."""
+    assert lab.timeline is not None
+    size = lab.config.groups[0].block_size
+    slots: dict[int, int] = {}
+    for event in lab.timeline.of_kind(SlotsWritten):
+        if event.request_id == 0:
+            written = [block_id * size + offset + i for block_id, offset, length in event.runs for i in range(length)]
+            slots.update(enumerate(written, event.start))
+    return slots
+
+
+SCENARIO = OffByOne()

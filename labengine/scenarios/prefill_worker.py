@@ -1,0 +1,74 @@
+"""Another engine that has computed a prompt, and puts its KV into a tier: where external tokens come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from labengine.config import GroupSpec
+from labengine.core.connector import BlockKV, BlockTransfer, Connector, KVAccess
+from labengine.lab import Lab
+
+
+class Outbox(Connector):
+    """Keeps what an engine saves, each block once, for a tier to save in turn. Nothing is ever loaded from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[BlockTransfer] = []
+        self._contents: dict[tuple[int, int], BlockKV | None] = {}
+
+    def deliver(self, tier: Connector) -> None:
+        """Have a tier keep all of it."""
+        tier.save_kv(self.sent, self)
+
+    def has(self, group: int, block_hash: bytes) -> bool:
+        """Nothing to load."""
+        return False
+
+    def start_load_kv(self, loads: Sequence[BlockTransfer], kv: KVAccess) -> None:
+        """Never called: nothing matches."""
+        raise NotImplementedError("an outbox gives nothing back to its engine")
+
+    def save_kv(self, saves: Sequence[BlockTransfer], kv: KVAccess) -> tuple[BlockTransfer, ...]:
+        """Keep these."""
+        for transfer in saves:
+            self._contents[transfer.group, transfer.block_id] = kv.read_block(transfer.group, transfer.block_id)
+        self.sent += saves
+        return tuple(saves)
+
+    def forget(self, transfers: Sequence[BlockTransfer]) -> None:
+        """Nothing was promised."""
+
+    def describe(self) -> str:
+        """How much there is to deliver."""
+        return f"outbox: {len(self.sent)} blocks to deliver"
+
+    # As a tier sees it: something to read blocks from.
+
+    def read_block(self, group: int, block_id: int) -> BlockKV | None:
+        """What the engine had in that block."""
+        return self._contents[group, block_id]
+
+    def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
+        """Never called: tiers write only what they load."""
+        raise NotImplementedError("an outbox is not written to")
+
+
+@lru_cache(maxsize=8)
+def computed_elsewhere(model: str, groups: tuple[GroupSpec, ...], token_ids: tuple[int, ...]) -> Outbox:
+    """The KV of a prompt's full blocks, computed by an engine of its own; once for all who ask."""
+    outbox, size = Outbox(), groups[0].block_size
+    num_blocks = 1 + len(groups) * -(-(len(token_ids) + 1) // size)
+    with Lab(
+        model,
+        num_blocks=num_blocks,
+        block_size=size,
+        groups=groups if model == "simulated" else None,
+        edition="vllm",
+        external=outbox,
+        max_num_batched_tokens=len(token_ids),
+        record=False,
+    ) as engine:
+        engine.generate([token_ids], max_tokens=1)
+    return outbox

@@ -1,0 +1,55 @@
+"""What each column of an experiment measured, as rows beside one another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from html import escape
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Table:
+    """table[column][row] is a count; prints with the rows down and the columns across."""
+
+    title: str
+    columns: Mapping[str, Mapping[str, int]]
+
+    def __getitem__(self, column: str) -> Mapping[str, int]:
+        return self.columns[column]
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """The names of all rows, in the order in which they were measured."""
+        return tuple(dict.fromkeys(row for column in self.columns.values() for row in column))
+
+    def cells(self) -> Iterator[tuple[str, ...]]:
+        """The header, then each row; a dash where a column did not get that far."""
+        yield ("", *self.columns)
+        for row in self.rows:
+            yield (row, *(str(column.get(row, "-")) for column in self.columns.values()))
+
+    def to_dict(self) -> dict[str, dict[str, int]]:
+        """Plain JSON: {column: {row: count}}."""
+        return {name: dict(column) for name, column in self.columns.items()}
+
+    def __repr__(self) -> str:
+        widths = [max(map(len, cells)) for cells in zip(*self.cells(), strict=True)]
+        lines = [self.title] if self.title else []
+        for first, *rest in self.cells():
+            numbers = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
+            lines.append("  ".join([first.ljust(widths[0]), *numbers]).rstrip())
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        header, *rows = self.cells()
+        head = "".join(f'<th style="text-align:right">{escape(name)}</th>' for name in header)
+        body = "".join(f"<tr>{_html_row(row)}</tr>" for row in rows)
+        caption = (
+            f'<caption style="text-align:left;white-space:nowrap">{escape(self.title)}</caption>' if self.title else ""
+        )
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _html_row(cells: tuple[str, ...]) -> str:
+    name, *counts = (escape(cell) for cell in cells)
+    return f'<th style="text-align:left">{name}</th>' + "".join(f"<td>{count}</td>" for count in counts)

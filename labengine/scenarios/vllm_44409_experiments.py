@@ -1,0 +1,182 @@
+"""The requests that vLLM 44409 is about: a prompt whose beginning is in the pool, and whose rest is in the tier."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from labengine.config import GroupSpec
+from labengine.events import RequestPreempted
+from labengine.lab import Lab
+from labengine.scenarios.experiment import settings
+from labengine.scenarios.prefill_worker import computed_elsewhere
+from labengine.scenarios.scenario import symptom
+from labengine.scenarios.table import Table
+from labengine.scenarios.vllm_44409_columns import (
+    COLUMNS,
+    FULL,
+    WINDOW,
+    HybridExperiment,
+    num_doubled,
+    num_hit_tokens,
+    num_loaded_blocks,
+    num_misread,
+    prompt,
+)
+
+TALE = (
+    "Alice was beginning to get very tired of sitting by her sister on the bank, and of having nothing to do: once or "
+    "twice she had peeped into the book her sister was reading, but it had no pictures or conversations in it, “and "
+    "what is the use of a book,” thought Alice “without pictures or conversations?”\n\nSo she was considering in her "
+    "own mind (as well as she could, for the hot day made her feel very sleepy and stupid), whether the pleasure of "
+    "making a daisy-chain would be worth the trouble of getting up and picking the daisies, when suddenly a White "
+    "Rabbit with pink eyes ran close by her.\n\nThere was nothing so very remarkable in that; nor did Alice think it "
+    "so very much out of the way to hear the Rabbit say to itself, “Oh dear! Oh dear! I shall be late!” (when she "
+    "thought it over afterwards, it occurred to her that she ought to have wondered at this, but at the time it all "
+    "seemed quite natural); but when the Rabbit actually took a watch out of its waistcoat-pocket, and looked at it, "
+    "and then hurried on, Alice started to her feet, for it flashed across her mind that she had never before seen a "
+    "rabbit with either a waistcoat-pocket, or a watch to take out of it, and burning with curiosity, she ran across "
+    "the field after it, and fortunately was just in time to see it pop down a large rabbit-hole under the hedge."
+)
+"""Lewis Carroll, 1865."""
+
+
+class PrefixInTwoPlaces(HybridExperiment):
+    """A tale in blocks: the pool holds its beginning, and is about to reuse it; the tier holds more of it.
+
+    The sizes are those of the simulated model; a real one gets four times as many blocks of its own size.
+    """
+
+    question = "A prefix hit in the pool, and more in the external tier: who gets which block?"
+    settings = settings(num_blocks=15, groups=(FULL, WINDOW))
+    num_local, num_external, num_further = 2, 2, 2
+    """Blocks of the prompt in the pool, in the tier alone, and those that the next prompt goes on for."""
+
+    def settings_for(self, model: str) -> dict[str, Any]:
+        """A real model brings its own groups, and needs more blocks."""
+        return dict(self.settings) if model == "simulated" else {"num_blocks": 121, "block_size": 16}
+
+    def play(self, lab: Lab) -> None:
+        """The long prompt arrives, and when it is done another one that begins with it."""
+        self.set_the_stage(lab)
+        long, longer = self.prompts(lab)
+        lab.generate([long], max_tokens=2 if lab.model == "simulated" else 24)
+        lab.generate([longer], max_tokens=1)
+
+    def set_the_stage(self, lab: Lab) -> None:
+        """Compute the beginning; push it to the head of the free queue; have another engine fill the tier."""
+        size = lab.config.groups[0].block_size
+        lab.generate([self.prompts(lab)[0][: self._scale(lab) * self.num_local * size + 1]], max_tokens=1)
+        snapshot = lab.snapshot()
+        num_unused = sum(not snapshot.blocks[block_id].grouped_hashes for block_id in snapshot.free_queue)
+        starts = range(1000, 1000 + num_unused // len(lab.config.groups) * size, size)
+        lab.generate([range(start, start + size) for start in starts], max_tokens=1)
+        assert lab.external is not None
+        computed_elsewhere(str(lab.model), lab.config.groups, tuple(self.prompts(lab)[1])).deliver(lab.external)
+
+    def prompts(self, lab: Lab) -> tuple[list[int], list[int]]:
+        """The long prompt, and the longer one: whole blocks and one token more."""
+        size = lab.config.groups[0].block_size
+        num_tokens = self._scale(lab) * (self.num_local + self.num_external) * size + 1
+        tokens = list(range(100, 200)) if lab.model == "simulated" else lab.encode(TALE)
+        return tokens[:num_tokens], tokens[: num_tokens + self.num_further * size]
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """What happened to the blocks, and to those who read them."""
+        *_, long, longer = sorted(lab.snapshot().requests)
+        return {
+            "blocks in two tables": num_doubled(lab),
+            "blocks misread": num_misread(lab),
+            "blocks loaded for the long prompt": num_loaded_blocks(lab, long),
+            "tokens that the next one finds": num_hit_tokens(lab, longer),
+            "blocks never given back": lab.snapshot().num_used_blocks,
+        }
+
+    def _scale(self, lab: Lab) -> int:
+        return 1 if lab.model == "simulated" else 4
+
+
+class ThreeGroups(PrefixInTwoPlaces):
+    """The same with a second window group."""
+
+    question = "The same with three groups, one full and two with a window"
+    settings = settings(num_blocks=22, groups=(FULL, WINDOW, WINDOW))
+
+    def answer(self, table: Table) -> str:
+        """The more groups, the more hits there are to take."""
+        broken, fixed = (table[name]["blocks in two tables"] for name in ("interleaved", "two-phase"))
+        return f"With a third group {broken} blocks stand in two tables in the old order, and {fixed} in two phases."
+
+
+class Preempted(HybridExperiment):
+    """Two requests in a pool that is too small for both, and no other engine.
+
+    The second one is preempted, and its last blocks are reused. When it comes back, what is left of them lies at the
+    head of the free queue, and the tier has kept the rest.
+    """
+
+    question = "Preempted and taken up again: two groups"
+    settings = settings(num_blocks=13, groups=(FULL, WINDOW))
+
+    def play(self, lab: Lab) -> None:
+        """Two prompts at once."""
+        lab.add(token_ids=prompt(108, 8, 15), max_tokens=10)
+        lab.add(token_ids=prompt(500, 8, 15), max_tokens=6)
+        lab.run()
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """What happened to the blocks, and to those who read them."""
+        assert lab.timeline is not None
+        return {
+            "preemptions": len(lab.timeline.of_kind(RequestPreempted)),
+            "blocks in two tables": num_doubled(lab),
+            "blocks misread": num_misread(lab),
+        }
+
+    def answer(self, table: Table) -> str:
+        """It takes neither a second engine nor a queue that was prepared."""
+        broken, fixed = table["interleaved"], table["two-phase"]
+        return (
+            f"{len(self.settings['groups'])} groups, preempted and taken up again: {broken['blocks in two tables']} "
+            f"blocks in two tables and {broken['blocks misread']} misread in the old order, "
+            f"{fixed['blocks in two tables']} and {fixed['blocks misread']} in two phases."
+        )
+
+
+class PreemptedThreeGroups(Preempted):
+    """The same requests, and a second window group."""
+
+    question = "Preempted and taken up again: three groups"
+    settings = settings(num_blocks=20, groups=(FULL, WINDOW, WINDOW))
+
+
+class Conversations(HybridExperiment):
+    """Conversations one after the other, each with a hit that the window is past once the tier's tokens count."""
+
+    question = "Twenty conversations whose hits the window skips: how many get through?"
+    columns = COLUMNS[1:3]
+    settings = settings(num_blocks=15, groups=(FULL, GroupSpec(4, "sliding_window", 8)))
+
+    def play(self, lab: Lab) -> None:
+        """Each starts with two blocks, and comes back when the tier holds two more. It ends with the first error."""
+        for first in range(0, 20 * 100, 100):
+            tokens = range(first, first + 17)
+            lab.generate([tokens[:9]], max_tokens=1)
+            assert lab.external is not None
+            computed_elsewhere("simulated", lab.config.groups, tuple(tokens)).deliver(lab.external)
+            if symptom(partial(lab.generate, [tokens], max_tokens=1)):
+                return
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """How far it came, and what is left of the pool."""
+        served = lab.stats().num_finished // 2
+        return {"conversations served": served, "blocks never given back": lab.snapshot().num_used_blocks}
+
+    def answer(self, table: Table) -> str:
+        """What is touched and stands in no table is never freed, and was not counted."""
+        leaky = table["bulk touch"]
+        return (
+            f"A bulk touch (33775) also touches hits that the window skips. No table holds them, so nobody lets go: "
+            f"after {leaky['conversations served']} conversations of 20, {leaky['blocks never given back']} blocks are "
+            f"lost to the pool, and admission, which does not count them, promises a block that is not there."
+        )

@@ -1,0 +1,97 @@
+"""vLLM pull request 44409: two groups, one pool, and a block that was handed out twice.
+
+Each KV-cache group has its own block table, and all take their blocks from one pool. A cache hit is only a list of ids
+until it is touched: the blocks are still in the free queue. When a request is admitted group by group, the first one's
+fresh blocks, which the external tier is to fill, can be the second one's hits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from labengine.engine.external.delayed import Delayed
+from labengine.engine.external.host import HostStore
+from labengine.lab import Lab
+from labengine.scenarios.experiment import Experiment
+from labengine.scenarios.scenario import FirstWrong, Scenario, symptom, wrong_at
+from labengine.scenarios.table import Table
+from labengine.scenarios.vllm_44409_columns import second_entries
+from labengine.scenarios.vllm_44409_experiments import (
+    Conversations,
+    Preempted,
+    PreemptedThreeGroups,
+    PrefixInTwoPlaces,
+    ThreeGroups,
+)
+
+
+class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
+    """The order as it was, as it is, and the two other pull requests that went for the same crash."""
+
+    id = "vllm-44409"
+    title = "Two groups, one pool: a cache hit is given away before it is touched"
+    url = "https://github.com/vllm-project/vllm/pull/44409"
+    claim = (
+        "In a hybrid model with a local prefix hit and external KV, one group's blocks for the external tokens can be "
+        "another group's hit blocks: one physical block in two tables, and a failing assert in the offloading "
+        "connector (issue 43884). Touching the hits of all groups first mends it."
+    )
+    sentences = (
+        "The long prompt finds 8 tokens in the pool: two blocks in either group, all four of them still in the free "
+        "queue, at its head.",
+        "The full group touches its two hits, and takes two fresh blocks for what the tier holds. Look at the ids.",
+        "They were the window group's hits: their content is forgotten.",
+        "The window group touches its hits as if nothing had happened: ref 2, and one block stands in two tables.",
+        "The tier fills the blocks for the full group. The window group reads them.",
+        "In two phases all four hits are touched before anybody takes a fresh block.",
+    )
+    experiments: Mapping[str, Experiment] = {
+        "three groups": ThreeGroups(),
+        "preempted": Preempted(),
+        "preempted, three groups": PreemptedThreeGroups(),
+        "conversations": Conversations(),
+    }
+
+    def is_wrong(self, measured: Mapping[str, int]) -> bool:
+        """One block in two groups' tables."""
+        return measured["blocks in two tables"] > 0
+
+    def first_wrong(self, lab: Lab) -> FirstWrong | None:
+        """The touch that put a block into a second table. (The eviction before it took nothing from anybody yet.)"""
+        for moment, event in second_entries(lab):
+            return wrong_at(
+                lab,
+                moment,
+                f"Group {event.group} touches block {event.block_id} as its hit, but another group of the same request "
+                f"has just taken it: one block in two tables, ref {event.ref_count}.",
+            )
+        return None
+
+    def symptom(self, *, is_late: bool = False) -> str:
+        """What a tier that looks at the hits says to the old order: the assert of issue 43884.
+
+        is_late: the tier delivers a step later, as vLLM's does.
+        """
+        tier = Delayed(HostStore()) if is_late else HostStore()
+        with self.columns[0].lab("simulated", {**self.settings, "external": tier}) as lab:
+            return symptom(lambda: self.play(lab))
+
+    def answer(self, table: Table) -> str:
+        """Where it was noticed, what happens where nobody looks, and what the clamp changes."""
+        broken, clamped, loaded = table["interleaved"], table["clamp"], "blocks loaded for the long prompt"
+        return (
+            f"A tier that looks at the hits ends it ({self.symptom()}); with one that does not, "
+            f"{broken['blocks misread']} blocks are misread in silence. The clamp (44329) takes away the assert and "
+            f"not the cause: {clamped['blocks in two tables']} blocks still stand in two tables, "
+            f"{clamped['blocks misread']} are misread, and {clamped[loaded]} are loaded instead of {broken[loaded]}, "
+            f"for what the pool held is not reused."
+        )
+
+    def _texts(self, column: str, model: str) -> tuple[str, ...]:
+        """The long prompt's text alone: the others say one word each."""
+        with self.played(column, model) as lab:
+            *_, long, _ = sorted(lab.snapshot().requests)
+            return (lab.output(long).text,)
+
+
+SCENARIO = TwoPhaseAllocation()
