@@ -72,8 +72,8 @@ class BlockPool:
 
         RuntimeError, before anything changes, for a block that is free already.
         """
-        blocks, record = self.blocks, self._journal.record
-        record((self._count_again, block_ids))
+        blocks = self.blocks
+        self._journal.record((self._unrelease, block_ids))
         freed = []
         for block_id in block_ids:
             block = blocks[block_id]
@@ -81,17 +81,19 @@ class BlockPool:
             if left <= 0:
                 if left:
                     self._journal.pop()
-                    self._count_again(block_ids[: block_ids.index(block_id) + 1])
+                    for counted in block_ids[: block_ids.index(block_id) + 1]:
+                        blocks[counted].ref_count += 1
                     raise RuntimeError(f"block {block_id} is freed twice: its ref_count is 0")
                 freed.append(block_id)
+        if not freed:
+            return freed, freed
         head = self.reused_first(freed)
-        tail = freed if not head else [] if len(head) == len(freed) else _without(freed, head)
-        if head:
+        if len(head) == len(freed):
             self.free_queue.prepend(head)
-            record((self._leave_queue, head))
-        if tail:
-            self.free_queue.append(tail)
-            record((self._leave_queue, tail))
+            return head, []
+        tail = _without(freed, head) if head else freed
+        self.free_queue.prepend(head)
+        self.free_queue.append(tail)
         return head, tail
 
     def reused_first(self, block_ids: list[int]) -> list[int]:
@@ -146,13 +148,12 @@ class BlockPool:
         if before is not None:
             self.free_queue.insert_after(before, block.block_id)
 
-    def _leave_queue(self, block_ids: list[int]) -> None:
-        for block_id in block_ids:
-            self.free_queue.remove(block_id)
-
-    def _count_again(self, block_ids: Sequence[int]) -> None:
+    def _unrelease(self, block_ids: Sequence[int]) -> None:
+        """Also of a release that was broken off before the queue had the blocks."""
         for block_id in block_ids:
             self.blocks[block_id].ref_count += 1
+            if block_id in self.free_queue:
+                self.free_queue.remove(block_id)
 
     def _unregister(self, block: Block, key: Key, mapped: tuple[int, ...] | None, token_ids: tuple[int, ...]) -> None:
         block.keys, block.token_ids = block.keys[:-1], token_ids

@@ -9,10 +9,12 @@ import pytest
 from labengine.core.block_pool import BlockPool
 from labengine.core.editions import NanoBlockPool
 from labengine.core.journal import Journal
+from labengine.core.prefix import NO_KEYS, Prefix
 from labengine.events import BlockEvicted
 from labengine.hooks import Hooks
 
 KEY, OTHER_KEY = (0, b"one"), (0, b"two")
+PREFIX, LONGER = Prefix(NO_KEYS, (7, 8)), Prefix(NO_KEYS, (7, 8, 9, 9))
 
 
 def make_pool(num_blocks: int = 4, kind: type[BlockPool] = BlockPool) -> BlockPool:
@@ -20,11 +22,11 @@ def make_pool(num_blocks: int = 4, kind: type[BlockPool] = BlockPool) -> BlockPo
 
 
 def cache(pool: BlockPool, block_id: int, key: tuple[int, bytes] = KEY) -> None:
-    pool.register(block_id, key, (7, 8), b"parent", (block_id,))
+    pool.register(pool.blocks[block_id], key, (7, 8), PREFIX, (block_id,))
 
 
 def state(pool: BlockPool) -> object:
-    blocks = [(b.ref_count, b.keys, b.token_ids, b.parent_hash) for b in pool.blocks]
+    blocks = [(b.ref_count, b.keys, b.token_ids, b.prefix) for b in pool.blocks]
     return blocks, list(pool.free_queue), dict(pool.prefix_map.items())
 
 
@@ -39,31 +41,57 @@ def test_unhashed_blocks_are_freed_to_the_head_and_cached_ones_to_the_tail() -> 
     pool = make_pool()
     pool.take(2)
     cache(pool, 0)
-    assert pool.release(0) == (0, "tail")
-    assert pool.release(1) == (0, "head")
+    assert pool.release([0, 1]) == ([1], [0])
     assert list(pool.free_queue) == [1, 2, 3, 0]
+
+
+def test_blocks_of_one_release_keep_their_order_at_either_end() -> None:
+    pool = make_pool(6)
+    pool.take(5)
+    cache(pool, 1)
+    cache(pool, 3, OTHER_KEY)
+    assert pool.release([4, 3, 2, 1, 0]) == ([4, 2, 0], [3, 1])
+    assert list(pool.free_queue) == [4, 2, 0, 5, 3, 1]
 
 
 def test_nano_vllm_frees_everything_to_the_tail() -> None:
     pool = make_pool(kind=NanoBlockPool)
     pool.take(2)
     cache(pool, 0)
-    assert (pool.release(0), pool.release(1)) == ((0, "tail"), (0, "tail"))
+    assert pool.release([0, 1]) == ([], [0, 1])
     assert list(pool.free_queue) == [2, 3, 0, 1]
 
 
 def test_touching_counts_and_takes_a_free_block_out_of_the_queue() -> None:
     pool = make_pool()
-    assert (pool.touch(2), pool.touch(2)) == (1, 2)
+    pool.touch([2])
+    pool.touch([2])
+    assert pool.blocks[2].ref_count == 2
     assert list(pool.free_queue) == [0, 1, 3]
-    assert pool.release(2) == (1, None)
-    assert 2 not in pool.free_queue
+    assert pool.release([2]) == ([], [])
+    assert (pool.blocks[2].ref_count, 2 in pool.free_queue) == (1, False)
+
+
+def test_several_blocks_are_touched_at_once() -> None:
+    pool = make_pool()
+    pool.touch([3, 1])
+    assert [b.ref_count for b in pool.blocks] == [0, 1, 0, 1]
+    assert list(pool.free_queue) == [0, 2]
 
 
 def test_releasing_a_free_block_is_refused() -> None:
     pool = make_pool()
     with pytest.raises(RuntimeError, match="block 3 is freed twice"):
-        pool.release(3)
+        pool.release([3])
+
+
+def test_a_release_with_a_free_block_in_it_changes_nothing() -> None:
+    pool = make_pool()
+    pool.take(2)
+    before = state(pool)
+    with pytest.raises(RuntimeError, match="block 3 is freed twice"):
+        pool.release([0, 3, 1])
+    assert state(pool) == before
 
 
 def test_a_free_cached_block_stays_known_until_it_is_taken() -> None:
@@ -72,19 +100,19 @@ def test_a_free_cached_block_stays_known_until_it_is_taken() -> None:
     pool._hooks.subscribe(evicted.append, BlockEvicted)
     pool.take(1)
     cache(pool, 0)
-    pool.release(0)
+    pool.release([0])
     assert pool.prefix_map.get(KEY) == (0,)
     pool.take(1)
-    assert pool.prefix_map.get(KEY) == ()
-    assert (pool.blocks[0].keys, pool.blocks[0].token_ids) == ((), ())
+    assert KEY not in pool.prefix_map
+    assert (pool.blocks[0].keys, pool.blocks[0].token_ids, pool.blocks[0].prefix) == ((), (), None)
     assert evicted == [BlockEvicted(0)]
 
 
 def test_evicting_one_of_two_blocks_leaves_the_other_in_the_map() -> None:
     pool = make_pool()
     pool.take(2)
-    pool.register(0, KEY, (1,), b"", (0,))
-    pool.register(1, KEY, (1,), b"", (0, 1))
+    pool.register(pool.blocks[0], KEY, (7, 8), PREFIX, (0,))
+    pool.register(pool.blocks[1], KEY, (7, 8), PREFIX, (0, 1))
     pool.evict(pool.blocks[0])
     assert pool.prefix_map.get(KEY) == (1,)
 
@@ -103,11 +131,45 @@ def test_a_block_known_by_two_hashes_forgets_both() -> None:
     pool.take(1)
     cache(pool, 0)
     cache(pool, 0, OTHER_KEY)
-    pool.evict_cached([0, 1])
-    assert not dict(pool.prefix_map.items())
+    pool.evict_cached([0, 1], "reset")
+    assert not pool.prefix_map
 
 
-@pytest.mark.parametrize("kind", [BlockPool, NanoBlockPool])
+def test_a_block_known_by_two_hashes_stands_for_the_first() -> None:
+    pool = make_pool()
+    pool.take(1)
+    cache(pool, 0)
+    pool.register(pool.blocks[0], OTHER_KEY, (7, 8, 9, 9), LONGER, (0,))
+    assert (pool.blocks[0].keys, pool.blocks[0].prefix) == ((KEY, OTHER_KEY), PREFIX)
+
+
+def test_entries_come_back_on_rollback_and_new_ones_go() -> None:
+    pool = make_pool()
+    pool.take(2)
+    cache(pool, 0)
+    pool._journal.open()
+    pool.evict(pool.blocks[0])
+    cache(pool, 1, OTHER_KEY)
+    assert pool.prefix_map == {OTHER_KEY: (1,)}
+    pool._journal.rollback()
+    assert pool.prefix_map == {KEY: (0,)}
+    assert (pool.blocks[0].keys, pool.blocks[0].prefix, pool.blocks[1].keys) == ((KEY,), PREFIX, ())
+
+
+class PadsWithBlockZero(BlockPool):
+    null_block = 0
+
+
+def test_a_null_block_of_the_pool_is_never_given_away() -> None:
+    pool = make_pool(3, PadsWithBlockZero)
+    assert (pool.num_usable, pool.num_free, list(pool.free_queue)) == (2, 2, [1, 2])
+    assert pool.take(2) == [1, 2]
+    assert (pool.num_free, pool.num_used) == (0, 2)
+    with pytest.raises(IndexError):
+        pool.take(1)
+
+
+@pytest.mark.parametrize("kind", [BlockPool, NanoBlockPool, PadsWithBlockZero])
 def test_random_operations_are_taken_back_exactly(kind: type[BlockPool]) -> None:
     rng, pool = Random(1), make_pool(6, kind)
     for _ in range(100):
@@ -126,10 +188,10 @@ def operate(rng: Random, pool: BlockPool) -> None:
     if kind == "take" and pool.num_free:
         pool.take(rng.randint(1, pool.num_free))
     elif kind == "touch":
-        pool.touch(rng.randrange(6))
+        pool.touch(rng.sample(range(1, 6), rng.randint(1, 3)))
     elif kind == "release" and used:
-        pool.release(rng.choice(used))
+        pool.release(rng.sample(used, rng.randint(1, len(used))))
     elif kind == "register" and used:
         cache(pool, rng.choice(used), rng.choice((KEY, OTHER_KEY)))
     elif kind == "evict":
-        pool.evict_cached([rng.randrange(6)])
+        pool.evict_cached([rng.randrange(6)], "reset")

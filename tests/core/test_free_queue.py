@@ -38,25 +38,25 @@ def operate(rng: Random, queue: FreeQueue, model: list[int], num_blocks: int) ->
         taken = queue.take(rng.randint(0, len(model)))
         assert taken == model[: len(taken)]
         del model[: len(taken)]
-        return lambda: queue.put_back(taken)
+        return lambda: queue.prepend(taken)
     if kind == "remove" and model:
         block_id = rng.choice(model)
         model.remove(block_id)
         before = queue.remove(block_id)
         return lambda: queue.insert_after(before, block_id)
     if kind in ("append", "prepend", "insert") and out:
-        block_id = rng.choice(out)
+        block_ids = rng.sample(out, 1 if kind == "insert" else rng.randint(1, len(out)))
         if kind == "append" or (kind == "insert" and not model):
-            queue.append(block_id)
-            model.append(block_id)
+            queue.append(block_ids)
+            model.extend(block_ids)
         elif kind == "prepend":
-            queue.prepend(block_id)
-            model.insert(0, block_id)
+            queue.prepend(block_ids)
+            model[:0] = block_ids
         else:
             before = rng.choice(model)
-            queue.insert_after(before, block_id)
-            model.insert(model.index(before) + 1, block_id)
-        return lambda: queue.remove(block_id)
+            queue.insert_after(before, block_ids[0])
+            model.insert(model.index(before) + 1, block_ids[0])
+        return lambda: [queue.remove(block_id) for block_id in block_ids]
     return lambda: None
 
 
@@ -70,7 +70,7 @@ def test_taking_more_than_there_are_changes_nothing() -> None:
 def test_a_block_is_queued_once_and_removed_once() -> None:
     queue = FreeQueue(3)
     with pytest.raises(ValueError, match="block 1 is in the free queue already"):
-        queue.append(1)
+        queue.insert_after(0, 1)
     queue.remove(1)
     with pytest.raises(ValueError, match="block 1 is not in the free queue"):
         queue.remove(1)

@@ -1,4 +1,4 @@
-"""The hash chain, the prefix map, and what becomes of duplicate blocks."""
+"""The hash chain, and what becomes of duplicate blocks."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ from array import array
 
 import pytest
 
+from labengine.config import SamplingParams
 from labengine.core.block import Block
-from labengine.core.journal import Journal
-from labengine.core.prefix_cache import HashChain, LateMerge, LateMergeComparingParents, MergePolicy, PrefixMap
+from labengine.core.prefix import Prefix, prefix_of
+from labengine.core.prefix_cache import (
+    ExtraKeys,
+    HashChain,
+    KeepDuplicates,
+    LateMerge,
+    LateMergeComparingPrefixes,
+    MergePolicy,
+)
+from labengine.core.request import Request
 
 KEY = (0, b"hash")
 
 
-def chain(*blocks: list[int], salt: str | None = None) -> bytes:
-    parent = HashChain().root(salt)
+def chain(*blocks: list[int], salt: str | None = None, extra_keys: ExtraKeys = ()) -> bytes:
+    parent = HashChain().root(extra_keys if salt is None else (("cache_salt", salt),))
     for token_ids in blocks:
         parent = HashChain().link(parent, token_ids)
     return parent
@@ -41,6 +50,7 @@ def test_order_and_sign_are_part_of_the_name() -> None:
 def test_no_salt_can_spell_somebodys_block() -> None:
     spelled = array("q", [0, 7]).tobytes().decode()
     assert chain([5, 6], salt=spelled) != chain([0, 7], [5, 6])
+    assert chain([5, 6], extra_keys=((spelled, ""),)) != chain([0, 7], [5, 6])
 
 
 def test_salts_keep_requests_apart() -> None:
@@ -49,59 +59,91 @@ def test_salts_keep_requests_apart() -> None:
     assert chain([1, 2], salt="a") == chain([1, 2], salt="a")
 
 
+def test_a_value_counts_only_in_its_domain() -> None:
+    """An adapter named "x" is not the cache salt "x" (vLLM issue 44701)."""
+    adapter, salt = (("adapter", "x"),), (("cache_salt", "x"),)
+    assert len({chain([1], extra_keys=keys) for keys in (adapter, salt, adapter + salt, ())}) == 4
+
+
+def test_no_two_lists_of_extra_keys_spell_the_same() -> None:
+    lists: list[ExtraKeys] = [
+        (("a", "b"), ("c", "d")),
+        (("a", "b"), ("cd", "")),
+        (("ab", ""), ("c", "d")),
+        (("a", "bcd"),),
+        (("c", "d"), ("a", "b")),
+        (("", ""),),
+    ]
+    assert len({chain([1], extra_keys=keys) for keys in lists}) == len(lists)
+
+
 def test_large_token_ids_are_hashed() -> None:
     assert chain([2**40]) != chain([0])
 
 
-def test_an_empty_entry_is_no_entry() -> None:
-    prefix_map = PrefixMap(Journal())
-    prefix_map.set(KEY, (3, 1))
-    assert prefix_map.get(KEY) == (3, 1)
-    prefix_map.set(KEY, ())
-    assert (prefix_map.get(KEY), list(prefix_map.items())) == ((), [])
+def request_of(*links: tuple[int, ...]) -> Request:
+    """A request that has its links, as after hashing."""
+    request = Request(0, [token for link in links for token in link], SamplingParams(), 0, 1)
+    request.links.extend(links)
+    return request
 
 
-def test_entries_come_back_on_rollback() -> None:
-    journal = Journal()
-    prefix_map = PrefixMap(journal)
-    prefix_map.set(KEY, (3,))
-    journal.open()
-    prefix_map.set(KEY, ())
-    prefix_map.set((1, b"new"), (4,))
-    journal.rollback()
-    assert dict(prefix_map.items()) == {KEY: (3,)}
+ASKING = request_of((9, 9), (1, 2))
+MINE = prefix_of(request_of((9, 9), (1, 2)), 1)
+OTHER_TOKENS = prefix_of(request_of((9, 9), (5, 6)), 1)
+OTHER_PARENT = prefix_of(request_of((8, 8), (1, 2)), 1)
+JUST_FILLED = Block(9, 1)
 
 
-def block(block_id: int, *, ref_count: int = 1, token_ids: tuple[int, ...] = (1, 2), parent: bytes = b"p") -> Block:
-    return Block(block_id, ref_count, (KEY,), token_ids, parent)
+def block(block_id: int, *, ref_count: int = 1, prefix: Prefix | None = MINE) -> Block:
+    return Block(block_id, ref_count, (KEY,), (1, 2), prefix)
 
 
-MINE = block(9)
+@pytest.mark.parametrize("policy", [MergePolicy(), KeepDuplicates()])
+def test_without_merging_every_block_stays(policy: MergePolicy) -> None:
+    assert policy.merge_target([block(0)], JUST_FILLED, ASKING, 1) is None
 
 
-def test_without_merging_the_last_hasher_wins() -> None:
-    assert MergePolicy().merge_target([block(0)], MINE, (1, 2), b"p") is None
+def test_the_map_serves_the_last_hasher_in_nano_vllm_and_the_first_in_vllm() -> None:
     assert MergePolicy().mapped_after((0,), 9) == (9,)
+    assert KeepDuplicates().mapped_after((0,), 9) == (0, 9)
+    assert KeepDuplicates().mapped_after((0, 9), 9) == (0, 9)
 
 
-@pytest.mark.parametrize("policy", [LateMerge(), LateMergeComparingParents()])
+@pytest.mark.parametrize("policy", [LateMerge(), LateMergeComparingPrefixes()])
 def test_late_merge_takes_the_first_live_equal_block(policy: LateMerge) -> None:
     free, live, later = block(0, ref_count=0), block(1), block(2)
-    assert policy.merge_target([free, live, later], MINE, (1, 2), b"p") is live
+    assert policy.merge_target([free, live, later], JUST_FILLED, ASKING, 1) is live
 
 
-@pytest.mark.parametrize("policy", [LateMerge(), LateMergeComparingParents()])
+@pytest.mark.parametrize("policy", [LateMerge(), LateMergeComparingPrefixes()])
 def test_late_merge_never_takes_a_free_block_or_itself(policy: LateMerge) -> None:
-    assert policy.merge_target([block(0, ref_count=0)], MINE, (1, 2), b"p") is None
-    assert policy.merge_target([MINE], MINE, (1, 2), b"p") is None
+    assert policy.merge_target([block(0, ref_count=0)], JUST_FILLED, ASKING, 1) is None
+    mine = block(9)
+    assert policy.merge_target([mine], mine, ASKING, 1) is None
 
 
-@pytest.mark.parametrize("policy", [LateMerge(), LateMergeComparingParents()])
+@pytest.mark.parametrize("policy", [LateMerge(), LateMergeComparingPrefixes()])
 def test_late_merge_looks_behind_a_colliding_hash(policy: LateMerge) -> None:
-    assert policy.merge_target([block(0, token_ids=(5, 6))], MINE, (1, 2), b"p") is None
+    assert policy.merge_target([block(0, prefix=OTHER_TOKENS)], JUST_FILLED, ASKING, 1) is None
 
 
-def test_only_the_default_compares_parents() -> None:
-    other = block(0, parent=b"another")
-    assert LateMerge().merge_target([other], MINE, (1, 2), b"p") is other
-    assert LateMergeComparingParents().merge_target([other], MINE, (1, 2), b"p") is None
+def test_only_the_default_compares_what_came_before() -> None:
+    other = block(0, prefix=OTHER_PARENT)
+    assert LateMerge().merge_target([other], JUST_FILLED, ASKING, 1) is other
+    assert LateMergeComparingPrefixes().merge_target([other], JUST_FILLED, ASKING, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("policy", "believed"),
+    [
+        (MergePolicy(), [MINE, OTHER_PARENT]),
+        (LateMerge(), [MINE, OTHER_PARENT]),
+        (LateMergeComparingPrefixes(), [MINE]),
+        (KeepDuplicates(), [MINE, OTHER_PARENT, OTHER_TOKENS]),
+    ],
+)
+def test_what_is_looked_at_behind_an_equal_hash(policy: MergePolicy, believed: list[Prefix]) -> None:
+    """nano-vLLM compares the block's own tokens, vLLM nothing, the default everything."""
+    prefixes = (MINE, OTHER_PARENT, OTHER_TOKENS)
+    assert [prefix for prefix in prefixes if policy.is_equal(block(0, prefix=prefix), ASKING, 1)] == believed

@@ -1,0 +1,56 @@
+"""Extra keys keep requests apart: who shares blocks shares all of them, name by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from driving import ALL_EDITIONS, recorded, small_engine
+from labengine.config import SamplingParams
+from labengine.core.prefix_cache import ExtraKeys
+from labengine.events import PrefixHit
+from labengine.hooks import Hooks
+
+PROMPT = list(range(10))
+ONE = SamplingParams(max_tokens=1)
+ADAPTER: ExtraKeys = (("adapter", "x"),)
+
+
+@pytest.fixture(params=ALL_EDITIONS)
+def edition(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def hits(edition: str, *requests: tuple[str | None, ExtraKeys]) -> list[int]:
+    """Tokens that each request finds, one after the other: (cache salt, extra keys)."""
+    hooks = Hooks(strict=True)
+    events = recorded(hooks)
+    engine = small_engine(16, edition=edition, hooks=hooks)
+    for salt, extra_keys in requests:
+        engine.add(PROMPT, ONE, salt, extra_keys)
+        engine.step()
+    return [event.num_tokens for event in events if isinstance(event, PrefixHit)]
+
+
+def test_an_adapter_is_not_a_salt_of_the_same_name(edition: str) -> None:
+    """vLLM issue 44701: told apart by values alone, they would share KV."""
+    assert hits(edition, (None, ADAPTER), ("x", ()), (None, ADAPTER), ("x", ())) == [0, 0, 8, 8]
+
+
+def test_a_salted_request_of_an_adapter_shares_with_its_like_only(edition: str) -> None:
+    requests = [(None, ADAPTER), ("s", ADAPTER), ("s", ()), ("s", ADAPTER), (None, ())]
+    assert hits(edition, *requests) == [0, 0, 0, 8, 0]
+
+
+def test_two_adapters_share_nothing(edition: str) -> None:
+    assert hits(edition, (None, (("adapter", "a"),)), (None, (("adapter", "b"),))) == [0, 0]
+
+
+def test_a_salt_of_one_request_reaches_all_its_blocks(edition: str) -> None:
+    """Only the first link hangs on it, and each later one on the link before."""
+    hooks = Hooks(strict=True)
+    engine = small_engine(16, edition=edition, hooks=hooks)
+    engine.add(PROMPT, SamplingParams(max_tokens=3), "a")
+    engine.add(PROMPT, SamplingParams(max_tokens=3), "b")
+    engine.step()
+    tables = [set(request.block_tables[0]) for request in engine.snapshot().requests.values()]
+    assert not tables[0] & tables[1]

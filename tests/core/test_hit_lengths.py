@@ -1,0 +1,156 @@
+"""How long a prefix hit is: the rule of each kind of attention, and how they agree.
+
+Each case caches a prompt, forgets some of its blocks, and asks what an equal prompt (one token longer) would find.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from labengine.config import GroupSpec
+from labengine.core.prefix_lookup import Hit
+from labengine.core.request import Request
+from workbench import Workbench, full, window
+
+PROMPT = list(range(100, 124))  # 24 tokens: six blocks of four
+
+
+def hit_without(groups: list[GroupSpec], *forgotten: tuple[int, int]) -> Hit:
+    """The hit once these (group, index) blocks are forgotten."""
+    bench = Workbench(groups, num_blocks=64)
+    held = bench.cache(PROMPT).block_tables
+    bench.forget(*(held[group][index] for group, index in forgotten))
+    return bench.hit([*PROMPT, 0])
+
+
+def test_full_attention_hits_an_unbroken_run_from_the_start() -> None:
+    assert hit_without([full(4)]).block_ids == ((0, 1, 2, 3, 4, 5),)
+    assert hit_without([full(4)], (0, 3)).block_ids == ((0, 1, 2),)
+    assert hit_without([full(4)], (0, 0)).num_tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("window_size", "needed"), [(2, 1), (4, 1), (5, 1), (6, 2), (8, 2), (9, 2), (10, 3), (13, 3), (14, 4)]
+)
+def test_a_window_needs_the_blocks_that_hold_its_other_tokens(window_size: int, needed: int) -> None:
+    """ceil((window - 1) / block size) of them: the token itself is computed now."""
+    hit = hit_without([window(4, window_size)])
+    assert hit.num_tokens == 24
+    assert hit.block_ids == ((*[-1] * (6 - needed), *range(6 - needed, 6)),)
+
+
+def test_a_window_hit_ends_at_the_last_run_that_is_long_enough() -> None:
+    two_blocks = window(4, 8)
+    assert hit_without([two_blocks], (0, 5)).block_ids == ((-1, -1, -1, 3, 4),)
+    assert hit_without([two_blocks], (0, 4)).block_ids == ((-1, -1, 2, 3),)
+    assert hit_without([two_blocks], (0, 4), (0, 2)).block_ids == ((0, 1),)
+
+
+def test_a_shorter_run_at_the_start_is_a_hit_too() -> None:
+    """Its window reaches no further back than the prompt does."""
+    three_blocks = window(4, 12)
+    assert hit_without([three_blocks], (0, 2), (0, 5)).block_ids == ((0, 1),)
+    assert hit_without([three_blocks], (0, 0), (0, 3)).num_tokens == 0
+
+
+def test_a_window_of_one_block_needs_not_its_first_block() -> None:
+    assert hit_without([window(4, 4)], (0, 0), (0, 1)).num_tokens == 24
+
+
+def test_full_and_window_agree_on_the_longest_both_have() -> None:
+    groups = [full(4), window(4, 8)]
+    assert hit_without(groups).num_tokens == 24
+    assert hit_without(groups, (0, 4)).num_tokens == 16
+    assert hit_without(groups, (1, 5)).num_tokens == 20
+    assert hit_without(groups, (0, 4), (1, 2)).num_tokens == 8, "16 needs the window's block 2, and so does 12"
+
+
+def test_a_group_with_nothing_takes_the_hit_from_all() -> None:
+    assert hit_without([full(4), window(4, 4)], *((1, index) for index in range(6))).num_tokens == 0
+    assert hit_without([full(4), window(4, 4)], (0, 0)).num_tokens == 0
+
+
+def test_a_shortened_hit_is_asked_about_again() -> None:
+    """The narrow window shortens to 20, there the wide one has too little, and so on down."""
+    groups = [full(4), window(4, 4), window(4, 12)]
+    assert hit_without(groups, (1, 5), (2, 4), (1, 2)).num_tokens == 16
+    assert hit_without(groups, (1, 5), (2, 4), (1, 3), (2, 0)).num_tokens == 0
+
+
+def test_groups_of_one_kind_hit_together() -> None:
+    groups = [window(4, 4), full(4), window(4, 4)]
+    assert hit_without(groups, (2, 5), (0, 4)).num_tokens == 16
+
+
+def test_a_hit_ends_where_all_groups_have_whole_blocks() -> None:
+    groups = [full(2), full(6)]
+    assert hit_without(groups).num_tokens == 24
+    assert hit_without(groups, (0, 8)).num_tokens == 12
+    assert hit_without([full(8), window(4, 2)]).num_tokens == 24
+
+
+def test_the_last_token_is_never_hit() -> None:
+    bench = Workbench([full(4), window(4, 4)])
+    bench.cache(PROMPT)
+    assert bench.hit(PROMPT).num_tokens == 20
+    assert bench.hit(PROMPT[:5]).num_tokens == 4
+    assert bench.hit(PROMPT[:4]).num_tokens == 0
+
+
+def test_where_groups_disagreed_is_told() -> None:
+    """Full attention had 24 tokens: worth caching for the window next time (vLLM: shared prefix boundary)."""
+    hit = hit_without([full(4), window(4, 4)], (1, 5), (1, 4))
+    assert (hit.num_tokens, hit.longest, hit.shared_prefix_boundary) == (16, 24, 24)
+    assert hit_without([full(4), window(4, 4)]).shared_prefix_boundary == 0
+
+
+GROUPS = [
+    [window(4, 4)],
+    [full(4), window(4, 9)],
+    [full(2), window(2, 5), window(2, 2)],
+    [full(4), window(2, 4)],
+    [window(4, 6), full(2)],
+    [full(4), window(6, 7), window(2, 3)],
+    [window(6, 3), window(2, 6)],
+    [full(2), full(4), window(4, 3), window(4, 3)],
+]
+
+
+@pytest.mark.parametrize("groups", GROUPS, ids=lambda groups: "+".join(f"{g.block_size}w{g.window}" for g in groups))
+@pytest.mark.parametrize("link_size", [0, 1])
+def test_random_caches_hit_exactly_what_the_rules_say(groups: list[GroupSpec], link_size: int) -> None:
+    rng, lengths = Random(0), set()
+    for _ in range(60):
+        bench = Workbench(groups, num_blocks=64, hash_block_size=link_size)
+        held = [block_id for table in bench.cache(PROMPT).block_tables for block_id in table]
+        bench.forget(*rng.sample(held, rng.randint(0, len(held) // 2)))
+        request = bench.request([*PROMPT[: rng.randint(1, 24)], 0])
+        hit = bench.manager.find_prefix(request)
+        assert hit.num_tokens == longest_by_the_rules(bench, request)
+        for group, block_ids in zip(bench.manager.groups, hit.block_ids, strict=True):
+            assert len(block_ids) * group.block_size == hit.num_tokens
+        lengths.add(hit.num_tokens)
+    assert len(lengths) > 1
+
+
+def longest_by_the_rules(bench: Workbench, request: Request) -> int:
+    """Try every length, the longest first."""
+    step = bench.config.scheduler_block_size
+    lengths = range((request.num_tokens - 1) // step * step, 0, -step)
+    return next((length for length in lengths if all(_has(bench, request, i, length) for i in _all(bench))), 0)
+
+
+def _all(bench: Workbench) -> range:
+    return range(len(bench.config.groups))
+
+
+def _has(bench: Workbench, request: Request, group: int, length: int) -> bool:
+    """Whether a group holds the unbroken blocks before the end that the next token reads, and the last in any case."""
+    spec = bench.config.groups[group]
+    num_blocks = length if spec.window is None else max(1, -(-(spec.window - 1) // spec.block_size))
+    first = max(0, length - num_blocks * spec.block_size)
+    blocks = range(first // spec.block_size, length // spec.block_size)
+    cached = [bench.manager.groups[group].cached_block(request, index) is not None for index in blocks]
+    return all(cached)
