@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from labengine.config import ConfigError as ConfigError
+    from labengine.config import GroupSpec as GroupSpec
     from labengine.config import SamplingParams as SamplingParams
     from labengine.core.parts import Parts as Parts
+    from labengine.engine.external import DiskStore as DiskStore
+    from labengine.engine.external import HostStore as HostStore
     from labengine.engine.sources import model_path as model_path
     from labengine.engine.workload import simulate as simulate
     from labengine.lab import Lab as Lab
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "ConfigError": "labengine.config",
+    "DiskStore": "labengine.engine.external",
+    "GroupSpec": "labengine.config",
+    "HostStore": "labengine.engine.external",
     "Lab": "labengine.lab",
     "Parts": "labengine.core.parts",
     "SamplingParams": "labengine.config",

@@ -300,7 +300,9 @@ class Lab:
 
     def status(self) -> dict[str, str]:
         """What runs here: model, device, dtype, attention backend and why, edition, pool."""
-        pool = f"{self._stepper.engine.num_used_blocks} of {self.config.num_blocks} {self._block_words(' tokens')} in use"
+        pool = (
+            f"{self._stepper.engine.num_used_blocks} of {self.config.num_blocks} {self._block_words(' tokens')} in use"
+        )
         external = {} if self.external is None else {"external": self.external.describe()}
         state = "closed" if self._stepper.is_closed else "running" if self.is_running else "paused"
         return {**self._model.describe(), "edition": self.parts.name, "pool": pool, **external, "state": state}

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import labengine
 from labengine.core.step_plan import StepPlan
-from labengine.engine.engine import Engine
 from labengine.events import Event
 from labengine.hooks import Hooks, Subscription
 from labengine.snapshot import Snapshot
@@ -34,6 +33,11 @@ Point = Callable[[FrameType, str], bool]
 def core_calls(frame: FrameType, event: str) -> bool:
     """Entering any function of the core, as if a part's own method raised there."""
     return event == "call" and _is_replaceable(frame)
+
+
+def core_calls_of_a_step(frame: FrameType, event: str) -> bool:
+    """The same, less those that take a failed step back: a second error in there has nothing left to undo it."""
+    return core_calls(frame, event) and not _is_called_by("_roll_back", frame)
 
 
 def core_returns(frame: FrameType, event: str) -> bool:
@@ -61,8 +65,14 @@ class SignalPoints:
 
 
 def _is_replaceable(frame: FrameType) -> bool:
-    path = frame.f_code.co_filename
-    return path.startswith(CORE) and not path.endswith(("journal.py", "state.py"))
+    path, name = frame.f_code.co_filename, frame.f_code.co_name
+    return path.startswith(CORE) and not path.endswith(("journal.py", "state.py")) and name != "<genexpr>"
+
+
+def _is_called_by(name: str, frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_name != name:
+        frame = frame.f_back
+    return frame is not None
 
 
 class Countdown:
@@ -84,6 +94,7 @@ class Countdown:
     def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
         if not frame.f_code.co_filename.startswith(ROOT) and "contextlib" not in frame.f_code.co_filename:
             return None
+        frame.f_trace_lines = False  # no point is at a line: tracing them takes most of the time
         if self._point(frame, event):
             self.num_passed += 1
             if self._act is not None and self.num_passed - 1 == self._n:
@@ -114,15 +125,9 @@ def raise_at_event(hooks: Hooks, n: int) -> Subscription:
     return hooks.subscribe(listen)
 
 
-def queues(engine: Engine) -> tuple[list[int], list[int]]:
-    """Who waits and who runs, in order: what a snapshot does not tell."""
-    scheduler = engine.scheduler
-    return [r.request_id for r in scheduler.waiting], [r.request_id for r in scheduler.running]
-
-
 def forgetting(snapshot: Snapshot, plan: StepPlan) -> Snapshot:
-    """The snapshot, less the cached content of the blocks that the plan writes to."""
-    written = {block_id for request in plan.scheduled for runs in request.slot_runs for block_id, _, _ in runs}
+    """The snapshot, less the cached content of the blocks that the plan writes to or loads into."""
+    written = _written(plan)
     blocks = tuple(
         replace(block, grouped_hashes=(), token_ids=()) if block.block_id in written else block
         for block in snapshot.blocks
@@ -134,6 +139,11 @@ def forgetting(snapshot: Snapshot, plan: StepPlan) -> Snapshot:
 
 
 def overwritten_victims(before: Snapshot, plan: StepPlan) -> list[int]:
-    """Requests that the plan preempted and whose blocks it gave to others to write to."""
-    written = {block_id for request in plan.scheduled for runs in request.slot_runs for block_id, _, _ in runs}
-    return [i for i in plan.preempted if written & set(before.requests[i].block_tables[0])]
+    """Requests that the plan preempted and whose blocks it gave to others to write to or load into."""
+    written = _written(plan)
+    return [i for i in plan.preempted if any(written & set(table) for table in before.requests[i].block_tables)]
+
+
+def _written(plan: StepPlan) -> set[int]:
+    blocks = {block_id for request in plan.scheduled for runs in request.slot_runs for block_id, _, _ in runs}
+    return blocks | {load.block_id for load in plan.loads}

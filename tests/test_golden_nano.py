@@ -11,12 +11,13 @@ from encounters import ENCOUNTERS, MERGES, workloads_meeting
 from labengine.core.block import Block
 from labengine.core.editions import EDITIONS as PARTS
 from labengine.core.editions import NanoBlockPool, NanoKVCacheManager
-from labengine.core.kv_cache_manager import Hit, Moment
+from labengine.core.kv_cache_manager import Moment
 from labengine.core.parts import Parts
+from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix_cache import LateMerge, MergePolicy
+from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
-from labengine.core.scheduler import PrefillFirstScheduler, TokenBudgetScheduler
-from labengine.events import QueueEnd
+from labengine.core.token_budget import TokenBudgetScheduler
 from workloads import Workload, random_workload
 
 
@@ -51,13 +52,13 @@ def test_the_workloads_meet_what_they_are_for(edition: str) -> None:
 
 
 class FreesToTheHead(NanoBlockPool):
-    def queue_end(self, block: Block) -> QueueEnd:
-        return "head"
+    def reused_first(self, block_ids: list[int]) -> list[int]:
+        return block_ids
 
 
 class AdmitsChunkByChunk(NanoKVCacheManager):
-    def admit(self, request: Request, hit: Hit, num_tokens: int) -> None:
-        super().admit(request, hit, min(num_tokens, hit.num_tokens + 1))
+    def admit(self, request: Request, hit: Hit, num_tokens: int, *args: int, **kwargs: int) -> bool:
+        return super().admit(request, hit, min(num_tokens, hit.num_tokens + 1), *args, **kwargs)
 
 
 class RegistersAtAllocation(NanoKVCacheManager):

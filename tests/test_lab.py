@@ -14,8 +14,8 @@ import pytest
 import labengine
 from labengine.core.parts import Parts
 from labengine.core.prefix_cache import MergePolicy
-from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.core.step_plan import StepPlan
+from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import BlockAllocated, BlockMerged, EngineStarted, PrefixHit, StepStarted
 from labengine.lab import Lab
 from labengine.timeline import fold

@@ -10,7 +10,8 @@ from random import Random
 
 import pytest
 
-from driving import ALL_EDITIONS, Drive, difference, recorded, small_engine
+from driving import Drive, LiveFold, difference, recorded, small_engine
+from grounds import ALL_GROUNDS, Ground
 from labengine.config import SamplingParams
 from labengine.events import (
     BlockAllocated,
@@ -26,84 +27,69 @@ from labengine.fold import Changes, Fold, fold
 from labengine.hooks import Hooks
 from labengine.snapshot import Snapshot
 from labengine.timeline import Timeline
-from workloads import random_workload
+
+LABENGINE = Ground("labengine")
 
 
-@pytest.fixture(params=ALL_EDITIONS)
-def edition(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@pytest.fixture(params=ALL_GROUNDS, ids=str)
+def ground(request: pytest.FixtureRequest) -> Ground:
+    return request.param  # type: ignore[no-any-return]
 
 
-def recorded_run(seed: int, edition: str, timeline: Timeline | None = None) -> tuple[list[Event], Drive]:
+def recorded_run(seed: int, ground: Ground, timeline: Timeline | None = None) -> tuple[list[Event], Drive]:
     """A whole run with adds, aborts and closed phases, and all its events."""
     hooks = Hooks(strict=True)
     events = recorded(hooks)
     if timeline is not None:
         hooks.subscribe(timeline.record)
-    drive = Drive(random_workload(seed), edition, hooks)
+    drive = ground.drive(seed, hooks)
     for _ in drive.operations(Random(seed)):
         pass
     return events, drive
 
 
-class LiveFold:
-    """A fold that follows its hooks, as a view does: it goes back to the step's start when the step rolls back."""
-
-    def __init__(self, hooks: Hooks) -> None:
-        self.state = Fold()
-        self._at_step_start = Fold()
-        hooks.subscribe(self.hear)
-
-    def hear(self, event: Event) -> None:
-        if isinstance(event, StepStarted):
-            self._at_step_start = self.state.copy()
-        if isinstance(event, StepRolledBack):
-            self.state = self._at_step_start
-        self.state.apply(event)
-
-
-def test_the_fold_equals_the_snapshot_after_every_operation(edition: str) -> None:
+def test_the_fold_equals_the_snapshot_after_every_operation(ground: Ground) -> None:
     seen = set()
     for seed in range(100):
         hooks = Hooks(strict=True)
         live = LiveFold(hooks)
-        drive = Drive(random_workload(seed), edition, hooks)
+        drive = ground.drive(seed, hooks)
         for operation in drive.operations(Random(seed)):
             seen.add(operation)
             wrong = difference(live.state.snapshot(), drive.engine.snapshot())
             assert wrong is None, f"workload {seed} after {operation}: {wrong}"
-    assert seen == {"add", "abort", "schedule", "forward", "sample", "update", "rollback"}
+    assert seen == {"add", "abort", "reset", "schedule", "forward", "sample", "update", "rollback"}
 
 
-def test_fold_of_a_list_equals_the_snapshot(edition: str) -> None:
+def test_fold_of_a_list_equals_the_snapshot(ground: Ground) -> None:
     for seed in range(40):
-        events, drive = recorded_run(seed, edition)
+        events, drive = recorded_run(seed, ground)
         assert difference(fold(events), drive.engine.snapshot()) is None
 
 
-def test_a_missing_event_is_noticed(edition: str) -> None:
+def test_a_missing_event_is_noticed(ground: Ground) -> None:
     """The tests above can fail: without its last allocation, a run adds up to something else, or to nothing."""
-    events, drive = recorded_run(3, edition)
+    events, drive = recorded_run(3, ground)
     last = max(i for i, event in enumerate(events) if isinstance(event, BlockAllocated))
     with suppress(KeyError, IndexError):
         assert fold(events[:last] + events[last + 1 :]) != drive.engine.snapshot()
 
 
-def test_state_at_any_moment_is_the_fold_of_the_prefix(edition: str) -> None:
+def test_state_at_any_moment_is_the_fold_of_the_prefix(ground: Ground) -> None:
     for seed in range(25):
         rng, timeline = Random(seed), Timeline()
-        events, _ = recorded_run(seed, edition, timeline)
+        events, _ = recorded_run(seed, ground, timeline)
         assert timeline.end == len(events)
         for moment in (0, len(events), *(rng.randint(0, len(events)) for _ in range(12))):
             assert difference(timeline.state(moment).snapshot(), fold(events[:moment])) is None
 
 
-def test_keyframes_and_dropping_do_not_change_what_is_seen(edition: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keyframes_and_dropping_do_not_change_what_is_seen(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Timeline, "_KEYFRAME_EVERY", 25)
     num_dropped = 0
     for seed in range(25):
         rng, timeline = Random(seed), Timeline(max_events=120)
-        events, _ = recorded_run(seed, edition, timeline)
+        events, _ = recorded_run(seed, ground, timeline)
         assert timeline.end == len(events)
         assert list(timeline.events()) == events[timeline.num_dropped :]
         num_dropped += timeline.num_dropped
@@ -129,9 +115,9 @@ def test_recording_is_bounded() -> None:
     assert difference(timeline.state().snapshot(), engine.snapshot()) is None
 
 
-def test_scrubbing_does_not_disturb_the_recording(edition: str) -> None:
+def test_scrubbing_does_not_disturb_the_recording(ground: Ground) -> None:
     timeline = Timeline()
-    events, drive = recorded_run(2, edition, timeline)
+    events, drive = recorded_run(2, ground, timeline)
     state = timeline.state(len(events) // 2)
     state.ref_counts[:] = [99] * len(state.ref_counts)
     state.requests.clear()
@@ -170,15 +156,15 @@ def test_a_rollback_without_its_start_takes_nothing_back() -> None:
 
 def test_a_restarted_engine_starts_the_recording_over() -> None:
     timeline = Timeline()
-    recorded_run(1, "labengine", timeline)
+    recorded_run(1, LABENGINE, timeline)
     timeline.record(EngineStarted(3, (("full", 2, None),), "labengine"))
     assert (timeline.end, timeline.num_dropped) == (1, 0)
     assert len(timeline.state().snapshot().blocks) == 3
 
 
-def test_moments_of_a_step(edition: str) -> None:
+def test_moments_of_a_step(ground: Ground) -> None:
     timeline = Timeline()
-    events, drive = recorded_run(4, edition, timeline)
+    events, drive = recorded_run(4, ground, timeline)
     for step in range(1, drive.engine.step_number + 1):
         before, after = timeline.step_moments(step)
         assert events[before] == StepStarted(step)
@@ -190,16 +176,16 @@ def test_moments_of_a_step(edition: str) -> None:
 
 def test_events_between_moments_and_of_a_kind() -> None:
     timeline = Timeline()
-    events, _ = recorded_run(5, "labengine", timeline)
+    events, _ = recorded_run(5, LABENGINE, timeline)
     assert list(timeline.events(3, 7)) == events[3:7]
     assert timeline.of_kind(BlockEvicted) == [event for event in events if isinstance(event, BlockEvicted)]
 
 
-def test_a_fold_can_start_at_a_snapshot(edition: str) -> None:
+def test_a_fold_can_start_at_a_snapshot(ground: Ground) -> None:
     """A listener that comes late folds on from where the engine stands."""
     for seed in range(20):
         hooks, late = Hooks(strict=True), []
-        drive = Drive(random_workload(seed), edition, hooks)
+        drive = ground.drive(seed, hooks)
         operations = drive.operations(Random(seed))
         for _ in range(25):
             next(operations, None)
@@ -213,10 +199,10 @@ def test_a_fold_can_start_at_a_snapshot(edition: str) -> None:
         assert difference(state.snapshot(), drive.engine.snapshot()) is None
 
 
-def test_changes_cover_all_that_differs_between_two_folds(edition: str) -> None:
+def test_changes_cover_all_that_differs_between_two_folds(ground: Ground) -> None:
     for seed in range(40):
         rng, state = Random(seed), Fold()
-        events, _ = recorded_run(seed, edition)
+        events, _ = recorded_run(seed, ground)
         survivors = [event for event in events if not isinstance(event, StepRolledBack)]
         if len(survivors) < len(events):
             survivors = _without_rollbacks(events)

@@ -6,9 +6,12 @@ hits on free blocks ...) is counted in test_differential_nano.py.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from random import Random
 from typing import Any
+
+from labengine.config import EngineConfig, GroupSpec
 
 
 @dataclass(frozen=True)
@@ -18,11 +21,20 @@ class Arrival:
     step: int
     prompt: tuple[int, ...]
     max_tokens: int
+    salt: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; no salt, no key."""
+        plain = asdict(self) | {"prompt": list(self.prompt)}
+        return {key: value for key, value in plain.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A pool, the limits of a step, the requests, and how they go on: in `streams` ways, over `alphabet` tokens."""
+    """A pool, the limits of a step, the requests, and how they go on: in `streams` ways, over `alphabet` tokens.
+
+    num_blocks are those that requests can hold; an edition that sets a null block aside needs one more.
+    """
 
     num_blocks: int
     block_size: int
@@ -31,31 +43,48 @@ class Workload:
     requests: tuple[Arrival, ...]
     alphabet: int
     streams: int
+    groups: tuple[GroupSpec, ...] = ()
+    """One group of full attention with blocks of block_size, when there are none."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings of EngineConfig."""
 
     def next_token(self, request_id: int, position: int) -> int:
         """Requests of one stream continue alike, so that blocks completed in decode collide too."""
         return (request_id % self.streams * 7919 + position * 104729) % self.alphabet
 
+    def config(self, num_null_blocks: int = 0) -> EngineConfig:
+        """What an engine needs to run it."""
+        return EngineConfig(
+            num_blocks=self.num_blocks + num_null_blocks,
+            groups=self.groups or (GroupSpec(self.block_size),),
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            **self.settings,
+        )
+
     def for_simulate(self) -> dict[str, Any]:
         """The workload in simulate's own keys."""
-        return {key: value for key, value in self.to_dict().items() if key not in ("alphabet", "streams")}
+        plain = self.to_dict() | dict(self.settings)
+        return {key: value for key, value in plain.items() if key not in ("alphabet", "streams", "settings")}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        return asdict(self) | {"requests": [asdict(r) | {"prompt": list(r.prompt)} for r in self.requests]}
+        """Plain JSON types; what is as usual is left out."""
+        plain = asdict(self) | {"requests": [request.to_dict() for request in self.requests]}
+        return {key: value for key, value in plain.items() if value or key not in ("groups", "settings")}
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any]) -> Workload:
         """The inverse of to_dict."""
-        requests = tuple(Arrival(r["step"], tuple(r["prompt"]), r["max_tokens"]) for r in plain["requests"])
-        return cls(**(plain | {"requests": requests}))
+        requests = tuple(Arrival(**(r | {"prompt": tuple(r["prompt"])})) for r in plain["requests"])
+        groups = tuple(GroupSpec(**group) for group in plain.get("groups", ()))
+        return cls(**(plain | {"requests": requests, "groups": groups}))
 
 
 def random_workload(seed: int) -> Workload:
     """One workload in which every request fits the pool alone, and hardly two of them together."""
     rng = Random(seed)
     block_size = min(rng.randint(2, 16), rng.randint(2, 16))
-    prompts = _prompts(rng, block_size, rng.randint(2, 8))
+    prompts = colliding_prompts(rng, block_size, rng.randint(2, 8))
     last_arrival = rng.choice((0, 0, 6, 20))
     requests = tuple(
         Arrival(rng.randint(0, last_arrival), prompt, rng.randint(1, 3 * block_size)) for prompt in prompts
@@ -72,7 +101,7 @@ def random_workload(seed: int) -> Workload:
     )
 
 
-def _prompts(rng: Random, block_size: int, num_prompts: int) -> list[tuple[int, ...]]:
+def colliding_prompts(rng: Random, block_size: int, num_prompts: int) -> list[tuple[int, ...]]:
     """Prompts over few tokens that repeat, extend or share the beginning of one another."""
     stems = [_tokens(rng, rng.randint(1, 4 * block_size)) for _ in range(rng.randint(1, 2))]
     prompts: list[tuple[int, ...]] = []

@@ -88,7 +88,9 @@ def doubled(bench: Workbench, request: Request) -> list[int]:
 
 def lost_hits(bench: Workbench, request: Request, hit: Hit) -> list[int]:
     """Blocks that were found in the cache, and hold that content no more."""
-    return [local.transfer.block_id for local in bench.manager.local_hits(request, hit.num_tokens) if not local.is_intact]
+    return [
+        local.transfer.block_id for local in bench.manager.local_hits(request, hit.num_tokens) if not local.is_intact
+    ]
 
 
 def test_the_hits_lie_at_the_head_of_the_queue(start: Start, groups: list[GroupSpec], edition: str) -> None:

@@ -11,13 +11,14 @@ from random import Random
 import pytest
 
 from disturbing import Countdown, SignalPoints, forgetting, overwritten_victims, press_ctrl_c
-from driving import ALL_EDITIONS, Drive, assert_sound, difference, recorded, tokens_of
+from driving import Drive, assert_drained, assert_sound, difference, queues, recorded, tokens_of
+from grounds import ALL_GROUNDS, Ground
+from labengine.core.step_plan import StepPlan
 from labengine.engine.engine import Engine
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.fold import fold
 from labengine.hooks import Hooks
 from labengine.snapshot import Snapshot
-from workloads import random_workload
 
 
 @pytest.fixture(autouse=True)
@@ -93,44 +94,42 @@ def test_other_threads_are_let_be() -> None:
     assert seen == [signal.default_int_handler]
 
 
-@pytest.mark.parametrize("edition", ALL_EDITIONS)
+@pytest.mark.parametrize("ground", ALL_GROUNDS, ids=str)
 @pytest.mark.parametrize("is_recorded", [True, False])
-def test_ctrl_c_at_random_moments_of_a_step(edition: str, is_recorded: bool) -> None:
-    """Four steps out of ten are interrupted somewhere, in core, engine, hooks or the context managers between."""
-    num_interrupted = num_completed = 0
-    for seed in range(16):
-        rng, workload = Random(seed), random_workload(seed)
-        undisturbed = Drive(workload, edition).run().snapshot()
-        hooks = Hooks(strict=True)
+def test_ctrl_c_at_random_moments_of_a_step(ground: Ground, is_recorded: bool) -> None:
+    """Four steps out of ten are interrupted somewhere: in core, engine, tier, hooks or the context managers between."""
+    outcomes = []
+    for seed in ground.seeds[:16]:
+        rng, hooks = Random(seed), Hooks(strict=True)
         events = recorded(hooks) if is_recorded else []
-        drive = Drive(workload, edition, hooks)
+        drive = ground.drive(seed, hooks)
         while not drive.is_done:
             list(drive.arrive())
             if rng.random() < 0.4:
-                outcome = interrupted_step(drive, rng.randrange(300))
-                num_interrupted += outcome == "taken back"
-                num_completed += outcome == "completed"
+                outcomes.append(interrupted_step(drive, rng.randrange(300)))
                 assert not is_recorded or difference(fold(events), drive.engine.snapshot()) is None
             drive.engine.step()
-        assert tokens_of(drive.engine.snapshot()) == tokens_of(undisturbed)
-        assert_sound(drive.engine.snapshot())
-    assert num_interrupted > 50
+        assert tokens_of(drive.engine.snapshot()) == ground.undisturbed(seed)
+        assert_drained(drive.engine)
+    assert outcomes.count("taken back") > 50
 
 
-def test_ctrl_c_at_every_moment_of_one_step() -> None:
+@pytest.mark.parametrize("ground", [Ground("labengine"), Ground("labengine", True, "prompt")], ids=str)
+def test_ctrl_c_at_every_moment_of_one_step(ground: Ground) -> None:
+    """The third step; on hybrid groups, where it has many moments, at two hundred of them."""
     scout = Countdown(SignalPoints())
-    assert scout.run(_third_step().engine.step)
+    assert scout.run(_third_step(ground).engine.step)
     outcomes = []
-    for n in range(scout.num_passed):
-        drive = _third_step()
+    for n in range(0, scout.num_passed, scout.num_passed // 200 + 1 if ground.is_hybrid else 1):
+        drive = _third_step(ground)
         outcomes.append(interrupted_step(drive, n))
         assert drive.engine.step()
     assert set(outcomes) <= {"taken back", "completed"}
     assert outcomes.count("taken back") > 0.9 * len(outcomes)
 
 
-def _third_step() -> Drive:
-    drive = Drive(random_workload(1), "labengine")
+def _third_step(ground: Ground) -> Drive:
+    drive = ground.drive(ground.seeds[1])
     for _ in range(2):
         list(drive.arrive())
         drive.engine.step()
@@ -141,18 +140,21 @@ def _third_step() -> Drive:
 def interrupted_step(drive: Drive, n: int) -> str:
     """Take a step with Ctrl-C at its n-th chance, and check that it happened whole or not at all."""
     engine = drive.engine
-    before = engine.snapshot()
+    before, queues_before = engine.snapshot(), queues(engine)
+    engine._written = StepPlan(())
     try:
         Countdown(SignalPoints(), n, press_ctrl_c).run(engine.step)
     except KeyboardInterrupt:
         pass
     else:
         return "not interrupted"
-    assert_sound(engine.snapshot())
+    assert_sound(engine.snapshot(), engine.parts.name)
     if engine.step_number > before.step:
-        assert tokens_of(engine.snapshot()) != tokens_of(before)
+        assert engine.report.step == engine.step_number
+        assert engine.report.loading or tokens_of(engine.snapshot()) != tokens_of(before)
         return "completed"
     assert_taken_back(before, engine)
+    assert overwritten_victims(before, engine._written) or queues(engine) == queues_before
     return "taken back"
 
 
@@ -166,7 +168,7 @@ def assert_taken_back(before: Snapshot, engine: Engine) -> None:
 
 
 def test_ctrl_c_in_a_forward_pass() -> None:
-    drive = Drive(random_workload(0), "labengine")
+    drive = Ground("labengine").drive(0)
     list(drive.arrive())
     before = drive.engine.snapshot()
     drive.runner.forward = lambda plan: interrupt_self()  # type: ignore[method-assign]

@@ -22,7 +22,7 @@ from labengine.scenarios.vllm_44409_experiments import Preempted, PreemptedThree
 from labengine.scenarios.vllm_44409_overrides import BULK_TOUCH, INTERLEAVED, InterleavedKVCacheManager
 from labengine.scenarios.vllm_44409_two_phase_allocation import SCENARIO
 
-# -- the reviewers' cases: hits at the head of the queue, tokens in the tier behind them ---------------------------------
+# -- the reviewers' cases: hits at the head of the queue, tokens in the tier behind them -------------------------------
 
 SIZE = 16
 NUM_LOCAL, NUM_EXTERNAL, NUM_NEW = 5, 2, 1

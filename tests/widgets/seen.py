@@ -18,6 +18,7 @@ class Seen:
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     map: dict[str, tuple[int, list[int]]] = field(default_factory=dict)
     queue: dict[str, Any] = field(default_factory=dict)
+    tier: dict[str, Any] = field(default_factory=dict)
 
     def apply(self, frame: Frame) -> Seen:
         """Move on by one frame, which must survive JSON."""
@@ -36,6 +37,7 @@ class Seen:
             if not ids:
                 del self.map[key]
         self.queue = frame.get("queue", self.queue)
+        self.tier = frame.get("tier", self.tier)
         return self
 
     def _apply_row(self, diff: dict[str, Any]) -> None:

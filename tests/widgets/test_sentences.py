@@ -56,6 +56,7 @@ def test_the_overwriting_step_says_what_is_lost() -> None:
 AFTER = begin() + merging_step()
 HELD_BY_BOTH = ev.BlockFreed(2, 1, 0, 2, 1, None, "finished")
 HASH = block_hash(9)
+LOADED = ((0, 1, 1, block_hash(1)), (0, 2, 2, block_hash(2)))
 
 
 def decoded(*last: ev.Event) -> list[ev.Event]:
@@ -104,6 +105,17 @@ def decoded(*last: ev.Event) -> list[ev.Event]:
         (AFTER, ev.ForwardRan(1, 1), "The model has run once, over 1 token of 1 request."),
         (AFTER, ev.TokensComputed(0, 15), "Keys and values are computed for A's first 15 tokens."),
         (AFTER, ev.TokenSampled(0, 9, 15), "A's next token is “<b>9</b>⏎”"),
+        (AFTER, ev.BlockEvicted(6, "reset"), "#6 is emptied: what it held is forgotten"),
+        (AFTER, ev.BlockEvicted(6, "replaced"), "#6 has grown: what it held is forgotten"),
+        (AFTER, ev.BlockEvicted(6, "distrusted"), "#6 cannot be trusted after a broken step"),
+        (AFTER, ev.BlocksSkipped(0, 0, 2), "A's first 2 blocks lie outside the full group's window"),
+        (AFTER, ev.ExternalHit(0, 8), "The external tier holds A's next 8 tokens: no need to compute them either."),
+        (AFTER, ev.ExternalHit(0, 8, True), "The external tier holds A's next 8 tokens: A waits until they are there."),
+        (AFTER, ev.BlocksLoaded(0, LOADED), "Keys and values come from the external tier into #1 and #2, for A."),
+        (AFTER, ev.BlocksSaved(0, LOADED), "A's full #1 and #2 are copied to the external tier."),
+        (AFTER, ev.LoadFailed(0, "gone\n"), "The external tier could not deliver (gone⏎): A will compute it instead."),
+        (AFTER, ev.PrefixCacheReset(), "The hash map is emptied"),
+        (AFTER, ev.ViolationFound("read", "A reads B's KV", (0,), (1,), 1, None), "A rule is broken: A reads B's KV."),
     ],
 )
 def test_every_kind_of_event_has_its_sentence(before: list[ev.Event], event: ev.Event, words: str) -> None:

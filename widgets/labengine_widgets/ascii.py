@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from labengine.snapshot import NULL_BLOCK, BlockState, RequestState, Snapshot
-from labengine_widgets.names import ContentIndex, content_name, request_name
+from collections import Counter
+
+from labengine.snapshot import BlockState, RequestState, Snapshot, map_key
+from labengine_widgets.names import ContentIndex, content_name, group_name, request_name
 
 MAX_CARDS = 64
 MAX_LINES = 12
@@ -16,27 +18,43 @@ def block_map(snapshot: Snapshot) -> str:
     [p] live and cached, (p) freed but cached, [~] live and not full, !p! lost: alive, and the map does not lead to it.
     """
     letters = content_letters(snapshot)
-    cell = _cells(snapshot, letters)
-    lines = [_score(snapshot), "", *_pool(snapshot, cell), ""]
+    cell, doubled = _cells(snapshot, letters), doubled_blocks(snapshot)
+    lines = [_score(snapshot), "", *_pool(snapshot, cell, doubled), ""]
     lines += _tables(snapshot)
     lines += [_map(snapshot, letters), _queue(snapshot), "", _legend(cell)]
-    return "\n".join(lines)
+    return "\n".join([*lines, "!! in the tables of two groups: one overwrites the other"] if doubled else lines)
 
 
 def content_letters(snapshot: Snapshot) -> dict[str, str]:
-    """A letter per registered hash, in the order of the tables and then of the map: what a reader meets first is p."""
+    """A letter per key of the prefix map, by order of the tables and then of the pool: what one meets first is p."""
     contents, letters = ContentIndex(), {}
     tables = [table for r in snapshot.requests.values() for table in r.block_tables]
-    ordered = [snapshot.blocks[i] for table in tables for i in table if i != NULL_BLOCK]
+    ordered = [snapshot.blocks[i] for table in tables for i in table if i != snapshot.null_block]
     for block in [*ordered, *snapshot.blocks]:
-        for block_hash in block.block_hashes[:1]:
-            letters[block_hash] = content_name(contents.of_hash(block_hash))
+        for key in block.grouped_hashes[:1]:
+            letters[map_key(key[0], bytes.fromhex(key[1]))] = content_name(contents.of_hash(key))
     return letters
+
+
+def content_letter(block: BlockState, letters: dict[str, str]) -> str:
+    """The letter of what a block holds; empty while it is not registered."""
+    if not block.grouped_hashes:
+        return ""
+    group, block_hash = block.grouped_hashes[0]
+    return letters.get(map_key(group, bytes.fromhex(block_hash)), "?")
+
+
+def doubled_blocks(snapshot: Snapshot) -> frozenset[int]:
+    """Blocks in the tables of two groups, which write different layers' KV into them (vLLM issue 43884)."""
+    tables = [set(table) for r in snapshot.requests.values() for table in r.block_tables]
+    by_group = [set().union(*tables[group :: len(snapshot.groups)]) for group in range(len(snapshot.groups))]
+    times = Counter(block_id for ids in by_group for block_id in ids - {snapshot.null_block})
+    return frozenset(block_id for block_id, number in times.items() if number > 1)
 
 
 def block_sign(block: BlockState, letters: dict[str, str], lost: frozenset[int]) -> str:
     """One block in three characters or a few more."""
-    letter = letters.get(block.block_hashes[0], "?") if block.block_hashes else ""
+    letter = content_letter(block, letters)
     if block.block_id in lost:
         return f"!{letter}!"
     if block.ref_count:
@@ -46,7 +64,10 @@ def block_sign(block: BlockState, letters: dict[str, str], lost: frozenset[int])
 
 def _cells(snapshot: Snapshot, letters: dict[str, str]) -> list[str]:
     lost = frozenset(snapshot.lost_blocks)
-    return [block_sign(block, letters, lost) for block in snapshot.blocks]
+    signs = [block_sign(block, letters, lost) for block in snapshot.blocks]
+    if snapshot.null_block >= 0:
+        signs[snapshot.null_block] = "null"
+    return signs
 
 
 def _score(snapshot: Snapshot) -> str:
@@ -56,11 +77,12 @@ def _score(snapshot: Snapshot) -> str:
     )
 
 
-def _pool(snapshot: Snapshot, cells: list[str]) -> list[str]:
+def _pool(snapshot: Snapshot, cells: list[str], doubled: frozenset[int]) -> list[str]:
     if len(cells) > MAX_CARDS:
         return _small_pool(cells)
     cards = [
         f"{f'#{block.block_id}':>4} {sign}{f'x{block.ref_count}' if block.ref_count > 1 else '  '}"
+        f"{'!!' if block.block_id in doubled else ''}"
         for block, sign in zip(snapshot.blocks, cells, strict=True)
     ]
     rows = ("".join(f"{card:12}" for card in cards[i : i + 8]) for i in range(0, len(cards), 8))
@@ -76,6 +98,8 @@ def _small_pool(cells: list[str]) -> list[str]:
 
 
 def _small_sign(cell: str) -> str:
+    if cell == "null":
+        return "-"
     if cell[0] == "!":
         return "!"
     return cell[1].upper() if cell[0] == "(" else cell[1]
@@ -83,25 +107,31 @@ def _small_sign(cell: str) -> str:
 
 def _tables(snapshot: Snapshot) -> list[str]:
     open_requests = [item for item in snapshot.requests.items() if item[1].status != "finished"]
-    num_finished = len(snapshot.requests) - len(open_requests)
-    lines = [_table(request_id, request) for request_id, request in open_requests[:MAX_LINES]]
-    if len(open_requests) > MAX_LINES:
-        lines.append(f"      … and {len(open_requests) - MAX_LINES} requests more")
+    num_finished, limit = len(snapshot.requests) - len(open_requests), max(2, MAX_LINES // max(1, len(snapshot.groups)))
+    lines = [line for item in open_requests[:limit] for line in _table(*item, snapshot)]
+    if len(open_requests) > limit:
+        lines.append(f"      … and {len(open_requests) - limit} requests more")
     return lines + ([f"      {num_finished} finished"] if num_finished else [])
 
 
-def _table(request_id: int, request: RequestState) -> str:
-    names = (" ".join("-" if i == NULL_BLOCK else f"#{i}" for i in table) for table in request.block_tables)
-    tables = " | ".join(names)
+def _table(request_id: int, request: RequestState, snapshot: Snapshot) -> list[str]:
+    """A line; with several groups one for each, too."""
+    tables = [" ".join("-" if i == snapshot.null_block else f"#{i}" for i in ids) for ids in request.block_tables]
     progress = f"{request.status}, {request.num_computed_tokens} of {len(request.token_ids)} tokens"
     told = f"{request_name(request_id):<6}{progress}"
-    return _cut(f"{told} -> {tables}" if tables.strip(" |") else f"{told}, no blocks")
+    if not any(tables):
+        return [_cut(f"{told}, no blocks")]
+    if len(tables) == 1:
+        return [_cut(f"{told} -> {tables[0]}")]
+    names = [group_name(snapshot.groups, group) for group in range(len(tables))]
+    width = max(map(len, names))
+    return [_cut(told), *(_cut(f"      {name:<{width}} -> {ids}") for name, ids in zip(names, tables, strict=True))]
 
 
 def _map(snapshot: Snapshot, letters: dict[str, str]) -> str:
     free = {block.block_id for block in snapshot.blocks if not block.ref_count}
     entries = [
-        f"{letters.get(key.split(':')[1], '?')}->" + ",".join(f"(#{i})" if i in free else f"#{i}" for i in ids)
+        f"{letters.get(key, '?')}->" + ",".join(f"(#{i})" if i in free else f"#{i}" for i in ids)
         for key, ids in snapshot.prefix_map.items()
     ]
     return _cut("map   " + ("  ".join(entries) or "empty"))

@@ -1,6 +1,6 @@
 // One block as drawn on the canvas, at three scales: a card, a tile, a dot.
 import { LOST_HUE, contentName, hueOf, inkOn, requestName, shapeOf } from "./palette.js";
-import { joined } from "./state.js";
+import { groupLabel, joined } from "./state.js";
 
 // A card of this width has room for its slots, and for everything in its first line.
 const ROOMY = 100;
@@ -73,6 +73,11 @@ function drawBorder(context, rect, block, { theme }, radius) {
   }
   roundRect(context, rect, radius, context.lineWidth / 2);
   context.stroke();
+  if (block.isDoubled) {
+    context.lineWidth = 1.3;
+    roundRect(context, rect, radius, 3.6);
+    context.stroke();
+  }
   context.restore();
 }
 
@@ -82,10 +87,11 @@ function drawCard(context, rect, id, block, look) {
   drawBackground(context, rect, block, look, 6);
   drawBorder(context, rect, block, look, 6);
   label(context, `#${id}`, x + 7, y + 14, `600 12px ${theme.ui}`, block && block.refCount ? theme.ink : theme.soft);
-  if (!block) return look.isNext ? label(context, "next", x + w - 7, y + 14, `11px ${theme.ui}`, theme.soft, "right") : undefined;
+  const word = look.isNull ? "null" : look.isNext ? "next" : "";
+  if (!block) return word ? label(context, word, x + w - 7, y + 14, `11px ${theme.ui}`, theme.soft, "right") : undefined;
   drawRefCount(context, rect, block, theme);
   drawTokens(context, rect, block, look);
-  drawOwners(context, rect, block, theme);
+  drawOwners(context, rect, block, look);
   if (block.content >= 0) drawLetter(context, rect, block, theme);
   if (block.isLost) cutLink(context, x + w / 2 + (w < ROOMY ? 4 : 0), y + 12, w < ROOMY ? 0.75 : 1, theme);
 }
@@ -178,10 +184,20 @@ function breakText(context, text, width, isLast) {
   return [text.slice(0, at), text.slice(at)];
 }
 
-function drawOwners(context, { x, y, h }, block, theme) {
+function drawOwners(context, { x, y, w, h }, block, { theme, state }) {
+  if (state.groups.length > 1 && block.groups.length) drawGroups(context, { x: x + 26 + 19 * (Math.min(block.owners.length, 3) - 1), y: y + h - 8, w }, block, theme, state);
   block.owners.slice(0, 3).forEach((request, i) => badge(context, x + 14 + i * 19, y + h - 12, 8, request, theme));
   if (block.owners.length > 3)
     label(context, `+${block.owners.length - 3}`, x + 7 + 3 * 19, y + h - 8, `11px ${theme.ui}`, theme.ink);
+}
+
+// Whose tables: the group's name; two names are one too many.
+function drawGroups(context, { x, y, w }, block, theme, state) {
+  const names = block.groups.map((group) => groupLabel(state, group));
+  context.font = `${block.isDoubled ? "700 " : ""}10px ${theme.ui}`;
+  const room = w - 72, text = block.isDoubled ? names.join("+") : names[0], isFitting = context.measureText(text).width <= room;
+  const shown = isFitting || room >= 34 ? fit(context, text, room) : block.isDoubled ? "!!" : "";
+  label(context, shown, x, y, context.font, block.isDoubled ? theme.ink : theme.soft);
 }
 
 function badge(context, x, y, radius, request, theme) {

@@ -46,12 +46,13 @@ class Dashboard {
     this.requests.setAttribute("role", "list");
     this.map = element("div", "le-map");
     this.queue = element("div", "le-queue");
+    this.tier = element("div", "le-tier");
     this.tables = new Tables(this);
     this.controls = new Controls((action, rest) => this.wish(action, rest));
     this.scrubber = new Scrubber(this.player);
     this.keys = keysDialog();
     const main = element("div", "le-main"), side = element("div", "le-side"), lower = element("div", "le-lower");
-    lower.append(panel("Hash map", "le-map", this.map), panel("Free queue", "le-queue", this.queue));
+    lower.append(panel("Hash map", "le-map", this.map), panel("Free queue", "le-queue", this.queue), panel("External tier", "le-tier", this.tier));
     side.append(panel("Block tables", "le-requests", this.requests), lower);
     main.append(panel("Block pool", "le-pool", this.canvas), side);
     const scrub = element("div", "le-scrub");
@@ -230,8 +231,9 @@ class Dashboard {
   paintHead(state) {
     const [used, peak, findable, lost] = state.score;
     this.title.textContent = this.status.title + (state.omitted ? ` · ${state.omitted} blocks were not saved` : "");
+    this.root.classList.toggle("le-hybrid", state.groups.length > 1);
     this.root.style.setProperty("--le-digits", String(state.numBlocks).length);
-    this.used.replaceChildren(element("b", "", used), ` used of ${state.numBlocks}`);
+    this.used.replaceChildren(element("b", "", used), ` used of ${state.numBlocks - (state.nullBlock < 0 ? 0 : 1)}`);
     this.facts.replaceChildren(fact("peak of the step", "the most blocks used within this step", peak), fact("findable", "full blocks that a look-up can be served with", findable), fact("lost", "alive and full, but not in the map: nobody can find them", lost, lost ? "le-is-lost" : ""));
     this.sentence.textContent = state.sentence;
     this.sentence.title = state.sentence;

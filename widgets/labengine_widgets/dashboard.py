@@ -57,6 +57,13 @@ class Dashboard(anywidget.AnyWidget):
         self._publisher.close()
         super().close()
 
+    def open_at(self, moment: int) -> None:
+        """Show the state right after event number `moment` of the timeline; from there the reader goes back and forth.
+
+        Until the lab moves on. A moment that is not recorded any more shows the state now.
+        """
+        self._publisher.open_at(moment)
+
     def _rest(self) -> None:
         self.snapshot = bounded_json(self._publisher.full(), MAX_SNAPSHOT)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
 from labengine import events as ev
 from labengine.fold import Changes, Key
 from labengine_widgets.names import request_name
-from labengine_widgets.rows import Row, row, row_diff, shown_requests
+from labengine_widgets.rows import Row, row, row_diff, shown_rows
 from labengine_widgets.runs import Run, phase_after
 from labengine_widgets.scene import Scene
 from labengine_widgets.sentences import running_sentence, sentence
@@ -22,14 +22,19 @@ MAX_QUEUE = 48
 MAX_MAP_ROWS = 400
 """Entries of the prefix map in a full state, the newest; changes are sent whatever their number."""
 
+MAX_TIER = 40
+"""Contents of the external tier that are sent, the newest."""
+
 MAX_MOVES = 12
+MAX_FOCUS = 64
 
 
 class FrameMaker:
     """Turns events into frames for a browser that has seen every frame before.
 
     A frame holds sentence, phase, step, score and, where changed: blocks (cells), rows (row diffs), gone (row keys),
-    map ([key, content, ids], no ids for an entry that is gone), queue ({ids, total}), moves, focus.
+    map ([key, content, ids], no ids for an entry that is gone), queue ({ids, total}), tier ({entries: [[key, content]],
+    total}), moves, focus.
     """
 
     def __init__(self, scene: Scene) -> None:
@@ -37,13 +42,15 @@ class FrameMaker:
         self.phase: str | None = None
         self.sentence = ""
         self._rows: dict[tuple[int, int], Row] = {}
+        self._num_in_tier = 0
 
     def play(self, run: Run) -> Frame:
         """Apply a run of events, and tell it."""
         self.follow(run.events)
         changes = self.scene.take_changes()
         self.sentence = sentence(run.told, self.scene)
-        return self._frame(changes) | {"moves": _moves(run.told), "focus": _focus(run.told)}
+        focus = [block_id for block_id in _focus(run.told) if block_id != self.scene.fold.null_block]
+        return self._frame(changes) | {"moves": _moves(run.told), "focus": focus[:MAX_FOCUS]}
 
     def follow(self, events: Sequence[ev.Event]) -> None:
         """Apply events without telling them; `merged` tells what they came to."""
@@ -65,10 +72,12 @@ class FrameMaker:
         return self._head() | {
             "groups": [[group.kind, group.block_size, group.window] for group in scene.fold.groups],
             "num_blocks": scene.num_blocks,
+            "null_block": scene.fold.null_block,
             "blocks": [list(cell) for cell in cells if cell.ref_count or cell.flags],
             "rows": self._row_diffs(set(scene.fold.requests))[0],
             "map": [self._entry(key) for key in keys],
             "queue": self._queue(),
+            "tier": self._tier(),
         }
 
     def _frame(self, changes: Changes) -> Frame:
@@ -81,6 +90,8 @@ class FrameMaker:
             frame["map"] = [self._entry(key) for key in sorted(changes.keys)]
         if changes.is_queue_changed or changes.is_restarted:
             frame["queue"] = self._queue()
+        if len(self.scene.tier) != self._num_in_tier:
+            frame["tier"] = self._tier()
         return frame
 
     def _head(self) -> Frame:
@@ -90,13 +101,18 @@ class FrameMaker:
     def _queue(self) -> dict[str, Any]:
         return {"ids": list(islice(self.scene.fold.free_queue, MAX_QUEUE)), "total": len(self.scene.fold.free_queue)}
 
+    def _tier(self) -> dict[str, Any]:
+        tier, self._num_in_tier = self.scene.tier, len(self.scene.tier)
+        newest = list(islice(reversed(tier), MAX_TIER))[::-1]
+        entries = [[entry_name(key), self.scene.contents.of_hash(key)] for key in newest]
+        return {"entries": entries, "total": len(tier)}
+
     def _entry(self, key: Key) -> list[Any]:
         ids = self.scene.fold.prefix_map.get(key, ())
         return [entry_name(key), self.scene.contents.of_hash(key), list(ids)]
 
     def _row_diffs(self, changed: set[int]) -> tuple[list[dict[str, Any]], list[str]]:
-        shown = shown_requests(self.scene)
-        keys = [(i, group) for i in shown for group in range(len(self.scene.fold.groups))]
+        keys = shown_rows(self.scene)
         gone = sorted(self._rows.keys() - set(keys))
         for key in gone:
             del self._rows[key]
@@ -118,17 +134,23 @@ def entry_name(key: Key) -> str:
 
 def _focus(told: Sequence[ev.Event]) -> list[int]:
     """Blocks to look at."""
-    ids: dict[int, None] = {}
-    for event in told:
-        if isinstance(event, ev.SlotsWritten):
-            ids |= dict.fromkeys(block_id for block_id, _, _ in event.runs)
-        elif isinstance(event, ev.PrefixHit):
-            ids |= dict.fromkeys(i for group in event.block_ids for i in group)
-        elif isinstance(event, ev.BlockMerged):
-            ids |= dict.fromkeys((event.block_id, event.into_block_id))
-        elif (block_id := getattr(event, "block_id", None)) is not None:
-            ids[block_id] = None
-    return list(ids)[:64]
+    return list(dict.fromkeys(block_id for event in told for block_id in _event_focus(event)))
+
+
+def _event_focus(event: ev.Event) -> Iterable[int]:
+    match event:
+        case ev.SlotsWritten():
+            return (block_id for block_id, _, _ in event.runs)
+        case ev.PrefixHit():
+            return (block_id for group in event.block_ids for block_id in group)
+        case ev.BlockMerged():
+            return event.block_id, event.into_block_id
+        case ev.BlocksLoaded() | ev.BlocksSaved():
+            return (block_id for _, _, block_id, _ in event.transfers)
+        case ev.ViolationFound():
+            return event.block_ids
+    block_id = getattr(event, "block_id", None)
+    return () if block_id is None else (block_id,)
 
 
 def _moves(told: Sequence[ev.Event]) -> list[list[str]]:
@@ -148,6 +170,10 @@ def _event_moves(event: ev.Event) -> list[list[str]]:
             return [[f"#{block_id}", f"pool:{block_id}", f"map:{entry_name((group, block_hash))}"]]
         case ev.BlockMerged(block_id, into, request_id, group, index):
             return [[request_name(request_id), f"pool:{block_id}", f"pool:{into}"]]
+        case ev.BlocksLoaded(_, transfers):
+            return [[f"#{i}", f"tier:{entry_name((group, key))}", f"pool:{i}"] for group, _, i, key in transfers]
+        case ev.BlocksSaved(_, transfers):
+            return [[f"#{i}", f"pool:{i}", f"tier:{entry_name((group, key))}"] for group, _, i, key in transfers]
         case ev.BlockFreed(block_id, queue_end=str()):
             return [[f"#{block_id}", f"pool:{block_id}", f"queue:{block_id}"]]
     return []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Hashable, Iterable, Sequence
 
+from labengine.snapshot import GroupState
+
 _VISIBLE = {"\n": "⏎", "\r": "⏎", "\t": "⇥"}
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
 _CONTENT_LETTERS = "pqrstuvwxyz"
@@ -28,6 +30,14 @@ def content_name(index: int) -> str:
 def block_name(block_id: int) -> str:
     """#7."""
     return f"#{block_id}"
+
+
+def group_name(groups: Sequence[GroupState], group: int) -> str:
+    """'full group', 'window group'; with a number from 1 where there are several of a kind."""
+    kind = groups[group].kind
+    alike = [i for i, other in enumerate(groups) if other.kind == kind]
+    number = f" {alike.index(group) + 1}" if len(alike) > 1 else ""
+    return f"{'window' if kind == 'sliding_window' else kind} group{number}"
 
 
 def readable(text: str, limit: int = 160) -> str:
@@ -87,6 +97,10 @@ class ContentIndex:
         self._numbers["hash", key] = number
         self._hashed.add(number)
         return number
+
+    def link(self, prefix: Hashable, key: Hashable) -> None:
+        """A block known by this hash was found for this prefix: they are one content."""
+        self._numbers.setdefault(("prefix", prefix), self.of_hash(key))
 
     def _number(self, key: Hashable) -> int:
         if key not in self._numbers:

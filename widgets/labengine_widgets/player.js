@@ -18,14 +18,15 @@ export class Player {
     this.isHeld = false;
   }
 
-  // replay: the last step as {frame, frames}, over by now; null when there is none.
+  // replay: the last steps as {frame, frames}, over by now, null when there are none; at: the frames to show of them.
   reset(frame, replay) {
     this.stop();
     this.state = fullState(frame);
     this.base = replay ? fullState(replay.frame) : null;
     this.frames = replay ? replay.frames : [];
     this.position = this.frames.length;
-    this.show(null, null);
+    if (replay && replay.at < this.position) this.seek(replay.at);
+    else this.show(null, null);
   }
 
   // A merged change of a lab that runs by itself: nothing to play.

@@ -47,11 +47,12 @@ export class Pool {
     if (changed === null) context.clearRect(0, 0, this.width, this.height);
     const ids = changed === null ? Array.from({ length: state.numBlocks }, (_, id) => id) : changed;
     const paint = painterFor(this.grid);
-    const size = blockSize(state), next = state.queue.ids[0], focus = new Set(state.focus);
+    const next = state.queue.ids[0], focus = new Set(state.focus);
     for (const id of ids) {
       const rect = this.rectOf(id);
       if (changed !== null) context.clearRect(rect.x - 1, rect.y - 1, rect.w + 2, rect.h + 2);
-      paint(context, rect, id, state.blocks[id], { theme, size, isNext: id === next });
+      const block = state.blocks[id], size = blockSize(state, block?.groups[0]);
+      paint(context, rect, id, block, { theme, size, state, isNext: id === next, isNull: id === state.nullBlock });
       if (focus.has(id)) ring(context, rect, theme.accent, 2.5);
       if (id === this.hovered) ring(context, rect, theme.ink, 2);
     }

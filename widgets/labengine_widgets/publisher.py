@@ -12,10 +12,11 @@ from labengine import events as ev
 from labengine.fold import Fold
 from labengine_widgets.bench import Bench
 from labengine_widgets.frames import Frame, FrameMaker
-from labengine_widgets.replay import last_step
+from labengine_widgets.replay import last_step, since
 from labengine_widgets.runs import runs
 from labengine_widgets.scene import Scene
 from labengine_widgets.sentences import resting_sentence, sentence
+from labengine_widgets.tier import kept_contents
 
 Message = dict[str, Any]
 
@@ -47,6 +48,7 @@ class Publisher:
         self._steps_by_itself = bench.is_running
         self._is_suspect = self._is_fresh = self._wants_state = self._is_following = False
         self._caught: tuple[Fold, int] | None = None
+        self._opened_at: int | None = None
         self._held_since: float | None = None
         self._status: Message = {}
         self._outbox: deque[Message] = deque()
@@ -80,6 +82,12 @@ class Publisher:
         self._views.append(view)
         self._wake.set()
 
+    def open_at(self, moment: int) -> None:
+        """Have every view stand right after event number `moment`, until something happens."""
+        self._opened_at = moment
+        self._is_suspect = True
+        self._wake.set()
+
     def say(self, message: Message) -> None:
         """Send a message that is no state, such as an error beside the controls."""
         self._outbox.append(message)
@@ -93,10 +101,15 @@ class Publisher:
     def _last_step(self) -> Message | None:
         if self.bench.is_running or self._heard:
             return None
-        replay = last_step(self.bench.timeline, self.maker.scene)
+        replay = self._replay()
         if replay:
             self.maker.scene.peak = replay["frames"][-1]["score"][1]  # who came after the step has not seen it
         return replay
+
+    def _replay(self) -> Message | None:
+        timeline, scene = self.bench.timeline, self.maker.scene
+        opened = None if self._opened_at is None else since(timeline, scene, self._opened_at)
+        return opened or last_step(timeline, scene)
 
     # -- the engine's side: append, nothing else -----------------------------------------------------------------------
 
@@ -171,7 +184,7 @@ class Publisher:
     def _publish(self, heard: Sequence[tuple[ev.Event, bool]]) -> None:
         if not heard:
             return
-        self._is_fresh = False
+        self._is_fresh, self._opened_at = False, None
         events = [event for event, _ in heard]
         broken = [event for event in events if isinstance(event, ev.StepRolledBack)]
         if broken:
@@ -245,7 +258,8 @@ class Publisher:
         while self._num_taken < num_heard and self._heard:
             self._heard.popleft()
             self._num_taken += 1
-        self.maker = FrameMaker(Scene(state, self.bench.token_text))
+        tier = kept_contents(self.bench.timeline)
+        self.maker = FrameMaker(Scene(state, self.bench.token_text, tier=tier))
         self.maker.phase = self.bench.phase
         self.maker.sentence = resting_sentence(self.maker.scene)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from labengine.snapshot import NULL_BLOCK
 from labengine_widgets.names import joined, readable, request_name
 from labengine_widgets.scene import Scene
 
@@ -19,7 +20,7 @@ MAX_GENERATED = 80
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A request's table in one group, as shown."""
+    """A request's table in one group, as shown; NULL_BLOCK where it has no block, whatever the engine's null is."""
 
     status: str
     num_tokens: int
@@ -29,12 +30,17 @@ class Row:
     generated: str
 
 
-def shown_requests(scene: Scene) -> list[int]:
-    """Everyone who waits or runs, and who finished last; the oldest go first when there are too many."""
-    requests = scene.fold.requests
+def shown_rows(scene: Scene) -> list[tuple[int, int]]:
+    """(request, group): a row per group of everyone who waits or runs, one of those who finished last.
+
+    The oldest go first when there are too many.
+    """
+    requests, groups = scene.fold.requests, range(len(scene.fold.groups))
     ended = [i for i, request in requests.items() if request.status == "finished"]
     open_ids = [i for i, request in requests.items() if request.status != "finished"]
-    return sorted(ended[-MAX_ENDED_ROWS:] + open_ids[:MAX_OPEN_ROWS])
+    last = ended[-max(2, MAX_ENDED_ROWS // max(1, len(groups))) :]
+    rows = [(request_id, 0) for request_id in last]
+    return sorted(rows + [(request_id, group) for request_id in open_ids[:MAX_OPEN_ROWS] for group in groups])
 
 
 def row(scene: Scene, request_id: int, group: int, old: Row | None = None) -> Row:
@@ -50,7 +56,7 @@ def row(scene: Scene, request_id: int, group: int, old: Row | None = None) -> Ro
         request.status,
         len(tokens),
         request.num_computed_tokens,
-        tuple(request.block_tables[group][:MAX_TABLE]),
+        tuple(NULL_BLOCK if i == scene.fold.null_block else i for i in request.block_tables[group][:MAX_TABLE]),
         texts,
         readable(generated, 4 * MAX_GENERATED),
     )

@@ -43,7 +43,7 @@ def runs(events: Iterable[ev.Event]) -> list[Run]:
             silent = ()
     if silent:
         found.append(Run((), silent))
-    return _at_most(MAX_FRAMES, found)
+    return at_most(MAX_FRAMES, found)
 
 
 def phase_after(event: ev.Event, phase: str | None) -> str | None:
@@ -54,6 +54,8 @@ def phase_after(event: ev.Event, phase: str | None) -> str | None:
         return None
     if isinstance(event, (ev.SlotsWritten, ev.ForwardRan)):
         return "forward"
+    if isinstance(event, (ev.BlocksSaved, ev.ViolationFound)):  # told where they happen to be noticed
+        return phase
     if phase == "forward" and isinstance(event, ev.TokenSampled):
         return "sample"
     return "update" if phase in ("forward", "sample") else phase
@@ -70,6 +72,8 @@ def _kinship(event: ev.Event) -> tuple[object, ...]:
             return type(event).__name__, event.request_id, event.group
         case ev.RequestAdded() | ev.BlockEvicted() | ev.TokensComputed():
             return (type(event).__name__,)
+        case ev.ViolationFound():
+            return type(event).__name__, event.rule
         case _:
             return (id(event),)
 
@@ -84,7 +88,8 @@ def _pieces(together: tuple[ev.Event, ...]) -> Iterator[tuple[ev.Event, ...]]:
         yield together[start:stop]
 
 
-def _at_most(limit: int, found: Sequence[Run]) -> list[Run]:
+def at_most(limit: int, found: Sequence[Run]) -> list[Run]:
+    """The same events in no more frames than that: neighbours are put together, the last of each telling."""
     size = -(-len(found) // limit) or 1
     return [_together(found[i : i + size]) for i in range(0, len(found), size)]
 

@@ -7,8 +7,7 @@ from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
 from labengine import events as ev
-from labengine.fold import Changes, Fold
-from labengine.snapshot import NULL_BLOCK
+from labengine.fold import Changes, Fold, Key
 from labengine_widgets.names import ContentIndex, readable
 
 MAX_SLOT_TEXTS = 16
@@ -24,7 +23,10 @@ Place = tuple[int, int, int]
 
 
 class Cell(NamedTuple):
-    """One block as drawn. content -1: none; fill: slots written; flags: HASHED, MAPPED, LOST; tokens: text per slot."""
+    """One block as drawn. content -1: none; fill: slots written; flags: HASHED, MAPPED, LOST; tokens: text per slot.
+
+    groups: the KV-cache groups whose tables it stands in; more than one is a fault (vLLM issue 43884).
+    """
 
     block_id: int
     ref_count: int = 0
@@ -33,6 +35,7 @@ class Cell(NamedTuple):
     flags: int = 0
     owners: tuple[int, ...] = ()
     tokens: tuple[str, ...] = ()
+    groups: tuple[int, ...] = ()
 
 
 class Score(NamedTuple):
@@ -48,10 +51,16 @@ class Scene:
     """A fold with eyes: apply events, then ask for cells and score. Costs grow with what changed, not with the pool."""
 
     def __init__(
-        self, state: Fold, token_text: Callable[[int], str] = str, contents: ContentIndex | None = None
+        self,
+        state: Fold,
+        token_text: Callable[[int], str] = str,
+        contents: ContentIndex | None = None,
+        tier: Iterable[Key] = (),
     ) -> None:
         self.fold = state
         self.contents = contents or ContentIndex()
+        self.tier: dict[Key, None] = dict.fromkeys(tier)
+        """What the external tier is known to hold, in the order in which it came to be known."""
         self._token_text = token_text
         self._texts: dict[int, str] = {}
         self._slot_texts: dict[int, str] = {}
@@ -59,7 +68,7 @@ class Scene:
         self.lost: set[int] = set()
         self._written: dict[tuple[int, int], int] = {}
         self._home: dict[int, Place] = {}
-        self._held: dict[int, set[int]] = {}
+        self._held: dict[int, dict[int, tuple[int, ...]]] = {}
         self._owners: dict[int, set[int]] = {}
         self._chains: dict[tuple[int, int], list[int]] = {}
         self._also_changed: set[int] = set()
@@ -73,7 +82,7 @@ class Scene:
     @property
     def num_used(self) -> int:
         """Blocks that are not free."""
-        return len(self.fold.ref_counts) - len(self.fold.free_queue)
+        return self.fold.num_used_blocks
 
     @property
     def score(self) -> Score:
@@ -114,7 +123,13 @@ class Scene:
             self._flags(block_id),
             tuple(sorted(self._owners.get(block_id, ()))),
             self._block_texts(block_id) if self.num_blocks <= MAX_BLOCKS_WITH_TEXT else (),
+            self.groups_of(block_id),
         )
+
+    def groups_of(self, block_id: int) -> tuple[int, ...]:
+        """The groups in whose tables a block stands, as of the last `take_changes`."""
+        owners = self._owners.get(block_id, ())
+        return tuple(sorted({group for owner in owners for group in self._held[owner].get(block_id, ())}))
 
     def content(self, block_id: int) -> int:
         """The number of a block's content; -1 while it is not full."""
@@ -205,7 +220,7 @@ class Scene:
         for request_id, request in self.fold.requests.items():
             for group, table in enumerate(request.block_tables):
                 self._written[request_id, group] = request.num_computed_tokens
-                self._home.update({b: (request_id, group, i) for i, b in enumerate(table) if b != NULL_BLOCK})
+                self._home.update({b: (request_id, group, i) for i, b in enumerate(table) if b != self.fold.null_block})
             self._update_owners(request_id)
         for key, ids in self.fold.prefix_map.items():
             for block_id in ids:
@@ -214,16 +229,18 @@ class Scene:
         self.lost = {block_id for block_id in range(self.num_blocks) if self._is_lost(block_id)}
 
     def _update_owners(self, request_id: int) -> set[int]:
-        tables = self.fold.requests[request_id].block_tables
-        now = {block_id for table in tables for block_id in table} - {NULL_BLOCK}
-        before = self._held.pop(request_id, set())
-        for block_id in now - before:
+        now: dict[int, tuple[int, ...]] = {}
+        for group, table in enumerate(self.fold.requests[request_id].block_tables):
+            for block_id in set(table) - {self.fold.null_block}:
+                now[block_id] = (*now.get(block_id, ()), group)
+        before = self._held.pop(request_id, {})
+        for block_id in now.keys() - before.keys():
             self._owners.setdefault(block_id, set()).add(request_id)
-        for block_id in before - now:
+        for block_id in before.keys() - now.keys():
             self._owners[block_id].discard(request_id)
         if now:
             self._held[request_id] = now
-        return now ^ before
+        return {block_id for block_id, _ in now.items() ^ before.items()}
 
     def _update_lost(self, block_id: int) -> None:
         (self.lost.add if self._is_lost(block_id) else self.lost.discard)(block_id)
@@ -244,8 +261,25 @@ class Scene:
         self._also_changed.update(block_id for block_id, _, _ in event.runs)
 
     def _note_hit(self, event: ev.PrefixHit) -> None:
-        for group in range(len(self.fold.groups)):
+        for group, ids in enumerate(event.block_ids):
             self._written[event.request_id, group] = event.num_tokens
+            for index, block_id in enumerate(ids):
+                if block_id != self.fold.null_block and (keys := self.fold.block_keys[block_id]):
+                    self.contents.link(self._prefix((event.request_id, group, index)), keys[0])
+
+    def _note_loaded(self, event: ev.BlocksLoaded) -> None:
+        """The load comes before anything else is written: what it fills is filled from the start."""
+        for group, index, block_id, _ in event.transfers:
+            size = self.fold.groups[group].block_size
+            written = self._written.get((event.request_id, group), 0)
+            self._written[event.request_id, group] = max(written, (index + 1) * size)
+            self._also_changed.add(block_id)
+        self._note_saved(event)
+
+    def _note_saved(self, event: ev.BlocksSaved | ev.BlocksLoaded) -> None:
+        for group, index, _, block_hash in event.transfers:
+            self.tier[group, block_hash] = None
+            self.contents.of_hash((group, block_hash), self._prefix((event.request_id, group, index)))
 
     def _note_cached(self, event: ev.BlockCached) -> None:
         prefix = self._prefix((event.request_id, event.group, event.index))
@@ -263,6 +297,8 @@ class Scene:
         ev.BlockTouched: _note_place,
         ev.SlotsWritten: _note_slots,
         ev.PrefixHit: _note_hit,
+        ev.BlocksLoaded: _note_loaded,
+        ev.BlocksSaved: _note_saved,
         ev.BlockCached: _note_cached,
         ev.RequestPreempted: _note_end,
         ev.RequestFinished: _note_end,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from labengine import events as ev
-from labengine_widgets.names import block_name, content_name, counted, listed, readable, request_name
+from labengine_widgets.names import block_name, content_name, counted, group_name, listed, readable, request_name
 from labengine_widgets.scene import MAX_BLOCKS_WITH_TEXT, Scene
 
 E = TypeVar("E", bound=ev.Event)
@@ -131,8 +131,8 @@ def _prefix_hit(run: Sequence[ev.PrefixHit], scene: Scene) -> str:
     name = request_name(run[0].request_id)
     if not run[0].num_tokens:
         return f"{name} looks its prompt up in the hash map and finds nothing: all of it must be computed."
-    blocks = listed(block_name(i) for i in dict.fromkeys(i for ids in run[0].block_ids for i in ids))
-    tokens = counted(run[0].num_tokens, "token")
+    ids = dict.fromkeys(i for group in run[0].block_ids for i in group if i != scene.fold.null_block)
+    blocks, tokens = listed(map(block_name, ids)), counted(run[0].num_tokens, "token")
     return f"{name} finds its first {tokens} in the cache, in {blocks}: no need to compute them."
 
 
@@ -158,24 +158,98 @@ def _request_finished(run: Sequence[ev.RequestFinished], scene: Scene) -> str:
 
 @_tells(ev.BlockEvicted)
 def _block_evicted(run: Sequence[ev.BlockEvicted], scene: Scene) -> str:
-    it = _plural(run, "it", "they")
-    return f"{_blocks(run)} {_plural(run, 'is', 'are')} needed anew: what {it} held is forgotten, in the hash map too."
+    why = {
+        "reset": _plural(run, "is emptied", "are emptied"),
+        "replaced": _plural(run, "has grown", "have grown"),
+        "distrusted": "cannot be trusted after a broken step",
+    }.get(run[0].reason, _plural(run, "is needed anew", "are needed anew"))
+    return f"{_blocks(run)} {why}: what {_plural(run, 'it', 'they')} held is forgotten, in the hash map too."
 
 
 @_tells(ev.BlockAllocated)
 def _block_allocated(run: Sequence[ev.BlockAllocated], scene: Scene) -> str:
     blocks = "a block" if len(run) == 1 else f"{len(run)} blocks"
-    return f"{request_name(run[0].request_id)} takes {blocks} from the front of the free queue: {_blocks(run)}."
+    name = request_name(run[0].request_id)
+    return f"{name} takes {blocks} from the front of the free queue{_for_group(run[0], scene)}: {_blocks(run)}."
+
+
+@_tells(ev.BlocksSkipped)
+def _blocks_skipped(run: Sequence[ev.BlocksSkipped], scene: Scene) -> str:
+    event = run[0]
+    first = "first block lies" if event.num_blocks == 1 else f"first {event.num_blocks} blocks lie"
+    name, group = request_name(event.request_id), group_name(scene.fold.groups, event.group)
+    return f"{name}'s {first} outside the {group}'s window: nobody will read there, so its table begins with null."
 
 
 @_tells(ev.BlockTouched)
 def _block_touched(run: Sequence[ev.BlockTouched], scene: Scene) -> str:
     name, woken = request_name(run[0].request_id), [event for event in run if event.ref_count == 1]
+    doubled = [event for event in run if _is_elsewhere(event, scene)]
+    if doubled:
+        where, has = group_name(scene.fold.groups, run[0].group), _plural(doubled, "has it", "has them")
+        one = _plural(doubled, "one block, two tables", "each stands in two tables")
+        return f"{name} takes {_blocks(doubled)} for the {where}, but another of its groups {has}: {one}!"
     if len(woken) == len(run):
-        return f"{name} takes {_blocks(run)} back out of the free queue, content and all."
+        return f"{name} takes {_blocks(run)} back out of the free queue{_for_group(run[0], scene)}, content and all."
     if len(run) == 1:
         return f"{name} shares {_blocks(run)}: {run[0].ref_count} requests hold it now."
     return f"{name} shares {_blocks(run)}: each is held by one request more."
+
+
+def _is_elsewhere(event: ev.BlockTouched, scene: Scene) -> bool:
+    """True when another group of the same request holds the block as well."""
+    tables = scene.fold.requests[event.request_id].block_tables
+    return any(event.block_id in table for group, table in enumerate(tables) if group != event.group)
+
+
+def _for_group(event: ev.BlockAllocated | ev.BlockTouched, scene: Scene) -> str:
+    return f" for the {group_name(scene.fold.groups, event.group)}" if len(scene.fold.groups) > 1 else ""
+
+
+@_tells(ev.ExternalHit)
+def _external_hit(run: Sequence[ev.ExternalHit], scene: Scene) -> str:
+    name, tokens = request_name(run[0].request_id), counted(run[0].num_tokens, "token")
+    if run[0].is_loading:
+        return f"The external tier holds {name}'s next {tokens}: {name} waits until they are there."
+    return f"The external tier holds {name}'s next {tokens}: no need to compute them either."
+
+
+@_tells(ev.BlocksLoaded)
+def _blocks_loaded(run: Sequence[ev.BlocksLoaded], scene: Scene) -> str:
+    ids = [block_id for _, _, block_id, _ in run[0].transfers]
+    blocks = listed(map(block_name, dict.fromkeys(ids)))
+    name = request_name(run[0].request_id)
+    return f"Keys and values come from the external tier into {blocks}, for {name}{_who_reads_on(ids, scene)}."
+
+
+def _who_reads_on(ids: Sequence[int], scene: Scene) -> str:
+    doubled = [i for i in dict.fromkeys(ids) if len(scene.groups_of(i)) > 1]
+    if not doubled:
+        return ""
+    return f"; {listed(map(block_name, doubled))} {_plural(doubled, 'stands', 'stand')} in another group's table too"
+
+
+@_tells(ev.BlocksSaved)
+def _blocks_saved(run: Sequence[ev.BlocksSaved], scene: Scene) -> str:
+    blocks = listed(block_name(block_id) for _, _, block_id, _ in run[0].transfers)
+    return f"{request_name(run[0].request_id)}'s full {blocks} are copied to the external tier."
+
+
+@_tells(ev.LoadFailed)
+def _load_failed(run: Sequence[ev.LoadFailed], scene: Scene) -> str:
+    name = request_name(run[0].request_id)
+    return f"The external tier could not deliver ({readable(run[0].reason)}): {name} will compute it instead."
+
+
+@_tells(ev.PrefixCacheReset)
+def _prefix_cache_reset(run: Sequence[ev.PrefixCacheReset], scene: Scene) -> str:
+    return "The hash map is emptied: whatever was cached is not trusted any more."
+
+
+@_tells(ev.ViolationFound)
+def _violation_found(run: Sequence[ev.ViolationFound], scene: Scene) -> str:
+    more = f" (and {counted(len(run) - 1, 'more')})" if len(run) > 1 else ""
+    return f"A rule is broken: {readable(run[0].message, 200)}{more}."
 
 
 @_tells(ev.SlotsWritten)

@@ -3,8 +3,8 @@ import { FLAGS } from "./palette.js";
 
 export function emptyState() {
   return {
-    sentence: "", phase: null, step: 0, score: [0, 0, 0, 0], groups: [], numBlocks: 0, omitted: 0,
-    blocks: [], rows: new Map(), map: new Map(), queue: { ids: [], total: 0 }, focus: [],
+    sentence: "", phase: null, step: 0, score: [0, 0, 0, 0], groups: [], numBlocks: 0, nullBlock: -1, omitted: 0,
+    blocks: [], rows: new Map(), map: new Map(), queue: { ids: [], total: 0 }, tier: { entries: [], total: 0 }, focus: [], moved: null,
   };
 }
 
@@ -16,6 +16,7 @@ export function fullState(frame) {
   const state = emptyState();
   state.groups = frame.groups;
   state.numBlocks = frame.num_blocks;
+  state.nullBlock = frame.null_block ?? -1;
   state.omitted = frame.omitted || 0;
   applyFrame(state, frame);
   return state;
@@ -34,17 +35,19 @@ export function applyFrame(state, frame) {
   for (const key of frame.gone || []) state.rows.delete(key);
   for (const [key, content, ids] of frame.map || []) ids.length ? state.map.set(key, { key, content, ids }) : state.map.delete(key);
   if (frame.queue) state.queue = frame.queue;
+  if (frame.tier) state.tier = frame.tier;
+  state.moved = frame.moves ? (frame.rows || []).find((diff) => diff.table)?.key ?? null : null;
   state.focus = frame.focus || [];
   for (const id of state.focus) changed.add(id);
   return changed;
 }
 
 // A block that nobody holds and no look-up could want is nothing to draw.
-function toBlock([id, refCount, content, fill, flags, owners, tokens]) {
+function toBlock([id, refCount, content, fill, flags, owners, tokens, groups = []]) {
   if (!refCount && !(flags & FLAGS.mapped)) return undefined;
   return {
-    id, refCount, content, fill, owners, tokens,
-    isHashed: Boolean(flags & FLAGS.hashed), isMapped: Boolean(flags & FLAGS.mapped), isLost: Boolean(flags & FLAGS.lost),
+    id, refCount, content, fill, owners, tokens, groups,
+    isDoubled: groups.length > 1, isHashed: Boolean(flags & FLAGS.hashed), isMapped: Boolean(flags & FLAGS.mapped), isLost: Boolean(flags & FLAGS.lost),
   };
 }
 
@@ -65,6 +68,13 @@ function toRow(old, diff) {
 
 export function blockSize(state, group = 0) {
   return state.groups.length ? state.groups[group][1] : 1;
+}
+
+// A group in few letters: full, window, window 2.
+export function groupLabel(state, group) {
+  const kinds = state.groups.map(([kind]) => kind), alike = kinds.reduce((ids, kind, i) => (kind === kinds[group] ? [...ids, i] : ids), []);
+  const name = kinds[group] === "sliding_window" ? "window" : "full";
+  return alike.length > 1 ? `${name} ${alike.indexOf(group) + 1}` : name;
 }
 
 // Tokens as running text; a model without words has numbers, which need a space between them.

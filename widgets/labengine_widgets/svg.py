@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from html import escape
 
-from labengine.snapshot import NULL_BLOCK, BlockState, RequestState, Snapshot
-from labengine_widgets.ascii import content_letters
-from labengine_widgets.names import joined, readable, request_name
+from labengine.snapshot import BlockState, RequestState, Snapshot
+from labengine_widgets.ascii import content_letter, content_letters, doubled_blocks
+from labengine_widgets.names import group_name, joined, readable, request_name
 
 HUES = ("#56b4e9", "#009e73", "#f0e442", "#cc79a7", "#0072b2", "#e69f00")
 """Okabe and Ito's palette; by order of appearance, as in the browser half."""
@@ -75,6 +75,7 @@ class _Picture:
         self.letters = content_letters(snapshot)
         self.hues = {name: HUES[i % len(HUES)] for i, name in enumerate(dict.fromkeys(self.letters.values()))}
         self.lost = frozenset(snapshot.lost_blocks)
+        self.doubled = doubled_blocks(snapshot)
         self.y = 0.0
 
     def head(self, title: str) -> str:
@@ -101,13 +102,14 @@ class _Picture:
     def tables(self) -> str:
         """A line per open request."""
         rows = [item for item in self.snapshot.requests.items() if item[1].status != "finished"]
-        drawn = "".join(self._line(_row_text(request_id, request)) for request_id, request in rows[:MAX_ROWS])
-        return drawn + (self._line(f"… and {len(rows) - MAX_ROWS} requests more") if len(rows) > MAX_ROWS else "")
+        limit = max(2, MAX_ROWS // max(1, len(self.snapshot.groups)))
+        drawn = "".join(self._line(text) for item in rows[:limit] for text in _row_texts(*item, self.snapshot))
+        return drawn + (self._line(f"… and {len(rows) - limit} requests more") if len(rows) > limit else "")
 
     def map(self) -> str:
         """The prefix map in a line."""
         entries = [
-            f"{self.letters.get(key.split(':')[1], '?')} → {', '.join(f'#{i}' for i in ids)}"
+            f"{self.letters.get(key, '?')} → {', '.join(f'#{i}' for i in ids)}"
             for key, ids in list(self.snapshot.prefix_map.items())[:MAX_CHIPS]
         ]
         return self._line(_listed("hash map", entries, len(self.snapshot.prefix_map)))
@@ -121,7 +123,7 @@ class _Picture:
         """Fill, its opacity, and border: content and life."""
         if block.block_id in self.lost:
             return "url(#le-lost)", 1, LOST_HUE
-        letter = self.letters[block.block_hashes[0]] if block.block_hashes else ""
+        letter = content_letter(block, self.letters)
         if block.ref_count:
             return (self.hues[letter], 0.45, _INK) if letter else ("url(#le-partial)", 1, _INK)
         return (self.hues[letter], 0.22, _SOFT) if letter else (_FAINT, 1, "none")
@@ -139,7 +141,7 @@ class _Picture:
     def _card(self, block: BlockState, x: float, y: float) -> str:
         box = (x, y, _CARDS[1] - 6, _CARDS[2] - 6)
         fill, opacity, stroke = self._look(block)
-        letter = self.letters[block.block_hashes[0]] if block.block_hashes else ""
+        letter = content_letter(block, self.letters)
         under = _rect(*box, self.hues[letter], opacity=0.3) if block.block_id in self.lost else ""
         dash = "" if block.ref_count else "4 3"
         return under + _rect(*box, fill, stroke=stroke, dash=dash, opacity=opacity) + self._words(block, box, letter)
@@ -148,10 +150,13 @@ class _Picture:
         x, y, w, h = box
         is_live, right = block.ref_count > 0, x + w - 6
         name = _text(x + 6, y + 15, f"#{block.block_id}", size=12, bold=is_live, color=_INK if is_live else _SOFT)
+        if block.block_id == self.snapshot.null_block:
+            return name + _text(right, y + 15, "null", size=11, color=_SOFT, anchor="end")
         if not is_live:
             return name + (_text(right, y + 15, "freed", size=11, color=_SOFT, anchor="end") if letter else "")
         text = readable(joined([readable(self.token_text(t), 24) for t in block.token_ids[:8]]), 14)
         owners = " ".join(request_name(i) for i in block.owners[:5]) + (" lost" if block.block_id in self.lost else "")
+        owners += ", twice!" if block.block_id in self.doubled else ""
         return (
             name
             + _text(right, y + 15, f"ref {block.ref_count}", size=11, anchor="end")
@@ -165,12 +170,16 @@ class _Picture:
         return _text(16, self.y - 6, readable(text, 120))
 
 
-def _row_text(request_id: int, request: RequestState) -> str:
-    tables = " | ".join(
-        " ".join("–" if i == NULL_BLOCK else f"#{i}" for i in table[:MAX_CHIPS]) for table in request.block_tables
-    )
+def _row_texts(request_id: int, request: RequestState, snapshot: Snapshot) -> list[str]:
+    """A line; with several groups one for each, too."""
+    tables = [
+        " ".join("–" if i == snapshot.null_block else f"#{i}" for i in ids[:MAX_CHIPS]) for ids in request.block_tables
+    ]
     progress = f"{request.status}, {request.num_computed_tokens} of {len(request.token_ids)} tokens"
-    return f"{request_name(request_id)} · {progress} → {tables or 'no blocks'}"
+    told = f"{request_name(request_id)} · {progress}"
+    if len(tables) == 1 or not any(tables):
+        return [f"{told} → {tables[0] or 'no blocks'}"]
+    return [told, *(f"    {group_name(snapshot.groups, group)} → {ids}" for group, ids in enumerate(tables))]
 
 
 def _listed(name: str, entries: Sequence[str], total: int) -> str:

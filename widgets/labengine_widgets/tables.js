@@ -1,6 +1,6 @@
 // Block tables, hash map and free queue as DOM: text only ever enters as textContent.
 import { contentName, hueOf, inkOn, shapeOf } from "./palette.js";
-import { blockSize, joined } from "./state.js";
+import { blockSize, groupLabel, joined } from "./state.js";
 
 const MAX_CARDS = 16;
 const MAX_CHIPS = 160;
@@ -39,8 +39,8 @@ function reconcile(parent, items, keyOf, signatureOf, make, update) {
 }
 
 export class Tables {
-  constructor({ requests, map, queue }) {
-    Object.assign(this, { requests, map, queue, versions: new Map() });
+  constructor({ requests, map, queue, tier }) {
+    Object.assign(this, { requests, map, queue, tier, versions: new Map() });
   }
 
   // changed: ids of the blocks that look different, or null for any.
@@ -48,6 +48,7 @@ export class Tables {
     this.drawRequests(state, changed);
     this.drawMap(state);
     this.drawQueue(state);
+    this.drawTier(state);
   }
 
   drawRequests(state, changed) {
@@ -55,6 +56,8 @@ export class Tables {
     this.requests.classList.toggle("le-is-empty", !rows.length);
     const limit = Math.max(16, Math.floor(MAX_CHIPS / Math.max(1, rows.length)));
     reconcile(this.requests, rows, (row) => row.key, (row) => this.rowVersion(row, changed, limit), () => makeRow(), (child, row) => updateRow(child, row, state, limit));
+    if (state.moved !== this.moved && state.moved !== null) reveal(this.requests, [...this.requests.children].find((child) => child.dataset.key === state.moved));
+    this.moved = state.moved;
   }
 
   // A row looks different when it changed, for it is replaced then, or when one of its blocks did.
@@ -80,10 +83,38 @@ export class Tables {
     const signature = (item) => (item.more ? `+${item.more}` : `${item.isNext}${look(state.blocks[item.id])}`);
     reconcile(this.queue, items, (item) => item.id, signature, () => element("span", "le-chip"), (child, item) => updateQueueChip(child, item, state));
   }
+
+  // What the external tier is known to hold, the newest last; the panel is there only if there is a tier.
+  drawTier(state) {
+    const { entries, total } = state.tier;
+    this.tier.parentElement.hidden = !total;
+    const items = entries.map(([key, content]) => ({ key, content }));
+    if (total > items.length) items.unshift({ key: "more", more: total - items.length });
+    reconcile(this.tier, items, (item) => item.key, (item) => item.more || item.content, () => element("span", "le-chip"), (child, item) => updateTierChip(child, item, state));
+  }
+}
+
+// Scrolls a panel, and nothing but the panel, until the child is seen.
+function reveal(panel, child) {
+  if (!child) return;
+  const { top, bottom } = panel.getBoundingClientRect(), rect = child.getBoundingClientRect();
+  if (rect.bottom > bottom) panel.scrollTop += Math.min(rect.bottom - bottom, rect.top - top);
+  if (rect.top < top) panel.scrollTop -= top - rect.top;
+}
+
+function updateTierChip(child, item, state) {
+  child.replaceChildren();
+  child.className = "le-chip";
+  if (item.more) return child.append(`${item.more} more …`);
+  child.classList.add("le-kept");
+  child.dataset.anchor = `tier:${item.key}`;
+  child.title = `content ${contentName(item.content)}` + (state.groups.length > 1 ? `, of the ${groupLabel(state, Number(item.key.split(":")[0]))} group` : "");
+  child.style.setProperty("--hue", hueOf(item.content));
+  child.append(contentName(item.content));
 }
 
 function look(block) {
-  return block ? `${block.content}${block.refCount ? "l" : "f"}${block.isLost ? "x" : ""}${block.isHashed ? "h" : ""}` : "-";
+  return block ? `${block.content}${block.refCount ? "l" : "f"}${block.isLost ? "x" : ""}${block.isHashed ? "h" : ""}${block.isDoubled ? "2" : ""}` : "-";
 }
 
 export function badgeElement(request, name) {
@@ -106,6 +137,7 @@ function dress(target, block) {
   target.classList.toggle("le-freed", Boolean(block && !block.refCount));
   target.classList.toggle("le-lost", Boolean(block && block.isLost));
   target.classList.toggle("le-full", Boolean(block && block.content >= 0));
+  target.classList.toggle("le-doubled", Boolean(block && block.isDoubled));
 }
 
 function makeRow() {
@@ -121,8 +153,9 @@ function updateRow(child, row, state, limit) {
   head.replaceChildren(
     badgeElement(row.request, row.name),
     element("span", `le-status le-status-${row.status}`, `${STATUS_SIGNS[row.status] || ""} ${row.status}`),
-    element("span", "le-progress", (state.groups.length > 1 ? `group ${row.group} · ` : "") + progress),
+    element("span", "le-progress", progress),
   );
+  if (state.groups.length > 1) head.insertBefore(element("span", "le-group", groupTitle(state, row.group)), head.lastElementChild);
   child.classList.toggle("le-ended", row.status === "finished");
   const places = rowPlaces(row, blockSize(state, row.group));
   const isCards = row.texts.length > 0 && places.length <= MAX_CARDS;
@@ -130,7 +163,13 @@ function updateRow(child, row, state, limit) {
   const shown = isCards ? places : middleLeftOut(places.slice(0, row.table.length), limit);
   reconcile(cells, shown, (place) => `${isCards}${place.index}`, (place) => JSON.stringify([place, look(state.blocks[place.id])]), () => element("div"), (cell, place) => updateCell(cell, place, row, state, isCards));
   generated.replaceChildren();
+  generated.hidden = row.group > 0;
   if (row.generated && row.group === 0) generated.append(element("span", "le-quiet", "says"), saidElement(row.generated));
+}
+
+function groupTitle(state, group) {
+  const [, , window] = state.groups[group];
+  return groupLabel(state, group) + (window ? ` (last ${window} tokens)` : "");
 }
 
 // What is said last is what stays in sight: a long text is cut at its beginning.
@@ -172,7 +211,7 @@ function updateCell(cell, place, row, state, isCard) {
   if (isCard) cell.append(element("span", "le-index", place.index), tokensElement(place));
   const target = element("span", "le-target");
   if (place.was >= 0) target.append(element("s", "", `#${place.was}`), " ");
-  target.append(place.id === undefined ? "no block" : place.id < 0 ? "dropped" : isCard ? `→ #${place.id}` : `#${place.id}`);
+  target.append(place.id === undefined ? "no block" : place.id < 0 ? (isCard ? "outside window" : "–") : isCard ? `→ #${place.id}` : `#${place.id}`);
   cell.append(target);
 }
 
@@ -221,10 +260,12 @@ function updateQueueChip(child, item, state) {
 // One block in words, for the tooltip.
 export function describe(id, state) {
   const block = state.blocks[id], place = state.queue.ids.indexOf(id);
+  if (id === state.nullBlock) return `#${id} · the null block: it pads block tables, and is never given to anybody`;
   const queued = place === 0 ? "next to be used" : place > 0 ? `number ${place + 1} in the free queue` : "in the free queue";
   if (!block) return `#${id} · free, holds nothing · ${queued}`;
   const parts = [`#${id}`, block.refCount ? `ref count ${block.refCount}` : `freed, content kept · ${queued}`];
-  parts.push(block.content >= 0 ? `content ${contentName(block.content)}` : `${block.fill} of ${blockSize(state)} slots written`);
+  parts.push(block.content >= 0 ? `content ${contentName(block.content)}` : `${block.fill} of ${blockSize(state, block.groups[0])} slots written`);
+  if (block.groups.length && state.groups.length > 1) parts.push(`in the tables of ${block.groups.map((group) => groupLabel(state, group)).join(" and ")}`);
   if (block.content >= 0 && !block.isHashed) parts.push("hash not registered yet");
   if (block.isLost) parts.push("LOST: alive, but the map does not lead here");
   return parts.join(" · ") + (block.tokens.length ? `\n${joined(block.tokens)}` : "");

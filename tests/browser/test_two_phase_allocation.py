@@ -1,0 +1,94 @@
+"""Notebook 04 as a person meets it: the dashboard opens where it went wrong, and shows two groups, nulls and a tier."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator
+
+from browser.lab_page import LabPage
+
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "04_two_phase_allocation.ipynb"
+DOUBLED = "G takes #4 and #5 for the window group, but another of its groups has them: each stands in two tables!"
+
+
+def dashboard(lab: LabPage) -> Locator:
+    return lab.page.locator(".labengine-dashboard").first
+
+
+def sentence(lab: LabPage) -> str:
+    return dashboard(lab).get_attribute("data-sentence") or ""
+
+
+def press(lab: LabPage, key: str, expected: str) -> None:
+    dashboard(lab).focus()
+    lab.page.keyboard.press(key)
+    lab.wait_for(f"a sentence with {expected!r}", lambda: expected in sentence(lab), timeout=10)
+
+
+def texts(lab: LabPage, selector: str) -> list[str]:
+    return [text.strip() for text in dashboard(lab).locator(selector).all_text_contents()]
+
+
+def targets(lab: LabPage, row: int) -> list[str]:
+    """Where the entries of the open request's table lead, group by group."""
+    rows = dashboard(lab).locator(".le-row:not(.le-ended)")
+    return [text.strip() for text in rows.nth(row).locator(".le-target").all_text_contents()]
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_it_opens_where_it_went_wrong(lab_page: LabPage, theme: str) -> None:
+    lab_page.open(NOTEBOOK)
+    lab_page.set_theme(theme)  # type: ignore[arg-type]
+    opening = next(i for i, text in enumerate(lab_page.sources()) if text.startswith("dashboard = report.open()"))
+    for cell in range(opening + 1):
+        lab_page.run_cell(cell)
+    assert lab_page.errors() == []
+    dashboard(lab_page).scroll_into_view_if_needed()  # out of sight nothing is painted
+    lab_page.wait_for("the first wrong event", lambda: sentence(lab_page) == DOUBLED, timeout=30)
+    assert targets(lab_page, 0) == ["→ #1", "→ #2", "→ #5", "→ #4", "no block"]
+    assert targets(lab_page, 1) == ["→ #4", "→ #5", "no block", "no block", "no block"]
+    assert texts(lab_page, ".le-row:not(.le-ended) .le-group") == ["full", "window (last 16 tokens)"]
+    assert dashboard(lab_page).locator(".le-row .le-doubled").count() == 4
+    assert dashboard(lab_page).locator(".le-tier .le-chip").count() > 4
+    press(lab_page, "ArrowLeft", "from the front of the free queue for the full group: #5 and #4")
+    assert dashboard(lab_page).locator(".le-doubled").count() == 0
+    press(lab_page, "ArrowRight", DOUBLED)
+    lab_page.screenshot(f"two-phase-{theme.split()[-1].lower()}", dashboard(lab_page))
+    for _ in range(12):
+        press(lab_page, "ArrowRight", "")
+    lab_page.wait_for("the load", lambda: "come from the external tier into #5, #4, #6 and #3" in sentence(lab_page))
+    lab_page.screenshot(f"two-phase-loaded-{theme.split()[-1].lower()}", dashboard(lab_page))
+
+
+def test_a_table_with_nulls_reads_well(lab_page: LabPage) -> None:
+    """A window that has moved on, with either way to write null."""
+    source = [
+        "from labengine import Lab",
+        "from labengine.config import GroupSpec",
+        "groups = (GroupSpec(4), GroupSpec(4, 'sliding_window', 8))",
+        "labs = [Lab('simulated', num_blocks=14, groups=groups, edition=e) for e in ('labengine', 'vllm')]",
+        "for lab in labs:",
+        "    lab.add(token_ids=range(11), max_tokens=12)",
+        "    lab.run(until=lambda lab: lab.snapshot().step == 8)",
+        "labs[{}]",
+    ]
+    lab_page.open_cells("\n".join(source).format(0), "labs[1]")
+    lab_page.run_all()
+    for which in (0, 1):
+        one = lab_page.page.locator(".labengine-dashboard").nth(which)
+        lab_page.wait_for("two rows", lambda one=one: one.locator(".le-row").count() == 2)  # type: ignore[misc]
+        window = [text.strip() for text in one.locator(".le-row").nth(1).locator(".le-target").all_text_contents()]
+        assert window[:2] == ["outside window"] * 2 and window[2].startswith("→ #")
+        lab_page.screenshot(f"nulls-{which}", one)
+    assert "null block" in json.dumps([hover(lab_page, 1)])
+
+
+def hover(lab: LabPage, which: int) -> str:
+    """What the tooltip says of the pool's first block."""
+    one = lab.page.locator(".labengine-dashboard").nth(which)
+    one.scroll_into_view_if_needed()
+    one.locator("canvas.le-pool").hover(position={"x": 20, "y": 20})
+    return one.locator(".le-tip").text_content() or ""

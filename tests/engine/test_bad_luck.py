@@ -1,0 +1,135 @@
+"""Aborts, resets, abandoned steps, full pools, and a tier that fails, hangs, loses or raises: everything drains.
+
+After every operation the fold is the snapshot and the rules hold; at the end no block is held, and each request has the
+tokens of an undisturbed run (an aborted one the first of them). Every read is checked by the memory underneath.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from disturbing import Countdown, Disturbance, SignalPoints, core_calls_of_a_step, press_ctrl_c, raise_disturbance
+from driving import Drive, LiveFold, assert_drained, assert_sound, difference, tokens_of
+from fake_tier import FakeTier, Luck, TierDown
+from grounds import TIERED, Ground
+from labengine.hooks import Hooks
+
+BAD_LUCK = {
+    "loads fail": Luck(fails=0.6),
+    "loads hang": Luck(hangs=0.4),
+    "saves are lost": Luck(loses=0.5),
+    "calls raise": Luck(raises=0.03),
+    "everything": Luck(fails=0.3, hangs=0.2, loses=0.2, raises=0.02),
+}
+NUM_SEEDS = 25
+
+
+@pytest.mark.parametrize("kind", BAD_LUCK)
+@pytest.mark.parametrize("ground", TIERED, ids=str)
+def test_everything_drains_and_nobody_reads_anothers_kv(ground: Ground, kind: str) -> None:
+    met: Counter[str] = Counter()
+    for seed in range(NUM_SEEDS):
+        hooks = Hooks(strict=True)
+        live = LiveFold(hooks)
+        drive = ground.drive(seed, hooks, BAD_LUCK[kind])
+        for operation in operations(drive, Random(seed)):
+            met[operation] += 1
+            wrong = difference(live.state.snapshot(), drive.engine.snapshot())
+            assert wrong is None, f"workload {seed} after {operation}: {wrong}"
+            if operation in ("add", "abort", "reset", "rollback", "update", "tier down", "patience is over"):
+                assert_sound(drive.engine.snapshot(), ground.edition)
+        assert_same_end(drive, ground, seed)
+        met += tier_of(drive).met
+    assert {"add", "abort", "rollback", "update", "save", *expected(ground, BAD_LUCK[kind])} <= set(met)
+
+
+@pytest.fixture
+def python_handles_ctrl_c() -> Iterator[None]:
+    """Whatever ran before: Python's own handler."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def expected(ground: Ground, luck: Luck) -> set[str]:
+    """What a number of runs has to have met, or the test shows nothing."""
+    names = {
+        "load": not luck.hangs,
+        "failed load": luck.fails > 0,
+        "short load": luck.fails > 0,
+        "tier down": luck.raises > 0,
+        "has raised": luck.raises > 0,
+        "hanging load": luck.hangs > 0 and ground.tier == "late",
+        "cancelled load": luck.hangs > 0 and ground.tier == "late",
+        "patience is over": luck.hangs > 0 and ground.tier == "late",
+    }
+    return {name for name, is_expected in names.items() if is_expected}
+
+
+def operations(drive: Drive, rng: Random) -> Iterator[str]:
+    """As Drive.operations; it goes on when the tier raises, and a request whose load hangs is aborted at last."""
+    pending = drive.operations(rng)
+    while True:
+        try:
+            operation = next(pending)
+        except StopIteration:
+            return
+        except TierDown:
+            operation, pending = "tier down", drive.operations(rng)
+        yield operation
+        hanging = tier_of(drive).hanging
+        if operation == "update" and hanging and rng.random() < 0.1:
+            drive.engine.abort(rng.choice(hanging))
+            yield "patience is over"
+
+
+def tier_of(drive: Drive) -> FakeTier:
+    assert isinstance(drive.connector, FakeTier)
+    return drive.connector
+
+
+def assert_same_end(drive: Drive, ground: Ground, seed: int) -> None:
+    """Nothing is held, nothing is on its way, and the tokens are those of an undisturbed run."""
+    undisturbed = ground.undisturbed(seed)
+    for request_id, tokens in tokens_of(drive.engine.snapshot()).items():
+        is_aborted = drive.engine.requests[request_id].finish_reason == "abort"
+        assert tokens == (undisturbed[request_id][: len(tokens)] if is_aborted else undisturbed[request_id])
+    assert_drained(drive.engine)
+    assert not tier_of(drive).on_their_way
+    assert not tier_of(drive)._loading
+
+
+@pytest.mark.parametrize("ground", TIERED, ids=str)
+def test_errors_and_ctrl_c_anywhere_on_top_of_it(ground: Ground, python_handles_ctrl_c: None) -> None:
+    met: Counter[str] = Counter()
+    for seed in range(NUM_SEEDS):
+        rng, drive = Random(seed), ground.drive(seed, Hooks(), BAD_LUCK["everything"])
+        while not drive.is_done:
+            list(drive.arrive())
+            try:
+                disturbed(rng).run(drive.engine.step)
+            except (Disturbance, KeyboardInterrupt, TierDown) as error:
+                met[type(error).__name__] += 1
+            assert_sound(drive.engine.snapshot(), ground.edition)
+            for request_id in tier_of(drive).hanging:
+                drive.engine.abort(request_id)
+        assert_same_end(drive, ground, seed)
+    assert met["Disturbance"] > 50
+    assert met["KeyboardInterrupt"] > 50
+    assert met["TierDown"] > 10
+
+
+def disturbed(rng: Random) -> Countdown:
+    """A third of the steps meets an error at a call of the core, a third Ctrl-C, a third nothing but the tier."""
+    return rng.choice(
+        (
+            Countdown(core_calls_of_a_step),
+            Countdown(core_calls_of_a_step, rng.randrange(150), raise_disturbance),
+            Countdown(SignalPoints(), rng.randrange(400), press_ctrl_c),
+        )
+    )

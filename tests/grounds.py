@@ -1,0 +1,95 @@
+"""What the engine's big tests run on: an edition, one group or several, and no external tier, a prompt or a late one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+from typing import Literal
+
+from differential.nano_upstream_2025_07 import workload_2025_07
+from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, UNSOUND_EDITIONS, Drive, tokens_of
+from fake_tier import FakeTier, Luck
+from hybrid_workloads import random_hybrid_workload
+from labengine.core.block import Key
+from labengine.core.connector import BlockKV
+from labengine.hooks import Hooks
+from workloads import Workload, random_workload
+
+Tier = Literal["none", "prompt", "late"]
+
+_OTHERS = ("vllm", *UNSOUND_EDITIONS)
+"""Editions that share most decisions with the rest."""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Makes a drive for a seed. A tier holds half of what an earlier run of the same workload had saved there."""
+
+    edition: str
+    is_hybrid: bool = False
+    tier: Tier = "none"
+
+    def __str__(self) -> str:
+        """A test's id."""
+        words = (self.edition, "hybrid" if self.is_hybrid else "", self.tier if self.tier != "none" else "")
+        return "-".join(filter(None, words))
+
+    @property
+    def seeds(self) -> Sequence[int]:
+        """Forty workloads; on hybrid groups, where a run costs more, the first twelve that preempt somebody."""
+        return _preempting(self.edition)[:12] if self.is_hybrid else range(20 if self.edition in _OTHERS else 40)
+
+    def workload(self, seed: int) -> Workload:
+        """The workload of that number."""
+        if self.edition in UNSOUND_EDITIONS:
+            return workload_2025_07(seed)
+        return random_hybrid_workload(seed) if self.is_hybrid else random_workload(seed)
+
+    def drive(self, seed: int, hooks: Hooks | None = None, luck: Luck | None = None) -> Drive:
+        """At the workload's beginning."""
+        is_sound = self.edition not in UNSOUND_EDITIONS
+        return Drive(self.workload(seed), self.edition, hooks, self._tier(seed, luck), checks_reads=is_sound)
+
+    def undisturbed(self, seed: int) -> dict[int, tuple[int, ...]]:
+        """What each request holds at the end when nothing happens to it, and there is no tier."""
+        return _undisturbed(Ground(self.edition, self.is_hybrid), seed)
+
+    def _tier(self, seed: int, luck: Luck | None) -> FakeTier | None:
+        if self.tier == "none":
+            return None
+        tier = FakeTier(luck, seed, delay=None if self.tier == "prompt" else seed % 4)
+        tier.blocks.update(_saved_before(self, seed))
+        return tier
+
+
+@cache
+def _undisturbed(ground: Ground, seed: int) -> dict[int, tuple[int, ...]]:
+    return tokens_of(ground.drive(seed).run().snapshot())
+
+
+@cache
+def _preempting(edition: str) -> list[int]:
+    return [seed for seed in range(60) if _preempts(Ground(edition, True).drive(seed))]
+
+
+def _preempts(drive: Drive) -> bool:
+    while not drive.is_done:
+        list(drive.arrive())
+        if drive.engine.step().preempted:
+            return True
+    return False
+
+
+@cache
+def _saved_before(ground: Ground, seed: int) -> dict[Key, BlockKV | None]:
+    tier, rng = FakeTier(), Random(seed)
+    Drive(ground.workload(seed), ground.edition, connector=tier).run()
+    return {key: kv for key, kv in tier.blocks.items() if rng.random() < 0.5}
+
+
+PLAIN = tuple(Ground(edition) for edition in (*ALL_EDITIONS, *UNSOUND_EDITIONS))
+HYBRID = tuple(Ground(edition, True) for edition in TOKEN_BUDGET_EDITIONS)
+TIERED = tuple(Ground(e, True, tier) for e in TOKEN_BUDGET_EDITIONS for tier in ("prompt", "late"))  # type: ignore[arg-type]
+ALL_GROUNDS = (*PLAIN, *HYBRID, *TIERED)
