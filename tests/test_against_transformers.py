@@ -77,7 +77,7 @@ SETTINGS = {
 RUNS = [(name, setting) for name in ("nano-vllm", "nano-vllm+243", "labengine") for setting in SETTINGS]
 RUNS += [("vllm", setting) for setting in SETTINGS if "chunks of 7, batch 16" in setting or "too small" in setting]
 RUNS += [("nano-vllm-2025-07", setting) for setting in SETTINGS if "256" in setting or "too small" in setting]
-"""(edition, setting): the nano editions and ours in all; the others where they differ, and can (2025-07 has no chunks)."""
+"""(edition, setting): two nano editions and ours in all; the others where they differ, and can (2025-07: no chunks)."""
 
 
 def test_every_edition_is_among_the_runs() -> None:

@@ -80,7 +80,7 @@ class TokenBudgetScheduler(Scheduler):
     def _take_back_last(self, preempted: list[int]) -> bool:
         """Nobody runs: has the last waiting request give back what the external tier brought it. False if none has.
 
-        Else requests could wait for each other's blocks for ever, each with a part of what it needs. It keeps its place.
+        Else requests could wait for each other's blocks for ever, each with a part of what it needs. It stays in place.
         """
         if self.running or self.external.loading:
             return False

@@ -135,7 +135,7 @@ class Replay:
     def _new_blocks(self, request: Request, hit: Hit | None, num_computed: int, before: list[int]) -> list[list[int]]:
         """Table entries for tokens to compute; those for a hit or for external tokens are not new."""
         had = (
-            max(count, -(-num_computed // group.block_size)) if not count else count
+            count or -(-num_computed // group.block_size)
             for count, group in zip(before, self.manager.groups, strict=True)
         )
         return [table[count:] for count, table in zip(had, request.block_tables, strict=True)]

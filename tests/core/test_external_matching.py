@@ -1,0 +1,135 @@
+"""What the external tier can supply behind a local hit: whole blocks of all groups, and of a window only what is read."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from fake_tier import FakeTier
+from labengine.config import GroupSpec
+from labengine.core.request import Request
+from workbench import Workbench, full, window
+
+PROMPT = list(range(100, 125))  # six blocks of four, and one token
+
+
+def tier_with(bench: Workbench, request: Request, *missing: tuple[int, int]) -> FakeTier:
+    """A tier that has every block of the request but these (group, index)."""
+    tier = FakeTier()
+    bench.manager.extend_hashes(request, request.num_tokens)
+    for group in bench.manager.groups:
+        for index in range(request.num_tokens // group.block_size):
+            if (group.index, index) not in missing:
+                tier.blocks[group.index, group.block_hash(request, index)] = None
+    return tier
+
+
+def matched(groups: list[GroupSpec], *missing: tuple[int, int], num_local: int = 0, prompt: list[int] = PROMPT) -> int:
+    """Tokens that the tier supplies behind num_local tokens."""
+    bench = Workbench(groups)
+    request = bench.request(prompt)
+    tier = tier_with(bench, request, *missing)
+    step = bench.config.scheduler_block_size
+    return tier.get_num_new_matched_tokens(request, num_local, bench.manager.groups, step)
+
+
+def test_full_attention_takes_the_unbroken_run_behind_the_local_hit() -> None:
+    assert matched([full(4)]) == 24
+    assert matched([full(4)], (0, 3)) == 12
+    assert matched([full(4)], (0, 0)) == 0
+    assert matched([full(4)], (0, 0), num_local=4) == 20, "what is in the pool is not asked for"
+
+
+def test_an_empty_tier_matches_nothing() -> None:
+    assert matched([full(4)], *((0, index) for index in range(6))) == 0
+
+
+def test_the_last_token_is_left_to_compute() -> None:
+    assert matched([full(4)], prompt=PROMPT[:24]) == 20
+    assert matched([full(4)], prompt=PROMPT[:4]) == 0
+
+
+def test_nothing_is_left_behind_a_full_local_hit() -> None:
+    assert matched([full(4)], num_local=24) == 0
+
+
+def test_a_window_asks_only_for_what_the_next_token_reads() -> None:
+    assert matched([window(4, 8)], (0, 0), (0, 1), (0, 2), (0, 3)) == 24
+    assert matched([window(4, 8)], (0, 4)) == 16
+    assert matched([window(4, 8)], (0, 5)) == 20
+
+
+def test_what_the_window_reads_of_the_local_hit_is_in_the_pool() -> None:
+    """At 24 the window reaches back to block 4; up to 20 the pool has it."""
+    assert matched([window(4, 8)], (0, 4), num_local=20) == 4
+
+
+def test_full_and_window_have_to_agree() -> None:
+    groups = [full(4), window(4, 8)]
+    assert matched(groups) == 24
+    assert matched(groups, (0, 5)) == 20
+    assert matched(groups, (1, 5)) == 20
+    assert matched(groups, (0, 5), (1, 3)) == 12, "20 and 16 both need the window's block 3"
+
+
+def test_the_match_ends_where_all_groups_have_whole_blocks() -> None:
+    assert matched([full(4), full(2)], (1, 9)) == 16
+    assert matched([window(2, 2), full(8)]) == 24
+    assert matched([window(2, 2), full(8)], (0, 11)) == 16
+
+
+def test_where_nobody_would_load_a_block_there_is_no_match() -> None:
+    """A window of one token reads no KV but its own; a load without blocks would never arrive."""
+    assert matched([window(4, 1)]) == 0
+
+
+def test_a_tier_of_other_tokens_or_other_keys_matches_nothing() -> None:
+    bench = Workbench([full(4)])
+    tier = tier_with(bench, bench.request(PROMPT))
+    for request in (bench.request([0, *PROMPT]), bench.request(PROMPT, (("cache_salt", "x"),))):
+        bench.manager.extend_hashes(request, request.num_tokens)
+        assert tier.get_num_new_matched_tokens(request, 0, bench.manager.groups, 4) == 0
+
+
+GROUPS = [
+    [full(4)],
+    [window(4, 9)],
+    [full(4), window(4, 6)],
+    [full(2), window(2, 5), window(2, 2)],
+    [full(4), window(2, 4)],
+    [window(4, 6), full(2)],
+    [full(2), full(4), window(4, 3)],
+]
+
+
+@pytest.mark.parametrize("groups", GROUPS, ids=lambda groups: "+".join(f"{g.block_size}w{g.window}" for g in groups))
+def test_random_tiers_match_exactly_what_the_rules_say(groups: list[GroupSpec]) -> None:
+    rng, found = Random(0), set()
+    for _ in range(150):
+        bench = Workbench(groups)
+        request = bench.request(PROMPT[: rng.randint(5, 25)])
+        blocks = [(g.index, i) for g in bench.manager.groups for i in range(request.num_tokens // g.block_size)]
+        tier = tier_with(bench, request, *rng.sample(blocks, rng.randint(0, len(blocks) // 2)))
+        step = bench.config.scheduler_block_size
+        num_local = rng.randrange(0, request.num_tokens, step)
+        num_matched = tier.get_num_new_matched_tokens(request, num_local, bench.manager.groups, step)
+        assert num_matched == longest_by_the_rules(bench, request, tier, num_local)
+        found.add(num_matched)
+    assert len(found) > 2
+
+
+def longest_by_the_rules(bench: Workbench, request: Request, tier: FakeTier, num_local: int) -> int:
+    """Try every end, the last first: does the tier have all that is read and not in the pool?"""
+    step = bench.config.scheduler_block_size
+    for end in range((request.num_tokens - 1) // step * step, num_local, -step):
+        if all(_can_supply(bench, request, tier, group, num_local, end) for group in range(len(bench.config.groups))):
+            return end - num_local
+    return 0
+
+
+def _can_supply(bench: Workbench, request: Request, tier: FakeTier, group: int, num_local: int, end: int) -> bool:
+    spec, manager = bench.config.groups[group], bench.manager.groups[group]
+    first_read = 0 if spec.window is None else max(0, end - spec.window + 1)
+    blocks = range(max(num_local, first_read) // spec.block_size, end // spec.block_size)
+    return all(tier.has(group, manager.block_hash(request, index)) for index in blocks)

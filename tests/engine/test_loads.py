@@ -1,0 +1,211 @@
+"""KV from an external tier that delivers at once: matched, allocated, loaded before the forward pass, saved after it."""
+
+from __future__ import annotations
+
+import pytest
+
+from driving import TOKEN_BUDGET_EDITIONS, assert_drained, recorded, small_engine
+from fake_tier import FakeTier, Luck
+from labengine.config import ConfigError, SamplingParams
+from labengine.core.connector import LoadError
+from labengine.engine.engine import Engine
+from labengine.events import (
+    BlockAllocated,
+    BlocksLoaded,
+    BlocksSaved,
+    Event,
+    ExternalHit,
+    ForwardRan,
+    LoadFailed,
+    PrefixHit,
+    StepRolledBack,
+    StepStarted,
+)
+from labengine.hooks import Hooks
+from workbench import full, window
+
+PROMPT = list(range(100, 110))  # two full blocks of four, and two tokens
+ONE = SamplingParams(max_tokens=1)
+THREE = SamplingParams(max_tokens=3)
+
+
+@pytest.fixture(params=TOKEN_BUDGET_EDITIONS)
+def edition(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def engine_over(tier: FakeTier, edition: str = "labengine", **settings: object) -> tuple[Engine, list[Event]]:
+    """An empty pool over a tier, and the events from now on."""
+    hooks = Hooks(strict=True)
+    events = recorded(hooks)
+    return small_engine(16, 4, edition, hooks=hooks, connector=tier, **settings), events  # type: ignore[arg-type]
+
+
+def filled_tier(luck: Luck | None = None, groups: tuple[object, ...] = ()) -> FakeTier:
+    """A tier that an engine has saved the prompt's blocks to."""
+    tier = FakeTier(luck)
+    engine, _ = engine_over(tier, groups=groups)
+    engine.add(PROMPT, ONE)
+    engine.step()
+    return tier
+
+
+def of(kind: type[Event], events: list[Event]) -> list[Event]:
+    return [event for event in events if type(event) is kind]
+
+
+def test_full_blocks_are_saved_after_the_step_that_fills_them() -> None:
+    engine, events = engine_over(tier := FakeTier())
+    engine.add(PROMPT, SamplingParams(max_tokens=4))
+    told = []
+    while engine.step():
+        told.append(sum(len(event.transfers) for event in of(BlocksSaved, events)))  # type: ignore[attr-defined]
+    assert told == [2, 2, 3, 3]
+    assert len(tier.blocks) == 3
+    kinds = [type(event) for event in events]
+    assert kinds.index(ForwardRan) < kinds.index(BlocksSaved)
+
+
+def test_another_engine_loads_them_before_its_forward_pass(edition: str) -> None:
+    engine, events = engine_over(filled_tier(), edition)
+    engine.add(PROMPT, ONE)
+    report = engine.step()
+    assert report.scheduled == {0: 2}, "eight tokens of ten came from the tier"
+    kinds = [type(event) for event in events]
+    order = [kinds.index(kind) for kind in (PrefixHit, ExternalHit, BlockAllocated, BlocksLoaded, ForwardRan)]
+    assert order == sorted(order)
+    assert of(ExternalHit, events) == [ExternalHit(0, 8)]
+
+
+def test_what_is_in_the_pool_is_not_loaded() -> None:
+    engine, events = engine_over(filled_tier())
+    for _ in range(2):
+        engine.add(PROMPT, ONE)
+        engine.step()
+    assert [event.num_tokens for event in of(PrefixHit, events)] == [0, 8]  # type: ignore[attr-defined]
+    assert len(of(BlocksLoaded, events)) == 1
+
+
+def test_after_a_reset_the_tier_still_knows() -> None:
+    engine, events = engine_over(FakeTier())
+    engine.add(PROMPT, ONE)
+    engine.step()
+    assert engine.reset_prefix_cache()
+    engine.add(PROMPT, ONE)
+    assert engine.step().scheduled == {1: 2}
+    assert of(ExternalHit, events) == [ExternalHit(1, 8)]
+
+
+def test_what_the_tier_has_is_not_saved_again() -> None:
+    tier = FakeTier()
+    engine, events = engine_over(tier)
+    for _ in range(2):
+        engine.add(PROMPT, ONE)
+        engine.step()
+        engine.reset_prefix_cache()
+    assert len(of(BlocksSaved, events)) == 1
+    assert tier.met["save"] == 1
+
+
+def test_salts_keep_apart_in_the_tier_too() -> None:
+    engine, events = engine_over(filled_tier())
+    engine.add(PROMPT, ONE, "x")
+    engine.step()
+    assert of(ExternalHit, events) == []
+
+
+def test_a_window_loads_only_what_it_reads(edition: str) -> None:
+    groups = (full(4), window(4, 4))
+    engine, events = engine_over(filled_tier(groups=groups), edition, groups=groups)
+    engine.add(PROMPT, ONE)
+    engine.step()
+    (loaded,) = of(BlocksLoaded, events)
+    assert [transfer[:2] for transfer in loaded.transfers] == [(0, 0), (0, 1), (1, 1)]  # type: ignore[attr-defined]
+
+
+def test_two_requests_of_one_step_load_into_blocks_of_their_own() -> None:
+    engine, events = engine_over(filled_tier())
+    engine.add(PROMPT, THREE)
+    engine.add(PROMPT, THREE)
+    engine.step()
+    loads = of(BlocksLoaded, events)
+    ids = [transfer[2] for event in loads for transfer in event.transfers]  # type: ignore[attr-defined]
+    assert len(ids) == len(set(ids)) == 4
+    tables = [r.block_tables[0] for r in engine.snapshot().requests.values()]
+    assert tables[0][:2] == tables[1][:2], "and the step merges them"
+
+
+@pytest.mark.parametrize("edition", ["nano-vllm", "nano-vllm+243", "nano-vllm-2025-07"])
+def test_nano_vllm_has_no_external_tier(edition: str) -> None:
+    with pytest.raises(ConfigError, match="this edition has no external tier"):
+        engine_over(FakeTier(), edition)
+
+
+# -- a load that fails -------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_load_is_computed_instead_in_the_same_step(edition: str) -> None:
+    engine, events = engine_over(filled_tier(Luck(fails=1)), edition)
+    engine.add(PROMPT, ONE)
+    report = engine.step()
+    assert (report.step, report.finished) == (1, (0,))
+    assert 2 < report.scheduled[0] <= 10
+    assert [type(e) for e in events if isinstance(e, (StepStarted, StepRolledBack, LoadFailed))][:3] == [
+        StepStarted,
+        StepRolledBack,
+        LoadFailed,
+    ]
+    assert of(BlocksLoaded, events) == []
+    assert_drained(engine)
+
+
+def test_the_tier_forgets_what_it_could_not_deliver() -> None:
+    tier = filled_tier(Luck(fails=1))
+    engine, _ = engine_over(tier)
+    engine.add(PROMPT, ONE)
+    phases = engine.phases()
+    assert next(phases) == "schedule"
+    assert len(tier.blocks) < 2
+    assert list(phases)[-1] == "update"
+    assert len(tier.blocks) == 2, "computed anew, and saved again"
+
+
+class LosesTheSecond(FakeTier):
+    """Its second block cannot be read."""
+
+    def _failing(self, loads):  # type: ignore[no-untyped-def]
+        return [load for load in loads if load.index == 1]
+
+
+def test_a_load_that_comes_back_short_keeps_the_part_that_is_there() -> None:
+    tier = LosesTheSecond()
+    tier.blocks.update(filled_tier().blocks)
+    engine, events = engine_over(tier)
+    engine.add(PROMPT, ONE)
+    assert engine.step().scheduled == {0: 6}
+    assert [event.num_tokens for event in of(ExternalHit, events)] == [8, 4]  # type: ignore[attr-defined]
+    assert tier.met["short load"] == 1
+
+
+class NeverForgets(FakeTier):
+    """It says that it has what it cannot deliver."""
+
+    def forget(self, transfers: object) -> None:
+        """Not done."""
+
+
+def test_a_tier_that_promises_the_same_again_is_an_error_and_no_endless_step() -> None:
+    tier = NeverForgets(Luck(fails=1))
+    tier.blocks.update(filled_tier().blocks)
+    engine, _ = engine_over(tier)
+    engine.add(PROMPT, ONE)
+    before = engine.snapshot()
+    with pytest.raises(LoadError):
+        for _ in range(50):
+            engine.step()
+    assert engine.snapshot().requests == before.requests
+
+
+def test_an_error_that_names_nothing_is_none() -> None:
+    with pytest.raises(ValueError):
+        LoadError((), "no reason")
