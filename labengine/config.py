@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import lcm
+from math import gcd, lcm
 from numbers import Real
 from operator import index
 from typing import Literal
@@ -151,7 +151,8 @@ class EngineConfig:
         for group, size in enumerate(sizes):
             if size % self.hash_block_size:
                 raise ConfigError(
-                    f"group {group}: block_size {size} must be a multiple of {self.hash_block_size}, the smallest one"
+                    f"group {group}: block_size {size} must be a multiple of {self.hash_block_size}, a link of the "
+                    f"hash chain (by default the smallest block): give hash_block_size={gcd(*sizes)}"
                 )
         if self.retention_interval is not None:
             _make_int(self, "retention_interval", 0)

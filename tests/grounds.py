@@ -14,6 +14,7 @@ from fake_tier import FakeTier, Luck
 from hybrid_workloads import random_hybrid_workload
 from labengine.core.block import Key
 from labengine.core.connector import BlockKV
+from labengine.core.parts import Parts
 from labengine.hooks import Hooks
 from workloads import Workload, random_workload
 
@@ -25,7 +26,7 @@ _OTHERS = ("vllm", *UNSOUND_EDITIONS)
 
 @dataclass(frozen=True)
 class Ground:
-    """Makes a drive for a seed. A tier holds half of what an earlier run of the same workload had saved there."""
+    """Makes a drive for a seed. A tier holds most of what an earlier run of the same workload had saved there."""
 
     edition: str
     is_hybrid: bool = False
@@ -47,10 +48,12 @@ class Ground:
             return workload_2025_07(seed)
         return random_hybrid_workload(seed) if self.is_hybrid else random_workload(seed)
 
-    def drive(self, seed: int, hooks: Hooks | None = None, luck: Luck | None = None) -> Drive:
-        """At the workload's beginning."""
+    def drive(
+        self, seed: int, hooks: Hooks | None = None, luck: Luck | None = None, parts: Parts | None = None
+    ) -> Drive:
+        """At the workload's beginning; with other parts, if any, than the edition's."""
         is_sound = self.edition not in UNSOUND_EDITIONS
-        return Drive(self.workload(seed), self.edition, hooks, self._tier(seed, luck), checks_reads=is_sound)
+        return Drive(self.workload(seed), parts or self.edition, hooks, self._tier(seed, luck), checks_reads=is_sound)
 
     def undisturbed(self, seed: int) -> dict[int, tuple[int, ...]]:
         """What each request holds at the end when nothing happens to it, and there is no tier."""
@@ -86,7 +89,7 @@ def _preempts(drive: Drive) -> bool:
 def _saved_before(ground: Ground, seed: int) -> dict[Key, BlockKV | None]:
     tier, rng = FakeTier(), Random(seed)
     Drive(ground.workload(seed), ground.edition, connector=tier).run()
-    return {key: kv for key, kv in tier.blocks.items() if rng.random() < 0.9}
+    return {key: kv for key, kv in tier.blocks.items() if rng.random() < 0.8}
 
 
 PLAIN = tuple(Ground(edition) for edition in (*ALL_EDITIONS, *UNSOUND_EDITIONS))

@@ -1,6 +1,6 @@
 """Random workloads on hybrid groups: full attention and one to three windows, blocks of different sizes, one pool.
 
-As in workloads.py, a seed names a workload; what a set of them must meet is counted in test_bad_luck.py.
+As in workloads.py, a seed names a workload; what a set of them must meet is counted in test_hybrid_encounters.py.
 """
 
 from __future__ import annotations

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from driving import TOKEN_BUDGET_EDITIONS
+from fake_tier import FakeTier
 from labengine.config import ConfigError, EngineConfig, GroupSpec, SamplingParams
+from labengine.core.connector import Connector
 from labengine.core.editions import EDITIONS, edition
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
@@ -47,6 +51,14 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("top_p must lie in", lambda: SamplingParams(top_p=1.01)),
     ("top_p must lie in", lambda: SamplingParams(top_p=math.nan)),
     ("seed must be at least 0", lambda: SamplingParams(seed=-1)),
+    ("hash_block_size must be at least 0", lambda: EngineConfig(hash_block_size=-4)),
+    ("hash_block_size must be an integer, got 2.0", lambda: EngineConfig(hash_block_size=2.0)),  # type: ignore[arg-type]
+    ("watermark is a share of the pool", lambda: EngineConfig(watermark=1)),
+    ("watermark is a share of the pool", lambda: EngineConfig(watermark=-0.01)),
+    ("watermark is a share of the pool", lambda: EngineConfig(watermark="much")),  # type: ignore[arg-type]
+    ("long_prefill_token_threshold must be at least 0", lambda: EngineConfig(long_prefill_token_threshold=-1)),
+    ("retention_interval must be at least 0", lambda: EngineConfig(retention_interval=-16)),
+    ("retention_interval must be a multiple of 16 tokens, or 0", lambda: EngineConfig(retention_interval=8)),
 ]
 
 
@@ -76,13 +88,37 @@ def test_parts_replace_the_editions_own() -> None:
     assert EDITIONS["labengine"].scheduler is TokenBudgetScheduler
 
 
-@pytest.mark.parametrize("name", EDITIONS)
-def test_groups_that_do_not_work_are_refused(name: str) -> None:
-    def assemble(*groups: GroupSpec) -> None:
-        EDITIONS[name].assemble(EngineConfig(groups=groups), Hooks(), Journal())
+WINDOW = GroupSpec(4, "sliding_window", 8)
 
-    with pytest.raises(ConfigError, match=f"edition {name.replace('+', '.')} has no sliding_window"):
-        assemble(GroupSpec(4, "sliding_window", 8))
-    with pytest.raises(ConfigError, match="group 1: block_size must be a multiple of 4"):
-        assemble(GroupSpec(4), GroupSpec(6))
-    assemble(GroupSpec(4), GroupSpec(8))
+
+def assemble(name: str, *groups: GroupSpec, connector: Connector | None = None, **settings: Any) -> None:
+    """A core of that edition."""
+    EDITIONS[name].assemble(EngineConfig(groups=groups, **settings), Hooks(), Journal(), connector)
+
+
+@pytest.mark.parametrize("name", sorted(set(EDITIONS) - set(TOKEN_BUDGET_EDITIONS)))
+def test_what_nano_vllm_lacks_is_refused_and_who_has_it_is_told(name: str) -> None:
+    with pytest.raises(ConfigError, match="no sliding-window groups; use edition 'labengine' or 'vllm'"):
+        assemble(name, GroupSpec(4), WINDOW)
+    with pytest.raises(ConfigError, match="no external tier; use edition 'labengine' or 'vllm'"):
+        assemble(name, GroupSpec(4), connector=FakeTier())
+    with pytest.raises(ConfigError, match="no watermark; use edition 'labengine' or 'vllm'"):
+        assemble(name, GroupSpec(4), watermark=0.1)
+    with pytest.raises(ConfigError, match="no long_prefill_token_threshold; use edition"):
+        assemble(name, GroupSpec(4), long_prefill_token_threshold=4)
+    assemble(name, GroupSpec(4), GroupSpec(8))
+
+
+@pytest.mark.parametrize("name", TOKEN_BUDGET_EDITIONS)
+def test_ours_and_vllms_edition_have_all_of_it(name: str) -> None:
+    settings: dict[str, Any] = {"watermark": 0.1, "long_prefill_token_threshold": 4, "retention_interval": 8}
+    assemble(name, GroupSpec(8), WINDOW, GroupSpec(4), connector=FakeTier(), **settings)
+
+
+def test_block_sizes_share_a_link_of_the_hash_chain() -> None:
+    with pytest.raises(ConfigError, match=r"group 1: block_size 6 must be a multiple of 4.*give hash_block_size=2"):
+        EngineConfig(groups=(GroupSpec(4), GroupSpec(6)))
+    with pytest.raises(ConfigError, match="group 0: block_size 4 must be a multiple of 3"):
+        EngineConfig(groups=(GroupSpec(4),), hash_block_size=3)
+    assert EngineConfig(groups=(GroupSpec(4), GroupSpec(6)), hash_block_size=2).scheduler_block_size == 12
+    assert EngineConfig(groups=(GroupSpec(8), GroupSpec(4))).hash_block_size == 4

@@ -14,7 +14,7 @@ from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.hooks import Hooks
 
-NUM_WORKLOADS = 100
+NUM_WORKLOADS = 60
 
 EVERYWHERE = (
     "preemption",
@@ -43,21 +43,20 @@ def wanted(ground: Ground) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("ground", [*HYBRID, *TIERED], ids=str)
-def test_each_thing_is_met_in_at_least_five_of_a_hundred(ground: Ground) -> None:
+def test_each_thing_is_met_in_at_least_one_of_twenty(ground: Ground) -> None:
     met: Counter[str] = Counter()
     for seed in range(NUM_WORKLOADS):
         met.update(encounters(ground, seed))
-    assert {name: met[name] for name in wanted(ground) if met[name] < 5} == {}
+    assert {name: met[name] for name in wanted(ground) if met[name] < NUM_WORKLOADS / 20} == {}
 
 
 def encounters(ground: Ground, seed: int) -> set[str]:
     """What one workload meets."""
     hooks = Hooks(strict=True)
     listener = _Listener(hooks)
-    drive = ground.drive(seed, hooks)
-    counting = Drive(drive.workload, _counting(ground.edition, listener.met), hooks, drive.connector)
-    counting.run()
-    return listener.met | _settings_of(counting)
+    drive = ground.drive(seed, hooks, parts=_counting(ground.edition, listener.met))
+    drive.run()
+    return listener.met | _settings_of(drive)
 
 
 def _settings_of(drive: Drive) -> set[str]:

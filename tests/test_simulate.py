@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 import labengine
-from driving import ALL_EDITIONS, assert_sound
+from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, assert_sound, num_null_blocks
+from hybrid_workloads import random_hybrid_workload
 from labengine.config import ConfigError
 from labengine.core.editions import EDITIONS
 from labengine.core.parts import Parts
 from labengine.core.prefix_cache import MergePolicy
 from labengine.engine.simulated import default_next_token
-from workloads import random_workload
+from workloads import Workload, random_workload
 
 
 def workload(*requests: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def test_one_snapshot_per_step_on_a_clock_from_zero(edition: str) -> None:
 
 def test_the_clock_jumps_to_the_next_arrival(edition: str) -> None:
     snapshots = labengine.simulate(workload(request(2), request(10), request(11, max_tokens=1)), edition)
-    assert [s.step for s in snapshots] == [2, 3, 10, 11, *([12] if edition != "labengine" else [])]
+    assert [s.step for s in snapshots] == [2, 3, 10, 11, *([] if edition in TOKEN_BUDGET_EDITIONS else [12])]
 
 
 def test_a_request_joins_before_the_step_of_its_step(edition: str) -> None:
@@ -98,10 +99,10 @@ def test_there_is_no_eos(edition: str) -> None:
 
 
 def test_a_request_that_never_fits_is_refused_before_step_0(edition: str) -> None:
-    never = request(99, [1] * 20, max_tokens=14)
+    never, num_blocks = request(99, [1] * 20, max_tokens=14), 8 + num_null_blocks(EDITIONS[edition])
     with pytest.raises(ValueError, match="needs 9 blocks, and the pool has 8"):
-        labengine.simulate(workload(request(), never), edition, next_token=_must_not_run)
-    assert labengine.simulate(workload(request(99, [1] * 20, max_tokens=13)), edition)
+        labengine.simulate(workload(request(), never, num_blocks=num_blocks), edition, next_token=_must_not_run)
+    assert labengine.simulate(workload(request(99, [1] * 20, max_tokens=13), num_blocks=num_blocks), edition)
 
 
 def _must_not_run(request_id: int, position: int) -> int:
@@ -167,14 +168,25 @@ def test_groups_are_listed_and_each_has_a_table() -> None:
 def test_to_dict_is_plain_json_with_the_contracts_keys(edition: str) -> None:
     for seed in range(10):
         random = random_workload(seed)
-        for snapshot in labengine.simulate(random.for_simulate(), edition, random.next_token):
-            plain = snapshot.to_dict()
-            assert json.loads(json.dumps(plain)) == plain
-            assert_contract(plain)
-            assert_sound(snapshot)
+        assert_contract_of_a_run(random, edition)
 
 
-def assert_contract(plain: dict[str, Any]) -> None:
+@pytest.mark.parametrize("edition", TOKEN_BUDGET_EDITIONS)
+def test_to_dict_is_plain_json_on_hybrid_groups_too(edition: str) -> None:
+    for seed in range(20):
+        assert_contract_of_a_run(random_hybrid_workload(seed), edition)
+
+
+def assert_contract_of_a_run(random: Workload, edition: str) -> None:
+    wanted = random.for_simulate() | {"num_blocks": random.num_blocks + num_null_blocks(EDITIONS[edition])}
+    for snapshot in labengine.simulate(wanted, edition, random.next_token):
+        plain = snapshot.to_dict()
+        assert json.loads(json.dumps(plain)) == plain
+        assert_contract(plain, snapshot.null_block)
+        assert_sound(snapshot, edition)
+
+
+def assert_contract(plain: dict[str, Any], null_block: int) -> None:
     assert list(plain) == ["step", "requests", "blocks", "free_queue", "prefix_map", "cached_free", "groups"]
     for state in plain["requests"].values():
         keys = ["status", "token_ids", "num_prompt_tokens", "num_computed_tokens", "block_tables"]
@@ -185,18 +197,53 @@ def assert_contract(plain: dict[str, Any]) -> None:
         assert list(block) == ["block_id", "ref_count", "block_hashes", "token_ids", "owners"]
         assert block["block_id"] == block_id
         owners = [i for i, r in plain["requests"].items() if any(block_id in table for table in r["block_tables"])]
-        assert sorted(block["owners"], key=int) == sorted(owners, key=int)
-        assert bool(block["token_ids"]) == bool(block["block_hashes"])
+        assert sorted(block["owners"], key=int) == ([] if block_id == null_block else sorted(owners, key=int))
+        assert not block["token_ids"] or block["block_hashes"]
     for key, ids in plain["prefix_map"].items():
         group, block_hash = key.split(":")
-        assert group == "0"
+        assert 0 <= int(group) < len(plain["groups"])
         assert all(block_hash in plain["blocks"][i]["block_hashes"] for i in ids)
         assert (key in plain["cached_free"]) == (not any(refs[i] for i in ids))
     assert set(plain["cached_free"]) <= set(plain["prefix_map"])
 
 
-@pytest.mark.parametrize("key", ["watermark", "long_prefill_token_threshold"])
-def test_settings_that_no_edition_has_may_be_off_and_not_on(key):
-    assert labengine.simulate(workload(request(), **{key: 0}))
-    with pytest.raises(ConfigError, match=key):
-        labengine.simulate(workload(request(), **{key: 1}))
+@pytest.mark.parametrize(("key", "value"), [("watermark", 0.5), ("long_prefill_token_threshold", 2)])
+def test_settings_that_an_edition_lacks_may_be_off_and_not_on(key: str, value: float) -> None:
+    for edition in EDITIONS:
+        assert labengine.simulate(workload(request(max_tokens=1), **{key: 0}), edition)
+        if edition not in TOKEN_BUDGET_EDITIONS:
+            with pytest.raises(ConfigError, match=f"has no {key}"):
+                labengine.simulate(workload(request(max_tokens=1), **{key: value}), edition)
+
+
+@pytest.mark.parametrize("edition", TOKEN_BUDGET_EDITIONS)
+def test_settings_reach_the_engine(edition: str) -> None:
+    """Each changes what happens; how, is told in the core's own tests."""
+    twins = [request(0, [1] * 9, max_tokens=3), request(0, [2] * 9, max_tokens=3)]
+    groups = [{"kind": "full"}, {"kind": "sliding_window", "window": 4}]
+    usual = labengine.simulate(workload(*twins, groups=groups, num_blocks=16), edition)
+    settings: list[dict[str, Any]] = [
+        {"watermark": 0.5},
+        {"long_prefill_token_threshold": 3},
+        {"retention_interval": 0},
+        {"hash_block_size": 2},
+    ]
+    for setting in settings:
+        assert labengine.simulate(workload(*twins, groups=groups, num_blocks=16, **setting), edition) != usual, setting
+
+
+@pytest.mark.parametrize("edition", TOKEN_BUDGET_EDITIONS)
+def test_a_window_group_drops_blocks(edition: str) -> None:
+    groups = [{"kind": "full"}, {"kind": "sliding_window", "block_size": 2, "window": 3}]
+    snapshots = labengine.simulate(workload(request(max_tokens=8), groups=groups, num_blocks=16), edition)
+    assert snapshots[0].to_dict()["groups"][1] == {"kind": "sliding_window", "block_size": 2, "window": 3}
+    null_block = snapshots[0].null_block
+    full, window = snapshots[-2].requests[0].block_tables
+    assert (null_block in full, [i == null_block for i in window]) == (False, [True, True, True, True, False, False])
+
+
+def test_vllms_words_for_groups_are_understood() -> None:
+    ours = [{"kind": "full"}, {"kind": "sliding_window", "window": 4}]
+    theirs = [{"type": "full"}, {"type": "swa", "sliding_window": 4}]
+    runs = [labengine.simulate(workload(request(), groups=groups, num_blocks=16)) for groups in (ours, theirs)]
+    assert runs[0] == runs[1]

@@ -21,6 +21,9 @@ class PrefillFirstScheduler(Scheduler):
             raise ConfigError("this edition has no sliding-window groups; use edition 'labengine' or 'vllm'")
         if connector is not None:
             raise ConfigError("this edition has no external tier; use edition 'labengine' or 'vllm', or external=None")
+        for setting in ("watermark", "long_prefill_token_threshold"):
+            if getattr(config, setting):
+                raise ConfigError(f"this edition has no {setting}; use edition 'labengine' or 'vllm', or leave it out")
 
     def schedule(self) -> StepPlan:
         """Prefill while anybody waits who fits, else decode."""

@@ -1,4 +1,4 @@
-"""What keeps a request out though there is a free block: the watermark, a long prompt's share, and what a window holds."""
+"""What limits admission beyond free blocks: the watermark, a long prompt's share, and what a window holds."""
 
 from __future__ import annotations
 

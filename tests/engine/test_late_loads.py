@@ -7,9 +7,16 @@ import pytest
 from driving import TOKEN_BUDGET_EDITIONS, assert_drained, assert_sound, queues, recorded, small_engine
 from fake_tier import FakeTier, Luck
 from labengine.config import SamplingParams
-from labengine.core.request import RequestStatus
 from labengine.engine.engine import Engine
-from labengine.events import BlocksLoaded, Event, ExternalHit, LoadFailed, RequestScheduled
+from labengine.events import (
+    BlocksLoaded,
+    Event,
+    ExternalHit,
+    LoadFailed,
+    PrefixHit,
+    RequestPreempted,
+    RequestScheduled,
+)
 from labengine.hooks import Hooks
 
 PROMPT = list(range(100, 110))  # two full blocks of four, and two tokens
@@ -115,17 +122,15 @@ def test_a_late_load_that_fails_is_computed_instead(edition: str) -> None:
     assert_drained(engine)
 
 
-def test_after_a_failed_load_a_request_stands_as_preempted() -> None:
-    engine, _, _ = engine_over_a_late_tier(1, luck=Luck(fails=1))
+def test_a_failed_load_takes_the_requests_blocks_and_not_its_place() -> None:
+    engine, _, events = engine_over_a_late_tier(1, luck=Luck(fails=1))
     engine.add(PROMPT, ONE)
     engine.step()
-    assert engine.snapshot().requests[0].status == "waiting"
-    phases = engine.phases()
-    next(phases)
-    assert engine.requests[0].status in (RequestStatus.RUNNING, RequestStatus.WAITING)
-    phases.close()  # type: ignore[attr-defined]
-    assert state(engine) == ("waiting", 0, 2), "taken back: it has not failed yet"
-    assert engine.step()
+    engine.add(OTHER, ONE)
+    engine.step()
+    told = [type(event) for event in events if isinstance(event, (LoadFailed, RequestPreempted, PrefixHit))]
+    assert told[:4] == [PrefixHit, LoadFailed, RequestPreempted, PrefixHit]
+    assert [event.request_id for event in events if isinstance(event, PrefixHit)][:2] == [0, 0]
 
 
 def test_an_abort_while_loading_cancels_the_load() -> None:
@@ -152,7 +157,7 @@ def test_an_abort_after_the_arrival_but_before_a_step_took_note_frees_everything
 
 
 def test_an_arrival_is_not_lost_with_the_step_that_heard_it(edition: str) -> None:
-    engine, _, events = engine_over_a_late_tier(0, edition)
+    engine, _, _ = engine_over_a_late_tier(0, edition)
     engine.add(PROMPT, ONE)
     engine.step()
     for num_phases in (1, 2, 3):

@@ -1,4 +1,4 @@
-"""KV from an external tier that delivers at once: matched, allocated, loaded before the forward pass, saved after it."""
+"""KV from an external tier that delivers at once: loaded before the forward pass, saved after it."""
 
 from __future__ import annotations
 
