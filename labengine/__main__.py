@@ -63,7 +63,7 @@ def _workload(named: str) -> dict[str, object]:
     try:
         text = sys.stdin.read() if named == "-" else Path(named).read_text(encoding="utf-8")
         workload = json.loads(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{named} is no workload: {error}") from None
     if not isinstance(workload, dict):
         raise ConfigError(f"{named} is no workload: it must hold one JSON object")

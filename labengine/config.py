@@ -134,6 +134,8 @@ class EngineConfig:
         _make_int(self, "seed", 0)
         if not self.groups:
             raise ConfigError("groups must name at least one KV-cache group")
+        if not all(isinstance(group, GroupSpec) for group in self.groups):
+            raise ConfigError(f"groups must be GroupSpecs, got {self.groups!r}")
         _make_int(self, "long_prefill_token_threshold", 0)
         if not 0 <= _as_float(self.watermark) < 1:
             raise ConfigError(f"watermark is a share of the pool, from 0 to below 1, got {self.watermark!r}")

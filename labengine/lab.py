@@ -254,7 +254,10 @@ class Lab:
             self._stepper.restart()
 
     def reset_prefix_cache(self) -> bool:
-        """Forget all cached content, as one must after a change of weights; False while some request holds blocks."""
+        """Forget all cached content of the pool; False, and nothing changes, while some request holds blocks.
+
+        The external tier keeps what it holds: after a change of weights, give the next lab another store.
+        """
         with self._stepper.between_steps():
             return self._stepper.engine.reset_prefix_cache()
 
@@ -361,8 +364,12 @@ class Lab:
         return self._stepper.background.post(call)
 
     def close(self) -> None:
-        """Stop the background, close the views, let the model go. Twice is harmless; looking still works."""
+        """Stop the background, close the views, let the model go. Twice is harmless; looking still works.
+
+        A step left open is taken back, and late loads are cancelled: a connector of yours may serve the next lab.
+        """
         self._stepper.close()
+        self._stepper.engine.transfers.stop()
         if self._dashboard is not None:
             self._dashboard.close()
             self._dashboard = None

@@ -98,6 +98,7 @@ class Countdown:
         if self._point(frame, event):
             self.num_passed += 1
             if self._act is not None and self.num_passed - 1 == self._n:
+                sys.settrace(None)  # it acts once: what follows runs at full speed
                 self._act()
         return self._trace
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from labengine import ConfigError, Parts
+from labengine import ConfigError, GroupSpec, Parts
 from labengine.core.prefix_cache import LateMerge
 from labengine.events import Event, RequestScheduled, StepEnded, StepRolledBack, TokenSampled
 from labengine.lab import Lab
@@ -82,6 +82,30 @@ def test_an_unknown_keyword_of_lab_is_told_the_nearest(given: str, meant: str) -
 def test_a_keyword_that_is_like_none_is_told_all_there_are() -> None:
     with pytest.raises(TypeError, match=r"no keyword 'unknown'; it knows model, num_blocks, .*seed$"):
         Lab("simulated", unknown=1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"watermark": 1.5}, "watermark is a share of the pool, from 0 to below 1"),
+        ({"long_prefill_token_threshold": -1}, "long_prefill_token_threshold must be at least 0"),
+        ({"retention_interval": 6}, "retention_interval must be a multiple of 4 tokens, or 0"),
+        ({"groups": []}, "at least one KV-cache group"),
+        ({"groups": [4]}, "groups must be GroupSpecs"),
+        ({"groups": [GroupSpec(4), GroupSpec(6)]}, "block_size 6 must be a multiple of 4"),
+        ({"edition": "nano-vllm", "watermark": 0.5}, "this edition has no watermark"),
+        ({"edition": "nano-vllm", "external": "host"}, "this edition has no external tier"),
+        ({"edition": "nano-vllm", "groups": [GroupSpec(4, "sliding_window", 8)]}, "no sliding-window groups"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Lab("simulated", **{"num_blocks": 12, "block_size": 4, **settings})
+
+
+def test_a_real_model_brings_its_own_groups() -> None:
+    with pytest.raises(ConfigError, match="groups are for the simulated model"):
+        Lab("smollm2", groups=[GroupSpec(4)])
 
 
 # -- adding a request --------------------------------------------------------------------------------------------------
@@ -181,6 +205,21 @@ def test_a_salt_that_cannot_be_hashed_is_refused_before_it_stops_every_step(lab:
     for call in (lambda: lab.add("a b c d e", cache_salt=salt), lambda: lab.generate("a b c d e", cache_salt=salt)):
         with refused(lab, ConfigError, "cache_salt"):
             call()
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ([("adapter", "x")], "extra_keys must be a mapping of names to texts"),
+        ({"adapter": 5}, "extra_keys['adapter'] must be a text, got 5"),
+        ({5: "x"}, "a name in extra_keys must be a text, got 5"),
+        ({"adapter": "\ud800"}, "half of a surrogate pair"),
+        ({"cache_salt": "x"}, "give it as cache_salt="),
+    ],
+)
+def test_extra_keys_that_cannot_be_hashed_are_refused(lab: Lab, keys: Any, words: str) -> None:
+    with refused(lab, ConfigError, words):
+        lab.add("a b c d e", extra_keys=keys)
 
 
 def test_a_text_that_is_no_unicode_is_refused(smollm2: Lab) -> None:

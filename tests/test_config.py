@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from driving import TOKEN_BUDGET_EDITIONS
+from driving import TOKEN_BUDGET_EDITIONS, UNSOUND_EDITIONS
 from fake_tier import FakeTier
 from labengine.config import ConfigError, EngineConfig, GroupSpec, SamplingParams
 from labengine.core.connector import Connector
@@ -40,6 +41,7 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("max_num_seqs must be at least 1", lambda: EngineConfig(max_num_seqs=0)),
     ("max_num_batched_tokens must be at least 1", lambda: EngineConfig(max_num_batched_tokens=-1)),
     ("at least one KV-cache group", lambda: EngineConfig(groups=())),
+    ("groups must be GroupSpecs, got (16, 16)", lambda: EngineConfig(groups=(16, 16))),  # type: ignore[arg-type]
     ("max_tokens must be at least 1, got -3", lambda: SamplingParams(max_tokens=-3)),
     ("max_tokens must be at least 1, got 0", lambda: SamplingParams(max_tokens=0)),
     ("temperature must be a finite number >= 0", lambda: SamplingParams(temperature=math.nan)),
@@ -64,7 +66,7 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
 
 @pytest.mark.parametrize(("message", "make"), REFUSED, ids=range(len(REFUSED)))
 def test_refused_by_name(message: str, make: Callable[[], object]) -> None:
-    with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
+    with pytest.raises(ConfigError, match=re.escape(message)):
         make()
 
 
@@ -106,7 +108,16 @@ def test_what_nano_vllm_lacks_is_refused_and_who_has_it_is_told(name: str) -> No
         assemble(name, GroupSpec(4), watermark=0.1)
     with pytest.raises(ConfigError, match="no long_prefill_token_threshold; use edition"):
         assemble(name, GroupSpec(4), long_prefill_token_threshold=4)
-    assemble(name, GroupSpec(4), GroupSpec(8))
+    assemble(name, GroupSpec(4))
+
+
+@pytest.mark.parametrize("name", EDITIONS)
+def test_several_groups_of_full_attention_work_where_chunks_do(name: str) -> None:
+    if name in UNSOUND_EDITIONS:
+        with pytest.raises(ConfigError, match="this edition has one KV-cache group"):
+            assemble(name, GroupSpec(4), GroupSpec(8))
+    else:
+        assemble(name, GroupSpec(4), GroupSpec(8))
 
 
 @pytest.mark.parametrize("name", TOKEN_BUDGET_EDITIONS)

@@ -50,7 +50,7 @@ def recorded_run(seed: int, ground: Ground, timeline: Timeline | None = None) ->
 
 def test_the_fold_equals_the_snapshot_after_every_operation(ground: Ground) -> None:
     seen = set()
-    for seed in range(100):
+    for seed in ground.seeds(100):
         hooks = Hooks(strict=True)
         live = LiveFold(hooks)
         drive = ground.drive(seed, hooks)
@@ -62,7 +62,7 @@ def test_the_fold_equals_the_snapshot_after_every_operation(ground: Ground) -> N
 
 
 def test_fold_of_a_list_equals_the_snapshot(ground: Ground) -> None:
-    for seed in range(40):
+    for seed in ground.seeds(40):
         events, drive = recorded_run(seed, ground)
         assert difference(fold(events), drive.engine.snapshot()) is None
 
@@ -76,7 +76,7 @@ def test_a_missing_event_is_noticed(ground: Ground) -> None:
 
 
 def test_state_at_any_moment_is_the_fold_of_the_prefix(ground: Ground) -> None:
-    for seed in range(25):
+    for seed in ground.seeds(25):
         rng, timeline = Random(seed), Timeline()
         events, _ = recorded_run(seed, ground, timeline)
         assert timeline.end == len(events)
@@ -87,7 +87,7 @@ def test_state_at_any_moment_is_the_fold_of_the_prefix(ground: Ground) -> None:
 def test_keyframes_and_dropping_do_not_change_what_is_seen(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Timeline, "_KEYFRAME_EVERY", 25)
     num_dropped = 0
-    for seed in range(25):
+    for seed in ground.seeds(25):
         rng, timeline = Random(seed), Timeline(max_events=120)
         events, _ = recorded_run(seed, ground, timeline)
         assert timeline.end == len(events)
@@ -183,7 +183,7 @@ def test_events_between_moments_and_of_a_kind() -> None:
 
 def test_a_fold_can_start_at_a_snapshot(ground: Ground) -> None:
     """A listener that comes late folds on from where the engine stands."""
-    for seed in range(20):
+    for seed in ground.seeds(20):
         hooks, late = Hooks(strict=True), []
         drive = ground.drive(seed, hooks)
         operations = drive.operations(Random(seed))
@@ -200,7 +200,7 @@ def test_a_fold_can_start_at_a_snapshot(ground: Ground) -> None:
 
 
 def test_changes_cover_all_that_differs_between_two_folds(ground: Ground) -> None:
-    for seed in range(40):
+    for seed in ground.seeds(40):
         rng, state = Random(seed), Fold()
         events, _ = recorded_run(seed, ground)
         survivors = [event for event in events if not isinstance(event, StepRolledBack)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from labengine.core.block import Key
 from labengine.core.connector import BlockTransfer, Connector
 from labengine.core.journal import Journal
 from labengine.core.kv_cache_manager import KVCacheManager
@@ -24,6 +25,10 @@ class ExternalLoads:
         self.loading: dict[Request, int] = {}
         self.arrived: dict[int, bool] = {}
         self.loads: list[BlockTransfer] = []
+        self.hopeless: set[Key] = set()
+        """What could not be loaded in this step, begun anew for it."""
+        self.disappointed: set[int] = set()
+        """Requests whose late load has failed: they recompute, and do not ask again."""
         self._manager = manager
         self._alignment = alignment
         self._journal = journal
@@ -40,11 +45,20 @@ class ExternalLoads:
         return failures[-1] if failures else "the external tier did not deliver"
 
     def match(self, request: Request, hit: Hit) -> int:
-        """Tokens behind a local hit that the tier can supply."""
-        if self.connector is None:
+        """Tokens behind a local hit that the tier can supply; 0 when it cannot even be asked."""
+        if self.connector is None or request.request_id in self.disappointed or self._is_hopeless(request):
             return 0
         groups = self._manager.groups
-        return self.connector.get_num_new_matched_tokens(request, hit.num_tokens, groups, self._alignment)
+        try:
+            return self.connector.get_num_new_matched_tokens(request, hit.num_tokens, groups, self._alignment)
+        except Exception as error:
+            self.connector.note(f"request {request.request_id}: the look-up failed: {type(error).__name__}: {error}")
+            return 0
+
+    def _is_hopeless(self, request: Request) -> bool:
+        """True when blocks of the request could not be loaded in this very step: it shall recompute."""
+        hashes = {block_hash for _, block_hash in self.hopeless}
+        return not hashes.isdisjoint(request.block_hashes)
 
     def load(self, request: Request, num_local: int, num_computed: int) -> None:
         """The request's fresh blocks for tokens [num_local, num_computed) are to be filled in this step."""
@@ -93,12 +107,23 @@ class ExternalLoads:
         """The blocks that a waiting request's load has filled."""
         return self._manager.external_blocks(request, request.num_computed_tokens, num_computed)
 
-    def cancel(self, request: Request) -> None:
-        """The request gives up waiting."""
+    def drop(self, request: Request) -> None:
+        """The request gives up waiting, its blocks are about to be freed, and nobody takes that back."""
         assert self.connector is not None
         del self.loading[request]
         self.arrived.pop(request.request_id, None)
+        request.is_loading = False
         self.connector.cancel(request.request_id)
+
+    def give_up(self, request: Request) -> None:
+        """Within a step: the request stops waiting. If the step is taken back, its load counts as failed."""
+        assert self.connector is not None
+        self._journal.record((self._has_failed, request, self.loading.pop(request)))
+        self.connector.cancel(request.request_id)
+
+    def _has_failed(self, request: Request, num_computed: int) -> None:
+        self.loading[request] = num_computed
+        self.arrived[request.request_id] = False
 
     def _filled(self, request: Request, start: int, end: int) -> list[BlockTransfer]:
         self._manager.extend_hashes(request, end)

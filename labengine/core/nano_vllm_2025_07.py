@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, EngineConfig
 from labengine.core.block import Block, Key
+from labengine.core.connector import Connector
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.journal import Journal
 from labengine.core.kv_cache_manager import Moment
@@ -26,6 +27,12 @@ from labengine.hooks import Hooks
 
 class WholePromptScheduler(PrefillFirstScheduler):
     """No prompt is cut into chunks; a step admits a request only while its whole length fits the budget."""
+
+    def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
+        """One group, hashed block by block."""
+        super().refuse_what_it_lacks(config, connector)
+        if len(config.groups) > 1 or config.hash_block_size != config.groups[0].block_size:
+            raise ConfigError("this edition has one KV-cache group, and its hash_block_size is the block size")
 
     def refuse_what_never_fits(self, request: Request) -> None:
         """Also one that a step could not take whole: it would wait for ever, and everybody behind it."""

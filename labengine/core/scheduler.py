@@ -72,8 +72,10 @@ class Scheduler:
     def abort(self, request: Request) -> None:
         """End a request wherever it stands."""
         if request in self.external.loading:
-            self.external.cancel(request)
-        elif request in self.waiting:
+            self._finish(request, "abort")
+            self.external.drop(request)
+            return
+        if request in self.waiting:
             self.waiting.remove(request)
         else:
             self.running.remove(request)
@@ -122,8 +124,7 @@ class Scheduler:
             self._take_blocks(victim)
             return
         if victim in self.external.loading:  # it had arrived in this very step, and what came is overwritten
-            self.external.cancel(victim)
-            self._set(victim, "is_loading", False)
+            self.external.drop(victim)
         else:
             self._remove_running(victim)
         self._preempt(victim)
@@ -155,13 +156,18 @@ class Scheduler:
         False when that was the request itself.
         """
         while not self.manager.allocate(request, num_tokens):
-            victim = self.running.pop()
-            self._journal.record((self.running.append, victim))
-            self._preempt(victim)
+            victim = self._preempt_for(request)
             preempted.append(victim.request_id)
             if victim is request:
                 return False
         return True
+
+    def _preempt_for(self, request: Request) -> Request:
+        """Somebody gives all blocks back: the youngest of those who run, perhaps the asker itself."""
+        victim = self.running.pop()
+        self._journal.record((self.running.append, victim))
+        self._preempt(victim)
+        return victim
 
     def _preempt(self, victim: Request) -> None:
         """Take all blocks away; the request waits in front, and recomputes what the cache no longer holds."""

@@ -77,6 +77,30 @@ class TokenBudgetScheduler(Scheduler):
             self._start_loading(request, num_computed)
         return num_tokens
 
+    def _preempt_for(self, request: Request) -> Request:
+        """Before the asker itself has to go, those go who hold blocks and do not run yet.
+
+        Else two requests could preempt each other for ever, each loading anew what the other needs.
+        """
+        loading = self.external.loading
+        if self.running[-1] is not request:
+            return super()._preempt_for(request)
+        if loading:
+            victim = next(reversed(loading))
+            self.external.give_up(victim)
+            self._set(victim, "is_loading", False)
+            self._preempt(victim)
+            return victim
+        holder = self._last_holder()
+        if holder is None:
+            return super()._preempt_for(request)
+        self._take_blocks(holder)
+        return holder
+
+    def _last_holder(self) -> Request | None:
+        """The last waiting request to which the external tier has delivered."""
+        return next((request for request in reversed(self.waiting) if request.has_blocks), None)
+
     def _take_back_last(self, preempted: list[int]) -> bool:
         """Nobody runs: has the last waiting request give back what the external tier brought it. False if none has.
 
@@ -84,7 +108,7 @@ class TokenBudgetScheduler(Scheduler):
         """
         if self.running or self.external.loading:
             return False
-        victim = next((request for request in reversed(self.waiting) if request.has_blocks), None)
+        victim = self._last_holder()
         if victim is None or victim is self.waiting[0]:
             return False
         self._take_blocks(victim)
@@ -117,4 +141,5 @@ class TokenBudgetScheduler(Scheduler):
             else:
                 if LoadFailed in self._hooks:
                     self._hooks.emit(LoadFailed(request.request_id, self.external.last_failure))
+                self.external.disappointed.add(request.request_id)
                 self._preempt(request)

@@ -109,6 +109,7 @@ class Stepper:
         self._refuse_inside_listener()
         self.background.close()
         with self._lock:
+            self._open_step = None
             self._is_closed = True
 
     def refuse_if_closed(self) -> None:

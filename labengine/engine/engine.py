@@ -91,7 +91,8 @@ class Engine:
         if not prompt:
             raise ConfigError("the prompt is empty: a request needs at least one token")
         if cache_salt is not None:
-            extra_keys = (*extra_keys, ("cache_salt", checked_text("cache_salt", cache_salt)))
+            salt = checked_text("cache_salt", cache_salt)
+            extra_keys = (*extra_keys, ("cache_salt", salt)) if salt else extra_keys
         seed = sampling.seed if sampling.seed is not None else self.config.seed * 1_000_003 + request_id
         request = Request(request_id, prompt, sampling, seed, len(self.config.groups), extra_keys)
         self.scheduler.refuse_what_never_fits(request)
@@ -168,11 +169,7 @@ class Engine:
             plan = self.scheduler.schedule()
         self._peak_used_blocks = self.num_used_blocks
         self._written = StepPlan((), plan.preempted, plan.loads)
-        try:
-            self.transfers.load(plan)
-        except LoadError:
-            self._written = StepPlan(())
-            raise
+        self.transfers.load(plan)
         return plan
 
     def _forward(self, plan: StepPlan) -> Any:

@@ -17,6 +17,7 @@ from labengine.core.parts import Parts
 from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
+from labengine.engine.operations import checked_operations
 from labengine.engine.workload import group_specs
 from labengine.hooks import Hooks
 
@@ -34,12 +35,13 @@ def replay(workload: Mapping[str, Any], edition: str | Parts = "vllm", hooks: Ho
     parts = edition if isinstance(edition, Parts) else edition_named(edition)
     if issubclass(parts.scheduler, PrefillFirstScheduler):
         raise ConfigError(f"edition {parts.name} allocates whole prompts; replay needs one that goes chunk by chunk")
+    operations = checked_operations(workload)
     if workload.get("eagle"):
         raise ConfigError("eagle: speculative decoding is not part of this engine; leave it out")
     if not workload.get("enable_caching", True):
         raise ConfigError("enable_caching=false: this engine always caches prefixes; leave it out")
     replayed = Replay(workload, parts, Hooks() if hooks is None else hooks)
-    rows = [{"i": i, "op": op["op"], "req": op.get("req"), **replayed.do(op)} for i, op in enumerate(workload["ops"])]
+    rows = [{"i": i, "op": op["op"], "req": op.get("req"), **replayed.do(op)} for i, op in enumerate(operations)]
     return {"engine": f"labengine, edition {parts.name}", "results": rows}
 
 
@@ -70,9 +72,7 @@ class Replay:
         }
 
     def do(self, op: Mapping[str, Any]) -> Row:
-        """One operation's outcome, and the state after it. ConfigError for an unknown one."""
-        if op.get("op") not in self._operations:
-            raise ConfigError(f"unknown op {op.get('op')!r}; there are {', '.join(self._operations)}")
+        """A checked operation's outcome, and the state after it."""
         return {**self._operations[op["op"]](op), "state": self.state()}
 
     # -- operations ----------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class Replay:
             raise ConfigError(f"lookup: request {op['req']} holds blocks already")
         hit = self.manager.find_prefix(request) if op.get("lookup") else None
         num_local = request.num_computed_tokens + (hit.num_tokens if hit else 0)
-        external = self._external(request, num_local, op.get("external", 0))
+        external = self._external(request, num_local, op.get("external") or 0)
         rest = request.num_tokens - num_local - external
         num_new = rest if op.get("n") is None else min(op["n"], rest)
         row: Row = {"hit": hit.num_tokens if hit else 0, "external": external, "n": num_new}

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
 
-from labengine.core.block import Key
 from labengine.core.connector import BlockTransfer, Connector, LoadError
 from labengine.core.external_loads import ExternalLoads
 from labengine.core.step_plan import StepPlan
@@ -27,11 +26,10 @@ class Transfers:
         self._external = external
         self._runner = runner
         self._hooks = hooks
-        self._hopeless: set[Key] = set()
 
     def collect(self, *, is_idle: bool) -> None:
         """Late loads that are over: the coming step may count on them. With nothing else to do, wait a little."""
-        self._hopeless.clear()
+        self._external.hopeless.clear()
         connector, external = self._connector, self._external
         if connector is None or not external.loading:
             return
@@ -42,10 +40,15 @@ class Transfers:
             external.arrived.update({request_id: request_id in done for request_id in done | failed})
 
     def load(self, plan: StepPlan) -> None:
-        """Fill the plan's blocks, or start to. LoadError when that cannot be: then nothing was written."""
+        """Fill the plan's blocks, or start to. LoadError when that cannot be, whatever the tier itself raised."""
         if self._connector is None or not plan.loads:
             return
-        self._connector.start_load_kv(plan.loads, self._runner)
+        try:
+            self._connector.start_load_kv(plan.loads, self._runner)
+        except LoadError:
+            raise
+        except Exception as error:
+            raise LoadError(plan.loads, f"{type(error).__name__}: {error}") from error
         if not self._connector.loads_are_async:
             self._tell(BlocksLoaded, plan.loads)
 
@@ -55,12 +58,16 @@ class Transfers:
             self._tell(BlocksSaved, self._connector.save_kv(plan.saves, self._runner))
 
     def forget(self, error: LoadError) -> None:
-        """Do not hope for these blocks again. Raises the error when that had been said before in this step."""
+        """Do not hope for these blocks again in this step. Raises the error when that had been said before."""
         keys = {transfer.key for transfer in error.failed}
-        if self._connector is None or keys <= self._hopeless:
+        if self._connector is None or keys <= self._external.hopeless:
             raise error
-        self._hopeless |= keys
-        self._connector.forget(error.failed)
+        self._external.hopeless |= keys
+        self._connector.note(str(error))
+        try:
+            self._connector.forget(error.failed)
+        except Exception as failure:
+            self._connector.note(f"blocks that could not be loaded could not be forgotten either: {failure!r}")
         if LoadFailed in self._hooks:
             for request_id in dict.fromkeys(transfer.request_id for transfer in error.failed):
                 self._hooks.emit(LoadFailed(request_id, str(error)))

@@ -26,7 +26,7 @@ BAD_LUCK = {
     "calls raise": Luck(raises=0.03),
     "everything": Luck(fails=0.3, hangs=0.2, loses=0.2, raises=0.02),
 }
-NUM_SEEDS = 25
+NUM_SEEDS = 15
 
 
 @pytest.mark.parametrize("kind", BAD_LUCK)
@@ -107,7 +107,7 @@ def assert_same_end(drive: Drive, ground: Ground, seed: int) -> None:
 @pytest.mark.parametrize("ground", TIERED, ids=str)
 def test_errors_and_ctrl_c_anywhere_on_top_of_it(ground: Ground, python_handles_ctrl_c: None) -> None:
     met: Counter[str] = Counter()
-    for seed in range(NUM_SEEDS):
+    for seed in range(6):
         rng, drive = Random(seed), ground.drive(seed, Hooks(), BAD_LUCK["everything"])
         while not drive.is_done:
             list(drive.arrive())
@@ -119,9 +119,9 @@ def test_errors_and_ctrl_c_anywhere_on_top_of_it(ground: Ground, python_handles_
             for request_id in tier_of(drive).hanging:
                 drive.engine.abort(request_id)
         assert_same_end(drive, ground, seed)
-    assert met["Disturbance"] > 50
-    assert met["KeyboardInterrupt"] > 50
-    assert met["TierDown"] > 10
+    assert met["Disturbance"] > 20
+    assert met["KeyboardInterrupt"] > 20
+    assert met["TierDown"] > 2
 
 
 def disturbed(rng: Random) -> Countdown:

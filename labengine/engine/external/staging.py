@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from threading import Event
 
 from labengine.core.connector import BlockKV, BlockTransfer, Connector, KVAccess, LoadError
@@ -43,7 +44,8 @@ class PendingLoad:
     def __init__(self, transfers: Sequence[BlockTransfer], samples: Samples) -> None:
         self.transfers = tuple(transfers)
         self.staging = Staging(samples)
-        self.error: str | None = None
+        self.error: str | None = "the load was broken off"
+        """Why nothing came; None once everything has."""
         self.over = Event()
         self.num_polls = 0
         """Calls of get_finished since it began."""
@@ -53,6 +55,9 @@ class PendingLoad:
         """Load into the staging memory; have the store forget what it could not deliver."""
         try:
             self.error = self._load(store)
+        except BaseException:
+            _forget(store, self.transfers)
+            raise
         finally:
             self.over.set()
 
@@ -76,5 +81,10 @@ class PendingLoad:
             failed, reason = error.failed, str(error)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
-        store.forget(failed)
+        _forget(store, failed)
         return reason
+
+
+def _forget(store: Connector, transfers: Sequence[BlockTransfer]) -> None:
+    with suppress(Exception):  # a store that cannot even forget
+        store.forget(transfers)
