@@ -76,10 +76,13 @@ def _is_called_by(name: str, frame: FrameType | None) -> bool:
 
 
 class Countdown:
-    """Counts the points that a traced call passes; at the n-th it acts, once."""
+    """Counts the points that a traced call passes; at the n-th it acts, once. Lines are points only if asked for."""
 
-    def __init__(self, point: Point, n: int | None = None, act: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, point: Point, n: int | None = None, act: Callable[[], None] | None = None, *, at_lines: bool = False
+    ) -> None:
         self.num_passed = 0
+        self._at_lines = at_lines
         self._point, self._n, self._act = point, n, act
 
     def run(self, call: Callable[[], T]) -> T:
@@ -94,7 +97,7 @@ class Countdown:
     def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
         if not frame.f_code.co_filename.startswith(ROOT) and "contextlib" not in frame.f_code.co_filename:
             return None
-        frame.f_trace_lines = False  # no point is at a line: tracing them takes most of the time
+        frame.f_trace_lines = self._at_lines  # tracing them takes most of the time
         if self._point(frame, event):
             self.num_passed += 1
             if self._act is not None and self.num_passed - 1 == self._n:

@@ -98,5 +98,5 @@ def _saved_before(ground: Ground, seed: int) -> dict[Key, BlockKV | None]:
 
 PLAIN = tuple(Ground(edition) for edition in (*ALL_EDITIONS, *UNSOUND_EDITIONS))
 HYBRID = tuple(Ground(edition, True) for edition in TOKEN_BUDGET_EDITIONS)
-TIERED = tuple(Ground(e, True, tier) for e in TOKEN_BUDGET_EDITIONS for tier in ("prompt", "late"))  # type: ignore[arg-type]
+TIERED = tuple(Ground(e, True, tier) for e in TOKEN_BUDGET_EDITIONS for tier in ("prompt", "late"))
 ALL_GROUNDS = (*PLAIN, *HYBRID, *TIERED)

@@ -10,8 +10,8 @@ from differential.nano_upstream import COMMIT, EDITIONS
 from encounters import ENCOUNTERS, MERGES, workloads_meeting
 from labengine.core.block import Block
 from labengine.core.editions import EDITIONS as PARTS
-from labengine.core.editions import NanoBlockPool, NanoKVCacheManager
 from labengine.core.kv_cache_manager import Moment
+from labengine.core.nano_vllm import NanoBlockPool, NanoKVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix_cache import LateMerge, MergePolicy

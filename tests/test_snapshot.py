@@ -6,9 +6,10 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from driving import small_engine
+from driving import TOKEN_BUDGET_EDITIONS, small_engine
 from labengine.config import SamplingParams
 from labengine.snapshot import map_key
+from workbench import full, window
 
 PROMPT = list(range(10))
 LONG = SamplingParams(max_tokens=8)
@@ -97,3 +98,35 @@ def test_a_snapshot_inside_a_step_shows_the_step() -> None:
     phases = engine.phases()
     next(phases)
     assert (engine.snapshot().step, engine.snapshot().num_used_blocks) == (1, 3)
+
+
+@pytest.mark.parametrize("edition", TOKEN_BUDGET_EDITIONS)
+def test_what_left_the_window_is_a_null_entry_that_nobody_owns(edition: str) -> None:
+    engine = small_engine(12, 4, edition, groups=(full(4), window(4, 4)))
+    engine.add(PROMPT, LONG)
+    engine.step()
+    engine.step()
+    snapshot = engine.snapshot()
+    null_block = snapshot.null_block
+    assert [i == null_block for i in snapshot.requests[0].block_tables[1]] == [True, False, False]
+    assert [block.block_id for block in snapshot.blocks if block.owners] == sorted(
+        {i for table in snapshot.requests[0].block_tables for i in table} - {null_block}
+    )
+    assert [(g.kind, g.block_size, g.window) for g in snapshot.groups] == [("full", 4, None), ("sliding_window", 4, 4)]
+
+
+def test_the_null_block_of_edition_vllm_is_neither_free_nor_used() -> None:
+    engine = small_engine(8, 4, "vllm")
+    snapshot = engine.snapshot()
+    assert (len(snapshot.blocks), len(snapshot.free_queue), snapshot.num_used_blocks) == (9, 8, 0)
+    assert (snapshot.null_block, snapshot.blocks[0].ref_count, 0 in snapshot.free_queue) == (0, 0, False)
+    assert small_engine(8, 4).snapshot().null_block == -1
+
+
+def test_keys_of_several_groups_are_kept_apart() -> None:
+    engine = small_engine(12, 4, groups=(full(4), window(4, 4)))
+    engine.add(PROMPT, LONG)
+    engine.step()
+    snapshot = engine.snapshot()
+    assert sorted(key.split(":")[0] for key in snapshot.prefix_map) == ["0", "0", "1", "1"]
+    assert len({key.split(":")[1] for key in snapshot.prefix_map}) == 2, "equal tokens have one hash in all groups"

@@ -184,7 +184,7 @@ def test_events_between_moments_and_of_a_kind() -> None:
 def test_a_fold_can_start_at_a_snapshot(ground: Ground) -> None:
     """A listener that comes late folds on from where the engine stands."""
     for seed in ground.seeds(20):
-        hooks, late = Hooks(strict=True), []
+        hooks, late = Hooks(strict=True), list[Event]()
         drive = ground.drive(seed, hooks)
         operations = drive.operations(Random(seed))
         for _ in range(25):

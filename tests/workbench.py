@@ -8,9 +8,8 @@ from driving import as_parts, num_null_blocks
 from labengine.config import EngineConfig, GroupSpec, SamplingParams
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import ExtraKeys
 from labengine.core.prefix_lookup import Hit
-from labengine.core.request import Request
+from labengine.core.request import ExtraKeys, Request
 from labengine.hooks import Hooks
 
 

@@ -181,8 +181,9 @@ def bug(current: CurrentLab, id: str | None = None, column: str | None = None, m
     verdict = scenario.verdict()
     lab = current.adopt(scenario.played(column or scenario.columns[0].name, model))
     display(verdict)  # type: ignore[no-untyped-call]
-    for number, sentence in enumerate(scenario.sentences, 1):
-        print(f"{number}. {sentence}")
+    if column in (None, scenario.columns[0].name):  # what to look at, where it goes wrong
+        for number, sentence in enumerate(scenario.sentences, 1):
+            print(f"{number}. {sentence}")
     display(scenario.show(lab))  # type: ignore[no-untyped-call]
 
 

@@ -149,7 +149,7 @@ def test_an_interrupt_anywhere_in_the_watch_breaks_neither_engine_nor_watch() ->
             bench.add(*range(13), max_tokens=6)
         bench.steps(1)
         try:
-            Countdown(in_check, n, press_ctrl_c).run(lambda: bench.steps(4))  # noqa: B023
+            Countdown(in_check, n, press_ctrl_c, at_lines=True).run(lambda: bench.steps(4))  # noqa: B023
         except KeyboardInterrupt:
             num_interrupted += 1
         bench.add(*range(9), max_tokens=4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from driving import ALL_EDITIONS, assert_sound, recorded, small_engine, tables
@@ -22,7 +24,7 @@ def edition(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def hits(events: list[object]) -> list[int]:
+def hits(events: Sequence[object]) -> list[int]:
     return [event.num_tokens for event in events if isinstance(event, PrefixHit)]
 
 

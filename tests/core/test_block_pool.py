@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from labengine.core.block_pool import BlockPool
-from labengine.core.editions import NanoBlockPool
 from labengine.core.journal import Journal
+from labengine.core.nano_vllm import NanoBlockPool
 from labengine.core.prefix import NO_KEYS, Prefix
 from labengine.events import BlockEvicted
 from labengine.hooks import Hooks

@@ -6,7 +6,7 @@ import pytest
 
 from driving import ALL_EDITIONS, recorded, small_engine
 from labengine.config import SamplingParams
-from labengine.core.prefix_cache import ExtraKeys
+from labengine.core.request import ExtraKeys
 from labengine.events import PrefixHit
 from labengine.hooks import Hooks
 

@@ -8,7 +8,7 @@ from labengine.core.journal import Journal
 
 
 def test_rolls_back_newest_first() -> None:
-    journal, undone = Journal(), []
+    journal, undone = Journal(), list[object]()
     for number in range(3):
         journal.record((undone.append, number))
     journal.rollback()
@@ -16,7 +16,7 @@ def test_rolls_back_newest_first() -> None:
 
 
 def test_a_second_rollback_undoes_nothing_more() -> None:
-    journal, undone = Journal(), []
+    journal, undone = Journal(), list[object]()
     journal.record((undone.append, 1))
     journal.rollback()
     journal.rollback()
@@ -24,7 +24,7 @@ def test_a_second_rollback_undoes_nothing_more() -> None:
 
 
 def test_open_and_commit_forget_the_past() -> None:
-    journal, undone = Journal(), []
+    journal, undone = Journal(), list[object]()
     journal.record((undone.append, "before open"))
     journal.open()
     journal.record((undone.append, "committed"))

@@ -8,8 +8,7 @@ import pytest
 
 from labengine.config import SamplingParams
 from labengine.core.prefix import NO_KEYS, Prefix, is_prefix_of, prefix_of
-from labengine.core.prefix_cache import ExtraKeys
-from labengine.core.request import Request
+from labengine.core.request import ExtraKeys, Request
 
 SALT: ExtraKeys = (("cache_salt", "x"),)
 ADAPTER: ExtraKeys = (("adapter", "x"),)

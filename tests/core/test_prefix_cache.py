@@ -10,14 +10,13 @@ from labengine.config import SamplingParams
 from labengine.core.block import Block
 from labengine.core.prefix import Prefix, prefix_of
 from labengine.core.prefix_cache import (
-    ExtraKeys,
     HashChain,
     KeepDuplicates,
     LateMerge,
     LateMergeComparingPrefixes,
     MergePolicy,
 )
-from labengine.core.request import Request
+from labengine.core.request import ExtraKeys, Request
 
 KEY = (0, b"hash")
 

@@ -31,7 +31,7 @@ GROUPS = {"full + window": [full(4), window(4, 16)], "three groups": [full(4), w
 def interleaved(edition: str) -> Parts:
     """The edition as vLLM was before: each group touches its hits and takes its fresh blocks, then the next."""
 
-    class Interleaved(EDITIONS[edition].kv_cache_manager):  # type: ignore[name-defined, misc]
+    class Interleaved(EDITIONS[edition].kv_cache_manager):  # type: ignore[misc]
         def allocate_computed(self, request: Request, hit: Hit, num_external: int) -> None:
             num_computed = hit.num_tokens + num_external
             for group, block_ids in zip(self.groups, hit.block_ids, strict=True):

@@ -26,7 +26,7 @@ BAD_LUCK = {
     "calls raise": Luck(raises=0.03),
     "everything": Luck(fails=0.3, hangs=0.2, loses=0.2, raises=0.02),
 }
-NUM_SEEDS = 15
+NUM_SEEDS = 10
 
 
 @pytest.mark.parametrize("kind", BAD_LUCK)

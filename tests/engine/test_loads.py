@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import pytest
 
 from driving import TOKEN_BUDGET_EDITIONS, assert_drained, recorded, small_engine
@@ -25,6 +27,8 @@ from labengine.hooks import Hooks
 from workbench import full, window
 
 PROMPT = list(range(100, 110))  # two full blocks of four, and two tokens
+E = TypeVar("E", bound=Event)
+
 ONE = SamplingParams(max_tokens=1)
 THREE = SamplingParams(max_tokens=3)
 
@@ -50,8 +54,8 @@ def filled_tier(luck: Luck | None = None, groups: tuple[object, ...] = ()) -> Fa
     return tier
 
 
-def of(kind: type[Event], events: list[Event]) -> list[Event]:
-    return [event for event in events if type(event) is kind]
+def of(kind: type[E], events: list[Event]) -> list[E]:
+    return [event for event in events if isinstance(event, kind)]
 
 
 def test_full_blocks_are_saved_after_the_step_that_fills_them() -> None:
@@ -59,7 +63,7 @@ def test_full_blocks_are_saved_after_the_step_that_fills_them() -> None:
     engine.add(PROMPT, SamplingParams(max_tokens=4))
     told = []
     while engine.step():
-        told.append(sum(len(event.transfers) for event in of(BlocksSaved, events)))  # type: ignore[attr-defined]
+        told.append(sum(len(event.transfers) for event in of(BlocksSaved, events)))
     assert told == [2, 2, 3, 3]
     assert len(tier.blocks) == 3
     kinds = [type(event) for event in events]
@@ -82,7 +86,7 @@ def test_what_is_in_the_pool_is_not_loaded() -> None:
     for _ in range(2):
         engine.add(PROMPT, ONE)
         engine.step()
-    assert [event.num_tokens for event in of(PrefixHit, events)] == [0, 8]  # type: ignore[attr-defined]
+    assert [event.num_tokens for event in of(PrefixHit, events)] == [0, 8]
     assert len(of(BlocksLoaded, events)) == 1
 
 
@@ -120,7 +124,7 @@ def test_a_window_loads_only_what_it_reads(edition: str) -> None:
     engine.add(PROMPT, ONE)
     engine.step()
     (loaded,) = of(BlocksLoaded, events)
-    assert [transfer[:2] for transfer in loaded.transfers] == [(0, 0), (0, 1), (1, 1)]  # type: ignore[attr-defined]
+    assert [transfer[:2] for transfer in loaded.transfers] == [(0, 0), (0, 1), (1, 1)]
 
 
 def test_two_requests_of_one_step_load_into_blocks_of_their_own() -> None:
@@ -129,7 +133,7 @@ def test_two_requests_of_one_step_load_into_blocks_of_their_own() -> None:
     engine.add(PROMPT, THREE)
     engine.step()
     loads = of(BlocksLoaded, events)
-    ids = [transfer[2] for event in loads for transfer in event.transfers]  # type: ignore[attr-defined]
+    ids = [transfer[2] for event in loads for transfer in event.transfers]
     assert len(ids) == len(set(ids)) == 4
     tables = [r.block_tables[0] for r in engine.snapshot().requests.values()]
     assert tables[0][:2] == tables[1][:2], "and the step merges them"

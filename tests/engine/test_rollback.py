@@ -23,7 +23,7 @@ from disturbing import (
     raise_at_event,
     raise_disturbance,
 )
-from driving import Drive, assert_drained, assert_sound, difference, queues, recorded, tokens_of
+from driving import Drive, LiveFold, assert_drained, assert_sound, difference, queues, recorded, tokens_of
 from grounds import ALL_GROUNDS, Ground
 from labengine.core.step_plan import StepPlan
 from labengine.events import StepRolledBack
@@ -179,14 +179,14 @@ def test_a_strict_listener_raises_at_any_event(ground: Ground) -> None:
     num_failed = 0
     for seed in ground.busy_seeds(40):
         rng, hooks = Random(seed), Hooks(strict=True)
-        events = recorded(hooks)
+        live = LiveFold(hooks)
         drive = ground.drive(seed, hooks)
         while not drive.is_done:
             list(drive.arrive())
             raising = raise_at_event(hooks, rng.randrange(40))
             failed = fail_step(drive, Disturbance, drive.engine.step)
             raising.close()
-            assert difference(fold(events), drive.engine.snapshot()) is None
+            assert difference(live.state.snapshot(), drive.engine.snapshot()) is None
             if failed is not None:
                 num_failed += 1
                 drive.engine.step()

@@ -18,6 +18,9 @@ MAX_BLOCKS_WITH_TEXT = 2048
 
 HASHED, MAPPED, LOST = 1, 2, 4
 
+NOTHING = "–"
+"""Stands in a slot that was never written, in front of one that was."""
+
 Place = tuple[int, int, int]
 """(request id, group, index): an entry of a block table."""
 
@@ -72,6 +75,8 @@ class Scene:
         self._owners: dict[int, set[int]] = {}
         self._chains: dict[tuple[int, int], list[int]] = {}
         self._also_changed: set[int] = set()
+        self._strays: dict[int, dict[int, int | None]] = {}
+        """Slots that are not as the tables say, by block and offset: the token that went there, None for nothing."""
         self._take_stock()
 
     @property
@@ -119,7 +124,7 @@ class Scene:
             block_id,
             ref_count,
             self.content(block_id),
-            self._fill(block_id),
+            max((self._fill(block_id), *(1 + offset for offset in self._strays.get(block_id, ())))),
             self._flags(block_id),
             tuple(sorted(self._owners.get(block_id, ()))),
             self._block_texts(block_id) if self.num_blocks <= MAX_BLOCKS_WITH_TEXT else (),
@@ -193,7 +198,31 @@ class Scene:
             and not any(block_id in self.fold.prefix_map.get(key, ()) for key in keys)
         )
 
+    def misplaced(self, event: ev.SlotsWritten) -> list[tuple[int, int, int]]:
+        """(position, slot it went to, slot where it will be looked for), where the two differ (nano-vLLM PR 71)."""
+        request = self.fold.requests.get(event.request_id)
+        if request is None:
+            return []
+        table, size = request.block_tables[event.group], self.fold.groups[event.group].block_size
+        found, position = [], event.start
+        for block_id, offset, length in event.runs:
+            index, right_offset = divmod(position, size)
+            if index < len(table) and (block_id, offset) != (table[index], right_offset):
+                found.append((position, block_id * size + offset, table[index] * size + right_offset))
+            position += length
+        return found
+
     def _block_texts(self, block_id: int) -> tuple[str, ...]:
+        texts = self._texts_by_table(block_id)
+        strays = self._strays.get(block_id)
+        if not strays:
+            return texts
+        shown = [*texts, *[NOTHING] * (1 + max(strays) - len(texts))]
+        for offset, token_id in strays.items():
+            shown[offset] = NOTHING if token_id is None else self._slot_text(token_id)
+        return tuple(shown[:MAX_SLOT_TEXTS])
+
+    def _texts_by_table(self, block_id: int) -> tuple[str, ...]:
         if self.fold.block_tokens[block_id]:
             return self.slot_texts(self.fold.block_tokens[block_id])
         home = self._home.get(block_id)
@@ -216,6 +245,7 @@ class Scene:
     def _take_stock(self) -> None:
         """Everything from the fold alone: for a view that comes late, and after a restart."""
         self._written, self._home, self._held, self._owners, self._chains = {}, {}, {}, {}, {}
+        self._strays = {}
         self._also_changed, self.peak = set(), self.num_used
         for request_id, request in self.fold.requests.items():
             for group, table in enumerate(request.block_tables):
@@ -254,11 +284,22 @@ class Scene:
 
     def _note_place(self, event: ev.BlockAllocated | ev.BlockTouched) -> None:
         self._home[event.block_id] = (event.request_id, event.group, event.index)
+        if isinstance(event, ev.BlockAllocated):
+            self._strays.pop(event.block_id, None)
 
     def _note_slots(self, event: ev.SlotsWritten) -> None:
         end = event.start + sum(length for _, _, length in event.runs)
         self._written[event.request_id, event.group] = end
         self._also_changed.update(block_id for block_id, _, _ in event.runs)
+        size = self.fold.groups[event.group].block_size
+        for block_id, offset, length in event.runs:
+            for written in range(offset, offset + length) if block_id in self._strays else ():
+                self._strays[block_id].pop(written, None)
+        for position, slot, right_slot in self.misplaced(event):
+            token_id = self.fold.requests[event.request_id].token_ids[position]
+            for stray, content in ((slot, token_id), (right_slot, None)):
+                self._strays.setdefault(stray // size, {})[stray % size] = content
+                self._also_changed.add(stray // size)
 
     def _note_hit(self, event: ev.PrefixHit) -> None:
         for group, ids in enumerate(event.block_ids):

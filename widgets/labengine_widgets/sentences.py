@@ -256,6 +256,10 @@ def _violation_found(run: Sequence[ev.ViolationFound], scene: Scene) -> str:
 def _slots_written(run: Sequence[ev.SlotsWritten], scene: Scene) -> str:
     event = run[0]
     ids = [block_id for block_id, _, _ in event.runs]
+    if misplaced := scene.misplaced(event):
+        position, slot, right_slot = misplaced[0]
+        whose = f"{request_name(event.request_id)}'s key and value of position {position}"
+        return f"{whose} go to slot {slot}; slot {right_slot}, where they will be looked for, stays empty!"
     told = f"{request_name(event.request_id)}'s keys and values are written into {listed(map(block_name, ids))}"
     twins = scene.twins(ids) if scene.num_blocks <= MAX_BLOCKS_WITH_TEXT else {}
     if not twins:

@@ -23,7 +23,7 @@ class KVStore(Connector):
     """A synchronous tier that keeps blocks by key, the least recently used one going first when room is needed.
 
     A use is a load or a save, not a look-up. Of blocks that were used together the later ones go first: a chain without
-    its head is never found again. Several engines may share a store if they have one fingerprint.
+    its head is never found again. Engines of one fingerprint may use a store in turn.
     """
 
     def __init__(self) -> None:
