@@ -21,8 +21,12 @@ ROOT = str(Path(labengine.__file__).parent)
 CORE = f"{ROOT}/core/"
 
 
-class Disturbance(Exception):
-    """What the tests raise where nothing would."""
+class Disturbance(BaseException):
+    """What the tests raise where nothing would. No Exception: those are sometimes caught, a tier's for one."""
+
+
+class ListenerFailed(Exception):
+    """What a listener of the tests raises."""
 
 
 T = TypeVar("T")
@@ -124,7 +128,7 @@ def raise_at_event(hooks: Hooks, n: int) -> Subscription:
         nonlocal left
         left -= 1
         if left < 0:
-            raise Disturbance
+            raise ListenerFailed
 
     return hooks.subscribe(listen)
 

@@ -215,7 +215,8 @@ def assert_sound(snapshot: Snapshot, edition: str | None = None) -> None:
 
 
 def assert_drained(engine: Engine) -> None:
-    """Nobody waits, runs or loads, and every block is free."""
+    """Nobody waits, runs or loads, every block is free, and no free one was written to."""
+    assert not getattr(engine.runner, "strays", [])
     assert queues(engine) == ([], [], [])
     snapshot = engine.snapshot()
     assert_sound(snapshot, engine.parts.name)

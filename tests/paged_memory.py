@@ -52,6 +52,8 @@ class PagedMemoryRunner(SimulatedRunner):
         self.plan = StepPlan(())
         """The plan of the newest forward pass."""
         self.num_reads = 0
+        self.strays: list[str] = []
+        """Loads into blocks that were free."""
         self._groups = groups
         self._num_cells = lcm(*(group.block_size for group in groups))
         self._pages: dict[int, list[Cell]] = {}
@@ -66,6 +68,8 @@ class PagedMemoryRunner(SimulatedRunner):
 
     def forward(self, plan: StepPlan) -> None:
         """Write, then read, request by request."""
+        if self.strays:  # not raised where they happened: whatever a tier raises counts as a load that failed
+            raise StrayWrite(self.strays[0])
         self.plan = plan
         failure, self.fail_in_forward = self.fail_in_forward, None
         num_left = self.num_writes_before
@@ -95,7 +99,7 @@ class PagedMemoryRunner(SimulatedRunner):
         """The page as it was read."""
         assert kv is not None
         if self._ref_count(block_id) < 1:
-            raise StrayWrite(f"block {block_id} of group {group} is free, and is loaded into")
+            self.strays.append(f"block {block_id} of group {group} is free, and is loaded into")
         self._pages[block_id] = list(kv["cells"])
 
     def _write(self, request: ScheduledRequest, group: int, block_id: int, offset: int, prefix: int) -> None:

@@ -101,7 +101,15 @@ class ExternalLoads:
             return ()
         filled = (t for part in batch for t in self._filled(requests[part.request_id], part.start, part.end))
         by_key = {(transfer.group, transfer.block_hash): transfer for transfer in filled}
-        return tuple(transfer for key, transfer in by_key.items() if not connector.has(*key))
+        return tuple(transfer for key, transfer in by_key.items() if not self._has(connector, key))
+
+    def _has(self, connector: Connector, key: Key) -> bool:
+        """A tier that cannot even be asked is offered the block: `save_kv` never raises."""
+        try:
+            return connector.has(*key)
+        except Exception as error:
+            connector.note(f"the look-up failed: {type(error).__name__}: {error}")
+            return False
 
     def blocks_of(self, request: Request, num_computed: int) -> list[BlockTransfer]:
         """The blocks that a waiting request's load has filled."""

@@ -42,8 +42,8 @@ class Episode:
             max_num_seqs=rng.choice((1, 2, 4, 16)),
             next_token=self._next_token,
             max_events=5_000,
-            watermark=rng.choice((0.0, 0.0, 0.1)),
-            long_prefill_token_threshold=rng.choice((0, 0, size)),
+            watermark=rng.choice((0.0, 0.0, 0.1)) if has_tier else 0.0,  # the nano editions have neither of these
+            long_prefill_token_threshold=rng.choice((0, 0, size)) if has_tier else 0,
             retention_interval=rng.choice((None, None, 0)),
         )
 

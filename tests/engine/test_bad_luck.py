@@ -24,7 +24,7 @@ BAD_LUCK = {
     "loads hang": Luck(hangs=0.4),
     "saves are lost": Luck(loses=0.5),
     "calls raise": Luck(raises=0.03),
-    "everything": Luck(fails=0.3, hangs=0.2, loses=0.2, raises=0.02),
+    "everything": Luck(fails=0.3, hangs=0.2, loses=0.2, raises=0.05),
 }
 NUM_SEEDS = 10
 
@@ -121,7 +121,7 @@ def test_errors_and_ctrl_c_anywhere_on_top_of_it(ground: Ground, python_handles_
         assert_same_end(drive, ground, seed)
     assert met["Disturbance"] > 20
     assert met["KeyboardInterrupt"] > 20
-    assert met["TierDown"] > 2
+    assert met["TierDown"] > 0
 
 
 def disturbed(rng: Random) -> Countdown:

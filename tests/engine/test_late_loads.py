@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from driving import TOKEN_BUDGET_EDITIONS, assert_drained, assert_sound, queues, recorded, small_engine
-from fake_tier import FakeTier, Luck
+from driving import (
+    TOKEN_BUDGET_EDITIONS,
+    assert_drained,
+    assert_sound,
+    difference,
+    queues,
+    recorded,
+    small_engine,
+)
+from fake_tier import FakeTier, Luck, TierDown
 from labengine.config import SamplingParams
 from labengine.engine.engine import Engine
 from labengine.events import (
@@ -225,4 +233,19 @@ def test_requests_that_arrived_do_not_wait_for_each_others_blocks_for_ever(editi
         engine.step()
         assert_sound(engine.snapshot(), edition)
     assert [request.finish_reason for request in engine.requests.values()] == ["length", "length"]
+    assert_drained(engine)
+
+
+def test_a_tier_that_cannot_say_what_has_arrived_ends_no_request(edition: str) -> None:
+    engine, tier, _ = engine_over_a_late_tier(1, edition)
+    engine.add(PROMPT, ONE)
+    engine.step()
+    before, tier._luck = engine.snapshot(), Luck(raises=1, methods=("get_finished",))
+    for _ in range(3):
+        with pytest.raises(TierDown):
+            engine.step()
+        assert difference(engine.snapshot(), before) is None
+    tier._luck = Luck()
+    while not engine.step().finished:
+        pass
     assert_drained(engine)

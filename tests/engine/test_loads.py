@@ -6,8 +6,8 @@ from typing import TypeVar
 
 import pytest
 
-from driving import TOKEN_BUDGET_EDITIONS, assert_drained, recorded, small_engine
-from fake_tier import FakeTier, Luck
+from driving import TOKEN_BUDGET_EDITIONS, assert_drained, difference, recorded, small_engine
+from fake_tier import FakeTier, Luck, TierDown
 from labengine.config import ConfigError, SamplingParams
 from labengine.core.connector import LoadError
 from labengine.engine.engine import Engine
@@ -211,3 +211,47 @@ def test_a_tier_that_promises_the_same_again_is_not_believed_twice_in_a_step() -
 def test_an_error_that_names_nothing_is_none() -> None:
     with pytest.raises(ValueError):
         LoadError((), "no reason")
+
+
+# -- a tier that raises ------------------------------------------------------------------------------------------------
+
+
+def raising_tier(method: str) -> FakeTier:
+    """It holds the prompt's blocks, and raises whenever this method is called."""
+    tier = FakeTier(Luck(raises=1, methods=(method,)))
+    tier.blocks.update(filled_tier().blocks)
+    return tier
+
+
+def test_a_tier_that_cannot_be_asked_is_not_waited_for(edition: str) -> None:
+    engine, events = engine_over(tier := raising_tier("has"), edition)
+    engine.add(PROMPT, ONE)
+    assert engine.step().scheduled == {0: 10}
+    assert of(ExternalHit, events) == []
+    assert any("the look-up failed: TierDown" in line for line in tier.failures)
+    assert_drained(engine)
+
+
+def test_whatever_a_load_raises_the_request_is_computed(edition: str) -> None:
+    engine, events = engine_over(tier := raising_tier("start_load_kv"), edition)
+    engine.add(PROMPT, ONE)
+    assert engine.step().scheduled == {0: 10}
+    assert [event.reason for event in of(LoadFailed, events)] == ["TierDown: start_load_kv"]
+    assert tier.failures == ["TierDown: start_load_kv"]
+    assert_drained(engine)
+
+
+@pytest.mark.parametrize("method", ["update_state_after_alloc", "save_kv"])
+def test_what_may_not_raise_takes_the_step_with_it_and_leaves_no_trace(edition: str, method: str) -> None:
+    engine, _ = engine_over(tier := raising_tier(method), edition)
+    if method == "save_kv":
+        tier.blocks.clear()
+    engine.add(PROMPT, ONE)
+    before = engine.snapshot()
+    for _ in range(3):
+        with pytest.raises(TierDown):
+            engine.step()
+        assert difference(engine.snapshot(), before) is None
+        assert not tier._loading
+    engine.abort(0)
+    assert_drained(engine)

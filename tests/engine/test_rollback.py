@@ -15,6 +15,7 @@ import pytest
 from disturbing import (
     Countdown,
     Disturbance,
+    ListenerFailed,
     Point,
     core_calls,
     core_returns,
@@ -184,7 +185,7 @@ def test_a_strict_listener_raises_at_any_event(ground: Ground) -> None:
         while not drive.is_done:
             list(drive.arrive())
             raising = raise_at_event(hooks, rng.randrange(40))
-            failed = fail_step(drive, Disturbance, drive.engine.step)
+            failed = fail_step(drive, ListenerFailed, drive.engine.step)
             raising.close()
             assert difference(live.state.snapshot(), drive.engine.snapshot()) is None
             if failed is not None:
