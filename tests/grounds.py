@@ -20,9 +20,6 @@ from workloads import Workload, random_workload
 
 Tier = Literal["none", "prompt", "late"]
 
-_OTHERS = ("vllm", *UNSOUND_EDITIONS)
-"""Editions that share most decisions with the rest."""
-
 
 @dataclass(frozen=True)
 class Ground:
@@ -39,7 +36,7 @@ class Ground:
 
     def seeds(self, num_seeds: int) -> Sequence[int]:
         """Workloads to run: all of them on the first grounds, half and a quarter where decisions are shared."""
-        return range(num_seeds // (4 if self.is_hybrid else 2 if self.edition in _OTHERS else 1))
+        return range(num_seeds // (1 if self in FIRST_GROUNDS else 4 if self.is_hybrid else 2))
 
     def busy_seeds(self, num_seeds: int) -> Sequence[int]:
         """As many, and on hybrid groups only workloads that preempt somebody."""
@@ -95,6 +92,9 @@ def _saved_before(ground: Ground, seed: int) -> dict[Key, BlockKV | None]:
     Drive(ground.workload(seed), ground.edition, connector=tier).run()
     return {key: kv for key, kv in tier.blocks.items() if rng.random() < 0.9}
 
+
+FIRST_GROUNDS = tuple(Ground(edition) for edition in ("labengine", "nano-vllm", "nano-vllm+243"))
+"""Between them, they take every decision there is about one group."""
 
 PLAIN = tuple(Ground(edition) for edition in (*ALL_EDITIONS, *UNSOUND_EDITIONS))
 HYBRID = tuple(Ground(edition, True) for edition in TOKEN_BUDGET_EDITIONS)

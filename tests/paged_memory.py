@@ -107,9 +107,8 @@ class PagedMemoryRunner(SimulatedRunner):
         is_shared = ref_count > 1 and not self._is_shared_early  # where hashes are registered early, hits come early
         if ref_count < 1 or is_shared or block_id not in request.block_tables[group]:
             raise StrayWrite(f"request {request.request_id} writes to block {block_id} of group {group}")
-        page = self._page(block_id)
-        for cell in self._cells(self._groups[group], offset):
-            page[cell] = (group, prefix)
+        cells = self._cells(self._groups[group], offset)
+        self._page(block_id)[cells] = [(group, prefix)] * (cells.stop - cells.start)
 
     def _read(self, request: ScheduledRequest, group: int, spec: GroupSpec, prefixes: Sequence[int]) -> None:
         """Everything that the first scheduled token attends to, and on from there."""
@@ -117,8 +116,8 @@ class PagedMemoryRunner(SimulatedRunner):
         first = 0 if spec.window is None else max(0, request.start - spec.window + 1)
         for position in range(first, request.end):
             block_id, offset = table[position // spec.block_size], position % spec.block_size
-            page = self._page(block_id)
-            if any(page[cell] != (group, prefixes[position]) for cell in self._cells(spec, offset)):
+            cells = self._cells(spec, offset)
+            if self._page(block_id)[cells] != [(group, prefixes[position])] * (cells.stop - cells.start):
                 raise CorruptRead(
                     f"request {request.request_id}, group {group}, position {position}, block {block_id}, slot {offset}"
                 )
@@ -134,9 +133,9 @@ class PagedMemoryRunner(SimulatedRunner):
             prefixes.append(prefix)
         return prefixes
 
-    def _cells(self, spec: GroupSpec, offset: int) -> range:
+    def _cells(self, spec: GroupSpec, offset: int) -> slice:
         size = self._num_cells // spec.block_size
-        return range(offset * size, (offset + 1) * size)
+        return slice(offset * size, (offset + 1) * size)
 
     def _page(self, block_id: int) -> list[Cell]:
         """The null block has none."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -140,6 +141,15 @@ def test_a_step_looks_at_what_it_changed_and_not_at_the_pool(monkeypatch: pytest
     assert 0 < sum(map(len, looked)) <= 3 * 8
 
 
+@pytest.fixture
+def ctrl_c_interrupts() -> Iterator[None]:
+    """A process started in the background ignores SIGINT, and its Python then does too."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_interrupts")
 def test_an_interrupt_anywhere_in_the_watch_breaks_neither_engine_nor_watch() -> None:
     """Ctrl-C at many points of the check's own code; the step is taken back, taken again, and all is silent."""
     rng, num_interrupted = Random(0), 0

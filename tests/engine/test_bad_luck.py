@@ -22,15 +22,17 @@ from labengine.hooks import Hooks
 BAD_LUCK = {
     "loads fail": Luck(fails=0.6),
     "loads hang": Luck(hangs=0.4),
-    "saves are lost": Luck(loses=0.5),
     "calls raise": Luck(raises=0.03),
     "everything": Luck(fails=0.3, hangs=0.2, loses=0.2, raises=0.05),
 }
 NUM_SEEDS = 10
 
 
-@pytest.mark.parametrize("kind", BAD_LUCK)
-@pytest.mark.parametrize("ground", TIERED, ids=str)
+@pytest.mark.parametrize(
+    ("ground", "kind"),
+    [(ground, kind) for ground in TIERED for kind in BAD_LUCK if ground.tier == "late" or kind != "loads hang"],
+    ids=str,
+)
 def test_everything_drains_and_nobody_reads_anothers_kv(ground: Ground, kind: str) -> None:
     met: Counter[str] = Counter()
     for seed in range(NUM_SEEDS):

@@ -25,7 +25,7 @@ from disturbing import (
     raise_disturbance,
 )
 from driving import Drive, LiveFold, assert_drained, assert_sound, difference, queues, recorded, tokens_of
-from grounds import ALL_GROUNDS, Ground
+from grounds import ALL_GROUNDS, FIRST_GROUNDS, Ground
 from labengine.core.step_plan import StepPlan
 from labengine.events import StepRolledBack
 from labengine.fold import fold
@@ -80,8 +80,17 @@ def assert_same_end(drive: Drive, ground: Ground, seed: int) -> None:
     assert_drained(drive.engine)
 
 
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-@pytest.mark.parametrize("is_recorded", [True, False])
+@pytest.mark.parametrize(
+    ("ground", "is_recorded", "error"),
+    [
+        (ground, is_recorded, error)
+        for ground in ALL_GROUNDS
+        for is_recorded in (True, False)
+        for error in (RuntimeError, KeyboardInterrupt)
+        if ground in FIRST_GROUNDS or is_recorded is (error is RuntimeError)
+    ],
+    ids=str,
+)
 def test_forward_fails_after_writing_some_tokens(ground: Ground, is_recorded: bool, error: type[BaseException]) -> None:
     num_failed = num_overwritten = 0
     for seed in ground.busy_seeds(40):
@@ -138,12 +147,12 @@ def test_core_raises_anywhere_in_schedule_or_update(ground: Ground, point: Point
 
 
 def test_every_call_and_return_of_one_busy_step(ground: Ground) -> None:
-    """The first step that preempts, failed at every point the core passes (on hybrid groups at forty of them)."""
+    """The first step that preempts, failed at every point the core passes (on hybrid groups at twenty-five of them)."""
     for point in (core_calls, core_returns):
         scout = Countdown(point)
         assert scout.run(_before_preemption(ground).engine.step).preempted
         assert scout.num_passed > 50
-        for n in range(0, scout.num_passed, scout.num_passed // 40 + 1 if ground.is_hybrid else 1):
+        for n in range(0, scout.num_passed, scout.num_passed // 25 + 1 if ground.is_hybrid else 1):
             drive = _before_preemption(ground)
             countdown = Countdown(point, n, raise_disturbance)
             assert fail_step(drive, Disturbance, partial(countdown.run, drive.engine.step)) is not None
