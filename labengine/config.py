@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import gcd, lcm
 from numbers import Real
 from operator import index
-from typing import Literal
+from typing import Any, Literal
 
 GroupKind = Literal["full", "sliding_window"]
 
@@ -31,7 +31,10 @@ def checked_token_ids(token_ids: Iterable[object], vocab_size: int | None = None
     """Token ids as Python's ints. ConfigError for what is no row of integers from 0 (and below vocab_size)."""
     if isinstance(token_ids, (str, bytes)) or not hasattr(token_ids, "__iter__"):
         raise ConfigError(f"token_ids must be a list of integers, got {token_ids!r}")
-    return [_checked_token_id(position, token_id, vocab_size) for position, token_id in enumerate(token_ids)]
+    ids: list[Any] = list(token_ids)
+    if set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) < (2**63 if vocab_size is None else vocab_size):
+        return ids
+    return [_checked_token_id(position, token_id, vocab_size) for position, token_id in enumerate(ids)]
 
 
 def checked_text(name: str, text: object) -> str:

@@ -11,7 +11,8 @@ so that nothing is built when nobody listens. Hooks is a dict from event kind to
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -61,6 +62,8 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
         super().__init__()
         self.strict = strict
         self.failures: list[HookFailure] = []
+        self.num_subscribed = 0
+        """Subscriptions ever made: whoever holds events back can tell whether somebody new wants to hear them."""
         self._pending: deque[Event] = deque()
         self._emitting = Lock()
 
@@ -74,6 +77,7 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
         for kind in kinds:
             if kind not in EVENT_KINDS:
                 raise TypeError(f"{kind!r} is no event kind; see labengine.events")
+        self.num_subscribed += 1
         subscription = Subscription(self, listener, kinds or EVENT_KINDS)
         for kind in subscription.kinds:
             self[kind] = (*self.get(kind, ()), subscription)
@@ -89,6 +93,28 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
             self._deliver(event)
             while self._pending:
                 self._deliver(self._pending.popleft())
+
+    @contextmanager
+    def held(self) -> Iterator[list[Event]]:
+        """What is emitted inside reaches nobody: after the block it is in the list, to be emitted later or never.
+
+        Not inside a listener. Only kinds that somebody listens to at the time are built, and so held.
+        """
+        held: list[Event] = []
+        with self._emitting:
+            self._pending.clear()
+            yield held
+            held.extend(self._pending)
+            self._pending.clear()
+
+    def emit_all(self, events: Iterable[Event]) -> None:
+        """Deliver what was held back, in its order, as if emitted one by one. Not inside a listener."""
+        with self._emitting:
+            self._pending.clear()
+            for event in events:
+                self._deliver(event)
+                while self._pending:
+                    self._deliver(self._pending.popleft())
 
     def _deliver(self, event: Event) -> None:
         for subscription in self.get(type(event), ()):

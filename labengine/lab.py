@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from labengine.check.invariants import check_invariants
 from labengine.check.violation import Violation
@@ -24,7 +24,8 @@ from labengine.desk.prompts import prompt_list
 from labengine.desk.stats import LabStats, StatsListener
 from labengine.desk.stepper import Stepper
 from labengine.engine.engine import Engine, Phase, StepReport
-from labengine.engine.loaded_model import LoadedModel, load_model
+from labengine.engine.loaded_model import LoadedModel, ModelOptions, load_model
+from labengine.engine.overlap import choose_engine, scheduling_line
 from labengine.hooks import Hooks
 from labengine.snapshot import Snapshot
 from labengine.timeline import Fold, Timeline
@@ -41,12 +42,14 @@ class Lab:
     """A real engine to step, watch and argue with.
 
     model: "smollm2" (the default), "simulated" (no weights: same scheduler, same core), or a directory of safetensors.
-    num_blocks, block_size: the KV pool, in blocks and tokens per block.
+    num_blocks, block_size: the KV pool, in blocks ("auto": as many as fit) and tokens per block.
     groups: the KV-cache groups of the simulated model; a real one brings its own.
     edition: whose decisions to take ("labengine", "vllm", "nano-vllm" ...). parts: replaces single decisions.
     external: a tier outside the pool that keeps full blocks: "host" (memory), "disk", a folder, or a Connector.
     watermark, long_prefill_token_threshold, retention_interval: see EngineConfig; all off.
     dtype, device: None picks float32 on a CPU and bfloat16 on CUDA.
+    attention: who computes it ("cpu", "triton", "flash_attn", "torch"); None picks the fastest that can, see status().
+    overlap: schedule a free step while the one before is computed; None: where it gains something, see status().
     record: keep a timeline (the newest 100,000 events, or as many as the number given).
     check: judge every step: invariants on what it changed, and what each attention read has seen (`violations`).
 
@@ -57,7 +60,7 @@ class Lab:
         self,
         model: str | PathLike[str] = "smollm2",
         *,
-        num_blocks: int = 256,
+        num_blocks: int | Literal["auto"] = 256,
         block_size: int = 16,
         groups: Sequence[GroupSpec] | None = None,
         edition: str = "labengine",
@@ -65,11 +68,13 @@ class Lab:
         external: str | PathLike[str] | Connector | None = None,
         dtype: str | torch.dtype | None = None,
         device: str | None = None,
+        attention: str | None = None,
         max_num_seqs: int = 16,
         max_num_batched_tokens: int = 2048,
         watermark: float = 0.0,
         long_prefill_token_threshold: int = 0,
         retention_interval: int | None = None,
+        overlap: bool | None = None,
         record: bool | int = True,
         check: bool = True,
         seed: int = 0,
@@ -80,8 +85,9 @@ class Lab:
         if not isinstance(parts, Parts | None):
             raise ConfigError(f"parts must be a labengine.Parts, got {parts!r}")
         self.parts = base if parts is None else parts.over(base)
+        blocks = _asked_blocks(num_blocks)
         config = EngineConfig(
-            num_blocks,
+            1 if blocks is None else blocks,  # until the model is there, and memory can be asked
             (GroupSpec(block_size),) if groups is None else tuple(groups),
             max_num_seqs,
             max_num_batched_tokens,
@@ -101,8 +107,11 @@ class Lab:
         self._stats.subscribe(self.hooks)
         self.model = model
         """What was asked for: a name, or where it lies."""
-        self._model: LoadedModel = load_model(model, config, dtype=dtype, device=device)
+        self._model: LoadedModel = load_model(model, config, ModelOptions(blocks, dtype, device, attention))
         self.config = self._model.config
+        self._engine_class, self._scheduling = choose_engine(
+            overlap, self.parts, self._model.runner, has_external=external is not None, is_watched=check
+        )
         self.external = _external_tier(external, self._model, self.parts)
         self._owns_external = self.external is not external
         self._dashboard: Dashboard | None = None
@@ -111,7 +120,7 @@ class Lab:
 
     def _make_engine(self) -> Engine:
         watch, runner = self._watch, self._model.runner
-        engine = Engine(
+        engine = self._engine_class(
             self.config, runner if watch is None else watch.around(runner), self.parts, self.hooks, self.external
         )
         if watch is not None:
@@ -307,8 +316,10 @@ class Lab:
             f"{self._stepper.engine.num_used_blocks} of {self.config.num_blocks} {self._block_words(' tokens')} in use"
         )
         external = {} if self.external is None else {"external": self.external.describe()}
+        scheduling = scheduling_line(self._stepper.engine, self._scheduling)
         state = "closed" if self._stepper.is_closed else "running" if self.is_running else "paused"
-        return {**self._model.describe(), "edition": self.parts.name, "pool": pool, **external, "state": state}
+        core = {"edition": self.parts.name, "pool": pool, **external, "scheduling": scheduling}
+        return {**self._model.describe(), **core, "state": state}
 
     def token_text(self, token_id: int) -> str:
         """One token as readable text."""
@@ -406,3 +417,12 @@ def _timeline(record: bool | int) -> Timeline | None:
     if not isinstance(record, int) or record < 1:
         raise ConfigError(f"record must be True, False, or a number of events from 1, got {record!r}")
     return Timeline() if record is True else Timeline(max_events=record)
+
+
+def _asked_blocks(num_blocks: int | str) -> int | None:
+    """A number, or None for "auto"."""
+    if isinstance(num_blocks, str):
+        if num_blocks != "auto":
+            raise ConfigError(f'num_blocks must be an integer or "auto", got {num_blocks!r}')
+        return None
+    return num_blocks

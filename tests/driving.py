@@ -56,12 +56,15 @@ class Drive:
         connector: Connector | None = None,
         *,
         checks_reads: bool = True,
+        engine_class: type[Engine] = Engine,
     ) -> None:
         parts = as_parts(edition)
         config = workload.config(num_null_blocks(parts))
         self.workload, self.connector = workload, connector
         self.runner = PagedMemoryRunner(workload.next_token, config.groups, checks=checks_reads)
-        self.engine = Engine(config, self.runner, parts, Hooks(strict=True) if hooks is None else hooks, connector)
+        self.engine = engine_class(
+            config, self.runner, parts, Hooks(strict=True) if hooks is None else hooks, connector
+        )
         self.runner.attach(self.engine)
         self._arrivals = sorted(workload.requests, key=lambda arrival: arrival.step)
         self._clock = 0

@@ -13,6 +13,7 @@ import torch
 
 from labengine import ConfigError, GroupSpec, Parts
 from labengine.core.prefix_cache import LateMerge
+from labengine.engine.forward.native import NativeForward
 from labengine.events import Event, RequestScheduled, StepEnded, StepRolledBack, TokenSampled
 from labengine.lab import Lab
 
@@ -329,15 +330,48 @@ def answers(lab: Lab) -> list[tuple[int, ...]]:
     return [output.token_ids for output in lab.generate(PROMPTS, max_tokens=6)]
 
 
+@pytest.fixture(scope="module")
+def loaded_module_by_module() -> Iterator[Lab]:
+    lab = Lab("smollm2", num_blocks=64, block_size=4, attention="torch")
+    yield lab
+    lab.close()
+
+
+@pytest.fixture(params=["one native program", "module by module"])
+def smollm2(request: pytest.FixtureRequest) -> Lab:
+    """The real model with an empty pool, on both ways to compute a step on a CPU."""
+    is_native = request.param == "one native program"
+    lab: Lab = request.getfixturevalue("loaded_smollm2" if is_native else "loaded_module_by_module")
+    lab.reset()
+    return lab
+
+
+class PressedDuring:
+    """A native program in which Ctrl-C is pressed: Python sees it when the program is over, and all KV is written."""
+
+    def __init__(self, forward: Any) -> None:
+        self.forward = forward
+
+    def __call__(self, step: Any) -> Any:
+        self.forward(step)
+        press_ctrl_c()
+        raise AssertionError("the interrupt did not arrive")
+
+
 @contextmanager
 def ctrl_c_at(lab: Lab, layer: int) -> Iterator[None]:
     """Ctrl-C is pressed as the forward reaches a layer."""
-    hook = lab._model.runner.model.layers[layer].register_forward_pre_hook(press_ctrl_c)  # type: ignore[attr-defined]
+    runner: Any = lab._model.runner
+    forward = runner._forward
+    hook = runner.model.layers[layer].register_forward_pre_hook(press_ctrl_c)
+    if isinstance(forward, NativeForward):
+        runner._forward = PressedDuring(forward)
     try:
         with pytest.raises(KeyboardInterrupt):
             yield
     finally:
         hook.remove()
+        runner._forward = forward
 
 
 @contextmanager

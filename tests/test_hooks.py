@@ -247,3 +247,48 @@ def test_every_event_is_told_with_the_request_it_concerns() -> None:
     events = recorded(hooks)
     small_engine(hooks=hooks).add([5, 6], SamplingParams(max_tokens=3))
     assert events[-1] == RequestAdded(0, (5, 6), 3)
+
+
+def test_what_is_held_back_reaches_nobody_until_it_is_emitted() -> None:
+    hooks = Hooks(strict=True)
+    heard = recorded(hooks)
+    with hooks.held() as held:
+        hooks.emit(ONE)
+        hooks.emit(TWO)
+    hooks.emit(THREE)
+    assert (heard, held) == ([THREE], [ONE, TWO])
+    hooks.emit_all(held)
+    assert heard == [THREE, ONE, TWO]
+
+
+def test_what_was_held_when_something_failed_is_gone() -> None:
+    hooks = Hooks(strict=True)
+    heard = recorded(hooks)
+    with pytest.raises(ZeroDivisionError), hooks.held() as held:
+        hooks.emit(ONE)
+        raise ZeroDivisionError
+    hooks.emit(TWO)
+    assert (heard, held) == ([TWO], [])
+
+
+def test_emitting_all_is_emitting_one_by_one() -> None:
+    """A listener's own event comes right after the one it heard, and a failing listener misses the rest."""
+    told = []
+    for is_one_by_one in (True, False):
+        hooks = Hooks()
+        hooks.subscribe(lambda event, hooks=hooks: hooks.emit(THREE), StepStarted)
+        hooks.subscribe(lambda event: 1 / 0, StepEnded)
+        heard = recorded(hooks)
+        for event in (ONE, TWO, ONE) if is_one_by_one else ():
+            hooks.emit(event)
+        if not is_one_by_one:
+            hooks.emit_all([ONE, TWO, ONE])
+        told.append((heard, [failure.event for failure in hooks.failures]))
+    assert told[0] == told[1] == ([ONE, THREE, TWO, ONE, THREE], [TWO])
+
+
+def test_subscriptions_are_counted() -> None:
+    hooks = Hooks()
+    before = hooks.num_subscribed
+    hooks.subscribe(print, StepEnded).close()
+    assert hooks.num_subscribed == before + 1

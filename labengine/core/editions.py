@@ -63,6 +63,8 @@ class VllmBlockPool(BlockPool):
 class VllmKVCacheManager(KVCacheManager):
     """vLLM registers early: the step that allocates a block also computes it, before anybody else reads it."""
 
+    needs_tokens_to_allocate = True
+
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
         """At allocation; what the external tier delivers late, once it is there."""
         return min(num_tokens, request.num_tokens)

@@ -11,21 +11,53 @@ class Journal(list[tuple[Any, ...]]):
     The core records always; the engine decides where a step begins (`open`) and whether it ends in `commit` or
     `rollback`. An inverse takes back exactly one mutation, on the state right after it. It is a list so that recording
     costs as little as can be: every decode of every request pays it.
+
+    An engine may begin the next step before this one has ended (see engine/ahead.py): what the next step has done so
+    far is the journal's last section, which outlives the commit and can be taken back alone.
     """
 
-    __slots__ = ()
+    __slots__ = ("_next",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next: int | None = None
+        """Where the next step's section begins; None without one."""
 
     record = list.append
     """record((function, argument ...)): note how to take back the mutation that follows."""
 
-    open = list.clear
-    """Forget the past: a rollback will lead back to this moment."""
+    def commit(self) -> None:
+        """Keep what was done. What was begun ahead can still be taken back."""
+        if self._next is None:
+            self.clear()
+        else:
+            del self[: self._next]
+            self._next = 0
 
-    commit = list.clear
-    """Keep what was done."""
+    open = commit
+    """Forget the past: a rollback will lead back to this moment, and before what was begun ahead."""
 
     def rollback(self) -> None:
         """Take back everything since `open`."""
-        while self:
+        self._rollback_to(0)
+
+    # -- the next step, begun ahead ------------------------------------------------------------------------------------
+
+    def begin_next(self, start: int | None = None) -> None:
+        """What is recorded from here on (or was, from entry `start` on) belongs to the next step."""
+        self._next = len(self) if start is None else start
+
+    def enter_next(self) -> None:
+        """The next step is the one under way now: it ends by its own commit or rollback."""
+        self._next = None
+
+    def rollback_next(self) -> None:
+        """Take back what was begun ahead, and nothing else."""
+        if self._next is not None:
+            self._rollback_to(self._next)
+
+    def _rollback_to(self, start: int) -> None:
+        while len(self) > start:
             inverse, *arguments = self.pop()
             inverse(*arguments)
+        self._next = None

@@ -26,6 +26,10 @@ class KVCacheManager:
     Source: the vocabulary follows vLLM v1's KVCacheManager (get_computed_blocks, allocate_slots).
     """
 
+    needs_tokens_to_allocate = False
+    """True when an allocation hashes what it makes room for: then no step can be scheduled while the tokens of the one
+    before are still to be sampled."""
+
     def __init__(
         self,
         config: EngineConfig,

@@ -60,6 +60,8 @@ class WholePromptScheduler(PrefillFirstScheduler):
 class EarlyHashManager(NanoKVCacheManager):
     """Registers a block once the step that fills it is scheduled: equal prompts share already in that step."""
 
+    needs_tokens_to_allocate = True
+
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
         """All tokens that have a block: the forward pass writes their KV before anybody reads it."""
         return num_tokens

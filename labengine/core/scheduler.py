@@ -12,6 +12,7 @@ from labengine.core.journal import Journal
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import FinishReason, Request, RequestStatus
 from labengine.core.step_plan import ScheduledRequest, StepPlan
+from labengine.core.unsampled import UNSAMPLED
 from labengine.events import (
     RequestAdded,
     RequestFinished,
@@ -88,7 +89,7 @@ class Scheduler:
     def update(self, plan: StepPlan, sampled: Sequence[int]) -> tuple[int, ...]:
         """Book what the step computed, request by request: cache, append the token, finish. Returns who finished.
 
-        sampled: one token per request of plan.sampling, in that order.
+        sampled: one token per request of plan.sampling, in that order; UNSAMPLED ones are filled in later.
         """
         tokens = iter(sampled)
         finished = []
@@ -103,6 +104,20 @@ class Scheduler:
                     self._finish(request, reason)
                     finished.append(request.request_id)
         return tuple(finished)
+
+    def fill_in(self, plan: StepPlan, sampled: Sequence[int]) -> bool:
+        """After an update with UNSAMPLED tokens, which were taken for no eos: put the sampled ones in their places.
+
+        False when the update was wrong, for a token ends its request otherwise than assumed: it has to be taken back.
+        """
+        for scheduled, token_id in zip(plan.sampling, sampled, strict=True):
+            request = self._requests[scheduled.request_id]
+            if request.token_ids[-1] is not UNSAMPLED:
+                return False
+            request.token_ids[-1] = token_id
+            if self._finish_reason(request) != request.finish_reason:
+                return False
+        return True
 
     def forget_written(self, plan: StepPlan) -> None:
         """After a step was taken back: trust no slot that its forward pass may have written to.
@@ -205,7 +220,8 @@ class Scheduler:
             self._hooks.emit(TokenSampled(request.request_id, token_id, request.num_tokens - 1))
 
     def _finish_reason(self, request: Request) -> FinishReason | None:
-        if not request.sampling.ignore_eos and request.token_ids[-1] in self.config.eos_token_ids:
+        token_id = request.token_ids[-1]
+        if not request.sampling.ignore_eos and token_id is not UNSAMPLED and token_id in self.config.eos_token_ids:
             return "stop"
         return "length" if request.num_generated_tokens == request.sampling.max_tokens else None
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from labengine.config import SamplingParams
 from labengine.core.connector import BlockTransfer
+from labengine.core.unsampled import UNSAMPLED
 
 SlotRun = tuple[int, int, int]
 """(block_id, offset, length): consecutive tokens in one block, the first at slot block_id * block_size + offset."""
@@ -32,6 +33,15 @@ class ScheduledRequest:
     sampling: SamplingParams
     seed: int
     """The request's sampling seed; with the position it decides each draw."""
+
+    @property
+    def is_unfilled(self) -> bool:
+        """True while the last token is still to be sampled, and UNSAMPLED stands in its place."""
+        return bool(self.token_ids) and self.token_ids[-1] is UNSAMPLED
+
+    def fill_in(self, token_id: int) -> None:
+        """Put the last token in its place. Only while nobody else has the plan."""
+        object.__setattr__(self, "token_ids", (*self.token_ids[:-1], token_id))
 
     @property
     def num_tokens(self) -> int:

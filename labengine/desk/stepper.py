@@ -52,7 +52,7 @@ class Stepper:
     def step_freely(self) -> StepReport:
         """A step of a run. RuntimeError when it found nothing to do though there is work: a scheduler that starves."""
         with self.turn():
-            report, scheduler = self.step(), self.engine.scheduler
+            report, scheduler = self._step_unseen(), self.engine.scheduler
             if not (report or scheduler.is_idle):
                 waiting = ", ".join(str(request.request_id) for request in [*scheduler.running, *scheduler.waiting])
                 raise RuntimeError(f"the scheduler found nothing to run, though requests wait: {waiting}")
@@ -120,6 +120,20 @@ class Stepper:
     def _refuse_inside_listener(self) -> None:
         if self._lock.is_mine and self.engine.hooks.is_emitting:
             raise RuntimeError("this was called inside a hook listener: listeners look and never steer")
+
+    def _step_unseen(self) -> StepReport:
+        """Finish the open step, or take one at which nobody looks in between."""
+        if self._open_step is not None:
+            return self.step()
+        started = perf_counter()
+        self.phase = None
+        try:
+            report = self.engine.step_freely()
+        finally:
+            self.seconds_stepping += perf_counter() - started
+        self.phase = "update" if report else None
+        self.peak_used_blocks = max(self.peak_used_blocks, report.peak_used_blocks)
+        return report
 
     def _advance(self) -> Phase | None:
         if self._open_step is None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from torch import Tensor, nn
-from torch.nn.functional import gelu, silu
+from torch.nn.functional import silu
 
 from labengine.engine.layers import (
     MLP,
-    Activation,
     Attention,
     Embedding,
     LayerStep,
@@ -21,6 +19,8 @@ from labengine.engine.layers import (
     ScaledEmbedding,
 )
 from labengine.engine.model_config import ModelConfig
+from labengine.engine.ops import Activation
+from labengine.engine.ops.torch_ops import gelu_tanh
 
 LLAMA_NAMES = {
     "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -43,7 +43,10 @@ GEMMA3_NAMES = {
 
 
 class DecoderLayer(nn.Module):
-    """Attention, then MLP, each on a normalized input and added to the residual stream."""
+    """Attention, then MLP, each on the normalized residual stream, to which what they give is added.
+
+    The addition is left to the norm that comes next, be it the next layer's: one pass over the stream serves both.
+    """
 
     def __init__(self, config: ModelConfig, family: Family) -> None:
         super().__init__()
@@ -52,11 +55,12 @@ class DecoderLayer(nn.Module):
         self.mlp_norm = family.norm(config.hidden_size, config.rms_norm_eps)
         self.mlp = MLP(config, family.activation)
 
-    def forward(self, hidden: Tensor, step: LayerStep) -> Tensor:
-        """[num_tokens, hidden_size] to the same."""
-        hidden = hidden + self.attention(self.attention_norm(hidden), step)
-        out: Tensor = hidden + self.mlp(self.mlp_norm(hidden))
-        return out
+    def forward(self, stream: Tensor, part: Tensor | None, step: LayerStep) -> tuple[Tensor, Tensor]:
+        """The stream, and a part still to be added to it, to the same; [num_tokens, hidden_size] each."""
+        normed, stream = step.ops.add_norm(stream, part, self.attention_norm)
+        attended = self.attention(normed, step)
+        normed, stream = step.ops.add_norm(stream, attended, self.mlp_norm)
+        return stream, self.mlp(normed, step)
 
 
 class SandwichLayer(DecoderLayer):
@@ -67,11 +71,12 @@ class SandwichLayer(DecoderLayer):
         self.attended_norm = family.norm(config.hidden_size, config.rms_norm_eps)
         self.mlp_out_norm = family.norm(config.hidden_size, config.rms_norm_eps)
 
-    def forward(self, hidden: Tensor, step: LayerStep) -> Tensor:
-        """[num_tokens, hidden_size] to the same."""
-        hidden = hidden + self.attended_norm(self.attention(self.attention_norm(hidden), step))
-        out: Tensor = hidden + self.mlp_out_norm(self.mlp(self.mlp_norm(hidden)))
-        return out
+    def forward(self, stream: Tensor, part: Tensor | None, step: LayerStep) -> tuple[Tensor, Tensor]:
+        """See DecoderLayer."""
+        normed, stream = step.ops.add_norm(stream, part, self.attention_norm)
+        attended = step.ops.norm(self.attention(normed, step), self.attended_norm)
+        normed, stream = step.ops.add_norm(stream, attended, self.mlp_norm)
+        return stream, step.ops.norm(self.mlp(normed, step), self.mlp_out_norm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +99,7 @@ FAMILIES = {
         embedding=ScaledEmbedding,
         norm=OffsetRMSNorm,
         attention=QKNormAttention,
-        activation=partial(gelu, approximate="tanh"),
+        activation=gelu_tanh,
         layer=SandwichLayer,
         names=GEMMA3_NAMES,
     ),

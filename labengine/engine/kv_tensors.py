@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import psutil
 import torch
 from torch import Tensor
 
-from labengine.config import ConfigError
+from labengine.engine.pool_size import require_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,9 @@ class KVTensors:
 
     def __init__(
         self,
-        *,
         num_blocks: int,
-        block_size: int,
         layer_groups: Sequence[int],
+        block_size: int,
         num_kv_heads: int,
         head_dim: int,
         dtype: torch.dtype,
@@ -41,12 +40,13 @@ class KVTensors:
     ) -> None:
         """Raises ConfigError when the pool does not fit into the device's free memory."""
         self.num_blocks = num_blocks
+        self.device = device
         self.layer_groups = tuple(layer_groups)
         self._tensor_of_layer = [self.layer_groups[:layer].count(group) for layer, group in enumerate(layer_groups)]
-        shape = (2, num_blocks, block_size, num_kv_heads, head_dim)
-        num_tensors = max(self._tensor_of_layer) + 1
-        self.num_bytes = num_tensors * torch.Size(shape).numel() * dtype.itemsize
-        require_memory(self.num_bytes, num_blocks, device)
+        block_bytes = bytes_of_a_block(layer_groups, block_size, num_kv_heads, head_dim, dtype)
+        self.num_bytes = num_blocks * block_bytes
+        require_memory(num_blocks, block_size, block_bytes, device)
+        shape, num_tensors = (2, num_blocks, block_size, num_kv_heads, head_dim), max(self._tensor_of_layer) + 1
         self._tensors = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_tensors)]
 
     def release(self) -> None:
@@ -106,21 +106,9 @@ class KVTensors:
             raise IndexError(f"there is no block {block_id}: the pool has blocks 0 to {self.num_blocks - 1}")
 
 
-def free_memory(device: torch.device) -> int:
-    """Bytes that can still be allocated on `device` without swapping."""
-    if device.type == "cuda":
-        free: int = torch.cuda.mem_get_info(device)[0]
-        return free
-    return int(psutil.virtual_memory().available)
-
-
-def require_memory(num_bytes: int, num_blocks: int, device: torch.device) -> None:
-    """Raise ConfigError when a pool of `num_bytes` does not fit; the message says how many blocks would."""
-    free = free_memory(device)
-    if num_bytes <= free:
-        return
-    fitting = num_blocks * free // num_bytes
-    raise ConfigError(
-        f"num_blocks={num_blocks} needs {num_bytes / 2**30:,.1f} GiB for the KV pool, but {device} has "
-        f"{free / 2**30:,.1f} GiB free; at most {fitting} blocks fit"
-    )
+def bytes_of_a_block(
+    layer_groups: Sequence[int], block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype
+) -> int:
+    """What a block takes: K and V of its tokens in as many layers as the largest group has."""
+    num_layers = max(Counter(layer_groups).values())
+    return num_layers * 2 * block_size * num_kv_heads * head_dim * dtype.itemsize

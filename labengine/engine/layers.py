@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,18 +16,21 @@ from torch.nn.functional import embedding, linear
 from labengine.engine.attention import StepAttention
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.model_config import ModelConfig
+from labengine.engine.ops import Activation, Ops
 from labengine.engine.rope import Rotation
 
-Activation = Callable[[Tensor], Tensor]
+Product = Callable[[Tensor, Tensor], Tensor]
+"""[rows, in_size] and a weight [out_size, in_size] to [rows, out_size]."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerStep:
-    """What one layer needs to know of the step: how tokens are turned, where KV is, and how to attend to it."""
+    """What one layer needs to know of the step: how tokens are turned, where KV is, and who computes."""
 
     rotation: Rotation
     cache: LayerKV
     attention: StepAttention
+    ops: Ops
 
 
 class Embedding(nn.Module):
@@ -56,14 +60,46 @@ class Linear(nn.Module):
     def __init__(self, in_size: int, out_size: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(out_size, in_size))
+        self.product: Product = linear
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """[..., in_size] to [..., out_size]."""
-        return linear(hidden, self.weight)
+        """[rows, in_size] to [rows, out_size]."""
+        return self.product(hidden, self.weight)
+
+    def multiply_by(self, product: Product) -> None:
+        """From now on `product` computes, which has the weight in a layout of its own: here, only the shape is kept."""
+        self.product = product
+        self.weight = nn.Parameter(self.weight.detach().to("meta"), requires_grad=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        """Moved elsewhere, it has its weight alone: what a product kept of it is let go."""
+        self.product = linear
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+
+
+class TiedLinear(Linear):
+    """Multiplies by the weight of an embedding, which goes on owning it."""
+
+    def __init__(self, embedding: Embedding) -> None:
+        nn.Module.__init__(self)
+        self._embedding = (embedding,)  # in a tuple, torch does not take it for a part of this module
+        self.product = linear
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        """The embedding's."""
+        return self._embedding[0].weight
+
+    def multiply_by(self, product: Product) -> None:
+        """The same, but that the embedding keeps its weight."""
+        self.product = product
 
 
 class RMSNorm(nn.Module):
     """Scale the last dimension to a root mean square of 1, in float32, then by a learned weight."""
+
+    offset: ClassVar[bool] = False
+    """Whether the weight counts from 1."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -79,6 +115,8 @@ class RMSNorm(nn.Module):
 
 class OffsetRMSNorm(RMSNorm):
     """RMSNorm that multiplies by 1 + weight, and rounds to the input's dtype only after that (Gemma)."""
+
+    offset = True
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Any shape [..., size]; the same shape and dtype comes back."""
@@ -96,10 +134,9 @@ class MLP(nn.Module):
         self.gate_up = Linear(config.hidden_size, 2 * config.intermediate_size)
         self.down = Linear(config.intermediate_size, config.hidden_size)
 
-    def forward(self, hidden: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor, step: LayerStep) -> Tensor:
         """[num_tokens, hidden_size] to the same."""
-        gate, up = self.gate_up(hidden).chunk(2, dim=-1)
-        out: Tensor = self.down(self.activation(gate) * up)
+        out: Tensor = self.down(step.ops.gated(self.gate_up(hidden), self.activation))
         return out
 
 
@@ -110,33 +147,35 @@ class Attention(nn.Module):
         super().__init__()
         self.head_dim = config.head_dim
         self.scale = config.attention_scale
-        self.head_counts = (config.num_heads, config.num_kv_heads, config.num_kv_heads)
-        self.qkv = Linear(config.hidden_size, sum(self.head_counts) * config.head_dim)
+        self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
+        self.qkv = Linear(config.hidden_size, (config.num_heads + 2 * config.num_kv_heads) * config.head_dim)
         self.out = Linear(config.num_heads * config.head_dim, config.hidden_size)
 
     def forward(self, hidden: Tensor, step: LayerStep) -> Tensor:
         """[num_tokens, hidden_size] to the same; writes the tokens' KV to their slots on the way."""
         heads = self.qkv(hidden).unflatten(-1, (-1, self.head_dim))
-        queries, keys, values = heads.split(self.head_counts, dim=1)
-        queries, keys = self.normalize(queries, keys)
-        step.attention.write(step.rotation.turn(keys), values, step.cache)
-        attended = step.attention.attend(step.rotation.turn(queries), step.cache, self.scale)
+        queries, keys = self.turned(heads[:, : -self.num_kv_heads], step)
+        step.attention.write(keys, heads[:, -self.num_kv_heads :], step.cache)
+        attended = step.attention.attend(queries, step.cache, self.scale)
         out: Tensor = self.out(attended.flatten(1))
         return out
 
-    def normalize(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """What a family does to queries and keys before they turn; nothing here."""
-        return queries, keys
+    def turned(self, heads: Tensor, step: LayerStep) -> tuple[Tensor, Tensor]:
+        """Queries and keys, which lie side by side in [num_tokens, heads, head_dim], turned to their positions."""
+        turned = step.ops.turn(heads, step.rotation)
+        return turned[:, : self.num_heads], turned[:, self.num_heads :]
 
 
 class QKNormAttention(Attention):
-    """Attention whose queries and keys are normalized per head (Qwen3, Gemma 3)."""
+    """Attention whose queries and keys are normalized per head before they turn (Qwen3, Gemma 3)."""
 
     def __init__(self, config: ModelConfig, norm: type[RMSNorm]) -> None:
         super().__init__(config, norm)
         self.q_norm = norm(config.head_dim, config.rms_norm_eps)
         self.k_norm = norm(config.head_dim, config.rms_norm_eps)
 
-    def normalize(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """[num_tokens, heads, head_dim] each."""
-        return self.q_norm(queries), self.k_norm(keys)
+    def turned(self, heads: Tensor, step: LayerStep) -> tuple[Tensor, Tensor]:
+        """The same, each kind of head normalized by its own weight."""
+        queries, keys = heads[:, : self.num_heads], heads[:, self.num_heads :]
+        ops, rotation = step.ops, step.rotation
+        return ops.turn(queries, rotation, self.q_norm), ops.turn(keys, rotation, self.k_norm)

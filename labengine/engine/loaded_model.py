@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike, fspath
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from labengine.config import ConfigError, EngineConfig, checked_text, checked_token_ids
 from labengine.engine.runner import Runner
 from labengine.engine.simulated import SimulatedRunner, WordTokenizer
+from labengine.engine.torch_threads import load_torch
 
 if TYPE_CHECKING:
     import torch
@@ -115,7 +116,8 @@ class RealModel(LoadedModel):
 
     def __init__(self, name: str, directory: Path, config: EngineConfig, runner: ModelRunner) -> None:
         self.name = name
-        self.config = replace(config, groups=runner.groups, eos_token_ids=runner.eos_token_ids)
+        num_blocks = runner.kv_tensors.num_blocks
+        self.config = replace(config, num_blocks=num_blocks, groups=runner.groups, eos_token_ids=runner.eos_token_ids)
         self.runner = runner
         self.fingerprint = runner.fingerprint
         self.num_layers = runner.num_layers
@@ -156,25 +158,48 @@ class RealModel(LoadedModel):
         return self.runner.describe()
 
 
-def load_model(
-    model: str | PathLike[str], config: EngineConfig, *, dtype: str | torch.dtype | None, device: str | None
-) -> LoadedModel:
-    """The model of that name, with config.groups as the model needs them: a real one has its own, of one block size.
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """What a user may ask of a real model's runner; None is left to it. See ModelRunner.load."""
 
-    ConfigError for an unknown model, and for groups that only the simulated model could have.
+    num_blocks: int | None
+    dtype: str | torch.dtype | None = None
+    device: str | None = None
+    attention: str | None = None
+
+
+def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelOptions) -> LoadedModel:
+    """The model of that name. Its config is the one given, with groups as a real model needs them, and its pool.
+
+    ConfigError for an unknown model, and for what only a simulated or only a real one could have.
     """
     if model == "simulated":
+        _refuse_for_simulated(options)
         return SimulatedModel(config)
     block_size = _single_block_size(config)
     from labengine.engine.sources import model_path
 
     directory = model_path(model)
-    from labengine.engine.model_runner import ModelRunner  # brings torch: a wrong name is told before it
+    load_torch()  # only now: a wrong name is told before it
+    from labengine.engine.model_runner import ModelRunner
 
     runner = ModelRunner.load(
-        directory, num_blocks=config.num_blocks, block_size=block_size, dtype=dtype, device=device
+        directory,
+        num_blocks=options.num_blocks,
+        block_size=block_size,
+        max_num_seqs=config.max_num_seqs,
+        dtype=options.dtype,
+        device=options.device,
+        attention=options.attention,
     )
     return RealModel(Path(fspath(model)).name, directory, config, runner)
+
+
+def _refuse_for_simulated(options: ModelOptions) -> None:
+    if options.num_blocks is None:
+        raise ConfigError('num_blocks="auto" asks how many blocks fit; the simulated model has no KV: give a number')
+    if options.attention is not None:
+        raise ConfigError(f"attention={options.attention!r}: the simulated model has no attention to compute")
 
 
 def _single_block_size(config: EngineConfig) -> int:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from labengine.engine.attention import StepAttention
 from labengine.engine.families import FAMILIES
 from labengine.engine.kv_tensors import KVTensors
-from labengine.engine.layers import LayerStep, Linear
+from labengine.engine.layers import LayerStep, Linear, TiedLinear
 from labengine.engine.model_config import ModelConfig
+from labengine.engine.ops import Ops
+from labengine.engine.ops.torch_ops import TorchOps
 from labengine.engine.rope import Rotations
 from labengine.engine.step_tensors import StepTensors
+
+TORCH_OPS = TorchOps()
 
 
 class PagedModel(nn.Module):
@@ -26,22 +29,33 @@ class PagedModel(nn.Module):
         self.embedding = family.embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(family.layer(config, family) for _ in config.layers)
         self.norm = family.norm(config.hidden_size, config.rms_norm_eps)
-        if not config.tie_word_embeddings:
+        self.lm_head: Linear
+        if config.tie_word_embeddings:
+            self.lm_head = TiedLinear(self.embedding)
+        else:
             self.lm_head = Linear(config.hidden_size, config.vocab_size)
 
     def forward(
-        self, step: StepTensors, kv: KVTensors, attention: Sequence[StepAttention], rotations: Rotations
+        self,
+        step: StepTensors,
+        kv: KVTensors,
+        attention: Sequence[StepAttention],
+        rotations: Rotations,
+        ops: Ops = TORCH_OPS,
     ) -> Tensor:
         """Logits float32 [num_sampling, vocab_size], in batch order; writes KV to the step's slots and nowhere else.
 
-        attention: one per KV-cache group. rotations: one per rope of the model, at the step's positions.
+        attention: one per KV-cache group. rotations: one per rope of the model, at the step's positions. ops: who
+        computes what is around attention; it has to have adopted the model.
         """
-        hidden: Tensor = self.embedding(step.token_ids)
+        stream: Tensor = self.embedding(step.token_ids)
+        part: Tensor | None = None
         for index, (layer, spec) in enumerate(zip(self.layers, self.config.layers, strict=True)):
-            hidden = layer(hidden, LayerStep(rotations[spec.rope], kv.layer(index), attention[kv.layer_groups[index]]))
-        return self.logits(hidden[step.sample_rows])
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """[rows, hidden_size] to float32 [rows, vocab_size]."""
-        head = self.embedding.weight if self.config.tie_word_embeddings else self.lm_head.weight
-        return linear(self.norm(hidden), head).float()
+            group_attention = attention[kv.layer_groups[index]]
+            layer_step = LayerStep(rotations[spec.rope], kv.layer(index), group_attention, ops)
+            stream, part = layer(stream, part, layer_step)
+        rows = step.sample_rows
+        assert part is not None, "a model has layers"
+        normed, _ = ops.add_norm(stream[rows], part[rows], self.norm)
+        logits: Tensor = self.lm_head(normed)
+        return logits.float()

@@ -10,15 +10,19 @@ from torch import Tensor
 
 from labengine.config import GroupSpec
 from labengine.core.step_plan import StepPlan
-from labengine.engine.attention import attention_backend
+from labengine.engine.attention import AttentionSetting
+from labengine.engine.attention.choice import choose_attention
 from labengine.engine.device import choose_device, choose_dtype
 from labengine.engine.fingerprint import fingerprint
-from labengine.engine.kv_tensors import KVTensors
+from labengine.engine.forward import Forward
+from labengine.engine.forward.choice import choose_forward
+from labengine.engine.kv_tensors import KVTensors, bytes_of_a_block
 from labengine.engine.model import PagedModel
 from labengine.engine.model_config import ModelConfig
-from labengine.engine.rope import Rotation
+from labengine.engine.pool_size import fitting_blocks, require_memory
 from labengine.engine.sampler import sample
-from labengine.engine.step_tensors import step_tensors
+from labengine.engine.staging import Staging
+from labengine.engine.torch_threads import load_torch
 from labengine.engine.weights import load_weights
 
 
@@ -30,51 +34,67 @@ class ModelRunner:
     """
 
     def __init__(
-        self, model: PagedModel, kv: KVTensors, groups: Sequence[GroupSpec], fingerprint: str, reasons: dict[str, str]
+        self,
+        forward: Forward,
+        model: PagedModel,
+        kv: KVTensors,
+        groups: Sequence[GroupSpec],
+        fingerprint: str,
+        reasons: dict[str, str],
     ) -> None:
         self.model = model
         self.kv_tensors = kv
         self.groups = tuple(groups)
         self.fingerprint = fingerprint
-        self._backend, why = attention_backend()
-        self._reasons = {**reasons, "attention": f"{self._backend.name} ({why})"}
-        self._device = model.norm.weight.device
-        ropes = {layer.rope for layer in model.config.layers}
-        self._frequencies = {rope: rope.inverse_frequencies(model.config.head_dim).to(self._device) for rope in ropes}
+        self._forward = forward
+        self._reasons = reasons
+        self._staging = Staging(self.groups, kv.device)
 
     @classmethod
     def load(
         cls,
         model_dir: Path,
         *,
-        num_blocks: int,
+        num_blocks: int | None,
         block_size: int,
+        max_num_seqs: int = 16,
         dtype: str | torch.dtype | None = None,
         device: str | torch.device | None = None,
+        attention: str | None = None,
     ) -> ModelRunner:
         """Load weights and allocate the pool, every group's blocks being of block_size tokens.
 
-        dtype None is float32 on a CPU and bfloat16 on a GPU; device None is a GPU where there is one.
-        Raises ConfigError: a model, dtype or device that is not supported, or a pool that does not fit.
+        num_blocks None is as many as fit (see pool_size.py), on a CPU what max_num_seqs requests can use; dtype None is
+        float32 on a CPU and bfloat16 on a GPU; device None is a GPU where there is one; attention None is
+        the fastest backend that can (see attention/choice.py).
+        Raises ConfigError: a model, dtype, device or backend that is not supported, or a pool that does not fit.
         """
         config = ModelConfig.load(model_dir)
         torch_device, device_reason = choose_device(device)
         torch_dtype, dtype_reason = choose_dtype(dtype, torch_device)
         groups, layer_groups = config.kv_groups(block_size)
-        kv = KVTensors(
-            num_blocks=num_blocks,
-            block_size=block_size,
-            layer_groups=layer_groups,
-            num_kv_heads=config.num_kv_heads,
-            head_dim=config.head_dim,
-            dtype=torch_dtype,
-            device=torch_device,
+        setting = AttentionSetting(
+            torch_device, torch_dtype, config.num_heads, config.num_kv_heads, config.head_dim, (block_size,)
         )
+        backend, reason = choose_attention(attention, setting)
+        sizes = (block_size, config.num_kv_heads, config.head_dim, torch_dtype)
+        block_bytes = bytes_of_a_block(layer_groups, *sizes)
+        if num_blocks is not None:
+            require_memory(num_blocks, block_size, block_bytes, torch_device)
         with torch.device("meta"):
             model = PagedModel(config)
         load_weights(model, model_dir, torch_dtype, torch_device)
+        pool_reason = "asked for"
+        if num_blocks is None:
+            enough = max_num_seqs * len(groups) * -(-config.max_model_len // block_size)
+            num_blocks, pool_reason = fitting_blocks(block_size, block_bytes, torch_device, enough)
+        kv = KVTensors(num_blocks, layer_groups, *sizes, torch_device)
+        forward = choose_forward(model, kv, groups, backend, reason, max_num_seqs)
         name = fingerprint(model_dir, str(torch_dtype), groups, layer_groups)
-        return cls(model, kv, groups, name, {"device": device_reason, "dtype": dtype_reason})
+        reasons = {"device": device_reason, "dtype": dtype_reason, "kv_pool": pool_reason}
+        if torch_device.type == "cpu":
+            reasons["torch_threads"] = load_torch()
+        return cls(forward, model, kv, groups, name, reasons)
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
@@ -98,26 +118,23 @@ class ModelRunner:
 
     def describe(self) -> dict[str, str]:
         """What runs here, and why: one readable line each for model, device, dtype, attention and KV pool."""
-        return {"model": self._model_line(), **self._reasons, "kv_pool": self._pool_line()}
+        pool = f"{self._pool_line()} ({self._reasons['kv_pool']})"
+        return {"model": self._model_line(), **self._reasons, **self._forward.describe(), "kv_pool": pool}
 
-    @torch.inference_mode()
     def forward(self, plan: StepPlan) -> Tensor:
         """Compute the plan's tokens; logits float32 [len(plan.sampling), vocab_size], rows in that order.
 
+        They are overwritten by the next step.
         Writes KV into the plan's slots only: when it is interrupted, nothing but those may hold garbage.
         """
         if not plan.scheduled:
-            return torch.empty(0, self.vocab_size, device=self._device)
-        step = step_tensors(plan, self.groups, self._device)
-        attention = [self._backend.prepare(step, group) for group in step.groups]
-        rotations = {rope: Rotation.at(step.positions, turns) for rope, turns in self._frequencies.items()}
-        logits: Tensor = self.model(step, self.kv_tensors, attention, rotations)
-        return logits
+            return torch.empty(0, self.vocab_size, device=self.kv_tensors.device)
+        return self._forward(self._staging.step_tensors(plan))
 
     @torch.inference_mode()
     def sample(self, plan: StepPlan, logits: Tensor) -> list[int]:
         """One token id per request of plan.sampling. Raises FloatingPointError for NaN logits."""
-        return sample(logits, plan.sampling)
+        return sample(logits, plan.sampling, self._forward.best(logits))
 
     def kv(self, block_id: int, layer: int) -> tuple[Tensor, Tensor]:
         """Copies of a block's K and V, each [block_size, num_kv_heads, head_dim]. Raises IndexError."""
@@ -136,6 +153,7 @@ class ModelRunner:
     def release(self) -> None:
         """Let weights and KV go: every tensor becomes empty, and what needs one fails from now on."""
         self.model.to("meta")
+        self._forward.release()
         self.kv_tensors.release()
 
     def _model_line(self) -> str:

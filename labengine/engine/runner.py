@@ -8,6 +8,14 @@ from labengine.core.connector import BlockKV
 from labengine.core.step_plan import StepPlan
 
 
+def is_asynchronous(runner: Runner) -> bool:
+    """True when `forward` returns once the work is launched, and `sample` waits for it: meanwhile the host is free.
+
+    A runner that works so says it by an attribute of this name; without one it computes before it returns.
+    """
+    return bool(getattr(runner, "is_asynchronous", False))
+
+
 class Runner(Protocol):
     """Computes steps. It knows plans and no schedulers; whatever `forward` returns goes to `sample` untouched."""
 

@@ -1,66 +1,137 @@
 """From logits to tokens, without state: a draw depends on the request's seed, its position and the logits alone.
 
 So a step that is rolled back, or a request that was preempted, draws the same token again, in whatever batch it runs.
+Everything is computed on the logits' device, for all rows at once, and the tokens come back in one transfer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import torch
 from torch import Tensor
 
+from labengine.config import SamplingParams
 from labengine.core.step_plan import ScheduledRequest
 
 _MASK = 2**64 - 1
 _GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 
-
-def sample(logits: Tensor, requests: tuple[ScheduledRequest, ...]) -> list[int]:
-    """One token id per row of `logits`, [len(requests), vocab_size]. Raises FloatingPointError for NaN or infinity."""
-    if not requests:
-        return []
-    _require_finite(logits, requests)
-    greedy: list[int] = logits.argmax(dim=-1).tolist()
-    return [
-        draw(row, request) if request.sampling.temperature > 0 else token
-        for row, request, token in zip(logits, requests, greedy, strict=True)
-    ]
+MAX_CELLS = {"cpu": 2**17, "cuda": 2**24}
+"""Rows are drawn from in batches of so many logits: their doubles fit into a CPU's cache, or take 128 MiB of a GPU."""
 
 
-def draw(logits: Tensor, request: ScheduledRequest) -> int:
-    """A token by temperature, then top-k, then top-p; logits [vocab_size].
+def sample(logits: Tensor, requests: Sequence[ScheduledRequest], best: Tensor | None = None) -> list[int]:
+    """One token id per row of `logits`, [len(requests), vocab_size]. Raises FloatingPointError for NaN or infinity.
 
-    The tokens that are left lie end to end, each as long as its probability; drawn is the one under the request's
-    uniform number for this position.
+    best: what greedy_on_device would give, if that is known already.
     """
-    sampling = request.sampling
-    scaled = (logits.float() - logits.max()).double() / sampling.temperature
-    token_ids = top_k_ids(scaled, sampling.top_k or len(scaled))
-    probabilities = scaled[token_ids].softmax(dim=-1)
-    kept = top_p_indices(probabilities, sampling.top_p or 1.0)
-    ends = probabilities[kept].cumsum(dim=-1)
-    target = uniform(request.seed, request.end) * ends[-1]
-    # The second term: rounding may put the target at the very end, behind tokens of probability 0.
-    index = torch.minimum((ends <= target).sum(), (ends < ends[-1]).sum())
-    return int(token_ids[kept[index]])
+    return read(sample_on_device(logits, requests, best), requests) if requests else []
 
 
-def top_k_ids(logits: Tensor, k: int) -> Tensor:
-    """The ids of the k largest logits; of equals, the lower id stays. Without a cut, all ids in order."""
-    if k >= len(logits):
-        return torch.arange(len(logits), device=logits.device)
-    candidates = (logits >= logits.topk(k).values[-1]).nonzero().flatten()
-    return candidates[logits[candidates].sort(descending=True, stable=True).indices[:k]]
+def sample_on_device(logits: Tensor, requests: Sequence[ScheduledRequest], best: Tensor | None = None) -> Tensor:
+    """Tokens, and under them whether their logits are finite: int [2, rows] on the device.
+
+    The host does not wait for them, unless a request asks for top-p without top-k.
+    """
+    sampled = greedy_on_device(logits) if best is None else best.long()
+    for rows in _batches(requests, logits):
+        index = _to_device(rows, torch.int64, logits.device)
+        sampled[0, index] = draw(logits[index], [requests[row] for row in rows])
+    return sampled
 
 
-def top_p_indices(probabilities: Tensor, p: float) -> Tensor:
-    """The fewest indices whose probabilities reach p, the likeliest first. Without a cut, all indices in order."""
-    if p >= 1.0:
-        return torch.arange(len(probabilities), device=probabilities.device)
-    # What lies below this threshold adds up to less than 1 - p: nobody needs it to reach p, and few are left to sort.
-    candidates = (probabilities >= (1 - p) / len(probabilities)).nonzero().flatten()
-    values, order = probabilities[candidates].sort(descending=True, stable=True)
-    num_kept = int((values.cumsum(dim=-1) - values < p).sum())
-    return candidates[order[: max(num_kept, 1)]]
+def greedy_on_device(logits: Tensor) -> Tensor:
+    """The token of each row's highest logit, and under it whether the row's logits are finite: int64 [2, rows]."""
+    return torch.stack((logits.argmax(dim=-1), logits.amax(dim=-1).isfinite().long()))
+
+
+def read(sampled: Tensor, requests: Sequence[ScheduledRequest]) -> list[int]:
+    """Wait for what sample_on_device gave. Raises FloatingPointError for NaN or infinity."""
+    tokens, is_finite = sampled.tolist()
+    broken = [str(request.request_id) for request, finite in zip(requests, is_finite, strict=True) if not finite]
+    if broken:
+        raise FloatingPointError(
+            f"logits of request {', '.join(broken)} hold NaN or infinity: the KV it read, or the weights, are broken "
+            "(with float16, try bfloat16 or float32)"
+        )
+    return list(tokens)
+
+
+def draw(logits: Tensor, requests: Sequence[ScheduledRequest]) -> Tensor:
+    """Tokens by temperature, then top-k, then top-p, int64 [rows]; logits [rows, vocab_size]. All rows cut, or none.
+
+    A row's tokens that are left lie end to end, each as long as its probability, in order of their ids where nothing
+    was cut and the likeliest first where something was; drawn is the one under the request's uniform number.
+    """
+    samplings = [request.sampling for request in requests]
+    numbers = [[s.temperature for s in samplings], [uniform(r.seed, r.end) for r in requests]]
+    temperatures, targets = _to_device(numbers, torch.float64, logits.device).unsqueeze(2)
+    shifted = logits.float()
+    shifted = shifted - shifted.amax(dim=-1, keepdim=True)
+    if not _cuts(samplings[0], logits.shape[1]):
+        return pick(_weights(shifted, temperatures), targets)
+    ids, kept = likeliest(shifted, temperatures, samplings)
+    return ids.gather(1, pick(kept, targets).unsqueeze(1)).squeeze(1)
+
+
+def pick(weights: Tensor, targets: Tensor) -> Tensor:
+    """The index under targets * sum, weights laid end to end: int64 [rows]; weights [rows, n], targets [rows, 1]."""
+    ends = weights.cumsum(dim=-1)
+    totals = ends[:, -1:]
+    # The second term: rounding may put the target at the very end, behind tokens of weight 0.
+    index = torch.minimum((ends <= targets * totals).sum(dim=-1), (ends < totals).sum(dim=-1))
+    return index.clamp_(max=weights.shape[1] - 1)
+
+
+def likeliest(shifted: Tensor, temperatures: Tensor, samplings: Sequence[SamplingParams]) -> tuple[Tensor, Tensor]:
+    """The ids [rows, n] that top-k and top-p leave, the likeliest first, and their weights; 0 for others among the n.
+
+    shifted: float32 [rows, vocab_size], logits whose largest is 0. temperatures: [rows, 1].
+    """
+    vocab_size = shifted.shape[1]
+    limits = [min(sampling.top_k or vocab_size, vocab_size) for sampling in samplings]
+    numbers = [limits, [sampling.top_p or 1.0 for sampling in samplings]]
+    top_k, top_p = _to_device(numbers, torch.float64, shifted.device).unsqueeze(2)
+    num_ids, totals = max(limits), None
+    if num_ids == vocab_size:
+        weights = _weights(shifted, temperatures)
+        totals = weights.sum(dim=-1, keepdim=True)
+        num_ids = _num_needed(weights, totals, top_k, top_p)
+    ids = _in_order(shifted, num_ids)
+    ranks = torch.arange(num_ids, device=ids.device)
+    kept = _weights(shifted.gather(1, ids), temperatures).masked_fill_(ranks >= top_k, 0.0)
+    sums = kept.cumsum(dim=-1)
+    totals = sums[:, -1:] if totals is None else torch.where(top_k < vocab_size, sums[:, -1:], totals)
+    return ids, kept.masked_fill_((sums - kept >= top_p * totals) & (ranks > 0) & (top_p < 1), 0.0)
+
+
+def _weights(shifted: Tensor, temperatures: Tensor) -> Tensor:
+    """Probabilities but for a factor, float64; the largest is 1."""
+    return shifted.double().div_(temperatures).exp_()
+
+
+def _num_needed(weights: Tensor, totals: Tensor, top_k: Tensor, top_p: Tensor) -> int:
+    """How many of the likeliest tokens some row may need, where not all have a top-k: the host waits to know.
+
+    What lies below a threshold adds up to less than 1 - p: nobody needs it to reach p, and few are left to sort.
+    """
+    vocab_size = weights.shape[1]
+    reach_p = (weights >= (1 - top_p) / vocab_size * totals).sum(dim=-1, keepdim=True)
+    return max(1, int(torch.where(top_k < vocab_size, top_k, reach_p).max()))
+
+
+def _in_order(values: Tensor, n: int) -> Tensor:
+    """The indices of each row's n largest float32 values, int64 [rows, n]; of equals, the lower index first.
+
+    Sorted are integers that hold value and index, so that no two are equal: order does not depend on the device.
+    """
+    keys = (values + 0.0).view(torch.int32).long()  # + 0.0: minus zero equals zero
+    keys ^= (keys >> 63) & 0x7FFFFFFF  # as integers, negative floats would run backwards
+    last = values.shape[1] - 1
+    keys <<= 32
+    keys += torch.arange(last, -1, -1, device=values.device)
+    return last - (keys.topk(n, dim=-1).values & 0xFFFFFFFF)
 
 
 def uniform(seed: int, position: int) -> float:
@@ -76,11 +147,22 @@ def _splitmix64(state: int) -> int:
     return z ^ (z >> 31)
 
 
-def _require_finite(logits: Tensor, requests: tuple[ScheduledRequest, ...]) -> None:
-    is_bad = ~logits.amax(dim=-1).isfinite()
-    if is_bad.any():
-        names = ", ".join(str(requests[row].request_id) for row in is_bad.nonzero().flatten().tolist())
-        raise FloatingPointError(
-            f"logits of request {names} hold NaN or infinity: the KV it read, or the weights, are broken "
-            "(with float16, try bfloat16 or float32)"
-        )
+def _cuts(sampling: SamplingParams, vocab_size: int) -> bool:
+    return (sampling.top_k or vocab_size) < vocab_size or (sampling.top_p or 1.0) < 1.0
+
+
+def _batches(requests: Sequence[ScheduledRequest], logits: Tensor) -> Iterator[list[int]]:
+    """The rows that are not greedy, those with a cut apart from those without, few enough at a time."""
+    vocab_size = logits.shape[1]
+    size = max(1, MAX_CELLS[logits.device.type] // vocab_size)
+    hot = [row for row, request in enumerate(requests) if request.sampling.temperature > 0]
+    cut = [row for row in hot if _cuts(requests[row].sampling, vocab_size)]
+    whole = [row for row in hot if not _cuts(requests[row].sampling, vocab_size)]
+    for rows in (cut, whole):
+        yield from (rows[start : start + size] for start in range(0, len(rows), size))
+
+
+def _to_device(values: Sequence[object], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Copied without waiting for the device."""
+    pinned = device.type == "cuda"
+    return torch.tensor(values, dtype=dtype, pin_memory=pinned).to(device, non_blocking=True)

@@ -28,6 +28,14 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
+def block_count(text: str) -> int | str:
+    """A number, or "auto"."""
+    try:
+        return text if text == "auto" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor auto") from None
+
+
 SAMPLING = (
     argument("--max-tokens", type=int, metavar="N"),
     argument("--copies", type=whole_number, metavar="N"),
@@ -45,11 +53,12 @@ PROMPT = LineReader("%%prompt", SAMPLING)
 
 @command(
     argument("--model", offers=("smollm2", "gemma3-270m", "simulated"), metavar="NAME"),
-    argument("--blocks", dest="num_blocks", type=int, metavar="N"),
+    argument("--blocks", dest="num_blocks", type=block_count, metavar="N"),
     argument("--block-size", type=int, metavar="TOKENS"),
     argument("--edition", offers=tuple(EDITIONS), metavar="NAME"),
     argument("--dtype", offers=("float32", "bfloat16", "float16"), metavar="NAME"),
     argument("--device", offers=("cpu", "cuda"), metavar="NAME"),
+    argument("--attention", offers=("cpu", "triton", "flash_attn", "torch"), metavar="NAME"),
     argument("--max-num-seqs", type=int, metavar="N"),
     argument("--max-num-batched-tokens", type=int, metavar="N"),
     argument("--external", offers=("host", "disk"), metavar="TIER"),

@@ -47,3 +47,56 @@ def test_random_list_edits_are_taken_back_exactly() -> None:
                 items.append(rng.randrange(9))
         journal.rollback()
         assert items == before
+
+
+def test_what_was_begun_ahead_outlives_the_commit_and_goes_alone() -> None:
+    journal, undone = Journal(), list[object]()
+    journal.record((undone.append, "this step"))
+    journal.begin_next()
+    journal.record((undone.append, "ahead, first"))
+    journal.record((undone.append, "ahead, last"))
+    journal.commit()
+    journal.open()
+    journal.rollback_next()
+    assert undone == ["ahead, last", "ahead, first"]
+    journal.record((undone.append, "between steps"))
+    journal.open()
+    journal.rollback()
+    assert undone == ["ahead, last", "ahead, first"]
+
+
+def test_what_was_begun_ahead_becomes_the_step_under_way() -> None:
+    journal, undone = Journal(), list[object]()
+    journal.begin_next()
+    journal.record((undone.append, "begun ahead"))
+    journal.commit()
+    journal.open()
+    journal.enter_next()
+    journal.record((undone.append, "the rest"))
+    journal.rollback_next()
+    assert undone == [], "there is no next step any more"
+    journal.rollback()
+    assert undone == ["the rest", "begun ahead"]
+
+
+def test_a_rollback_takes_what_was_begun_ahead_too() -> None:
+    journal, undone = Journal(), list[object]()
+    journal.record((undone.append, "this step"))
+    journal.record((undone.append, "ahead"))
+    journal.begin_next(1)
+    journal.rollback()
+    assert undone == ["ahead", "this step"]
+    journal.record((undone.append, "later"))
+    journal.commit()
+    assert not journal
+
+
+def test_a_commit_that_was_missed_is_made_up_for_when_the_next_step_opens() -> None:
+    """As when Ctrl-C comes right between the end of a step and its commit."""
+    journal, undone = Journal(), list[object]()
+    journal.record((undone.append, "this step"))
+    journal.begin_next()
+    journal.record((undone.append, "ahead"))
+    journal.open()
+    journal.rollback()
+    assert undone == ["ahead"]

@@ -70,6 +70,7 @@ def largest_difference(
         logits = runner.forward(plan_of(*scheduled)).cpu()
         wanted = torch.stack([expected[entry.request_id][entry.end - 1] for entry in scheduled])
         assert logits.shape == wanted.shape and logits.dtype == torch.float32
+        assert logits.isfinite().all(), "max() below is blind to NaN"
         worst = max(worst, (logits - wanted).abs().max().item())
         step += 1
     return worst

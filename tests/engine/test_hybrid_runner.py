@@ -10,7 +10,7 @@ import torch
 from engine.plan_builder import Dealer, HandMadeRequest, plan_of
 from engine.reference import poison, transformers_logits
 from labengine.config import ConfigError, EngineConfig, GroupSpec
-from labengine.engine.loaded_model import SimulatedModel, load_model
+from labengine.engine.loaded_model import ModelOptions, SimulatedModel, load_model
 from labengine.engine.model_runner import ModelRunner
 
 WINDOW, FULL = GroupSpec(4, "sliding_window", 8), GroupSpec(4)
@@ -80,7 +80,7 @@ def test_a_block_dropped_one_too_early_is_told(hybrid_runner: ModelRunner) -> No
 
 
 def test_load_model_takes_the_groups_from_the_model(tiny_gemma: Path) -> None:
-    model = load_model(tiny_gemma, EngineConfig(16, (GroupSpec(4),)), dtype=None, device="cpu")
+    model = load_model(tiny_gemma, EngineConfig(16, (GroupSpec(4),)), ModelOptions(16, device="cpu"))
     assert model.config.groups == (WINDOW, WINDOW, WINDOW, FULL)
     assert model.config.num_blocks == 16 and model.config.eos_token_ids == {2}
 
@@ -89,6 +89,6 @@ def test_load_model_takes_the_groups_from_the_model(tiny_gemma: Path) -> None:
 def test_groups_cannot_be_given_to_a_real_model(groups: tuple[GroupSpec, ...], tiny_gemma: Path) -> None:
     config = EngineConfig(16, groups)
     with pytest.raises(ConfigError, match=r"a real model brings its own KV-cache groups: give it one block_size"):
-        load_model(tiny_gemma, config, dtype=None, device="cpu")
-    simulated = load_model("simulated", config, dtype=None, device=None)
+        load_model(tiny_gemma, config, ModelOptions(16, device="cpu"))
+    simulated = load_model("simulated", config, ModelOptions(16))
     assert isinstance(simulated, SimulatedModel) and simulated.config.groups == groups

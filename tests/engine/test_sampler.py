@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+from random import Random
 
 import pytest
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor
 from engine.plan_builder import Dealer
 from labengine.config import SamplingParams
 from labengine.core.step_plan import ScheduledRequest
+from labengine.engine import sampler
 from labengine.engine.sampler import sample, uniform
 
 PROBABILITIES = (0.05, 0.4, 0.1, 0.25, 0.2)
@@ -89,6 +92,78 @@ def test_tiny_and_huge_temperatures_do_not_overflow() -> None:
 def test_a_forbidden_token_is_never_drawn() -> None:
     logits = torch.tensor([0.0, -torch.inf, 0.0])
     assert draws(SamplingParams(temperature=1.0), logits, num_draws=500).keys() == {0, 2}
+
+
+def by_hand(logits: list[float], request: ScheduledRequest) -> int:
+    """One row, in plain Python: sort, cut, lay end to end."""
+    sampling, largest = request.sampling, max(logits)
+    if sampling.temperature == 0:
+        return logits.index(largest)
+    weights = {token: math.exp((logit - largest) / sampling.temperature) for token, logit in enumerate(logits)}
+    order = list(weights)
+    if (sampling.top_k or len(logits)) < len(logits) or (sampling.top_p or 1.0) < 1.0:
+        order.sort(key=lambda token: -logits[token])
+    order = order[: sampling.top_k]
+    total, before, kept = sum(weights[token] for token in order), 0.0, []
+    for token in order:
+        if before < (sampling.top_p or 1.0) * total or not kept:
+            kept.append(token)
+        before += weights[token]
+    target = uniform(request.seed, request.end) * sum(weights[token] for token in kept)
+    for token in kept:
+        target -= weights[token]
+        if target < 0:
+            return token
+    raise AssertionError("a target lies within the sum")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whole_batches_are_drawn_as_row_by_row(seed: int) -> None:
+    """Mixed wishes, many equal logits, in small batches too: what a row gets does not depend on its neighbours."""
+    random, generator = Random(seed), torch.Generator().manual_seed(seed)
+    vocab_size, num_rows = random.choice([1, 2, 33, 500]), random.randint(1, 12)
+    logits = (torch.randn(num_rows, vocab_size, generator=generator) * random.choice([0.0, 1.0, 9.0]) * 2).round() / 2
+    wishes = [
+        SamplingParams(
+            temperature=random.choice([0.0, 0.3, 1.0, 4.0]),
+            top_k=random.choice([None, None, 1, 3, 40, 10**9]),
+            top_p=random.choice([None, None, 0.2, 0.77, 0.99, 1.0]),
+        )
+        for _ in range(num_rows)
+    ]
+    requests = [request(wish, random.getrandbits(70), random.randint(1, 50)) for wish in wishes]
+    expected = [by_hand(row, one) for row, one in zip(logits.tolist(), requests, strict=True)]
+    assert sample(logits, requests) == expected
+    assert sample(logits.bfloat16(), requests) == expected, "halves are exact in bfloat16"
+
+
+def test_many_rows_are_drawn_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = torch.randn(9, 50, generator=torch.Generator().manual_seed(1))
+    requests = [request(SamplingParams(temperature=1.0, top_k=row or None), row) for row in range(9)]
+    at_once = sample(logits, requests)
+    monkeypatch.setitem(sampler.MAX_CELLS, "cpu", 120)
+    assert sample(logits, requests) == at_once
+
+
+def test_equal_logits_keep_the_lower_ids() -> None:
+    assert draws(SamplingParams(temperature=1.0, top_k=2), torch.zeros(6), num_draws=60).keys() == {0, 1}
+    signed_zeros = torch.tensor([-1.0, -0.0, 0.0, -0.0])
+    assert draws(SamplingParams(temperature=1.0, top_k=2), signed_zeros, num_draws=60).keys() == {1, 2}
+
+
+@pytest.mark.gpu
+def test_the_gpu_draws_the_same_and_the_host_does_not_wait() -> None:
+    logits = torch.randn(24, 5000, generator=torch.Generator().manual_seed(2)) * 4
+    wishes = [SamplingParams(temperature=row % 3 / 2, top_k=40 if row % 2 else None) for row in range(24)]
+    requests = [request(wish, row) for row, wish in enumerate(wishes)]
+    on_gpu = logits.cuda()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        sampled = sampler.sample_on_device(on_gpu, requests)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert sampler.read(sampled, requests) == sample(logits, requests)
 
 
 def test_a_draw_depends_on_seed_position_and_logits_alone() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -8,14 +9,15 @@ import torch
 
 from engine.plan_builder import Dealer, HandMadeRequest, plan_of
 from labengine.config import GroupSpec
-from labengine.engine.step_tensors import StepTensors, expand_runs, slots_of_runs, step_tensors
+from labengine.engine.staging import Staging, expand_runs, slots_of_runs, step_tensors
+from labengine.engine.step_tensors import GroupTensors, StepTensors
 
 CPU = torch.device("cpu")
 GROUPS = (GroupSpec(4),)
 
 
 def ints(*values: int) -> np.ndarray:
-    return np.array(values, dtype=np.int64)
+    return np.array(values, dtype=np.int32)
 
 
 def test_runs_are_expanded_in_order() -> None:
@@ -47,7 +49,12 @@ def test_a_plan_as_tensors(step: StepTensors) -> None:
 def test_a_group_as_tensors(step: StepTensors) -> None:
     (group,) = step.groups
     assert group.slots.tolist() == [27, 8, 9, 10, 11, 16, 22, 0, 1]
-    assert group.block_tables.tolist() == [[6, 2, 4], [5, 0, 0], [0, 0, 0]]
+    assert read_entries(group, [(0, 3), (0, 1), (0, 1)]) == [[6, 2, 4], [5], [0]]
+
+
+def read_entries(group: GroupTensors, read: list[tuple[int, int]]) -> list[list[int]]:
+    """The entries first..last of each row; the others may hold anything."""
+    return [row[first:last] for row, (first, last) in zip(group.block_tables.tolist(), read, strict=True)]
 
 
 def test_slots_lie_where_the_table_says() -> None:
@@ -75,14 +82,14 @@ def test_runs_that_miss_tokens_are_refused() -> None:
 WINDOW = GroupSpec(4, "sliding_window", 6)
 
 
-def test_a_window_group_keeps_only_the_entries_that_are_read() -> None:
+def test_a_window_group_needs_only_the_entries_that_are_read() -> None:
     """A token at position 13 with a window of 6 reads positions 8 to 13; one at 14 reads 9 to 14: entry 2 and on."""
     request = HandMadeRequest(0, [0] * 30, tables=((9, 8, 7, 6, 5, 4, 3, 2),), groups=(WINDOW,), num_computed=13)
     chunk = request.take(2)
     assert chunk.block_tables == ((-1, 10**9, 7, 6, -1, 10**9),), "the hand-made table has garbage around"
     (group,) = step_tensors(plan_of(chunk), [WINDOW], CPU).groups
     assert group.window == 6
-    assert group.block_tables.tolist() == [[0, 0, 7, 6]]
+    assert read_entries(group, [(2, 4)]) == [[7, 6]]
     assert group.slots.tolist() == [6 * 4 + 1, 6 * 4 + 2]
 
 
@@ -92,4 +99,22 @@ def test_a_null_entry_inside_of_the_window_is_never_read_through() -> None:
     too_early, fine = plan_of(request.take(1)), plan_of(request.take(1))
     with pytest.raises(ValueError, match=r"request 3 would read through entry 2 of its table in group 0, which is -1"):
         step_tensors(too_early, [WINDOW], CPU)
-    assert step_tensors(fine, [WINDOW], CPU).groups[0].block_tables.tolist() == [[0, 0, 0, 6, 5]]
+    assert read_entries(step_tensors(fine, [WINDOW], CPU).groups[0], [(3, 5)]) == [[6, 5]]
+
+
+def test_one_staging_serves_step_after_step() -> None:
+    """Rows that change hands, tables that grow, shrink or change in the middle: each step gives what a new one would."""
+    random, staging = Random(0), Staging([GroupSpec(4), WINDOW], CPU)
+    dealer = Dealer(4000, [GroupSpec(4), WINDOW])
+    requests = [dealer.request(random.choices(range(100), k=random.randint(1, 120))) for _ in range(40)]
+    while running := [r for r in requests if r.num_computed < len(r.token_ids)]:
+        batch = random.sample(running, min(len(running), random.randint(1, 24)))
+        plan = plan_of(*(request.take(random.choice((1, 1, 1, 7, 30))) for request in batch))
+        step, fresh = staging.step_tensors(plan), step_tensors(plan, [GroupSpec(4), WINDOW], CPU)
+        for name in ("token_ids", "positions", "query_starts", "contexts", "sample_rows"):
+            assert getattr(step, name).tolist() == getattr(fresh, name).tolist(), name
+        assert (step.query_lens, step.context_lens) == (fresh.query_lens, fresh.context_lens)
+        for group, (ours, wanted) in enumerate(zip(step.groups, fresh.groups, strict=True)):
+            assert ours.slots.tolist() == wanted.slots.tolist()
+            tables = [list(request.block_tables[group]) for request in plan.scheduled]
+            assert read_entries(ours, [(0, len(table)) for table in tables]) == tables

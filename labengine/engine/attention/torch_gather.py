@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from labengine.engine.attention import AttentionBackend, StepAttention
+from labengine.engine.attention import AttentionBackend, AttentionSetting, StepAttention
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.step_tensors import GroupTensors, StepTensors, first_read
 
@@ -110,7 +110,13 @@ class Tile(NamedTuple):
 class TorchGather(AttentionBackend):
     """Gather and SDPA: slower than a kernel, but needs nothing and runs everywhere."""
 
-    name = "torch_gather"
+    name = "torch"
+    virtue = "plain torch: any device, any block size"
+
+    @classmethod
+    def refusal(cls, setting: AttentionSetting) -> str | None:
+        """It can serve anything."""
+        return None
 
     def prepare(self, step: StepTensors, group: GroupTensors) -> StepAttention:
         """Batch the queries: decodes, and prompts of one length, run together."""
@@ -118,7 +124,9 @@ class TorchGather(AttentionBackend):
         for tile in _tiles(step, group.window):
             batches[tile.shape].append(tile)
         is_whole_step = len(batches) == 1
-        return TorchGatherStep(group.slots, [_query_batch(group, tiles, is_whole_step) for tiles in batches.values()])
+        return TorchGatherStep(
+            group.slots.long(), [_query_batch(group, tiles, is_whole_step) for tiles in batches.values()]
+        )
 
 
 def _tiles(step: StepTensors, window: int | None) -> Iterator[Tile]:
@@ -138,7 +146,7 @@ def _query_batch(group: GroupTensors, tiles: list[Tile], is_whole_step: bool) ->
     positions = firsts + torch.arange(max(tile.end - tile.first for tile in tiles), device=device)
     reads = torch.where(positions < starts + num_queries, positions, firsts)
     tables = group.block_tables[requests.squeeze(1)]
-    slots = tables.gather(1, reads // group.block_size) * group.block_size + reads % group.block_size
+    slots = tables.gather(1, reads // group.block_size).long() * group.block_size + reads % group.block_size
     askers = (starts + queries).unsqueeze(2)
     mask = positions.unsqueeze(1) <= askers
     if group.window is not None:

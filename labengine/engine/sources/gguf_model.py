@@ -12,6 +12,7 @@ from labengine.engine.sources.errors import SourceError
 from labengine.engine.sources.gguf_gemma3 import GEMMA3
 from labengine.engine.sources.gguf_llama import LLAMA
 from labengine.engine.sources.gguf_tokenizer import write_tokenizer
+from labengine.engine.torch_threads import load_torch
 
 if TYPE_CHECKING:
     from gguf import ReaderTensor
@@ -63,6 +64,7 @@ def hf_name(name: str, layer_names: Mapping[str, str]) -> str:
 
 def _unpacked(packed: ReaderTensor, conversion: Conversion, config: Config) -> Tensor:
     """One tensor, dequantized to bfloat16."""
+    load_torch()
     import numpy as np
     import torch
     from gguf.quants import dequantize

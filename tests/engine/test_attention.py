@@ -1,7 +1,8 @@
-"""The gather backend against dense attention in float64, written the slow and obvious way."""
+"""Every backend that runs on a CPU against dense attention in float64, written the slow and obvious way."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -11,13 +12,30 @@ from torch import Tensor
 from engine.plan_builder import Dealer, HandMadeRequest, plan_of
 from labengine.config import GroupSpec
 from labengine.core.step_plan import StepPlan
-from labengine.engine.attention import torch_gather
+from labengine.engine.attention import AttentionBackend, AttentionSetting, torch_gather
+from labengine.engine.attention.choice import choose_attention
 from labengine.engine.attention.torch_gather import TorchGather
 from labengine.engine.kv_tensors import LayerKV
-from labengine.engine.step_tensors import step_tensors
+from labengine.engine.staging import step_tensors
 
 HEADS, KV_HEADS, HEAD_DIM = 6, 2, 16
 SCALE = HEAD_DIM**-0.5
+
+Backend = Callable[[torch.dtype], AttentionBackend]
+DTYPES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
+"""What each dtype may be off by."""
+
+
+@pytest.fixture(params=["torch", "cpu"])
+def backend(request: pytest.FixtureRequest) -> Backend:
+    def chosen(dtype: torch.dtype) -> AttentionBackend:
+        return choose_attention(request.param, setting(dtype))[0]
+
+    return chosen
+
+
+def setting(dtype: torch.dtype) -> AttentionSetting:
+    return AttentionSetting(torch.device("cpu"), dtype, HEADS, KV_HEADS, HEAD_DIM, (4,))
 
 
 @dataclass
@@ -44,10 +62,12 @@ def deal(lengths: list[int], spec: GroupSpec, dtype: torch.dtype) -> tuple[list[
     return texts, LayerKV(pool[0], pool[1])
 
 
-def run(plan: StepPlan, texts: list[Text], queries: Tensor, cache: LayerKV, spec: GroupSpec) -> Tensor:
+def run(
+    backend: Backend, plan: StepPlan, texts: list[Text], queries: Tensor, cache: LayerKV, spec: GroupSpec
+) -> Tensor:
     """Write the plan's KV and attend, as a layer does."""
     step = step_tensors(plan, [spec], torch.device("cpu"))
-    attention = TorchGather().prepare(step, step.groups[0])
+    attention = backend(queries.dtype).prepare(step, step.groups[0])
     entries = [(texts[entry.request_id], entry) for entry in plan.scheduled]
     keys = torch.cat([text.keys[entry.start : entry.end] for text, entry in entries])
     values = torch.cat([text.values[entry.start : entry.end] for text, entry in entries])
@@ -72,7 +92,11 @@ def dense(plan: StepPlan, texts: list[Text], queries: Tensor, window: int | None
 
 
 def largest_error(
-    chunks_of_steps: list[list[int]], lengths: list[int], spec: GroupSpec, dtype: torch.dtype = torch.float32
+    backend: Backend,
+    chunks_of_steps: list[list[int]],
+    lengths: list[int],
+    spec: GroupSpec,
+    dtype: torch.dtype = torch.float32,
 ) -> float:
     """Steps in which request i computes chunks[i] tokens (0: it sits out), in a pool full of NaN.
 
@@ -86,8 +110,9 @@ def largest_error(
         cache.keys[dropped], cache.values[dropped] = torch.nan, torch.nan
         plan = plan_of(*(text.request.take(chunk) for text, chunk in zip(texts, chunks, strict=True) if chunk))
         queries = torch.randn(plan.num_tokens, HEADS, HEAD_DIM).to(dtype)
-        out = run(plan, texts, queries, cache, spec)
+        out = run(backend, plan, texts, queries, cache, spec)
         assert out.shape == queries.shape and out.dtype == dtype
+        assert out.isfinite().all(), "max() below is blind to NaN"
         worst = max(worst, (out.double() - dense(plan, texts, queries, spec.window)).abs().max().item())
     return worst
 
@@ -97,29 +122,33 @@ STEPS = [[17, 5, 0, 0], [8, 1, 22, 1], [1, 1, 1, 1], [1, 1, 0, 0], [0, 1, 0, 0],
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 3, 4, 16, 256])
-def test_mixed_steps_equal_dense_attention(block_size: int) -> None:
-    assert largest_error(STEPS, LENGTHS, group_of(block_size)) < 1e-5
+def test_mixed_steps_equal_dense_attention(backend: Backend, block_size: int) -> None:
+    assert largest_error(backend, STEPS, LENGTHS, group_of(block_size)) < 1e-5
 
 
 @pytest.mark.parametrize("block_size", [1, 3, 4, 16])
 @pytest.mark.parametrize("window", [1, 2, 4, 5, 8, 22, 40, 100])
-def test_windows_equal_dense_attention(window: int, block_size: int) -> None:
-    assert largest_error(STEPS, LENGTHS, group_of(block_size, window)) < 1e-5
+def test_windows_equal_dense_attention(backend: Backend, window: int, block_size: int) -> None:
+    assert largest_error(backend, STEPS, LENGTHS, group_of(block_size, window)) < 1e-5
 
 
 @pytest.mark.parametrize("window", [None, 3, 8])
 def test_long_chunks_are_cut_into_tiles(window: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_gather, "TILE_QUERIES", 5)
-    assert largest_error(STEPS, LENGTHS, group_of(4, window)) < 1e-5
+
+    def backend(dtype: torch.dtype) -> AttentionBackend:
+        return TorchGather(setting(dtype))
+
+    assert largest_error(backend, STEPS, LENGTHS, group_of(4, window)) < 1e-5
 
 
-def test_bfloat16() -> None:
+def test_bfloat16(backend: Backend) -> None:
     for window in (None, 8):
-        assert largest_error(STEPS, LENGTHS, group_of(4, window), torch.bfloat16) < 2e-2
+        assert largest_error(backend, STEPS, LENGTHS, group_of(4, window), torch.bfloat16) < 2e-2
 
 
-def test_equal_prompts_in_one_batch() -> None:
-    assert largest_error([[8, 8, 8], [1, 1, 1]], [12, 9, 10], group_of(4)) < 1e-5
+def test_equal_prompts_in_one_batch(backend: Backend) -> None:
+    assert largest_error(backend, [[8, 8, 8], [1, 1, 1]], [12, 9, 10], group_of(4)) < 1e-5
 
 
 def test_decodes_gather_their_windows_only() -> None:
@@ -129,28 +158,28 @@ def test_decodes_gather_their_windows_only() -> None:
     for request in requests:
         request.num_computed = len(request.token_ids) - 1
     step = step_tensors(plan_of(*(request.take(1) for request in requests)), [group_of(4, 8)], torch.device("cpu"))
-    (batch,) = TorchGather().prepare(step, step.groups[0])._batches
+    (batch,) = TorchGather(setting(torch.float32)).prepare(step, step.groups[0])._batches
     assert batch.slots.shape == (3, 8)
     assert batch.mask.sum(-1).flatten().tolist() == [8, 8, 4]
 
 
-def test_only_the_plans_slots_are_written() -> None:
+def test_only_the_plans_slots_are_written(backend: Backend) -> None:
     texts, cache = deal([6, 6], group_of(4), torch.float32)
     plan = plan_of(texts[0].request.take(5), texts[1].request.take(2))
-    run(plan, texts, torch.randn(7, HEADS, HEAD_DIM), cache, group_of(4))
+    run(backend, plan, texts, torch.randn(7, HEADS, HEAD_DIM), cache, group_of(4))
     slots = {block * 4 + offset + i for e in plan.scheduled for block, offset, n in e.slot_runs[0] for i in range(n)}
     for pool in (cache.keys, cache.values):
         written = pool.flatten(0, 1).isfinite().all(dim=-1).all(dim=-1)
         assert set(written.nonzero().flatten().tolist()) == slots
 
 
-def test_the_table_decides_what_is_read() -> None:
+def test_the_table_decides_what_is_read(backend: Backend) -> None:
     """A table that points at another request's blocks reads that request's KV, just as a broken engine would."""
     texts, cache = deal([8, 8], group_of(4), torch.float32)
     own, other = (text.request for text in texts)
-    run(plan_of(own.take(7), other.take(7)), texts, torch.randn(14, HEADS, HEAD_DIM), cache, group_of(4))
+    run(backend, plan_of(own.take(7), other.take(7)), texts, torch.randn(14, HEADS, HEAD_DIM), cache, group_of(4))
     queries = torch.randn(1, HEADS, HEAD_DIM)
     own.tables = ((other.table[0], own.table[1]),)
-    out = run(plan := plan_of(own.take(1)), texts, queries, cache, group_of(4))
+    out = run(backend, plan := plan_of(own.take(1)), texts, queries, cache, group_of(4))
     texts[0].keys[:4], texts[0].values[:4] = texts[1].keys[:4], texts[1].values[:4]
     assert torch.allclose(out.double(), dense(plan, texts, queries), atol=1e-5)

@@ -1,0 +1,181 @@
+"""The engine on a CPU beside its peers and beside the machine's limits: SmolLM2-135M, one command.
+
+    python benchmarks/engine [--rounds 5] [--vllm PYTHON] [--llama-cpp PYTHON] [--out FILE] [--quick]
+
+PYTHON: interpreters that have vLLM's CPU build, and llama-cpp-python (default: LABENGINE_VLLM_PYTHON,
+LABENGINE_LLAMA_CPP_PYTHON); a peer that is absent is left out, and said so. transformers is ours already.
+
+Every engine lives in a process of its own with the same weights (bf16; llama.cpp the 4-bit file that they come from),
+the same number of threads and the same random prompts, greedy, to the last token. They are asked in turns, case by
+case and round by round, so that noise hits all alike; the first engine of a round is another one each time. Printed are
+medians, in brackets the lowest and highest round; ratios are taken within a round. In each round the machine's limits
+are measured too (see limits.py), and the share of them that labengine reaches. --out keeps every round as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
+
+from cases import CASES, Figures, Settings, cached_length, figures, warm_up
+from floors import Machine, ModelShape
+from floors import limits as limits_of
+from gguf_file import gguf_of
+from limits import NAMES, Limits
+from machine import facts, headline
+from peers import Peer, PeerError, started, worker_options
+from report import Rounds, absolute_table, of_rounds, ratio_table, spread
+
+from labengine import model_path
+
+QUESTION = "The capital of France is"
+
+
+def chosen_pythons(chosen: argparse.Namespace) -> dict[str, str]:
+    """Which engines run, and by which interpreter."""
+    pythons = {"ours": sys.executable}
+    if not chosen.quick:
+        pythons["watched"] = sys.executable
+    for engine, python in (("vllm", chosen.vllm), ("llama_cpp", chosen.llama_cpp)):
+        if python:
+            pythons[engine] = python
+        else:
+            print(f"{engine}: no interpreter given, left out (--{engine.replace('_', '-')})")
+    if not chosen.no_transformers:
+        pythons |= {"continuous": sys.executable, "generate": sys.executable}
+    return {engine: pythons[engine] for engine in ORDER if engine in pythons}
+
+
+ORDER = ("ours", "watched", "vllm", "continuous", "generate", "llama_cpp")
+
+
+def options(chosen: argparse.Namespace, settings: Settings) -> dict[str, Any]:
+    """What a worker has to know."""
+    longest = max(settings.prompt + settings.new, cached_length(settings)) + 32
+    told = worker_options(chosen, settings.batch, longest, settings.batch * longest)
+    return told | ({"gguf": str(gguf_of(chosen.model))} if chosen.llama_cpp else {})
+
+
+def one_round(number: int, peers: list[Peer], settings: Settings) -> dict[str, Figures]:
+    """Every case of every engine, in turns."""
+    found: dict[str, Figures] = {peer.engine: {} for peer in peers}
+    for case in CASES:
+        for turn in range(len(peers)):
+            peer = peers[(turn + number) % len(peers)]
+            found[peer.engine] |= case(peer, settings, f"round {number}")
+    return found
+
+
+def machine_of(measured: Figures, dtype: str) -> Machine:
+    """The limits that count for a dtype."""
+    rate, size = ("fp32", 4) if dtype == "float32" else ("bf16", 2)
+    return Machine(measured["read"] * 1e9, measured[rate] * 1e9, size)
+
+
+def agreement(peers: list[Peer], model: str) -> dict[str, int]:
+    """How many of 16 greedy tokens are the same as ours, from the first on: the engines run the same model."""
+    from tokenizers import Tokenizer
+
+    prompt = Tokenizer.from_file(f"{model_path(model)}/tokenizer.json").encode(QUESTION).ids
+    answers = {peer.engine: peer.generate([prompt], 16)["first"] for peer in peers}
+    pairs = {engine: list(zip(answers["ours"], tokens, strict=True)) for engine, tokens in answers.items()}
+    return {
+        engine: next((i for i, (our, their) in enumerate(pair) if our != their), len(pair))
+        for engine, pair in pairs.items()
+    }
+
+
+def measured(chosen: argparse.Namespace, settings: Settings) -> dict[str, Any]:
+    """Everything that was found, ready for JSON."""
+    shape = ModelShape.of(model_path(chosen.model))
+    machine = Limits(chosen.threads)
+    peers = started(chosen_pythons(chosen), options(chosen, settings), warm_up(settings))
+    rounds: Rounds = {peer.engine: [] for peer in peers}
+    limits: list[Figures] = []
+    floors: list[Figures] = []
+    try:
+        agreed = agreement(peers, chosen.model)
+        for turn in range(chosen.rounds):
+            started_at = perf_counter()
+            limits.append(machine.measure())
+            floors.append(limits_of(shape, machine_of(limits[-1], chosen.dtype), settings))
+            for engine, found in one_round(turn, peers, settings).items():
+                rounds[engine].append(found)
+            print(f"round {turn + 1} of {chosen.rounds}: {perf_counter() - started_at:.0f} s", flush=True)
+    finally:
+        for peer in peers:
+            peer.close()
+    return {
+        "kind": "engine",
+        "machine": facts(chosen.threads),
+        "model": chosen.model,
+        "dtype": chosen.dtype,
+        "names": {peer.engine: peer.name for peer in peers},
+        "about": {peer.engine: peer.about for peer in peers},
+        "figures": {key: [figure.name, figure.unit] for key, figure in figures(settings).items()},
+        "noise": {peer.engine: median(peer.noises) if peer.noises else None for peer in peers},
+        "agreement": agreed,
+        "machine_limits": limits,
+        "limits": floors,
+        "rounds": rounds,
+    }
+
+
+def show(found: dict[str, Any], settings: Settings) -> None:
+    """Markdown."""
+    kinds = figures(settings)
+    print(f"\n{headline(found['machine'])}; {found['model']}, {found['dtype']}\n")
+    limits = {key: of_rounds(found["machine_limits"], key) for key in NAMES}
+    print("; ".join(f"{NAMES[key]}: {spread(values)}" for key, values in limits.items()) + "\n")
+    print(absolute_table(found["names"], kinds, found["rounds"]))
+    print("\n(–: the engine does not do this, as a prompt whose beginning it finds cached.)\n")
+    print("How many times as fast labengine is, round by round, and its share of what the machine could do at best:\n")
+    print(ratio_table(found["names"], kinds, found["rounds"], found["limits"]) + "\n")
+    for engine, name in found["names"].items():
+        about = ", ".join(f"{key} {value}" for key, value in found["about"][engine].items())
+        noise = found["noise"][engine]
+        heard = "" if noise is None else f"; others took {noise:.0%} of the cores"
+        print(f"- {name}: {found['agreement'][engine]} of 16 tokens as ours{heard}; {about}")
+    loudest = max((noise for noise in found["noise"].values() if noise is not None), default=0.0)
+    if loudest > 0.05:
+        print(
+            f"\nThis machine was not quiet: others took up to {loudest:.0%} of the cores. Do not quote these figures:"
+        )
+        print("teams of threads that spin while they wait fall behind by far more than their share, others do not.")
+
+
+def main() -> None:
+    """Measure in turns, then print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--model", default="smollm2", help="a name that labengine knows (llama.cpp needs its GGUF)")
+    parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
+    parser.add_argument("--vllm", default=os.environ.get("LABENGINE_VLLM_PYTHON"))
+    parser.add_argument("--llama-cpp", default=os.environ.get("LABENGINE_LLAMA_CPP_PYTHON"))
+    parser.add_argument("--no-transformers", action="store_true")
+    parser.add_argument("--out", type=Path, help="keep every round as JSON")
+    parser.add_argument("--quick", action="store_true", help="one round, 16 new tokens: does it work?")
+    chosen = parser.parse_args()
+    settings = Settings(new=16, tails=1) if chosen.quick else Settings()
+    chosen.rounds = 1 if chosen.quick else chosen.rounds
+    try:
+        found = measured(chosen, settings)
+    except PeerError as error:
+        sys.exit(str(error))
+    show(found, settings)
+    if chosen.out:
+        chosen.out.parent.mkdir(parents=True, exist_ok=True)
+        chosen.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

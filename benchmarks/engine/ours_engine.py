@@ -1,0 +1,38 @@
+"""labengine, for worker.py: nobody listening; with "watched", as a lab comes: recorded, and judged in every step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from labengine import Lab
+
+BLOCK_SIZE = 16
+
+
+class Engine:
+    """A lab on token ids. The prefix cache is on, as always."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        is_watched = options["engine"] == "watched"
+        self._lab = Lab(
+            options["model"],
+            dtype=options["dtype"],
+            num_blocks=options["pool_tokens"] // BLOCK_SIZE,
+            block_size=BLOCK_SIZE,
+            max_num_seqs=options["max_batch"],
+            record=is_watched,
+            check=is_watched,
+        )
+        self.name = "labengine, recorded and checked" if is_watched else "labengine"
+        self.about = {key: value for key, value in self._lab.status().items() if key not in ("pool", "state")}
+        self.num_cached_tokens: int | None = None
+
+    def generate(self, prompts: list[list[int]], num_tokens: int) -> list[list[int]]:
+        """Greedy, to the last token."""
+        hits_before = self._num_hit_tokens()
+        outputs = self._lab.generate(prompts, max_tokens=num_tokens, ignore_eos=True)
+        self.num_cached_tokens = self._num_hit_tokens() - hits_before
+        return [list(output.token_ids) for output in outputs]
+
+    def _num_hit_tokens(self) -> int:
+        return self._lab._stats._counts.num_hit_tokens

@@ -1,0 +1,55 @@
+"""One engine in a process of its own: told what to generate, it answers how long that took.
+
+    python worker.py ENGINE OPTIONS
+
+ENGINE names a module ENGINE_engine.py beside this file, OPTIONS are JSON (see peers.worker_options). Orders come in and
+answers go out as lines of JSON; what an engine prints itself goes to stderr. Run by the interpreter that has it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
+
+from machine import listening_for_noise
+
+Answer = dict[str, Any]
+
+
+def generated(engine: Any, prompts: list[list[int]], num_tokens: int) -> Answer:
+    """Seconds from the call to the last token; the tokens themselves, checked to be all that were asked for."""
+    with listening_for_noise() as noise:
+        started = perf_counter()
+        outputs = engine.generate(prompts, num_tokens)
+        seconds = perf_counter() - started
+    lengths = {len(tokens) for tokens in outputs}
+    if lengths != {num_tokens} or len(outputs) != len(prompts):
+        raise RuntimeError(f"asked for {num_tokens} tokens of {len(prompts)} prompts, got {lengths} of {len(outputs)}")
+    return {"seconds": seconds, "noise": noise.share, "cached": engine.num_cached_tokens, "first": outputs[0]}
+
+
+def main() -> None:
+    """Answer until stdin ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def tell(answer: Answer) -> None:
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+    engine = importlib.import_module(f"{sys.argv[1]}_engine").Engine(json.loads(sys.argv[2]))
+    tell({"name": engine.name, "about": engine.about})
+    for line in sys.stdin:
+        order = json.loads(line)
+        tell(generated(engine, order["prompts"], order["num_tokens"]))
+
+
+if __name__ == "__main__":
+    main()

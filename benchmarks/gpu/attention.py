@@ -1,0 +1,284 @@
+"""Attention kernels on a GPU, as a share of what the GPU can do, measured in the same run.
+
+    python benchmarks/gpu/attention.py                    every backend that can, decode and prefill, Markdown
+    python benchmarks/gpu/attention.py --json out.json
+    python benchmarks/gpu/attention.py --sweep            Triton's tile shapes, to choose those of triton_tiles.py
+    TRITON_INTERPRET=1 python benchmarks/gpu/attention.py --smoke    tiny and on any device: only whether it runs
+
+Decode is measured in bytes of KV per second beside a copy's, prefill in products beside a matrix product's. Launches
+are recorded into a CUDA graph, and go through the KV of several layers in turn, so that no cache serves them twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from random import Random
+
+import torch
+
+from labengine.engine.attention import AttentionBackend, AttentionSetting, StepAttention
+from labengine.engine.attention.choice import BACKENDS
+from labengine.engine.attention.triton import TritonAttention
+from labengine.engine.kv_tensors import LayerKV
+from labengine.engine.step_tensors import GroupTensors, StepTensors
+
+QWEN3_HEADS = (16, 8, 128)
+DIRTY_BYTES = 256 * 2**20
+"""KV of all layers together: several times any GPU's cache."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Requests, each computing some tokens after those it has, in blocks of block_size."""
+
+    requests: int
+    context: int
+    queries: int = 1
+    block_size: int = 16
+    heads: tuple[int, int, int] = QWEN3_HEADS
+    window: int | None = None
+
+    @property
+    def kv_bytes(self) -> int:
+        """Read by an attention that reads each key and value once, bfloat16."""
+        read = self.context if self.window is None else min(self.context, self.window + self.queries - 1)
+        return 2 * 2 * self.requests * read * self.heads[1] * self.heads[2]
+
+    @property
+    def products(self) -> int:
+        """Floating point operations of the scores and sums that are not masked."""
+        past = self.context - self.queries
+        return 4 * self.requests * self.heads[0] * self.heads[2] * sum(range(past + 1, self.context + 1))
+
+
+@dataclass(frozen=True)
+class Figure:
+    backend: str
+    load: Load
+    microseconds: float
+    spread: float
+    share: float
+    """Of a copy's bytes per second (decode), or of a matrix product's operations per second (prefill)."""
+
+
+def blocks_of(load: Load) -> int:
+    return -(-load.context // load.block_size)
+
+
+def step_of(load: Load, device: torch.device) -> tuple[StepTensors, GroupTensors]:
+    """Blocks are dealt shuffled, as a pool that has served for a while has them."""
+    per_request = blocks_of(load)
+    blocks = list(range(load.requests * per_request))
+    Random(0).shuffle(blocks)
+    tables = torch.tensor(blocks, dtype=torch.int32).view(load.requests, per_request)
+    positions = torch.arange(load.context - load.queries, load.context)
+    slots = tables[:, positions // load.block_size] * load.block_size + positions % load.block_size
+    tensors = [
+        tensor.to(device, torch.int32)
+        for tensor in (
+            torch.zeros(slots.numel()),
+            positions.repeat(load.requests),
+            torch.arange(load.requests + 1) * load.queries,
+            torch.full((load.requests,), load.context),
+            torch.arange(load.requests),
+        )
+    ]
+    group = GroupTensors(load.block_size, load.window, slots.flatten().to(device, torch.int32), tables.to(device))
+    token_ids, positions, query_starts, contexts, sample_rows = tensors
+    step = StepTensors(
+        token_ids=token_ids,
+        positions=positions,
+        query_lens=(load.queries,) * load.requests,
+        context_lens=(load.context,) * load.requests,
+        query_starts=query_starts,
+        contexts=contexts,
+        sample_rows=sample_rows,
+        groups=(group,),
+    )
+    return step, group
+
+
+def caches_of(load: Load, device: torch.device) -> list[LayerKV]:
+    _, num_kv_heads, head_dim = load.heads
+    shape = (2, load.requests * blocks_of(load), load.block_size, num_kv_heads, head_dim)
+    num_layers = min(64, max(2, -(-DIRTY_BYTES // load.kv_bytes))) if device.type == "cuda" else 1
+    return [LayerKV(*torch.randn(shape, dtype=torch.bfloat16, device=device)) for _ in range(num_layers)]
+
+
+def microseconds(run: Callable[[], object], calls: int, device: torch.device, rounds: int = 7) -> tuple[float, float]:
+    """Median and spread (of the middle half) per call, `run` making `calls` of them."""
+    times = sorted(1e6 * seconds / calls for seconds in _seconds(run, device, rounds))
+    quarter = len(times) // 4
+    return statistics.median(times), times[-1 - quarter] - times[quarter]
+
+
+def _seconds(run: Callable[[], object], device: torch.device, rounds: int) -> Iterator[float]:
+    run()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    for _ in range(rounds):
+        if device.type == "cuda":
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            run()
+            end.record()
+            end.synchronize()
+            yield start.elapsed_time(end) / 1000
+        else:
+            before = time.perf_counter()
+            run()
+            yield time.perf_counter() - before
+
+
+def recorded(run: Callable[[], object], device: torch.device, can_record: bool) -> Callable[[], object]:
+    """The same as a CUDA graph, so that the host's share is not measured."""
+    if device.type != "cuda" or not can_record:
+        return run
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
+
+
+def attend_microseconds(backend: AttentionBackend, load: Load, device: torch.device) -> tuple[float, float]:
+    step, group = step_of(load, device)
+    attention, caches = backend.prepare(step, group), caches_of(load, device)
+    queries = torch.randn(step.num_tokens, load.heads[0], load.heads[2], dtype=torch.bfloat16, device=device)
+
+    def run() -> None:
+        _attend_to_all(attention, caches, queries)
+
+    return microseconds(recorded(run, device, backend.is_capturable), len(caches), device)
+
+
+def _attend_to_all(attention: StepAttention, caches: list[LayerKV], queries: torch.Tensor) -> None:
+    for cache in caches:
+        attention.attend(queries, cache, 0.088)
+
+
+def copy_bandwidth(device: torch.device, num_bytes: int) -> float:
+    """Bytes per second that a copy reads and writes."""
+    source = torch.empty(num_bytes // 2, dtype=torch.bfloat16, device=device)
+    target = torch.empty_like(source)
+    median, _ = microseconds(lambda: target.copy_(source), 1, device)
+    return 2 * num_bytes / median * 1e6
+
+
+def product_rate(device: torch.device, size: int) -> float:
+    """Operations per second of a large bfloat16 matrix product."""
+    left, right = (torch.randn(size, size, dtype=torch.bfloat16, device=device) for _ in range(2))
+    median, _ = microseconds(lambda: left @ right, 1, device)
+    return 2 * size**3 / median * 1e6
+
+
+def setting_of(load: Load, device: torch.device) -> AttentionSetting:
+    return AttentionSetting(device, torch.bfloat16, *load.heads, (load.block_size,))
+
+
+def backends_for(load: Load, device: torch.device) -> Iterator[AttentionBackend]:
+    for name in BACKENDS:
+        backend, setting = BACKENDS[name](), setting_of(load, device)
+        refusal = backend.refusal(setting)
+        if refusal is None:
+            yield backend(setting)
+        else:
+            print(f"not {name} for blocks of {load.block_size}: {refusal}")
+
+
+DECODES = [Load(n, 562, block_size=size) for n, size in product((1, 4, 16, 64, 256), (16, 256))]
+LONG_DECODES = [Load(n, 8192, block_size=16) for n in (1, 8, 32)]
+OTHER_HEADS = [
+    Load(64, 562, heads=(9, 3, 64)),
+    Load(64, 562, heads=(32, 8, 128)),
+    Load(64, 2048, heads=(4, 1, 256), window=512),
+]
+PREFILLS = [Load(16, 1024, 1024), Load(1, 8192, 8192), Load(1, 8192, 8192, 256), Load(1, 8192, 64), Load(4, 4096, 512)]
+SMOKE = [Load(2, 20, heads=(2, 1, 16)), Load(1, 20, 20, heads=(2, 1, 16))]
+
+
+def figures(loads: list[Load], device: torch.device, bandwidth: float, rate: float) -> list[Figure]:
+    found = []
+    for load in loads:
+        for backend in backends_for(load, device):
+            median, spread = attend_microseconds(backend, load, device)
+            done = load.kv_bytes / bandwidth if load.queries == 1 else load.products / rate
+            found.append(Figure(backend.name, load, median, spread, done / median * 1e6))
+    return found
+
+
+def printed(found: list[Figure], bandwidth: float, rate: float) -> None:
+    print(f"copy {bandwidth / 1e12:.2f} TB/s, matrix product {rate / 1e12:.0f} TFLOP/s (bfloat16)\n")
+    print("| backend | requests | context | queries | heads | window | block | us | ± | share of the limit |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for f in found:
+        heads = "/".join(map(str, f.load.heads))
+        cells = (
+            f.backend,
+            f.load.requests,
+            f.load.context,
+            f.load.queries,
+            heads,
+            f.load.window or "",
+            f.load.block_size,
+        )
+        print(f"| {' | '.join(map(str, cells))} | {f.microseconds:.1f} | {f.spread:.1f} | {f.share:.0%} |")
+
+
+def sweep(device: torch.device, bandwidth: float, rate: float) -> None:
+    """Time every tile shape that compiles; the best come first."""
+    for load in (Load(256, 562), Load(256, 562, block_size=256), Load(1, 8192), Load(16, 1024, 1024)):
+        backend, found = TritonAttention(setting_of(load, device)), []
+        as_it_is = backend.decode_shape if load.queries == 1 else backend.prefill_shape
+        row_choices = (as_it_is.rows,) if load.queries == 1 else (64, 128)
+        for rows, keys, warps, stages, per_sm in product(row_choices, (32, 64, 128), (2, 4, 8), (2, 3, 4), (2, 4, 8)):
+            if load.queries > 1 and per_sm != 2:
+                continue
+            shape = replace(as_it_is, rows=rows, keys=keys, num_warps=warps, num_stages=stages, per_sm=per_sm)
+            backend.decode_shape = backend.prefill_shape = shape
+            try:
+                median, _ = attend_microseconds(backend, load, device)
+            except Exception as error:  # more shared memory or registers than there are
+                print(f"{shape}: {type(error).__name__}")
+                continue
+            done = load.kv_bytes / bandwidth if load.queries == 1 else load.products / rate
+            found.append((median, done / median * 1e6, shape))
+        print(f"\n{load}; as it is: {as_it_is}")
+        for median, share, shape in sorted(found, key=lambda one: one[0])[:8]:
+            print(f"  {median:8.1f} us  {share:4.0%}  {shape}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument("--sweep", action="store_true", help="try tile shapes instead")
+    parser.add_argument("--smoke", action="store_true", help="tiny sizes, on any device")
+    arguments = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cpu" and not arguments.smoke:
+        parser.error("this measures a GPU, and there is none; --smoke runs anywhere")
+    bandwidth = copy_bandwidth(device, 2**20 if arguments.smoke else 2**30)
+    rate = product_rate(device, 64 if arguments.smoke else 8192)
+    if arguments.sweep:
+        sweep(device, bandwidth, rate)
+        return
+    loads = SMOKE if arguments.smoke else [*DECODES, *LONG_DECODES, *OTHER_HEADS, *PREFILLS]
+    found = figures(loads, device, bandwidth, rate)
+    printed(found, bandwidth, rate)
+    if arguments.json:
+        report = {"copy_bytes_per_s": bandwidth, "product_flop_per_s": rate, "figures": [asdict(f) for f in found]}
+        arguments.json.write_text(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()

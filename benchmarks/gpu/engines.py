@@ -1,0 +1,217 @@
+"""One engine, one process: loads the model, warms up, then answers the workload as often as it is told to.
+
+    python engines.py ENGINE MODEL_DIR OPTIONS      (run by __main__.py; OPTIONS are JSON)
+
+Each line "go" on stdin is answered with a line of JSON on stdout; what an engine prints itself goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from workload import TEMPERATURE, Workload, nano_vllm_workload
+
+MAX_MODEL_LEN, MAX_BATCHED_TOKENS, MAX_NUM_SEQS = 4096, 16384, 256
+"""nano-vLLM's bench and defaults; as many requests at once as the workload has."""
+
+
+class Engine(Protocol):
+    """What is compared."""
+
+    about: str
+
+    def warm_up(self) -> None: ...
+    def run(self, workload: Workload) -> int:
+        """Answer; returns the number of tokens that came."""
+        ...
+
+
+class Ours:
+    """labengine, silent or with a timeline of every step."""
+
+    def __init__(self, model_dir: str, options: dict[str, Any]) -> None:
+        from labengine import Lab
+
+        self.lab = Lab(
+            model_dir,
+            num_blocks=options.get("num_blocks", "auto"),
+            block_size=options["block_size"],
+            max_num_seqs=MAX_NUM_SEQS,
+            max_num_batched_tokens=MAX_BATCHED_TOKENS,
+            attention=options.get("attention"),
+            edition=options.get("edition", "labengine"),
+            record=options.get("record", False),
+            check=options.get("check", False),
+        )
+        status = self.lab.status()
+        self.about = "; ".join(status[key] for key in ("attention", "forward", "kv_pool"))
+
+    def warm_up(self) -> None:
+        self.run(Workload([[7] * 300, [9] * 20], [20, 20]))
+        self.lab.reset()
+
+    def run(self, workload: Workload) -> int:
+        ids = [
+            self.lab.add(token_ids=prompt, max_tokens=n, temperature=TEMPERATURE, ignore_eos=True)
+            for prompt, n in zip(workload.prompts, workload.num_outputs, strict=True)
+        ]
+        self.lab.run()
+        num_tokens = sum(self.lab._intake.request(i).num_tokens for i in ids) - workload.num_prompt_tokens
+        self.lab.reset()  # and forgets the prefixes: the next round has to compute them again
+        return num_tokens
+
+
+class Nano:
+    """nano-vLLM from a checkout; its flash_attn may be served by FA3 (see fa3/)."""
+
+    def __init__(self, model_dir: str, options: dict[str, Any]) -> None:
+        sys.path.insert(0, options["checkout"])
+        import flash_attn
+        from nanovllm import LLM, SamplingParams
+
+        self._sampling = SamplingParams
+        self.llm = LLM(model_dir, enforce_eager=False, max_model_len=MAX_MODEL_LEN)
+        self.about = f"blocks of 256, CUDA graphs, attention by {getattr(flash_attn, '__version__', 'flash_attn')}"
+
+    def warm_up(self) -> None:
+        sampling = self._sampling(temperature=TEMPERATURE, ignore_eos=True, max_tokens=20)
+        self.llm.generate([[7] * 300, [9] * 20], sampling, use_tqdm=False)
+
+    def run(self, workload: Workload) -> int:
+        self._forget()
+        sampling = [
+            self._sampling(temperature=TEMPERATURE, ignore_eos=True, max_tokens=n) for n in workload.num_outputs
+        ]
+        outputs = self.llm.generate(workload.prompts, sampling, use_tqdm=False)
+        return sum(len(output["token_ids"]) for output in outputs)
+
+    def _forget(self) -> None:
+        """Rounds repeat the prompts: without this, all but the first would find them cached."""
+        self.llm.scheduler.block_manager.hash_to_block_id.clear()
+
+
+class MiniSgl:
+    """mini-sglang from a checkout, as its own bench runs it; without its prefix cache, for rounds repeat prompts."""
+
+    def __init__(self, model_dir: str, options: dict[str, Any]) -> None:
+        sys.path.insert(0, str(Path(options["checkout"]) / "python"))
+        from minisgl.core import SamplingParams
+        from minisgl.llm import LLM
+
+        self._sampling = SamplingParams
+        self.llm = LLM(
+            model_dir,
+            max_seq_len_override=MAX_MODEL_LEN,
+            max_extend_tokens=MAX_BATCHED_TOKENS,
+            cuda_graph_max_bs=MAX_NUM_SEQS,
+            page_size=256,
+            cache_type="naive",
+        )
+        self.about = "pages of 256, CUDA graphs"
+
+    def warm_up(self) -> None:
+        self.llm.generate([[7] * 300, [9] * 20], self._sampling(temperature=TEMPERATURE, max_tokens=20))
+
+    def run(self, workload: Workload) -> int:
+        sampling = [
+            self._sampling(temperature=TEMPERATURE, ignore_eos=True, max_tokens=n) for n in workload.num_outputs
+        ]
+        outputs = self.llm.generate(workload.prompts, sampling)
+        return sum(len(output["token_ids"]) for output in outputs)
+
+
+class Vllm:
+    """vLLM, of whatever version the interpreter has; without prefix caching, for rounds repeat prompts."""
+
+    def __init__(self, model_dir: str, options: dict[str, Any]) -> None:
+        import vllm
+
+        self._vllm = vllm
+        self.llm = vllm.LLM(
+            model_dir,
+            skip_tokenizer_init=True,
+            max_model_len=MAX_MODEL_LEN,
+            max_num_batched_tokens=MAX_BATCHED_TOKENS,
+            max_num_seqs=MAX_NUM_SEQS,
+            enable_prefix_caching=False,
+        )
+        self.about = f"vLLM {vllm.__version__}, its defaults"
+
+    def warm_up(self) -> None:
+        self.run(Workload([[7] * 300, [9] * 20], [20, 20]))
+
+    def run(self, workload: Workload) -> int:
+        sampling = [
+            self._vllm.SamplingParams(temperature=TEMPERATURE, ignore_eos=True, max_tokens=n, detokenize=False)
+            for n in workload.num_outputs
+        ]
+        prompts = [{"prompt_token_ids": prompt} for prompt in workload.prompts]
+        outputs = self.llm.generate(prompts, sampling, use_tqdm=False)
+        return sum(len(output.outputs[0].token_ids) for output in outputs)
+
+
+class Transformers:
+    """transformers' continuous batching: there wherever we are."""
+
+    def __init__(self, model_dir: str, options: dict[str, Any]) -> None:
+        import torch
+        import transformers
+
+        self._transformers = transformers
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(
+            model_dir, dtype=torch.bfloat16, attn_implementation="sdpa"
+        ).to("cuda")
+        self.about = f"transformers {transformers.__version__}, generate_batch, sdpa"
+
+    def warm_up(self) -> None:
+        self.run(Workload([[7] * 300, [9] * 20], [20, 20]))
+
+    def run(self, workload: Workload) -> int:
+        """It has one length for all: the longest is asked for, and what is beyond a request's own is not counted."""
+        config = self._transformers.GenerationConfig(
+            max_new_tokens=max(workload.num_outputs), do_sample=True, temperature=TEMPERATURE, eos_token_id=-1
+        )
+        outputs = self.model.generate_batch(inputs=workload.prompts, generation_config=config, progress_bar=False)
+        lengths = [len(output.generated_tokens) for output in outputs.values()]
+        return sum(min(pair) for pair in zip(sorted(lengths), sorted(workload.num_outputs), strict=True))
+
+
+ENGINES: dict[str, type[Engine]] = {
+    "ours": Ours,
+    "nano": Nano,
+    "minisgl": MiniSgl,
+    "vllm": Vllm,
+    "transformers": Transformers,
+}
+
+
+def main() -> None:
+    """Answer until stdin ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+
+    def tell(answer: dict[str, Any]) -> None:
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+    name, model_dir, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+    started = perf_counter()
+    engine = ENGINES[name](model_dir, options)  # type: ignore[call-arg]
+    engine.warm_up()
+    tell({"about": engine.about, "seconds_to_start": perf_counter() - started})
+    workload = nano_vllm_workload(options["num_requests"], options["longest"])
+    for _ in sys.stdin:
+        started = perf_counter()
+        num_tokens = engine.run(workload)
+        tell({"seconds": perf_counter() - started, "num_tokens": num_tokens})
+
+
+if __name__ == "__main__":
+    main()

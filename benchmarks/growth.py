@@ -1,0 +1,187 @@
+"""How the engine grows: with the batch, the context, the pool, and the share of a prompt that is cached.
+
+    python benchmarks/growth.py [--rounds 3] [--vllm PYTHON] [--out FILE] [--quick]
+
+SmolLM2 in bf16. Batch 1 to 256 (contexts of 128 tokens), context 128 to 8,192 (one request) and hits of 0 to 100 % of
+a prompt of 1,024 tokens: labengine and, where it is given, vLLM, in turns, beside what the machine's limits of the same
+round allow at best (see engine/floors.py). Pool of 1,000 to 100,000 blocks, full of cached content: the bookkeeping
+alone, in thread CPU time, and a real step with blocks of 4 as far as memory allows. Medians of the rounds; --out keeps
+all of them as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(1, str(Path(__file__).resolve().parent / "engine"))
+
+from cases import random_prompts
+from floors import Machine, ModelShape, step_seconds
+from limits import Limits
+from machine import facts, headline
+from peers import Peer, started, worker_options
+from pool_growth import bookkeeping, real_steps
+from report import number
+
+from labengine import model_path
+
+MAX_LENGTH, NEW = 8192, 16
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+CONTEXTS = (128, 512, 1024, 2048, 4096, 8160)
+SHARES = (0, 25, 50, 75, 100)
+POOLS = (1_000, 3_000, 10_000, 30_000, 100_000)
+
+Curve = dict[int, float]
+
+
+def decode_rate(peer: Peer, batch: int, turn: str) -> float:
+    """Tokens per second of a decoding batch; the prompts are cached, so that the difference is all decoding."""
+    prompts = random_prompts(batch, 129, f"{turn} batch {batch}")
+    peer.generate(prompts, 1)
+    first, whole = peer.seconds(prompts, 1), peer.seconds(prompts, 1 + NEW)
+    return batch * NEW / max(1e-9, whole - first)
+
+
+def prefill_rate(peer: Peer, context: int, turn: str) -> float:
+    """Tokens per second of one prompt, nothing cached."""
+    return context / peer.seconds(random_prompts(1, context, f"{turn} prefill {context}"), 1)
+
+
+def token_milliseconds(peer: Peer, context: int, turn: str) -> float:
+    """Per token of one request that decodes at a context."""
+    prompts = random_prompts(1, context, f"{turn} context {context}")
+    peer.generate(prompts, 1)
+    first, whole = peer.seconds(prompts, 1), peer.seconds(prompts, 1 + NEW)
+    return (whole - first) / NEW * 1e3
+
+
+def first_token_milliseconds(peer: Peer, share: int, turn: str) -> float:
+    """To the first token of 1,024 + 16 tokens, a share of the 1,024 being cached."""
+    [base] = random_prompts(1, 1024, f"{turn} share {share}")
+    [rest] = random_prompts(1, 1040, f"{turn} rest {share}")
+    cached = 1024 * share // 100
+    if cached:
+        peer.generate([base[:cached] + rest[:1]], 4)
+    return peer.seconds([base[:cached] + rest[cached:]], 1) * 1e3
+
+
+CURVES: dict[str, tuple[Callable[[Peer, int, str], float], tuple[int, ...], str]] = {
+    "batch": (decode_rate, BATCHES, "decode, contexts of 128, tok/s, by batch"),
+    "prefill": (prefill_rate, CONTEXTS, "prefill of one prompt, tok/s, by its length"),
+    "context": (token_milliseconds, CONTEXTS, "decode of one request, ms per token, by context"),
+    "hit": (first_token_milliseconds, SHARES, "first token of 1,040 tokens, ms, by per cent of 1,024 cached"),
+}
+
+
+def floors(shape: ModelShape, machine: Machine) -> dict[str, Curve]:
+    """The best that the limits allow, curve by curve."""
+    length = 1040
+
+    def fresh(share: int) -> int:
+        return length - 1024 * share // 100
+
+    return {
+        "batch": {n: n / step_seconds(shape, machine, [(1, 137)] * n) for n in BATCHES},
+        "prefill": {n: n / step_seconds(shape, machine, [(n, n)]) for n in CONTEXTS},
+        "context": {n: step_seconds(shape, machine, [(1, n + NEW // 2)]) * 1e3 for n in CONTEXTS},
+        "hit": {share: step_seconds(shape, machine, [(fresh(share), length)]) * 1e3 for share in SHARES},
+    }
+
+
+def one_round(turn: int, peers: list[Peer], points: dict[str, tuple[int, ...]]) -> dict[str, dict[str, Curve]]:
+    """By curve and engine; the engines take turns at every point."""
+    found: dict[str, dict[str, Curve]] = {curve: {peer.engine: {} for peer in peers} for curve in points}
+    for curve, chosen in points.items():
+        measure = CURVES[curve][0]
+        for place, point in enumerate(chosen):
+            for peer in peers[(turn + place) % len(peers) :] + peers[: (turn + place) % len(peers)]:
+                found[curve][peer.engine][point] = measure(peer, point, f"round {turn}")
+    return found
+
+
+def medians(rounds: list[dict[str, dict[str, Curve]]]) -> dict[str, dict[str, Curve]]:
+    """Point by point."""
+    return {
+        curve: {
+            engine: {point: median(found[curve][engine][point] for found in rounds) for point in points}
+            for engine, points in engines.items()
+        }
+        for curve, engines in rounds[0].items()
+    }
+
+
+def table(title: str, columns: dict[str, Curve], names: dict[str, str]) -> str:
+    """One row per point."""
+    points = list(next(iter(columns.values())))
+    heads = " | ".join(names.get(column, column) for column in columns)
+    lines = [f"{title}:\n", f"| | {heads} |", "|---:|" + "---:|" * len(columns)]
+    for point in points:
+        cells = (number(values[point]) if point in values else "–" for values in columns.values())
+        lines.append(f"| {point:,} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def measured(chosen: argparse.Namespace) -> dict[str, Any]:
+    """All curves of all rounds, ready for JSON."""
+    shape, limits = ModelShape.of(model_path(chosen.model)), Limits(chosen.threads)
+    pythons = {"ours": sys.executable} | ({"vllm": chosen.vllm} if chosen.vllm else {})
+    points = {curve: points[::3] if chosen.quick else points for curve, (_, points, _) in CURVES.items()}
+    peers = started(pythons, worker_options(chosen, 256, MAX_LENGTH, 80_000), [(random_prompts(16, 128, "warm"), 4)])
+    rounds, best = [], []
+    try:
+        for turn in range(chosen.rounds):
+            found = limits.measure()
+            machine = Machine(found["read"] * 1e9, found["bf16"] * 1e9, 2)
+            best.append({curve: {"limit": values} for curve, values in floors(shape, machine).items()})
+            rounds.append(one_round(turn, peers, points))
+            print(f"round {turn + 1} of {chosen.rounds} done", flush=True)
+    finally:
+        for peer in peers:
+            peer.close()
+    pools = POOLS[::4] if chosen.quick else POOLS
+    return {
+        "kind": "growth",
+        "machine": facts(chosen.threads),
+        "names": {peer.engine: peer.name for peer in peers} | {"limit": "the machine's limit"},
+        "titles": {curve: title for curve, (_, _, title) in CURVES.items()},
+        "curves": {curve: engines | medians(best)[curve] for curve, engines in medians(rounds).items()},
+        "rounds": rounds,
+        "pool": {"bookkeeping": bookkeeping(pools), "step": real_steps(chosen.model, pools)},
+    }
+
+
+def show(found: dict[str, Any]) -> None:
+    """Markdown."""
+    print(f"\n{headline(found['machine'])}; smollm2, bfloat16\n")
+    for curve, columns in found["curves"].items():
+        print(table(found["titles"][curve], columns, found["names"]))
+    pool = found["pool"]["bookkeeping"] | {"a real decode step of 16, blocks of 4, ms": found["pool"]["step"]}
+    print(table("the pool's size, in blocks; bookkeeping in microseconds", pool, {}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--vllm", default=os.environ.get("LABENGINE_VLLM_PYTHON"))
+    parser.add_argument("--out", type=Path, help="keep every round as JSON")
+    parser.add_argument("--quick", action="store_true", help="one round, every third point")
+    chosen = parser.parse_args()
+    chosen.model, chosen.dtype = "smollm2", "bfloat16"
+    chosen.rounds = 1 if chosen.quick else chosen.rounds
+    found = measured(chosen)
+    show(found)
+    if chosen.out:
+        chosen.out.parent.mkdir(parents=True, exist_ok=True)
+        chosen.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""What this machine can do at best: memory read bandwidth, multiplications in fp32 and bf16.
+
+    python benchmarks/limits.py [--threads 2] [--rounds 5]
+
+Reading: all threads through 512 MiB, more than a cache keeps, each in 1, 4 or 8 streams. Multiplying: numbers that stay
+in registers, by a C loop compiled on the spot (the ceiling of the processor), and torch's matmul of 2048 x 2048 beside
+it (what a good library makes of it). Without a C compiler, torch does all three. Each figure is the best of some tries;
+the medians of the rounds are printed, and in brackets the lowest and the highest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import mmap
+import subprocess
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import torch
+from machine import facts, headline, listening_for_noise
+
+from labengine.engine.native.compile import CompileError, find_compiler
+
+NUM_BYTES = 512 * 2**20
+STREAMS = (1, 4, 8)
+NAMES = {
+    "read": "memory read, GB/s",
+    "bf16": "bf16 in registers, GFLOP/s",
+    "fp32": "fp32 in registers, GFLOP/s",
+    "bf16_matmul": "bf16 matmul (torch), GFLOP/s",
+    "fp32_matmul": "fp32 matmul (torch), GFLOP/s",
+}
+
+Figures = dict[str, float]
+
+
+class Limits:
+    """Measures, once per round, in this process; keeps its memory between rounds."""
+
+    def __init__(self, threads: int) -> None:
+        torch.set_num_threads(threads)
+        self._threads = threads
+        self._memory = _large_memory()
+        self._pool = ThreadPoolExecutor(threads)
+        self._loops: ctypes.CDLL | None = None
+        self.missing = ""
+        """Why there are no C loops, if there are none."""
+        try:
+            self._loops = _compiled_loops()
+        except CompileError as error:
+            self.missing = f"no loops in C, torch's figures stand in for them: {error}"
+
+    def measure(self, tries: int = 7) -> Figures:
+        """GB/s and GFLOP/s."""
+        seconds = min(self._fastest(lambda: self._read(streams), tries) for streams in STREAMS)  # noqa: B023
+        found = {"read": NUM_BYTES / seconds / 1e9}
+        found["fp32_matmul"] = self._matmul(torch.float32, tries)
+        found["bf16_matmul"] = self._matmul(torch.bfloat16, tries)
+        for dtype, loop in (("fp32", "f32"), ("bf16", "bf16")):
+            found[dtype] = max(self._in_registers(loop, tries), found[f"{dtype}_matmul"])
+        return found
+
+    def _read(self, streams: int) -> None:
+        if self._loops is None:
+            self._memory.sum()
+            return
+        part = NUM_BYTES // self._threads
+        start = self._memory.data_ptr()
+        self._together(lambda number: self._loops.read_memory(start + number * part, part, streams))
+
+    def _in_registers(self, loop: str, tries: int) -> float:
+        """GFLOP/s; 0.0 without a compiler, or such an instruction."""
+        flops = 0 if self._loops is None else getattr(self._loops, f"flops_per_round_{loop}")()
+        if not flops:
+            return 0.0
+        rounds = int(2e9 / flops)
+        multiply = getattr(self._loops, f"multiply_{loop}")
+        seconds = self._fastest(lambda: self._together(lambda _: multiply(rounds, 0.5)), tries)
+        return float(flops * rounds * self._threads / seconds / 1e9)
+
+    def _matmul(self, dtype: torch.dtype, tries: int) -> float:
+        size = 2048
+        left, right = torch.randn(2, size, size).to(dtype)
+        return 2 * size**3 / self._fastest(lambda: left @ right, tries) / 1e9
+
+    def _together(self, work: Callable[[int], object]) -> None:
+        list(self._pool.map(work, range(self._threads)))
+
+    def _fastest(self, work: Callable[[], object], tries: int) -> float:
+        """Seconds of the fastest run, after one to warm up."""
+        work()
+        seconds = []
+        for _ in range(tries):
+            started = perf_counter()
+            work()
+            seconds.append(perf_counter() - started)
+        return min(seconds)
+
+
+def _large_memory() -> torch.Tensor:
+    """int64 words that have been written to, in huge pages where the system gives them."""
+    memory = mmap.mmap(-1, NUM_BYTES)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.int64).fill_(1)
+
+
+@cache
+def _compiled_loops() -> ctypes.CDLL:
+    """limits.c for this processor. Raises CompileError."""
+    with tempfile.TemporaryDirectory() as folder:
+        built = Path(folder) / "limits.so"
+        flags = ["-O3", "-march=native", "-ffp-contract=fast", "-funroll-loops", "-shared", "-fPIC"]
+        source = Path(__file__).with_name("limits.c")
+        done = subprocess.run([find_compiler(), *flags, str(source), "-o", str(built)], capture_output=True, text=True)
+        if done.returncode:
+            raise CompileError(done.stderr)
+        loops = ctypes.CDLL(str(built))
+    loops.read_memory.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+    loops.read_memory.restype = ctypes.c_uint64
+    for suffix in ("f32", "bf16"):
+        multiply, flops = getattr(loops, f"multiply_{suffix}"), getattr(loops, f"flops_per_round_{suffix}")
+        multiply.argtypes, multiply.restype = [ctypes.c_int64, ctypes.c_float], ctypes.c_float
+        flops.argtypes, flops.restype = [], ctypes.c_int64
+    return loops
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--rounds", type=int, default=5)
+    chosen = parser.parse_args()
+    print(headline(facts(chosen.threads)))
+    limits = Limits(chosen.threads)
+    if limits.missing:
+        print(limits.missing)
+    with listening_for_noise() as noise:
+        rounds = [limits.measure() for _ in range(chosen.rounds)]
+    for key, name in NAMES.items():
+        figures = [figures[key] for figures in rounds]
+        print(f"{name:<30} {median(figures):8.1f}   [{min(figures):.1f} to {max(figures):.1f}]")
+    if noise.share is not None:
+        print(f"others took {noise.share:.0%} of the cores meanwhile")
+
+
+if __name__ == "__main__":
+    main()

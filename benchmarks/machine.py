@@ -1,0 +1,81 @@
+"""What a figure was taken on, and how quiet it was there."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from time import perf_counter, process_time
+
+
+def facts(threads: int) -> dict[str, str | int]:
+    """Kind of machine, versions, date: what stands above a table."""
+    return {
+        "date": date.today().isoformat(),
+        "processor": _processor(),
+        "cores": os.cpu_count() or 1,
+        "threads": threads,
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "labengine": _version("labengine"),
+    }
+
+
+def headline(told: dict[str, str | int]) -> str:
+    """The same in one line."""
+    return (
+        f"{told['date']}, {told['processor']}, {told['cores']} cores, {told['threads']} threads, "
+        f"Python {told['python']}, torch {told['torch']}"
+    )
+
+
+@dataclass(slots=True)
+class Noise:
+    """Which share of all cores others took meanwhile, 0 to 1; None where the system does not tell."""
+
+    share: float | None = None
+
+
+@contextmanager
+def listening_for_noise() -> Iterator[Noise]:
+    """Measures what other processes, and other guests of the host, took of the cores inside the block."""
+    noise, before, own, started = Noise(), _busy_seconds(), process_time(), perf_counter()
+    yield noise
+    after, wall = _busy_seconds(), perf_counter() - started
+    if before is not None and after is not None:
+        others = after - before - (process_time() - own)
+        noise.share = min(1.0, max(0.0, others / wall / (os.cpu_count() or 1)))
+
+
+def _busy_seconds() -> float | None:
+    """Seconds that all cores together were busy or stolen, since the start."""
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            ticks = [int(field) for field in file.readline().split()[1:9]]
+    except OSError:
+        return None
+    idle, waiting = ticks[3:5]
+    return (sum(ticks) - idle - waiting) / os.sysconf("SC_CLK_TCK")
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    flags = next((line.split() for line in lines if line.startswith("flags")), [])
+    best = next((flag for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if flag in flags), platform.machine())
+    return f"{models[0] if models else platform.machine()} ({best})"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,31 @@
+"""A token that is still to be sampled: it has a place in its request, and whoever asks what it is gets an error."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, cast
+
+
+class UnsampledError(Exception):
+    """Somebody asked what a token is before it was sampled."""
+
+    def __init__(self) -> None:
+        super().__init__("a decision asked for a token that is not sampled yet")
+
+
+class _Unsampled:
+    """Can be kept, copied and counted, and nothing else: no decision can depend on it unnoticed."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise UnsampledError
+
+    __index__ = __int__ = __float__ = __hash__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __mod__ = __bool__ = _refuse
+
+    def __repr__(self) -> str:
+        return "UNSAMPLED"
+
+
+UNSAMPLED = cast(int, _Unsampled())
+"""Stands where a token will stand; told apart by `is`."""

@@ -1,0 +1,174 @@
+"""What flash-attn's two generations ask for: FA3 (package flash_attn_interface) and FA2 (package flash_attn).
+
+Both take the pool's tensors as they are, [num_blocks, block_size, num_kv_heads, head_dim], int32 tables and lengths,
+and align a causal mask to the last key: the last query of a request sees its whole context. Both load keys in tiles of
+64 and more, and mask what a query must not see; but 0 * NaN is NaN, so what is masked has to be finite, or not loaded:
+
+    behind a context    FA2 clears such rows, and so does FA3 where it copies row by row. Where a tile lies in one block
+                        and there are many queries, FA3 copies whole tiles, NaN and all (its issue 1745); it does not
+                        do that when it is told of padding on the left, so it is told that there is none: 0 tokens.
+    before a window     entries of the table that mean nothing. They are cut off: a table that begins with the first
+                        block that is read, and a context as much shorter, give the same result.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from labengine.engine.attention import AttentionSetting
+from labengine.engine.kv_tensors import LayerKV
+from labengine.engine.step_tensors import GroupTensors, StepTensors
+
+Attend = Callable[[Tensor, LayerKV, float], Tensor]
+"""Queries [num_tokens, num_heads, head_dim], a layer's KV and the scale, to what the queries attend to."""
+
+SMALLEST_TILE = 64
+"""Keys, or packed query rows, in FA3's smallest tile: below that it never copies whole ones."""
+
+
+class FlashKernels(ABC):
+    """One generation of flash-attn."""
+
+    title: ClassVar[str]
+    module_name: ClassVar[str]
+
+    def __init__(self, setting: AttentionSetting) -> None:
+        """Imports the package, which loads its kernels."""
+        self._package: Any = import_module(self.module_name)
+        self._group_size = setting.num_heads // setting.num_kv_heads
+
+    @classmethod
+    @abstractmethod
+    def refusal(cls, setting: AttentionSetting, capability: tuple[int, int]) -> str | None:
+        """Why it cannot run on a GPU of that compute capability with that setting; None when it can."""
+
+    @abstractmethod
+    def prepare(self, step: StepTensors, group: GroupTensors) -> Attend:
+        """Work out once what the group's layers share."""
+
+
+class FA3(FlashKernels):
+    """FlashAttention 3: one call for decodes, chunks, and both together."""
+
+    title = "FA3"
+    module_name = "flash_attn_interface"
+
+    @classmethod
+    def refusal(cls, setting: AttentionSetting, capability: tuple[int, int]) -> str | None:
+        """It is made for Hopper."""
+        if capability[0] != 9:
+            return f"FA3 is made for sm_90, and this GPU is sm_{capability[0]}{capability[1]}"
+        return _missing(cls.module_name, "FA3")
+
+    def prepare(self, step: StepTensors, group: GroupTensors) -> Attend:
+        """See FlashKernels."""
+        tables, contexts = window_only(step, group)
+        shared: dict[str, Any] = {
+            "cache_seqlens": contexts,
+            "page_table": tables,
+            "causal": True,
+            "window_size": flash_window(group),
+        }
+        longest = max(step.query_lens)
+        if min(longest * self._group_size, group.block_size) >= SMALLEST_TILE:
+            shared["cache_leftpad"] = torch.zeros_like(contexts)
+        if not step.is_decode:
+            shared.update(cu_seqlens_q=step.query_starts, max_seqlen_q=longest)
+        return lambda queries, cache, scale: self._attend(queries, cache, scale, step.is_decode, shared)
+
+    def _attend(self, queries: Tensor, cache: LayerKV, scale: float, is_decode: bool, shared: dict[str, Any]) -> Tensor:
+        call = self._package.flash_attn_with_kvcache
+        rows = queries.unsqueeze(1) if is_decode else queries
+        out: Tensor = call(rows, cache.keys, cache.values, softmax_scale=scale, **shared)
+        return out.squeeze(1) if is_decode else out
+
+
+class FA2(FlashKernels):
+    """FlashAttention 2: a call with split keys for decodes, one without for all else."""
+
+    title = "FA2"
+    module_name = "flash_attn"
+
+    def __init__(self, setting: AttentionSetting) -> None:
+        super().__init__(setting)
+        self._decodes_without_waiting = not _asks_for_the_longest(self._package)
+
+    @classmethod
+    def refusal(cls, setting: AttentionSetting, capability: tuple[int, int]) -> str | None:
+        """Ampere or newer, and blocks of a multiple of 256 tokens."""
+        if capability[0] < 8:
+            return f"FA2 needs sm_80 or newer, and this GPU is sm_{capability[0]}{capability[1]}"
+        wrong = [size for size in setting.block_sizes if size % 256]
+        if wrong:
+            return f"FA2 takes blocks of a multiple of 256 tokens, not of {wrong[0]}"
+        return _missing(cls.module_name, "FA2")
+
+    def prepare(self, step: StepTensors, group: GroupTensors) -> Attend:
+        """See FlashKernels."""
+        tables, contexts = window_only(step, group)
+        shared: dict[str, Any] = {"block_table": tables, "causal": True, "window_size": flash_window(group)}
+        if step.is_decode and self._decodes_without_waiting:
+            shared["cache_seqlens"] = contexts
+            return lambda queries, cache, scale: self._decode(queries, cache, scale, shared)
+        shared.update(
+            cu_seqlens_q=step.query_starts,
+            cu_seqlens_k=pad(contexts.cumsum(0, dtype=torch.int32), (1, 0)),
+            max_seqlen_q=max(step.query_lens),
+            max_seqlen_k=max(step.context_lens),
+        )
+        return lambda queries, cache, scale: self._attend(queries, cache, scale, shared)
+
+    def _decode(self, queries: Tensor, cache: LayerKV, scale: float, shared: dict[str, Any]) -> Tensor:
+        call = self._package.flash_attn_with_kvcache
+        out: Tensor = call(queries.unsqueeze(1), cache.keys, cache.values, softmax_scale=scale, **shared)
+        return out.squeeze(1)
+
+    def _attend(self, queries: Tensor, cache: LayerKV, scale: float, shared: dict[str, Any]) -> Tensor:
+        out: Tensor = self._package.flash_attn_varlen_func(
+            queries, cache.keys, cache.values, softmax_scale=scale, **shared
+        )
+        return out
+
+
+def flash_window(group: GroupTensors) -> tuple[int, int]:
+    """How many keys left and right of its own a query sees; -1 is all. The own one is not counted."""
+    return (-1, -1) if group.window is None else (group.window - 1, 0)
+
+
+def window_only(step: StepTensors, group: GroupTensors) -> tuple[Tensor, Tensor]:
+    """Tables and contexts without the blocks that lie before the window of a request's first query."""
+    if group.window is None:
+        return group.block_tables, step.contexts
+    starts = step.contexts - step.query_starts.diff()
+    skipped = (starts - group.window + 1).clamp(min=0) // group.block_size
+    width = group.block_tables.shape[1]
+    columns = torch.arange(width, dtype=torch.int32, device=skipped.device) + skipped.unsqueeze(1)
+    tables = group.block_tables.gather(1, columns.clamp(max=width - 1).long())
+    return tables, step.contexts - skipped * group.block_size
+
+
+def _missing(module_name: str, title: str) -> str | None:
+    """Why the package cannot be imported; None when it can."""
+    try:
+        import_module(module_name)
+    except (ImportError, OSError) as error:  # OSError: kernels that were built against another torch
+        is_absent = isinstance(error, ModuleNotFoundError) and error.name == module_name
+        return f"{title} ({module_name}) " + ("is not installed" if is_absent else f"does not load: {error}")
+    return None
+
+
+def _asks_for_the_longest(package: ModuleType) -> bool:
+    """True from 2.8.4 on: with block tables, each decode waits for the GPU to tell the longest context.
+
+    A graph cannot record that, and a step would wait once per layer.
+    """
+    numbers = str(getattr(package, "__version__", "0")).split(".")[:3]
+    return tuple(int(number) if number.isdecimal() else 0 for number in numbers) >= (2, 8, 4)

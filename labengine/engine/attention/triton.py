@@ -1,0 +1,213 @@
+"""Paged attention by our own Triton kernels: any block size, any GPU that Triton compiles for, CUDA graphs.
+
+Decodes and chunks of prompts may be mixed: each kind goes through tiles of its own shape. Nothing is read back from the
+device: what a launch needs to know is on the host, or found out by the programs themselves.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from labengine.engine.attention import AttentionBackend, AttentionSetting, StepAttention
+from labengine.engine.attention.triton_tiles import (
+    Gpu,
+    TileShape,
+    decode_shape,
+    num_spans,
+    padded_dim,
+    power_of_two,
+    prefill_shape,
+    query_tiles,
+)
+from labengine.engine.kv_tensors import LayerKV
+from labengine.engine.step_tensors import GroupTensors, StepTensors
+
+MAX_HEAD_DIM = 256
+MIN_CAPABILITY = {torch.float16: (7, 5), torch.bfloat16: (8, 0), torch.float32: (7, 5)}
+LOG2_E = math.log2(math.e)
+SPANS_AT_ONCE = 16
+"""The joining kernel loads so many spans at a time."""
+
+
+def is_interpreted() -> bool:
+    """True when Triton runs kernels in Python, on any device: it was told so before it was imported."""
+    return os.environ.get("TRITON_INTERPRET", "0") == "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Tiles of one shape. tiles: int32 [num_tiles, 2], request and first query; None when tile i is row i, a decode."""
+
+    shape: TileShape
+    queries: int
+    tiles: Tensor | None
+    num_tiles: int
+    num_spans: int
+
+
+class TritonStep(StepAttention):
+    """One step's launches, the same for all layers."""
+
+    def __init__(self, step: StepTensors, group: GroupTensors, launches: list[Launch]) -> None:
+        self._step = step
+        self._group = group
+        self._launches = launches
+
+    def write(self, keys: Tensor, values: Tensor, cache: LayerKV) -> None:
+        """See StepAttention."""
+        write_kv(keys, values, cache, self._group.slots)
+
+    def attend(self, queries: Tensor, cache: LayerKV, scale: float) -> Tensor:
+        """See StepAttention."""
+        queries = _with_whole_rows(queries)
+        out = torch.empty(queries.shape, dtype=queries.dtype, device=queries.device)
+        for launch in self._launches:
+            self._attend(launch, queries, cache, scale, out)
+        return out
+
+    def _attend(self, launch: Launch, queries: Tensor, cache: LayerKV, scale: float, out: Tensor) -> None:
+        from labengine.engine.attention.triton_kernels import attend_kernel, join_kernel
+
+        _, _, num_kv_heads, head_dim = cache.keys.shape
+        group_size = queries.shape[1] // num_kv_heads
+        is_split = launch.num_spans > 1
+        rows = (launch.num_tiles, num_kv_heads, launch.num_spans, launch.queries * group_size) if is_split else (0,)
+        # Allocated here and not kept: recorded into a CUDA graph, the memory is the graph's own.
+        sums = torch.empty(*rows, head_dim, dtype=torch.float32, device=queries.device)
+        totals = torch.empty(*rows, 2, dtype=torch.float32, device=queries.device)
+        where = (self._step.contexts, self._step.query_starts, launch.tiles, out, sums, totals)
+        cut = {
+            "NUM_KV_HEADS": num_kv_heads,
+            "GROUP": group_size,
+            "HEAD_DIM": head_dim,
+            "PADDED": padded_dim(head_dim),
+            "WINDOW": self._group.window or 0,
+            "QUERIES": launch.queries,
+            "KEYS": launch.shape.keys,
+            "LEAST": launch.shape.least_steps,
+            "enable_fp_fusion": True,
+        }
+        tables = self._group.block_tables
+        attend_kernel[num_kv_heads, launch.num_spans, launch.num_tiles](
+            queries,
+            cache.keys,
+            cache.values,
+            tables,
+            *where,
+            scale * LOG2_E,
+            queries.stride(0),
+            tables.stride(0),
+            launch.num_spans,
+            **cut,
+            ROWS=launch.shape.rows,
+            BLOCK_SIZE=self._group.block_size,
+            IS_SPLIT=is_split,
+            WIDEN=is_interpreted() and queries.dtype == torch.bfloat16,
+            num_warps=launch.shape.num_warps,
+            num_stages=launch.shape.num_stages,
+        )
+        if is_split:
+            join_kernel[launch.queries * group_size, num_kv_heads, launch.num_tiles](
+                *where, launch.num_spans, **cut, SPANS=SPANS_AT_ONCE, num_warps=4
+            )
+
+
+class TritonAttention(AttentionBackend):
+    """Kernels of our own, compiled on first use."""
+
+    name = "triton"
+    virtue = "our own kernels: any block size, CUDA graphs"
+    is_capturable = True
+
+    def __init__(self, setting: AttentionSetting, gpu: Gpu | None = None) -> None:
+        """gpu: what to cut tiles for, if not for the setting's device."""
+        super().__init__(setting)
+        self._gpu = gpu or Gpu.of(setting.device)
+        self._group_size = setting.num_heads // setting.num_kv_heads
+        self.decode_shape = decode_shape(self._gpu, setting)
+        self.prefill_shape = prefill_shape(self._gpu, setting)
+
+    @classmethod
+    def refusal(cls, setting: AttentionSetting) -> str | None:
+        """It needs Triton, and a GPU that it compiles this dtype for; or Triton's interpreter, for tests."""
+        if find_spec("triton") is None:
+            return "Triton is not installed (pip install triton)"
+        if setting.head_dim > MAX_HEAD_DIM:
+            return f"heads of {setting.head_dim} are larger than {MAX_HEAD_DIM}"
+        if setting.dtype not in MIN_CAPABILITY:
+            return f"it computes in {', '.join(str(dtype).removeprefix('torch.') for dtype in MIN_CAPABILITY)} only"
+        if is_interpreted():
+            return None
+        if setting.device.type != "cuda":
+            return f"it needs a CUDA GPU, and the device is {setting.device}"
+        return cls._capability_refusal(setting)
+
+    @classmethod
+    def _capability_refusal(cls, setting: AttentionSetting) -> str | None:
+        has, needs = torch.cuda.get_device_capability(setting.device), MIN_CAPABILITY[setting.dtype]
+        if has >= needs:
+            return None
+        name = str(setting.dtype).removeprefix("torch.")
+        return "{} needs compute capability {}.{}, and the GPU has {}.{}".format(name, *needs, *has)
+
+    def prepare(self, step: StepTensors, group: GroupTensors) -> StepAttention:
+        """Cut the batch into tiles. A step of decodes alone needs no list of them, and copies nothing to the device."""
+        if step.is_decode:
+            launches = [self._launch(self.decode_shape, 1, None, step.num_requests, group)]
+        else:
+            decodes = [request for request, length in enumerate(step.query_lens) if length == 1]
+            chunks = [request for request, length in enumerate(step.query_lens) if length > 1]
+            queries = self.prefill_shape.queries(self._group_size)
+            launches = [
+                self._listed(self.prefill_shape, queries, chunks, step, group),
+                *([self._listed(self.decode_shape, 1, decodes, step, group)] if decodes else []),
+            ]
+        return TritonStep(step, group, launches)
+
+    def _listed(
+        self, shape: TileShape, queries: int, requests: list[int], step: StepTensors, group: GroupTensors
+    ) -> Launch:
+        tiles = query_tiles(step.query_lens, step.context_lens, requests, queries, group.window)
+        return self._launch(shape, queries, torch.from_numpy(tiles).to(group.slots.device), len(tiles), group)
+
+    def _launch(
+        self, shape: TileShape, queries: int, tiles: Tensor | None, num_tiles: int, group: GroupTensors
+    ) -> Launch:
+        longest = group.block_tables.shape[1] * group.block_size
+        if group.window is not None:
+            longest = min(longest, group.window + queries)
+        spans = num_spans(self._gpu, shape, num_tiles * self.setting.num_kv_heads, longest)
+        return Launch(shape, queries, tiles, num_tiles, spans)
+
+
+def write_kv(keys: Tensor, values: Tensor, cache: LayerKV, slots: Tensor) -> None:
+    """Copy rows [num_tokens, num_kv_heads, head_dim] to their slots, int32 [num_tokens]; below 0: nowhere."""
+    from labengine.engine.attention.triton_kernels import write_kernel
+
+    keys, values = _with_whole_rows(keys), _with_whole_rows(values)
+    size = keys.shape[1] * keys.shape[2]
+    write_kernel[(keys.shape[0],)](
+        keys,
+        values,
+        cache.keys,
+        cache.values,
+        slots,
+        keys.stride(0),
+        values.stride(0),
+        SIZE=size,
+        PADDED=power_of_two(size),
+        enable_fp_fusion=True,
+        num_warps=4,
+    )
+
+
+def _with_whole_rows(heads: Tensor) -> Tensor:
+    """The same heads [num_tokens, heads, head_dim], each token's contiguous; tokens may lie apart."""
+    _, _, head_dim = heads.shape
+    return heads if heads.stride()[1:] == (head_dim, 1) else heads.contiguous()

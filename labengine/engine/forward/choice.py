@@ -1,0 +1,33 @@
+"""How steps are run here: whichever way is fastest for the attention backend that was chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from labengine.config import GroupSpec
+from labengine.engine.attention import AttentionBackend
+from labengine.engine.forward import Forward
+from labengine.engine.forward.eager import EagerForward
+from labengine.engine.forward.graphs import CudaRecorder, GraphedForward, longest_context, refusal
+from labengine.engine.kv_tensors import KVTensors
+from labengine.engine.model import PagedModel
+
+
+def choose_forward(
+    model: PagedModel,
+    kv: KVTensors,
+    groups: Sequence[GroupSpec],
+    backend: AttentionBackend,
+    reason: str,
+    max_num_seqs: int,
+) -> Forward:
+    """The CPU's kernels bring a whole program; a GPU's decodes are recorded as graphs; else module by module."""
+    if backend.name == "cpu":
+        from labengine.engine.forward.native import NativeForward
+
+        return NativeForward(model, kv, groups, reason)
+    eager = EagerForward(model, kv, backend, reason)
+    if refusal(kv.device, backend) is not None:
+        return eager
+    longest = longest_context(model.config.max_model_len, groups, kv.num_blocks)
+    return GraphedForward(eager, groups, longest, max_num_seqs, CudaRecorder(kv.device), kv.device)

@@ -1,0 +1,92 @@
+"""A step on a CPU as one call: the model's program, walked through by a team of threads."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from labengine.config import GroupSpec
+from labengine.engine.kv_tensors import KVTensors
+from labengine.engine.model import PagedModel
+from labengine.engine.native.library import Step, aligned_empty, program_of, team
+from labengine.engine.native.program import Buffer, Program
+from labengine.engine.step_tensors import StepTensors
+
+
+class NativeForward:
+    """Every step, in float32 or bfloat16. Buffers grow with the largest step so far."""
+
+    def __init__(self, model: PagedModel, kv: KVTensors, groups: Sequence[GroupSpec], reason: str) -> None:
+        self._program = Program(model, kv, groups)
+        self._ops = program_of(self._program.ops)
+        self._dtype = model.norm.weight.dtype
+        self._team = team(torch.get_num_threads())
+        self._reason = reason
+        self._step = Step()
+        self._buffers = [aligned_empty(0, buffer.dtype) for buffer in self._program.buffers]
+        self._scratch = aligned_empty(0, torch.uint8)
+        self._given: tuple[Tensor | None, int] = (None, 0)
+
+    def __call__(self, step: StepTensors) -> Tensor:
+        """See Forward."""
+        self._point_at(step)
+        self._team.run(self._dtype, self._ops, self._step)
+        return self._logits()
+
+    def profile(self, step: StepTensors) -> tuple[Tensor, list[tuple[str, float]]]:
+        """The same, with the seconds that each op took, by name, in order."""
+        self._point_at(step)
+        seconds = (ctypes.c_double * len(self._ops))()
+        self._team.run(self._dtype, self._ops, self._step, seconds)
+        return self._logits(), list(zip(self._program.names, seconds, strict=True))
+
+    def best(self, logits: Tensor) -> Tensor | None:
+        """See Forward."""
+        given, version = self._given
+        return self._rows(self._program.best).T if logits is given and logits._version == version else None
+
+    def describe(self) -> dict[str, str]:
+        """Kernels and threads."""
+        threads = f"{self._team.num_threads} thread{'s' * (self._team.num_threads != 1)}"
+        return {"attention": self._reason, "forward": f"native: one program of {len(self._ops)} ops, {threads}"}
+
+    def release(self) -> None:
+        """Weights and buffers go."""
+        del self._program, self._ops, self._buffers, self._scratch
+
+    def _logits(self) -> Tensor:
+        logits = self._rows(self._program.logits)
+        self._given = logits, logits._version
+        return logits
+
+    def _rows(self, buffer: Buffer) -> Tensor:
+        """What the last step left for its sampling rows."""
+        rows = self._step.num_sampling
+        return self._buffers[buffer.number][: rows * buffer.width].view(rows, buffer.width)
+
+    def _point_at(self, step: StepTensors) -> None:
+        native = self._step
+        native.num_tokens, native.num_requests = step.num_tokens, step.num_requests
+        native.num_sampling = step.sample_rows.shape[0]
+        for name in ("token_ids", "positions", "query_starts", "contexts", "sample_rows"):
+            setattr(native, name, getattr(step, name).data_ptr())
+        for index, group in enumerate(step.groups):
+            native.slots[index] = group.slots.data_ptr()
+            native.tables[index] = group.block_tables.data_ptr()
+            native.table_strides[index] = group.block_tables.stride(0)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        native = self._step
+        for buffer in self._program.buffers:
+            needed = buffer.width * (native.num_sampling if buffer.is_sampling else native.num_tokens)
+            if needed > self._buffers[buffer.number].numel():
+                self._buffers[buffer.number] = aligned_empty(needed, buffer.dtype)
+            native.buffers[buffer.number] = self._buffers[buffer.number].data_ptr()
+        needed = self._team.scratch_bytes(self._ops, native)
+        if needed > self._scratch.numel():
+            self._scratch = aligned_empty(needed, torch.uint8)
+        native.scratch = self._scratch.data_ptr()

@@ -1,0 +1,203 @@
+/* A lone query, all heads, over a part of the keys that it reads. Keys and values are read once, as they lie in the
+   cache, while the next ones are fetched: a line of those for each line of these, so that memory never rests. */
+#include "attention_plan.h"
+#include "packing.h"
+
+#ifndef LABENGINE_ATTENTION_DECODE
+#define LABENGINE_ATTENTION_DECODE
+enum {
+  SOME_KEYS = 64, /* at a time: they stay near while all heads of a group pass over them */
+  SOME_HEADS = 4, /* at a time: their sums, for four keys or four vectors of values, stay in registers */
+};
+
+/* Keys at a time, by where they lie; `places` holds SOME_KEYS, the last one repeated: nothing that nobody wrote is read. */
+typedef struct {
+  int64_t count, places[SOME_KEYS];
+} Keys;
+
+static inline void find_keys(const Op *op, const int32_t *table, int64_t first, int64_t end, Keys *keys) {
+  keys->count = smaller_int(end - first, SOME_KEYS);
+  locate(op, table, first, keys->count, keys->places);
+  for (int64_t i = keys->count; i < SOME_KEYS; i++) keys->places[i] = keys->places[keys->count - 1];
+}
+
+/* Into the second cache: as many lines at once as keys and values have would not fit into the first. */
+static inline void fetch_line(const void *line) { __builtin_prefetch(line, 0, 2); }
+
+/* What some heads have read so far: weighted sums of values [heads][width], and per head the largest score and the sum
+   of weights. */
+typedef struct {
+  float *sums, *most, *total;
+} Reading;
+
+static inline Reading reading_in(const Op *op, float *memory, int64_t head) {
+  float *most = memory + op->num_heads * sum_width(op);
+  return (Reading){memory + head * sum_width(op), most + head, most + op->num_heads + head};
+}
+
+/* From scores to weights, in place. Returns what all that was read before has to be scaled by. */
+static inline float weigh_keys(float *scores, int64_t count, Reading reading, int head) {
+  for (int64_t i = count; i < round_up(count, LANES); i++) scores[i] = -INFINITY;
+  vec largest = splat(reading.most[head]), sum = {};
+  for (int64_t i = 0; i < count; i += LANES) largest = larger(load_f32(scores + i), largest);
+  float now = max_of(largest), shrink = power_of_two(splat(reading.most[head] - now))[0];
+  for (int64_t i = 0; i < count; i += LANES) {
+    vec weights = power_of_two(load_f32(scores + i) - now);
+    store_f32(scores + i, weights);
+    sum += weights;
+  }
+  reading.most[head] = now;
+  reading.total[head] = reading.total[head] * shrink + sum_of(sum);
+  return shrink;
+}
+#endif
+
+/* Scores of LANES keys by some heads. is_whole: a head fills its vectors; where it does not, there is a call in the inner
+   loop, and no sum would stay in a register. */
+static inline __attribute__((always_inline)) void NAME(score_keys)(const int heads, const int is_whole, const Op *op,
+                                                                   const REAL *queries, const REAL *keys,
+                                                                   const int64_t *places, const int64_t *next, vec *scores) {
+  vec sums[SOME_HEADS][LANES];
+  int64_t size = op->head_dim;
+  for (int key = 0; key < LANES; key += 4) {
+    vec sum[4][SOME_HEADS] = {};
+    for (int64_t i = 0; i < size; i += LANES * NAME(GRAIN)) {
+      int64_t bytes = is_whole ? VECTOR_BYTES : (size - i) * sizeof(REAL);
+      NAME(grains) query[SOME_HEADS];
+#pragma GCC unroll 4
+      for (int head = 0; head < heads; head++) query[head] = (NAME(grains))load_bytes(queries + head * size + i, bytes);
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; k++) {
+        NAME(grains) grains = (NAME(grains))load_bytes(keys + places[key + k] + i, bytes);
+        fetch_line(keys + next[key + k] + i);
+#pragma GCC unroll 4
+        for (int head = 0; head < heads; head++) sum[k][head] = NAME(dot)(sum[k][head], query[head], grains);
+      }
+    }
+#pragma GCC unroll 4
+    for (int k = 0; k < 4; k++)
+#pragma GCC unroll 4
+      for (int head = 0; head < heads; head++) sums[head][key + k] = sum[k][head];
+  }
+#pragma GCC unroll 4
+  for (int head = 0; head < heads; head++) scores[head] = sums_of(sums[head]) * (op->scale * LOG2_E);
+}
+
+/* Weighted values are added to the sums of some heads, in some vectors of columns; `left` columns are there. */
+static inline __attribute__((always_inline)) void NAME(add_values)(const int heads, const int vectors, const REAL *values,
+                                                                   const Keys *keys, const int64_t *next, int64_t left,
+                                                                   float (*weights)[SOME_KEYS], const float *shrink,
+                                                                   float *sums, int64_t width) {
+  vec sum[SOME_HEADS][4];
+#pragma GCC unroll 4
+  for (int head = 0; head < heads; head++)
+#pragma GCC unroll 4
+    for (int i = 0; i < vectors; i++) sum[head][i] = load_f32(sums + head * width + i * LANES) * shrink[head];
+  for (int64_t key = 0; key < keys->count; key++)
+#pragma GCC unroll 4
+    for (int i = 0; i < vectors; i++) {
+      vec value = NAME(load_part)(values + keys->places[key] + i * LANES, left);
+      if (i * VECTOR_BYTES % 64 == 0) fetch_line(values + next[key] + i * LANES);
+#pragma GCC unroll 4
+      for (int head = 0; head < heads; head++) sum[head][i] += weights[head][key] * value;
+    }
+#pragma GCC unroll 4
+  for (int head = 0; head < heads; head++)
+#pragma GCC unroll 4
+    for (int i = 0; i < vectors; i++) store_f32(sums + head * width + i * LANES, sum[head][i]);
+}
+
+/* Some heads of a group read some keys, of the kv head that begins `offset` behind the first. */
+static inline __attribute__((always_inline)) void NAME(read_with)(const int heads, const int is_whole, const Op *op,
+                                                                  const REAL *queries, int64_t offset, const Keys *keys,
+                                                                  const int64_t *next, Reading reading) {
+  float weights[SOME_HEADS][SOME_KEYS], shrink[SOME_HEADS];
+  for (int64_t key = 0; key < keys->count; key += LANES) {
+    vec scores[SOME_HEADS];
+    NAME(score_keys)(heads, is_whole, op, queries, (const REAL *)op->keys + offset, keys->places + key, next + key, scores);
+    for (int head = 0; head < heads; head++) store_f32(weights[head] + key, scores[head]);
+  }
+  for (int head = 0; head < heads; head++) shrink[head] = weigh_keys(weights[head], keys->count, reading, head);
+  int64_t i = 0, size = op->head_dim, width = sum_width(op);
+  const REAL *values = (const REAL *)op->values + offset;
+  for (; i + 4 * LANES <= size; i += 4 * LANES)
+    NAME(add_values)(heads, 4, values + i, keys, next, LANES, weights, shrink, reading.sums + i, width);
+  for (; i < size; i += LANES)
+    NAME(add_values)(heads, 1, values + i, keys, next, is_whole ? LANES : size - i, weights, shrink, reading.sums + i, width);
+}
+
+typedef void (*NAME(Read))(const Op *op, const REAL *queries, int64_t offset, const Keys *keys, const int64_t *next,
+                           Reading reading);
+
+#define READ(heads, is_whole)                                                                                        \
+  static void NAME(read_##heads##_##is_whole)(const Op *op, const REAL *queries, int64_t offset, const Keys *keys,   \
+                                              const int64_t *next, Reading reading) {                                \
+    NAME(read_with)(heads, is_whole, op, queries, offset, keys, next, reading);                                      \
+  }
+READ(1, 0) READ(2, 0) READ(3, 0) READ(4, 0) READ(1, 1) READ(2, 1) READ(3, 1) READ(4, 1)
+#undef READ
+
+static const NAME(Read) NAME(read)[2][SOME_HEADS + 1] = {
+    {NULL, NAME(read_1_0), NAME(read_2_0), NAME(read_3_0), NAME(read_4_0)},
+    {NULL, NAME(read_1_1), NAME(read_2_1), NAME(read_3_1), NAME(read_4_1)},
+};
+
+/* All heads read some keys, some heads of a group at a time. */
+static void NAME(read_keys)(const Op *op, const REAL *queries, const Keys *keys, const int64_t *next, float *memory) {
+  int64_t group = group_rows(op), is_whole = op->head_dim % (LANES * NAME(GRAIN)) == 0;
+  for (int64_t first = 0; first < op->num_heads; first += group)
+    for (int64_t head = first; head < first + group; head += SOME_HEADS) {
+      NAME(Read) read = NAME(read)[is_whole][smaller_int(first + group - head, SOME_HEADS)];
+      read(op, queries + head * op->head_dim, first / group * op->head_dim, keys, next, reading_in(op, memory, head));
+    }
+}
+
+static void NAME(fetch_keys)(const Op *op, const Keys *keys) {
+  int64_t size = op->num_kv_heads * op->head_dim;
+  for (int64_t key = 0; key < keys->count; key++)
+    for (int64_t i = 0; i < size; i += 64 / sizeof(REAL)) {
+      fetch_line((const REAL *)op->keys + keys->places[key] + i);
+      fetch_line((const REAL *)op->values + keys->places[key] + i);
+    }
+}
+
+static void NAME(attend_part)(const Op *op, const Step *step, const Share *share, Cutting cut, float *memory) {
+  int64_t position = share->queries.start, first = first_read(op, position) + share->part * cut.part_keys;
+  int64_t end = smaller_int(first + cut.part_keys, position + 1);
+  const REAL *queries = NAME(queries_at)(op, step, share->queries.row, 0);
+  memset(memory, 0, part_floats(op) * sizeof(float));
+  for (int64_t head = 0; head < op->num_heads; head++) *reading_in(op, memory, head).most = LEAST;
+  Keys keys[2];
+  if (first < end) {
+    find_keys(op, share->table, first, end, keys);
+    NAME(fetch_keys)(op, keys);
+  }
+  for (int turn = 0; first < end; turn ^= 1, first += SOME_KEYS) {
+    Keys *now = &keys[turn], *next = first + SOME_KEYS < end ? &keys[!turn] : now;
+    if (next != now) find_keys(op, share->table, first + SOME_KEYS, end, next);
+    NAME(read_keys)(op, queries, now, next->places, memory);
+  }
+}
+
+/* -- what parts amount to -- */
+
+/* Adds another part to what was read. */
+static void NAME(join)(const Op *op, float *memory, float *other) {
+  int64_t width = sum_width(op);
+  for (int64_t head = 0; head < op->num_heads; head++) {
+    Reading all = reading_in(op, memory, head), part = reading_in(op, other, head);
+    float most = *all.most > *part.most ? *all.most : *part.most;
+    float shrink = power_of_two(splat(*all.most - most))[0], weight = power_of_two(splat(*part.most - most))[0];
+    for (int64_t i = 0; i < width; i++) all.sums[i] = all.sums[i] * shrink + part.sums[i] * weight;
+    *all.total = *all.total * shrink + *part.total * weight;
+    *all.most = most;
+  }
+}
+
+static void NAME(write_reading)(const Op *op, const Step *step, const Share *share, float *memory) {
+  REAL *out = NAME(out_at)(op, step, share->queries.row, 0);
+  for (int64_t head = 0; head < op->num_heads; head++) {
+    Reading reading = reading_in(op, memory, head);
+    NAME(write_mean)(out + head * op->head_dim, reading.sums, *reading.total, op->head_dim);
+  }
+}

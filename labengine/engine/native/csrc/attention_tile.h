@@ -1,0 +1,214 @@
+/* A tile of queries: for each tile of keys, packed once, all rows' scores, weights and weighted sums of values. Rows are
+   done in bands, so that a band's scores, and then its sums, are in registers. What a row read before counts less and
+   less as larger scores turn up: all that it has is scaled down to the largest so far (an online softmax).
+
+   Rows are queries times group: each query's heads together. Packed are grains (see dot.h), four bytes each. */
+#include "attention_plan.h"
+#include "packing.h"
+
+typedef struct {
+  const Op *op;
+  const Share *share;
+  int64_t row, start, num_rows; /* the first query's row in the step, its position; rows of this tile */
+  int64_t depth, width;         /* grains of a query; columns of sums */
+  float *queries;               /* [rows][depth] */
+  vec *keys;                    /* [strips of keys][depth][STRIP] */
+  vec *values;                  /* [strips of columns][grains of keys][STRIP] */
+  float *scores;                /* [BAND][TILE_KEYS] */
+  REAL *weights;                /* [BAND][TILE_KEYS] */
+  float *sums;                  /* [rows][width], weighted sums of values */
+  float *most;                  /* [rows], the largest score so far */
+  vec *totals;                  /* [rows], the sum of weights so far, spread over the lanes */
+} NAME(Tile);
+
+static NAME(Tile) NAME(new_tile)(const Op *op, const Share *share, Cutting cut, float *scratch) {
+  int64_t first = share->part * cut.tile_queries, num_queries = share->queries.num_queries - first;
+  NAME(Tile) tile = {.op = op, .share = share, .row = share->queries.row + first, .start = share->queries.start + first};
+  tile.num_rows = smaller_int(cut.tile_queries, num_queries) * group_rows(op);
+  tile.depth = ceil_div(op->head_dim, NAME(GRAIN));
+  tile.width = sum_width(op);
+  int64_t rows = round_up(tile.num_rows, BAND);
+  tile.keys = (vec *)scratch;
+  tile.values = (vec *)(scratch + TILE_KEYS * tile.depth);
+  tile.scores = (float *)tile.values + TILE_KEYS * tile.width;
+  tile.weights = (REAL *)(tile.scores + BAND * TILE_KEYS);
+  tile.totals = (vec *)(tile.weights + BAND * TILE_KEYS);
+  tile.sums = (float *)(tile.totals + rows);
+  tile.queries = tile.sums + rows * tile.width;
+  tile.most = tile.queries + rows * tile.depth;
+  return tile;
+}
+
+/* Queries are copied, with zeros behind the last and where a grain is not filled; nothing is read yet. */
+static void NAME(begin_tile)(const NAME(Tile) *tile, const Step *step) {
+  int64_t rows = round_up(tile->num_rows, BAND), group = group_rows(tile->op), size = tile->op->head_dim;
+  memset(tile->queries, 0, rows * tile->depth * sizeof(float));
+  memset(tile->sums, 0, rows * tile->width * sizeof(float));
+  for (int64_t row = 0; row < rows; row++) {
+    tile->most[row] = LEAST;
+    tile->totals[row] = splat(0);
+  }
+  for (int64_t row = 0; row < tile->num_rows; row++) {
+    const REAL *queries = NAME(queries_at)(tile->op, step, tile->row + row / group, tile->share->head);
+    memcpy(tile->queries + row * tile->depth, queries + row % group * size, size * sizeof(REAL));
+  }
+}
+
+/* -- a tile of keys and values -- */
+
+static void NAME(pack_keys)(const NAME(Tile) *tile, const REAL *keys, const int64_t *places) {
+  for (int64_t i = 0; i < TILE_KEYS; i += LANES) {
+    const char *rows[LANES];
+    for (int lane = 0; lane < LANES; lane++) rows[lane] = (const char *)(keys + places[i + lane]);
+    vec *strip = tile->keys + i / STRIP_COLUMNS * tile->depth * STRIP;
+    pack_columns(rows, tile->op->head_dim * sizeof(REAL), strip + i % STRIP_COLUMNS / LANES, STRIP);
+  }
+}
+
+static void NAME(pack_values)(const NAME(Tile) *tile, const REAL *values, const int64_t *places) {
+  for (int64_t grain = 0; grain < TILE_KEYS / NAME(GRAIN); grain++) {
+    const int64_t *place = places + grain * NAME(GRAIN);
+    for (int64_t column = 0; column < tile->op->head_dim; column += LANES) {
+      vec *strip = tile->values + column / STRIP_COLUMNS * (TILE_KEYS / NAME(GRAIN)) * STRIP;
+      strip[grain * STRIP + column % STRIP_COLUMNS / LANES] = NAME(weave)(values + column, place, tile->op->head_dim - column);
+    }
+  }
+}
+
+/* Behind the last key it is repeated: nothing that nobody wrote is read. */
+static void NAME(pack_tile)(const NAME(Tile) *tile, int64_t first, int64_t count) {
+  int64_t places[TILE_KEYS];
+  locate(tile->op, tile->share->table, first, count, places);
+  for (int64_t i = count; i < TILE_KEYS; i++) places[i] = places[count - 1];
+  int64_t head = tile->share->head * tile->op->head_dim;
+  NAME(pack_keys)(tile, (const REAL *)tile->op->keys + head, places);
+  NAME(pack_values)(tile, (const REAL *)tile->op->values + head, places);
+}
+
+/* -- a band of rows -- */
+
+typedef vec NAME(Band)[BAND][STRIP];
+
+/* sums += rows x columns, over `depth` grains. Rows lie `stride` numbers apart. */
+static inline __attribute__((always_inline)) void NAME(multiply_band)(const REAL *rows, int64_t stride, const vec *columns,
+                                                                      int64_t depth, NAME(Band) sums) {
+  for (int64_t i = 0; i < depth; i++, columns += STRIP)
+#pragma GCC unroll 6
+    for (int row = 0; row < BAND; row++) {
+      NAME(grains) grain = NAME(spread)(rows + row * stride + i * NAME(GRAIN));
+#pragma GCC unroll 4
+      for (int column = 0; column < STRIP; column++)
+        sums[row][column] = NAME(dot)(sums[row][column], grain, (NAME(grains))columns[column]);
+    }
+}
+
+/* Scores of the keys begin .. end, whole strips, as exponents of two. */
+static void NAME(score_band)(const NAME(Tile) *tile, const float *queries, int64_t begin, int64_t end) {
+  for (int64_t key = begin / STRIP_COLUMNS * STRIP_COLUMNS; key < end; key += STRIP_COLUMNS) {
+    NAME(Band) sums = {};
+    const vec *strip = tile->keys + key * tile->depth / LANES;
+    NAME(multiply_band)((const REAL *)queries, tile->depth * NAME(GRAIN), strip, tile->depth, sums);
+#pragma GCC unroll 6
+    for (int row = 0; row < BAND; row++)
+#pragma GCC unroll 4
+      for (int column = 0; column < STRIP; column++)
+        store_f32(tile->scores + row * TILE_KEYS + key + column * LANES, sums[row][column] * (tile->op->scale * LOG2_E));
+  }
+}
+
+/* What a row does not read scores as little as can be. */
+static void NAME(mask)(float *scores, Range all, Range reads) {
+  uint32_t num_reads = larger_int(reads.end - reads.begin, 0);
+  for (int64_t i = all.begin; i < all.end; i += LANES) {
+    words is_read = (words)(lane_numbers() + (uint32_t)(i - reads.begin) < num_reads);
+    vec nothing = splat(-INFINITY);
+    store_f32(scores + i, (vec)(((words)load_f32(scores + i) & is_read) | ((words)nothing & ~is_read)));
+  }
+}
+
+/* The largest score of each row so far. Returns, in `shrink`, what all that it read before has to be scaled by. */
+static inline void NAME(find_most)(const float *scores, Range keys, float *most, float *shrink) {
+  float now[MAX_BAND];
+  for (int row = 0; row < BAND; row++) {
+    vec largest = splat(most[row]);
+    for (int64_t i = keys.begin; i < keys.end; i += LANES) largest = larger(load_f32(scores + row * TILE_KEYS + i), largest);
+    now[row] = max_of(largest);
+  }
+  for (int i = 0; i < BAND; i += LANES) store_f32(shrink + i, power_of_two(load_f32(most + i) - load_f32(now + i)));
+  memcpy(most, now, BAND * sizeof *most);
+}
+
+/* From scores weights. Returns their sum, spread over the lanes. */
+static inline vec NAME(weigh)(const float *scores, REAL *weights, Range keys, float most) {
+  vec sum = {};
+  for (int64_t i = keys.begin; i < keys.end; i += LANES) {
+    vec weight = power_of_two(load_f32(scores + i) - most);
+    STORE(weights + i, weight);
+    sum += weight;
+  }
+  return sum;
+}
+
+static void NAME(add_band)(const NAME(Tile) *tile, float *sums, const float *shrink, Range keys) {
+  int64_t begin = keys.begin / NAME(GRAIN), depth = ceil_div(keys.end, NAME(GRAIN)) - begin;
+  for (int64_t column = 0; column < tile->width; column += STRIP_COLUMNS) {
+    NAME(Band) band;
+#pragma GCC unroll 6
+    for (int row = 0; row < BAND; row++)
+#pragma GCC unroll 4
+      for (int i = 0; i < STRIP; i++) band[row][i] = load_f32(sums + row * tile->width + column + i * LANES) * shrink[row];
+    const vec *strip = tile->values + (column / STRIP_COLUMNS * (TILE_KEYS / NAME(GRAIN)) + begin) * STRIP;
+    NAME(multiply_band)(tile->weights + begin * NAME(GRAIN), TILE_KEYS, strip, depth, band);
+#pragma GCC unroll 6
+    for (int row = 0; row < BAND; row++)
+#pragma GCC unroll 4
+      for (int i = 0; i < STRIP; i++) store_f32(sums + row * tile->width + column + i * LANES, band[row][i]);
+  }
+}
+
+/* What the row's query reads of the tile of keys that begins at `first`. */
+static inline Range NAME(reads_of)(const NAME(Tile) *tile, int64_t row, int64_t first, int64_t count) {
+  int64_t position = tile->start + row / group_rows(tile->op);
+  return (Range){larger_int(first_read(tile->op, position) - first, 0), smaller_int(position + 1 - first, count)};
+}
+
+static void NAME(attend_band)(const NAME(Tile) *tile, int64_t row, int64_t first, int64_t count) {
+  int64_t last = smaller_int(row + BAND, tile->num_rows) - 1;
+  Range keys = {NAME(reads_of)(tile, row, first, count).begin, NAME(reads_of)(tile, last, first, count).end};
+  if (keys.begin >= keys.end) return;
+  NAME(score_band)(tile, tile->queries + row * tile->depth, keys.begin, keys.end);
+  Range vectors = {keys.begin / LANES * LANES, round_up(keys.end, LANES)};
+  for (int i = 0; i < BAND; i++) {
+    Range reads = NAME(reads_of)(tile, row + i, first, keys.end);
+    if (reads.begin > vectors.begin || reads.end < vectors.end) NAME(mask)(tile->scores + i * TILE_KEYS, vectors, reads);
+  }
+  float shrink[MAX_BAND];
+  NAME(find_most)(tile->scores, vectors, tile->most + row, shrink);
+  for (int i = 0; i < BAND; i++) {
+    vec sum = NAME(weigh)(tile->scores + i * TILE_KEYS, tile->weights + i * TILE_KEYS, vectors, tile->most[row + i]);
+    tile->totals[row + i] = tile->totals[row + i] * shrink[i] + sum;
+  }
+  NAME(add_band)(tile, tile->sums + row * tile->width, shrink, keys);
+}
+
+/* -- all of it -- */
+
+static void NAME(end_tile)(const NAME(Tile) *tile, const Step *step) {
+  int64_t group = group_rows(tile->op), size = tile->op->head_dim;
+  for (int64_t row = 0; row < tile->num_rows; row++) {
+    REAL *out = NAME(out_at)(tile->op, step, tile->row + row / group, tile->share->head) + row % group * size;
+    NAME(write_mean)(out, tile->sums + row * tile->width, sum_of(tile->totals[row]), size);
+  }
+}
+
+static void NAME(attend_tile)(const Op *op, const Step *step, const Share *share, Cutting cut, float *scratch) {
+  NAME(Tile) tile = NAME(new_tile)(op, share, cut, scratch);
+  NAME(begin_tile)(&tile, step);
+  int64_t end = tile.start + ceil_div(tile.num_rows, group_rows(op));
+  for (int64_t first = first_read(op, tile.start); first < end; first += TILE_KEYS) {
+    int64_t count = smaller_int(TILE_KEYS, end - first);
+    NAME(pack_tile)(&tile, first, count);
+    for (int64_t row = 0; row < tile.num_rows; row += BAND) NAME(attend_band)(&tile, row, first, count);
+  }
+  NAME(end_tile)(&tile, step);
+}

@@ -1,0 +1,102 @@
+/* out = in x weight transposed, for any number of rows. A tile's sums stay in registers over all of k, so that a row's
+   result is the same, to the bit, in any company. A weight is read in order, and once per block of rows. */
+#include "dot.h"
+#include "linear_cut.h"
+#include "linear_finish.h"
+#include "linear_pack.h"
+
+/* -- a tile: some rows by one panel -- */
+
+/* All rows' next grains times the panel's. */
+static inline __attribute__((always_inline)) void NAME(add_products)(const int rows, vec (*sums)[2], const REAL *in,
+                                                                    int64_t stride, const REAL *weights, int is_last) {
+  NAME(grains) left = *(const NAME(grains) *)weights;
+  NAME(grains) right = *(const NAME(grains) *)(weights + LANES * NAME(GRAIN));
+#pragma GCC unroll 16
+  for (int row = 0; row < rows; row++) {
+    NAME(grains) grain = is_last ? NAME(spread_last)(in + row * stride) : NAME(spread)(in + row * stride);
+    sums[row][0] = NAME(dot)(sums[row][0], grain, left);
+    sums[row][1] = NAME(dot)(sums[row][1], grain, right);
+  }
+}
+
+/* `rows` is a constant here, so that the sums stay in registers over all of k. Meanwhile `ahead` is fetched. */
+static inline __attribute__((always_inline)) void NAME(multiply)(const int rows, const REAL *in, const REAL *panel,
+                                                                const REAL *ahead, int64_t k, vec (*out)[2]) {
+  vec sums[MAX_TILE][2];
+#pragma GCC unroll 16
+  for (int row = 0; row < rows; row++) sums[row][0] = sums[row][1] = (vec){};
+  int64_t i = 0;
+  for (; i + NAME(GRAIN) <= k; i += NAME(GRAIN)) {
+    if (ahead) {
+      __builtin_prefetch(ahead + i * PANEL, 0, 2);
+      __builtin_prefetch(ahead + i * PANEL + LANES * NAME(GRAIN), 0, 2);
+    }
+    NAME(add_products)(rows, sums, in + i, k, panel + i * PANEL, 0);
+  }
+  if (i < k) NAME(add_products)(rows, sums, in + i, k, panel + i * PANEL, 1);
+#pragma GCC unroll 16
+  for (int row = 0; row < rows; row++) out[row][0] = sums[row][0], out[row][1] = sums[row][1];
+}
+
+typedef void (*NAME(Multiply))(const REAL *in, const REAL *panel, const REAL *ahead, int64_t k, vec (*out)[2]);
+#define MULTIPLY(rows)                                                                                                 \
+  static void NAME(multiply_##rows)(const REAL *in, const REAL *panel, const REAL *ahead, int64_t k, vec (*out)[2]) {   \
+    NAME(multiply)(rows, in, panel, ahead, k, out);                                                                    \
+  }
+MULTIPLY(1)
+MULTIPLY(2)
+MULTIPLY(3)
+MULTIPLY(4)
+#if MAX_TILE_ROWS > 4
+MULTIPLY(5)
+MULTIPLY(6)
+MULTIPLY(7)
+MULTIPLY(8)
+MULTIPLY(9)
+MULTIPLY(10)
+MULTIPLY(11)
+MULTIPLY(12)
+#endif
+#undef MULTIPLY
+
+static const NAME(Multiply) NAME(multiply_rows)[MAX_TILE + 1] = {
+    NULL, NAME(multiply_1), NAME(multiply_2), NAME(multiply_3), NAME(multiply_4),
+#if MAX_TILE_ROWS > 4
+    NAME(multiply_5), NAME(multiply_6), NAME(multiply_7), NAME(multiply_8),
+    NAME(multiply_9), NAME(multiply_10), NAME(multiply_11), NAME(multiply_12),
+#endif
+};
+
+/* -- the product -- */
+
+static inline const REAL *NAME(nth_panel)(const Op *op, int64_t panel) {
+  return (const REAL *)op->weight + panel * NAME(panel_size)(op->k);
+}
+
+/* The panel that this member reads after the one at hand, if now is the time to fetch it. */
+static inline const REAL *NAME(panel_ahead)(const Op *op, const Cut *cut, Tile tile, Run run, Run next) {
+  if (cut->rows < MIN_ROWS_AHEAD || tile.nth_of_panel >= TILES_AHEAD) return NULL;
+  int64_t after = run.tile + tile.panel_tiles < run.end ? run.tile + tile.panel_tiles : next.tile;
+  return after < cut->tiles ? NAME(nth_panel)(op, nth_tile(cut, after).panel) : NULL;
+}
+
+static void NAME(multiply_tile)(const Op *op, const Step *step, Tile tile, const REAL *ahead) {
+  const REAL *in = (const REAL *)step->buffers[op->in] + tile.first_row * op->k;
+  NAME(Place) place = NAME(place_of)(op, step, tile.first_row, tile.panel);
+  vec sums[MAX_TILE][2];
+  NAME(fetch_place)(op, place, tile.num_rows);
+  NAME(multiply_rows)[tile.num_rows](in, NAME(nth_panel)(op, tile.panel), ahead, op->k, sums);
+  NAME(finish_tile)(op->finish, place, tile.num_rows, sums);
+}
+
+static void NAME(op_linear)(const Op *op, const Step *step, Team *team, int member) {
+  (void)member;
+  int64_t rows = op->is_sampling ? step->num_sampling : step->num_tokens;
+  Cut cut = cut_product(rows, op->n, op->k * sizeof(REAL));
+  for (Run run = take_run(team, &cut), next; run.tile < cut.tiles; run = next) {
+    Tile tile = nth_tile(&cut, run.tile);
+    next = after_tile(run, team, &cut);
+    NAME(multiply_tile)(op, step, tile, NAME(panel_ahead)(op, &cut, tile, run, next));
+  }
+}

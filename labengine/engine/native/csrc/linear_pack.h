@@ -1,0 +1,57 @@
+/* The weight [n, k] as linear ops read it: panels of two vectors of columns, in the order in which they are multiplied:
+       [panels][k in grains][2 vectors][LANES][grain]
+   The halves of a gated weight lie side by side: a panel's first vector is of the gate, its second of what is gated. */
+
+#ifndef LABENGINE_LINEAR_PACK
+#define LABENGINE_LINEAR_PACK
+#include "dot.h"
+#include "linear_cut.h"
+
+/* Which row of the weight [n, k] a panel's column is; n or more: none, it is padding. */
+static inline int64_t row_of_column(int64_t panel, int column, int64_t n, int is_gated) {
+  if (!is_gated) return panel * PANEL + column;
+  int64_t in_half = panel * LANES + column % LANES;
+  return in_half < n / 2 ? column / LANES * (n / 2) + in_half : n;
+}
+#endif
+
+static inline int64_t NAME(panel_size)(int64_t k) { return num_chunks(k, NAME(GRAIN)) * NAME(GRAIN) * PANEL; }
+
+int64_t NAME(packed_size)(int64_t n, int64_t k) { return num_chunks(n, PANEL) * NAME(panel_size)(k); }
+
+/* Where in its panel the weight's element of a column lies. */
+static inline int64_t NAME(place)(int column, int64_t i) {
+  return (i / NAME(GRAIN) * PANEL + column) * NAME(GRAIN) + i % NAME(GRAIN);
+}
+
+static void NAME(pack_column)(const REAL *row, REAL *panel, int column, int64_t k) {
+  for (int64_t i = 0; i < k; i++) panel[NAME(place)(column, i)] = row[i];
+}
+
+static void NAME(unpack_column)(const REAL *panel, REAL *row, int column, int64_t k) {
+  for (int64_t i = 0; i < k; i++) row[i] = panel[NAME(place)(column, i)];
+}
+
+void NAME(pack)(const REAL *weight, REAL *packed, int64_t n, int64_t k, int is_gated) {
+  memset(packed, 0, NAME(packed_size)(n, k) * sizeof *packed);
+  for (int64_t panel = 0; panel < num_chunks(n, PANEL); panel++)
+    for (int column = 0; column < PANEL; column++) {
+      int64_t row = row_of_column(panel, column, n, is_gated);
+      if (row < n) NAME(pack_column)(weight + row * k, packed + panel * NAME(panel_size)(k), column, k);
+    }
+}
+
+void NAME(unpack)(const REAL *packed, REAL *weight, int64_t n, int64_t k, int is_gated) {
+  for (int64_t panel = 0; panel < num_chunks(n, PANEL); panel++)
+    for (int column = 0; column < PANEL; column++) {
+      int64_t row = row_of_column(panel, column, n, is_gated);
+      if (row < n) NAME(unpack_column)(packed + panel * NAME(panel_size)(k), weight + row * k, column, k);
+    }
+}
+
+/* One row of an ungated weight, as floats. */
+static inline void NAME(unpack_row)(const REAL *packed, int64_t n, int64_t k, int64_t row, float *out) {
+  (void)n;
+  const REAL *panel = packed + row / PANEL * NAME(panel_size)(k);
+  for (int64_t i = 0; i < k; i++) out[i] = WIDE(panel[NAME(place)(row % PANEL, i)]);
+}

@@ -1,0 +1,46 @@
+/* A step as data: a list of ops over numbered buffers, made once per model, and what is new in each step.
+   native/program.py mirrors these structs field by field. */
+#pragma once
+#include <stdint.h>
+
+enum { MAX_GROUPS = 16, MAX_BUFFERS = 32 };
+
+typedef enum {
+  EMBED,     /* out = rows of the packed table `weight` [n, k], by token id, times scale */
+  ROTATION,  /* out[row] = cos (k floats), sin (k floats) of position * weight[i], float32; k = head_dim / 2 */
+  NORM,      /* out = rms_norm(in) * weight, k wide; `other` >= 0: added to the result */
+  LINEAR,    /* out = in [rows, k] x packed `weight` [n, k] transposed, finished as `finish` says */
+  TURN,      /* queries and keys in `in` normed (if weights) and rotated by `other`; keys and values to their slots */
+  ATTEND,    /* out = attention of the queries in `in` over the cache */
+  BEST,      /* out[row] = token of the highest of n logits, and whether they are finite: int32 [sampling, 2] */
+} OpKind;
+
+typedef enum {
+  PLAIN,     /* as it is */
+  ADD,       /* other + product */
+  SILU_MUL,  /* silu(gate) * up: n counts both halves, out is n / 2 wide */
+  GELU_MUL,  /* gelu_tanh(gate) * up */
+  TO_FLOAT,  /* float32 out, whatever the dtype */
+} Finish;
+
+typedef struct {
+  int32_t kind, finish;
+  int32_t in, other, out;      /* numbers of buffers; -1: none */
+  int32_t is_sampling;         /* the rows are the sampling ones: NORM reads them from all, later ops have but them */
+  int32_t norm_offset;         /* NORM, TURN: weights count from 1, and the product is rounded once (Gemma) */
+  int32_t group;
+  int64_t n, k;
+  const void *weight, *weight2; /* TURN: norm of queries, of keys */
+  float eps, scale;
+  void *keys, *values;          /* the layer's cache [blocks, block_size, kv_heads, head_dim] */
+  int32_t num_heads, num_kv_heads, head_dim, block_size, window; /* window 0: none */
+} Op;
+
+typedef struct {
+  int64_t num_tokens, num_requests, num_sampling;
+  const int32_t *token_ids, *positions, *query_starts, *contexts, *sample_rows;
+  const int32_t *slots[MAX_GROUPS], *tables[MAX_GROUPS];
+  int64_t table_strides[MAX_GROUPS];
+  void *buffers[MAX_BUFFERS];
+  void *scratch;               /* see scratch_bytes() */
+} Step;

@@ -1,0 +1,129 @@
+/* A team of threads that does one step's ops together: all members walk through the same ops, take tasks from the one
+   at hand until none is left, and meet before the next. Members spin for some microseconds when they wait, because the
+   next op is that near; then they sleep, so that a busy machine is not kept busier. */
+#pragma once
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { SPINS = 2000 };
+
+typedef struct Team Team;
+typedef void (*Work)(Team *team, int member, void *argument);
+
+struct Team {
+  int num_members;
+  pid_t process;               /* threads do not survive a fork */
+  Work work;
+  void *argument;
+  _Alignas(64) _Atomic long next_task;
+  _Alignas(64) _Atomic int num_arrived;
+  _Alignas(64) _Atomic unsigned meeting; /* counts meetings: who waits for one waits for this to change */
+  _Alignas(64) _Atomic int num_sleeping;
+  _Atomic int is_over;
+  pthread_mutex_t mutex;
+  pthread_cond_t woken;
+  pthread_t *threads;
+};
+
+static inline void pause_briefly(void) {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+/* The next task of the op at hand, counted from 0. An op knows how many it has. */
+static inline long take_task(Team *team) { return atomic_fetch_add_explicit(&team->next_task, 1, memory_order_relaxed); }
+
+static void await_meeting(Team *team, unsigned before) {
+  for (int i = 0; i < SPINS; i++) {
+    if (atomic_load_explicit(&team->meeting, memory_order_acquire) != before) return;
+    pause_briefly();
+  }
+  pthread_mutex_lock(&team->mutex);
+  atomic_fetch_add(&team->num_sleeping, 1);
+  while (atomic_load(&team->meeting) == before) pthread_cond_wait(&team->woken, &team->mutex);
+  atomic_fetch_sub(&team->num_sleeping, 1);
+  pthread_mutex_unlock(&team->mutex);
+}
+
+/* Wait for all members. What each wrote before is seen by all after; tasks count from 0 again. */
+static void meet(Team *team) {
+  unsigned before = atomic_load_explicit(&team->meeting, memory_order_relaxed);
+  if (atomic_fetch_add(&team->num_arrived, 1) + 1 < team->num_members) {
+    await_meeting(team, before);
+    return;
+  }
+  atomic_store_explicit(&team->num_arrived, 0, memory_order_relaxed);
+  atomic_store_explicit(&team->next_task, 0, memory_order_relaxed);
+  atomic_store(&team->meeting, before + 1);
+  if (atomic_load(&team->num_sleeping) > 0) {
+    pthread_mutex_lock(&team->mutex);
+    pthread_cond_broadcast(&team->woken);
+    pthread_mutex_unlock(&team->mutex);
+  }
+}
+
+typedef struct {
+  Team *team;
+  int member;
+} Membership;
+
+static void *be_member(void *given) {
+  Membership me = *(Membership *)given;
+  free(given);
+  for (;;) {
+    meet(me.team); /* work begins */
+    if (me.team->is_over) return NULL;
+    me.team->work(me.team, me.member, me.team->argument);
+    meet(me.team); /* work ends */
+  }
+}
+
+static int start_threads(Team *team) {
+  team->process = getpid();
+  atomic_store(&team->next_task, 0);
+  atomic_store(&team->num_arrived, 0);
+  atomic_store(&team->num_sleeping, 0);
+  pthread_mutex_init(&team->mutex, NULL);
+  pthread_cond_init(&team->woken, NULL);
+  for (int member = 1; member < team->num_members; member++) {
+    Membership *me = malloc(sizeof *me);
+    *me = (Membership){team, member};
+    if (pthread_create(&team->threads[member], NULL, be_member, me)) {
+      free(me);
+      return 0;
+    }
+  }
+  return 1;
+}
+
+/* Do `work` with the whole team, the caller being member 0. One caller at a time. */
+static void work_together(Team *team, Work work, void *argument) {
+  if (team->num_members > 1 && team->process != getpid()) start_threads(team);
+  team->work = work;
+  team->argument = argument;
+  meet(team);
+  work(team, 0, argument);
+  meet(team);
+}
+
+Team *team_new(int num_members) {
+  Team *team = aligned_alloc(64, (sizeof(Team) + 63) / 64 * 64);
+  *team = (Team){.num_members = num_members, .threads = calloc(num_members, sizeof(pthread_t))};
+  if (!start_threads(team)) return NULL;
+  return team;
+}
+
+void team_free(Team *team) {
+  if (team->process == getpid()) {
+    team->is_over = 1;
+    meet(team);
+    for (int member = 1; member < team->num_members; member++) pthread_join(team->threads[member], NULL);
+  }
+  free(team->threads);
+  free(team);
+}

@@ -1,0 +1,146 @@
+/* Vectors of floats in the machine's width, and the two kinds of numbers that tensors hold: float and bf16. */
+#pragma once
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+enum { LANES = 16 };
+#define VECTOR_BYTES 64
+#elif defined(__AVX__)
+enum { LANES = 8 };
+#define VECTOR_BYTES 32
+#else
+enum { LANES = 4 };
+#define VECTOR_BYTES 16
+#endif
+
+typedef uint16_t bf16;
+typedef float vec __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+typedef uint32_t words __attribute__((vector_size(VECTOR_BYTES), aligned(4), may_alias));
+typedef uint16_t halves __attribute__((vector_size(VECTOR_BYTES / 2), aligned(2), may_alias));
+
+static inline vec splat(float x) { return x - (vec){}; }
+
+static inline float wide_bf16(bf16 x) {
+  uint32_t bits = (uint32_t)x << 16;
+  float wide;
+  memcpy(&wide, &bits, 4);
+  return wide;
+}
+static inline float wide_f32(float x) { return x; }
+
+/* Round to nearest, ties to even; NaN stays NaN. */
+static inline bf16 narrow_bf16(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, 4);
+  if (x != x) return (bf16)(bits >> 16 | 0x40);
+  return (bf16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+static inline float narrow_f32(float x) { return x; }
+
+static inline vec load_f32(const float *from) { return *(const vec *)from; }
+static inline vec load_bf16(const bf16 *from) {
+#if defined(__AVX512F__)
+  return (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)from)), 16);
+#else
+  return (vec)(__builtin_convertvector(*(const halves *)from, words) << 16);
+#endif
+}
+static inline void store_f32(float *to, vec x) { *(vec *)to = x; }
+static inline void store_bf16(bf16 *to, vec x) {
+#if defined(__AVX512BF16__) && defined(__AVX512F__)
+  __m256bh narrow = _mm512_cvtneps_pbh((__m512)x);
+  memcpy(to, &narrow, sizeof narrow);
+#else
+  words bits = (words)x;
+  words is_nan = (words)(x != x), rounded = bits + 0x7fff + (bits >> 16 & 1);
+  *(halves *)to = __builtin_convertvector(((rounded & ~is_nan) | ((bits | 0x400000) & is_nan)) >> 16, halves);
+#endif
+}
+
+/* The first `count` lanes (all of them where there are as many), zeros behind: for the ends of rows. */
+static inline vec load_part_f32(const float *from, int64_t count) {
+  if (count >= LANES) return load_f32(from);
+  float part[LANES] = {0};
+  memcpy(part, from, count * sizeof *from);
+  return load_f32(part);
+}
+static inline vec load_part_bf16(const bf16 *from, int64_t count) {
+  if (count >= LANES) return load_bf16(from);
+  bf16 part[LANES] = {0};
+  memcpy(part, from, count * sizeof *from);
+  return load_bf16(part);
+}
+static inline void store_part_f32(float *to, vec x, int64_t count) {
+  if (count >= LANES) return store_f32(to, x);
+  float part[LANES];
+  store_f32(part, x);
+  memcpy(to, part, count * sizeof *to);
+}
+static inline void store_part_bf16(bf16 *to, vec x, int64_t count) {
+  if (count >= LANES) return store_bf16(to, x);
+  bf16 part[LANES];
+  store_bf16(part, x);
+  memcpy(to, part, count * sizeof *to);
+}
+
+static inline words lane_numbers(void) {
+  words lanes;
+  for (int i = 0; i < LANES; i++) lanes[i] = i;
+  return lanes;
+}
+
+static inline float sum_of(vec x) {
+#pragma GCC unroll 4
+  for (int size = LANES / 2; size > 0; size /= 2) x += __builtin_shuffle(x, lane_numbers() ^ size);
+  return x[0];
+}
+
+/* Per lane a > b ? a : b, so b where one is NaN. */
+static inline vec larger(vec a, vec b) {
+#if defined(__AVX512F__)
+  return (vec)_mm512_max_ps((__m512)a, (__m512)b);
+#endif
+  words is_larger = (words)(a > b);
+  return (vec)(((words)a & is_larger) | ((words)b & ~is_larger));
+}
+
+/* e to the x, to two units in the last place; 0 below -87 and no more than e to the 88th. Not for NaN. */
+static inline vec exponential(vec x) {
+  vec bounded = -larger(-larger(x, splat(-87)), splat(-88));
+  vec shifted = bounded * 1.442695041f + 0x1.8p23f; /* the low bits are now the nearest whole power of 2 */
+  vec power = shifted - 0x1.8p23f;
+  vec rest = (bounded - power * 0.693359375f) + power * 2.12194440e-4f; /* log(2) in two steps, the first exact */
+  vec sum = rest * 1.9875691500e-4f + 1.3981999507e-3f;
+  sum = sum * rest + 8.3334519073e-3f;
+  sum = sum * rest + 4.1665795894e-2f;
+  sum = sum * rest + 1.6666665459e-1f;
+  sum = sum * rest + 5.0000001201e-1f;
+  sum = sum * rest * rest + rest + 1;
+  words scaled = (words)sum + ((words)shifted << 23);
+  return (vec)(scaled & (words)(x > -87));
+}
+
+/* 2 to the x for x up to 0, to one unit in the last place; 0 below -126. NaN stays NaN. */
+static inline vec power_of_two(vec x) {
+  vec shifted = x + 0x1.8p23f; /* the low bits are now the nearest whole number */
+  vec rest = x - (shifted - 0x1.8p23f);
+  vec power = rest * 1.5353362e-4f + 1.3398874e-3f;
+  power = power * rest + 9.6184369e-3f;
+  power = power * rest + 5.5503324e-2f;
+  power = power * rest + 2.4022648e-1f;
+  power = power * rest + 6.9314718e-1f;
+  power = power * rest + 1;
+  words exponent = (words)shifted << 23;
+#if defined(__AVX512F__)
+  __mmask16 is_there = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-126), _CMP_NLT_UQ);
+  return (vec)_mm512_maskz_add_epi32(is_there, (__m512i)power, (__m512i)exponent);
+#else
+  return (vec)(((words)power + exponent) & ~(words)(x < -126));
+#endif
+}

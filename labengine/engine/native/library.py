@@ -1,0 +1,153 @@
+"""The compiled kernels, callable: a program of ops in, tensors written in place. See csrc/program.h."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Sequence
+from ctypes import POINTER, c_double, c_float, c_int, c_int32, c_int64, c_void_p
+from enum import IntEnum
+from functools import cache
+from threading import Lock
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from labengine.engine.native.compile import compiled_library
+from labengine.engine.native.memory import PackedMemory
+
+MAX_GROUPS, MAX_BUFFERS = 16, 32
+HUGE_PAGE = 2 << 20
+SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+"""The dtypes that there are kernels for."""
+
+
+class OpKind(IntEnum):
+    """What an op does: csrc/program.h says it in full."""
+
+    EMBED, ROTATION, NORM, LINEAR, TURN, ATTEND, BEST = range(7)
+
+
+class Finish(IntEnum):
+    """What happens to a product before it is stored."""
+
+    PLAIN, ADD, SILU_MUL, GELU_MUL, TO_FLOAT = range(5)
+
+
+class Op(ctypes.Structure):
+    """One op of a program; fields as in csrc/program.h."""
+
+    _fields_: ClassVar = [
+        *((name, c_int32) for name in ("kind", "finish", "in_", "other", "out", "is_sampling", "norm_offset", "group")),
+        *((name, c_int64) for name in ("n", "k")),
+        *((name, c_void_p) for name in ("weight", "weight2")),
+        *((name, c_float) for name in ("eps", "scale")),
+        *((name, c_void_p) for name in ("keys", "values")),
+        *((name, c_int32) for name in ("num_heads", "num_kv_heads", "head_dim", "block_size", "window")),
+    ]
+
+
+class Step(ctypes.Structure):
+    """What is new in each step; fields as in csrc/program.h."""
+
+    _fields_: ClassVar = [
+        *((name, c_int64) for name in ("num_tokens", "num_requests", "num_sampling")),
+        *((name, c_void_p) for name in ("token_ids", "positions", "query_starts", "contexts", "sample_rows")),
+        *((name, c_void_p * MAX_GROUPS) for name in ("slots", "tables")),
+        ("table_strides", c_int64 * MAX_GROUPS),
+        ("buffers", c_void_p * MAX_BUFFERS),
+        ("scratch", c_void_p),
+    ]
+
+
+class Team:
+    """Threads that run programs together, the caller among them; one program at a time, others wait."""
+
+    def __init__(self, num_threads: int) -> None:
+        self.num_threads = num_threads
+        self._library = library()
+        self._team = self._library.team_new(num_threads)
+        if not self._team:
+            raise OSError(f"a team of {num_threads} threads could not be started")
+        self._is_taken = Lock()
+
+    def run(
+        self, dtype: torch.dtype, ops: ctypes.Array[Op], step: Step, seconds: ctypes.Array[c_double] | None = None
+    ) -> None:
+        """Walk through the program. seconds: one per op, to which what each op takes is added."""
+        run = getattr(self._library, f"run_program_{SUFFIXES[dtype]}")
+        with self._is_taken:
+            run(self._team, ops, len(ops), ctypes.byref(step), seconds)
+
+    def scratch_bytes(self, ops: ctypes.Array[Op], step: Step) -> int:
+        """What step.scratch has to point at."""
+        num_bytes: int = self._library.scratch_bytes(ops, len(ops), ctypes.byref(step), self.num_threads)
+        return num_bytes
+
+
+@cache
+def team(num_threads: int) -> Team:
+    """The process's team of that size. Its threads sleep while there is nothing to do."""
+    return Team(num_threads)
+
+
+def packed(weight: Tensor, memory: PackedMemory | None = None, *, is_gated: bool = False) -> Tensor:
+    """A matrix [n, k] as the kernels read it, one stream from front to back. is_gated: gate above up, interleaved."""
+    n, k = weight.shape
+    kernels, suffix = library(), SUFFIXES[weight.dtype]
+    result = (memory or PackedMemory()).take(getattr(kernels, f"packed_size_{suffix}")(n, k), weight.dtype)
+    _want_huge_pages(result)
+    source = weight.contiguous()
+    getattr(kernels, f"pack_{suffix}")(source.data_ptr(), result.data_ptr(), n, k, is_gated)
+    return result
+
+
+def unpacked(packed_weight: Tensor, n: int, k: int, *, is_gated: bool = False) -> Tensor:
+    """The matrix [n, k] again, bit for bit."""
+    weight = torch.empty(n, k, dtype=packed_weight.dtype)
+    unpack = getattr(library(), f"unpack_{SUFFIXES[weight.dtype]}")
+    unpack(packed_weight.data_ptr(), weight.data_ptr(), n, k, is_gated)
+    return weight
+
+
+def _want_huge_pages(memory: Tensor) -> None:
+    """Ask for pages of 2 MiB where the system has them: a stream through all weights crosses fewer borders."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return
+    start = -(-memory.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
+    length = memory.data_ptr() + memory.nbytes - start
+    if length >= HUGE_PAGE:
+        ctypes.CDLL(None).madvise(c_void_p(start), ctypes.c_size_t(length), mmap.MADV_HUGEPAGE)
+
+
+def aligned_empty(num_elements: int, dtype: torch.dtype) -> Tensor:
+    """Uninitialized memory that begins with a cache line."""
+    spare = 64 // dtype.itemsize
+    memory = torch.empty(num_elements + spare, dtype=dtype)
+    offset = -memory.data_ptr() % 64 // dtype.itemsize
+    return memory[offset : offset + num_elements]
+
+
+def program_of(ops: Sequence[Op]) -> ctypes.Array[Op]:
+    """Ops in a row, as C sees them."""
+    return (Op * len(ops))(*ops)
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The kernels, compiled if need be. Raises CompileError."""
+    kernels = ctypes.CDLL(str(compiled_library()))
+    kernels.team_new.restype = c_void_p
+    kernels.team_new.argtypes = [c_int]
+    kernels.scratch_bytes.restype = c_int64
+    kernels.scratch_bytes.argtypes = [POINTER(Op), c_int64, POINTER(Step), c_int]
+    for suffix in SUFFIXES.values():
+        run = getattr(kernels, f"run_program_{suffix}")
+        run.restype, run.argtypes = None, [c_void_p, POINTER(Op), c_int64, POINTER(Step), POINTER(c_double)]
+        size = getattr(kernels, f"packed_size_{suffix}")
+        size.restype, size.argtypes = c_int64, [c_int64, c_int64]
+        for name in ("pack", "unpack"):
+            move = getattr(kernels, f"{name}_{suffix}")
+            move.restype, move.argtypes = None, [c_void_p, c_void_p, c_int64, c_int64, c_int]
+    return kernels

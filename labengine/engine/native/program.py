@@ -1,0 +1,235 @@
+"""A model as a list of ops: what each torch module would compute, in the order in which it would."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import silu
+
+from labengine.config import GroupSpec
+from labengine.engine.families import DecoderLayer, SandwichLayer
+from labengine.engine.kv_tensors import KVTensors
+from labengine.engine.layers import (
+    MLP,
+    Attention,
+    Embedding,
+    Linear,
+    OffsetRMSNorm,
+    QKNormAttention,
+    RMSNorm,
+    ScaledEmbedding,
+)
+from labengine.engine.model import PagedModel
+from labengine.engine.native.library import Finish, Op, OpKind, packed
+from labengine.engine.native.memory import PackedMemory
+from labengine.engine.rope import RopeSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Room for one value between ops: `width` numbers per row. is_sampling: the rows are the sampling ones."""
+
+    number: int
+    width: int
+    dtype: torch.dtype
+    is_sampling: bool = False
+
+
+class Program:
+    """Ops and buffers of a model whose layers keep their KV in `kv`.
+
+    The weights of its matrices are packed into memory of the program's own; the modules keep their shapes alone.
+    """
+
+    def __init__(self, model: PagedModel, kv: KVTensors, groups: Sequence[GroupSpec]) -> None:
+        self._config = model.config
+        self._dtype = model.norm.weight.dtype
+        self._kv, self._groups = kv, groups
+        self.ops: list[Op] = []
+        self.names: list[str] = []
+        """What each op is for: "layers.3.qkv"."""
+        self.buffers: list[Buffer] = []
+        self._kept: list[Tensor] = []
+        self._memory = PackedMemory()
+        self._rotations: dict[RopeSpec, Buffer] = {}
+        self._make_buffers()
+        self._write(model)
+
+    def _make_buffers(self) -> None:
+        config = self._config
+        heads = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim
+        self._hidden, self._normed = self._buffer(config.hidden_size), self._buffer(config.hidden_size)
+        self._heads, self._attended = self._buffer(heads), self._buffer(config.num_heads * config.head_dim)
+        self._projected, self._gated = self._buffer(config.hidden_size), self._buffer(config.intermediate_size)
+        self._last = self._buffer(config.hidden_size, is_sampling=True)
+        self.logits = self._buffer(config.vocab_size, torch.float32, is_sampling=True)
+        self.best = self._buffer(2, torch.int32, is_sampling=True)
+
+    def _buffer(self, width: int, dtype: torch.dtype | None = None, *, is_sampling: bool = False) -> Buffer:
+        self.buffers.append(Buffer(len(self.buffers), width, dtype or self._dtype, is_sampling))
+        return self.buffers[-1]
+
+    # -- the model, top down -------------------------------------------------------------------------------------------
+
+    def _write(self, model: PagedModel) -> None:
+        table = self._embed(model.embedding)
+        for rope in {layer.rope: None for layer in self._config.layers}:
+            self._rotate(rope)
+        for index, layer in enumerate(model.layers):
+            assert isinstance(layer, DecoderLayer)
+            self._layer(index, layer)
+        self._norm("norm", model.norm, self._hidden, self._last, is_sampling=True)
+        head = table if self._config.tie_word_embeddings else self._packed(model.lm_head)
+        self._linear(
+            "head", head, (self._config.vocab_size, self._config.hidden_size), self._last, self.logits, Finish.TO_FLOAT
+        )
+        self._op("best", OpKind.BEST, in_=self.logits.number, out=self.best.number, n=self._config.vocab_size)
+
+    def _layer(self, index: int, layer: DecoderLayer) -> None:
+        prefix = f"layers.{index}"
+        self._norm(f"{prefix}.attention_norm", layer.attention_norm, self._hidden, self._normed)
+        self._attention(index, prefix, layer.attention)
+        self._join(f"{prefix}.out", layer.attention.out, self._attended, getattr(layer, "attended_norm", None))
+        self._norm(f"{prefix}.mlp_norm", layer.mlp_norm, self._hidden, self._normed)
+        self._gate(f"{prefix}.gate_up", layer.mlp)
+        self._join(f"{prefix}.down", layer.mlp.down, self._gated, getattr(layer, "mlp_out_norm", None))
+        assert type(layer) in (DecoderLayer, SandwichLayer), f"{type(layer).__name__} has no ops yet"
+
+    def _attention(self, index: int, prefix: str, attention: Attention) -> None:
+        self._linear_of(f"{prefix}.qkv", attention.qkv, self._normed, self._heads)
+        group = self._kv.layer_groups[index]
+        spec, cache, config = self._groups[group], self._kv.layer(index), self._config
+        common: dict[str, Any] = {
+            "in_": self._heads.number,
+            "group": group,
+            "keys": cache.keys.data_ptr(),
+            "values": cache.values.data_ptr(),
+            "num_heads": config.num_heads,
+            "num_kv_heads": config.num_kv_heads,
+            "head_dim": config.head_dim,
+            "block_size": spec.block_size,
+            "window": spec.window or 0,
+        }
+        rotation = self._rotations[config.layers[index].rope].number
+        self._op(f"{prefix}.turn", OpKind.TURN, other=rotation, out=-1, **common, **self._head_norms(attention))
+        self._op(f"{prefix}.attend", OpKind.ATTEND, out=self._attended.number, scale=attention.scale, **common)
+
+    def _head_norms(self, attention: Attention) -> dict[str, Any]:
+        if not isinstance(attention, QKNormAttention):
+            return {}
+        norm = attention.q_norm
+        return {
+            "weight": self._pointer(norm.weight),
+            "weight2": self._pointer(attention.k_norm.weight),
+            "eps": norm.eps,
+            "norm_offset": isinstance(norm, OffsetRMSNorm),
+        }
+
+    def _join(self, name: str, linear: Linear, source: Buffer, norm: RMSNorm | None) -> None:
+        """Add what a half of the layer gives to the residual stream; where there is a norm, normalized first."""
+        if norm is None:
+            self._linear_of(name, linear, source, self._hidden, Finish.ADD, other=self._hidden)
+        else:
+            self._linear_of(name, linear, source, self._projected)
+            self._norm(f"{name}_norm", norm, self._projected, self._hidden, other=self._hidden)
+
+    # -- single ops ----------------------------------------------------------------------------------------------------
+
+    def _embed(self, embedding: Embedding) -> Tensor:
+        table = self._packed(embedding)
+        n, k = embedding.weight.shape
+        scale = 1.0
+        if isinstance(embedding, ScaledEmbedding):
+            scale = torch.tensor(k**0.5, dtype=self._dtype).item()
+        self._op("embed", OpKind.EMBED, out=self._hidden.number, n=n, k=k, weight=table.data_ptr(), scale=scale)
+        return table
+
+    def _rotate(self, rope: RopeSpec) -> None:
+        frequencies = rope.inverse_frequencies(self._config.head_dim)
+        buffer = self._rotations[rope] = self._buffer(self._config.head_dim, torch.float32)
+        self._op("rotation", OpKind.ROTATION, out=buffer.number, k=len(frequencies), weight=self._pointer(frequencies))
+
+    def _norm(
+        self,
+        name: str,
+        norm: RMSNorm,
+        source: Buffer,
+        out: Buffer,
+        *,
+        other: Buffer | None = None,
+        is_sampling: bool = False,
+    ) -> None:
+        self._op(
+            name,
+            OpKind.NORM,
+            in_=source.number,
+            other=-1 if other is None else other.number,
+            out=out.number,
+            k=norm.weight.shape[0],
+            weight=self._pointer(norm.weight),
+            eps=norm.eps,
+            norm_offset=isinstance(norm, OffsetRMSNorm),
+            is_sampling=is_sampling,
+        )
+
+    def _gate(self, name: str, mlp: MLP) -> None:
+        finish = Finish.SILU_MUL if mlp.activation is silu else Finish.GELU_MUL
+        weight = self._packed(mlp.gate_up, is_gated=True)
+        self._linear(name, weight, tuple(mlp.gate_up.weight.shape), self._normed, self._gated, finish)
+
+    def _linear_of(
+        self,
+        name: str,
+        linear: Linear,
+        source: Buffer,
+        out: Buffer,
+        finish: Finish = Finish.PLAIN,
+        other: Buffer | None = None,
+    ) -> None:
+        self._linear(name, self._packed(linear), tuple(linear.weight.shape), source, out, finish, other)
+
+    def _linear(
+        self,
+        name: str,
+        weight: Tensor,
+        shape: tuple[int, ...],
+        source: Buffer,
+        out: Buffer,
+        finish: Finish,
+        other: Buffer | None = None,
+    ) -> None:
+        self._op(
+            name,
+            OpKind.LINEAR,
+            finish=finish,
+            in_=source.number,
+            other=-1 if other is None else other.number,
+            out=out.number,
+            is_sampling=out.is_sampling,
+            n=shape[0],
+            k=shape[1],
+            weight=weight.data_ptr(),
+        )
+
+    def _op(self, name: str, kind: OpKind, **fields: Any) -> None:
+        self.names.append(name)
+        self.ops.append(Op(kind=kind, **fields))
+
+    # -- what ops point at ---------------------------------------------------------------------------------------------
+
+    def _packed(self, module: Linear | Embedding, *, is_gated: bool = False) -> Tensor:
+        """The module's matrix as the kernels read it; the module keeps a shape without memory."""
+        weight = packed(module.weight.detach(), self._memory, is_gated=is_gated)
+        module.weight = nn.Parameter(module.weight.to("meta"), requires_grad=False)
+        self._kept.append(weight)
+        return weight
+
+    def _pointer(self, tensor: Tensor) -> int:
+        """A tensor's address; it stays alive with the program."""
+        kept = tensor.detach().contiguous()
+        self._kept.append(kept)
+        return kept.data_ptr()

@@ -1,0 +1,52 @@
+"""The ops as Triton kernels: each one pass over memory, where torch would make several."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+from torch.nn.functional import silu
+
+from labengine.engine.attention import AttentionSetting
+from labengine.engine.attention.triton import TritonAttention
+from labengine.engine.ops import Activation, Ops
+from labengine.engine.ops.torch_ops import gelu_tanh
+
+if TYPE_CHECKING:
+    from labengine.engine.layers import RMSNorm
+    from labengine.engine.rope import Rotation
+
+KERNELS_WORDS: dict[Activation, Literal["silu", "gelu_tanh"]] = {silu: "silu", gelu_tanh: "gelu_tanh"}
+
+
+class TritonOps(Ops):
+    """Kernels of our own, compiled on first use."""
+
+    name = "triton"
+    virtue = "our own fused kernels"
+
+    @classmethod
+    def refusal(cls, device: torch.device, dtype: torch.dtype) -> str | None:
+        """It can serve wherever Triton can serve attention, whatever the heads."""
+        return TritonAttention.refusal(AttentionSetting(device, dtype, 1, 1, 64, (16,)))
+
+    def add_norm(self, stream: Tensor, part: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
+        """See Ops."""
+        from labengine.engine.ops.triton_ops import add_rms_norm
+
+        return add_rms_norm(stream, part, norm.weight, norm.eps, norm.offset)
+
+    def turn(self, heads: Tensor, rotation: Rotation, norm: RMSNorm | None = None) -> Tensor:
+        """See Ops."""
+        from labengine.engine.ops.triton_ops import turn_heads
+
+        weight, eps, offset = (None, 0.0, False) if norm is None else (norm.weight, norm.eps, norm.offset)
+        turn_heads(heads, rotation.cos, rotation.sin, weight, eps, offset)
+        return heads
+
+    def gated(self, gate_up: Tensor, activation: Activation) -> Tensor:
+        """See Ops."""
+        from labengine.engine.ops.triton_ops import gated
+
+        return gated(gate_up, KERNELS_WORDS[activation])

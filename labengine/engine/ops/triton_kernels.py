@@ -1,0 +1,107 @@
+"""What surrounds attention as Triton kernels: each reads and writes once, computes in float32, rounds as torch does.
+
+Torch's modules round to the weights' dtype after every op. So do these, at the same places: layers.py and rope.py say
+where. (What may differ is the order in which a row's squares are added.)
+"""
+# Kernels are Python in form only: their arguments are pointers and constants of the compiler.
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _times_weight(wide, weight, dtype: tl.constexpr, OFFSET: tl.constexpr):
+    """Normalized float32 times a norm's weight, or 1 + weight; rounded to dtype, and float32 again."""
+    if OFFSET:
+        return (wide * (1.0 + weight)).to(dtype).to(tl.float32)
+    else:
+        return (weight * wide.to(dtype).to(tl.float32)).to(dtype).to(tl.float32)
+
+
+@triton.jit
+def add_norm_kernel(
+    hidden,
+    residual,
+    weight,
+    normed,
+    summed,
+    hidden_stride,
+    residual_stride,
+    eps,
+    SIZE: tl.constexpr,
+    PADDED: tl.constexpr,
+    OFFSET: tl.constexpr,
+):
+    """One program adds one row of the residual, if there is one, and normalizes the sum."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, PADDED)
+    exists = column < SIZE
+    dtype: tl.constexpr = normed.dtype.element_ty
+    wide = tl.load(hidden + row * hidden_stride + column, mask=exists, other=0.0).to(tl.float32)
+    if residual is not None:
+        wide += tl.load(residual + row * residual_stride + column, mask=exists, other=0.0).to(tl.float32)
+        rounded = wide.to(dtype)
+        tl.store(summed + row * SIZE + column, rounded, mask=exists)
+        wide = rounded.to(tl.float32)
+    scale = tl.load(weight + column, mask=exists, other=0.0).to(tl.float32)
+    wide = wide * tl.rsqrt(tl.sum(wide * wide, 0) / SIZE + eps)
+    tl.store(normed + row * SIZE + column, _times_weight(wide, scale, dtype, OFFSET).to(dtype), mask=exists)
+
+
+@triton.jit(do_not_specialize=["num_heads"])
+def turn_kernel(
+    heads,
+    cos,
+    sin,
+    weight,
+    token_stride,
+    head_stride,
+    num_heads,
+    eps,
+    HALF: tl.constexpr,
+    PADDED: tl.constexpr,
+    HEADS: tl.constexpr,
+    OFFSET: tl.constexpr,
+):
+    """One program norms, if there is a weight, and turns HEADS heads of one token in place.
+
+    A head is two halves of HALF numbers: dimension i turns with dimension i + HALF.
+    """
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
+    column = tl.arange(0, PADDED)
+    there = (head < num_heads)[:, None] & (column < HALF)[None, :]
+    dtype: tl.constexpr = heads.dtype.element_ty
+    upper = heads + token * token_stride + (head * head_stride)[:, None] + column[None, :]
+    first = tl.load(upper, mask=there, other=0.0).to(tl.float32)
+    second = tl.load(upper + HALF, mask=there, other=0.0).to(tl.float32)
+    if weight is not None:
+        scale_first = tl.load(weight + column, mask=column < HALF, other=0.0).to(tl.float32)[None, :]
+        scale_second = tl.load(weight + HALF + column, mask=column < HALF, other=0.0).to(tl.float32)[None, :]
+        squares = tl.sum(first * first, 1) + tl.sum(second * second, 1)
+        shrink = tl.rsqrt(squares / (2 * HALF) + eps)[:, None]
+        first = _times_weight(first * shrink, scale_first, dtype, OFFSET)
+        second = _times_weight(second * shrink, scale_second, dtype, OFFSET)
+    turn_cos = tl.load(cos + token * HALF + column, mask=column < HALF, other=0.0)[None, :]
+    turn_sin = tl.load(sin + token * HALF + column, mask=column < HALF, other=0.0)[None, :]
+    tl.store(upper, (first * turn_cos - second * turn_sin).to(dtype), mask=there)
+    tl.store(upper + HALF, (second * turn_cos + first * turn_sin).to(dtype), mask=there)
+
+
+@triton.jit
+def gated_kernel(gate_up, out, row_stride, SIZE: tl.constexpr, COLUMNS: tl.constexpr, IS_GELU: tl.constexpr):
+    """One program computes COLUMNS numbers of one row of activation(gate) * up."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    exists = column < SIZE
+    dtype: tl.constexpr = out.dtype.element_ty
+    gate = tl.load(gate_up + row * row_stride + column, mask=exists, other=0.0).to(tl.float32)
+    up = tl.load(gate_up + row * row_stride + SIZE + column, mask=exists, other=0.0).to(tl.float32)
+    slope = gate
+    if IS_GELU:  # (1 + tanh(u)) / 2 is the sigmoid of 2 u
+        slope = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)
+    active = (gate / (1.0 + tl.exp(-slope))).to(dtype).to(tl.float32)
+    tl.store(out + row * SIZE + column, (active * up).to(dtype), mask=exists)

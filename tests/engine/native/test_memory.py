@@ -1,0 +1,50 @@
+"""Memory for packed weights: aligned, disjoint, and alive as long as somebody holds a piece."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from itertools import pairwise
+
+import pytest
+import torch
+
+from labengine.engine.native import memory as module
+from labengine.engine.native.memory import PackedMemory
+
+
+def test_pieces_are_aligned_and_do_not_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAPPING_BYTES", 8192)
+    memory = PackedMemory()
+    sizes = [1, 63, 64, 65, 3000, 8192, 100_000, 7, 1]
+    pieces = [
+        memory.take(size, dtype).fill_(number)
+        for number, size in enumerate(sizes)
+        for dtype in (torch.float32, torch.bfloat16)
+    ]
+    assert [piece.numel() for piece in pieces] == [size for size in sizes for _ in range(2)]
+    assert all(piece.data_ptr() % 64 == 0 for piece in pieces)
+    for number, piece in enumerate(pieces):
+        assert (piece == number // 2).all(), "another piece was written over it"
+    spans = sorted((piece.data_ptr(), piece.data_ptr() + piece.nbytes) for piece in pieces)
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+def test_a_mapping_goes_with_its_last_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[weakref.ref[object]] = []
+
+    class Mapping(module.mmap.mmap):
+        def __new__(cls, *args: object, **kwargs: object) -> Mapping:
+            mapping = super().__new__(cls, *args, **kwargs)  # type: ignore[arg-type]
+            kept.append(weakref.ref(mapping))
+            return mapping
+
+    monkeypatch.setattr(module.mmap, "mmap", Mapping)
+    memory = PackedMemory()
+    first, second = memory.take(10, torch.float32).fill_(1), memory.take(10, torch.float32).fill_(2)
+    del memory, first
+    gc.collect()
+    assert len(kept) == 1 and kept[0]() is not None and (second == 2).all()
+    del second
+    gc.collect()
+    assert kept[0]() is None

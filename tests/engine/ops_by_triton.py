@@ -1,0 +1,81 @@
+"""Whole models with Triton's ops beside the same models with torch's. Run by test_ops.py, interpreted or on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.plan_builder import Dealer, plan_of
+from engine.triton_device import DEVICE
+from labengine.engine.attention import AttentionSetting
+from labengine.engine.attention.torch_gather import TorchGather
+from labengine.engine.kv_tensors import KVTensors
+from labengine.engine.model import PagedModel
+from labengine.engine.model_config import ModelConfig
+from labengine.engine.ops import Ops
+from labengine.engine.ops.choice import choose_ops
+from labengine.engine.ops.torch_ops import TorchOps
+from labengine.engine.ops.triton import TritonOps
+from labengine.engine.rope import Rotation
+from labengine.engine.staging import step_tensors
+from labengine.engine.weights import load_weights
+
+
+class Bench:
+    """A model and a pool of its own for each kind of ops."""
+
+    def __init__(self, model_dir: Path) -> None:
+        self.config = ModelConfig.load(model_dir)
+        with torch.device("meta"):
+            self.model = PagedModel(self.config)
+        load_weights(self.model, model_dir, torch.float32, DEVICE)
+        self.groups, self.layer_groups = self.config.kv_groups(4)
+
+    @torch.inference_mode()
+    def logits(self, ops: Ops) -> Tensor:
+        """A chunk beside a whole prompt, then a decode beside the rest of the chunk, then nobody who samples."""
+        config, dealer = self.config, Dealer(100, self.groups)
+        kv = KVTensors(
+            num_blocks=100,
+            block_size=4,
+            layer_groups=self.layer_groups,
+            num_kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            dtype=torch.float32,
+            device=DEVICE,
+        )
+        heads = (config.num_heads, config.num_kv_heads, config.head_dim)
+        backend = TorchGather(AttentionSetting(DEVICE, torch.float32, *heads, (4,)))
+        long, short = dealer.request(list(range(20, 37))), dealer.request(list(range(5, 12)))
+        found = []
+        for plan in (
+            plan_of(long.take(9), short.take(6)),
+            plan_of(short.take(1), long.take(7)),
+            plan_of(long.take(1, samples=False)),
+        ):
+            step = step_tensors(plan, self.groups, DEVICE)
+            attention = [backend.prepare(step, group) for group in step.groups]
+            rotations = {
+                layer.rope: Rotation.at(step.positions, layer.rope.inverse_frequencies(config.head_dim).to(DEVICE))
+                for layer in config.layers
+            }
+            found.append(self.model(step, kv, attention, rotations, ops))
+        return torch.cat(found)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
+def test_a_model_with_tritons_ops(family: str, tiny_model: Callable[..., Path]) -> None:
+    bench = Bench(tiny_model(family, num_hidden_layers=2))
+    expected = bench.logits(TorchOps())
+    found = bench.logits(TritonOps())
+    assert found.shape == (4, 101)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+
+
+def test_triton_is_taken_where_it_runs() -> None:
+    ops, reason = choose_ops(DEVICE, torch.float32)
+    assert type(ops) is TritonOps and reason == "triton (our own fused kernels)"

@@ -1,0 +1,271 @@
+"""The flash_attn backend against dense attention, through stand-ins for its two packages; the real ones on a GPU."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from engine import flash_stand_in
+from engine.plan_builder import Dealer, plan_of
+from engine.test_attention import HEAD_DIM, HEADS, KV_HEADS, SCALE, group_of, largest_error
+from labengine.config import ConfigError
+from labengine.engine.attention import AttentionBackend, AttentionSetting
+from labengine.engine.attention.choice import choose_attention
+from labengine.engine.attention.flash_attn import FlashAttention
+from labengine.engine.attention.kv_store import torch_store
+from labengine.engine.kv_tensors import LayerKV
+from labengine.engine.staging import step_tensors
+from labengine.engine.step_tensors import GroupTensors, StepTensors
+
+HALVES = {torch.float16: 5e-3, torch.bfloat16: 2e-2}
+CPU = torch.device("cpu")
+
+Install = Callable[..., ModuleType]
+
+
+class FlashOnCpu(FlashAttention):
+    """The backend, with the stand-ins, on CPU tensors."""
+
+    @classmethod
+    def refusal(cls, setting: AttentionSetting) -> str | None:
+        return None
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Put one stand-in in place of both packages, on a GPU that suits it."""
+
+    def put(generation: str, **options: str) -> ModuleType:
+        module = flash_stand_in.fa3() if generation == "FA3" else flash_stand_in.fa2(**options)
+        for name in ("flash_attn", "flash_attn_interface"):
+            monkeypatch.setitem(sys.modules, name, module if name == module.__name__ else None)
+        on_gpu(monkeypatch, 9 if generation == "FA3" else 8)
+        return module
+
+    return put
+
+
+def on_gpu(monkeypatch: pytest.MonkeyPatch, major: int, minor: int = 0) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (major, minor))
+
+
+def setting(dtype: torch.dtype = torch.bfloat16, block_size: int = 256, device: str = "cuda") -> AttentionSetting:
+    return AttentionSetting(torch.device(device), dtype, HEADS, KV_HEADS, HEAD_DIM, (block_size,))
+
+
+def on_cpu(block_size: int) -> Callable[[torch.dtype], AttentionBackend]:
+    return lambda dtype: FlashOnCpu(setting(dtype, block_size, "cpu"))
+
+
+SHORT_LENGTHS = [40, 9, 23, 2]
+SHORT_STEPS = [[17, 5, 0, 0], [8, 1, 22, 1], [1, 1, 1, 1], [1, 1, 0, 0], [0, 1, 0, 0], [13, 0, 0, 0]]
+LONG_LENGTHS = [300, 130, 258]
+LONG_STEPS = [[150, 0, 0], [149, 70, 0], [1, 1, 257], [0, 1, 1], [0, 58, 0]]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("block_size", [1, 3, 4, 16])
+def test_fa3_takes_any_block_size(install: Install, block_size: int, dtype: torch.dtype) -> None:
+    module = install("FA3")
+    error = largest_error(on_cpu(block_size), SHORT_STEPS, SHORT_LENGTHS, group_of(block_size), dtype)
+    assert error < HALVES[dtype]
+    assert set(module.calls) == {"varlen", "decode"}
+
+
+@pytest.mark.parametrize("window", [None, 40, 200])
+@pytest.mark.parametrize("block_size", [64, 256])
+def test_fa3_reads_no_nan_where_it_could_copy_whole_tiles(
+    install: Install, block_size: int, window: int | None
+) -> None:
+    install("FA3")
+    spec = group_of(block_size, window)
+    assert largest_error(on_cpu(block_size), LONG_STEPS, LONG_LENGTHS, spec, torch.bfloat16) < 2e-2
+
+
+@pytest.mark.parametrize(("version", "decodes_by"), [("2.8.3", "kvcache"), ("2.8.3.post2", "kvcache"), ("2.8.4", "")])
+@pytest.mark.parametrize("window", [None, 40, 200])
+def test_fa2_with_blocks_of_256(install: Install, version: str, decodes_by: str, window: int | None) -> None:
+    """From 2.8.4 on its decode waits for the device: then decodes go the way of the prompts."""
+    module = install("FA2", version=version)
+    error = largest_error(on_cpu(256), LONG_STEPS, LONG_LENGTHS, group_of(256, window), torch.bfloat16)
+    assert error < 2e-2
+    assert any(decodes_by and decodes_by in call for call in module.calls) == bool(decodes_by)
+
+
+@pytest.mark.parametrize("block_size", [1, 4, 16])
+@pytest.mark.parametrize("window", [1, 2, 5, 8, 22, 100])
+def test_windows(install: Install, window: int, block_size: int) -> None:
+    install("FA3")
+    spec = group_of(block_size, window)
+    assert largest_error(on_cpu(block_size), SHORT_STEPS, SHORT_LENGTHS, spec, torch.bfloat16) < 2e-2
+
+
+def test_the_stand_in_stumbles_as_the_real_ones_do(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the backend's two precautions it gives NaN, or follows a table's garbage."""
+    from labengine.engine.attention import flash_attn_kernels
+
+    install("FA3")
+    with monkeypatch.context() as patch, pytest.raises(AssertionError, match="isfinite"):
+        patch.setattr(flash_attn_kernels, "SMALLEST_TILE", 10**6)
+        largest_error(on_cpu(64), LONG_STEPS, LONG_LENGTHS, group_of(64), torch.bfloat16)
+    monkeypatch.setattr(flash_attn_kernels, "window_only", lambda step, group: (group.block_tables, step.contexts))
+    with pytest.raises(AssertionError, match="illegal memory access"):
+        largest_error(on_cpu(4), SHORT_STEPS, SHORT_LENGTHS, group_of(4, 8), torch.bfloat16)
+
+
+def padded_step(num_rows: int, num_real: int, window: int | None) -> tuple[StepTensors, LayerKV]:
+    """Decodes in blocks of 256, then rows of padding; a pool of NaN but for what the contexts hold."""
+    pool = torch.full((2, 4, 256, KV_HEADS, HEAD_DIM), torch.nan, dtype=torch.bfloat16)
+    contexts = torch.tensor([300 if row < num_real else 0 for row in range(num_rows)], dtype=torch.int32)
+    tables = torch.full((num_rows, 5), 10**9, dtype=torch.int32)
+    tables[:num_real, :2] = torch.tensor([1, 2])
+    pool[:, 1], pool[:, 2, :43] = torch.randn(2, 256, KV_HEADS, HEAD_DIM), torch.randn(2, 43, KV_HEADS, HEAD_DIM)
+    slots = torch.tensor([2 * 256 + 43 if row < num_real else -1 for row in range(num_rows)], dtype=torch.int32)
+    rows = torch.arange(num_rows + 1, dtype=torch.int32)
+    step = StepTensors(
+        rows[:-1], rows[:-1], (1,) * num_rows, (5 * 256,) * num_rows, rows, contexts, rows[:-1],
+        (GroupTensors(256, window, slots, tables),),
+    )  # fmt: skip
+    return step, LayerKV(pool[0], pool[1])
+
+
+@pytest.mark.parametrize("window", [None, 100])
+@pytest.mark.parametrize(("generation", "version"), [("FA3", ""), ("FA2", "2.8.3"), ("FA2", "2.8.4")])
+def test_padding_writes_nowhere_and_attends_to_zeros(
+    install: Install, generation: str, version: str, window: int | None
+) -> None:
+    install(generation, **({"version": version} if version else {}))
+    step, cache = padded_step(4, 1, window)
+    before = cache.keys.clone(), cache.values.clone()
+    attention = FlashOnCpu(setting(device="cpu")).prepare(step, step.groups[0])
+    attention.write(*torch.randn(2, 4, KV_HEADS, HEAD_DIM).to(torch.bfloat16), cache)
+    out = attention.attend(torch.randn(4, HEADS, HEAD_DIM).to(torch.bfloat16), cache, SCALE)
+    assert out[0].isfinite().all() and out[0].abs().sum() > 0
+    assert not out[1:].any()
+    for pool, was in zip((cache.keys, cache.values), before, strict=True):
+        same = torch.where(pool.isnan(), was.isnan(), pool == was).all(-1).all(-1)
+        assert (~same).nonzero().tolist() == [[2, 43]]
+
+
+def test_a_store_of_padding_alone_changes_nothing() -> None:
+    pool = torch.full((2, 2, 4, KV_HEADS, HEAD_DIM), torch.nan)
+    pool[:, 0, 0] = 7.0
+    torch_store(torch.randn(3, KV_HEADS, HEAD_DIM), torch.randn(3, KV_HEADS, HEAD_DIM), LayerKV(pool[0], pool[1]),
+                torch.full((3,), -1, dtype=torch.int32))  # fmt: skip
+    assert (pool[:, 0, 0] == 7.0).all() and pool.flatten(1, 2)[:, 1:].isnan().all()
+
+
+@pytest.mark.parametrize("window", [None, 100])
+@pytest.mark.parametrize("generation", ["FA3", "FA2"])
+def test_nothing_is_read_back_from_the_device(install: Install, generation: str, window: int | None) -> None:
+    """Tensors without data: whoever asks for a value is told that there is none. So a graph can record a decode."""
+    module = install(generation)
+
+    def no_values(q: Tensor, *args: object, **kwargs: object) -> Tensor:
+        return torch.empty_like(q)
+
+    module.flash_attn_with_kvcache = module.flash_attn_varlen_func = no_values  # type: ignore[attr-defined]
+    backend = FlashOnCpu(setting(device="cpu"))
+    step, cache = padded_step(4, 2, window)
+    with FakeTensorMode(allow_non_fake_inputs=False) as mode:
+        group = step.groups[0]
+        fake = [mode.from_tensor(t) for t in (group.slots, group.block_tables, step.contexts, step.query_starts)]
+        keys, values, queries = (torch.empty(4, heads, HEAD_DIM) for heads in (KV_HEADS, KV_HEADS, HEADS))
+        cache = LayerKV(mode.from_tensor(cache.keys), mode.from_tensor(cache.values))
+        asked = StepTensors(
+            fake[0], fake[0], step.query_lens, step.context_lens, fake[3], fake[2], fake[0],
+            (GroupTensors(256, window, fake[0], fake[1]),),
+        )  # fmt: skip
+        attention = backend.prepare(asked, asked.groups[0])
+        attention.write(keys.bfloat16(), values.bfloat16(), cache)
+        assert attention.attend(queries.bfloat16(), cache, SCALE).shape == queries.shape
+
+
+def test_a_view_of_a_wider_tensor_will_do(install: Install) -> None:
+    """Queries, keys and values as they lie in one matrix of q, k and v."""
+    install("FA3")
+    dealer = Dealer(8, 4)
+    plan = plan_of(dealer.request([0] * 6).take(6), dealer.request([0] * 3).take(3))
+    step = step_tensors(plan, [group_of(4)], CPU)
+    heads = torch.randn(9, HEADS + 2 * KV_HEADS, HEAD_DIM).to(torch.bfloat16)
+    outs = []
+    for queries, keys, values in (heads.split((HEADS, KV_HEADS, KV_HEADS), dim=1),
+                                  (t.clone() for t in heads.split((HEADS, KV_HEADS, KV_HEADS), dim=1))):  # fmt: skip
+        pool = torch.full((2, 8, 4, KV_HEADS, HEAD_DIM), torch.nan, dtype=torch.bfloat16)
+        attention = FlashOnCpu(setting(block_size=4, device="cpu")).prepare(step, step.groups[0])
+        attention.write(keys, values, cache := LayerKV(pool[0], pool[1]))
+        outs.append(attention.attend(queries, cache, SCALE))
+    assert torch.equal(*outs)
+
+
+# -- who is refused, and why ------------------------------------------------------------------------------------------
+
+
+def absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("flash_attn", "flash_attn_interface"):
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+@pytest.mark.parametrize(
+    ("capability", "asked", "reason"),
+    [
+        (9, setting(device="cpu"), "it runs on a GPU, and the model is on cpu"),
+        (9, setting(torch.float32), "it computes in float16 and bfloat16, not in float32"),
+        (7, setting(), r"FA3 is made for sm_90, and this GPU is sm_70; FA2 needs sm_80 or newer"),
+        (
+            8,
+            setting(block_size=16),
+            r"FA3 is made for.*; FA2 takes blocks of a multiple of 256 tokens, not of 16",
+        ),
+        (8, setting(), r"FA3 is made for sm_90.*; FA2 \(flash_attn\) is not installed"),
+        (9, setting(block_size=16), r"FA3 \(flash_attn_interface\) is not installed; FA2 takes blocks"),
+    ],
+)
+def test_refusals(monkeypatch: pytest.MonkeyPatch, capability: int, asked: AttentionSetting, reason: str) -> None:
+    absent(monkeypatch)
+    on_gpu(monkeypatch, capability)
+    with pytest.raises(ConfigError, match=f"attention='flash_attn' cannot run here: {reason}"):
+        choose_attention("flash_attn", asked)
+    with pytest.raises(RuntimeError, match="flash_attn cannot serve this"):
+        FlashAttention(asked)
+
+
+def test_a_head_dim_that_no_kernel_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_gpu(monkeypatch, 9)
+    odd = AttentionSetting(torch.device("cuda"), torch.float16, 4, 4, 20, (256,))
+    assert FlashAttention.refusal(odd) == "it takes a head_dim up to 256 and a multiple of 8, not 20"
+
+
+def test_kernels_for_another_torch_are_told_apart_from_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that is there and breaks says how."""
+    from labengine.engine.attention import flash_attn_kernels
+
+    def broken(name: str) -> ModuleType:
+        raise ImportError("undefined symbol: _ZN3c10")
+
+    on_gpu(monkeypatch, 8)
+    monkeypatch.setattr(flash_attn_kernels, "import_module", broken)
+    refusal = FlashAttention.refusal(setting())
+    assert refusal is not None and "FA2 (flash_attn) does not load: undefined symbol: _ZN3c10" in refusal
+
+
+def test_the_newest_generation_is_taken(monkeypatch: pytest.MonkeyPatch, install: Install) -> None:
+    install("FA3")
+    monkeypatch.setitem(sys.modules, "flash_attn", flash_stand_in.fa2())
+    assert FlashOnCpu(setting(device="cpu")).generation == "FA3"
+    on_gpu(monkeypatch, 8, 9)
+    assert FlashOnCpu(setting(device="cpu")).generation == "FA2"
+
+
+def test_versions_are_read_as_numbers() -> None:
+    from labengine.engine.attention.flash_attn_kernels import _asks_for_the_longest
+
+    versions = {"2.8.3": False, "2.8.3.post2": False, "2.8.4": True, "2.10.0": True, "2.7.4": False, "odd": False}
+    for version, waits in versions.items():
+        assert _asks_for_the_longest(SimpleNamespace(__version__=version)) is waits  # type: ignore[arg-type]

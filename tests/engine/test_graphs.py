@@ -1,0 +1,306 @@
+"""Decodes through recorded graphs give what they give one by one. Recorded here by a stand-in; by CUDA in test_cuda.py.
+
+The numbers are those of the bugs that engines really had here: see "graph" in the names.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.capturable_torch import CapturableTorch, RunAgain
+from engine.plan_builder import Dealer, HandMadeRequest, plan_of
+from engine.reference import poison
+from labengine.config import GroupSpec
+from labengine.core.step_plan import StepPlan
+from labengine.engine.attention import AttentionBackend, AttentionSetting
+from labengine.engine.attention.torch_gather import TorchGather
+from labengine.engine.forward.eager import EagerForward
+from labengine.engine.forward.graphs import GraphedForward, graph_sizes, longest_context, refusal
+from labengine.engine.forward.static_step import StaticStep
+from labengine.engine.model_runner import ModelRunner
+from labengine.engine.staging import Staging, step_tensors
+
+CPU = torch.device("cpu")
+NUM_BLOCKS, BLOCK_SIZE = 96, 4
+CHILD = "tests/engine/graphs_by_triton.py"
+
+
+@dataclass
+class Bench:
+    """One model twice over one pool: by graphs where it may, and module by module with another attention backend."""
+
+    runner: ModelRunner
+    graphed: GraphedForward
+    eager: EagerForward
+    recorder: RunAgain
+    staging: Staging
+
+    @torch.inference_mode()
+    def logits(self, plan: StepPlan) -> tuple[Tensor, Tensor]:
+        """The plan computed both ways; the same KV is written to the same slots twice."""
+        step = self.staging.step_tensors(plan)
+        return self.graphed(step).clone(), self.eager(step)
+
+    def prefilled(self, dealer: Dealer, *lengths: int) -> list[HandMadeRequest]:
+        """Requests with all computed but their last few tokens."""
+        requests = [dealer.request([(7 * r + i) % 101 for i in range(length)]) for r, length in enumerate(lengths)]
+        for request in requests:
+            self.logits(plan_of(request.take(len(request.token_ids) - DECODES)))
+        return requests
+
+
+DECODES = 4
+"""Tokens that `prefilled` leaves to be decoded."""
+
+Make = Callable[..., Bench]
+
+
+@pytest.fixture
+def capturable() -> type[AttentionBackend]:
+    """The backend whose decodes are recorded; graphs_by_triton.py puts another one here."""
+    return CapturableTorch
+
+
+@pytest.fixture(params=["llama", "gemma3"])
+def make(
+    request: pytest.FixtureRequest, capturable: type[AttentionBackend], tiny_llama: Path, tiny_gemma: Path
+) -> Make:
+    model_dir = tiny_gemma if request.param == "gemma3" else tiny_llama
+
+    def bench(max_num_seqs: int, max_context: int = 100, fails_at: int | None = None) -> Bench:
+        runner = ModelRunner.load(
+            model_dir, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, device="cpu", attention="torch"
+        )
+        config = runner.model.config
+        heads = (config.num_heads, config.num_kv_heads, config.head_dim)
+        setting = AttentionSetting(CPU, torch.float32, *heads, (BLOCK_SIZE,))
+        eager, recorded = (
+            EagerForward(runner.model, runner.kv_tensors, backend(setting), backend.name)
+            for backend in (TorchGather, capturable)
+        )
+        poison(runner, range(NUM_BLOCKS))
+        recorder = RunAgain(fails_at)
+        graphed = GraphedForward(recorded, runner.groups, max_context, max_num_seqs, recorder, CPU)
+        return Bench(runner, graphed, eager, recorder, Staging(runner.groups, CPU))
+
+    return bench
+
+
+def dealer_for(bench: Bench, seed: int = 0) -> Dealer:
+    return Dealer(NUM_BLOCKS, bench.runner.groups, seed)
+
+
+def test_decodes_of_every_size_run_through_the_smallest_graph_that_holds_them(make: Make) -> None:
+    bench = make(6)
+    assert bench.recorder.recorded == [6, 4, 2, 1], "the largest first"
+    requests = bench.prefilled(dealer_for(bench), 9, 17, 6, 12, 7)
+    for number in (5, 3, 4, 1):
+        ours, theirs = bench.logits(plan_of(*(request.take(1) for request in requests[:number])))
+        assert torch.allclose(ours, theirs, atol=1e-4)
+        assert ours.shape == (number, 101) and ours.isfinite().all()
+    assert bench.recorder.replayed == [6, 4, 4, 1]
+
+
+def test_a_graph_for_every_number_of_requests() -> None:
+    """Sizes that leave a gap below max_num_seqs ended an engine with StopIteration (nano-vLLM 216)."""
+    for max_num_seqs in range(1, 600):
+        sizes = graph_sizes(max_num_seqs)
+        assert sizes == sorted(set(sizes)) and sizes[0] == 1 and sizes[-1] == max_num_seqs
+        assert all(larger - smaller <= max(8, smaller / 2) for smaller, larger in pairwise(sizes))
+    assert graph_sizes(12) == [1, 2, 4, 8, 12]
+    assert len(graph_sizes(512)) == 23
+
+
+def test_twelve_of_twelve_graph_rows(make: Make) -> None:
+    bench = make(12)
+    requests = bench.prefilled(dealer_for(bench), *[6] * 12)
+    ours, theirs = bench.logits(plan_of(*(request.take(1) for request in requests)))
+    assert torch.allclose(ours, theirs, atol=1e-4)
+    assert bench.recorder.replayed == [12]
+
+
+def pool_of(runner: ModelRunner) -> Tensor:
+    """[num_blocks * block_size, all numbers of a slot]; NaN is made a number, so that it equals itself."""
+    layers = [runner.kv_tensors.layer(layer) for layer in range(runner.num_layers)]
+    kv = torch.stack([torch.stack((layer.keys, layer.values)) for layer in layers]).nan_to_num(nan=1e9)
+    return kv.permute(2, 3, 0, 1, 4, 5).flatten(0, 1).flatten(1)
+
+
+def test_padding_of_a_graph_writes_nowhere(make: Make) -> None:
+    """Slot -1 is no index from the end (vLLM 43810), and block 0 is a block like any other (SGLang 32477)."""
+    bench = make(8)
+    requests = bench.prefilled(dealer_for(bench), 6, 6, 6)
+    for _ in range(2):  # the first step leaves three rows filled, the second one
+        before = pool_of(bench.runner)
+        plan = plan_of(*(request.take(1) for request in requests))
+        step = bench.staging.step_tensors(plan)
+        bench.graphed(step)
+        changed = (pool_of(bench.runner) != before).any(-1).nonzero().flatten().tolist()
+        assert sorted(changed) == sorted(slot for group in step.groups for slot in group.slots.tolist())
+        requests = requests[:1]
+
+
+def test_padding_of_a_graph_reads_nothing(make: Make) -> None:
+    """Every slot that no request has written is NaN, block 0 and the last one too."""
+    bench = make(8)
+    dealer = dealer_for(bench)
+    requests = bench.prefilled(dealer, 9, 6, 7)
+    ours, theirs = bench.logits(plan_of(*(request.take(1) for request in requests)))
+    assert ours.isfinite().all() and torch.allclose(ours, theirs, atol=1e-4)
+    with torch.inference_mode():
+        assert bench.graphed._recordings[4]()[3].isfinite().all(), "a row of padding attends to zeros, not to NaN"
+
+
+def test_rows_that_a_larger_step_left_in_a_graph_become_padding(make: Make) -> None:
+    """Stale contexts and slots of requests that are gone would write into blocks that are others' by now."""
+    bench = make(4)
+    requests = bench.prefilled(dealer_for(bench), 9, 13, 6)
+    bench.logits(plan_of(*(request.take(1) for request in requests)))
+    poison(bench.runner, [block for request in requests[1:] for table in request.tables for block in table])
+    before = pool_of(bench.runner)
+    rows = bench.graphed._static.rows(4)
+    step = bench.staging.step_tensors(plan_of(requests[0].take(1)))
+    bench.graphed(step)
+    assert rows.contexts.tolist()[1:] == [0, 0, 0] and rows.token_ids.tolist()[1:] == [0, 0, 0]
+    assert all(group.slots.tolist()[1:] == [-1, -1, -1] for group in rows.groups)
+    changed = (pool_of(bench.runner) != before).any(-1).nonzero().flatten().tolist()
+    assert sorted(changed) == sorted(group.slots.item() for group in step.groups)
+
+
+def test_stale_columns_of_a_graphs_tables_are_not_read(make: Make) -> None:
+    """A long request's row is taken over by a short one, whose table is narrower (nano-vLLM 190)."""
+    bench = make(2)
+    dealer = dealer_for(bench)
+    (long,) = bench.prefilled(dealer, 40)
+    bench.logits(plan_of(long.take(1)))
+    poison(bench.runner, [block for table in long.tables for block in table])
+    (short,) = bench.prefilled(dealer, 6)
+    ours, theirs = bench.logits(plan_of(short.take(1)))
+    assert ours.isfinite().all() and torch.allclose(ours, theirs, atol=1e-4)
+
+
+@pytest.mark.parametrize("max_context", [16, 17, 19, 20])
+def test_the_last_position_has_a_column_in_the_graph(make: Make, max_context: int) -> None:
+    """And the one behind it, which a table one column short would have answered with garbage, runs eagerly."""
+    bench = make(2, max_context)
+    (request,) = bench.prefilled(dealer_for(bench), max_context + DECODES)
+    request.num_computed -= 1
+    for by_graph in (True, False):
+        ours, theirs = bench.logits(plan_of(request.take(1)))
+        assert torch.allclose(ours, theirs, atol=1e-4)
+        assert bool(bench.recorder.replayed) == by_graph
+        bench.recorder.replayed.clear()
+
+
+def test_what_no_graph_holds_runs_eagerly(make: Make) -> None:
+    bench = make(2)
+    first, second, third = bench.prefilled(dealer_for(bench), 9, 13, 8)
+    plans = {
+        "a chunk": plan_of(first.take(2)),
+        "a chunk beside a decode": plan_of(first.take(1), second.take(2)),
+        "a chunk of one token that samples nothing": plan_of(second.take(1, samples=False)),
+        "one that samples beside one that does not": plan_of(second.take(1), third.take(1, samples=False)),
+        "more than max_num_seqs": plan_of(*(dealer_for(bench, 1).request([5]).take(1) for _ in range(3))),
+    }
+    for name, plan in plans.items():
+        ours, theirs = bench.logits(plan)
+        assert torch.allclose(ours, theirs, atol=1e-4), name
+    assert bench.recorder.replayed == []
+
+
+def test_a_prompt_of_one_token_is_a_decode_like_others(make: Make) -> None:
+    bench = make(2)
+    dealer = dealer_for(bench)
+    (decode,) = bench.prefilled(dealer, 9)
+    ours, theirs = bench.logits(plan_of(dealer.request([5]).take(1), decode.take(1)))
+    assert torch.allclose(ours, theirs, atol=1e-4)
+    assert bench.recorder.replayed == [2]
+
+
+@pytest.mark.parametrize("fails_at", [0, 2])
+def test_a_recording_that_fails_is_told_and_done_without(make: Make, fails_at: int) -> None:
+    bench = make(4, fails_at=fails_at)
+    (request,) = bench.prefilled(dealer_for(bench), 9)
+    ours, theirs = bench.logits(plan_of(request.take(1)))
+    assert torch.allclose(ours, theirs, atol=1e-4)
+    assert bench.recorder.replayed == []
+    told = bench.graphed.describe()["forward"]
+    assert told.startswith("no CUDA graphs: operation not permitted when stream is capturing; eager")
+
+
+def test_an_interrupt_while_recording_is_not_swallowed(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RunAgain, "record", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        make(2)
+
+
+def test_what_runs_is_told(make: Make) -> None:
+    lines = make(16).graphed.describe()
+    assert lines["attention"] == "capturable"
+    assert lines["forward"].startswith("CUDA graphs for decodes of 1, 2, 4, 8 and 16 requests, in ")
+    assert lines["forward"].endswith("; eager: torch modules, one after the other")
+    assert "1, 2, 4 ... 64 requests (11 sizes)" in make(64).graphed.describe()["forward"]
+    assert "of 1 request, in" in make(1).graphed.describe()["forward"]
+
+
+def test_after_release_nothing_is_held(make: Make) -> None:
+    bench = make(2)
+    bench.graphed.release()
+    assert bench.runner.model.norm.weight.is_meta
+    assert not bench.graphed._recordings
+
+
+def test_an_interrupted_load_leaves_no_row_that_passes_for_padding() -> None:
+    """Whatever was copied before the interrupt is cleared by the next step, if that one is smaller."""
+    spec = GroupSpec(4)
+    static = StaticStep([spec], 4, 20, CPU)
+    dealer = Dealer(20, 4)
+    three = step_tensors(plan_of(*(dealer.request([9]).take(1) for _ in range(3))), [spec], CPU)
+    one = step_tensors(plan_of(dealer.request([8]).take(1)), [spec], CPU)
+    broken = three.groups[0].block_tables
+    object.__setattr__(three.groups[0], "block_tables", torch.empty(3, 5, dtype=torch.int32, device="meta"))
+    with pytest.raises(NotImplementedError):
+        static.load(three)
+    static.load(one)
+    rows = static.rows(4)
+    assert rows.groups[0].slots.tolist()[1:] == [-1, -1, -1] and rows.contexts.tolist() == [1, 0, 0, 0]
+    assert broken.shape[0] == 3
+
+
+def test_how_long_a_request_can_get() -> None:
+    full, window = GroupSpec(4), GroupSpec(4, "sliding_window", 8)
+    assert longest_context(512, [full], 1000) == 512
+    assert longest_context(512, [window, full], 100) == 400
+    assert longest_context(512, [window], 100) == 512, "blocks before the window are given back"
+
+
+def test_who_can_be_recorded() -> None:
+    setting = AttentionSetting(CPU, torch.float32, 4, 4, 16, (4,))
+    cuda = torch.device("cuda")
+    assert refusal(cuda, CapturableTorch(setting)) is None
+    assert refusal(cuda, TorchGather(setting)) == "attention by torch asks the host in between"
+    assert refusal(CPU, CapturableTorch(setting)) == "graphs are recorded on a GPU, and the model is on cpu"
+
+
+@pytest.mark.timeout(600)
+def test_our_triton_kernels_by_graph(project_root: Path) -> None:
+    """In a process of its own: Triton's interpreter has to be asked for before Triton is imported."""
+    pytest.importorskip("triton", reason="Triton is made for Linux")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "gemma3", CHILD]
+    done = subprocess.run(command, cwd=project_root, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "passed" in done.stdout and "skipped" not in done.stdout

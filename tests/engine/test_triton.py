@@ -1,0 +1,75 @@
+"""Triton's kernels compute what they should: the cases beside this file, each file in a process of its own.
+
+Whether kernels are interpreted is decided when Triton is imported, and for the whole process: nobody else's tests
+should live with it. On a machine with a GPU the same cases run there, compiled.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from labengine.engine.attention import AttentionSetting
+from labengine.engine.attention.triton import TritonAttention
+
+pytest.importorskip("triton", reason="Triton is made for Linux")
+
+CASES = ["triton_attention_cases.py", "triton_ops_cases.py", "triton_model_cases.py"]
+
+
+def run_cases(project_root: Path, cases: str, *, interpreted: bool) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/engine/{cases}"]
+    environment = {**os.environ, "TRITON_INTERPRET": "1" if interpreted else "0"}
+    child = subprocess.run(command, cwd=project_root, env=environment, capture_output=True, text=True)
+    assert child.returncode == 0, child.stdout[-8000:] + child.stderr[-2000:]
+    assert " passed" in child.stdout and " skipped" not in child.stdout
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("cases", CASES)
+def test_interpreted(cases: str, project_root: Path) -> None:
+    run_cases(project_root, cases, interpreted=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("cases", CASES)
+def test_on_a_gpu(cases: str, project_root: Path) -> None:
+    run_cases(project_root, cases, interpreted=False)
+
+
+def setting(device: str = "cuda", dtype: torch.dtype = torch.bfloat16, head_dim: int = 128) -> AttentionSetting:
+    return AttentionSetting(torch.device(device), dtype, 16, 8, head_dim, (16,))
+
+
+def refusal(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], given: AttentionSetting) -> str | None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    return TritonAttention.refusal(given)
+
+
+def test_refusals_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    half = setting(dtype=torch.float16)
+    assert refusal(monkeypatch, (9, 0), setting()) is None
+    assert refusal(monkeypatch, (7, 5), half) is None
+    assert refusal(monkeypatch, (7, 5), setting()) == "bfloat16 needs compute capability 8.0, and the GPU has 7.5"
+    assert refusal(monkeypatch, (7, 0), half) == "float16 needs compute capability 7.5, and the GPU has 7.0"
+    assert refusal(monkeypatch, (9, 0), setting("cpu")) == "it needs a CUDA GPU, and the device is cpu"
+    assert refusal(monkeypatch, (9, 0), setting(head_dim=320)) == "heads of 320 are larger than 256"
+    wide = setting(dtype=torch.float64)
+    assert refusal(monkeypatch, (9, 0), wide) == "it computes in float16, bfloat16, float32 only"
+
+
+def test_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("labengine.engine.attention.triton.find_spec", lambda name: None)
+    assert TritonAttention.refusal(setting()) == "Triton is not installed (pip install triton)"
+
+
+def test_the_interpreter_is_for_any_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert TritonAttention.refusal(setting("cpu")) is None

@@ -1,0 +1,45 @@
+"""How attention is cut up for Triton's kernels: no Triton needed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from labengine.engine.attention import AttentionSetting
+from labengine.engine.attention.triton_tiles import Gpu, decode_shape, num_spans, prefill_shape, query_tiles
+
+H100 = Gpu((9, 0), 132)
+QWEN = AttentionSetting(torch.device("cuda"), torch.bfloat16, 16, 8, 128, (16,))
+
+
+def test_tiles_cover_every_query_once_the_heaviest_first() -> None:
+    tiles = query_tiles([5, 1, 9], [25, 4, 9], requests=[0, 2], queries=4, window=None)
+    assert tiles.tolist() == [[0, 4], [0, 0], [2, 8], [2, 4], [2, 0]]
+
+
+def test_with_a_window_all_tiles_but_the_first_weigh_the_same() -> None:
+    tiles = query_tiles([12], [12], requests=[0], queries=4, window=3)
+    assert tiles.tolist() == [[0, 4], [0, 8], [0, 0]]
+
+
+def test_many_tiles_are_not_cut() -> None:
+    assert num_spans(H100, decode_shape(H100, QWEN), 256 * 8, 562) == 1
+
+
+def test_few_tiles_fill_the_gpu() -> None:
+    shape = decode_shape(H100, QWEN)
+    spans = num_spans(H100, shape, 8, 8192)
+    assert H100.num_sms <= 8 * spans <= H100.num_sms * shape.per_sm
+
+
+@pytest.mark.parametrize(("longest", "expected"), [(1, 1), (256, 1), (257, 2), (1024, 4)])
+def test_a_span_is_worth_its_program(longest: int, expected: int) -> None:
+    assert num_spans(H100, decode_shape(H100, QWEN), 8, longest) == expected
+
+
+@pytest.mark.parametrize("group", [1, 3, 7, 16, 48, 200])
+def test_a_tile_holds_at_least_one_query_of_all_heads(group: int) -> None:
+    setting = AttentionSetting(torch.device("cuda"), torch.bfloat16, group, 1, 128, (16,))
+    decode, prefill = decode_shape(H100, setting), prefill_shape(H100, setting)
+    assert decode.rows >= group
+    assert group <= prefill.queries(group) * group <= prefill.rows

@@ -1,0 +1,258 @@
+"""The Triton backend against dense attention in float64. Run by test_triton.py, interpreted or on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.plan_builder import Dealer, HandMadeRequest, plan_of
+from engine.triton_device import DEVICE
+from labengine.config import GroupSpec
+from labengine.core.step_plan import StepPlan
+from labengine.engine.attention import AttentionSetting
+from labengine.engine.attention.triton import SPANS_AT_ONCE, TritonAttention, TritonStep
+from labengine.engine.attention.triton_tiles import Gpu, TileShape, num_spans
+from labengine.engine.kv_tensors import LayerKV
+from labengine.engine.staging import step_tensors
+from labengine.engine.step_tensors import StepTensors
+
+TOLERANCES = {torch.float32: 3e-6, torch.float16: 3e-3, torch.bfloat16: 2e-2}
+"""Of the norm of the error, relative to the norm of what is expected."""
+BUSY, IDLE = Gpu((8, 0), 1), Gpu((8, 0), 4096)
+"""GPUs on which few programs are enough, and on which keys are cut into as many spans as they can be."""
+SMALL_DECODE, SMALL_PREFILL = TileShape(16, 16, 4, 2, 1, least_steps=1), TileShape(16, 16, 4, 2, 1, least_steps=1)
+
+
+class Heads(NamedTuple):
+    queries: int
+    keys: int
+    dim: int
+
+
+HEADS = [Heads(6, 2, 16), Heads(4, 4, 64), Heads(14, 2, 64), Heads(4, 2, 128), Heads(4, 1, 256), Heads(3, 3, 80)]
+HEADS_ID = [f"{heads.queries}x{heads.keys}x{heads.dim}" for heads in HEADS]
+
+
+@dataclass
+class Texts:
+    """Requests with the keys and values of all their tokens, and a pool in which every slot is NaN until written."""
+
+    spec: GroupSpec
+    heads: Heads
+    requests: list[HandMadeRequest]
+    keys: list[Tensor]
+    values: list[Tensor]
+    cache: LayerKV
+
+    @classmethod
+    def deal(cls, lengths: list[int], spec: GroupSpec, heads: Heads, dtype: torch.dtype) -> Texts:
+        torch.manual_seed(0)
+        dealer = Dealer(sum(-(-length // spec.block_size) for length in lengths) + 3, [spec])
+        pool = torch.full((2, dealer.num_blocks, spec.block_size, heads.keys, heads.dim), torch.nan, dtype=dtype)
+        keys, values = ([torch.randn(n, heads.keys, heads.dim).to(dtype) for n in lengths] for _ in range(2))
+        requests = [dealer.request([0] * length) for length in lengths]
+        return cls(spec, heads, requests, keys, values, LayerKV(*pool.to(DEVICE)))
+
+    def take(self, chunks: list[int]) -> StepPlan:
+        """A step; 0: the request sits out. What has fallen out of windows is NaN again, before it."""
+        dropped = [block for request in self.requests for block in request.dropped_blocks()]
+        self.cache.keys[dropped], self.cache.values[dropped] = torch.nan, torch.nan
+        return plan_of(*(r.take(chunk) for r, chunk in zip(self.requests, chunks, strict=True) if chunk))
+
+    def new_kv(self, plan: StepPlan) -> Tensor:
+        """[num_tokens, 2 * heads, dim]: keys and values as they lie in a qkv matrix."""
+        parts = [
+            torch.cat((self.keys[e.request_id][e.start : e.end], self.values[e.request_id][e.start : e.end]), 1)
+            for e in plan.scheduled
+        ]
+        return torch.cat(parts).to(DEVICE)
+
+    def expected(self, plan: StepPlan, queries: Tensor, scale: float) -> Tensor:
+        """Dense, in float64."""
+        rows, group = iter(queries.cpu().double()), self.heads.queries // self.heads.keys
+        out = []
+        for entry in plan.scheduled:
+            for position in range(entry.start, entry.end):
+                first = 0 if self.spec.window is None else max(0, position - self.spec.window + 1)
+                keys, values = (
+                    kv[entry.request_id][first : position + 1].double().repeat_interleave(group, 1)
+                    for kv in (self.keys, self.values)
+                )
+                weights = (torch.einsum("hd,khd->hk", next(rows), keys) * scale).softmax(-1)
+                out.append(torch.einsum("hk,khd->hd", weights, values))
+        return torch.stack(out)
+
+
+def backend_for(texts: Texts, gpu: Gpu = BUSY, *, small: bool = False) -> TritonAttention:
+    heads, dtype = texts.heads, texts.cache.keys.dtype
+    setting = AttentionSetting(DEVICE, dtype, heads.queries, heads.keys, heads.dim, (texts.spec.block_size,))
+    assert TritonAttention.refusal(setting) is None
+    backend = TritonAttention(setting, gpu)
+    if small:
+        backend.decode_shape, backend.prefill_shape = SMALL_DECODE, SMALL_PREFILL
+    return backend
+
+
+def largest_error(texts: Texts, backend: TritonAttention, steps: list[list[int]]) -> float:
+    """Relative to what is expected; NaN when a slot was read that should not be."""
+    worst = 0.0
+    for chunks in steps:
+        plan = texts.take(chunks)
+        step = step_tensors(plan, [texts.spec], DEVICE)
+        attention = backend.prepare(step, step.groups[0])
+        new = texts.new_kv(plan)
+        attention.write(new[:, : texts.heads.keys], new[:, texts.heads.keys :], texts.cache)
+        queries = torch.randn(plan.num_tokens, *texts.heads[::2]).to(new.dtype).to(DEVICE)
+        out = attention.attend(queries, texts.cache, 0.3)
+        assert out.shape == queries.shape and out.dtype == queries.dtype
+        expected = texts.expected(plan, queries, 0.3)
+        error = ((out.cpu().double() - expected).norm() / expected.norm()).item()
+        if not error <= worst:
+            worst = error
+    return worst
+
+
+def group_of(block_size: int, window: int | None = None) -> GroupSpec:
+    return GroupSpec(block_size) if window is None else GroupSpec(block_size, "sliding_window", window)
+
+
+LENGTHS = [90, 9, 43, 2]
+STEPS = [[37, 5, 0, 0], [8, 1, 42, 1], [1, 1, 1, 1], [44, 1, 0, 0]]
+
+
+@pytest.mark.parametrize("window", [None, 1, 5, 33])
+@pytest.mark.parametrize("block_size", [1, 3, 16, 256])
+def test_mixed_steps(block_size: int, window: int | None) -> None:
+    texts = Texts.deal(LENGTHS, group_of(block_size, window), HEADS[0], torch.float32)
+    assert largest_error(texts, backend_for(texts, small=True), STEPS) < TOLERANCES[torch.float32]
+
+
+@pytest.mark.parametrize("window", [None, 40])
+@pytest.mark.parametrize("block_size", [3, 16])
+def test_few_tiles_are_cut_into_spans(block_size: int, window: int | None) -> None:
+    """Chunks and decodes; some requests read too little for all of the spans."""
+    texts = Texts.deal([90, 9], group_of(block_size, window), Heads(3, 1, 16), torch.float32)
+    backend = backend_for(texts, IDLE, small=True)
+    steps = [[70, 0], [10, 8], [1, 1], [1, 0]]
+    assert largest_error(texts, backend, steps) < TOLERANCES[torch.float32]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize("heads", HEADS, ids=HEADS_ID)
+def test_tiles_as_they_are(heads: Heads, dtype: torch.dtype) -> None:
+    """Of every shape of heads; the last step, a decode of a long context, is cut into spans."""
+    texts = Texts.deal([302, 40], group_of(16), heads, dtype)
+    assert largest_error(texts, backend_for(texts), [[150, 39], [150, 1]]) < TOLERANCES[dtype]
+    assert largest_error(texts, backend_for(texts, IDLE), [[1, 0], [1, 0]]) < TOLERANCES[dtype]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_windows_in_tiles_as_they_are(dtype: torch.dtype) -> None:
+    texts = Texts.deal([301, 40], group_of(16, 100), HEADS[3], dtype)
+    assert largest_error(texts, backend_for(texts), [[150, 39], [150, 1], [1, 0]]) < TOLERANCES[dtype]
+
+
+def test_more_spans_than_are_joined_at_once() -> None:
+    texts = Texts.deal([600], group_of(16), Heads(1, 1, 16), torch.float32)
+    prefilling, decoding = backend_for(texts, BUSY), backend_for(texts, IDLE, small=True)
+    assert largest_error(texts, prefilling, [[599]]) < TOLERANCES[torch.float32]
+    assert num_spans(IDLE, SMALL_DECODE, 1, 600) > SPANS_AT_ONCE
+    assert largest_error(texts, decoding, [[1]]) < TOLERANCES[torch.float32]
+
+
+@pytest.mark.parametrize("gpu", [BUSY, IDLE], ids=["whole", "spans"])
+def test_padding_of_a_graph(gpu: Gpu) -> None:
+    """Rows without slot and context attend to zeros and write nowhere; tables are wider than anybody needs."""
+    texts = Texts.deal([70, 3], group_of(4), HEADS[0], torch.float32)
+    backend = backend_for(texts, gpu, small=True)
+    assert largest_error(texts, backend, [[69, 2]]) < 1e-5
+    plan = texts.take([1, 1])
+    step = padded(step_tensors(plan, [texts.spec], DEVICE), rows=5, width=20)
+    attention = backend.prepare(step, step.groups[0])
+    new = torch.full((5, 4, 16), torch.nan, device=DEVICE)
+    new[:2] = texts.new_kv(plan)
+    before = texts.cache.keys.isfinite().sum() + texts.cache.values.isfinite().sum()
+    attention.write(new[:, :2], new[:, 2:], texts.cache)
+    assert texts.cache.keys.isfinite().sum() + texts.cache.values.isfinite().sum() == before + 2 * 2 * 2 * 16
+    queries = torch.randn(5, 6, 16).to(DEVICE)
+    out = attention.attend(queries, texts.cache, 0.3)
+    assert torch.allclose(out[:2].cpu().double(), texts.expected(plan, queries[:2], 0.3), atol=1e-5)
+    assert not out[2:].any()
+
+
+def padded(step: StepTensors, rows: int, width: int) -> StepTensors:
+    """As a graph's bucket of `rows` has it: whatever lies behind is garbage, but for slots and contexts."""
+    (group,), extra = step.groups, rows - step.num_requests
+
+    def grown(tensor: Tensor, value: int) -> Tensor:
+        return torch.nn.functional.pad(tensor, (0, extra), value=value)
+
+    tables = torch.full((rows, width), -7, dtype=torch.int32, device=DEVICE)
+    tables[: step.num_requests, : group.block_tables.shape[1]] = group.block_tables
+    return replace(
+        step,
+        token_ids=grown(step.token_ids, 0),
+        positions=grown(step.positions, 0),
+        query_lens=(1,) * rows,
+        context_lens=(0,) * rows,
+        query_starts=torch.arange(rows + 1, dtype=torch.int32, device=DEVICE),
+        contexts=grown(step.contexts, 0),
+        groups=(replace(group, slots=grown(group.slots, -1), block_tables=tables),),
+    )
+
+
+def test_only_the_plans_slots_are_written() -> None:
+    texts = Texts.deal([6, 6], group_of(4), HEADS[0], torch.float32)
+    plan = texts.take([5, 2])
+    step = step_tensors(plan, [texts.spec], DEVICE)
+    new = texts.new_kv(plan)
+    backend_for(texts).prepare(step, step.groups[0]).write(new[:, :2], new[:, 2:], texts.cache)
+    slots = step.groups[0].slots.tolist()
+    for pool, rows in ((texts.cache.keys, new[:, :2]), (texts.cache.values, new[:, 2:])):
+        flat = pool.view(-1, 2, 16)
+        assert torch.equal(flat[slots], rows)
+        assert flat.isfinite().all(-1).all(-1).nonzero().flatten().tolist() == sorted(slots)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+def test_writing_copies_every_bit(dtype: torch.dtype) -> None:
+    texts = Texts.deal([50], group_of(3), Heads(3, 3, 80), dtype)
+    plan = texts.take([50])
+    step = step_tensors(plan, [texts.spec], DEVICE)
+    new = texts.new_kv(plan)
+    backend_for(texts).prepare(step, step.groups[0]).write(
+        new[:, :3], new[:, 3:].transpose(0, 1).contiguous().transpose(0, 1), texts.cache
+    )
+    slots = step.groups[0].slots.long()
+    assert torch.equal(texts.cache.keys.view(-1, 3, 80)[slots], new[:, :3])
+    assert torch.equal(texts.cache.values.view(-1, 3, 80)[slots], new[:, 3:])
+
+
+def test_queries_may_be_a_slice_of_qkv() -> None:
+    texts = Texts.deal([40], group_of(4), HEADS[0], torch.float32)
+    backend = backend_for(texts)
+    assert largest_error(texts, backend, [[30]]) < 1e-5
+    plan = texts.take([10])
+    step = step_tensors(plan, [texts.spec], DEVICE)
+    attention = backend.prepare(step, step.groups[0])
+    assert isinstance(attention, TritonStep)
+    qkv = torch.cat((torch.randn(10, 6, 16).to(DEVICE), texts.new_kv(plan)), 1)
+    queries, keys, values = qkv.split((6, 2, 2), dim=1)
+    attention.write(keys, values, texts.cache)
+    out = attention.attend(queries, texts.cache, 0.3)
+    assert torch.allclose(out.cpu().double(), texts.expected(plan, queries, 0.3), atol=1e-5)
+
+
+def test_the_table_decides_what_is_read() -> None:
+    """A table that points at another request's blocks reads that request's KV, just as a broken engine would."""
+    texts = Texts.deal([8, 8], group_of(4), HEADS[0], torch.float32)
+    backend = backend_for(texts)
+    assert largest_error(texts, backend, [[7, 7]]) < 1e-5
+    own, other = texts.requests
+    own.tables = ((other.table[0], own.table[1]),)
+    texts.keys[0][:4], texts.values[0][:4] = texts.keys[1][:4], texts.values[1][:4]
+    assert largest_error(texts, backend, [[1, 0]]) < 1e-5

@@ -1,0 +1,100 @@
+"""The fused ops against the modules they stand for. Run by test_triton.py, interpreted or on a GPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu, silu
+
+from engine.triton_device import DEVICE
+from labengine.engine.attention.triton import is_interpreted
+from labengine.engine.layers import OffsetRMSNorm, RMSNorm
+from labengine.engine.ops.triton_ops import add_rms_norm, gated, turn_heads
+from labengine.engine.rope import Rotation
+
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+EPS = 1e-6
+
+
+def random(*shape: int, dtype: torch.dtype) -> Tensor:
+    return torch.randn(*shape).to(DEVICE, dtype)
+
+
+def norm_of(weight: Tensor, offset: bool) -> RMSNorm:
+    norm = (OffsetRMSNorm if offset else RMSNorm)(len(weight), EPS)
+    norm.weight = torch.nn.Parameter(weight)
+    return norm
+
+
+def agrees(given: Tensor, expected: Tensor) -> bool:
+    """Equal but for the last bit of a few, which sums in another order put on the other side of a middle.
+
+    The interpreter cuts bfloat16 off instead of rounding: there every number may be off by a bit per rounding.
+    """
+    assert given.dtype == expected.dtype and given.shape == expected.shape
+    difference = (given.double() - expected.double()).abs()
+    last_bit = torch.finfo(given.dtype).eps * expected.double().abs()
+    if given.dtype == torch.float32:
+        return bool((difference <= 8 * last_bit + 1e-6).all())
+    if given.dtype == torch.bfloat16 and is_interpreted():
+        return bool((difference <= 4 * last_bit + 0.02).all())
+    return bool((difference <= last_bit + 1e-6).all() and (difference > 1e-6).double().mean() < 0.01)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("offset", [False, True], ids=["weight", "1+weight"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("size", [48, 576, 1024])
+@torch.inference_mode()
+def test_add_rms_norm(size: int, dtype: torch.dtype, offset: bool) -> None:
+    hidden, residual = (random(5, size, dtype=dtype) for _ in range(2))
+    before = hidden.clone(), residual.clone()
+    norm = norm_of(random(size, dtype=dtype), offset)
+    normed, summed = add_rms_norm(hidden, residual, norm.weight, EPS, offset)
+    assert agrees(summed, hidden + residual)
+    assert agrees(normed, norm(hidden + residual))
+    alone, same = add_rms_norm(hidden[:, :size], None, norm.weight, EPS, offset)
+    assert agrees(alone, norm(hidden)) and torch.equal(same, hidden)
+    assert torch.equal(hidden, before[0]) and torch.equal(residual, before[1])
+
+
+@pytest.mark.parametrize("normed", ["no norm", "weight", "1+weight"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("num_heads", "head_dim"), [(6, 16), (9, 64), (16, 128), (1, 256), (3, 80)])
+@torch.inference_mode()
+def test_turn_heads(num_heads: int, head_dim: int, dtype: torch.dtype, normed: str) -> None:
+    """A slice of qkv, in place: nothing but the slice changes."""
+    qkv = random(4, num_heads + 3, head_dim, dtype=dtype)
+    frequencies = 1.0 / 10_000 ** (torch.arange(head_dim // 2, device=DEVICE) / (head_dim // 2))
+    rotation = Rotation.at(torch.tensor([0, 3, 77, 4000], device=DEVICE), frequencies)
+    norm = None if normed == "no norm" else norm_of(random(head_dim, dtype=dtype), normed == "1+weight")
+    expected = qkv.clone()
+    heads = qkv[:, 1:-2]
+    expected[:, 1:-2] = rotation.turn(heads if norm is None else norm(heads))
+    weight, offset = (None, False) if norm is None else (norm.weight, normed == "1+weight")
+    turn_heads(heads, rotation.cos, rotation.sin, weight, EPS, offset)
+    assert agrees(qkv, expected)
+    assert torch.equal(qkv[:, 0], expected[:, 0]) and torch.equal(qkv[:, -2:], expected[:, -2:])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("size", [80, 1536])
+@torch.inference_mode()
+def test_gated(size: int, dtype: torch.dtype) -> None:
+    gate_up = 4 * random(3, 2 * size, dtype=dtype)
+    gate_up[0, :2] = torch.tensor([-60.0, 60.0], dtype=dtype)
+    gate, up = gate_up.chunk(2, dim=-1)
+    assert agrees(gated(gate_up, "silu"), silu(gate) * up)
+    assert agrees(gated(gate_up, "gelu_tanh"), gelu(gate, approximate="tanh") * up)
+
+
+def test_what_it_does_not_know_is_refused() -> None:
+    with pytest.raises(ValueError, match="'relu' is unknown; use silu or gelu_tanh"):
+        gated(random(1, 2, dtype=torch.float32), "relu")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="last dimension has to be contiguous"):
+        turn_heads(torch.zeros(1, 16, 2).mT, torch.zeros(1), torch.zeros(1), None, 0.0, False)

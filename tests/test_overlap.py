@@ -1,0 +1,133 @@
+"""A lab whose free steps are scheduled ahead: run, generate, start and stream, with hands and looks in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import monotonic, sleep
+
+import pytest
+
+from labengine import Lab
+from labengine.config import ConfigError
+from labengine.engine.ahead import OverlappedEngine
+from labengine.events import Event
+from labengine.fold import fold
+
+PROMPTS = ["the cat sat on the mat", "the cat sat on the hat and the bat", "a b c d e f g h i j k l m n o p"]
+
+
+def small_lab(overlap: bool) -> Lab:
+    """Three prompts do not fit together."""
+    return Lab("simulated", num_blocks=12, block_size=4, max_num_seqs=4, check=False, overlap=overlap)
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    with small_lab(True) as lab:
+        yield lab
+
+
+def engine_of(lab: Lab) -> OverlappedEngine:
+    engine = lab._stepper.engine
+    assert isinstance(engine, OverlappedEngine)
+    return engine
+
+
+def events_of(lab: Lab) -> list[Event]:
+    assert lab.timeline is not None
+    return list(lab.timeline.events())
+
+
+def generate(lab: Lab) -> object:
+    return lab.generate(PROMPTS, max_tokens=20)
+
+
+def stream(lab: Lab) -> object:
+    ids = [lab.add(prompt, max_tokens=20) for prompt in PROMPTS]
+    return [list(lab.stream(i)) for i in ids]
+
+
+def run_with_looks(lab: Lab) -> object:
+    for prompt in PROMPTS:
+        lab.add(prompt, max_tokens=20)
+    seen = []
+
+    def until(lab: Lab) -> bool:
+        step = lab.snapshot().step if len(seen) % 3 else 0
+        seen.append((step, lab.output(1), lab.stats().occupancy, lab.stats().peak_used_blocks))
+        return len(seen) > 12
+
+    lab.run(until)
+    lab.abort(2)
+    lab.step()
+    list(lab.phases())
+    lab.next_phase()
+    lab.run()
+    return seen, [lab.output(i) for i in range(3)], lab.snapshot()
+
+
+@pytest.mark.parametrize("use", [generate, stream, run_with_looks])
+def test_the_same_happens_as_without(use: Callable[[Lab], object]) -> None:
+    with small_lab(False) as plain, small_lab(True) as ahead:
+        assert use(plain) == use(ahead)
+        assert events_of(plain) == events_of(ahead)
+        assert plain.snapshot() == ahead.snapshot() == fold(events_of(ahead))
+        assert plain.stats().peak_used_blocks == ahead.stats().peak_used_blocks
+
+
+def test_a_run_is_ahead_and_looking_ends_that(lab: Lab) -> None:
+    lab.add(PROMPTS[0], max_tokens=20)
+    lab.run(until=lambda lab: lab.output(0).token_ids)
+    assert engine_of(lab)._ahead is not None
+    lab.status(), lab.stats(), lab.output(0)
+    assert engine_of(lab)._ahead is not None, "these three do not look at what is anticipated"
+    assert lab.snapshot().step == 1
+    assert engine_of(lab)._ahead is None
+
+
+def test_steps_by_hand_never_are(lab: Lab) -> None:
+    lab.add(PROMPTS[0], max_tokens=20)
+    for _ in range(3):
+        assert lab.step()
+        assert engine_of(lab)._ahead is None
+    for _ in lab.phases():
+        assert engine_of(lab)._ahead is None
+
+
+def test_the_background_is_ahead_while_requests_come_and_go(lab: Lab) -> None:
+    ids = []
+    for n in range(12):
+        ids.append(lab.add(PROMPTS[n % 3], max_tokens=20))
+        lab.start()
+        if n % 4 == 3:
+            lab.abort(ids[-2])
+        lab.snapshot()
+        sleep(0.002)
+    deadline = monotonic() + 10
+    while lab.is_running:
+        assert monotonic() < deadline
+        sleep(0.001)
+    assert lab.background_error is None
+    assert fold(events_of(lab)) == lab.snapshot()
+    assert all(lab.output(i).finish_reason in ("length", "abort") for i in ids)
+    assert not lab.snapshot().num_used_blocks
+
+
+def test_a_closed_lab_can_be_looked_at(lab: Lab) -> None:
+    lab.add(PROMPTS[0], max_tokens=20)
+    lab.run(until=lambda lab: True)
+    lab.close()
+    assert lab.snapshot() == fold(events_of(lab))
+
+
+def test_status_says_so(lab: Lab) -> None:
+    assert lab.status()["scheduling"] == "overlapped with the forward"
+    with small_lab(False) as plain, Lab("simulated") as usual, Lab("simulated", external="host", check=False) as tiered:
+        assert plain.status()["scheduling"] == "synchronous (asked for)"
+        assert usual.status()["scheduling"].startswith("synchronous (the checks look at the core")
+        assert tiered.status()["scheduling"].startswith("synchronous (what the external tier")
+
+
+def test_the_checks_and_an_overlap_are_not_both_to_be_had() -> None:
+    with pytest.raises(ConfigError, match="check=False"):
+        Lab("simulated", overlap=True)
