@@ -105,7 +105,7 @@ class Limits:
 
 def _large_memory() -> torch.Tensor:
     """int64 words that have been written to, in huge pages where the system gives them."""
-    memory = mmap.mmap(-1, NUM_BYTES)
+    memory = mmap.mmap(-1, NUM_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=torch.int64).fill_(1)

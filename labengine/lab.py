@@ -49,6 +49,7 @@ class Lab:
     watermark, long_prefill_token_threshold, retention_interval: see EngineConfig; all off.
     dtype, device: None picks float32 on a CPU and bfloat16 on CUDA.
     attention: who computes it ("cpu", "triton", "flash_attn", "torch"); None picks the fastest that can, see status().
+    cuda_graphs: record decode steps on a GPU; without, every step runs module by module.
     overlap: schedule a free step while the one before is computed; None: where it gains something, see status().
     record: keep a timeline (the newest 100,000 events, or as many as the number given).
     check: judge every step: invariants on what it changed, and what each attention read has seen (`violations`).
@@ -69,6 +70,7 @@ class Lab:
         dtype: str | torch.dtype | None = None,
         device: str | None = None,
         attention: str | None = None,
+        cuda_graphs: bool = True,
         max_num_seqs: int = 16,
         max_num_batched_tokens: int = 2048,
         watermark: float = 0.0,
@@ -107,7 +109,8 @@ class Lab:
         self._stats.subscribe(self.hooks)
         self.model = model
         """What was asked for: a name, or where it lies."""
-        self._model: LoadedModel = load_model(model, config, ModelOptions(blocks, dtype, device, attention))
+        options = ModelOptions(blocks, dtype, device, attention, cuda_graphs)
+        self._model: LoadedModel = load_model(model, config, options)
         self.config = self._model.config
         self._engine_class, self._scheduling = choose_engine(
             overlap, self.parts, self._model.runner, has_external=external is not None, is_watched=check
@@ -164,8 +167,10 @@ class Lab:
     def output(self, request_id: int) -> RequestOutput:
         """What a request has generated so far."""
         request = self._intake.request(request_id)
-        token_ids = tuple(request.token_ids[request.num_prompt_tokens :])
-        return RequestOutput(request_id, token_ids, self._model.tokenizer.decode(token_ids), request.finish_reason)
+        with self._stepper.turn_to_read():
+            token_ids = tuple(request.token_ids[request.num_prompt_tokens :])
+            finish_reason = request.finish_reason
+        return RequestOutput(request_id, token_ids, self._model.tokenizer.decode(token_ids), finish_reason)
 
     # -- stepping ------------------------------------------------------------------------------------------------------
 
@@ -238,20 +243,24 @@ class Lab:
 
     def _stream(self, request: Request) -> Iterator[str]:
         text = TextStream(self._model.tokenizer.decode, request.num_prompt_tokens)
-        while self._is_under_way(request) and self._next_step():
-            yield from text.grown_by(request.token_ids)
-        yield from text.rest(request.token_ids)
+        is_under_way = True
+        while is_under_way and self._next_step(request):
+            token_ids, is_under_way = self._seen_between_steps(request)
+            yield from text.grown_by(token_ids)
+        yield from text.rest(self._seen_between_steps(request)[0])
 
-    def _is_under_way(self, request: Request) -> bool:
-        """False when it has finished, or was swept away by a reset."""
-        is_known = self._stepper.engine.requests.get(request.request_id) is request
-        return is_known and request.status is not RequestStatus.FINISHED
+    def _seen_between_steps(self, request: Request) -> tuple[tuple[int, ...], bool]:
+        """Its tokens, and whether there will be more: False when it has finished, or was swept away by a reset."""
+        with self._stepper.turn_to_look():
+            is_known = self._stepper.engine.requests.get(request.request_id) is request
+            return tuple(request.token_ids), is_known and request.status is not RequestStatus.FINISHED
 
-    def _next_step(self) -> bool:
-        """Take a step, or wait for the background's next one; False when there was nothing to do."""
+    def _next_step(self, request: Request) -> bool:
+        """Take a step, or leave it to the background, whose step a look waits for; False with nothing to do for it."""
         if self._stepper.background.is_running:
-            with self._stepper.turn():
-                return True
+            return True
+        if not self._seen_between_steps(request)[1]:
+            return False
         with self._stepper.running_freely():
             return bool(self._stepper.step_freely())
 

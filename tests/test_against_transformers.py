@@ -80,8 +80,13 @@ RUNS += [("nano-vllm-2025-07", setting) for setting in SETTINGS if "256" in sett
 """(edition, setting): two nano editions and ours in all; the others where they differ, and can (2025-07: no chunks)."""
 
 
+RUNS = [(*run, "cpu") for run in RUNS]
+RUNS += [("labengine", setting, "torch") for setting in SETTINGS if "too small" in setting or "256" in setting]
+"""And the attention backend: the CPU's kernels, and for the default edition plain torch too."""
+
+
 def test_every_edition_is_among_the_runs() -> None:
-    assert {name for name, _ in RUNS} == set(EDITIONS)
+    assert {name for name, *_ in RUNS} == set(EDITIONS)
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +110,17 @@ def reference() -> Any:
     return logits
 
 
-@pytest.mark.parametrize(("edition_name", "setting"), RUNS, ids=[", ".join(run) for run in RUNS])
-def test_every_logits_row_equals_transformers(edition_name, setting, token_ids, reference):
+@pytest.mark.parametrize(("edition_name", "setting", "attention"), RUNS, ids=[", ".join(run) for run in RUNS])
+def test_every_logits_row_equals_transformers(edition_name, setting, attention, token_ids, reference):
     s = SETTINGS[setting]
-    runner = ModelRunner.load(model_path("smollm2"), num_blocks=s.num_blocks, block_size=s.block_size, dtype="float32")
+    runner = ModelRunner.load(
+        model_path("smollm2"),
+        num_blocks=s.num_blocks,
+        block_size=s.block_size,
+        dtype="float32",
+        device="cpu",
+        attention=attention,
+    )
     spy = Spy(runner)
     config = EngineConfig(s.num_blocks, (GroupSpec(s.block_size),), s.max_num_seqs, s.max_num_batched_tokens)
     hooks, seen = Hooks(strict=True), []

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 
 from labengine import Lab
 from labengine.config import ConfigError
+from labengine.core.step_plan import StepPlan
 from labengine.engine.ahead import OverlappedEngine
+from labengine.engine.simulated import SimulatedRunner
 from labengine.events import Event
 from labengine.fold import fold
 
@@ -113,11 +116,58 @@ def test_the_background_is_ahead_while_requests_come_and_go(lab: Lab) -> None:
     assert not lab.snapshot().num_used_blocks
 
 
+def test_other_threads_see_sampled_tokens_only(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while a step samples, and all of it has been anticipated."""
+    sample = SimulatedRunner.sample
+
+    def sample_slowly(runner: SimulatedRunner, plan: StepPlan, logits: None) -> list[int]:
+        sleep(0.002)
+        return sample(runner, plan, logits)
+
+    monkeypatch.setattr(SimulatedRunner, "sample", sample_slowly)
+    ids = [lab.add(prompt, max_tokens=20) for prompt in PROMPTS]
+    lab.start()
+    seen = []
+    while lab.is_running:
+        seen += [lab.output(i) for i in ids]
+    final = [lab.output(i) for i in ids]
+    assert len(seen) > 30
+    for output in seen:
+        end = final[ids.index(output.request_id)]
+        assert output.token_ids == end.token_ids[: len(output.token_ids)]
+        assert output.finish_reason is None or output == end
+
+
+def test_a_stream_beside_the_background(lab: Lab) -> None:
+    request_id = lab.add(PROMPTS[0], max_tokens=20)
+    lab.start()
+    assert "".join(lab.stream(request_id)) == lab.output(request_id).text
+
+
 def test_a_closed_lab_can_be_looked_at(lab: Lab) -> None:
     lab.add(PROMPTS[0], max_tokens=20)
     lab.run(until=lambda lab: True)
     lab.close()
     assert lab.snapshot() == fold(events_of(lab))
+
+
+def texts_of(overlap: bool, **options: Any) -> tuple[object, list[Event]]:
+    """Two greedy texts and two drawn ones, and what happened."""
+    with Lab("smollm2", num_blocks=64, block_size=4, check=False, overlap=overlap, **options) as lab:
+        prompts = ["Q: Is the sky blue? A:", "One, two, three,"]
+        outputs = [lab.generate(prompts, max_tokens=24), lab.generate(prompts, max_tokens=24, temperature=1.0, seed=3)]
+        return outputs, events_of(lab)
+
+
+def test_a_real_model_says_the_same() -> None:
+    assert texts_of(True) == texts_of(False)
+
+
+@pytest.mark.gpu
+def test_a_gpu_overlaps_by_itself_and_says_the_same() -> None:
+    with Lab("smollm2", device="cuda", check=False) as lab:
+        assert lab.status()["scheduling"] == "overlapped with the forward"
+    assert texts_of(True, device="cuda") == texts_of(False, device="cuda")
 
 
 def test_status_says_so(lab: Lab) -> None:

@@ -1,6 +1,6 @@
 """Paged attention on a CPU: the native kernel beside gather + SDPA, per layer.
 
-    python benchmarks/kernels/attention.py [--threads 1] [--heads 9 --kv-heads 3 --head-dim 64] [--block-size 16] [--torch]
+    python benchmarks/kernels/attention.py [--threads 1] [--heads 9 --kv-heads 3 --head-dim 64] [--torch]
 
 The layers of a model take turns, as in a step: what a layer reads is no nearer than it would be there. Times are the
 best of many. A decode has to read its keys and values: bytes per second, to be held against the machine's; a prompt has
@@ -23,7 +23,6 @@ from labengine.engine.attention.torch_gather import TorchGather
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.native.library import Op, OpKind, Step, program_of, team
 from labengine.engine.staging import step_tensors
-from labengine.engine.step_tensors import StepTensors
 
 MAX_LAYERS, MAX_BYTES = 30, 512 * 2**20
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
@@ -125,7 +124,7 @@ def plan_of(case: Case, tables: list[list[int]], block_size: int) -> StepPlan:
 
 
 def best_seconds(calls: list[Callable[[], None]], num_threads: int, seconds: float = 1.0) -> float:
-    """Of a single call, while all take turns. A lone thread's own time is taken: of a busy machine's it takes little."""
+    """Of a single call, while all take turns. A lone thread's own time is taken, which a busy machine spoils less."""
     clock = thread_time if num_threads == 1 else perf_counter
     best, end, turns = float("inf"), perf_counter() + seconds, cycle(calls)
     next(turns)()

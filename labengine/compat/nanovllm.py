@@ -39,8 +39,8 @@ class SamplingParams:
 class LLM:
     """An engine behind nano-vLLM's own calls: add_request, step, is_finished, generate, scheduler.block_manager.
 
-    model: a directory, or a name that labengine knows. enforce_eager, gpu_memory_utilization and max_model_len are
-    accepted and change nothing here: every step runs eagerly, and the pool has num_kvcache_blocks blocks.
+    model: a directory, or a name that labengine knows. enforce_eager: no CUDA graphs. gpu_memory_utilization and
+    max_model_len are accepted and change nothing here: the pool has num_kvcache_blocks blocks.
     ConfigError for more than one device.
     """
 
@@ -77,6 +77,7 @@ class LLM:
             max_num_seqs=max_num_seqs,
             dtype=dtype,
             device=device,
+            cuda_graphs=not enforce_eager,
             seed=seed,
         )
         self._model = model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
 
 from labengine.desk.background import Background, LabClosedError
@@ -76,6 +76,10 @@ class Stepper:
         """A turn that changes nothing: also after close()."""
         with self._lock:
             yield
+
+    def turn_to_read(self) -> AbstractContextManager[None]:
+        """To read a request. It waits for a step only if in the middle of one what is anticipated may stand there."""
+        return self.turn_to_look() if self.engine.anticipates else nullcontext()
 
     @contextmanager
     def between_steps(self) -> Iterator[None]:

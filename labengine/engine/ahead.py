@@ -65,9 +65,11 @@ class OverlappedEngine(Engine):
     """An engine whose free steps overlap. Steps by hand, and all that is looked at, are those of any engine.
 
     A listener is told of a step's end a moment late, when all of it has happened: it may follow events, and look at
-    the engine through `snapshot`, but not at the core itself. No external tier: see engine_for.
+    the engine through `snapshot`, but not at the core itself (in whose requests, in the middle of a step, UNSAMPLED may
+    stand). See choose_engine for where it is used.
     """
 
+    anticipates = True
     _ahead: Ahead | None = None
     gave_up = ""
     """Why nothing is anticipated any more; empty while it is."""
@@ -136,6 +138,7 @@ class OverlappedEngine(Engine):
             return False
         with interrupts_deferred():
             self._journal.begin_next(ahead.next_section)
+            ahead.num_used_blocks = ahead.num_used_after_update
             self._tell_end(plan, token_ids, ahead)
             self.report = self._report(plan, token_ids, ahead.finished)
         return True
@@ -143,8 +146,6 @@ class OverlappedEngine(Engine):
     def _tell_end(self, plan: StepPlan, token_ids: list[int], ahead: Ahead) -> None:
         for part, request in ahead.unfilled:
             part.fill_in(request.token_ids[-1])
-        if ahead.plan is None:
-            self._forget_ahead()
         if ahead.told_by_update:
             told = dict(zip((request.request_id for request in plan.sampling), token_ids, strict=True))
             self.hooks.emit_all(_with_tokens(ahead.told_by_update, told))
@@ -160,7 +161,6 @@ class OverlappedEngine(Engine):
             self._journal.enter_next()
             self.hooks.emit_all(ahead.told_by_schedule)
         self._peak_used_blocks = ahead.peak_used_blocks
-        self._written = StepPlan((), ahead.plan.preempted)
         return ahead.plan
 
     def _has_new_listeners(self, ahead: Ahead) -> bool:

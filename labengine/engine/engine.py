@@ -48,6 +48,9 @@ class StepReport:
 class Engine:
     """Continuous batching over a paged KV cache, one step at a time. Not thread-safe: the lab holds the lock."""
 
+    anticipates = False
+    """True where requests may hold, in the middle of a step, what is not certain yet; see ahead.py."""
+
     def __init__(
         self, config: EngineConfig, runner: Runner, parts: Parts, hooks: Hooks, connector: Connector | None = None
     ) -> None:

@@ -166,6 +166,7 @@ class ModelOptions:
     dtype: str | torch.dtype | None = None
     device: str | None = None
     attention: str | None = None
+    cuda_graphs: bool = True
 
 
 def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelOptions) -> LoadedModel:
@@ -191,6 +192,7 @@ def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelO
         dtype=options.dtype,
         device=options.device,
         attention=options.attention,
+        cuda_graphs=options.cuda_graphs,
     )
     return RealModel(Path(fspath(model)).name, directory, config, runner)
 

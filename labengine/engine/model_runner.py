@@ -61,12 +61,13 @@ class ModelRunner:
         dtype: str | torch.dtype | None = None,
         device: str | torch.device | None = None,
         attention: str | None = None,
+        cuda_graphs: bool = True,
     ) -> ModelRunner:
         """Load weights and allocate the pool, every group's blocks being of block_size tokens.
 
         num_blocks None is as many as fit (see pool_size.py), on a CPU what max_num_seqs requests can use; dtype None is
         float32 on a CPU and bfloat16 on a GPU; device None is a GPU where there is one; attention None is
-        the fastest backend that can (see attention/choice.py).
+        the fastest backend that can (see attention/choice.py). Without cuda_graphs every step runs module by module.
         Raises ConfigError: a model, dtype, device or backend that is not supported, or a pool that does not fit.
         """
         config = ModelConfig.load(model_dir)
@@ -89,12 +90,17 @@ class ModelRunner:
             enough = max_num_seqs * len(groups) * -(-config.max_model_len // block_size)
             num_blocks, pool_reason = fitting_blocks(block_size, block_bytes, torch_device, enough)
         kv = KVTensors(num_blocks, layer_groups, *sizes, torch_device)
-        forward = choose_forward(model, kv, groups, backend, reason, max_num_seqs)
+        forward = choose_forward(model, kv, groups, backend, reason, max_num_seqs if cuda_graphs else 0)
         name = fingerprint(model_dir, str(torch_dtype), groups, layer_groups)
         reasons = {"device": device_reason, "dtype": dtype_reason, "kv_pool": pool_reason}
         if torch_device.type == "cpu":
             reasons["torch_threads"] = load_torch()
         return cls(forward, model, kv, groups, name, reasons)
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """True where `forward` returns before it is done: the host is free until `sample` waits for it."""
+        return self.kv_tensors.device.type == "cuda"
 
     @property
     def eos_token_ids(self) -> frozenset[int]:

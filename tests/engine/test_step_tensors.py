@@ -103,7 +103,7 @@ def test_a_null_entry_inside_of_the_window_is_never_read_through() -> None:
 
 
 def test_one_staging_serves_step_after_step() -> None:
-    """Rows that change hands, tables that grow, shrink or change in the middle: each step gives what a new one would."""
+    """Rows that change hands, tables that grow, shrink or change in the middle: each step is what a new one would be."""
     random, staging = Random(0), Staging([GroupSpec(4), WINDOW], CPU)
     dealer = Dealer(4000, [GroupSpec(4), WINDOW])
     requests = [dealer.request(random.choices(range(100), k=random.randint(1, 120))) for _ in range(40)]

@@ -21,13 +21,16 @@ def choose_forward(
     reason: str,
     max_num_seqs: int,
 ) -> Forward:
-    """The CPU's kernels bring a whole program; a GPU's decodes are recorded as graphs; else module by module."""
+    """The CPU's kernels bring a whole program; a GPU's decodes are recorded as graphs; else module by module.
+
+    max_num_seqs: requests of the largest graph; 0 for no graphs.
+    """
     if backend.name == "cpu":
         from labengine.engine.forward.native import NativeForward
 
         return NativeForward(model, kv, groups, reason)
     eager = EagerForward(model, kv, backend, reason)
-    if refusal(kv.device, backend) is not None:
+    if not max_num_seqs or refusal(kv.device, backend) is not None:
         return eager
     longest = longest_context(model.config.max_model_len, groups, kv.num_blocks)
     return GraphedForward(eager, groups, longest, max_num_seqs, CudaRecorder(kv.device), kv.device)

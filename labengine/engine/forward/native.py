@@ -50,12 +50,14 @@ class NativeForward:
 
     def describe(self) -> dict[str, str]:
         """Kernels and threads."""
+        num_ops = len(self._program.names)
         threads = f"{self._team.num_threads} thread{'s' * (self._team.num_threads != 1)}"
-        return {"attention": self._reason, "forward": f"native: one program of {len(self._ops)} ops, {threads}"}
+        return {"attention": self._reason, "forward": f"native: one program of {num_ops} ops, {threads}"}
 
     def release(self) -> None:
-        """Weights and buffers go."""
-        del self._program, self._ops, self._buffers, self._scratch
+        """Weights and buffers go, and with them every op that points at them."""
+        self._ops, self._buffers = program_of([]), []
+        self._program.release()
 
     def _logits(self) -> Tensor:
         logits = self._rows(self._program.logits)

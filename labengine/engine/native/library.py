@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 from collections.abc import Sequence
 from ctypes import POINTER, c_double, c_float, c_int, c_int32, c_int64, c_void_p
 from enum import IntEnum
@@ -18,7 +17,6 @@ from labengine.engine.native.compile import compiled_library
 from labengine.engine.native.memory import PackedMemory
 
 MAX_GROUPS, MAX_BUFFERS = 16, 32
-HUGE_PAGE = 2 << 20
 SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 """The dtypes that there are kernels for."""
 
@@ -97,7 +95,6 @@ def packed(weight: Tensor, memory: PackedMemory | None = None, *, is_gated: bool
     n, k = weight.shape
     kernels, suffix = library(), SUFFIXES[weight.dtype]
     result = (memory or PackedMemory()).take(getattr(kernels, f"packed_size_{suffix}")(n, k), weight.dtype)
-    _want_huge_pages(result)
     source = weight.contiguous()
     getattr(kernels, f"pack_{suffix}")(source.data_ptr(), result.data_ptr(), n, k, is_gated)
     return result
@@ -109,16 +106,6 @@ def unpacked(packed_weight: Tensor, n: int, k: int, *, is_gated: bool = False) -
     unpack = getattr(library(), f"unpack_{SUFFIXES[weight.dtype]}")
     unpack(packed_weight.data_ptr(), weight.data_ptr(), n, k, is_gated)
     return weight
-
-
-def _want_huge_pages(memory: Tensor) -> None:
-    """Ask for pages of 2 MiB where the system has them: a stream through all weights crosses fewer borders."""
-    if not hasattr(mmap, "MADV_HUGEPAGE"):
-        return
-    start = -(-memory.data_ptr() // mmap.PAGESIZE) * mmap.PAGESIZE
-    length = memory.data_ptr() + memory.nbytes - start
-    if length >= HUGE_PAGE:
-        ctypes.CDLL(None).madvise(c_void_p(start), ctypes.c_size_t(length), mmap.MADV_HUGEPAGE)
 
 
 def aligned_empty(num_elements: int, dtype: torch.dtype) -> Tensor:

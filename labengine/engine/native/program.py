@@ -228,6 +228,10 @@ class Program:
         self._kept.append(weight)
         return weight
 
+    def release(self) -> None:
+        """Let the weights go; the ops point at nothing after that."""
+        self.ops, self.buffers, self._kept = [], [], []
+
     def _pointer(self, tensor: Tensor) -> int:
         """A tensor's address; it stays alive with the program."""
         kept = tensor.detach().contiguous()

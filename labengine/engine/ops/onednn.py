@@ -45,9 +45,9 @@ class OneDNNOps(TorchOps):
         return _trial(dtype)
 
     def adopt(self, model: PagedModel) -> None:
-        """Pack every matrix; its unpacked weight is freed, unless the embedding reads it too."""
+        """Pack every matrix that is not yet; its unpacked weight is freed, unless the embedding reads it too."""
         for module in model.modules():
-            if isinstance(module, Linear):
+            if isinstance(module, Linear) and module.product is linear:
                 module.multiply_by(PackedProduct(module.weight))
 
 

@@ -200,7 +200,7 @@ def test_padding_attends_to_zeros(window: int | None, dtype: torch.dtype) -> Non
 @DTYPES
 @pytest.mark.parametrize("chunk", [1, 30])
 def test_large_scores_neither_overflow_nor_hide(chunk: int, dtype: torch.dtype) -> None:
-    """The largest score takes all the weight, however large it is; where all are very small, the weights are as ever."""
+    """The largest score takes all the weight, however large; where all are alike and very small, so are the weights."""
     case = Case(Heads(1, 1, 16), [chunk], group_of(4), dtype)
     step = step_tensors(case.plan([chunk]), [case.spec], torch.device("cpu"))
     slots = case.slots(case.requests[0], 0, chunk)

@@ -43,7 +43,7 @@ def step_of(*chunks: int) -> StepTensors:
 
 
 def assert_as_torch(ours: Tensor, torchs: Tensor) -> None:
-    """Sums are taken in another order: bf16 may round to the neighbour, which is half a percent away, but seldom does."""
+    """Sums are taken in another order: bf16 may round to the neighbour, half a percent away, but seldom does."""
     assert ours.dtype == torchs.dtype
     if ours.dtype == BF16:
         assert (ours != torchs).float().mean() < 0.01 + 2 / ours.numel()
@@ -146,7 +146,7 @@ def turn_in_torch(heads: Tensor, rotation: Rotation, norm: RMSNorm | None) -> Te
 @pytest.mark.parametrize("norm_type", [None, RMSNorm, OffsetRMSNorm])
 def test_turn(norm_type: type[RMSNorm] | None, head_dim: int, dtype: torch.dtype) -> None:
     step, num_heads, num_kv_heads = step_of(20, 1, 3), 5, 2
-    norms = [norm_type and filled(norm_type(head_dim, 1e-6), dtype) for _ in range(2)]
+    norms = [None if norm_type is None else filled(norm_type(head_dim, 1e-6), dtype) for _ in range(2)]
     rotation = Rotation.at(step.positions, RopeSpec(10_000.0).inverse_frequencies(head_dim))
     rows = torch.randn(step.num_tokens, num_heads + 2 * num_kv_heads, head_dim).to(dtype)
     queries, keys, values = rows.clone().split((num_heads, num_kv_heads, num_kv_heads), dim=1)

@@ -1,4 +1,4 @@
-/* Attention of a step's queries over the cache: prompts in tiles, decodes alone or, if few and long, in parts. */
+/* Attention of a step's queries over the cache: prompts in tiles, decodes alone or, if long, in parts. */
 #include "attention_plan.h"
 
 /* The queries of one row that share a kv head, [group][head_dim]. */
@@ -36,15 +36,18 @@ static void NAME(op_attend)(const Op *op, const Step *step, Team *team, int memb
   float *memory = (float *)step->scratch + member * member_floats(op);
   float *parts = (float *)step->scratch + team->num_members * member_floats(op);
   Walker walker = {};
-  for (Share share; find_share(&walker, take_task(team), op, step, cut, &share);) {
+  Share share, next;
+  int is_fetched = 0, has_next;
+  for (int has = find_share(&walker, take_task(team), op, step, cut, &share); has; has = has_next, share = next) {
+    has_next = find_share(&walker, take_task(team), op, step, cut, &next);
     if (!is_decode(share.queries)) {
       NAME(attend_tile)(op, step, &share, cut, memory);
-    } else if (share.parts == 1) {
-      NAME(attend_part)(op, step, &share, cut, memory);
-      NAME(write_reading)(op, step, &share, memory);
-    } else {
-      NAME(attend_part)(op, step, &share, cut, parts + share.number * part_floats(op));
+      is_fetched = 0;
+      continue;
     }
+    float *sums = share.parts == 1 ? memory : parts + share.number * part_floats(op);
+    is_fetched = NAME(attend_part)(op, step, &share, has_next ? &next : NULL, is_fetched, sums);
+    if (share.parts == 1) NAME(write_reading)(op, step, &share, sums);
   }
   if (!cuts_decodes(op, step, cut)) return;
   meet(team);

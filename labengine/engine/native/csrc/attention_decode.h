@@ -10,10 +10,23 @@ enum {
   SOME_HEADS = 4, /* at a time: their sums, for four keys or four vectors of values, stay in registers */
 };
 
-/* Keys at a time, by where they lie; `places` holds SOME_KEYS, the last one repeated: nothing that nobody wrote is read. */
+/* Some keys, by where they lie. Behind the last its place is repeated, so that vectors can be filled: slots that nobody
+   wrote are not read. */
 typedef struct {
   int64_t count, places[SOME_KEYS];
 } Keys;
+
+/* The keys that a part of a decode reads. */
+typedef struct {
+  int64_t first, end;
+} Part;
+
+static inline Part part_of(const Op *op, const Share *share) {
+  int64_t position = share->queries.start, reads = num_first_reads(op, share->queries);
+  int64_t size = round_up(ceil_div(reads, share->parts), SOME_KEYS);
+  int64_t first = first_read(op, position) + share->part * size;
+  return (Part){first, smaller_int(first + size, position + 1)};
+}
 
 static inline void find_keys(const Op *op, const int32_t *table, int64_t first, int64_t end, Keys *keys) {
   keys->count = smaller_int(end - first, SOME_KEYS);
@@ -35,28 +48,22 @@ static inline Reading reading_in(const Op *op, float *memory, int64_t head) {
   return (Reading){memory + head * sum_width(op), most + head, most + op->num_heads + head};
 }
 
-/* From scores to weights, in place. Returns what all that was read before has to be scaled by. */
-static inline float weigh_keys(float *scores, int64_t count, Reading reading, int head) {
-  for (int64_t i = count; i < round_up(count, LANES); i++) scores[i] = -INFINITY;
-  vec largest = splat(reading.most[head]), sum = {};
-  for (int64_t i = 0; i < count; i += LANES) largest = larger(load_f32(scores + i), largest);
-  float now = max_of(largest), shrink = power_of_two(splat(reading.most[head] - now))[0];
-  for (int64_t i = 0; i < count; i += LANES) {
-    vec weights = power_of_two(load_f32(scores + i) - now);
-    store_f32(scores + i, weights);
-    sum += weights;
+/* From scores to weights, in place: [heads][SOME_KEYS]. */
+INLINED void weigh_keys(int heads, float (*scores)[SOME_KEYS], int64_t count, Reading reading, float shrink[MAX_ROWS]) {
+  Range all = {0, round_up(count, LANES)};
+  for (int head = 0; count < all.end && head < heads; head++) mask(scores[head], all, (Range){0, count});
+  find_most(scores[0], SOME_KEYS, heads, all, reading.most, shrink);
+  for (int head = 0; head < heads; head++) {
+    float sum = sum_of(weigh_f32(scores[head], scores[head], all, reading.most[head]));
+    reading.total[head] = reading.total[head] * shrink[head] + sum;
   }
-  reading.most[head] = now;
-  reading.total[head] = reading.total[head] * shrink + sum_of(sum);
-  return shrink;
 }
 #endif
 
-/* Scores of LANES keys by some heads. is_whole: a head fills its vectors; where it does not, there is a call in the inner
-   loop, and no sum would stay in a register. */
-static inline __attribute__((always_inline)) void NAME(score_keys)(const int heads, const int is_whole, const Op *op,
-                                                                   const REAL *queries, const REAL *keys,
-                                                                   const int64_t *places, const int64_t *next, vec *scores) {
+/* Scores of LANES keys by some heads. is_whole: a head fills its vectors; where it does not, there is a call in the
+   inner loop, and no sum would stay in a register. */
+INLINED void NAME(score_keys)(const int heads, const int is_whole, const Op *op, const REAL *queries, const REAL *keys,
+                              const int64_t *places, const int64_t *next, vec *scores) {
   vec sums[SOME_HEADS][LANES];
   int64_t size = op->head_dim;
   for (int key = 0; key < LANES; key += 4) {
@@ -84,10 +91,9 @@ static inline __attribute__((always_inline)) void NAME(score_keys)(const int hea
 }
 
 /* Weighted values are added to the sums of some heads, in some vectors of columns; `left` columns are there. */
-static inline __attribute__((always_inline)) void NAME(add_values)(const int heads, const int vectors, const REAL *values,
-                                                                   const Keys *keys, const int64_t *next, int64_t left,
-                                                                   float (*weights)[SOME_KEYS], const float *shrink,
-                                                                   float *sums, int64_t width) {
+INLINED void NAME(add_values)(const int heads, const int vectors, const REAL *values, int64_t left, const Keys *keys,
+                              const int64_t *next, float (*weights)[SOME_KEYS], const float *shrink, float *sums,
+                              int64_t width) {
   vec sum[SOME_HEADS][4];
 #pragma GCC unroll 4
   for (int head = 0; head < heads; head++)
@@ -108,22 +114,23 @@ static inline __attribute__((always_inline)) void NAME(add_values)(const int hea
 }
 
 /* Some heads of a group read some keys, of the kv head that begins `offset` behind the first. */
-static inline __attribute__((always_inline)) void NAME(read_with)(const int heads, const int is_whole, const Op *op,
-                                                                  const REAL *queries, int64_t offset, const Keys *keys,
-                                                                  const int64_t *next, Reading reading) {
-  float weights[SOME_HEADS][SOME_KEYS], shrink[SOME_HEADS];
+INLINED void NAME(read_with)(const int heads, const int is_whole, const Op *op, const REAL *queries, int64_t offset,
+                             const Keys *keys, const int64_t *next, Reading reading) {
+  const REAL *all_keys = (const REAL *)op->keys + offset, *values = (const REAL *)op->values + offset;
+  float weights[SOME_HEADS][SOME_KEYS], shrink[MAX_ROWS];
   for (int64_t key = 0; key < keys->count; key += LANES) {
     vec scores[SOME_HEADS];
-    NAME(score_keys)(heads, is_whole, op, queries, (const REAL *)op->keys + offset, keys->places + key, next + key, scores);
+    NAME(score_keys)(heads, is_whole, op, queries, all_keys, keys->places + key, next + key, scores);
     for (int head = 0; head < heads; head++) store_f32(weights[head] + key, scores[head]);
   }
-  for (int head = 0; head < heads; head++) shrink[head] = weigh_keys(weights[head], keys->count, reading, head);
+  weigh_keys(heads, weights, keys->count, reading, shrink);
   int64_t i = 0, size = op->head_dim, width = sum_width(op);
-  const REAL *values = (const REAL *)op->values + offset;
   for (; i + 4 * LANES <= size; i += 4 * LANES)
-    NAME(add_values)(heads, 4, values + i, keys, next, LANES, weights, shrink, reading.sums + i, width);
-  for (; i < size; i += LANES)
-    NAME(add_values)(heads, 1, values + i, keys, next, is_whole ? LANES : size - i, weights, shrink, reading.sums + i, width);
+    NAME(add_values)(heads, 4, values + i, LANES, keys, next, weights, shrink, reading.sums + i, width);
+  for (; i < size; i += LANES) {
+    int64_t left = is_whole ? LANES : size - i;
+    NAME(add_values)(heads, 1, values + i, left, keys, next, weights, shrink, reading.sums + i, width);
+  }
 }
 
 typedef void (*NAME(Read))(const Op *op, const REAL *queries, int64_t offset, const Keys *keys, const int64_t *next,
@@ -161,22 +168,30 @@ static void NAME(fetch_keys)(const Op *op, const Keys *keys) {
     }
 }
 
-static void NAME(attend_part)(const Op *op, const Step *step, const Share *share, Cutting cut, float *memory) {
-  int64_t position = share->queries.start, first = first_read(op, position) + share->part * cut.part_keys;
-  int64_t end = smaller_int(first + cut.part_keys, position + 1);
+/* `following` is what the same member does next, if anything: the last keys of this share fetch its first ones.
+   Tells whether they did. */
+static int NAME(attend_part)(const Op *op, const Step *step, const Share *share, const Share *following, int is_fetched,
+                             float *memory) {
+  Part part = part_of(op, share), after = {};
+  if (following && is_decode(following->queries)) after = part_of(op, following);
   const REAL *queries = NAME(queries_at)(op, step, share->queries.row, 0);
   memset(memory, 0, part_floats(op) * sizeof(float));
   for (int64_t head = 0; head < op->num_heads; head++) *reading_in(op, memory, head).most = LEAST;
   Keys keys[2];
-  if (first < end) {
-    find_keys(op, share->table, first, end, keys);
-    NAME(fetch_keys)(op, keys);
-  }
-  for (int turn = 0; first < end; turn ^= 1, first += SOME_KEYS) {
-    Keys *now = &keys[turn], *next = first + SOME_KEYS < end ? &keys[!turn] : now;
-    if (next != now) find_keys(op, share->table, first + SOME_KEYS, end, next);
+  if (part.first < part.end) find_keys(op, share->table, part.first, part.end, keys);
+  if (part.first < part.end && !is_fetched) NAME(fetch_keys)(op, keys);
+  for (int turn = 0; part.first < part.end; turn ^= 1, part.first += SOME_KEYS) {
+    Keys *now = &keys[turn], *next = &keys[!turn];
+    if (part.first + SOME_KEYS < part.end) {
+      find_keys(op, share->table, part.first + SOME_KEYS, part.end, next);
+    } else if (after.first < after.end) {
+      find_keys(op, following->table, after.first, after.end, next);
+    } else {
+      next = now;
+    }
     NAME(read_keys)(op, queries, now, next->places, memory);
   }
+  return after.first < after.end;
 }
 
 /* -- what parts amount to -- */

@@ -1,35 +1,26 @@
 /* How attention is shared out among the team, and the scratch it takes.
 
    A share is what one member does alone, for one request: a tile of neighbouring queries with all that they read of one
-   kv head, or a lone query (a decode) with a part of what it reads, of all heads. A query head comes with its group: those
-   that share a kv head are rows of one matrix. */
+   kv head, or a lone query (a decode) with a part of what it reads, of all heads. The query heads that share a kv head
+   are a group: rows of one matrix. */
 #pragma once
 #include "program.h"
 #include "team.h"
-#include "vec.h"
+#include "softmax.h"
 
 enum {
   TILE_ROWS = 192,       /* that one packed tile of keys serves */
   TILE_KEYS = 128,
   BAND = 6,              /* rows of a tile at a time: BAND * STRIP sums and the operands stay in registers */
-  MAX_BAND = 16,         /* one number per row of a band, in vectors */
 #if defined(__AVX512F__) || defined(__aarch64__)
   STRIP = 4,             /* vectors of columns at a time */
 #else
   STRIP = 2,
 #endif
   STRIP_COLUMNS = STRIP * LANES,
-  MIN_PART = 64,         /* keys; a decode that reads no more is never cut */
+  PART_KEYS = 256,       /* a decode is cut, whoever else is there: sums are joined in the same order in any batch */
   SHARES_PER_MEMBER = 4, /* or more, so that nobody waits long for the last */
-  PARTS_PER_MEMBER = 2,  /* fewer: each begins with keys that are far away */
 };
-
-static const float LOG2_E = 1.44269504f;     /* scores are exponents of two */
-static const float LEAST = -0x1.fffffep127f; /* a score, before there is one */
-
-typedef struct {
-  int64_t begin, end;
-} Range;
 
 static inline int64_t larger_int(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t smaller_int(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -58,33 +49,29 @@ static inline int64_t num_first_reads(const Op *op, Queries queries) {
   return larger_int(queries.start + 1 - first_read(op, queries.start), 0);
 }
 
-/* How the op at hand is cut: queries per tile, keys per part of a decode. */
+/* How the op at hand is cut: queries per tile. */
 typedef struct {
-  int64_t tile_queries, part_keys;
+  int64_t tile_queries;
 } Cutting;
 
 static inline int is_decode(Queries queries) { return queries.num_queries == 1; }
 
 static inline int64_t num_parts(const Op *op, Cutting cut, Queries queries) {
   if (!is_decode(queries)) return ceil_div(queries.num_queries, cut.tile_queries);
-  return larger_int(ceil_div(num_first_reads(op, queries), cut.part_keys), 1);
+  return larger_int(ceil_div(num_first_reads(op, queries), PART_KEYS), 1);
 }
 
 /* Heads whose parts are shares of their own. */
-static inline int64_t num_heads_apart(const Op *op, Queries queries) { return is_decode(queries) ? 1 : op->num_kv_heads; }
+static inline int64_t num_heads_apart(const Op *op, Queries queries) {
+  return is_decode(queries) ? 1 : op->num_kv_heads;
+}
 
-/* Long decodes are cut where there is too little other work; tiles become smaller until all have something to do. */
+/* Tiles become smaller until all have something to do. */
 static inline Cutting cut_attention(const Op *op, const Step *step, int num_members) {
-  int64_t num_shares = num_members > 1 ? SHARES_PER_MEMBER * num_members : 1, num_queries = 0, num_keys = 0;
-  for (int64_t request = 0; request < step->num_requests; request++) {
-    Queries queries = queries_of(step, request);
-    num_queries += queries.num_queries;
-    num_keys += queries.num_queries * num_first_reads(op, queries);
-  }
+  int64_t num_shares = num_members > 1 ? SHARES_PER_MEMBER * num_members : 1, num_queries = step->num_tokens;
   int64_t most = larger_int(TILE_ROWS / group_rows(op), 1), least = ceil_div(most, 4);
   int64_t share = ceil_div(num_queries * op->num_kv_heads, num_shares);
-  int64_t part = ceil_div(num_keys * SHARES_PER_MEMBER / PARTS_PER_MEMBER, num_shares);
-  return (Cutting){larger_int(smaller_int(most, share), least), round_up(larger_int(part, 1), MIN_PART)};
+  return (Cutting){larger_int(smaller_int(most, share), least)};
 }
 
 typedef struct {
@@ -100,7 +87,8 @@ typedef struct {
 } Walker;
 
 /* Find a share; 0 when there are no more. The parts of a request come last to first: the last take longest. */
-static inline int find_share(Walker *walker, int64_t number, const Op *op, const Step *step, Cutting cut, Share *share) {
+static inline int find_share(Walker *walker, int64_t number, const Op *op, const Step *step, Cutting cut,
+                             Share *share) {
   for (; walker->request < step->num_requests; walker->request++) {
     Queries queries = queries_of(step, walker->request);
     int64_t heads = num_heads_apart(op, queries), parts = num_parts(op, cut, queries), index = number - walker->before;
@@ -129,7 +117,7 @@ static inline int cuts_decodes(const Op *op, const Step *step, Cutting cut) {
   return 0;
 }
 
-/* Where in the cache, in elements, the keys and the values at positions first .. first + count lie, first head first. */
+/* Where in the cache, in elements, the first heads of keys and values at positions first .. first + count lie. */
 static inline void locate(const Op *op, const int32_t *table, int64_t first, int64_t count, int64_t *places) {
   int64_t stride = (int64_t)op->num_kv_heads * op->head_dim, done = 0;
   while (done < count) {
@@ -151,7 +139,7 @@ static inline int64_t part_floats(const Op *op) { return round_up(op->num_heads 
 /* For all rows of a tile queries, sums and totals; scores and weights for a band; a tile of keys and values. */
 static inline int64_t member_floats(const Op *op) {
   int64_t rows = round_up(larger_int(TILE_ROWS, group_rows(op)) + BAND, 16), width = sum_width(op);
-  return larger_int(rows * (2 * width + LANES + 1) + MAX_BAND + 2 * TILE_KEYS * (BAND + width), part_floats(op));
+  return larger_int(rows * (2 * width + LANES + 1) + 2 * TILE_KEYS * (BAND + width), part_floats(op));
 }
 
 static inline int64_t attention_bytes(const Op *op, const Step *step, int num_members) {

@@ -1,6 +1,5 @@
-/* A tile of queries: for each tile of keys, packed once, all rows' scores, weights and weighted sums of values. Rows are
-   done in bands, so that a band's scores, and then its sums, are in registers. What a row read before counts less and
-   less as larger scores turn up: all that it has is scaled down to the largest so far (an online softmax).
+/* A tile of queries: for each tile of keys, packed once, all rows' scores, weights and weighted sums of values. It is
+   done in bands of rows, so that a band's scores, and then its sums, are in registers.
 
    Rows are queries times group: each query's heads together. Packed are grains (see dot.h), four bytes each. */
 #include "attention_plan.h"
@@ -23,7 +22,9 @@ typedef struct {
 
 static NAME(Tile) NAME(new_tile)(const Op *op, const Share *share, Cutting cut, float *scratch) {
   int64_t first = share->part * cut.tile_queries, num_queries = share->queries.num_queries - first;
-  NAME(Tile) tile = {.op = op, .share = share, .row = share->queries.row + first, .start = share->queries.start + first};
+  NAME(Tile) tile = {.op = op, .share = share};
+  tile.row = share->queries.row + first;
+  tile.start = share->queries.start + first;
   tile.num_rows = smaller_int(cut.tile_queries, num_queries) * group_rows(op);
   tile.depth = ceil_div(op->head_dim, NAME(GRAIN));
   tile.width = sum_width(op);
@@ -66,13 +67,12 @@ static void NAME(pack_keys)(const NAME(Tile) *tile, const REAL *keys, const int6
 }
 
 static void NAME(pack_values)(const NAME(Tile) *tile, const REAL *values, const int64_t *places) {
-  for (int64_t grain = 0; grain < TILE_KEYS / NAME(GRAIN); grain++) {
-    const int64_t *place = places + grain * NAME(GRAIN);
-    for (int64_t column = 0; column < tile->op->head_dim; column += LANES) {
-      vec *strip = tile->values + column / STRIP_COLUMNS * (TILE_KEYS / NAME(GRAIN)) * STRIP;
-      strip[grain * STRIP + column % STRIP_COLUMNS / LANES] = NAME(weave)(values + column, place, tile->op->head_dim - column);
+  int64_t depth = TILE_KEYS / NAME(GRAIN), size = tile->op->head_dim;
+  for (int64_t grain = 0; grain < depth; grain++, places += NAME(GRAIN))
+    for (int64_t column = 0; column < size; column += LANES) {
+      vec *strip = tile->values + column / STRIP_COLUMNS * depth * STRIP;
+      strip[grain * STRIP + column % STRIP_COLUMNS / LANES] = NAME(weave)(values + column, places, size - column);
     }
-  }
 }
 
 /* Behind the last key it is repeated: nothing that nobody wrote is read. */
@@ -90,8 +90,7 @@ static void NAME(pack_tile)(const NAME(Tile) *tile, int64_t first, int64_t count
 typedef vec NAME(Band)[BAND][STRIP];
 
 /* sums += rows x columns, over `depth` grains. Rows lie `stride` numbers apart. */
-static inline __attribute__((always_inline)) void NAME(multiply_band)(const REAL *rows, int64_t stride, const vec *columns,
-                                                                      int64_t depth, NAME(Band) sums) {
+INLINED void NAME(multiply_band)(const REAL *rows, int64_t stride, const vec *columns, int64_t depth, NAME(Band) sums) {
   for (int64_t i = 0; i < depth; i++, columns += STRIP)
 #pragma GCC unroll 6
     for (int row = 0; row < BAND; row++) {
@@ -102,67 +101,36 @@ static inline __attribute__((always_inline)) void NAME(multiply_band)(const REAL
     }
 }
 
-/* Scores of the keys begin .. end, whole strips, as exponents of two. */
-static void NAME(score_band)(const NAME(Tile) *tile, const float *queries, int64_t begin, int64_t end) {
-  for (int64_t key = begin / STRIP_COLUMNS * STRIP_COLUMNS; key < end; key += STRIP_COLUMNS) {
+/* Scores of the keys, in whole strips. */
+static void NAME(score_band)(const NAME(Tile) *tile, const float *queries, Range keys) {
+  float scale = tile->op->scale * LOG2_E;
+  for (int64_t key = keys.begin / STRIP_COLUMNS * STRIP_COLUMNS; key < keys.end; key += STRIP_COLUMNS) {
     NAME(Band) sums = {};
     const vec *strip = tile->keys + key * tile->depth / LANES;
     NAME(multiply_band)((const REAL *)queries, tile->depth * NAME(GRAIN), strip, tile->depth, sums);
+    float *scores = tile->scores + key;
 #pragma GCC unroll 6
-    for (int row = 0; row < BAND; row++)
+    for (int row = 0; row < BAND; row++, scores += TILE_KEYS)
 #pragma GCC unroll 4
-      for (int column = 0; column < STRIP; column++)
-        store_f32(tile->scores + row * TILE_KEYS + key + column * LANES, sums[row][column] * (tile->op->scale * LOG2_E));
+      for (int i = 0; i < STRIP; i++) store_f32(scores + i * LANES, sums[row][i] * scale);
   }
 }
 
-/* What a row does not read scores as little as can be. */
-static void NAME(mask)(float *scores, Range all, Range reads) {
-  uint32_t num_reads = larger_int(reads.end - reads.begin, 0);
-  for (int64_t i = all.begin; i < all.end; i += LANES) {
-    words is_read = (words)(lane_numbers() + (uint32_t)(i - reads.begin) < num_reads);
-    vec nothing = splat(-INFINITY);
-    store_f32(scores + i, (vec)(((words)load_f32(scores + i) & is_read) | ((words)nothing & ~is_read)));
-  }
-}
-
-/* The largest score of each row so far. Returns, in `shrink`, what all that it read before has to be scaled by. */
-static inline void NAME(find_most)(const float *scores, Range keys, float *most, float *shrink) {
-  float now[MAX_BAND];
-  for (int row = 0; row < BAND; row++) {
-    vec largest = splat(most[row]);
-    for (int64_t i = keys.begin; i < keys.end; i += LANES) largest = larger(load_f32(scores + row * TILE_KEYS + i), largest);
-    now[row] = max_of(largest);
-  }
-  for (int i = 0; i < BAND; i += LANES) store_f32(shrink + i, power_of_two(load_f32(most + i) - load_f32(now + i)));
-  memcpy(most, now, BAND * sizeof *most);
-}
-
-/* From scores weights. Returns their sum, spread over the lanes. */
-static inline vec NAME(weigh)(const float *scores, REAL *weights, Range keys, float most) {
-  vec sum = {};
-  for (int64_t i = keys.begin; i < keys.end; i += LANES) {
-    vec weight = power_of_two(load_f32(scores + i) - most);
-    STORE(weights + i, weight);
-    sum += weight;
-  }
-  return sum;
-}
-
+/* The band's sums are scaled, and its weighted values added. */
 static void NAME(add_band)(const NAME(Tile) *tile, float *sums, const float *shrink, Range keys) {
-  int64_t begin = keys.begin / NAME(GRAIN), depth = ceil_div(keys.end, NAME(GRAIN)) - begin;
-  for (int64_t column = 0; column < tile->width; column += STRIP_COLUMNS) {
+  int64_t width = tile->width, begin = keys.begin / NAME(GRAIN), depth = ceil_div(keys.end, NAME(GRAIN)) - begin;
+  for (int64_t column = 0; column < width; column += STRIP_COLUMNS, sums += STRIP_COLUMNS) {
     NAME(Band) band;
 #pragma GCC unroll 6
     for (int row = 0; row < BAND; row++)
 #pragma GCC unroll 4
-      for (int i = 0; i < STRIP; i++) band[row][i] = load_f32(sums + row * tile->width + column + i * LANES) * shrink[row];
+      for (int i = 0; i < STRIP; i++) band[row][i] = load_f32(sums + row * width + i * LANES) * shrink[row];
     const vec *strip = tile->values + (column / STRIP_COLUMNS * (TILE_KEYS / NAME(GRAIN)) + begin) * STRIP;
     NAME(multiply_band)(tile->weights + begin * NAME(GRAIN), TILE_KEYS, strip, depth, band);
 #pragma GCC unroll 6
     for (int row = 0; row < BAND; row++)
 #pragma GCC unroll 4
-      for (int i = 0; i < STRIP; i++) store_f32(sums + row * tile->width + column + i * LANES, band[row][i]);
+      for (int i = 0; i < STRIP; i++) store_f32(sums + row * width + i * LANES, band[row][i]);
   }
 }
 
@@ -172,22 +140,29 @@ static inline Range NAME(reads_of)(const NAME(Tile) *tile, int64_t row, int64_t 
   return (Range){larger_int(first_read(tile->op, position) - first, 0), smaller_int(position + 1 - first, count)};
 }
 
+/* From the scores of a band its weights. */
+static void NAME(weigh_band)(const NAME(Tile) *tile, int64_t row, int64_t first, Range keys, float shrink[MAX_ROWS]) {
+  Range vectors = {keys.begin / LANES * LANES, round_up(keys.end, LANES)};
+  for (int i = 0; i < BAND; i++) {
+    Range reads = NAME(reads_of)(tile, row + i, first, keys.end);
+    int is_all = reads.begin <= vectors.begin && reads.end >= vectors.end;
+    if (!is_all) mask(tile->scores + i * TILE_KEYS, vectors, reads);
+  }
+  find_most(tile->scores, TILE_KEYS, BAND, vectors, tile->most + row, shrink);
+  for (int i = 0; i < BAND; i++) {
+    const float *scores = tile->scores + i * TILE_KEYS;
+    vec sum = NAME(weigh)(scores, tile->weights + i * TILE_KEYS, vectors, tile->most[row + i]);
+    tile->totals[row + i] = tile->totals[row + i] * shrink[i] + sum;
+  }
+}
+
 static void NAME(attend_band)(const NAME(Tile) *tile, int64_t row, int64_t first, int64_t count) {
   int64_t last = smaller_int(row + BAND, tile->num_rows) - 1;
   Range keys = {NAME(reads_of)(tile, row, first, count).begin, NAME(reads_of)(tile, last, first, count).end};
   if (keys.begin >= keys.end) return;
-  NAME(score_band)(tile, tile->queries + row * tile->depth, keys.begin, keys.end);
-  Range vectors = {keys.begin / LANES * LANES, round_up(keys.end, LANES)};
-  for (int i = 0; i < BAND; i++) {
-    Range reads = NAME(reads_of)(tile, row + i, first, keys.end);
-    if (reads.begin > vectors.begin || reads.end < vectors.end) NAME(mask)(tile->scores + i * TILE_KEYS, vectors, reads);
-  }
-  float shrink[MAX_BAND];
-  NAME(find_most)(tile->scores, vectors, tile->most + row, shrink);
-  for (int i = 0; i < BAND; i++) {
-    vec sum = NAME(weigh)(tile->scores + i * TILE_KEYS, tile->weights + i * TILE_KEYS, vectors, tile->most[row + i]);
-    tile->totals[row + i] = tile->totals[row + i] * shrink[i] + sum;
-  }
+  float shrink[MAX_ROWS];
+  NAME(score_band)(tile, tile->queries + row * tile->depth, keys);
+  NAME(weigh_band)(tile, row, first, keys, shrink);
   NAME(add_band)(tile, tile->sums + row * tile->width, shrink, keys);
 }
 

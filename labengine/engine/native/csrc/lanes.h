@@ -2,19 +2,21 @@
 #pragma once
 #include "vec.h"
 
+#define INLINED static inline __attribute__((always_inline))
+
 /* Seen as runs of `size` lanes: the runs with even numbers of both, a's in their places and b's behind each; and those
    with odd ones. `size` is a constant power of 2. */
-static inline __attribute__((always_inline)) vec even_runs(vec a, vec b, int size) {
+INLINED vec even_runs(vec a, vec b, int size) {
   words lane = lane_numbers(), is_odd = (words)((lane & size) != 0);
   return __builtin_shuffle(a, b, (lane & ~is_odd) | ((lane - size + LANES) & is_odd));
 }
-static inline __attribute__((always_inline)) vec odd_runs(vec a, vec b, int size) {
+INLINED vec odd_runs(vec a, vec b, int size) {
   words lane = lane_numbers(), is_odd = (words)((lane & size) != 0);
   return __builtin_shuffle(a, b, ((lane + size) & ~is_odd) | ((lane + LANES) & is_odd));
 }
 
 /* Rows become columns, in place. */
-static inline __attribute__((always_inline)) void transpose(vec rows[LANES]) {
+INLINED void transpose(vec rows[LANES]) {
 #pragma GCC unroll 4
   for (int size = LANES / 2; size > 0; size /= 2)
 #pragma GCC unroll 16
@@ -27,7 +29,7 @@ static inline __attribute__((always_inline)) void transpose(vec rows[LANES]) {
 }
 
 /* Lane i is the sum of vectors[i]. Overwrites them. */
-static inline __attribute__((always_inline)) vec sums_of(vec vectors[LANES]) {
+INLINED vec sums_of(vec vectors[LANES]) {
 #pragma GCC unroll 4
   for (int size = LANES / 2; size > 0; size /= 2)
 #pragma GCC unroll 8

@@ -12,7 +12,7 @@ static inline __attribute__((always_inline)) void NAME(add_products)(const int r
                                                                     int64_t stride, const REAL *weights, int is_last) {
   NAME(grains) left = *(const NAME(grains) *)weights;
   NAME(grains) right = *(const NAME(grains) *)(weights + LANES * NAME(GRAIN));
-#pragma GCC unroll 16
+#pragma GCC unroll 8
   for (int row = 0; row < rows; row++) {
     NAME(grains) grain = is_last ? NAME(spread_last)(in + row * stride) : NAME(spread)(in + row * stride);
     sums[row][0] = NAME(dot)(sums[row][0], grain, left);
@@ -24,7 +24,7 @@ static inline __attribute__((always_inline)) void NAME(add_products)(const int r
 static inline __attribute__((always_inline)) void NAME(multiply)(const int rows, const REAL *in, const REAL *panel,
                                                                 const REAL *ahead, int64_t k, vec (*out)[2]) {
   vec sums[MAX_TILE][2];
-#pragma GCC unroll 16
+#pragma GCC unroll 8
   for (int row = 0; row < rows; row++) sums[row][0] = sums[row][1] = (vec){};
   int64_t i = 0;
   for (; i + NAME(GRAIN) <= k; i += NAME(GRAIN)) {
@@ -35,7 +35,7 @@ static inline __attribute__((always_inline)) void NAME(multiply)(const int rows,
     NAME(add_products)(rows, sums, in + i, k, panel + i * PANEL, 0);
   }
   if (i < k) NAME(add_products)(rows, sums, in + i, k, panel + i * PANEL, 1);
-#pragma GCC unroll 16
+#pragma GCC unroll 8
   for (int row = 0; row < rows; row++) out[row][0] = sums[row][0], out[row][1] = sums[row][1];
 }
 
@@ -53,10 +53,6 @@ MULTIPLY(5)
 MULTIPLY(6)
 MULTIPLY(7)
 MULTIPLY(8)
-MULTIPLY(9)
-MULTIPLY(10)
-MULTIPLY(11)
-MULTIPLY(12)
 #endif
 #undef MULTIPLY
 
@@ -64,7 +60,6 @@ static const NAME(Multiply) NAME(multiply_rows)[MAX_TILE + 1] = {
     NULL, NAME(multiply_1), NAME(multiply_2), NAME(multiply_3), NAME(multiply_4),
 #if MAX_TILE_ROWS > 4
     NAME(multiply_5), NAME(multiply_6), NAME(multiply_7), NAME(multiply_8),
-    NAME(multiply_9), NAME(multiply_10), NAME(multiply_11), NAME(multiply_12),
 #endif
 };
 

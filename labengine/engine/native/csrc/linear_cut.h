@@ -4,7 +4,7 @@
 #include "vec.h"
 
 #if defined(__AVX512F__) || defined(__aarch64__)
-#define MAX_TILE_ROWS 12 /* two sums of each, and the operands, in 32 registers */
+#define MAX_TILE_ROWS 8 /* two sums of each in 32 registers; more than that was no faster */
 #else
 #define MAX_TILE_ROWS 4 /* in 16 registers */
 #endif
@@ -12,7 +12,7 @@
 enum {
   PANEL = 2 * LANES,
   MAX_TILE = MAX_TILE_ROWS,
-  BLOCK_BYTES = 512 * 1024, /* of input rows: they stay in a core's second cache while panels pass by */
+  BLOCK_BYTES = 256 * 1024, /* of input rows: they stay in a core's second cache while panels pass by */
   MIN_ROWS_AHEAD = 5, /* with fewer rows there is nothing but reading, and the processor looks ahead by itself */
   TILES_AHEAD = 2, /* of a panel: meanwhile the next panel arrives */
 };
