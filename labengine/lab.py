@@ -234,8 +234,13 @@ class Lab:
         self.pause()
         added = self._intake.queue(requests)
         if added:
-            self.run(until=lambda lab: all(lab._intake.request(i).finish_reason is not None for i in added))
+            self.run(until=lambda lab: lab._have_finished(added))
         return [self.output(request_id) for request_id in added]
+
+    def _have_finished(self, request_ids: Sequence[int]) -> bool:
+        """Between steps: an end that is seen in the middle of another thread's step may be taken back with it."""
+        with self._stepper.turn_to_look():
+            return all(self._intake.request(i).finish_reason is not None for i in request_ids)
 
     def stream(self, request_id: int) -> Iterator[str]:
         """The generated text of a request, piece by piece; steps the lab unless the background already does."""

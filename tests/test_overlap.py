@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from threading import Event, Thread
 from time import monotonic, sleep
 from typing import Any
 
 import pytest
 
-from labengine import Lab
+from labengine import Lab, Parts
 from labengine.config import ConfigError
+from labengine.core.request import FinishReason, Request
 from labengine.core.step_plan import StepPlan
-from labengine.engine.ahead import OverlappedEngine
+from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.engine.ahead import LOOKED_TOO_EARLY, OverlappedEngine
+from labengine.engine.engine import StepReport
 from labengine.engine.simulated import SimulatedRunner
-from labengine.events import Event
+from labengine.events import Event as LabEvent
 from labengine.fold import fold
 
 PROMPTS = ["the cat sat on the mat", "the cat sat on the hat and the bat", "a b c d e f g h i j k l m n o p"]
@@ -36,7 +41,7 @@ def engine_of(lab: Lab) -> OverlappedEngine:
     return engine
 
 
-def events_of(lab: Lab) -> list[Event]:
+def events_of(lab: Lab) -> list[LabEvent]:
     assert lab.timeline is not None
     return list(lab.timeline.events())
 
@@ -138,6 +143,62 @@ def test_other_threads_see_sampled_tokens_only(lab: Lab, monkeypatch: pytest.Mon
         assert output.finish_reason is None or output == end
 
 
+def test_generate_believes_no_end_that_may_be_taken_back(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two of its steps another thread begins the last one, which fails when all of it is anticipated."""
+    stepper, is_sampling = lab._stepper, Event()
+    step_freely, sample = stepper.step_freely, SimulatedRunner.sample
+
+    def fail_slowly(runner: SimulatedRunner, plan: StepPlan, logits: None) -> list[int]:
+        monkeypatch.setattr(SimulatedRunner, "sample", sample)
+        is_sampling.set()
+        sleep(0.2)
+        raise ValueError
+
+    def step_elsewhere() -> None:
+        with suppress(ValueError):
+            step_freely()
+
+    def step_and_another_begins() -> StepReport:
+        report = step_freely()
+        if report.step == 2 and not is_sampling.is_set():
+            monkeypatch.setattr(SimulatedRunner, "sample", fail_slowly)
+            Thread(target=step_elsewhere).start()
+            assert is_sampling.wait(10)
+        return report
+
+    monkeypatch.setattr(stepper, "step_freely", step_and_another_begins)
+    [output] = lab.generate(PROMPTS[0], max_tokens=3)
+    assert is_sampling.is_set()
+    assert (len(output.token_ids), output.finish_reason) == (3, "length")
+
+
+class PrintsTheLab(TokenBudgetScheduler):
+    """As one writes it to see what happens, and forgets it."""
+
+    lab: Lab
+    look: Callable[[Lab], object]
+
+    def _finish(self, request: Request, reason: FinishReason) -> None:
+        type(self).look(self.lab)
+        super()._finish(request, reason)
+
+
+@pytest.mark.parametrize("look", [Lab.snapshot, Lab.fold, Lab.check, str])
+def test_a_part_that_looks_ends_it_and_status_says_so(look: Callable[[Lab], object]) -> None:
+    PrintsTheLab.look = look
+    parts = Parts(scheduler=PrintsTheLab)
+    with (
+        Lab("simulated", num_blocks=12, block_size=4, check=False, overlap=True, parts=parts) as ahead,
+        Lab("simulated", num_blocks=12, block_size=4, check=False, overlap=False, parts=parts) as plain,
+    ):
+        for lab in (ahead, plain):
+            lab._stepper.engine.scheduler.lab = lab  # type: ignore[attr-defined]
+        assert generate(ahead) == generate(plain)
+        assert events_of(ahead) == events_of(plain)
+        assert ahead.check() == []
+        assert ahead.status()["scheduling"] == f"synchronous ({LOOKED_TOO_EARLY})"
+
+
 def test_a_stream_beside_the_background(lab: Lab) -> None:
     request_id = lab.add(PROMPTS[0], max_tokens=20)
     lab.start()
@@ -151,7 +212,7 @@ def test_a_closed_lab_can_be_looked_at(lab: Lab) -> None:
     assert lab.snapshot() == fold(events_of(lab))
 
 
-def texts_of(overlap: bool, **options: Any) -> tuple[object, list[Event]]:
+def texts_of(overlap: bool, **options: Any) -> tuple[object, list[LabEvent]]:
     """Two greedy texts and two drawn ones, and what happened."""
     with Lab("smollm2", num_blocks=64, block_size=4, check=False, overlap=overlap, **options) as lab:
         prompts = ["Q: Is the sky blue? A:", "One, two, three,"]

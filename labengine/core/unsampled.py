@@ -6,10 +6,10 @@ from typing import Any, NoReturn, cast
 
 
 class UnsampledError(Exception):
-    """Somebody asked what a token is before it was sampled."""
+    """Somebody asked what a token is before it was sampled, or looked where such a token may stand."""
 
-    def __init__(self) -> None:
-        super().__init__("a decision asked for a token that is not sampled yet")
+    def __init__(self, why: str = "a decision asked for a token that is not sampled yet") -> None:
+        super().__init__(why)
 
 
 class _Unsampled:

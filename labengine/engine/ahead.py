@@ -10,6 +10,8 @@ has asked for a token too early, everything anticipated is taken back, and the s
 
 Nobody can tell the difference but by the clock. Events are held back until their time has come. The next step's
 beginning is a section of the journal of its own: whoever looks between steps, or changes something, has it taken back.
+Only a part that looks in the middle of its own decision gets an error: there is no state to show. From then on nothing
+is anticipated, whatever the part has made of that error.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from labengine.events import Event, TokenSampled
 from labengine.hooks import Hooks
 from labengine.snapshot import Snapshot
 
+LOOKED_TOO_EARLY = "a part looked at the engine in the middle of a decision made ahead of time"
+
 
 def overlap_refusal(parts: Parts, *, has_external: bool) -> str | None:
     """Why these parts cannot schedule a step before the tokens of the one before are there; None when they can."""
@@ -48,6 +52,8 @@ class Ahead:
     """As of now for those who ask: what is anticipated does not count."""
     num_subscribed: int
     """Listeners that have come so far: for later ones no events were held."""
+    is_deciding: bool = True
+    """While the parts are at work on it, it cannot be taken back under their hands."""
     finished: tuple[int, ...] = ()
     told_by_update: list[Event] = field(default_factory=list)
     num_used_after_update: int = 0
@@ -114,8 +120,10 @@ class OverlappedEngine(Engine):
                 self._run_ahead(plan, ahead)
             except UnsampledError as error:
                 self.gave_up = str(error)
-                self._forget_ahead()
             except Exception:
+                self._forget_ahead()
+            ahead.is_deciding = False
+            if self.gave_up:
                 self._forget_ahead()
 
     def _run_ahead(self, plan: StepPlan, ahead: Ahead) -> None:
@@ -134,7 +142,7 @@ class OverlappedEngine(Engine):
         if len(token_ids) != len(plan.sampling):
             raise ValueError(f"the runner sampled {len(token_ids)} tokens for {len(plan.sampling)} requests")
         ahead = self._ahead
-        if ahead is None or self._has_new_listeners(ahead) or not self.scheduler.fill_in(plan, token_ids):
+        if ahead is None or self._has_new_listeners(ahead) or not self._fill_in(ahead, plan, token_ids):
             return False
         with interrupts_deferred():
             self._journal.begin_next(ahead.next_section)
@@ -142,6 +150,21 @@ class OverlappedEngine(Engine):
             self._tell_end(plan, token_ids, ahead)
             self.report = self._report(plan, token_ids, ahead.finished)
         return True
+
+    def _fill_in(self, ahead: Ahead, plan: StepPlan, token_ids: list[int]) -> bool:
+        """The tokens take their places; False when what was anticipated has to be taken back."""
+        ahead.is_deciding = True
+        try:
+            came_true = self.scheduler.fill_in(plan, token_ids)
+        except UnsampledError as error:
+            self.gave_up = str(error)
+            return False
+        except Exception:
+            if not self.gave_up:
+                raise
+            return False
+        ahead.is_deciding = False
+        return came_true and not self.gave_up
 
     def _tell_end(self, plan: StepPlan, token_ids: list[int], ahead: Ahead) -> None:
         for part, request in ahead.unfilled:
@@ -177,8 +200,8 @@ class OverlappedEngine(Engine):
     # -- nobody sees it ------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """The state right now, also inside a step."""
-        self._forget_ahead()
+        """The state right now, also inside a step. UnsampledError for a part in a decision made ahead of time."""
+        self._make_way()
         return super().snapshot()
 
     @property
@@ -190,6 +213,13 @@ class OverlappedEngine(Engine):
     def _refuse_while_busy(self, call: str) -> None:
         """Whoever asks is about to change something."""
         super()._refuse_while_busy(call)
+        self._make_way()
+
+    def _make_way(self) -> None:
+        """Forget what is anticipated; if a part asks for that in the middle of it, once it has decided."""
+        if self._ahead is not None and self._ahead.is_deciding:
+            self.gave_up = LOOKED_TOO_EARLY
+            raise UnsampledError(LOOKED_TOO_EARLY)
         self._forget_ahead()
 
     def _roll_back(self, error: BaseException) -> None:

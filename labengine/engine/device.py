@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
 import torch
 
 from labengine.config import ConfigError
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def on_the_host(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Whatever default device the user has set: tensors that name none are made on the host in there."""
+
+    @wraps(function)
+    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        with torch.device("cpu"):
+            return function(*args, **kwargs)
+
+    return run
 
 
 def choose_device(asked: str | torch.device | None) -> tuple[torch.device, str]:

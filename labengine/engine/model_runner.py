@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
@@ -12,7 +13,7 @@ from labengine.config import GroupSpec
 from labengine.core.step_plan import StepPlan
 from labengine.engine.attention import AttentionSetting
 from labengine.engine.attention.choice import choose_attention
-from labengine.engine.device import choose_device, choose_dtype
+from labengine.engine.device import choose_device, choose_dtype, on_the_host
 from labengine.engine.fingerprint import fingerprint
 from labengine.engine.forward import Forward
 from labengine.engine.forward.choice import choose_forward
@@ -51,6 +52,7 @@ class ModelRunner:
         self._staging = Staging(self.groups, kv.device)
 
     @classmethod
+    @on_the_host
     def load(
         cls,
         model_dir: Path,
@@ -135,12 +137,14 @@ class ModelRunner:
         """
         if not plan.scheduled:
             return torch.empty(0, self.vocab_size, device=self.kv_tensors.device)
-        return self._forward(self._staging.step_tensors(plan))
+        with self._device_made_current():
+            return self._forward(self._staging.step_tensors(plan))
 
     @torch.inference_mode()
     def sample(self, plan: StepPlan, logits: Tensor) -> list[int]:
         """One token id per request of plan.sampling. Raises FloatingPointError for NaN logits."""
-        return sample(logits, plan.sampling, self._forward.best(logits))
+        with self._device_made_current():
+            return sample(logits, plan.sampling, self._forward.best(logits))
 
     def kv(self, block_id: int, layer: int) -> tuple[Tensor, Tensor]:
         """Copies of a block's K and V, each [block_size, num_kv_heads, head_dim]. Raises IndexError."""
@@ -157,10 +161,17 @@ class ModelRunner:
         self.kv_tensors.write_block(group, block_id, kv)
 
     def release(self) -> None:
-        """Let weights and KV go: every tensor becomes empty, and what needs one fails from now on."""
-        self.model.to("meta")
+        """Let weights and KV go: every tensor becomes empty, what needs one fails from now on. Twice is harmless."""
         self._forward.release()
+        self.model.to("meta")
         self.kv_tensors.release()
+        if self.kv_tensors.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _device_made_current(self) -> AbstractContextManager[object]:
+        """Triton and graphs launch on whichever GPU is the current one, and that need not be the model's."""
+        device = self.kv_tensors.device
+        return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
     def _model_line(self) -> str:
         millions = sum(parameter.numel() for parameter in self.model.parameters()) / 1e6

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import psutil
 import torch
 
@@ -14,13 +16,61 @@ LEFT_FREE_ON_A_GPU = 0.1
 MAX_SLOTS = 2**31 - 1
 """Slots are numbered by int32."""
 
+CGROUPS = Path("/sys/fs/cgroup")
+"""Where Linux tells a container its limits."""
+CGROUP_FILES = (
+    ("memory.max", "memory.current", "memory.stat", ""),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_"),
+)
+"""Version 2, then 1: the files of limit, usage and statistics, and the prefix of statistics over all that is inside."""
+
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can still be allocated on `device` without swapping."""
+    """Bytes that can still be allocated on `device` without swapping, or leaving the container's limit."""
     if device.type == "cuda":
         free: int = torch.cuda.mem_get_info(device)[0]
-        return free
-    return int(psutil.virtual_memory().available)
+        return free + _kept_by_torch(device)
+    available, left = int(psutil.virtual_memory().available), left_to_cgroup(CGROUPS)
+    return available if left is None else min(available, left)
+
+
+def left_to_cgroup(folder: Path) -> int | None:
+    """Bytes until this container's limit, at least 0; None where `folder` tells of no limit.
+
+    Usage counts the pages of files that were read, such as the weights'; they make room when it is needed.
+    """
+    for limit_file, usage_file, statistics_file, prefix in CGROUP_FILES:
+        limit, usage = _number_in(folder / limit_file), _number_in(folder / usage_file)
+        if limit is not None and usage is not None:
+            return max(0, limit - usage + min(usage, _file_pages(folder / statistics_file, prefix)))
+    return None
+
+
+def _number_in(file: Path) -> int | None:
+    """None where the file is missing or says "max"."""
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _file_pages(statistics: Path, prefix: str) -> int:
+    """Bytes of files that are cached; 0 where that is not told."""
+    try:
+        lines = [line.split() for line in statistics.read_text().splitlines()]
+    except OSError:
+        return 0
+    names = (f"{prefix}active_file", f"{prefix}inactive_file")
+    return sum(int(words[1]) for words in lines if len(words) == 2 and words[0] in names and words[1].isdecimal())
+
+
+def _kept_by_torch(device: torch.device) -> int:
+    """Bytes that torch has reserved, uses for nothing, and gives back when it needs room elsewhere."""
+    statistics = torch.cuda.memory_stats(device)
+    reserved, active, remnants = (
+        int(statistics.get(f"{name}_bytes.all.current", 0)) for name in ("reserved", "active", "inactive_split")
+    )
+    return max(0, reserved - active - remnants)
 
 
 def require_memory(num_blocks: int, block_size: int, block_bytes: int, device: torch.device) -> None:
@@ -44,8 +94,7 @@ def fitting_blocks(block_size: int, block_bytes: int, device: torch.device, enou
     enough: on a CPU, no more than that, since whatever the pool has is taken from the notebook.
     """
     if device.type == "cuda":
-        free, total = torch.cuda.mem_get_info(device)
-        num_bytes = free - LEFT_FREE_ON_A_GPU * total
+        num_bytes = free_memory(device) - LEFT_FREE_ON_A_GPU * torch.cuda.mem_get_info(device)[1]
         num_blocks, reason = int(num_bytes / block_bytes), f"all of {device} but {LEFT_FREE_ON_A_GPU:.0%}"
     else:
         fitting = int(free_memory(device) * SHARE_OF_A_CPU / block_bytes)

@@ -165,4 +165,4 @@ def _batches(requests: Sequence[ScheduledRequest], logits: Tensor) -> Iterator[l
 def _to_device(values: Sequence[object], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Copied without waiting for the device."""
     pinned = device.type == "cuda"
-    return torch.tensor(values, dtype=dtype, pin_memory=pinned).to(device, non_blocking=True)
+    return torch.tensor(values, dtype=dtype, device="cpu", pin_memory=pinned).to(device, non_blocking=True)

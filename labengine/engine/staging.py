@@ -34,9 +34,11 @@ class StagedArray:
 
     def _allocate(self, shape: tuple[int, ...]) -> None:
         pinned = self._device.type == "cuda"
-        self._host = torch.zeros(shape, dtype=torch.int32, pin_memory=pinned)
-        self._on_device = torch.zeros_like(self._host, device=self._device) if pinned else self._host
-        self.host: Ints = self._host.numpy()
+        host = torch.zeros(shape, dtype=torch.int32, device="cpu", pin_memory=pinned)
+        on_device = torch.zeros_like(host, device=self._device) if pinned else host
+        written: Ints = host.numpy()
+        # All three or none: nothing is called in between, so nothing can be interrupted there.
+        self._host, self._on_device, self.host = host, on_device, written
 
     def reserve(self, *shape: int) -> bool:
         """Make room for at least `shape`; True when the array was made anew, and holds zeros."""
@@ -90,8 +92,10 @@ class StagedTables:
         self._has_null += [False] * missing
 
     def _write(self, row: int, table: tuple[int, ...]) -> None:
+        self._rows[row] = ()  # interrupted, the row counts as unknown
         self._array.host[row, : len(table)] = table
-        self._rows[row], self._has_null[row] = table, min(table, default=0) < 0
+        self._has_null[row] = min(table, default=0) < 0
+        self._rows[row] = table
 
     def _require_readable(self, request: ScheduledRequest, group: int, table: tuple[int, ...]) -> None:
         block_size = self.spec.block_size

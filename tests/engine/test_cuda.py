@@ -19,6 +19,7 @@ from labengine.engine.forward import choice as forward_choice
 from labengine.engine.forward.eager import EagerForward
 from labengine.engine.forward.graphs import GraphedForward
 from labengine.engine.model_runner import ModelRunner
+from labengine.engine.pool_size import free_memory
 from labengine.engine.tokenizer import Tokenizer
 from labengine.events import ExternalHit
 from labengine.lab import Lab
@@ -296,6 +297,39 @@ def test_auto_takes_the_gpu_but_leaves_room() -> None:
         assert lab.config.num_blocks * 16 > 100_000
         assert 0.02 * total < free < 0.2 * total
         assert lab.generate(["Hello"], max_tokens=4)[0].token_ids
+
+
+def test_auto_again_takes_as_much_as_the_first_time() -> None:
+    """What a closed lab had is free, for the next lab and for other processes."""
+    sizes = []
+    for _ in range(2):
+        with Lab("smollm2", num_blocks="auto", device="cuda") as lab:
+            sizes.append(lab.config.num_blocks)
+            lab.close()  # and a second time by `with`
+        assert torch.cuda.memory_reserved() < 2**30
+    assert sizes[1] > 0.97 * sizes[0]
+
+
+def test_what_torch_keeps_for_later_is_free() -> None:
+    """A tensor that is gone but still reserved must not make a pool too large."""
+    torch.cuda.empty_cache()
+    before = free_memory(CUDA)
+    tensor = torch.empty(before // 2, dtype=torch.uint8, device=CUDA)
+    assert free_memory(CUDA) < 0.6 * before
+    del tensor
+    assert torch.cuda.mem_get_info()[0] < 0.6 * before
+    assert free_memory(CUDA) > 0.95 * before
+
+
+def test_a_model_on_another_gpu_than_the_current_one() -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("takes two GPUs")
+    answers = []
+    for device in ("cuda:0", "cuda:1"):
+        with Lab("smollm2", num_blocks=64, device=device, dtype="float32") as lab:
+            answers.append([o.token_ids for o in lab.generate(PROMPTS[:3], max_tokens=8)])
+            assert torch.cuda.current_device() == 0
+    assert answers[0] == answers[1]
 
 
 def test_a_pool_for_a_larger_gpu_is_refused(smollm2: Path) -> None:

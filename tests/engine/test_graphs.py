@@ -168,7 +168,9 @@ def test_rows_that_a_larger_step_left_in_a_graph_become_padding(make: Make) -> N
     bench.logits(plan_of(*(request.take(1) for request in requests)))
     poison(bench.runner, [block for request in requests[1:] for table in request.tables for block in table])
     before = pool_of(bench.runner)
-    rows = bench.graphed._static.rows(4)
+    static = bench.graphed._static
+    assert static is not None
+    rows = static.rows(4)
     step = bench.staging.step_tensors(plan_of(requests[0].take(1)))
     bench.graphed(step)
     assert rows.contexts.tolist()[1:] == [0, 0, 0] and rows.token_ids.tolist()[1:] == [0, 0, 0]
@@ -258,9 +260,80 @@ def test_what_runs_is_told(make: Make) -> None:
 
 def test_after_release_nothing_is_held(make: Make) -> None:
     bench = make(2)
-    bench.graphed.release()
-    assert bench.runner.model.norm.weight.is_meta
-    assert not bench.graphed._recordings
+    for _ in range(2):
+        bench.graphed.release()
+        assert bench.runner.model.norm.weight.is_meta
+        assert not bench.graphed._recordings and bench.graphed._static is None
+    assert bench.graphed.describe()["forward"].startswith("CUDA graphs"), "what ran can still be told"
+
+
+def test_a_runner_lets_its_graphs_go_before_the_weights(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = make(2)
+    weight_was_there = []
+
+    def release() -> None:
+        weight_was_there.append(not bench.runner.model.norm.weight.is_meta)
+        GraphedForward.release(bench.graphed)
+
+    monkeypatch.setattr(bench.runner, "_forward", bench.graphed)
+    monkeypatch.setattr(bench.graphed, "release", release)
+    bench.runner.release()
+    bench.runner.release()
+    assert weight_was_there == [True, False]
+    assert bench.runner.model.norm.weight.is_meta and not bench.graphed._recordings
+
+
+class CurrentDevice:
+    """Stands in for torch.cuda.device: which GPU is the current one."""
+
+    index = 0
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def __enter__(self) -> None:
+        self._before, CurrentDevice.index = CurrentDevice.index, self._device.index
+
+    def __exit__(self, *_: object) -> None:
+        CurrentDevice.index = self._before
+
+
+def test_the_models_gpu_is_the_current_one_while_it_computes(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Staging, graphs, eager steps and sampling; and afterwards the notebook's own is current again."""
+    bench = make(2)
+    (request,) = bench.prefilled(dealer_for(bench), 9)
+    seen: list[tuple[str, int]] = []
+
+    def watch(owner: object, name: str) -> None:
+        method = getattr(owner, name)
+
+        def watched(*given: object) -> object:
+            seen.append((name, CurrentDevice.index))
+            return method(*given)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    monkeypatch.setattr(torch.cuda, "device", CurrentDevice)
+    monkeypatch.setattr(bench.runner.kv_tensors, "device", torch.device("cuda:1"))
+    monkeypatch.setattr(bench.runner, "_forward", bench.graphed)
+    watch(bench.runner._staging, "step_tensors")
+    watch(bench.graphed, "_eager")
+    watch(bench.graphed, "best")
+    monkeypatch.setitem(bench.graphed._recordings, 1, _noting(seen, bench.graphed._recordings[1]))
+    for number in (1, 2):
+        plan = plan_of(request.take(number))
+        bench.runner.sample(plan, bench.runner.forward(plan))
+        assert CurrentDevice.index == 0
+    names = ["step_tensors", "replay", "best", "step_tensors", "_eager", "best"]
+    assert seen == [(name, 1) for name in names]
+
+
+def _noting(seen: list[tuple[str, int]], recording: Callable[[], Tensor]) -> Callable[[], Tensor]:
+    def replay() -> Tensor:
+        seen.append(("replay", CurrentDevice.index))
+        return recording()
+
+    return replay
 
 
 def test_an_interrupted_load_leaves_no_row_that_passes_for_padding() -> None:

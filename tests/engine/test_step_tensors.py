@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
@@ -103,7 +104,7 @@ def test_a_null_entry_inside_of_the_window_is_never_read_through() -> None:
 
 
 def test_one_staging_serves_step_after_step() -> None:
-    """Rows that change hands, tables that grow, shrink or change in the middle: each step is what a new one would be."""
+    """Rows that change hands, tables that grow, shrink or change in between: each step is what a new one would be."""
     random, staging = Random(0), Staging([GroupSpec(4), WINDOW], CPU)
     dealer = Dealer(4000, [GroupSpec(4), WINDOW])
     requests = [dealer.request(random.choices(range(100), k=random.randint(1, 120))) for _ in range(40)]
@@ -118,3 +119,36 @@ def test_one_staging_serves_step_after_step() -> None:
             assert ours.slots.tolist() == wanted.slots.tolist()
             tables = [list(request.block_tables[group]) for request in plan.scheduled]
             assert read_entries(ours, [(0, len(table)) for table in tables]) == tables
+
+
+def test_an_interrupt_while_a_buffer_grows_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    staging = Staging(GROUPS, CPU)
+    request, long = (Dealer(400, 4).request(list(range(n))) for n in (5, 900))
+
+    def interrupted(tensor: torch.Tensor) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(torch.Tensor, "numpy", interrupted)
+        staging.step_tensors(plan_of(long.take(900)))
+    assert staging.step_tensors(plan_of(request.take(5))).token_ids.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_an_interrupted_row_is_written_anew() -> None:
+    """Ctrl-C inside of the write: the row holds the new table, and must not be taken for the old one."""
+
+    class Interrupting(tuple[int, ...]):
+        def __iter__(self) -> Iterator[int]:
+            raise KeyboardInterrupt
+
+    staging = Staging(GROUPS, CPU)
+    first = HandMadeRequest(0, [5] * 9, tables=((1, 2, 3),), groups=GROUPS)
+    staging.step_tensors(plan_of(first.take(9)))
+    other = HandMadeRequest(1, [5] * 9, tables=((7, 8, 9),), groups=GROUPS).take(9)
+    tables = staging._tables[0]
+    with pytest.raises(KeyboardInterrupt):
+        tables._array.host[0, :3] = (7, 8, 9)
+        tables._write(0, Interrupting((7, 8, 9)))
+    first.num_computed = 0
+    assert read_entries(staging.step_tensors(plan_of(first.take(9))).groups[0], [(0, 3)]) == [[1, 2, 3]]
+    assert read_entries(staging.step_tensors(plan_of(other)).groups[0], [(0, 3)]) == [[7, 8, 9]]

@@ -78,12 +78,12 @@ class GraphedForward:
     ) -> None:  # fmt: skip
         """Records all sizes. max_context: the longest a request can get, by the model's positions and the pool's."""
         self._eager = eager
-        self._static = StaticStep(groups, max_num_seqs, max_context, device)
+        self._static: StaticStep | None = StaticStep(groups, max_num_seqs, max_context, device)
         self._sizes = graph_sizes(max_num_seqs)
         self._recordings: dict[int, Recording] = {}
         started = perf_counter()
         try:
-            self._record(recorder)
+            self._record(recorder, self._static)
         except RuntimeError as error:
             self._recordings = {}
             self._words = f"no CUDA graphs: {_first_line(error)}"
@@ -93,9 +93,10 @@ class GraphedForward:
     @torch.inference_mode()
     def __call__(self, step: StepTensors) -> Tensor:
         """See Forward."""
-        if not self._recordings or not self._static.has_room_for(step):
+        static = self._static
+        if static is None or not self._recordings or not static.has_room_for(step):
             return self._eager(step)
-        self._static.load(step)
+        static.load(step)
         size = self._sizes[bisect_left(self._sizes, step.num_requests)]
         return self._recordings[size]()[: step.num_requests]
 
@@ -108,15 +109,15 @@ class GraphedForward:
         return {**lines, "forward": f"{self._words}; {lines['forward']}"}
 
     def release(self) -> None:
-        """Graphs go first: they hold addresses of what goes after them."""
+        """Graphs go first: they hold addresses of what goes after them. Twice is harmless."""
         self._recordings = {}
-        del self._static
+        self._static = None
         self._eager.release()
 
     @torch.inference_mode()
-    def _record(self, recorder: Recorder) -> None:
+    def _record(self, recorder: Recorder, static: StaticStep) -> None:
         for size in reversed(self._sizes):
-            self._recordings[size] = recorder.record(partial(self._eager, self._static.rows(size)))
+            self._recordings[size] = recorder.record(partial(self._eager, static.rows(size)))
 
 
 def refusal(device: torch.device, backend: AttentionBackend) -> str | None:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from labengine.config import GroupSpec
+from labengine.config import ConfigError, GroupSpec
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
-from labengine.engine.native.library import Step, aligned_empty, program_of, team
+from labengine.engine.native.library import MAX_GROUPS, Step, aligned_empty, program_of, team
 from labengine.engine.native.program import Buffer, Program
 from labengine.engine.step_tensors import StepTensors
 
@@ -29,6 +29,8 @@ class NativeForward:
         self._buffers = [aligned_empty(0, buffer.dtype) for buffer in self._program.buffers]
         self._scratch = aligned_empty(0, torch.uint8)
         self._given: tuple[Tensor | None, int] = (None, 0)
+        if len(groups) > MAX_GROUPS:
+            raise ConfigError(f"the CPU kernels take up to {MAX_GROUPS} KV-cache groups, the model has {len(groups)}")
 
     def __call__(self, step: StepTensors) -> Tensor:
         """See Forward."""
@@ -56,7 +58,8 @@ class NativeForward:
 
     def release(self) -> None:
         """Weights and buffers go, and with them every op that points at them."""
-        self._ops, self._buffers = program_of([]), []
+        self._ops, self._buffers, self._given = program_of([]), [], (None, 0)
+        self._scratch = aligned_empty(0, torch.uint8)
         self._program.release()
 
     def _logits(self) -> Tensor:

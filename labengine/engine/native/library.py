@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from ctypes import POINTER, c_double, c_float, c_int, c_int32, c_int64, c_void_p
 from enum import IntEnum
@@ -67,8 +68,9 @@ class Team:
         self._library = library()
         self._team = self._library.team_new(num_threads)
         if not self._team:
-            raise OSError(f"a team of {num_threads} threads could not be started")
+            raise MemoryError(f"there is no memory for a team of {num_threads} threads")
         self._is_taken = Lock()
+        os.register_at_fork(after_in_child=self._renew)
 
     def run(
         self, dtype: torch.dtype, ops: ctypes.Array[Op], step: Step, seconds: ctypes.Array[c_double] | None = None
@@ -77,6 +79,10 @@ class Team:
         run = getattr(self._library, f"run_program_{SUFFIXES[dtype]}")
         with self._is_taken:
             run(self._team, ops, len(ops), ctypes.byref(step), seconds)
+
+    def _renew(self) -> None:
+        """In a forked process: whoever held the lock is not here. The threads start anew with the first program."""
+        self._is_taken = Lock()
 
     def scratch_bytes(self, ops: ctypes.Array[Op], step: Step) -> int:
         """What step.scratch has to point at."""
@@ -109,9 +115,10 @@ def unpacked(packed_weight: Tensor, n: int, k: int, *, is_gated: bool = False) -
 
 
 def aligned_empty(num_elements: int, dtype: torch.dtype) -> Tensor:
-    """Uninitialized memory that begins with a cache line."""
+    """Uninitialized memory on the CPU that begins with a cache line. Torch counts what is written to it."""
     spare = 64 // dtype.itemsize
-    memory = torch.empty(num_elements + spare, dtype=dtype)
+    with torch.inference_mode(False):
+        memory = torch.empty(num_elements + spare, dtype=dtype, device="cpu")
     offset = -memory.data_ptr() % 64 // dtype.itemsize
     return memory[offset : offset + num_elements]
 
@@ -127,6 +134,7 @@ def library() -> ctypes.CDLL:
     kernels = ctypes.CDLL(str(compiled_library()))
     kernels.team_new.restype = c_void_p
     kernels.team_new.argtypes = [c_int]
+    kernels.team_free.restype, kernels.team_free.argtypes = None, [c_void_p]
     kernels.scratch_bytes.restype = c_int64
     kernels.scratch_bytes.argtypes = [POINTER(Op), c_int64, POINTER(Step), c_int]
     for suffix in SUFFIXES.values():

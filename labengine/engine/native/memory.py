@@ -12,10 +12,10 @@ CACHE_LINE = 64
 
 
 class PackedMemory:
-    """Hands out uninitialized tensors, side by side in large mappings. A mapping goes with its last tensor."""
+    """Hands out uninitialized tensors, side by side in large mappings. A mapping goes with its last tensor and this."""
 
     def __init__(self) -> None:
-        self._rest = torch.empty(0, dtype=torch.uint8)
+        self._rest = torch.empty(0, dtype=torch.uint8, device="cpu")
 
     def take(self, num_elements: int, dtype: torch.dtype) -> Tensor:
         """[num_elements], beginning with a cache line."""

@@ -230,7 +230,7 @@ class Program:
 
     def release(self) -> None:
         """Let the weights go; the ops point at nothing after that."""
-        self.ops, self.buffers, self._kept = [], [], []
+        self.ops, self.buffers, self._kept, self._memory = [], [], [], PackedMemory()
 
     def _pointer(self, tensor: Tensor) -> int:
         """A tensor's address; it stays alive with the program."""

@@ -224,9 +224,20 @@ def test_nan_is_not_hidden(chunk: int, dtype: torch.dtype) -> None:
     assert out.isnan().all()
 
 
-def test_threads_change_nothing() -> None:
-    """How a prompt's attention is shared out does not change a bit of it."""
-    case = Case(Heads(), [300, 200], group_of(16), BF16)
-    step = step_tensors(case.plan([300, 200]), [case.spec], torch.device("cpu"))
-    rows = torch.randn(step.num_tokens, case.heads.width).to(BF16)
-    assert torch.equal(case.attend(step, rows, 1), case.attend(step, rows, 3))
+@DTYPES
+@pytest.mark.parametrize("window", [None, 130, 512])
+@pytest.mark.parametrize("num_kv_heads", [1, 2])
+def test_neither_threads_nor_company_change_a_bit(num_kv_heads: int, window: int | None, dtype: torch.dtype) -> None:
+    """However attention is shared out: prompts, chunks behind them, decodes; with all the others, and each alone."""
+    case = Case(Heads(6, num_kv_heads), [700, 950, 300, 150], group_of(16, window), dtype)
+    for chunks in ([700, 150, 300, 149], [0, 200, 0, 1], [0, 599, 0, 0], [0, 1, 0, 0]):
+        plan = case.plan(chunks)
+        step = step_tensors(plan, [case.spec], torch.device("cpu"))
+        rows = torch.randn(step.num_tokens, case.heads.width).to(dtype)
+        together = case.attend(step, rows)
+        assert together.isfinite().all()
+        for num_threads in (1, 2, 5):
+            assert torch.equal(case.attend(step, rows, num_threads), together)
+            for entry, (begin, end) in zip(plan.scheduled, row_ranges(step), strict=True):
+                alone = step_tensors(plan_of(entry), [case.spec], torch.device("cpu"))
+                assert torch.equal(case.attend(alone, rows[begin:end], num_threads), together[begin:end])

@@ -49,14 +49,14 @@ def test_the_library_is_compiled_once(cache: Path, capsys: pytest.CaptureFixture
 
 
 def test_other_sources_are_another_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    name = compiling._name(compiling.find_compiler())
+    name = compiling._name(compiling.find_compilers())
     (tmp_path / "csrc").mkdir()
     for source in compiling.SOURCES.iterdir():
         (tmp_path / "csrc" / source.name).write_bytes(source.read_bytes())
     monkeypatch.setattr(compiling, "SOURCES", tmp_path / "csrc")
-    assert compiling._name(compiling.find_compiler()) == name
+    assert compiling._name(compiling.find_compilers()) == name
     (tmp_path / "csrc" / "vec.h").write_text("/* other */")
-    assert compiling._name(compiling.find_compiler()) != name
+    assert compiling._name(compiling.find_compilers()) != name
 
 
 def test_without_a_compiler_torch_computes_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,11 +70,57 @@ def test_without_a_compiler_torch_computes_and_says_so(monkeypatch: pytest.Monke
         choose_attention("cpu", setting())
 
 
+NO_SUCH_THING = "echo 'vec.h:1: error: no such thing' >&2; exit 1"
+
+
 def test_a_compiler_that_fails_is_quoted(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("CC", compiler(tmp_path, "echo 'vec.h:1: error: no such thing' >&2; exit 1"))
+    """The first of them, where all fail."""
+    monkeypatch.setenv("CC", compiler(tmp_path, NO_SUCH_THING))
+    monkeypatch.setattr(compiling.shutil, "which", lambda name: name if name.endswith("fake-cc") else "false")
     with pytest.raises(CompileError, match=r"fake-cc could not compile the kernels: vec.h:1: error: no such thing"):
         compiling.compiled_library()
     assert list((cache / "native").iterdir()) == []
+
+
+@pytest.mark.parametrize("script", [NO_SUCH_THING, None], ids=["it fails", "it is no program"])
+def test_after_a_compiler_that_fails_the_next_is_tried(
+    script: str | None, cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And what that one compiled is found again: the first is not asked to compile twice."""
+    path = Path(compiler(tmp_path, f"echo $# >>{tmp_path}/calls; {script}"))
+    if script is None:
+        path.write_bytes(b"\x7fELF of another machine")
+    monkeypatch.setenv("CC", str(path))
+    compiled = compiling.compiled_library()
+    assert compiled.stat().st_size > 10_000
+    compiling.compiled_library.cache_clear()
+    assert compiling.compiled_library() == compiled
+    if script is not None:
+        compilations = [line for line in (tmp_path / "calls").read_text().split() if line != "1"]
+        assert len(compilations) == 1, "besides --version"
+
+
+def test_all_words_of_cc_count(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    gcc = compiling.find_compilers()[-1][0]
+    wrapper = compiler(tmp_path, f'echo "$@" >>{tmp_path}/calls; exec "$@"')
+    monkeypatch.setenv("CC", f"'{wrapper}' {gcc} -DAS_ASKED")
+    assert compiling.find_compilers()[0] == [wrapper, gcc, "-DAS_ASKED"]
+    assert compiling.compiled_library().stat().st_size > 10_000
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert all(call.startswith(f"{gcc} -DAS_ASKED -") for call in calls) and "labengine.c" in calls[-1]
+
+
+def test_a_wrapper_of_nothing_says_what_failed(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "env no-such-compiler")
+    monkeypatch.setattr(compiling.shutil, "which", lambda name: name if name == "env" else None)
+    with pytest.raises(CompileError, match=r"env no-such-compiler could not compile the kernels: .*no-such-compiler"):
+        compiling.compiled_library()
+
+
+def test_cc_with_an_open_quote(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "'ccache gcc")
+    with pytest.raises(CompileError, match=r"\$CC cannot be read \(No closing quotation\)"):
+        compiling.compiled_library()
 
 
 def test_a_cache_that_cannot_be_written_to(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, silu
 
-from labengine.engine.native.compile import FLAGS, SOURCES, find_compiler, processor
+from labengine.engine.native.compile import FLAGS, SOURCES, find_compilers, processor
 from labengine.engine.native.library import SUFFIXES, Finish, Op, OpKind, Step, packed, program_of, team, unpacked
 
 FLOAT, BF16 = torch.float32, torch.bfloat16
@@ -284,7 +284,7 @@ def compiled_for(level: str, folder: Path) -> ctypes.CDLL:
     built = folder / "alone.so"
     flags = [f"-march={level}" if flag.startswith("-march") else flag for flag in FLAGS]
     source = Path(__file__).with_name("linear_alone.c")
-    command = [find_compiler(), *flags, "-Wall", "-Wno-psabi", "-Wno-unused-function", "-Werror", f"-I{SOURCES}"]
+    command = [*find_compilers()[0], *flags, "-Wall", "-Wno-psabi", "-Wno-unused-function", "-Werror", f"-I{SOURCES}"]
     subprocess.run([*command, str(source), "-o", str(built), "-lm"], check=True)
     library = ctypes.CDLL(str(built))
     for suffix in SUFFIXES.values():

@@ -1,7 +1,8 @@
 /* A tile of queries: for each tile of keys, packed once, all rows' scores, weights and weighted sums of values. It is
    done in bands of rows, so that a band's scores, and then its sums, are in registers.
 
-   Rows are queries times group: each query's heads together. Packed are grains (see dot.h), four bytes each. */
+   Tiles of keys begin at multiples of their size, wherever the tile of queries does: how queries are cut changes no bit
+   of any. Rows are queries times group: each query's heads together. Packed are grains (see dot.h), four bytes each. */
 #include "attention_plan.h"
 #include "packing.h"
 
@@ -57,8 +58,8 @@ static void NAME(begin_tile)(const NAME(Tile) *tile, const Step *step) {
 
 /* -- a tile of keys and values -- */
 
-static void NAME(pack_keys)(const NAME(Tile) *tile, const REAL *keys, const int64_t *places) {
-  for (int64_t i = 0; i < TILE_KEYS; i += LANES) {
+static void NAME(pack_keys)(const NAME(Tile) *tile, const REAL *keys, const int64_t *places, Range strips) {
+  for (int64_t i = strips.begin; i < strips.end; i += LANES) {
     const char *rows[LANES];
     for (int lane = 0; lane < LANES; lane++) rows[lane] = (const char *)(keys + places[i + lane]);
     vec *strip = tile->keys + i / STRIP_COLUMNS * tile->depth * STRIP;
@@ -66,23 +67,26 @@ static void NAME(pack_keys)(const NAME(Tile) *tile, const REAL *keys, const int6
   }
 }
 
-static void NAME(pack_values)(const NAME(Tile) *tile, const REAL *values, const int64_t *places) {
+static void NAME(pack_values)(const NAME(Tile) *tile, const REAL *values, const int64_t *places, Range strips) {
   int64_t depth = TILE_KEYS / NAME(GRAIN), size = tile->op->head_dim;
-  for (int64_t grain = 0; grain < depth; grain++, places += NAME(GRAIN))
+  for (int64_t grain = strips.begin / NAME(GRAIN); grain < strips.end / NAME(GRAIN); grain++)
     for (int64_t column = 0; column < size; column += LANES) {
       vec *strip = tile->values + column / STRIP_COLUMNS * depth * STRIP;
-      strip[grain * STRIP + column % STRIP_COLUMNS / LANES] = NAME(weave)(values + column, places, size - column);
+      strip[grain * STRIP + column % STRIP_COLUMNS / LANES] = NAME(weave)(values + column, places + grain * NAME(GRAIN), size - column);
     }
 }
 
-/* Behind the last key it is repeated: nothing that nobody wrote is read. */
-static void NAME(pack_tile)(const NAME(Tile) *tile, int64_t first, int64_t count) {
+/* The strips that have keys to read. Before the first of these and behind the last, these two are repeated: nothing that
+   nobody wrote, or that fell out of the window, is read. */
+static void NAME(pack_tile)(const NAME(Tile) *tile, int64_t first, Range keys) {
+  Range strips = {keys.begin / STRIP_COLUMNS * STRIP_COLUMNS, round_up(keys.end, STRIP_COLUMNS)};
   int64_t places[TILE_KEYS];
-  locate(tile->op, tile->share->table, first, count, places);
-  for (int64_t i = count; i < TILE_KEYS; i++) places[i] = places[count - 1];
+  locate(tile->op, tile->share->table, first + keys.begin, keys.end - keys.begin, places + keys.begin);
+  for (int64_t i = strips.begin; i < keys.begin; i++) places[i] = places[keys.begin];
+  for (int64_t i = keys.end; i < strips.end; i++) places[i] = places[keys.end - 1];
   int64_t head = tile->share->head * tile->op->head_dim;
-  NAME(pack_keys)(tile, (const REAL *)tile->op->keys + head, places);
-  NAME(pack_values)(tile, (const REAL *)tile->op->values + head, places);
+  NAME(pack_keys)(tile, (const REAL *)tile->op->keys + head, places, strips);
+  NAME(pack_values)(tile, (const REAL *)tile->op->values + head, places, strips);
 }
 
 /* -- a band of rows -- */
@@ -180,9 +184,10 @@ static void NAME(attend_tile)(const Op *op, const Step *step, const Share *share
   NAME(Tile) tile = NAME(new_tile)(op, share, cut, scratch);
   NAME(begin_tile)(&tile, step);
   int64_t end = tile.start + ceil_div(tile.num_rows, group_rows(op));
-  for (int64_t first = first_read(op, tile.start); first < end; first += TILE_KEYS) {
+  int64_t begin = first_read(op, tile.start);
+  for (int64_t first = begin / TILE_KEYS * TILE_KEYS; first < end; first += TILE_KEYS) {
     int64_t count = smaller_int(TILE_KEYS, end - first);
-    NAME(pack_tile)(&tile, first, count);
+    NAME(pack_tile)(&tile, first, (Range){larger_int(begin - first, 0), count});
     for (int64_t row = 0; row < tile.num_rows; row += BAND) NAME(attend_band)(&tile, row, first, count);
   }
   NAME(end_tile)(&tile, step);

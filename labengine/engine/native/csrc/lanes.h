@@ -2,17 +2,15 @@
 #pragma once
 #include "vec.h"
 
-#define INLINED static inline __attribute__((always_inline))
-
 /* Seen as runs of `size` lanes: the runs with even numbers of both, a's in their places and b's behind each; and those
    with odd ones. `size` is a constant power of 2. */
 INLINED vec even_runs(vec a, vec b, int size) {
   words lane = lane_numbers(), is_odd = (words)((lane & size) != 0);
-  return __builtin_shuffle(a, b, (lane & ~is_odd) | ((lane - size + LANES) & is_odd));
+  return shuffle(a, b, (lane & ~is_odd) | ((lane - size + LANES) & is_odd));
 }
 INLINED vec odd_runs(vec a, vec b, int size) {
   words lane = lane_numbers(), is_odd = (words)((lane & size) != 0);
-  return __builtin_shuffle(a, b, ((lane + size) & ~is_odd) | ((lane + LANES) & is_odd));
+  return shuffle(a, b, ((lane + size) & ~is_odd) | ((lane + LANES) & is_odd));
 }
 
 /* Rows become columns, in place. */
@@ -40,6 +38,6 @@ INLINED vec sums_of(vec vectors[LANES]) {
 
 static inline float max_of(vec x) {
 #pragma GCC unroll 4
-  for (int size = LANES / 2; size > 0; size /= 2) x = larger(x, __builtin_shuffle(x, lane_numbers() ^ size));
+  for (int size = LANES / 2; size > 0; size /= 2) x = larger(x, shuffle(x, x, lane_numbers() ^ size));
   return x[0];
 }

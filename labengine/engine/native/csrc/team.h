@@ -1,13 +1,15 @@
 /* A team of threads that does one step's ops together: all members walk through the same ops, take tasks from the one
    at hand until none is left, and meet before the next. Members spin for some microseconds when they wait, because the
-   next op is that near; then they sleep, so that a busy machine is not kept busier. */
+   next op is that near; then they offer their core to others, and only after about a millisecond they sleep: who sleeps
+   wakes late, and makes the others wait until they sleep. */
 #pragma once
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { SPINS = 2000 };
+enum { SPINS = 1000, YIELDS = 2000 };
 
 typedef struct Team Team;
 typedef void (*Work)(Team *team, int member, void *argument);
@@ -42,6 +44,10 @@ static void await_meeting(Team *team, unsigned before) {
   for (int i = 0; i < SPINS; i++) {
     if (atomic_load_explicit(&team->meeting, memory_order_acquire) != before) return;
     pause_briefly();
+  }
+  for (int i = 0; i < YIELDS; i++) {
+    if (atomic_load_explicit(&team->meeting, memory_order_acquire) != before) return;
+    sched_yield();
   }
   pthread_mutex_lock(&team->mutex);
   atomic_fetch_add(&team->num_sleeping, 1);
@@ -83,22 +89,27 @@ static void *be_member(void *given) {
   }
 }
 
-static int start_threads(Team *team) {
+/* A thread that cannot be had makes the team smaller. */
+static void start_threads(Team *team) {
+  int wanted = team->num_members;
+  team->num_members = 1;
   team->process = getpid();
   atomic_store(&team->next_task, 0);
   atomic_store(&team->num_arrived, 0);
   atomic_store(&team->num_sleeping, 0);
   pthread_mutex_init(&team->mutex, NULL);
   pthread_cond_init(&team->woken, NULL);
-  for (int member = 1; member < team->num_members; member++) {
+  for (int member = 1; member < wanted; member++) {
     Membership *me = malloc(sizeof *me);
+    if (!me) return;
     *me = (Membership){team, member};
+    team->num_members++; /* before it begins: it meets the others */
     if (pthread_create(&team->threads[member], NULL, be_member, me)) {
+      team->num_members--;
       free(me);
-      return 0;
+      return;
     }
   }
-  return 1;
 }
 
 /* Do `work` with the whole team, the caller being member 0. One caller at a time. */
@@ -113,8 +124,10 @@ static void work_together(Team *team, Work work, void *argument) {
 
 Team *team_new(int num_members) {
   Team *team = aligned_alloc(64, (sizeof(Team) + 63) / 64 * 64);
-  *team = (Team){.num_members = num_members, .threads = calloc(num_members, sizeof(pthread_t))};
-  if (!start_threads(team)) return NULL;
+  pthread_t *threads = calloc(num_members, sizeof *threads);
+  if (!team || !threads) return NULL;
+  *team = (Team){.num_members = num_members, .threads = threads};
+  start_threads(team);
   return team;
 }
 

@@ -8,6 +8,8 @@
 #include <immintrin.h>
 #endif
 
+#define INLINED static inline __attribute__((always_inline))
+
 #if defined(__AVX512F__)
 enum { LANES = 16 };
 #define VECTOR_BYTES 64
@@ -95,9 +97,21 @@ static inline words lane_numbers(void) {
   return lanes;
 }
 
+/* Lane i is lane which[i] of a and b, b's lanes counted behind a's. `which` is known when this is compiled. */
+INLINED vec shuffle(vec a, vec b, words which) {
+#if defined(__clang__)
+  vec chosen; /* made one instruction of, as GCC's builtin is, which clang has not */
+#pragma unroll
+  for (int i = 0; i < LANES; i++) chosen[i] = which[i] < LANES ? a[which[i]] : b[which[i] - LANES];
+  return chosen;
+#else
+  return __builtin_shuffle(a, b, which);
+#endif
+}
+
 static inline float sum_of(vec x) {
 #pragma GCC unroll 4
-  for (int size = LANES / 2; size > 0; size /= 2) x += __builtin_shuffle(x, lane_numbers() ^ size);
+  for (int size = LANES / 2; size > 0; size /= 2) x += shuffle(x, x, lane_numbers() ^ size);
   return x[0];
 }
 

@@ -1,0 +1,103 @@
+"""What counts as free: on a GPU also what torch keeps for later, on a CPU no more than the container may have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from labengine.config import ConfigError
+from labengine.engine import pool_size
+from labengine.engine.model_runner import ModelRunner
+from labengine.engine.pool_size import fitting_blocks, free_memory, left_to_cgroup, require_memory
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda:1")
+MIB = 2**20
+
+
+def write(folder: Path, **files: object) -> Path:
+    """Files by name, with "__" for a slash and "_" behind `memory` for a dot."""
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("memory_", "memory.", 1)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"{text}\n")
+    return folder
+
+
+def test_a_container_by_version_2(tmp_path: Path) -> None:
+    write(tmp_path, memory_max=800, memory_current=300)
+    assert left_to_cgroup(tmp_path) == 500
+    write(tmp_path, memory_stat="anon 100\nfile 180\ninactive_file 120\nactive_file 60\nslab 7")
+    assert left_to_cgroup(tmp_path) == 680, "pages of files make room"
+    write(tmp_path, memory_stat="active_file 5000")
+    assert left_to_cgroup(tmp_path) == 800, "never more than the limit"
+    write(tmp_path, memory_stat="", memory_current=900)
+    assert left_to_cgroup(tmp_path) == 0
+
+
+def test_a_container_by_version_1(tmp_path: Path) -> None:
+    write(tmp_path, memory__memory_limit_in_bytes=800, memory__memory_usage_in_bytes=300)
+    assert left_to_cgroup(tmp_path) == 500
+    write(tmp_path, memory__memory_stat="inactive_file 9\ntotal_inactive_file 40\ntotal_active_file 2")
+    assert left_to_cgroup(tmp_path) == 542, "what is inside counts with it"
+
+
+@pytest.mark.parametrize(
+    "files", [{}, {"max": "max", "current": 300}, {"max": 800}, {"max": "", "current": 3}, {"max": 8, "current": "?"}]
+)
+def test_where_no_limit_is_told(tmp_path: Path, files: dict[str, object]) -> None:
+    write(tmp_path, **{f"memory_{name}": text for name, text in files.items()})
+    assert left_to_cgroup(tmp_path) is None
+    assert left_to_cgroup(tmp_path / "absent") is None
+
+
+def test_the_smaller_of_machine_and_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_size, "CGROUPS", tmp_path)
+    assert free_memory(CPU) == pytest.approx(psutil.virtual_memory().available, rel=0.2)
+    write(tmp_path, memory_max=20 * MIB, memory_current=4 * MIB)
+    assert free_memory(CPU) == 16 * MIB
+    assert fitting_blocks(16, MIB, CPU, enough=100) == (8, "auto: 50% of free memory")
+    with pytest.raises(ConfigError, match="at most 16 blocks fit"):
+        require_memory(17, 16, MIB, CPU)
+    write(tmp_path, memory_max=2**60)
+    assert free_memory(CPU) < 2**50
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Stands in for a GPU of 100 MiB, 20 of them free; gives what torch's allocator says of itself."""
+    statistics: dict[str, int] = {}
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (20 * MIB, 100 * MIB))
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: statistics)
+    return statistics
+
+
+def test_what_torch_keeps_on_a_gpu_is_free(gpu: dict[str, int]) -> None:
+    """After a lab is closed, its memory may stay reserved; the next pool may have it."""
+    assert free_memory(CUDA) == 20 * MIB, "before torch has allocated anything"
+    gpu.update({"reserved_bytes.all.current": 70 * MIB, "active_bytes.all.current": 8 * MIB})
+    gpu["inactive_split_bytes.all.current"] = 2 * MIB  # beside tensors in use: not given back
+    assert free_memory(CUDA) == 80 * MIB
+    assert fitting_blocks(16, MIB, CUDA, enough=1)[0] == 70, "a tenth of the GPU stays free"
+    require_memory(80, 16, MIB, CUDA)
+    with pytest.raises(ConfigError, match="at most 80 blocks fit"):
+        require_memory(81, 16, MIB, CUDA)
+
+
+@pytest.mark.parametrize(("device", "calls"), [(CUDA, ["empty_cache"]), (CPU, [])])
+def test_a_released_runner_gives_a_gpus_memory_back(
+    tiny_runner: ModelRunner, device: torch.device, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When all is let go: the pool is gone by then, else nothing would be given back."""
+    done: list[str] = []
+
+    def empty_cache() -> None:
+        assert not tiny_runner.kv_tensors._tensors and tiny_runner.model.norm.weight.is_meta
+        done.append("empty_cache")
+
+    monkeypatch.setattr(torch.cuda, "empty_cache", empty_cache)
+    monkeypatch.setattr(tiny_runner.kv_tensors, "device", device)
+    tiny_runner.release()
+    assert done == calls
