@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from threading import Event, Thread
 from time import monotonic, sleep
 from typing import Any
 
@@ -18,7 +18,7 @@ from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.engine.ahead import LOOKED_TOO_EARLY, OverlappedEngine
 from labengine.engine.engine import StepReport
 from labengine.engine.simulated import SimulatedRunner
-from labengine.events import Event as LabEvent
+from labengine.events import Event
 from labengine.fold import fold
 
 PROMPTS = ["the cat sat on the mat", "the cat sat on the hat and the bat", "a b c d e f g h i j k l m n o p"]
@@ -41,7 +41,7 @@ def engine_of(lab: Lab) -> OverlappedEngine:
     return engine
 
 
-def events_of(lab: Lab) -> list[LabEvent]:
+def events_of(lab: Lab) -> list[Event]:
     assert lab.timeline is not None
     return list(lab.timeline.events())
 
@@ -145,7 +145,7 @@ def test_other_threads_see_sampled_tokens_only(lab: Lab, monkeypatch: pytest.Mon
 
 def test_generate_believes_no_end_that_may_be_taken_back(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two of its steps another thread begins the last one, which fails when all of it is anticipated."""
-    stepper, is_sampling = lab._stepper, Event()
+    stepper, is_sampling = lab._stepper, threading.Event()
     step_freely, sample = stepper.step_freely, SimulatedRunner.sample
 
     def fail_slowly(runner: SimulatedRunner, plan: StepPlan, logits: None) -> list[int]:
@@ -162,7 +162,7 @@ def test_generate_believes_no_end_that_may_be_taken_back(lab: Lab, monkeypatch: 
         report = step_freely()
         if report.step == 2 and not is_sampling.is_set():
             monkeypatch.setattr(SimulatedRunner, "sample", fail_slowly)
-            Thread(target=step_elsewhere).start()
+            threading.Thread(target=step_elsewhere).start()
             assert is_sampling.wait(10)
         return report
 
@@ -212,7 +212,7 @@ def test_a_closed_lab_can_be_looked_at(lab: Lab) -> None:
     assert lab.snapshot() == fold(events_of(lab))
 
 
-def texts_of(overlap: bool, **options: Any) -> tuple[object, list[LabEvent]]:
+def texts_of(overlap: bool, **options: Any) -> tuple[object, list[Event]]:
     """Two greedy texts and two drawn ones, and what happened."""
     with Lab("smollm2", num_blocks=64, block_size=4, check=False, overlap=overlap, **options) as lab:
         prompts = ["Q: Is the sky blue? A:", "One, two, three,"]

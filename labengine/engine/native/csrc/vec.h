@@ -8,6 +8,12 @@
 #include <immintrin.h>
 #endif
 
+#if defined(__clang__)
+/* Products are fused with the sum that stands beside them, not with what comes next once all is inlined and unrolled:
+   there clang fuses some rows of a loop and others not, and a row's result would depend on its place. */
+#pragma clang fp contract(on)
+#endif
+
 #define INLINED static inline __attribute__((always_inline))
 
 #if defined(__AVX512F__)
