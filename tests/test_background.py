@@ -246,7 +246,12 @@ def test_what_was_posted_before_close_is_still_answered(background: Background, 
         while True:
             futures.append(background.post(lambda: None))
 
-    closer = threading.Timer(0.02, background.close)
+    def close_amid_them() -> None:
+        while len(futures) <= 4:
+            time.sleep(0.001)
+        background.close()
+
+    closer = threading.Thread(target=close_amid_them)
     closer.start()
     errors = on_many_threads(post_until_closed, 4)
     closer.join(PATIENCE)

@@ -17,7 +17,7 @@ from engine.plan_builder import Dealer, plan_of
 from engine.reference import largest_difference, poison, transformers_rows
 from labengine import model_path
 from labengine.config import EngineConfig, GroupSpec
-from labengine.engine.loaded_model import load_model
+from labengine.engine.loaded_model import ModelOptions, load_model
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.tokenizer import Tokenizer
 
@@ -66,7 +66,7 @@ def runner(gemma: Path) -> ModelRunner:
 def test_fifteen_layers_with_a_window_and_three_without_make_six_groups(gemma: Path) -> None:
     """As vLLM 0.32 groups them, in its order."""
     config = EngineConfig(8, (GroupSpec(16),))
-    model = load_model("gemma3-270m", config, dtype="bfloat16", device="cpu")
+    model = load_model("gemma3-270m", config, ModelOptions(8, "bfloat16", "cpu"))
     window, full = GroupSpec(16, "sliding_window", 512), GroupSpec(16)
     assert model.config.groups == (window,) * 5 + (full,)
     layers = [sorted({int(key.split(".")[1]) for key in model.runner.read_block(group, 0)}) for group in range(6)]

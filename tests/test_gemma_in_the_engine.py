@@ -24,7 +24,7 @@ from labengine.core.connector import Connector
 from labengine.core.editions import edition
 from labengine.engine.engine import Engine
 from labengine.engine.external import Delayed, DiskStore, HostStore
-from labengine.engine.loaded_model import load_model
+from labengine.engine.loaded_model import ModelOptions, load_model
 from labengine.engine.tokenizer import Tokenizer
 from labengine.events import BlockEvicted, BlockFreed, BlocksLoaded, BlocksSaved, ExternalHit, PrefixHit
 from labengine.hooks import Hooks
@@ -62,7 +62,7 @@ class Run:
 
     def __init__(self, num_blocks: int, edition_name: str = "labengine", connector: Connector | None = None) -> None:
         config = EngineConfig(num_blocks, (GroupSpec(BLOCK_SIZE),), 4, 256)
-        model = load_model(MODEL, config, dtype="float32", device="cpu")
+        model = load_model(MODEL, config, ModelOptions(config.num_blocks, "float32", "cpu"))
         if connector is not None:
             connector.bind(model.fingerprint)
         self.spy = Spy(model.runner)
