@@ -25,7 +25,7 @@ from time import perf_counter
 import torch
 from machine import facts, headline, listening_for_noise
 
-from labengine.engine.native.compile import CompileError, find_compiler
+from labengine.engine.native.compile import CompileError, find_compilers
 
 NUM_BYTES = 512 * 2**20
 STREAMS = (1, 4, 8)
@@ -118,7 +118,9 @@ def _compiled_loops() -> ctypes.CDLL:
         built = Path(folder) / "limits.so"
         flags = ["-O3", "-march=native", "-ffp-contract=fast", "-funroll-loops", "-shared", "-fPIC"]
         source = Path(__file__).with_name("limits.c")
-        done = subprocess.run([find_compiler(), *flags, str(source), "-o", str(built)], capture_output=True, text=True)
+        done = subprocess.run(
+            [*find_compilers()[0], *flags, str(source), "-o", str(built)], capture_output=True, text=True
+        )
         if done.returncode:
             raise CompileError(done.stderr)
         loops = ctypes.CDLL(str(built))
