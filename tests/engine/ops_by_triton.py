@@ -18,6 +18,7 @@ from labengine.engine.model import PagedModel
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.ops import Ops
 from labengine.engine.ops.choice import choose_ops
+from labengine.engine.ops.onednn import OneDNNOps
 from labengine.engine.ops.torch_ops import TorchOps
 from labengine.engine.ops.triton import TritonOps
 from labengine.engine.rope import Rotation
@@ -76,6 +77,10 @@ def test_a_model_with_tritons_ops(family: str, tiny_model: Callable[..., Path]) 
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 
 
-def test_triton_is_taken_where_it_runs() -> None:
+def test_triton_is_taken_on_a_gpu_and_nowhere_else() -> None:
+    """That it could be interpreted on a CPU is no reason to."""
     ops, reason = choose_ops(DEVICE, torch.float32)
-    assert type(ops) is TritonOps and reason == "triton (our own fused kernels)"
+    if DEVICE.type == "cuda":
+        assert type(ops) is TritonOps and reason == "triton (our own fused kernels)"
+    else:
+        assert type(ops) is OneDNNOps and reason == "onednn (weights packed for this CPU)"

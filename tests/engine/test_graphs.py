@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from engine.capturable_torch import CapturableTorch, RunAgain
+from engine.needs_triton import needs_triton
 from engine.plan_builder import Dealer, HandMadeRequest, plan_of
 from engine.reference import poison
 from labengine.config import GroupSpec
@@ -371,7 +372,7 @@ def test_who_can_be_recorded() -> None:
 @pytest.mark.timeout(600)
 def test_our_triton_kernels_by_graph(project_root: Path) -> None:
     """In a process of its own: Triton's interpreter has to be asked for before Triton is imported."""
-    pytest.importorskip("triton", reason="Triton is made for Linux")
+    needs_triton()
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "gemma3", CHILD]
     done = subprocess.run(command, cwd=project_root, env=environment, capture_output=True, text=True, check=False)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, silu
 
+from engine.needs_triton import needs_triton
 from engine.reference import largest_difference, transformers_logits
 from labengine.engine.layers import Linear, OffsetRMSNorm, RMSNorm, TiedLinear
 from labengine.engine.model import PagedModel
@@ -198,7 +199,7 @@ def run_by_triton(root: Path, **environment: str) -> None:
 
 
 def test_tritons_ops_interpreted(project_root: Path) -> None:
-    pytest.importorskip("triton")
+    needs_triton()
     run_by_triton(project_root, TRITON_INTERPRET="1")
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine.needs_triton import needs_triton
 from labengine.engine.attention import AttentionSetting
 from labengine.engine.attention.triton import TritonAttention
 
-pytest.importorskip("triton", reason="Triton is made for Linux")
+needs_triton()
 
 CASES = ["triton_attention_cases.py", "triton_ops_cases.py", "triton_model_cases.py"]
 

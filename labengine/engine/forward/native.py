@@ -20,6 +20,8 @@ class NativeForward:
     """Every step, in float32 or bfloat16. Buffers grow with the largest step so far."""
 
     def __init__(self, model: PagedModel, kv: KVTensors, groups: Sequence[GroupSpec], reason: str) -> None:
+        if len(groups) > MAX_GROUPS:
+            raise ConfigError(f"the CPU kernels take up to {MAX_GROUPS} KV-cache groups, the model has {len(groups)}")
         self._program = Program(model, kv, groups)
         self._ops = program_of(self._program.ops)
         self._dtype = model.norm.weight.dtype
@@ -29,8 +31,6 @@ class NativeForward:
         self._buffers = [aligned_empty(0, buffer.dtype) for buffer in self._program.buffers]
         self._scratch = aligned_empty(0, torch.uint8)
         self._given: tuple[Tensor | None, int] = (None, 0)
-        if len(groups) > MAX_GROUPS:
-            raise ConfigError(f"the CPU kernels take up to {MAX_GROUPS} KV-cache groups, the model has {len(groups)}")
 
     def __call__(self, step: StepTensors) -> Tensor:
         """See Forward."""

@@ -28,19 +28,19 @@ def _torch() -> type[Ops]:
 
 
 WAYS: dict[str, Callable[[], type[Ops]]] = {"triton": _triton, "onednn": _onednn, "torch": _torch}
-"""By name, and the first that can is taken."""
+"""By name. Loaded when asked: each brings what only it needs."""
 
-AT_HOME = {"triton": "cuda", "onednn": "cpu"}
-"""The device on which one would miss it."""
+PREFERRED = {"cuda": ("triton", "torch"), "cpu": ("onednn", "torch")}
+"""By kind of device; the first that can is taken."""
 
 
 def choose_ops(device: torch.device, dtype: torch.dtype) -> tuple[Ops, str]:
     """The ops, and their name with the reason."""
     refusals: list[str] = []
-    for name, load in WAYS.items():
-        refusal = load().refusal(device, dtype)
+    for name in PREFERRED[device.type]:
+        way = WAYS[name]()
+        refusal = way.refusal(device, dtype)
         if refusal is None:
-            return load()(), f"{name} ({'; '.join([load().virtue, *refusals])})"
-        if AT_HOME[name] == device.type:
-            refusals.append(f"not {name}: {refusal}")
+            return way(), f"{name} ({'; '.join([way.virtue, *refusals])})"
+        refusals.append(f"not {name}: {refusal}")
     raise AssertionError("torch serves everything")
