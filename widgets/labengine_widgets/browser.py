@@ -1,35 +1,65 @@
-"""The browser halves as one module: plain ES modules, side by side with their Python halves, joined at import."""
+"""The browser halves as one module: plain ES modules, wrapped one by one and joined, each after those it imports."""
 
 from __future__ import annotations
 
+import posixpath
 import re
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
+ENTRY = "stage/widget.js"
+"""The module that exports `render` (for anywidget) and `mount` (for a page without Python)."""
+
 _HERE = Path(__file__).parent
-_MODULES = (
-    "palette.js",
-    "state.js",
-    "player.js",
-    "cards.js",
-    "pool.js",
-    "tables.js",
-    "slides.js",
-    "controls.js",
-    "sight.js",
-    "dashboard.js",
-)
-_IMPORT = re.compile(r"^import [^;]*;\n", re.MULTILINE)
-_EXPORT = re.compile(r"^export (?!default)", re.MULTILINE)
+_IMPORT = re.compile(r'^import \{([^}]*)\} from "([^"]+)";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|class|const|let) (\w+))", re.MULTILINE)
 
 
+@cache
 def esm() -> str:
-    """The dashboard's module: each file's own imports of its neighbours are dropped, for they stand above it."""
-    return "\n".join(_EXPORT.sub("", _IMPORT.sub("", _source(name))) for name in _MODULES)
+    """All of it as one ES module: exports `mount`, and `render` by default, as anywidget wants it."""
+    wrapped = "\n".join(_wrapped(name) for name in _in_order())
+    return f"{wrapped}\nexport const {{ render, mount }} = {_variable(ENTRY)};\nexport default {{ render }};\n"
 
 
+@cache
 def css() -> str:
-    """The dashboard's style sheet."""
-    return _source("dashboard.css")
+    """All style sheets, the base first."""
+    sheets = sorted(_HERE.rglob("*.css"), key=lambda path: (path.name != "base.css", path.as_posix()))
+    return "\n".join(path.read_text(encoding="utf-8") for path in sheets)
+
+
+def _in_order() -> list[str]:
+    """The entry and everything it leads to, each module after the ones it imports. CycleError for a circle."""
+    graph: dict[str, set[str]] = {}
+    waiting = [ENTRY]
+    while waiting:
+        name = waiting.pop()
+        if name not in graph:
+            graph[name] = {_target(name, path) for _, path in _IMPORT.findall(_source(name))}
+            waiting.extend(graph[name])
+    return list(TopologicalSorter(graph).static_order())
+
+
+def _wrapped(name: str) -> str:
+    """A module as a function's body, so that its own names stay its own."""
+    source = _source(name)
+    exported = ", ".join(_EXPORT.findall(source))
+    body = _EXPORT.sub("", _IMPORT.sub(lambda found: _destructured(name, *found.groups()), source))
+    return f"const {_variable(name)} = (() => {{\n{body}\nreturn {{ {exported} }};\n}})();"
+
+
+def _destructured(name: str, names: str, path: str) -> str:
+    return f"const {{{names.replace(' as ', ': ')}}} = {_variable(_target(name, path))};\n"
+
+
+def _target(importer: str, path: str) -> str:
+    return posixpath.normpath(posixpath.join(posixpath.dirname(importer), path))
+
+
+def _variable(name: str) -> str:
+    return "$" + re.sub(r"\W", "_", name.removesuffix(".js"))
 
 
 def _source(name: str) -> str:
