@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from labengine.config import GroupSpec as GroupSpec
     from labengine.config import SamplingParams as SamplingParams
     from labengine.core.parts import Parts as Parts
+    from labengine.desk.comparing import compare as compare
+    from labengine.desk.opened import open as open
     from labengine.engine.external import DiskStore as DiskStore
     from labengine.engine.external import HostStore as HostStore
     from labengine.engine.sources import model_path as model_path
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from labengine.notebook import load_ipython_extension as load_ipython_extension
     from labengine.notebook import unload_ipython_extension as unload_ipython_extension
     from labengine.scenarios import bug as bug
+    from labengine.trace.errors import TraceError as TraceError
 
 _HOMES = {
     "ConfigError": "labengine.config",
@@ -27,25 +30,28 @@ _HOMES = {
     "Lab": "labengine.lab",
     "Parts": "labengine.core.parts",
     "SamplingParams": "labengine.config",
+    "TraceError": "labengine.trace.errors",
     "bug": "labengine.scenarios",
+    "compare": "labengine.desk.comparing",
     "load_ipython_extension": "labengine.notebook",
     "model_path": "labengine.engine.sources",
+    "open": "labengine.desk.opened",
     "simulate": "labengine.engine.workload",
     "unload_ipython_extension": "labengine.notebook",
 }
 """Public names and the modules they live in: resolved on first use, so that importing labengine loads neither torch
 nor transformers."""
 
-__all__ = sorted(_HOMES)
+__all__ = sorted(_HOMES.keys() - {"open"})  # a star import should not take Python's own open() away
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module 'labengine' has no attribute {name!r}; public names: {', '.join(__all__)}")
+        raise AttributeError(f"module 'labengine' has no attribute {name!r}; public names: {', '.join(_HOMES)}")
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)
     return value
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return [*globals(), *_HOMES]

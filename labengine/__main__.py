@@ -1,4 +1,4 @@
-"""python -m labengine demo | bug | replay"""
+"""python -m labengine demo | bug | replay | open"""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from labengine.config import ConfigError
+
+_MOST_VIOLATIONS = 20
+"""To print; they tend to be alike."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -38,6 +41,12 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument("workload", help="a JSON file, or - for standard input")
     replay.add_argument("--edition", default="vllm", help="whose decisions to take (vllm)")
     replay.set_defaults(run=_replay)
+    opened = commands.add_parser(
+        "open", help="look at a session that lab.save() wrote: what it was, and its last state"
+    )
+    opened.add_argument("file", help="the file")
+    opened.add_argument("--html", metavar="OUT", help="write it as one HTML page in which the run scrubs, offline")
+    opened.set_defaults(run=_open)
     return parser
 
 
@@ -57,6 +66,17 @@ def _replay(chosen: argparse.Namespace) -> None:
     from labengine.engine.replay import replay
 
     print(json.dumps(replay(_workload(chosen.workload), chosen.edition)))
+
+
+def _open(chosen: argparse.Namespace) -> None:
+    from labengine.desk.opened import open as open_trace
+
+    trace = open_trace(chosen.file)
+    if chosen.html is not None:
+        trace.export_html(chosen.html)
+    print(trace)
+    for violation in trace.violations[:_MOST_VIOLATIONS]:
+        print(violation)
 
 
 def _workload(named: str) -> dict[str, object]:

@@ -8,8 +8,10 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 
-from labengine.magics.commands import PROMPT, add_text
+from labengine.magics import commands as _commands  # noqa: F401  (they put themselves into the table)
+from labengine.magics.arguments import PROMPT
 from labengine.magics.current_lab import CurrentLab, told_plainly
+from labengine.magics.stepping import add_text
 from labengine.magics.table import command_named, completions, listing, words
 from labengine.magics.words import report_line
 
@@ -22,9 +24,13 @@ _GUIDE = """Step a real LLM engine in this notebook and watch every KV block mov
     %lab add Once upon a time --copies 2 --max-tokens 8      two equal requests wait in line
     %lab step                                                both compute the same KV, and the copies merge: watch
     %lab run                                                 go on in the background; %lab pause stops it
-    %lab back 2                                              look at the state two steps ago
+    %lab back 2                                              look at the state two steps ago; %lab forward returns
+    %lab why block 0                                         ask the recording: which events made it so, and why
+    %lab rewind 1                                            bring the engine itself back to where it stood
+    %lab break BlockMerged                                   and stop at the next event of that kind
+    %lab run --wait                                          it goes on, and stops there
 
-The lab is also the variable `lab`: lab.step(), lab.kv(0, layer=3), lab.check(). A labengine.Lab that you make yourself
+The lab is also the variable `lab`: lab.step(), lab.kv(0, layer=3), lab.fork(1). A labengine.Lab that you make yourself
 and call `lab` is used just as well. A longer prompt goes into a cell below %%prompt --max-tokens 32 --copies 2.
 
 """

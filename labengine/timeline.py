@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from threading import RLock
+from time import perf_counter
 from typing import TypeVar
 
 from labengine import events as ev
@@ -28,22 +29,47 @@ class Timeline:
 
     def __init__(self, max_events: int = 100_000) -> None:
         self.max_events = max_events
+        self.generation = 0
+        """How often the recording has started over: events of two generations have nothing to do with each other."""
         self._guard = RLock()
-        self._restart()
+        self._begin(Fold())
 
-    def _restart(self) -> None:
+    @classmethod
+    def starting_at(cls, state: Fold, max_events: int = 100_000) -> Timeline:
+        """A recording that begins in the middle, for a listener that came late: moment 0 is this state."""
+        timeline = cls(max_events)
+        timeline._begin(state.copy())
+        return timeline
+
+    def _begin(self, state: Fold) -> None:
         self.num_dropped = 0
+        self.step_seconds: dict[int, float] = {}
+        """Per recorded step that ended, the seconds from its start to its end: waits between its phases included."""
+        self._step_started_at = perf_counter()
         self._events: list[ev.Event] = []
-        self._keyframes: dict[int, Fold] = {0: Fold()}
+        self._keyframes: dict[int, Fold] = {0: state}
 
     def record(self, event: ev.Event) -> None:
         """The listener: give this to `hooks.subscribe`. A restarted engine starts the recording over."""
-        if type(event) is ev.EngineStarted:
+        kind = type(event)
+        if kind is ev.StepStarted:
+            self._open_step()
+        elif kind is ev.StepEnded:
+            self.step_seconds[event.step] = perf_counter() - self._step_started_at  # type: ignore[attr-defined]
+        elif kind is ev.EngineStarted:
             self._restart()
-        elif type(event) is ev.StepStarted and len(self._events) > self.max_events:
+        self._events.append(event)
+
+    def _open_step(self) -> None:
+        if len(self._events) > self.max_events:
             with self._guard:
                 self._drop_oldest()
-        self._events.append(event)
+        self._step_started_at = perf_counter()
+
+    def _restart(self) -> None:
+        with self._guard:
+            self.generation += 1
+            self._begin(Fold())
 
     @property
     def end(self) -> int:
@@ -56,9 +82,16 @@ class Timeline:
             low = 0 if start is None else max(0, start - self.num_dropped)
             return self._events[low : None if stop is None else max(0, stop - self.num_dropped)]
 
-    def of_kind(self, kind: type[E]) -> list[E]:
-        """The recorded events of one kind."""
-        return [event for event in self.events() if isinstance(event, kind)]
+    def kept(self) -> tuple[int, Fold, Sequence[ev.Event]]:
+        """All there is, as of one instant: the oldest moment, the state there, and the events since."""
+        with self._guard:
+            return self.num_dropped, self._state(self.num_dropped), self.events()
+
+    def of_kind(
+        self, kind: type[E] | tuple[type[E], ...], start: int | None = None, stop: int | None = None
+    ) -> list[E]:
+        """The recorded events of one kind, or of several, between two moments; by default among all that are kept."""
+        return [event for event in self.events(start, stop) if isinstance(event, kind)]
 
     def step_moments(self, step: int) -> tuple[int, int]:
         """The moments before and after the last run of `step`. KeyError when it is not recorded."""
@@ -103,5 +136,6 @@ class Timeline:
         base = self.num_dropped + i
         first = self.state(base)
         del self._events[: base - self.num_dropped]
+        self.step_seconds = {step: s for step, s in self.step_seconds.items() if step > first.step}
         self._keyframes = {m: f for m, f in self._keyframes.items() if m > base} | {base: first}
         self.num_dropped = base

@@ -18,6 +18,7 @@ EXPECTED = {
     "02_late_merge",
     "03_the_off_by_one_that_was_none",
     "04_two_phase_allocation",
+    "05_ask_why",
 }
 NOTEBOOKS = sorted({*FOLDER.glob("*.ipynb"), *(FOLDER / f"{name}.ipynb" for name in EXPECTED)})  # a missing one fails
 CELL_TIMEOUT = 240  # seconds; the first cell that needs the model may convert it

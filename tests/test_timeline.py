@@ -6,6 +6,7 @@ The operations are add, abort, every phase of a step, whole steps, and steps tha
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import count
 from random import Random
 
 import pytest
@@ -160,6 +161,56 @@ def test_a_restarted_engine_starts_the_recording_over() -> None:
     timeline.record(EngineStarted(3, (("full", 2, None),), "labengine"))
     assert (timeline.end, timeline.num_dropped) == (1, 0)
     assert len(timeline.state().snapshot().blocks) == 3
+
+
+def test_each_start_is_a_new_generation() -> None:
+    timeline = Timeline()
+    assert timeline.generation == 0
+    for generation in (1, 2):
+        timeline.record(EngineStarted(3, (("full", 2, None),), "labengine"))
+        assert timeline.generation == generation
+
+
+def test_a_recording_can_start_at_a_state(ground: Ground) -> None:
+    """A listener that comes late: its moment 0 is where it came."""
+    whole = Timeline()
+    events, _ = recorded_run(3, ground, whole)
+    middle, _ = whole.step_moments(2)
+    state = whole.state(middle)
+    late = Timeline.starting_at(state, max_events=60)
+    state.requests.clear()
+    for event in events[middle:]:
+        late.record(event)
+    assert late.end == len(events) - middle
+    for moment in range(late.num_dropped, late.end + 1, 11):
+        assert difference(late.state(moment).snapshot(), whole.state(middle + moment).snapshot()) is None
+    late.record(EngineStarted(3, (("full", 2, None),), "labengine"))
+    assert len(late.state(1).ref_counts) == 3
+
+
+def test_what_is_kept_is_told_as_of_one_instant() -> None:
+    timeline = Timeline(max_events=80)
+    events, _ = recorded_run(4, LABENGINE, timeline)
+    start, state, kept = timeline.kept()
+    assert start == timeline.num_dropped > 0
+    assert list(kept) == events[start:]
+    assert difference(state.snapshot(), fold(events[:start])) is None
+
+
+def test_the_seconds_of_each_kept_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = count(100.0)
+    monkeypatch.setattr("labengine.timeline.perf_counter", lambda: next(clock))
+    timeline = Timeline(max_events=10)
+    timeline.record(EngineStarted(4, (("full", 4, None),), "labengine"))
+    for step in range(1, 30):
+        timeline.record(StepStarted(step))
+        timeline.record(StepEnded(step))
+    first = timeline.state(timeline.num_dropped).step
+    assert first > 10
+    assert timeline.step_seconds == dict.fromkeys(range(first + 1, 30), 1.0)
+    timeline.record(StepStarted(30))
+    timeline.record(StepRolledBack(30, "KeyboardInterrupt"))
+    assert 30 not in timeline.step_seconds
 
 
 def test_moments_of_a_step(ground: Ground) -> None:

@@ -42,7 +42,7 @@ class BlockPool:
         return self.num_usable - len(self.free_queue)
 
     def take(self, num_blocks: int) -> list[int]:
-        """Take blocks off the head of the free queue, with ref_count 1 and their cached content forgotten."""
+        """Take blocks off the head of the free queue, with ref_count 1; the content waiting longest is forgotten."""
         block_ids = self.free_queue.take(num_blocks)
         self._journal.record((self._put_back, block_ids))
         blocks = self.blocks
@@ -97,7 +97,7 @@ class BlockPool:
         return head, tail
 
     def reused_first(self, block_ids: list[int]) -> list[int]:
-        """Those of the freed blocks that go to the head of the queue: the ones without cached content.
+        """Those of the freed blocks that go to the head of the queue: those without cached content, of use to nobody.
 
         At the tail they would outlive warm blocks, which are worth more (vLLM PR 42656).
         """
@@ -107,12 +107,13 @@ class BlockPool:
     def register(
         self, block: Block, key: Key, token_ids: tuple[int, ...], prefix: Prefix, mapped: tuple[int, ...]
     ) -> None:
-        """Note what a block holds, and what the map serves under its key from now on."""
+        """Note what a block holds, and what the map serves under its key from now on; `mapped` empty: as before."""
         self._journal.record((self._unregister, block, key, self.prefix_map.get(key), block.token_ids))
         block.keys += (key,)
         block.token_ids = token_ids
         block.prefix = block.prefix or prefix
-        self.prefix_map[key] = mapped
+        if mapped:
+            self.prefix_map[key] = mapped
 
     def evict(self, block: Block, reason: EvictReason = "reused") -> None:
         """Forget a block's content: its keys, and the map entries that lead to it."""

@@ -16,7 +16,7 @@ class FullAttentionGroup(KVCacheGroup):
     has_every_shorter_hit = True
 
     def find_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
-        """Walk the chain until the first block that is not cached everywhere."""
+        """Walk the chain until the first block that is not cached everywhere: every token attends to all before it."""
         runs = [group.cached_run(request, max_tokens // self.block_size) for group in siblings]
         length = min(map(len, runs))
         length -= length % self._aligned_every

@@ -107,7 +107,7 @@ class KVCacheGroup:
     # -- counting ------------------------------------------------------------------------------------------------------
 
     def num_missing_blocks(self, request: Request, num_tokens: int) -> int:
-        """Blocks the table lacks to hold num_tokens tokens.
+        """Blocks the table lacks to hold num_tokens tokens: whatever is computed needs a slot for its KV.
 
         At decode the token at position num_tokens - 1 was sampled, and its KV is written in this step: a block is
         missing when that position opens one (nano-vLLM PR 71 argues otherwise, and writes into the wrong block).
@@ -214,6 +214,7 @@ class KVCacheGroup:
         return request.block_hashes[(index + 1) * self._hash_ratio - 1]
 
     def _register_block(self, request: Request, index: int) -> None:
+        """A full block is merged into an equal one, if the policy says so; else its hash goes into the map."""
         link = (index + 1) * self._hash_ratio - 1
         key = (self.index, request.block_hashes[link])
         block = self._pool.blocks[request.block_tables[self.index][index]]

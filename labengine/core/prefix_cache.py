@@ -47,11 +47,14 @@ class MergePolicy:
     """
 
     def merge_target(self, mapped: Sequence[Block], block: Block, request: Request, link: int) -> Block | None:
-        """The equal block that should take this one's place in its request's table, or None to keep this one."""
+        """The equal block that should take this one's place in its request's table; here None: every copy stays."""
         return None
 
     def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
-        """The map's entry once block_id is registered too."""
+        """The last hasher wins: from now on the entry leads to this block alone, whoever else holds the same.
+
+        An empty tuple would leave the map as it is: the block stays out of it.
+        """
         return (block_id,)
 
     def is_equal(self, other: Block, request: Request, link: int) -> bool:
@@ -66,7 +69,7 @@ class KeepDuplicates(MergePolicy):
     """Every block stays, and the map holds them all, oldest first. Trusts the hash. Source: vLLM's block pool."""
 
     def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
-        """Behind those that are there."""
+        """Behind those that are there: the oldest is served first, and nobody is lost."""
         return mapped if block_id in mapped else (*mapped, block_id)
 
     def is_equal(self, other: Block, request: Request, link: int) -> bool:
@@ -78,7 +81,7 @@ class LateMerge(MergePolicy):
     """Point the request at the equal live block and free its own copy. Source: nano-vLLM PR 243."""
 
     def merge_target(self, mapped: Sequence[Block], block: Block, request: Request, link: int) -> Block | None:
-        """The first live block of equal content."""
+        """The first live block of equal content: it is kept, and this copy of it goes back to the pool."""
         for other in mapped:
             if other is not block and self.is_alive(other) and self.is_equal(other, request, link):
                 return other

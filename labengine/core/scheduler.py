@@ -178,7 +178,7 @@ class Scheduler:
         return True
 
     def _preempt_for(self, request: Request) -> Request:
-        """Somebody gives all blocks back: the youngest of those who run, perhaps the asker itself."""
+        """Somebody gives all blocks back, so that others can end: the youngest who runs, perhaps the asker itself."""
         victim = self.running.pop()
         self._journal.record((self.running.append, victim))
         self._preempt(victim)
@@ -208,18 +208,21 @@ class Scheduler:
     # -- booking a computed step ---------------------------------------------------------------------------------------
 
     def _book_computed(self, request: Request, num_tokens: int) -> None:
+        """The KV of the first num_tokens tokens is there: their full blocks may be named, for others to find."""
         self.manager.register(request, num_tokens, "computed")
         self._set(request, "num_computed_tokens", num_tokens)
         if TokensComputed in self._hooks:
             self._hooks.emit(TokensComputed(request.request_id, num_tokens))
 
     def _append_token(self, request: Request, token_id: int) -> None:
+        """The sampled token comes last; its own KV is written by a later step."""
         self._journal.record((request.token_ids.pop,))
         request.token_ids.append(token_id)
         if TokenSampled in self._hooks:
             self._hooks.emit(TokenSampled(request.request_id, token_id, request.num_tokens - 1))
 
     def _finish_reason(self, request: Request) -> FinishReason | None:
+        """An end-of-text token, or all the tokens that the request may have; None to go on."""
         token_id = request.token_ids[-1]
         if not request.sampling.ignore_eos and token_id is not UNSAMPLED and token_id in self.config.eos_token_ids:
             return "stop"
@@ -231,6 +234,7 @@ class Scheduler:
         del self.running[index]
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
+        """Give all blocks back; what the map leads to can be found until the blocks are reused."""
         self.manager.free(request, "aborted" if reason == "abort" else "finished")
         self._set(request, "num_computed_tokens", 0)
         self._set(request, "status", RequestStatus.FINISHED)

@@ -16,7 +16,7 @@ class TokenBudgetScheduler(Scheduler):
     """
 
     def schedule(self) -> StepPlan:
-        """Running requests in order, then waiting ones."""
+        """Running requests in order, then waiting ones, until the step's budget of tokens is spent."""
         self._take_arrived()
         chunk = self._longest_chunk()
         preempted: list[int] = []
@@ -78,7 +78,7 @@ class TokenBudgetScheduler(Scheduler):
         return num_tokens
 
     def _preempt_for(self, request: Request) -> Request:
-        """Before the asker itself has to go, those go who hold blocks and do not run yet.
+        """The youngest who runs gives way; but before the asker itself, those who hold blocks and do not run yet.
 
         Else two requests could preempt each other for ever, each loading anew what the other needs.
         """

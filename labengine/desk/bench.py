@@ -4,45 +4,69 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
 
+from labengine.config import ConfigError
 from labengine.desk.stepper import Stepper
 from labengine.fold import Fold
 from labengine.hooks import Hooks
 from labengine.timeline import Timeline
 
+if TYPE_CHECKING:
+    from labengine.lab import Lab
 
-@dataclass(slots=True)
+
 class LabBench:
     """Reads go straight through; wishes are posted, because widget callbacks may arrive on any thread.
 
     wishes: what the lab does for each action that a view may ask for.
     """
 
-    title: str
-    hooks: Hooks
-    timeline: Timeline | None
-    stepper: Stepper
-    token_text: Callable[[int], str]
-    wishes: Mapping[str, Callable[..., Any]]
+    is_live = True
+    """It can be stepped, unlike a recording that was opened."""
+
+    def __init__(self, lab: Lab, stepper: Stepper, wishes: Mapping[str, Callable[..., Any]]) -> None:
+        self.title = lab.title
+        self.lab = lab.lab_id
+        self.hooks: Hooks | None = lab.hooks
+        self.timeline: Timeline | None = lab.timeline
+        self.token_text = lab.token_text
+        self._parts = lab.parts
+        self._stepper = stepper
+        self._wishes = wishes
 
     @property
     def is_running(self) -> bool:
         """True while the lab steps by itself."""
-        return self.stepper.is_running
+        return self._stepper.is_running
 
     @property
     def phase(self) -> str | None:
         """The phase done last in an open step, None between steps."""
-        return None if self.stepper.phase == "update" else self.stepper.phase
+        return None if self._stepper.phase == "update" else self._stepper.phase
 
     def fold(self) -> Fold:
         """A copy of the state now."""
-        with self.stepper.turn_to_look():
-            return Fold.of(self.stepper.engine.snapshot())
+        with self._stepper.turn_to_look():
+            return Fold.of(self._stepper.engine.snapshot())
+
+    def seams(self) -> dict[str, Any]:
+        """Which method decides each kind of event here."""
+        return self._seams
+
+    @cached_property
+    def _seams(self) -> dict[str, Any]:
+        from labengine.desk.seams import seams_of
+
+        return seams_of(self._parts)
 
     def post(self, action: str, **arguments: Any) -> Future[Any]:
-        """Have the lab's own thread do `action`; the Future carries the error, if any."""
-        return self.stepper.background.post(partial(self.wishes[action], **arguments))
+        """Have the lab's own thread do `action`; the Future carries the error, if any. ConfigError for another action.
+
+        Actions: step, phase, start, pause, reset, add(prompt, copies, max_tokens), abort(request_id), goto(step),
+        rewind(step).
+        """
+        if action not in self._wishes:
+            raise ConfigError(f"a view may not ask for {action!r}; it may for {', '.join(self._wishes)}")
+        return self._stepper.background.post(partial(self._wishes[action], **arguments))

@@ -8,8 +8,10 @@ from typing import Any
 
 from labengine.config import ConfigError, SamplingParams, checked_text
 from labengine.core.request import ExtraKeys, Request
+from labengine.desk.inputs import AbortInput, AddInput, Inputs, ResetInput
 from labengine.desk.keywords import refuse_unknown
 from labengine.desk.stepper import Stepper
+from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.loaded_model import LoadedModel
 
 
@@ -40,13 +42,18 @@ class Wanted:
     cache_salt: str | None
     extra_keys: ExtraKeys
 
+    def as_input(self, num_steps: int) -> AddInput:
+        """To be remembered."""
+        return AddInput(num_steps, tuple(self.token_ids), self.sampling, self.cache_salt, self.extra_keys)
+
 
 class Intake:
     """Checks change nothing; a call that wants several requests gets all of them or none."""
 
-    def __init__(self, model: LoadedModel, stepper: Stepper) -> None:
+    def __init__(self, model: LoadedModel, stepper: Stepper, inputs: Inputs) -> None:
         self._model = model
         self._stepper = stepper
+        self._inputs = inputs
 
     def checked(
         self,
@@ -76,9 +83,32 @@ class Intake:
 
     def queue(self, requests: Sequence[Wanted]) -> list[int]:
         """Add requests one right after the other; their ids."""
-        with self._stepper.between_steps():
-            add = self._stepper.engine.add
-            return [add(w.token_ids, w.sampling, w.cache_salt, w.extra_keys) for w in requests]
+        with self._stepper.between_steps(), interrupts_deferred():
+            return [self._add(wanted) for wanted in requests]
+
+    def _add(self, wanted: Wanted) -> int:
+        engine = self._stepper.engine
+        request_id = engine.add(wanted.token_ids, wanted.sampling, wanted.cache_salt, wanted.extra_keys)
+        self._inputs.note(wanted.as_input(engine.num_finished_steps))
+        return request_id
+
+    def abort(self, request_id: int) -> bool:
+        """End a request; False when it had finished before. KeyError for an unknown one."""
+        with self._stepper.between_steps(), interrupts_deferred():
+            engine = self._stepper.engine
+            has_ended = engine.abort(self.request(request_id).request_id)
+            if has_ended:
+                self._inputs.note(AbortInput(engine.num_finished_steps, request_id))
+            return has_ended
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached content of the pool; False while some request holds blocks."""
+        with self._stepper.between_steps(), interrupts_deferred():
+            engine = self._stepper.engine
+            was_reset = engine.reset_prefix_cache()
+            if was_reset:
+                self._inputs.note(ResetInput(engine.num_finished_steps))
+            return was_reset
 
     def request(self, request_id: int) -> Request:
         """The request of that id. KeyError for an unknown one."""

@@ -14,5 +14,5 @@ def refuse_unknown(call: str, given: dict[str, object], *known_by: Callable[...,
     for name in given:
         if name not in known:
             near = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; it knows {', '.join(known)}"
+            hint = f"; did you mean {near[0]!r}?" if near else f"; it knows {', '.join(known) or 'none'}"
             raise TypeError(f"{call} has no keyword {name!r}{hint}")

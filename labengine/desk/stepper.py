@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
 
 from labengine.desk.background import Background, LabClosedError
+from labengine.desk.breakpoints import Breakpoints
 from labengine.desk.turns import FairLock
 from labengine.engine.engine import Engine, Phase, StepReport
 
@@ -14,14 +15,19 @@ from labengine.engine.engine import Engine, Phase, StepReport
 class Stepper:
     """Owns the engine. Whoever steps, adds or looks takes a turn; stepping, adding and aborting finish an open step."""
 
-    def __init__(self, make_engine: Callable[[], Engine]) -> None:
+    def __init__(self, make_engine: Callable[[], Engine], breakpoints: Breakpoints) -> None:
         self._make_engine = make_engine
+        self._breakpoints = breakpoints
         self._lock = FairLock()
         self._num_free_runs = 0
         self._is_closed = False
         self._open_step: Iterator[Phase] | None = None
-        self.background = Background(self.step_freely)
+        self.background = Background(self._step_in_background)
         self.restart()
+
+    def drop_open_step(self) -> None:
+        """Take the open step back."""
+        self._open_step = None
 
     def restart(self) -> None:
         """An empty engine, and all figures at zero. An open step is taken back before the new engine says hello."""
@@ -41,6 +47,11 @@ class Stepper:
         """True after close()."""
         return self._is_closed
 
+    @property
+    def has_open_step(self) -> bool:
+        """True while a step by hand stands between two phases."""
+        return self._open_step is not None
+
     def step(self) -> StepReport:
         """Take one step, or finish the open one."""
         with self.turn():
@@ -52,7 +63,7 @@ class Stepper:
     def step_freely(self) -> StepReport:
         """A step of a run. RuntimeError when it found nothing to do though there is work: a scheduler that starves."""
         with self.turn():
-            report, scheduler = self._step_unseen(), self.engine.scheduler
+            report, scheduler = self.step_unseen(), self.engine.scheduler
             if not (report or scheduler.is_idle):
                 waiting = ", ".join(str(request.request_id) for request in [*scheduler.running, *scheduler.waiting])
                 raise RuntimeError(f"the scheduler found nothing to run, though requests wait: {waiting}")
@@ -102,6 +113,7 @@ class Stepper:
         """Step in the background. RuntimeError once closed, and inside a hook listener."""
         self.refuse_if_closed()
         self._refuse_inside_listener()
+        self._breakpoints.forget_stop()
         self.background.start()
 
     def pause(self) -> None:
@@ -121,12 +133,18 @@ class Stepper:
         if self._is_closed:
             raise LabClosedError
 
+    def _step_in_background(self) -> bool:
+        """False when there is nothing left to do, and at a breakpoint."""
+        with self._breakpoints.armed(anew=False):
+            report = self.step_freely()
+        return bool(report) and not self._breakpoints.is_hit
+
     def _refuse_inside_listener(self) -> None:
         if self._lock.is_mine and self.engine.hooks.is_emitting:
             raise RuntimeError("this was called inside a hook listener: listeners look and never steer")
 
-    def _step_unseen(self) -> StepReport:
-        """Finish the open step, or take one at which nobody looks in between."""
+    def step_unseen(self) -> StepReport:
+        """Finish the open step, or take one at which nobody looks in between. Only in a turn."""
         if self._open_step is not None:
             return self.step()
         started = perf_counter()

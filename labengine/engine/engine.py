@@ -61,6 +61,8 @@ class Engine:
         self.requests: dict[int, Request] = {}
         self.step_number = 0
         self.report = StepReport(0)
+        self.reached: Phase | None = None
+        """How far the newest step has come, as far as that leaves traces when it is taken back; see forget_written."""
         self._open_step = Lock()
         self._journal = Journal()
         self.scheduler = parts.assemble(config, hooks, self._journal, connector)
@@ -161,6 +163,11 @@ class Engine:
         return take_snapshot(self.step_number, self.requests, self.scheduler.manager)
 
     @property
+    def num_finished_steps(self) -> int:
+        """Steps that have reached their end; the open one does not count."""
+        return self.step_number - self._open_step.locked()
+
+    @property
     def num_used_blocks(self) -> int:
         """Blocks that some request holds."""
         return self.scheduler.manager.pool.num_used
@@ -176,13 +183,15 @@ class Engine:
             plan = self.scheduler.schedule()
         self._peak_used_blocks = self.num_used_blocks
         self._written = StepPlan((), plan.preempted, plan.loads)
+        if plan.loads:
+            self.reached = "schedule"
         self.transfers.load(plan)
         return plan
 
     def _forward(self, plan: StepPlan) -> Any:
         if not plan.scheduled:
             return None
-        self._written = plan
+        self._written, self.reached = plan, "forward"
         logits = self.runner.forward(plan)
         if SlotsWritten in self.hooks:
             for request in plan.scheduled:
@@ -191,6 +200,7 @@ class Engine:
         if ForwardRan in self.hooks:
             self.hooks.emit(ForwardRan(len(plan.scheduled), plan.num_tokens))
         self.transfers.save(plan)
+        self.reached = "sample"
         return logits
 
     def _update(self, plan: StepPlan, token_ids: list[int]) -> None:
@@ -215,7 +225,7 @@ class Engine:
     def _all_or_nothing(self) -> Iterator[None]:
         """A step that does not reach its end is taken back, whatever ended it."""
         step_before, report_before = self.step_number, self.report
-        self._written = StepPlan(())
+        self._written, self.reached = StepPlan(()), None
         self._journal.open()
         try:
             self.step_number = step_before + 1

@@ -72,6 +72,13 @@ class LoadedModel(ABC):
         """K and V of a block, each [block_size, kv_heads, head_dim]."""
 
     @abstractmethod
+    def sibling(self, config: EngineConfig, options: ModelOptions) -> LoadedModel:
+        """The same model with a KV pool of its own, as config and options.num_blocks ask for it.
+
+        Weights are shared, and released with the last of those that share them.
+        """
+
+    @abstractmethod
     def release(self) -> None:
         """Let go of what takes memory."""
 
@@ -100,6 +107,13 @@ class SimulatedModel(LoadedModel):
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """There is none."""
         raise ConfigError("the simulated model has no KV; use Lab('smollm2') to look at K and V")
+
+    def sibling(self, config: EngineConfig, options: ModelOptions) -> SimulatedModel:
+        """The same words, and the same next tokens."""
+        _refuse_for_simulated(options)
+        other = SimulatedModel(config)
+        other.runner, other.tokenizer = self.runner, self.tokenizer
+        return other
 
     def release(self) -> None:
         """There is nothing to let go."""
@@ -149,8 +163,17 @@ class RealModel(LoadedModel):
             raise IndexError(f"layer {layer} does not exist: {self.name} has layers 0 to {self.runner.num_layers - 1}")
         return self.runner.kv(block_id, layer)
 
+    def sibling(self, config: EngineConfig, options: ModelOptions) -> RealModel:
+        """The same weights and tokenizer. ConfigError when a second pool does not fit."""
+        block_size = _single_block_size(config)
+        runner = self.runner.sibling(options.num_blocks, block_size, config.max_num_seqs)
+        other = RealModel(self.name, self._directory, config, runner)
+        if "tokenizer" in vars(self):
+            vars(other)["tokenizer"] = self.tokenizer
+        return other
+
     def release(self) -> None:
-        """Weights and KV."""
+        """KV, and the weights when nobody else has them."""
         self.runner.release()
 
     def describe(self) -> dict[str, str]:

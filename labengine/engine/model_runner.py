@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from labengine.config import GroupSpec
 from labengine.core.step_plan import StepPlan
-from labengine.engine.attention import AttentionSetting
-from labengine.engine.attention.choice import choose_attention
 from labengine.engine.device import choose_device, choose_dtype, on_the_host
 from labengine.engine.fingerprint import fingerprint
 from labengine.engine.forward import Forward
 from labengine.engine.forward.choice import choose_forward
-from labengine.engine.kv_tensors import KVTensors, bytes_of_a_block
+from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
 from labengine.engine.model_config import ModelConfig
-from labengine.engine.pool_size import fitting_blocks, require_memory
+from labengine.engine.pool import Pool
 from labengine.engine.sampler import sample
+from labengine.engine.shared_weights import Weights
 from labengine.engine.staging import Staging
 from labengine.engine.torch_threads import load_torch
 from labengine.engine.weights import load_weights
@@ -37,19 +36,19 @@ class ModelRunner:
     def __init__(
         self,
         forward: Forward,
-        model: PagedModel,
+        weights: Weights,
         kv: KVTensors,
-        groups: Sequence[GroupSpec],
-        fingerprint: str,
-        reasons: dict[str, str],
+        pool: Pool,
     ) -> None:
-        self.model = model
+        self.model = weights.model
         self.kv_tensors = kv
-        self.groups = tuple(groups)
-        self.fingerprint = fingerprint
+        self.groups = pool.groups
+        self.fingerprint = fingerprint(weights.directory, str(weights.dtype), pool.groups, pool.layer_groups)
         self._forward = forward
-        self._reasons = reasons
+        self._weights, self._pool = weights, pool
+        self._reasons = {**weights.reasons, "kv_pool": pool.reason}
         self._staging = Staging(self.groups, kv.device)
+        weights.join(self)
 
     @classmethod
     @on_the_host
@@ -75,29 +74,35 @@ class ModelRunner:
         config = ModelConfig.load(model_dir)
         torch_device, device_reason = choose_device(device)
         torch_dtype, dtype_reason = choose_dtype(dtype, torch_device)
-        groups, layer_groups = config.kv_groups(block_size)
-        setting = AttentionSetting(
-            torch_device, torch_dtype, config.num_heads, config.num_kv_heads, config.head_dim, (block_size,)
-        )
-        backend, reason = choose_attention(attention, setting)
-        sizes = (block_size, config.num_kv_heads, config.head_dim, torch_dtype)
-        block_bytes = bytes_of_a_block(layer_groups, *sizes)
-        if num_blocks is not None:
-            require_memory(num_blocks, block_size, block_bytes, torch_device)
+        pool = Pool.planned(config, torch_device, torch_dtype, block_size, num_blocks, attention)
         with torch.device("meta"):
             model = PagedModel(config)
         load_weights(model, model_dir, torch_dtype, torch_device)
-        pool_reason = "asked for"
-        if num_blocks is None:
-            enough = max_num_seqs * len(groups) * -(-config.max_model_len // block_size)
-            num_blocks, pool_reason = fitting_blocks(block_size, block_bytes, torch_device, enough)
-        kv = KVTensors(num_blocks, layer_groups, *sizes, torch_device)
-        forward = choose_forward(model, kv, groups, backend, reason, max_num_seqs if cuda_graphs else 0)
-        name = fingerprint(model_dir, str(torch_dtype), groups, layer_groups)
-        reasons = {"device": device_reason, "dtype": dtype_reason, "kv_pool": pool_reason}
+        reasons = {"device": device_reason, "dtype": dtype_reason}
         if torch_device.type == "cpu":
             reasons["torch_threads"] = load_torch()
-        return cls(forward, model, kv, groups, name, reasons)
+        weights = Weights(model, model_dir, torch_device, torch_dtype, reasons, cuda_graphs)
+        return cls._on(weights, pool, max_num_seqs)
+
+    @on_the_host
+    def sibling(self, num_blocks: int | None, block_size: int, max_num_seqs: int) -> ModelRunner:
+        """Another runner on the same weights, with KV of its own. ConfigError when it does not fit."""
+        weights, name = self._weights, self._pool.backend.name
+        pool = Pool.planned(weights.model.config, weights.device, weights.dtype, block_size, num_blocks, name)
+        pool = replace(pool, attention_reason=self._pool.attention_reason)
+        return self._on(weights, pool, max_num_seqs, self._forward)
+
+    @classmethod
+    def _on(cls, weights: Weights, pool: Pool, max_num_seqs: int, like: Forward | None = None) -> ModelRunner:
+        """A runner on loaded weights. like: how another one computes with them."""
+        config = weights.model.config
+        pool = pool.sized(max_num_seqs, config.max_model_len)
+        assert pool.num_blocks is not None
+        heads = (config.num_kv_heads, config.head_dim)
+        kv = KVTensors(pool.num_blocks, pool.layer_groups, pool.block_size, *heads, weights.dtype, weights.device)
+        num_graphed = max_num_seqs if weights.cuda_graphs else 0
+        forward = choose_forward(weights.model, kv, pool.groups, pool.backend, pool.attention_reason, num_graphed, like)
+        return cls(forward, weights, kv, pool)
 
     @property
     def is_asynchronous(self) -> bool:
@@ -161,9 +166,12 @@ class ModelRunner:
         self.kv_tensors.write_block(group, block_id, kv)
 
     def release(self) -> None:
-        """Let weights and KV go: every tensor becomes empty, what needs one fails from now on. Twice is harmless."""
-        self._forward.release()
-        self.model.to("meta")
+        """Let KV go, and weights that nobody else computes with: what needs them fails then. Twice is harmless."""
+        if self._weights.leave(self):
+            self._forward.release()
+            self.model.to("meta")
+        else:
+            self._forward.release(keeps_weights=True)
         self.kv_tensors.release()
         if self.kv_tensors.device.type == "cuda":
             torch.cuda.empty_cache()

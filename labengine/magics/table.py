@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import chain
 from textwrap import wrap
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from IPython.core.error import UsageError
 
@@ -86,25 +86,48 @@ class Command:
     name: str
     run: Callable[..., object]
     reader: LineReader
+    completes: Callable[[Sequence[str]], Sequence[str]] | None = None
+    """What may follow words that were given without an option, besides what the reader offers."""
 
     @property
     def summary(self) -> str:
         """One line on what it does."""
         return (self.run.__doc__ or "").splitlines()[0]
 
+    def completions(self, given: Sequence[str]) -> list[str]:
+        """What may come after these words."""
+        offered = self.reader.completions(given)
+        if self.completes is None or not given or given[-1].startswith("-"):
+            return offered
+        return [*self.completes(given), *offered]
+
 
 COMMANDS: dict[str, Command] = {}
 """All commands, in the order in which they are told."""
 
 
-def command(*arguments: Argument) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """Put a function into the table, under its own name."""
+Run = TypeVar("Run", bound=Callable[..., object])
 
-    def register(run: Callable[..., object]) -> Callable[..., object]:
-        COMMANDS[run.__name__] = Command(run.__name__, run, LineReader(f"%lab {run.__name__}", arguments))
+
+def command(
+    *arguments: Argument, name: str = "", completes: Callable[[Sequence[str]], Sequence[str]] | None = None
+) -> Callable[[Run], Run]:
+    """Put a function into the table, under its own name or another one."""
+
+    def register(run: Run) -> Run:
+        told = name or run.__name__
+        COMMANDS[told] = Command(told, run, LineReader(f"%lab {told}", arguments), completes)
         return run
 
     return register
+
+
+def put_in_order(*names: str) -> None:
+    """Have the commands told in this order. ValueError unless these are all there are."""
+    if set(names) != set(COMMANDS):
+        raise ValueError(f"commands in the table and in the order differ: {set(names) ^ set(COMMANDS)}")
+    for name in names:
+        COMMANDS[name] = COMMANDS.pop(name)
 
 
 def command_named(name: str) -> Command:
@@ -123,7 +146,7 @@ def completions(line: str, cell_readers: dict[str, LineReader]) -> list[str]:
         case ["%lab"]:
             return list(COMMANDS)
         case ["%lab", name, *rest] if name in COMMANDS:
-            return COMMANDS[name].reader.completions(rest)
+            return COMMANDS[name].completions(rest)
         case [magic, *rest] if magic in cell_readers:
             return cell_readers[magic].completions(rest)
     return []

@@ -61,6 +61,14 @@ def request_lines(lab: Lab, newest: int = 10) -> Iterator[str]:
         yield f"{name_of(request_id)} (id {request_id})  {status}, {tokens}  {readable(output.text, 60)}".rstrip()
 
 
+def background_error_line(lab: Lab) -> str:
+    """What ended the background's run, if it was an error; else nothing."""
+    error = lab.background_error
+    if error is None:
+        return ""
+    return f"the background run was broken off, its last step undone: {type(error).__name__}: {error}\n"
+
+
 def added_line(request_ids: Sequence[int], num_tokens: int) -> str:
     """Who waits now."""
     names = ", ".join(f"{name_of(request_id)} (id {request_id})" for request_id in request_ids)

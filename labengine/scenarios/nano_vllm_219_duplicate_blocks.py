@@ -6,17 +6,37 @@ merges instead. Neither tells what an older version did, which hashed at allocat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from labengine.core.block import Block
 from labengine.core.editions import LABENGINE, NANO_VLLM_243
 from labengine.core.parts import Parts
 from labengine.core.prefix_cache import HashChain, LateMerge
-from labengine.events import BlockCached, BlockMerged, ForwardRan, PrefixHit
+from labengine.events import (
+    BlockCached,
+    BlockMerged,
+    ForwardRan,
+    PrefixHit,
+    RequestAdded,
+    RequestFinished,
+    RequestScheduled,
+    SlotsWritten,
+    StepEnded,
+)
 from labengine.lab import Lab
-from labengine.scenarios.scenario import Column, Experiment, FirstWrong, Scenario, Table, settings, wrong_at
+from labengine.scenarios.scenario import (
+    Column,
+    Experiment,
+    FirstWrong,
+    Scenario,
+    Stop,
+    Table,
+    sentences,
+    settings,
+    wrong_at,
+)
 
 TEXT = "This is a concurrent cache test prompt. " * 200
 
@@ -35,11 +55,14 @@ class SameStep(Experiment):
     num_prompt_tokens = 14
 
     def play(self, lab: Lab) -> None:
-        """A and B, one step."""
-        prompt = lab.encode(TEXT)[: self.num_prompt_tokens]
-        for _ in range(2):
-            lab.add(token_ids=prompt, temperature=1.0, max_tokens=3)
+        """A and B, one step. A will write more than B: what it costs later takes a while."""
+        for max_tokens in (8, 2):
+            lab.add(token_ids=self.prompt(lab), temperature=1.0, max_tokens=max_tokens, ignore_eos=True)
         lab.step()
+
+    def prompt(self, lab: Lab) -> list[int]:
+        """The pull request's text, cut to size."""
+        return lab.encode(TEXT)[: self.num_prompt_tokens]
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Blocks, and how many of them anybody can find."""
@@ -247,13 +270,61 @@ class DuplicateBlocks(SameStep, Scenario):
         "Requests with the same prefix that are scheduled in the same step overwrite each other's entries in the hash "
         "map: two identical blocks stay in memory, and the one without an entry can no longer be reused."
     )
-    sentences = (
-        "A and B look their prompt up before either is computed: both miss, and 8 blocks are taken.",
-        "The forward pass computes the same KV twice.",
-        "A's full blocks are hashed first, and the map leads to them.",
-        "Then B's: the same hashes. Look at the map, and at A's blocks.",
-        "With pull request 243 B's table turns to A's blocks instead, and B's copies go back to the queue.",
+    guide = (
+        Stop("Two requests with the same prompt, A and B, wait in line. All 12 blocks are free.", RequestAdded),
+        Stop(
+            "A and B look their prompt up before either is computed: both miss. Each takes 4 blocks: 8 used.",
+            RequestScheduled,
+            lambda event: event.request_id == 1,
+        ),
+        Stop(
+            "The same keys and values are computed twice. Equal letter and colour, equal content: p, q and r are there "
+            "in two copies.",
+            SlotsWritten,
+            lambda event: event.request_id == 1,
+        ),
+        Stop(
+            "A's full blocks are registered first: the hash map leads to #0, #1 and #2. Up to here both engines do the "
+            "same.",
+            BlockCached,
+            lambda event: event.request_id == 0 and event.index == 2,
+            "How many blocks will remain?",
+        ),
+        Stop(
+            "Then B's, with the same hashes, and here they part: one overwrites the entry, the other merges.",
+            BlockCached,
+            lambda event: event.request_id == 1,
+        ),
+        Stop(
+            "After the step: 8 blocks used, 3 of them lost, against 5. What the fix does not save: the peak was 8 on "
+            "both sides, and both computed all 28 tokens.",
+            StepEnded,
+        ),
+        Stop(
+            "Later. B is finished: on the left it gives back its copies, the only ones that the map leads to.",
+            RequestFinished,
+            lambda event: event.request_id == 1,
+        ),
+        Stop(
+            "C, with another prompt, takes all 8 free blocks. On the left they were the last that could be found as p, "
+            "q and r, though A still holds the same content.",
+            RequestScheduled,
+            lambda event: event.request_id == 2,
+        ),
+        Stop(
+            "D comes with A's prompt. Left: it finds 0 blocks. Right: it finds 3, for A still holds them.",
+            PrefixHit,
+            lambda event: event.request_id == 3,
+        ),
+        Stop(
+            "So D takes 4 blocks and computes 14 tokens on the left, and takes 1 block and computes 2 tokens on the "
+            "right.",
+            StepEnded,
+        ),
     )
+    sentences = sentences(guide[:6])
+    later_prompt = tuple(range(1000, 1030))
+    """C's: 30 tokens, so that it takes 8 blocks."""
     experiments: Mapping[str, Experiment] = {
         "script": Script(),
         "lost reuse": LostReuse(),
@@ -265,6 +336,16 @@ class DuplicateBlocks(SameStep, Scenario):
     def is_wrong(self, measured: Mapping[str, int]) -> bool:
         """More blocks than hashes and tails account for, and some that no look-up finds."""
         return measured["blocks nobody can find"] > 0
+
+    def acts_later(self) -> tuple[Callable[[Lab], Any], ...]:
+        """B ends; C takes all free blocks, and ends; D asks for what A still holds."""
+        return (
+            Lab.step,
+            lambda lab: lab.add(token_ids=self.later_prompt, max_tokens=1),
+            Lab.step,
+            lambda lab: lab.add(token_ids=self.prompt(lab), max_tokens=2),
+            Lab.step,
+        )
 
     def answer(self, table: Table) -> str:
         """The table of the pull request is right, and says nothing of the peak."""

@@ -6,15 +6,25 @@ position length - 1. So a block is missing when length % block_size == 1. The pu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from labengine.core.editions import NANO_VLLM_2025_07
 from labengine.core.nano_vllm_2025_07 import OwnTokensGroup
 from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
-from labengine.events import PrefixHit, SlotsWritten, StepRolledBack
+from labengine.events import (
+    BlockAllocated,
+    BlockCached,
+    PrefixHit,
+    SlotsWritten,
+    StepEnded,
+    StepRolledBack,
+    StepStarted,
+    TokenSampled,
+)
 from labengine.lab import Lab
-from labengine.scenarios.scenario import Column, Experiment, Scenario, Table, settings, symptom
+from labengine.scenarios.scenario import Column, Experiment, Scenario, Stop, Table, sentences, settings, symptom
 
 
 class AppendsWhenFull(OwnTokensGroup):
@@ -52,8 +62,11 @@ class Grows(Experiment):
 
     def play(self, lab: Lab) -> None:
         """Three tokens of prompt, then token by token over three block boundaries."""
+        self._grow(lab, self.num_steps)
+
+    def _grow(self, lab: Lab, num_steps: int) -> None:
         lab.add(token_ids=lab.encode(self.prompt)[:3], max_tokens=32, ignore_eos=True)
-        for _ in range(self.num_steps):
+        for _ in range(num_steps):
             lab.step()
 
 
@@ -86,8 +99,7 @@ class Fragmented(Grows):
     def play(self, lab: Lab) -> None:
         """A fills its first block and hashes it; B begins with the same four tokens, finds it, and reads it."""
         super().play(lab)
-        shared = lab.snapshot().requests[0].token_ids[:4]
-        lab.add(token_ids=[*shared, shared[0]], max_tokens=4, ignore_eos=True)
+        add_sharer(lab)
         lab.step()
 
     def measure(self, lab: Lab) -> dict[str, int]:
@@ -151,13 +163,44 @@ class OffByOne(Grows, Scenario):
         "the full block and allocate the next one in a single operation."
     )
     question = "One request grows from 3 to 12 tokens in blocks of 4: where does its KV go?"
-    sentences = (
-        "The prompt's three tokens lie in block 0, slots 0 to 2. The fourth token is sampled, and counts as length 4.",
-        "Now its KV is to be written, at position 3. Does the table need another block for that?",
-        "The pull request says yes, and the table ends with block 1.",
-        "The decode slot is the table's last block, at the offset of the newest token: look at which slot is written.",
-        "Block 0 is hashed all the same, with a hole where position 3 belongs. Whoever shares it reads the hole.",
+    guide = (
+        Stop(
+            "The prompt's three tokens lie in block #0, slots 0 to 2. The fourth token is sampled, and counts as "
+            "length 4.",
+            TokenSampled,
+        ),
+        Stop(
+            "Now its KV is to be written, at position 3. Does the table need another block for that?",
+            StepStarted,
+            lambda event: event.step == 2,
+        ),
+        Stop(
+            "The pull request says yes, and the table ends with #1. The original says no: slot 3 of #0 is free.",
+            BlockAllocated,
+            lambda event: event.index == 1,
+        ),
+        Stop("Block #0 counts as full on both sides, and is registered for others to find.", BlockCached),
+        Stop(
+            "A decode writes into the table's last block. Left, that is the wrong one: position 3 goes to slot 7, and "
+            "slot 3 stays empty.",
+            SlotsWritten,
+            lambda event: event.start == 3,
+        ),
+        Stop(
+            "After the step #0 is full and right on the right. On the left it has a hole where position 3 belongs.",
+            StepEnded,
+        ),
+        Stop(
+            "Later. B begins with the same four tokens, and finds #0 on both sides.",
+            PrefixHit,
+            lambda event: event.request_id == 1,
+        ),
+        Stop(
+            "B has read #0. On the left what it says next rests on a slot that nobody has written.",
+            StepEnded,
+        ),
     )
+    sentences = sentences(guide[:6])
     experiments: Mapping[str, Experiment] = {
         "claim 1": TooLate(),
         "claim 2": Fragmented(),
@@ -175,6 +218,14 @@ class OffByOne(Grows, Scenario):
         """KV that is not where the table says."""
         return measured["in a wrong slot"] > 0
 
+    def opening(self, lab: Lab) -> None:
+        """The prompt's step, and the first decode."""
+        self._grow(lab, 2)
+
+    def acts_later(self) -> tuple[Callable[[Lab], Any], ...]:
+        """B shares A's first block, and reads it."""
+        return (add_sharer, Lab.step)
+
     def claim_holds(self, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
         """The claim is about the original."""
         return self.is_wrong(after)
@@ -182,6 +233,12 @@ class OffByOne(Grows, Scenario):
 
 def _outcome(measured: Mapping[str, int]) -> str:
     return "is ended by an assertion" if measured["steps ended by an assertion"] else "goes well"
+
+
+def add_sharer(lab: Lab) -> None:
+    """B begins with A's first four tokens."""
+    shared = lab.snapshot().requests[0].token_ids[:4]
+    lab.add(token_ids=[*shared, shared[0]], max_tokens=4, ignore_eos=True)
 
 
 def slots_by_position(lab: Lab) -> dict[int, int]:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from operator import itemgetter
 from typing import Any, ClassVar, TypeVar
 
+from labengine.config import ConfigError
+from labengine.desk.comparison import Comparison
 from labengine.events import Event
 from labengine.lab import Lab
+from labengine.scenarios.corruption import Corruption, corruption_of
 from labengine.scenarios.experiment import Column as Column
 from labengine.scenarios.experiment import Experiment as Experiment
 from labengine.scenarios.experiment import settings as settings
+from labengine.scenarios.guide import Stop as Stop
+from labengine.scenarios.guide import sentences as sentences
 from labengine.scenarios.side_by_side import SideBySide
 from labengine.scenarios.table import Table as Table
 from labengine.scenarios.verdict import FirstWrong as FirstWrong
@@ -35,6 +41,9 @@ class Scenario(Experiment):
     """The report in one sentence of ours."""
     sentences: ClassVar[tuple[str, ...]]
     """What to look at, in order."""
+    guide: ClassVar[tuple[Stop, ...]] = ()
+    """The sentences of the compare view, each with the event after which it is said; those of `later` come last."""
+    later_question: ClassVar[str] = "What does it cost later?"
     experiments: Mapping[str, Experiment] = {}
     """Further experiments, by name."""
 
@@ -55,6 +64,14 @@ class Scenario(Experiment):
         """Whether the report is right: by default, when the broken column is."""
         return self.is_wrong(before)
 
+    def opening(self, lab: Lab) -> None:
+        """What has happened when the compare view opens: by default all of it."""
+        self.play(lab)
+
+    def acts_later(self) -> tuple[Callable[[Lab], Any], ...]:
+        """What shows the cost later: single acts, each an add or a step. Empty: nothing more to show."""
+        return ()
+
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """The event that made the state wrong: the earliest that broke a rule. None when no rule is broken.
 
@@ -72,6 +89,34 @@ class Scenario(Experiment):
     def fixed(self, model: str = "simulated") -> Lab:
         """The fixed lab, played."""
         return self.played(self.columns[1].name, model)
+
+    def later(self, lab: Lab) -> None:
+        """Go on with a lab that has seen the opening, until it shows what the bug costs later. ConfigError without."""
+        acts = self.acts_later()
+        if not acts:
+            raise ConfigError(f"{self.id} has no part that comes later: all of it has happened")
+        for act in acts:
+            act(lab)
+
+    def compare(self, model: str = "simulated", *, columns: tuple[str, str] | None = None) -> Comparison:
+        """The broken lab beside the fixed one, or any two columns, with the story's sentences. Close it when done."""
+        names = columns or (self.columns[0].name, self.columns[1].name)
+        is_story = names == (self.columns[0].name, self.columns[1].name)
+        with ExitStack() as opened:
+            left, right = (opened.enter_context(self.lab(name, model)) for name in names)
+            self.opening(left)
+            self.opening(right)
+            comparison = Comparison(
+                left,
+                right,
+                names=names,
+                title=f"{self.id}  {self.title}",
+                guide=self.guide if is_story else (),
+                later=self.acts_later(),
+                later_question=self.later_question,
+            )
+            opened.pop_all()
+        return comparison
 
     def verdict(self) -> Verdict:
         """Run it all, on the simulated model, and judge."""
@@ -98,6 +143,14 @@ class Scenario(Experiment):
         """What the broken and the fixed lab write on a real model, and where they part."""
         names = (self.columns[0].name, self.columns[1].name)
         return SideBySide(names, tuple(self._texts(name, model) for name in names))
+
+    def corruption(self, model: str) -> Corruption | None:
+        """What the broken lab says wrong on a real model, from the first wrong word back to the slot; None: nothing."""
+        names = (self.columns[0].name, self.columns[1].name)
+        with self.played(names[0], model) as broken, self.played(names[1], model) as fixed:
+            broken.run()
+            fixed.run()
+            return corruption_of(broken, fixed, names)
 
     def _texts(self, column: str, model: str) -> tuple[str, ...]:
         with self.played(column, model) as lab:

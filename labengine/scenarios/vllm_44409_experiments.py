@@ -58,10 +58,13 @@ class PrefixInTwoPlaces(HybridExperiment):
 
     def play(self, lab: Lab) -> None:
         """The long prompt arrives, and when it is done another one that begins with it."""
+        self.play_long(lab)
+        lab.generate([self.prompts(lab)[1]], max_tokens=1)
+
+    def play_long(self, lab: Lab) -> None:
+        """The stage, and the long prompt alone."""
         self.set_the_stage(lab)
-        long, longer = self.prompts(lab)
-        lab.generate([long], max_tokens=2 if lab.model == "simulated" else 24)
-        lab.generate([longer], max_tokens=1)
+        lab.generate([self.prompts(lab)[0]], max_tokens=2 if lab.model == "simulated" else 24)
 
     def set_the_stage(self, lab: Lab) -> None:
         """Compute the beginning; push it to the head of the free queue; have another engine fill the tier."""

@@ -7,13 +7,15 @@ fresh blocks, which the external tier is to fill, can be the second one's hits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from labengine.engine.external.delayed import Delayed
 from labengine.engine.external.host import HostStore
+from labengine.events import BlockEvicted, BlocksLoaded, BlockTouched, PrefixHit
 from labengine.lab import Lab
 from labengine.scenarios.experiment import Experiment
-from labengine.scenarios.scenario import FirstWrong, Scenario, symptom, wrong_at
+from labengine.scenarios.scenario import FirstWrong, Scenario, Stop, sentences, symptom, wrong_at
 from labengine.scenarios.table import Table
 from labengine.scenarios.vllm_44409_columns import second_entries
 from labengine.scenarios.vllm_44409_experiments import (
@@ -36,15 +38,36 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
         "another group's hit blocks: one physical block in two tables, and a failing assert in the offloading "
         "connector (issue 43884). Touching the hits of all groups first mends it."
     )
-    sentences = (
-        "The long prompt finds 8 tokens in the pool: two blocks in either group, all four of them still in the free "
-        "queue, at its head.",
-        "The full group touches its two hits, and takes two fresh blocks for what the tier holds. Look at the ids.",
-        "They were the window group's hits: their content is forgotten.",
-        "The window group touches its hits as if nothing had happened: ref 2, and one block stands in two tables.",
-        "The tier fills the blocks for the full group. The window group reads them.",
-        "In two phases all four hits are touched before anybody takes a fresh block.",
+    guide = (
+        Stop(
+            "The long prompt finds 8 tokens in the pool: two blocks in either group, all four of them still in the "
+            "free queue, at its head.",
+            PrefixHit,
+            lambda event: event.num_tokens > 0,
+        ),
+        Stop(
+            "Left, the full group touches its two hits, and takes two fresh blocks at once for what the tier holds. "
+            "They were the window group's hits: their content is forgotten.",
+            BlockEvicted,
+        ),
+        Stop(
+            "Left, the window group touches its hits as if nothing had happened: ref 2, and one block stands in two "
+            "tables.",
+            BlockTouched,
+            lambda event: event.ref_count == 2,
+        ),
+        Stop(
+            "Right, all four hits were touched before anybody took a fresh block. The tier fills what was taken; on "
+            "the left the window group will read what was loaded for the full one.",
+            BlocksLoaded,
+        ),
+        Stop(
+            "Later. The next prompt begins like the long one. Left: nothing of it is found. Right: all of its full "
+            "blocks are.",
+            PrefixHit,
+        ),
     )
+    sentences = sentences(guide[:4])
     experiments: Mapping[str, Experiment] = {
         "three groups": ThreeGroups(),
         "preempted": Preempted(),
@@ -55,6 +78,14 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
     def is_wrong(self, measured: Mapping[str, int]) -> bool:
         """One block in two groups' tables."""
         return measured["blocks in two tables"] > 0
+
+    def opening(self, lab: Lab) -> None:
+        """The stage, and the long prompt."""
+        self.play_long(lab)
+
+    def acts_later(self) -> tuple[Callable[[Lab], Any], ...]:
+        """A longer prompt that begins with the long one."""
+        return (lambda lab: lab.add(token_ids=self.prompts(lab)[1], max_tokens=1), Lab.step)
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """The touch that put a block into a second table. (The eviction before it took nothing from anybody yet.)"""

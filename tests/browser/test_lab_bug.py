@@ -1,30 +1,86 @@
-"""%lab bug in JupyterLab: the verdict, and the broken lab at the event that made it wrong."""
+"""%lab bug in JupyterLab: the verdict, and broken beside fixed, told from sentence to sentence by keyboard alone."""
 
 from __future__ import annotations
+
+from playwright.sync_api import Locator
 
 from browser.lab_page import LabPage
 
 
-def test_it_opens_at_the_first_wrong_event_and_goes_on_from_there(lab_page: LabPage) -> None:
-    lab_page.open_cells("%load_ext labengine", "%lab bug nano-vllm-219", "%lab step")
+class Compared:
+    """The compare view below a cell."""
+
+    def __init__(self, lab_page: LabPage, cell: int) -> None:
+        self.lab_page = lab_page
+        self.root: Locator = lab_page.cell(cell).locator(".le-compare")
+        self.root.scroll_into_view_if_needed()
+        lab_page.wait_for("the compare view", lambda: self.data("position"), timeout=30)
+
+    def data(self, name: str) -> str:
+        return self.root.get_attribute(f"data-{name}") or ""
+
+    def until(self, name: str, value: str) -> None:
+        self.lab_page.wait_for(f"{name} {value}", lambda: self.data(name) == value, timeout=30)
+
+    def press(self, key: str) -> None:
+        self.root.press(key)
+
+    def next_stop(self) -> str:
+        """The next guided sentence, by keyboard."""
+        wanted = str(int(self.data("stop")) + 1)
+        self.press("n")
+        self.until("stop", wanted)
+        self.until("playing", "false")
+        return self.root.locator(".le-guide-words").text_content() or ""
+
+
+def test_219_is_told_by_keyboard_alone(lab_page: LabPage) -> None:
+    lab_page.open_cells("%load_ext labengine", "%lab bug nano-vllm-219", "comparison.step()")
     lab_page.run_cell(0)
     lab_page.run_cell(1)
     assert lab_page.errors() == []
-    shown = lab_page.cell(1)
-    assert shown.locator("b", has_text="The claim holds.").count() == 1
-    root = shown.locator(".labengine-dashboard")
-    root.scroll_into_view_if_needed()
-
-    def painted(name: str) -> str:
-        return root.get_attribute(f"data-{name}") or ""
-
-    lab_page.wait_for("the first lost block", lambda: painted("lost") == "1", timeout=30)
-    assert int(painted("frame")) < int(painted("num-frames"))
-    root.press("ArrowLeft")
-    lab_page.wait_for("the last state that was right", lambda: painted("lost") == "0", timeout=30)
-    root.press("ArrowRight")
-    root.press("ArrowRight")
-    lab_page.wait_for("the next lost block", lambda: painted("lost") == "2", timeout=30)
+    assert lab_page.cell(1).locator("b", has_text="The claim holds.").count() == 1
+    view = Compared(lab_page, 1)
+    assert view.data("stop") == "0" and view.data("used") == "0 0"
+    told = [(view.next_stop(), view.data("used"), view.data("lost")) for _ in range(5)]
+    assert [(used, lost) for _, used, lost in told[-3:]] == [("8 8", "0 0"), ("8 7", "1 0"), ("8 5", "3 0")]
+    assert "overwrites" in told[-2][0] and "What the fix does not save" in told[-1][0]
+    assert view.data("peak") == "8 8"
+    lab_page.screenshot("bug-219-after-the-step", of=view.root)
+    view.press("ArrowLeft")
+    view.until("position", "20")
+    view.press("b")
+    view.until("used", "8 7")
+    view.press("End")
     lab_page.run_cell(2)
-    lab_page.wait_for("the step after it", lambda: painted("step") == "2", timeout=30)
+    view.until("step", "2 2")
+    view.until("playing", "false")
     assert lab_page.errors() == []
+
+
+def test_what_it_costs_later_is_a_button(lab_page: LabPage) -> None:
+    lab_page.open_cells("%load_ext labengine", "%lab bug nano-vllm-219")
+    lab_page.run_cell(0)
+    lab_page.run_cell(1)
+    view = Compared(lab_page, 1)
+    view.press("End")
+    view.root.get_by_role("button", name="What does it cost later?").click()
+    view.until("stop", "6")
+    view.until("playing", "false")
+    told = [view.next_stop() for _ in range(3)]
+    assert "Left: it finds 0 blocks. Right: it finds 3" in told[1]
+    assert view.data("used") == "8 5" and view.data("step") == "4 4"
+    lab_page.screenshot("bug-219-later", of=view.root)
+    assert lab_page.errors() == []
+
+
+def test_one_column_opens_alone_at_its_first_wrong_event(lab_page: LabPage) -> None:
+    lab_page.open_cells("%load_ext labengine", "%lab bug nano-vllm-219 --column nano-vllm")
+    lab_page.run_cell(0)
+    lab_page.run_cell(1)
+    assert lab_page.errors() == []
+    root = lab_page.cell(1).locator(".labengine-dashboard")
+    root.scroll_into_view_if_needed()
+    lab_page.wait_for("the first lost block", lambda: root.get_attribute("data-lost") == "1", timeout=30)
+    root.press("ArrowLeft")
+    lab_page.wait_for("the last state that was right", lambda: root.get_attribute("data-lost") == "0", timeout=30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -32,10 +33,10 @@ def texts(lab: LabPage, selector: str) -> list[str]:
     return [text.strip() for text in dashboard(lab).locator(selector).all_text_contents()]
 
 
-def targets(lab: LabPage, row: int) -> list[str]:
-    """Where the entries of the open request's table lead, group by group."""
-    rows = dashboard(lab).locator(".le-row:not(.le-ended)")
-    return [text.strip() for text in rows.nth(row).locator(".le-target").all_text_contents()]
+def targets(lab: LabPage, group: int) -> list[str]:
+    """Where the entries of the open request's table in a group lead."""
+    groups = dashboard(lab).locator(".le-tables-row:not(.le-tables-ended) .le-tables-group")
+    return re.findall(r"#\d+", " ".join(groups.nth(group).locator(".le-tables-target").all_text_contents()))
 
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
@@ -48,13 +49,13 @@ def test_it_opens_where_it_went_wrong(lab_page: LabPage, theme: str) -> None:
     assert lab_page.errors() == []
     dashboard(lab_page).scroll_into_view_if_needed()  # out of sight nothing is painted
     lab_page.wait_for("the first wrong event", lambda: sentence(lab_page) == DOUBLED, timeout=30)
-    assert targets(lab_page, 0) == ["→ #1", "→ #2", "→ #5", "→ #4", "no block"]
-    assert targets(lab_page, 1) == ["→ #4", "→ #5", "no block", "no block", "no block"]
-    assert texts(lab_page, ".le-row:not(.le-ended) .le-group") == ["full", "window (last 16 tokens)"]
-    assert dashboard(lab_page).locator(".le-row .le-doubled").count() == 4
-    assert dashboard(lab_page).locator(".le-tier .le-chip").count() > 4
+    assert targets(lab_page, 0) == ["#1", "#2", "#5", "#4"]
+    assert targets(lab_page, 1) == ["#4", "#5"]
+    assert texts(lab_page, ".le-tables-row:not(.le-tables-ended) .le-tables-label") == ["full", "window, last 16"]
+    assert dashboard(lab_page).locator(".le-tables .le-is-doubled").count() == 4
+    assert dashboard(lab_page).locator(".le-tier-view [data-hash]").count() > 4
     press(lab_page, "ArrowLeft", "from the front of the free queue for the full group: #5 and #4")
-    assert dashboard(lab_page).locator(".le-doubled").count() == 0
+    assert dashboard(lab_page).locator(".le-is-doubled").count() == 0
     press(lab_page, "ArrowRight", DOUBLED)
     lab_page.screenshot(f"two-phase-{theme.split()[-1].lower()}", dashboard(lab_page))
     for _ in range(12):
@@ -79,9 +80,11 @@ def test_a_table_with_nulls_reads_well(lab_page: LabPage) -> None:
     lab_page.run_all()
     for which in (0, 1):
         one = lab_page.page.locator(".labengine-dashboard").nth(which)
-        lab_page.wait_for("two rows", lambda one=one: one.locator(".le-row").count() == 2)  # type: ignore[misc]
-        window = [text.strip() for text in one.locator(".le-row").nth(1).locator(".le-target").all_text_contents()]
-        assert window[:2] == ["outside window"] * 2 and window[2].startswith("→ #")
+        one.scroll_into_view_if_needed()  # out of sight nothing is painted
+        groups = one.locator(".le-tables-group")
+        lab_page.wait_for("two groups", lambda groups=groups: groups.count() == 2)  # type: ignore[misc]
+        assert groups.nth(0).locator(".le-tables-outside").count() == 0
+        assert groups.nth(1).locator(".le-tables-outside").count() == 2
         lab_page.screenshot(f"nulls-{which}", one)
     assert "null block" in json.dumps([hover(lab_page, 1)])
 

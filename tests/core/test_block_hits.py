@@ -9,10 +9,13 @@ import pytest
 from driving import ALL_EDITIONS, assert_sound, recorded, small_engine, tables
 from labengine.config import EngineConfig, GroupSpec, SamplingParams
 from labengine.core.editions import EDITIONS
+from labengine.core.parts import Parts
+from labengine.core.prefix_cache import MergePolicy
 from labengine.engine.engine import Engine
 from labengine.engine.simulated import SimulatedRunner
 from labengine.events import BlockTouched, PrefixHit, RequestScheduled
 from labengine.hooks import Hooks
+from labengine.lab import Lab
 
 ONE = SamplingParams(max_tokens=1)
 LONG = SamplingParams(max_tokens=8)
@@ -127,3 +130,29 @@ def test_two_groups_agree_on_the_prefix_they_share(edition: str) -> None:
     assert list(phases)[-1] == "update"
     while engine.step():
         assert_sound(engine.snapshot())
+
+
+class FirstComer(MergePolicy):
+    """The first block keeps the entry; a duplicate stays out of the map."""
+
+    def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
+        return () if mapped else (block_id,)
+
+
+class NobodyFound(MergePolicy):
+    def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
+        return ()
+
+
+@pytest.mark.parametrize(("policy", "hit"), [(FirstComer, 2), (NobodyFound, 0)])
+def test_a_block_left_out_of_the_map_leaves_it_as_it_was(policy: type[MergePolicy], hit: int) -> None:
+    lab = Lab("simulated", num_blocks=12, block_size=4, parts=Parts(merge_policy=policy))
+    for _ in range(2):
+        lab.add(token_ids=range(10), max_tokens=2)
+    lab.run()
+    lab.add(token_ids=range(10), max_tokens=1)
+    lab.step()
+    assert lab.timeline is not None
+    assert lab.timeline.of_kind(PrefixHit)[-1].num_tokens == 4 * hit
+    assert lab.timeline.state().snapshot() == lab.snapshot()
+    assert lab.check() == []

@@ -16,6 +16,8 @@ class FakeBench:
     """Everything a dashboard may know of a lab. Wishes are kept in `posted`; `answer` decides what they come to."""
 
     def __init__(self, events: Iterable[ev.Event] = ()) -> None:
+        self.lab = f"fake {id(self)}"
+        self.is_live = True
         self.title = "fake · 12 blocks of 4"
         self.hooks = Hooks()
         self.timeline: Timeline | None = Timeline()
@@ -38,6 +40,9 @@ class FakeBench:
 
     def token_text(self, token_id: int) -> str:
         return self.words.get(token_id, f" t{token_id}")
+
+    def seams(self) -> dict[str, Any]:
+        return {}
 
     def post(self, action: str, **arguments: Any) -> Future[Any]:
         self.posted.append((action, arguments))

@@ -1,4 +1,4 @@
-"""What a dashboard may know of the lab it stands in front of: its hooks, its state, and a letterbox for wishes."""
+"""What a view may know of the lab it stands in front of: its hooks, its recording, and a letterbox for wishes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,25 @@ from labengine.timeline import Timeline
 
 @runtime_checkable
 class Bench(Protocol):
-    """A lab as its views see it. Views read and post; they never touch the engine.
+    """A lab, or an opened trace, as its views see it. Views read and post; they never touch the engine.
 
     title: one line, such as "smollm2 · edition labengine · 32 blocks of 16".
-    timeline: None when nothing is recorded.
+    lab: a name that no other lab in this process has; all views of one lab share one feed.
+    hooks: None for an opened trace, in which nothing happens any more.
+    timeline: the recording; None when the lab records nothing: then the feed keeps a recording of its own.
+    is_live: False for an opened trace: it cannot be stepped, and wishes are refused.
     is_running: True while the lab steps by itself, False while the user steps by hand.
     phase: the phase done last in an open step (schedule, forward, sample or update); None between steps.
     """
 
     title: str
-    hooks: Hooks
+    lab: str
+    hooks: Hooks | None
     timeline: Timeline | None
+
+    @property
+    def is_live(self) -> bool:
+        """True when it can be stepped."""
 
     @property
     def is_running(self) -> bool:
@@ -38,8 +46,15 @@ class Bench(Protocol):
     def token_text(self, token_id: int) -> str:
         """Readable text of one token."""
 
+    def seams(self) -> dict[str, Any]:
+        """Which method decided an event, by the event's kind: {"seam", "class", "reason", "source", "base", ...}.
+
+        By "Kind:variant" where they differ within a kind. Plain JSON types. Empty where nothing is known of the code.
+        """
+
     def post(self, action: str, **arguments: Any) -> Future[Any]:
         """Have the lab's own thread do `action`; the Future carries the error, if any.
 
-        Actions: step, phase, start, pause, reset, add(prompt, copies, max_tokens), abort(request_id).
+        Actions: step, phase, start, pause, reset, add(prompt, copies, max_tokens), abort(request_id); where the lab
+        can: goto(step), rewind(step), fork(step), break(kind).
         """

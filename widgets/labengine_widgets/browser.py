@@ -18,9 +18,16 @@ _EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|class|const|let) (\w
 
 @cache
 def esm() -> str:
-    """All of it as one ES module: exports `mount`, and `render` by default, as anywidget wants it."""
-    wrapped = "\n".join(_wrapped(name) for name in _in_order())
-    return f"{wrapped}\nexport const {{ render, mount }} = {_variable(ENTRY)};\nexport default {{ render }};\n"
+    """All of it as one ES module: exports `mount`, and `render` by default alone, as anywidget wants it."""
+    names = f"const {{ render, mount }} = {_variable(ENTRY)};\nexport {{ mount }};\nexport default {{ render }};"
+    return f"{_joined(ENTRY)}\n{names}\n"
+
+
+@cache
+def bundle(entry: str) -> str:
+    """Any module, and all it leads to, as one ES module that exports what it does: `bundle("model/recording.js")`."""
+    exported = ", ".join(_EXPORT.findall(_source(entry)))
+    return f"{_joined(entry)}\nexport const {{ {exported} }} = {_variable(entry)};\n"
 
 
 @cache
@@ -30,10 +37,14 @@ def css() -> str:
     return "\n".join(path.read_text(encoding="utf-8") for path in sheets)
 
 
-def _in_order() -> list[str]:
+def _joined(entry: str) -> str:
+    return "\n".join(_wrapped(name) for name in _in_order(entry))
+
+
+def _in_order(entry: str) -> list[str]:
     """The entry and everything it leads to, each module after the ones it imports. CycleError for a circle."""
     graph: dict[str, set[str]] = {}
-    waiting = [ENTRY]
+    waiting = [entry]
     while waiting:
         name = waiting.pop()
         if name not in graph:

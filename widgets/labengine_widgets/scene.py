@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
 from labengine import events as ev
 from labengine.fold import Changes, Fold, Key
-from labengine_widgets.names import ContentIndex, readable
+from labengine_widgets.names import ContentIndex, content_name, readable
 
 MAX_SLOT_TEXTS = 16
 """Tokens of a block whose text is shown; a longer block shows its first ones."""
@@ -17,6 +18,13 @@ MAX_BLOCKS_WITH_TEXT = 2048
 """In a larger pool the cells are too small for text, and none is sent."""
 
 HASHED, MAPPED, LOST = 1, 2, 4
+
+LETTER_OF, END_OF_LETTER = "\ue000", "\ue001"
+"""A block id between them stands for the letter of what is in it at the moment that the sentence tells of: a browser
+numbers contents from the oldest event that it has, and must say in words what it says in the picture.
+"""
+
+_SIGN = re.compile(f"{LETTER_OF}(\\d+){END_OF_LETTER}")
 
 NOTHING = "–"
 """Stands in a slot that was never written, in front of one that was."""
@@ -64,6 +72,8 @@ class Scene:
         self.contents = contents or ContentIndex()
         self.tier: dict[Key, None] = dict.fromkeys(tier)
         """What the external tier is known to hold, in the order in which it came to be known."""
+        self.signs_letters = False
+        """Whether `letter` gives signs."""
         self._token_text = token_text
         self._texts: dict[int, str] = {}
         self._slot_texts: dict[int, str] = {}
@@ -144,6 +154,14 @@ class Scene:
         if home is None or not self.fold.ref_counts[block_id] or self._fill(block_id) < self._size(home):
             return -1
         return self.contents.of_prefix(self._prefix(home))
+
+    def letter(self, block_id: int) -> str:
+        """A content's letter as sentences say it, or the block's sign, for a browser to put its own letter there."""
+        return f"{LETTER_OF}{block_id}{END_OF_LETTER}" if self.signs_letters else content_name(self.content(block_id))
+
+    def with_letters(self, text: str) -> str:
+        """A sentence with signs, as text: the scene must stand at the moment that it tells of."""
+        return _SIGN.sub(lambda sign: content_name(max(0, self.content(int(sign[1])))), text)
 
     def twins(self, block_ids: Iterable[int]) -> dict[int, int]:
         """Which of these blocks hold what another live block holds too: {block: the other one of lowest id}."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from labengine import events as ev
-from labengine_widgets.names import block_name, content_name, counted, group_name, listed, readable, request_name
+from labengine_widgets.names import block_name, counted, group_name, listed, readable, request_name
 from labengine_widgets.scene import MAX_BLOCKS_WITH_TEXT, Scene
 
 E = TypeVar("E", bound=ev.Event)
@@ -79,8 +79,7 @@ def _blocks(run: Sequence[Any]) -> str:
 
 
 def _contents(block_ids: Collection[int], scene: Scene) -> str:
-    numbers = (scene.content(block_id) for block_id in block_ids)
-    return listed(content_name(number) for number in numbers if number >= 0)
+    return listed(scene.letter(block_id) for block_id in block_ids if scene.content(block_id) >= 0)
 
 
 def _plural(run: Sequence[Any], one: str, many: str) -> str:

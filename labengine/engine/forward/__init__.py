@@ -27,6 +27,6 @@ class Forward(Protocol):
         """What computes, and why: readable lines for Lab.status()."""
         ...
 
-    def release(self) -> None:
-        """Let its memory go; it cannot run after that."""
+    def release(self, *, keeps_weights: bool = False) -> None:
+        """Let its memory go; it cannot run after that. keeps_weights: others compute with them."""
         ...

@@ -20,15 +20,16 @@ def choose_forward(
     backend: AttentionBackend,
     reason: str,
     max_num_seqs: int,
+    like: Forward | None = None,
 ) -> Forward:
     """The CPU's kernels bring a whole program; a GPU's decodes are recorded as graphs; else module by module.
 
-    max_num_seqs: requests of the largest graph; 0 for no graphs.
+    max_num_seqs: requests of the largest graph; 0 for no graphs. like: how another runner computes with these weights.
     """
     if backend.name == "cpu":
         from labengine.engine.forward.native import NativeForward
 
-        return NativeForward(model, kv, groups, reason)
+        return NativeForward(model, kv, groups, reason, like if isinstance(like, NativeForward) else None)
     eager = EagerForward(model, kv, backend, reason)
     if not max_num_seqs or refusal(kv.device, backend) is not None:
         return eager

@@ -43,6 +43,7 @@ class EagerForward:
         forward = "eager: torch modules, one after the other"
         return {"attention": self._reason, "ops": self._ops_reason, "forward": forward}
 
-    def release(self) -> None:
-        """Weights go; the KV is the runner's."""
-        self.model.to("meta")
+    def release(self, *, keeps_weights: bool = False) -> None:
+        """Weights go, unless others use them; the KV is the runner's."""
+        if not keeps_weights:
+            self.model.to("meta")

@@ -108,11 +108,11 @@ class GraphedForward:
         lines = self._eager.describe()
         return {**lines, "forward": f"{self._words}; {lines['forward']}"}
 
-    def release(self) -> None:
+    def release(self, *, keeps_weights: bool = False) -> None:
         """Graphs go first: they hold addresses of what goes after them. Twice is harmless."""
         self._recordings = {}
         self._static = None
-        self._eager.release()
+        self._eager.release(keeps_weights=keeps_weights)
 
     @torch.inference_mode()
     def _record(self, recorder: Recorder, static: StaticStep) -> None:

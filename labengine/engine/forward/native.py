@@ -19,10 +19,18 @@ from labengine.engine.step_tensors import StepTensors
 class NativeForward:
     """Every step, in float32 or bfloat16. Buffers grow with the largest step so far."""
 
-    def __init__(self, model: PagedModel, kv: KVTensors, groups: Sequence[GroupSpec], reason: str) -> None:
+    def __init__(
+        self,
+        model: PagedModel,
+        kv: KVTensors,
+        groups: Sequence[GroupSpec],
+        reason: str,
+        like: NativeForward | None = None,
+    ) -> None:
+        """like: a forward of the same model, whose packed weights serve this one, too."""
         if len(groups) > MAX_GROUPS:
             raise ConfigError(f"the CPU kernels take up to {MAX_GROUPS} KV-cache groups, the model has {len(groups)}")
-        self._program = Program(model, kv, groups)
+        self._program: Program = Program(model, kv, groups) if like is None else like._program.over(kv, groups)
         self._ops = program_of(self._program.ops)
         self._dtype = model.norm.weight.dtype
         self._team = team(torch.get_num_threads())
@@ -56,8 +64,8 @@ class NativeForward:
         threads = f"{self._team.num_threads} thread{'s' * (self._team.num_threads != 1)}"
         return {"attention": self._reason, "forward": f"native: one program of {num_ops} ops, {threads}"}
 
-    def release(self) -> None:
-        """Weights and buffers go, and with them every op that points at them."""
+    def release(self, *, keeps_weights: bool = False) -> None:
+        """Buffers go, and every op that points at weights: packed ones go with the last program that has them."""
         self._ops, self._buffers, self._given = program_of([]), [], (None, 0)
         self._scratch = aligned_empty(0, torch.uint8)
         self._program.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +57,8 @@ class Program:
         self._kept: list[Tensor] = []
         self._memory = PackedMemory()
         self._rotations: dict[RopeSpec, Buffer] = {}
+        self._layer_of_op: dict[int, int] = {}
+        """Of the ops that touch KV."""
         self._make_buffers()
         self._write(model)
 
@@ -72,6 +75,17 @@ class Program:
     def _buffer(self, width: int, dtype: torch.dtype | None = None, *, is_sampling: bool = False) -> Buffer:
         self.buffers.append(Buffer(len(self.buffers), width, dtype or self._dtype, is_sampling))
         return self.buffers[-1]
+
+    def over(self, kv: KVTensors, groups: Sequence[GroupSpec]) -> Program:
+        """The same program over another KV pool: weights are shared, and stay as long as one of the programs."""
+        other = copy(self)
+        other._kv, other._groups = kv, groups
+        other.ops = [Op.from_buffer_copy(op) for op in self.ops]
+        for index, op in enumerate(other.ops):
+            if op.kind in (OpKind.TURN, OpKind.ATTEND):
+                for field, value in other._kv_fields(self._layer_of_op[index]).items():
+                    setattr(op, field, value)
+        return other
 
     # -- the model, top down -------------------------------------------------------------------------------------------
 
@@ -101,22 +115,31 @@ class Program:
 
     def _attention(self, index: int, prefix: str, attention: Attention) -> None:
         self._linear_of(f"{prefix}.qkv", attention.qkv, self._normed, self._heads)
-        group = self._kv.layer_groups[index]
-        spec, cache, config = self._groups[group], self._kv.layer(index), self._config
+        config = self._config
         common: dict[str, Any] = {
             "in_": self._heads.number,
-            "group": group,
-            "keys": cache.keys.data_ptr(),
-            "values": cache.values.data_ptr(),
             "num_heads": config.num_heads,
             "num_kv_heads": config.num_kv_heads,
             "head_dim": config.head_dim,
-            "block_size": spec.block_size,
-            "window": spec.window or 0,
+            **self._kv_fields(index),
         }
+        self._layer_of_op |= dict.fromkeys((len(self.ops), len(self.ops) + 1), index)
         rotation = self._rotations[config.layers[index].rope].number
         self._op(f"{prefix}.turn", OpKind.TURN, other=rotation, out=-1, **common, **self._head_norms(attention))
         self._op(f"{prefix}.attend", OpKind.ATTEND, out=self._attended.number, scale=attention.scale, **common)
+
+    def _kv_fields(self, layer: int) -> dict[str, Any]:
+        """Where a layer's KV lies."""
+        group = self._kv.layer_groups[layer]
+        spec, cache = self._groups[group], self._kv.layer(layer)
+        keys, values = cache.keys.data_ptr(), cache.values.data_ptr()
+        return {
+            "group": group,
+            "keys": keys,
+            "values": values,
+            "block_size": spec.block_size,
+            "window": spec.window or 0,
+        }
 
     def _head_norms(self, attention: Attention) -> dict[str, Any]:
         if not isinstance(attention, QKNormAttention):

@@ -30,20 +30,3 @@ export function inkOn(hex) {
   const [r, g, b] = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
   return 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#000" : "#fff";
 }
-
-// The theme's colours as the style sheet resolved them, for what is drawn on a canvas.
-export function readTheme(root) {
-  const style = getComputedStyle(root);
-  const read = (name) => style.getPropertyValue(name).trim();
-  return {
-    paper: read("--le-paper"), ink: read("--le-ink"), soft: read("--le-soft"), faint: read("--le-faint"),
-    line: read("--le-line"), accent: read("--le-accent"), ui: read("--le-ui-font"), code: read("--le-code-font"),
-    isDark: isDark(read("--le-paper")),
-  };
-}
-
-function isDark(color) {
-  const context = document.createElement("canvas").getContext("2d");
-  context.fillStyle = color;
-  return inkOn(context.fillStyle.startsWith("#") ? context.fillStyle : "#ffffff") === "#fff";
-}

@@ -1,25 +1,7 @@
-// Buttons, form and keys. They send wishes; what comes of them is seen when the lab's events arrive.
-import { element } from "./tables.js";
+// Buttons, form and what the lab answers. They send wishes; what comes of them is seen when the lab's events arrive.
+import { button, element, write } from "../look/element.js";
 
 const PATIENCE_MS = 400;
-const KEYS = [
-  ["space", "run or pause"],
-  ["s", "one step"],
-  ["p", "one phase of a step"],
-  ["← →", "back and forth through the last step"],
-  ["home end", "before the step, after it"],
-  ["r", "replay the last step"],
-  ["Esc", "skip the play (any other key, too)"],
-  ["?", "these keys"],
-];
-
-function button(text, title, className = "") {
-  const made = element("button", `le-button ${className}`, text);
-  made.type = "button";
-  made.title = title;
-  if (!/\w/.test(text)) made.setAttribute("aria-label", title);
-  return made;
-}
 
 function field(label, input) {
   const made = element("label", "le-field");
@@ -34,12 +16,9 @@ function input(type, value, title, className = "") {
 }
 
 export class Controls {
-  constructor(wish) {
+  constructor(stage) {
+    this.stage = stage;
     this.pending = [];
-    this.wish = (action, rest) => {
-      this.expect(action);
-      wish(action, rest);
-    };
     this.prompt = input("text", "", "the prompt's text", "le-prompt");
     this.prompt.placeholder = "a prompt, such as: Once upon a time";
     this.prompt.maxLength = 200000;
@@ -52,54 +31,62 @@ export class Controls {
     this.reset = button("Reset", "Empty the engine");
     this.message = element("div", "le-message");
     this.message.setAttribute("role", "status");
+    this.element = element("div", "le-controls");
+    this.build();
+    this.listen();
   }
 
-  elements() {
-    const form = element("form", "le-form");
-    const add = button("Add", "Add the requests to the waiting line");
+  build() {
+    const form = element("form", "le-form"), buttons = element("div", "le-buttons"), add = button("Add", "Add the requests to the waiting line");
     add.type = "submit";
     form.append(field("Prompt", this.prompt), field("copies", this.copies), field("max tokens", this.maxTokens), add);
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.wish("add", { prompt: this.prompt.value, copies: this.copies.valueAsNumber, max_tokens: this.maxTokens.valueAsNumber });
     });
-    this.step.addEventListener("click", () => this.wish("step"));
-    this.phase.addEventListener("click", () => this.wish("phase"));
+    for (const [one, action] of [[this.step, "step"], [this.phase, "phase"], [this.reset, "reset"]]) one.addEventListener("click", () => this.wish(action));
     this.run.addEventListener("click", () => this.wish(this.isRunning ? "pause" : "start"));
-    this.reset.addEventListener("click", () => this.wish("reset"));
-    const buttons = element("div", "le-buttons");
     buttons.append(this.step, this.phase, this.run, this.reset);
-    const bar = element("div", "le-controls");
-    bar.append(form, buttons);
-    return [bar, this.message];
+    this.element.append(form, buttons);
   }
 
-  showStatus(status) {
+  listen() {
+    const { stage } = this;
+    stage.on("status", () => this.showStatus());
+    stage.on("answer", (answer) => this.showAnswer(answer));
+    stage.on("silence", () => this.showSilence());
+    stage.on("gone", () => this.showGone());
+    stage.on("present", () => this.showPresence());
+    stage.on("failure", (message) => this.showError(message));
+    stage.on("began", () => (this.element.hidden = this.message.hidden = !stage.sides[0].recording.header.is_live));
+  }
+
+  wish(action, rest) {
+    this.error = "";
+    this.pending.push(action);
+    setTimeout(() => this.showMessage(), PATIENCE_MS); // what takes long is said: a model's first forward, for one
+    this.stage.wish(action, rest);
+  }
+
+  showStatus() {
+    const { status } = this.stage;
     this.isRunning = status.running;
-    this.run.textContent = status.running ? "Pause" : "Run";
+    write(this.run, status.running ? "Pause" : "Run");
     this.step.disabled = this.phase.disabled = status.running;
     this.failures = status.listener_failures || [];
     this.showMessage();
   }
 
-  // What takes long is said: a model's first forward, for one.
-  expect(action) {
-    this.error = "";
-    this.pending.push(action);
-    setTimeout(() => this.showMessage(), PATIENCE_MS);
-  }
-
   showAnswer(answer) {
-    this.pending.splice(this.pending.indexOf(answer.action), 1);
+    const at = this.pending.indexOf(answer.action);
+    if (at >= 0) this.pending.splice(at, 1);
     this.error = answer.error ? `${answer.action}: ${answer.error}` : "";
     if (!answer.error && answer.action === "add") this.prompt.select();
     this.showMessage();
   }
 
-  // What to do next, where nothing more important is to be said.
-  showHint(hint) {
-    if (hint === (this.hint || "")) return;
-    this.hint = hint;
+  showError(message) {
+    this.error = message;
     this.showMessage();
   }
 
@@ -119,84 +106,22 @@ export class Controls {
     if (!this.absence) return;
     this.absence = "";
     this.run.disabled = this.reset.disabled = false;
+    this.showStatus();
+  }
+
+  // What to do next, where nothing more important is to be said.
+  paint() {
+    const { player } = this.stage;
+    const hint = player.isHeld ? "The step waits until you can see it: scroll up, or press Play." : "";
+    if (hint === (this.hint || "")) return;
+    this.hint = hint;
     this.showMessage();
   }
 
   showMessage() {
     const failure = this.failures && this.failures.length ? `A listener was dropped because it raised ${this.failures.at(-1)}` : "";
-    this.message.textContent = this.absence || this.error || failure || (this.pending.length ? `working: ${this.pending[0]} …` : this.hint || "");
+    write(this.message, this.absence || this.error || failure || (this.pending.length ? `working: ${this.pending[0]} …` : this.hint || ""));
     this.message.title = this.message.textContent;
     this.message.classList.toggle("le-error", Boolean(this.absence || this.error || failure));
   }
-}
-
-// Back, forth, replay, and a slider over the frames of the last step.
-export class Scrubber {
-  constructor(player) {
-    this.player = player;
-    this.slider = input("range", 0, "the moments of the last step");
-    this.slider.setAttribute("aria-label", "moment of the last step");
-    this.count = element("span", "le-count");
-    this.back = button("‹", "one moment back (←)");
-    this.forth = button("›", "one moment on (→)");
-    this.replay = button("Replay", "play the last step again (r)");
-  }
-
-  elements() {
-    this.slider.addEventListener("input", () => this.player.seek(this.slider.valueAsNumber));
-    this.back.addEventListener("click", () => this.player.seek(this.player.position - 1));
-    this.forth.addEventListener("click", () => this.player.seek(this.player.position + 1));
-    this.replay.addEventListener("click", () => (this.player.isPlaying ? this.player.skip() : this.player.replay()));
-    return [this.back, this.slider, this.forth, this.count, this.replay];
-  }
-
-  draw() {
-    const { position, frames, isPlaying, isHeld } = this.player, total = frames.length;
-    this.slider.min = 0;
-    this.slider.max = total;
-    this.slider.value = position;
-    this.slider.disabled = this.replay.disabled = !total;
-    this.back.disabled = position === 0;
-    this.forth.disabled = position === total;
-    this.count.textContent = total ? `moment ${position} of ${total}` : "no step to replay yet";
-    this.replay.textContent = isPlaying ? "Skip" : isHeld ? "Play" : "Replay";
-  }
-}
-
-export function keysDialog() {
-  const made = element("div", "le-keys");
-  made.hidden = true;
-  made.setAttribute("role", "dialog");
-  made.setAttribute("aria-label", "Keys");
-  made.append(element("h4", "", "Keys, while the dashboard has the focus"));
-  const list = element("dl");
-  for (const [key, meaning] of KEYS) list.append(element("dt", "", key), element("dd", "", meaning));
-  made.append(list);
-  return made;
-}
-
-// The root's keys; a text field keeps its own. Every key is kept from the notebook, where s or d would mean something else.
-export function onKey(event, { player, controls, keys }) {
-  event.stopPropagation();
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const target = event.target, isTyping = target.matches?.("input, textarea, select") && target.type !== "range";
-  if (isTyping) return event.key === "Escape" ? target.blur() : undefined;
-  if (event.key === " " && target.matches?.("button")) return;
-  const acts = {
-    " ": () => controls.run.click(),
-    s: () => controls.step.click(),
-    p: () => controls.phase.click(),
-    r: () => player.replay(),
-    ArrowLeft: () => player.seek(player.position - 1),
-    ArrowRight: () => player.seek(player.position + 1),
-    Home: () => player.seek(0),
-    End: () => player.skip(),
-    Escape: () => (keys.hidden ? player.skip() : (keys.hidden = true)),
-    "?": () => (keys.hidden = !keys.hidden),
-  };
-  const act = acts[event.key];
-  if (act) {
-    event.preventDefault();
-    act();
-  } else if (player.isPlaying && event.key.length === 1) player.skip();
 }

@@ -1,13 +1,14 @@
 // One block as drawn on the canvas, at three scales: a card, a tile, a dot.
-import { LOST_HUE, contentName, hueOf, inkOn, requestName, shapeOf } from "./palette.js";
-import { groupLabel, joined } from "./state.js";
+import { LOST_HUE, contentName, hueOf, inkOn, requestName, shapeOf } from "../look/palette.js";
+import { groupLabel, joined } from "../stage/describe.js";
 
 // A card of this width has room for its slots, and for everything in its first line.
 const ROOMY = 100;
 
+// look: {theme, text(token), groups, isNext, isNull}; block: as Scene.block gives it, null where there is nothing to draw.
 export function painterFor({ cellWidth, cellHeight }) {
   if (cellWidth >= 62 && cellHeight >= 44) return drawCard;
-  return cellWidth >= 22 && cellHeight >= 16 ? drawTile : drawDot;
+  return cellWidth >= 22 && cellHeight >= 16 ? drawTile : null;
 }
 
 function roundRect(context, { x, y, w, h }, radius, inset = 0) {
@@ -15,11 +16,12 @@ function roundRect(context, { x, y, w, h }, radius, inset = 0) {
   context.roundRect(x + inset, y + inset, w - 2 * inset, h - 2 * inset, radius);
 }
 
-export function ring(context, rect, color, width) {
+export function ring(context, rect, color, width, dash = []) {
   context.save();
+  context.setLineDash(dash);
   context.strokeStyle = color;
   context.lineWidth = width;
-  const out = Math.min(2.5, rect.w / 10);
+  const out = Math.min(2.5, (rect.gap - width) / 2); // nothing of it reaches into a neighbour's share
   roundRect(context, { x: rect.x - out, y: rect.y - out, w: rect.w + 2 * out, h: rect.h + 2 * out }, rect.w > 20 ? 7 : 0);
   context.stroke();
   context.restore();
@@ -73,7 +75,7 @@ function drawBorder(context, rect, block, { theme }, radius) {
   }
   roundRect(context, rect, radius, context.lineWidth / 2);
   context.stroke();
-  if (block.isDoubled) {
+  if (isDoubled(block)) {
     context.lineWidth = 1.3;
     roundRect(context, rect, radius, 3.6);
     context.stroke();
@@ -96,6 +98,11 @@ function drawCard(context, rect, id, block, look) {
   if (block.isLost) cutLink(context, x + w / 2 + (w < ROOMY ? 4 : 0), y + 12, w < ROOMY ? 0.75 : 1, theme);
 }
 
+// In the tables of two groups: a fault.
+function isDoubled(block) {
+  return block.groups.length > 1;
+}
+
 function label(context, text, x, y, font, color, align = "left") {
   context.font = font;
   context.fillStyle = color;
@@ -115,15 +122,16 @@ function drawRefCount(context, { x, y, w }, block, theme) {
   }
 }
 
-function drawTokens(context, { x, y, w, h }, block, { theme, size }) {
+function drawTokens(context, { x, y, w, h }, block, { theme, text: textOf }) {
+  const { size } = block, words = block.tokens.map((token) => (token === null ? "–" : textOf(token)));
   const top = y + 21, bottom = y + h - 23, color = block.refCount ? theme.ink : theme.soft;
   if (bottom - top < 10) return;
-  if (size <= 4 && w >= ROOMY && bottom - top >= 34) return drawSlots(context, { x: x + 6, y: top, w: w - 12, h: bottom - top }, block, { theme, size, color });
+  if (size <= 4 && w >= ROOMY && bottom - top >= 34) return drawSlots(context, { x: x + 6, y: top, w: w - 12, h: bottom - top }, words, { theme, size, color });
   const lines = Math.max(1, Math.floor((bottom - top) / 13));
-  const text = joined(block.tokens).trimStart(), font = `11px ${theme.code}`;
+  const text = joined(words).trimStart(), font = `11px ${theme.code}`;
   context.font = font;
   if (block.isLost) veil(context, { x: x + 4, y: top - 1, w: w - 8, h: lines * 13 + 2 }, theme);
-  let rest = text + (block.tokens.length < block.fill ? "…" : "");
+  let rest = text + (words.length < block.fill ? "…" : "");
   for (let line = 0; line < lines && rest; line++) {
     const [head, tail] = breakText(context, rest, w - 14, line === lines - 1);
     label(context, head, x + 7, top + 10 + line * 13, font, color);
@@ -142,13 +150,13 @@ function veil(context, rect, theme) {
 }
 
 // A block of at most four tokens shows its slots, in two rows, empty ones too.
-function drawSlots(context, { x, y, w, h }, block, { theme, size, color }) {
+function drawSlots(context, { x, y, w, h }, words, { theme, size, color }) {
   const columns = Math.ceil(size / 2), rows = Math.ceil(size / columns), slotWidth = w / columns, slotHeight = h / rows;
   for (let slot = 0; slot < size; slot++) {
     const rect = { x: x + (slot % columns) * slotWidth, y: y + Math.floor(slot / columns) * slotHeight, w: slotWidth, h: slotHeight };
     context.save();
     roundRect(context, rect, 3, 1.5);
-    const isWritten = slot < block.fill;
+    const isWritten = slot < words.length;
     context.globalAlpha = isWritten ? (theme.isDark ? 0.55 : 0.8) : 0.55;
     context.fillStyle = theme.paper;
     if (isWritten) context.fill();
@@ -157,10 +165,10 @@ function drawSlots(context, { x, y, w, h }, block, { theme, size, color }) {
     context.stroke();
     context.clip();
     context.globalAlpha = 1;
-    if (isWritten && block.tokens[slot] !== undefined) {
+    if (isWritten) {
       const size = slotHeight >= 17 ? 11 : 10;
       context.font = `${size}px ${theme.code}`;
-      const text = fit(context, block.tokens[slot].trim() || "␣", slotWidth - 7);
+      const text = fit(context, words[slot].trim() || "␣", slotWidth - 7);
       label(context, text, rect.x + rect.w / 2, rect.y + rect.h / 2 + size * 0.36, context.font, color, "center");
     }
     context.restore();
@@ -184,20 +192,20 @@ function breakText(context, text, width, isLast) {
   return [text.slice(0, at), text.slice(at)];
 }
 
-function drawOwners(context, { x, y, w, h }, block, { theme, state }) {
-  if (state.groups.length > 1 && block.groups.length) drawGroups(context, { x: x + 26 + 19 * (Math.min(block.owners.length, 3) - 1), y: y + h - 8, w }, block, theme, state);
+function drawOwners(context, { x, y, w, h }, block, { theme, groups }) {
+  if (groups.length > 1 && block.groups.length) drawGroups(context, { x: x + 26 + 19 * (Math.min(block.owners.length, 3) - 1), y: y + h - 8, w }, block, theme, groups);
   block.owners.slice(0, 3).forEach((request, i) => badge(context, x + 14 + i * 19, y + h - 12, 8, request, theme));
   if (block.owners.length > 3)
     label(context, `+${block.owners.length - 3}`, x + 7 + 3 * 19, y + h - 8, `11px ${theme.ui}`, theme.ink);
 }
 
 // Whose tables: the group's name; two names are one too many.
-function drawGroups(context, { x, y, w }, block, theme, state) {
-  const names = block.groups.map((group) => groupLabel(state, group));
-  context.font = `${block.isDoubled ? "700 " : ""}10px ${theme.ui}`;
-  const room = w - 72, text = block.isDoubled ? names.join("+") : names[0], isFitting = context.measureText(text).width <= room;
-  const shown = isFitting || room >= 34 ? fit(context, text, room) : block.isDoubled ? "!!" : "";
-  label(context, shown, x, y, context.font, block.isDoubled ? theme.ink : theme.soft);
+function drawGroups(context, { x, y, w }, block, theme, groups) {
+  const names = block.groups.map((group) => groupLabel({ groups }, group));
+  context.font = `${isDoubled(block) ? "700 " : ""}10px ${theme.ui}`;
+  const room = w - 72, text = isDoubled(block) ? names.join("+") : names[0], isFitting = context.measureText(text).width <= room;
+  const shown = isFitting || room >= 34 ? fit(context, text, room) : isDoubled(block) ? "!!" : "";
+  label(context, shown, x, y, context.font, isDoubled(block) ? theme.ink : theme.soft);
 }
 
 function badge(context, x, y, radius, request, theme) {
@@ -285,20 +293,4 @@ function cross(context, { x, y, w, h }) {
   context.lineTo(x + 1, y + h - 1);
   context.stroke();
   context.restore();
-}
-
-// A coloured square: whole when live, smaller when freed but cached, crossed when lost.
-function drawDot(context, rect, id, block, { theme }) {
-  const { x, y, w, h } = rect;
-  context.fillStyle = theme.faint;
-  context.fillRect(x, y, w, h);
-  if (!block) return;
-  const inset = block.refCount ? 0 : Math.min(w, h) / 4;
-  context.fillStyle = block.content >= 0 ? hueOf(block.content) : theme.soft;
-  context.fillRect(x + inset, y + inset, w - 2 * inset, h - 2 * inset);
-  if (block.isLost) {
-    context.fillStyle = theme.ink;
-    context.fillRect(x, y, w, h);
-    cross(context, rect);
-  }
 }

@@ -1,26 +1,50 @@
 // The block pool on a canvas: a cell per block, which keeps its place. Fill is content, border is life, vermilion hatch is lost.
+import { element } from "../look/element.js";
 import { painterFor, ring } from "./cards.js";
-import { blockSize } from "./state.js";
+import { differing } from "./differing.js";
+import { Dots } from "./dots.js";
+
+export const title = "Block pool";
 
 const GAP = 5;
 
-export class Pool {
-  constructor(canvas) {
-    this.canvas = canvas;
-    this.context = canvas.getContext("2d");
-    this.numBlocks = -1;
-    this.hovered = null;
+export function create(stage, side) {
+  return new Pool(stage, side);
+}
+
+class Pool {
+  constructor(stage, side) {
+    Object.assign(this, { stage, side, numBlocks: -1, pointed: null, chosen: null, outlined: new Set(), next: -1, cursor: 0 });
+    this.element = this.canvas = element("canvas", "le-pool");
+    this.canvas.tabIndex = 0;
+    this.canvas.setAttribute("role", "img");
+    this.context = this.canvas.getContext("2d");
+    this.dots = new Dots(this.context);
+    this.canvas.addEventListener("keydown", (event) => this.onKey(event));
+    this.canvas.addEventListener("focus", () => this.point({ kind: "block", id: this.cursor }));
+    this.canvas.addEventListener("blur", () => this.point(null));
+  }
+
+  destroy() {}
+
+  // -- where things are ------------------------------------------------------------------------------------------------
+
+  // The canvas's size is asked for when it changes, never while painting.
+  resize() {
+    this.isSized = false;
   }
 
   // Cells as large as fit, a little wider than high; rows of 4, 8, 16 preferred because ids are easier to find in them.
-  layout(numBlocks) {
-    const { clientWidth: width, clientHeight: height } = this.canvas;
-    const ratio = window.devicePixelRatio || 1;
-    if (numBlocks === this.numBlocks && width === this.width && height === this.height && ratio === this.ratio) return false;
-    Object.assign(this, { numBlocks, width, height, ratio });
+  layout(numBlocks, theme) {
+    if (this.isSized && numBlocks === this.numBlocks && theme === this.theme) return false;
+    const { clientWidth: width, clientHeight: height } = this.canvas, ratio = window.devicePixelRatio || 1;
+    Object.assign(this, { numBlocks, width, height, ratio, theme, isSized: width > 0 && height > 0 });
+    if (!this.isSized) return true;
     this.canvas.width = Math.round(width * ratio);
     this.canvas.height = Math.round(height * ratio);
     this.grid = bestGrid(numBlocks, width, height);
+    this.painter = painterFor(this.grid);
+    if (!this.painter) this.dots.begin(this.canvas.width, this.canvas.height, scaled(this.grid, ratio), theme);
     return true;
   }
 
@@ -28,35 +52,153 @@ export class Pool {
     const { columns, cellWidth, cellHeight, gap } = this.grid;
     const column = id % columns, row = Math.floor(id / columns);
     const x = Math.round(column * cellWidth), y = Math.round(row * cellHeight);
-    const w = Math.round((column + 1) * cellWidth) - x, h = Math.round((row + 1) * cellHeight) - y;
-    return { x: x + gap / 2, y: y + gap / 2, w: Math.max(1, w - gap), h: Math.max(1, h - gap) };
+    const isLarge = cellWidth >= 16; // cells that are read are of one size, so that each says as much as the next
+    const w = isLarge ? Math.floor(cellWidth) : Math.round((column + 1) * cellWidth) - x, h = isLarge ? Math.floor(cellHeight) : Math.round((row + 1) * cellHeight) - y;
+    return { x: x + gap / 2, y: y + gap / 2, w: Math.max(1, w - gap), h: Math.max(1, h - gap), gap };
   }
 
-  blockAt(x, y) {
+  at(event) {
     if (!this.grid) return null;
-    const column = Math.floor(x / this.grid.cellWidth), id = Math.floor(y / this.grid.cellHeight) * this.grid.columns + column;
-    return column < this.grid.columns && id >= 0 && id < this.numBlocks ? id : null;
+    const column = Math.floor(event.offsetX / this.grid.cellWidth), id = Math.floor(event.offsetY / this.grid.cellHeight) * this.grid.columns + column;
+    return column < this.grid.columns && id >= 0 && id < this.numBlocks ? { kind: "block", id } : null;
   }
 
-  // changed: the ids to draw again, or null for all.
-  draw(state, changed, theme) {
-    if (!this.canvas.clientWidth) return;
-    if (this.layout(state.numBlocks) || state.numBlocks <= 1024) changed = null;
-    const context = this.context;
+  middleOf(anchor) {
+    if (!this.grid || !anchor.startsWith("pool:")) return null;
+    const origin = this.canvas.getBoundingClientRect(), rect = this.rectOf(Number(anchor.slice(5)));
+    return { x: origin.left + rect.x + rect.w / 2, y: origin.top + rect.y + rect.h / 2 };
+  }
+
+  // -- painting --------------------------------------------------------------------------------------------------------
+
+  paint(scene, changes, { reference = null, focus = [] }) {
+    const { theme } = this.stage, isAll = this.layout(scene.numBlocks, theme) || changes.all;
+    if (!this.isSized) return;
+    const outlined = this.outlinesOf(scene, reference, focus);
+    if (isAll) this.context.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    const ids = isAll ? null : this.changedIds(scene, changes, outlined);
+    this.outlined = outlined;
+    this.painter ? this.paintCells(scene, ids, focus) : this.paintDots(scene, ids);
+    this.say(scene);
+  }
+
+  // Cells that look different: changed themselves, outlined before or now, or at the head of the queue.
+  changedIds(scene, changes, outlined) {
+    const ids = new Set(changes.blocks), [next = -1] = scene.queue.first(1);
+    for (const id of this.outlined) ids.add(id);
+    for (const id of outlined) ids.add(id);
+    if (next !== this.next) ids.add(next).add(this.next);
+    this.next = next;
+    ids.delete(-1);
+    return ids;
+  }
+
+  // What wants a ring: where to look, what is pointed at and chosen, what differs from the marked moment.
+  outlinesOf(scene, reference, focus) {
+    this.focus = new Set(focus);
+    this.different = reference ? differing(scene, reference).blocks : new Set();
+    return new Set([...this.focus, ...this.different, ...this.named(this.pointed, scene), ...this.named(this.chosen, scene)]);
+  }
+
+  // The blocks that something leads to.
+  named(subject, scene) {
+    if (!subject) return [];
+    if (subject.kind === "block") return subject.id < scene.numBlocks ? [subject.id] : [];
+    if (subject.kind === "hash") return scene.map.get(subject.id) ?? [];
+    if (subject.kind !== "request") return [];
+    const request = scene.requests.get(subject.id);
+    return request ? request.tables.flat().filter((id) => id >= 0 && id !== scene.nullBlock) : [];
+  }
+
+  paintCells(scene, ids, focus) {
+    const { context, theme } = this, { groups } = scene, [next = -1] = scene.queue.first(1);
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    if (changed === null) context.clearRect(0, 0, this.width, this.height);
-    const ids = changed === null ? Array.from({ length: state.numBlocks }, (_, id) => id) : changed;
-    const paint = painterFor(this.grid);
-    const next = state.queue.ids[0], focus = new Set(state.focus);
-    for (const id of ids) {
-      const rect = this.rectOf(id);
-      if (changed !== null) context.clearRect(rect.x - 1, rect.y - 1, rect.w + 2, rect.h + 2);
-      const block = state.blocks[id], size = blockSize(state, block?.groups[0]);
-      paint(context, rect, id, block, { theme, size, state, isNext: id === next, isNull: id === state.nullBlock });
-      if (focus.has(id)) ring(context, rect, theme.accent, 2.5);
-      if (id === this.hovered) ring(context, rect, theme.ink, 2);
+    const chosen = new Set(this.named(this.chosen, scene)), pointed = new Set(this.named(this.pointed, scene));
+    const text = (token) => this.side.text(token);
+    for (const id of ids ?? range(scene.numBlocks)) {
+      const rect = this.rectOf(id), block = shown(scene, id);
+      if (ids) context.clearRect(rect.x - rect.gap / 2, rect.y - rect.gap / 2, rect.w + rect.gap, rect.h + rect.gap);
+      this.painter(context, rect, id, block, { theme, text, groups, isNext: id === next, isNull: id === scene.nullBlock });
+      this.paintRings(rect, id, chosen, pointed);
     }
   }
+
+  paintRings(rect, id, chosen, pointed) {
+    const { context, theme } = this;
+    if (this.different.has(id)) ring(context, rect, theme.accent, 2, [5, 3]);
+    if (this.focus.has(id)) ring(context, rect, theme.accent, 2.5);
+    if (chosen.has(id)) ring(context, rect, theme.accent, 3.5);
+    if (pointed.has(id)) ring(context, rect, theme.ink, 2);
+  }
+
+  paintDots(scene, ids) {
+    const { context, theme } = this;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    this.dots.paint(scene, ids);
+    if (!this.outlined.size) return;
+    const chosen = new Set(this.named(this.chosen, scene));
+    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    context.fillStyle = theme.ink;
+    for (const id of this.outlined) {
+      const { x, y, w, h } = this.rectOf(id);
+      if (chosen.has(id) || this.pointed?.id === id || this.different.has(id)) context.fillRect(x, y, w, h);
+    }
+  }
+
+  // -- choosing --------------------------------------------------------------------------------------------------------
+
+  mark(selection) {
+    this.chosen = selection;
+    this.repaintOutlines();
+  }
+
+  point(subject) {
+    this.pointed = subject;
+    this.repaintOutlines();
+  }
+
+  repaintOutlines() {
+    const { scene, reference } = this.side;
+    if (!scene || !this.isSized) return;
+    this.paint(scene, { all: false, blocks: new Set() }, { reference, focus: this.focus ?? [] });
+  }
+
+  onKey(event) {
+    const { columns } = this.grid ?? { columns: 1 }, step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns }[event.key];
+    if (event.key === "Enter") this.stage.select({ kind: "block", id: this.cursor });
+    else if (step === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+    else if (this.cursor + step >= 0 && this.cursor + step < this.numBlocks) this.point({ kind: "block", id: (this.cursor += step) });
+    event.preventDefault();
+  }
+
+  say(scene) {
+    const { used, lost } = scene.score, label = `Block pool: ${used} of ${scene.numBlocks} blocks used, ${lost} lost.`;
+    if (label === this.label) return;
+    this.canvas.setAttribute("aria-label", (this.label = label));
+  }
+
+  csv() {
+    const { scene } = this.side, rows = [["block", "ref_count", "content", "fill", "is_lost", "requests", "tokens"]];
+    for (let id = 0; id < scene.numBlocks; id++) {
+      const { refCount, content, fill, isLost, owners, tokens } = scene.block(id);
+      rows.push([id, refCount, content, fill, isLost, owners.join(" "), tokens.map((token) => (token === null ? "" : this.side.text(token))).join("|")]);
+    }
+    return rows;
+  }
+}
+
+// A block that nobody holds and no look-up could want is nothing to draw.
+function shown(scene, id) {
+  if (!scene.refCounts[id] && !scene.isMapped(id)) return null;
+  return scene.block(id);
+}
+
+function* range(count) {
+  for (let id = 0; id < count; id++) yield id;
+}
+
+function scaled(grid, ratio) {
+  return { columns: grid.columns, cellWidth: grid.cellWidth * ratio, cellHeight: grid.cellHeight * ratio, gap: Math.round(grid.gap * ratio) };
 }
 
 function bestGrid(numBlocks, width, height) {

@@ -1,272 +1,259 @@
-// Block tables, hash map and free queue as DOM: text only ever enters as textContent.
-import { contentName, hueOf, inkOn, shapeOf } from "./palette.js";
-import { blockSize, groupLabel, joined } from "./state.js";
+// Block tables: per request and group, logical block to physical block, and every token's state: found, loaded, computed, in this step, not yet.
+import { badge, element as make, write as say } from "../look/element.js";
+import { requestName } from "../look/palette.js";
+import { arrows } from "./arrows.js";
+import { dressBead, groupName, groupOf, isNull, joined, keep, lookOf, markIn, middleLeftOut, moreText, runsOf } from "./pieces.js";
+import { factsAt } from "./step_facts.js";
+import { STATES, bar, fillBar, legend, numPlaces, slots, snippet, stateOf } from "./token_states.js";
 
+export const title = "Block tables";
+
+const MAX_OPEN = 64;
+const MAX_ENDED = 6;
 const MAX_CARDS = 16;
-const MAX_CHIPS = 160;
-const MAX_MAP_ROWS = 120;
-const STATUS_SIGNS = { running: "▶", waiting: "…", preempted: "↺", finished: "✓" };
+const MAX_CARDS_IN_ALL = 96;
+const MAX_CHIPS_IN_ALL = 640;
+const MAX_SLOTS = 16;
+const MAX_SAID = 80;
+const SIGNS = { running: "▶", waiting: "…", preempted: "↺", finished: "✓" };
 
-export function element(tag, className, text) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
+export function create(stage, side) {
+  return new Tables(stage, side);
 }
 
-// Keeps one child per item, by key and in order; update writes only where the item's signature is new.
-function reconcile(parent, items, keyOf, signatureOf, make, update) {
-  const old = new Map();
-  for (const child of parent.children) old.set(child.dataset.key, child);
-  let at = parent.firstElementChild;
-  for (const item of items) {
-    const key = String(keyOf(item));
-    let child = old.get(key);
-    old.delete(key);
-    if (!child) {
-      child = make(item);
-      child.dataset.key = key;
+class Tables {
+  constructor(stage, side) {
+    Object.assign(this, { stage, side });
+    this.element = make("div", "le-tables");
+    this.element.setAttribute("role", "group");
+    this.element.setAttribute("aria-label", "Block tables: logical block to physical block, request by request");
+    this.list = make("div", "le-tables-list");
+    this.list.setAttribute("role", "list");
+    this.element.append(legend(), this.list);
+    this.rows = new Map();
+    arrows(this.element, stage);
+  }
+
+  paint(scene, changes, { moment }) {
+    this.scene = scene;
+    this.facts = factsAt(this.side.recording, moment);
+    const isNewStep = this.facts.start !== this.start || changes.all;
+    this.start = this.facts.start;
+    if (isNewStep) this.rows.clear();
+    const { shown, numHidden } = shownRequests(scene, this.facts), layout = this.layoutFor(shown);
+    this.element.classList.toggle("le-is-empty", !shown.length);
+    const items = shown.map((id) => ({ key: id, id, signature: this.version(id, changes, layout) }));
+    if (numHidden) items.push({ key: "more", signature: numHidden, more: numHidden });
+    keep(this.list, items, (item) => (item.more ? make("p", "le-tables-more le-quiet") : makeRow(item.id)), (row, item) => (item.more ? say(row, moreText(item.more, "requests")) : this.paintRow(row, item.id, layout)));
+  }
+
+  // Cards while they can be taken in at a glance, chips beyond; chosen by what cannot change within a step.
+  layoutFor(shown) {
+    const scene = this.scene;
+    let most = 0, total = 0, numRows = 0;
+    for (const id of shown) {
+      if (this.isFolded(id)) continue;
+      scene.groups.forEach((_, group) => {
+        const count = numPlaces(scene, this.facts, id, group);
+        most = Math.max(most, count);
+        total += count;
+        numRows += 1;
+      });
     }
-    if (child === at) at = at.nextElementSibling;
-    else parent.insertBefore(child, at);
-    const signature = signatureOf(item);
-    if (child.signature !== signature) {
-      child.signature = signature;
-      update(child, item);
-    }
-  }
-  for (const child of old.values()) child.remove();
-}
-
-export class Tables {
-  constructor({ requests, map, queue, tier }) {
-    Object.assign(this, { requests, map, queue, tier, versions: new Map() });
+    const size = Math.max(...scene.groups.map((_, group) => groupOf(scene, group).size), 1);
+    const kind = most > MAX_CARDS || total > MAX_CARDS_IN_ALL ? "chips" : size > MAX_SLOTS ? "texts" : "slots";
+    return { kind, limit: Math.max(12, Math.floor(MAX_CHIPS_IN_ALL / Math.max(1, numRows))) };
   }
 
-  // changed: ids of the blocks that look different, or null for any.
-  draw(state, changed) {
-    this.drawRequests(state, changed);
-    this.drawMap(state);
-    this.drawQueue(state);
-    this.drawTier(state);
+  isFolded(id) {
+    return this.scene.requests.get(id).status === "finished" && !this.facts.finished.has(id);
   }
 
-  drawRequests(state, changed) {
-    const rows = [...state.rows.values()].sort((a, b) => a.request - b.request || a.group - b.group);
-    this.requests.classList.toggle("le-is-empty", !rows.length);
-    const limit = Math.max(16, Math.floor(MAX_CHIPS / Math.max(1, rows.length)));
-    reconcile(this.requests, rows, (row) => row.key, (row) => this.rowVersion(row, changed, limit), () => makeRow(), (child, row) => updateRow(child, row, state, limit));
-    if (state.moved !== this.moved && state.moved !== null) reveal(this.requests, [...this.requests.children].find((child) => child.dataset.key === state.moved));
-    this.moved = state.moved;
+  // A row looks different when its request changed, or one of the blocks drawn in it.
+  version(id, changes, layout) {
+    const known = this.rows.get(id), name = `${layout.kind}${layout.limit}`;
+    const isSame = known && known.name === name && !changes.requests.has(id) && !known.blocks.some((block) => changes.blocks.has(block));
+    if (isSame) return known.version;
+    this.rows.set(id, { name, blocks: [], version: (this.count = (this.count || 0) + 1) });
+    return this.count;
   }
 
-  // A row looks different when it changed, for it is replaced then, or when one of its blocks did.
-  rowVersion(row, changed, limit) {
-    const known = this.versions.get(row.key), isSame = known && known.row === row && known.limit === limit;
-    if (isSame && changed && !row.table.some((id) => changed.has(id))) return known.version;
-    const version = (known ? known.version : 0) + 1;
-    this.versions.set(row.key, { row, limit, version });
-    return version;
+  paintRow(row, id, layout) {
+    const { scene, facts } = this, request = scene.requests.get(id), isFolded = this.isFolded(id);
+    const known = this.rows.get(id);
+    row.classList.toggle("le-tables-ended", request.status === "finished");
+    paintHead(row.head, scene, facts, id);
+    row.strip.hidden = row.body.hidden = row.said.hidden = isFolded;
+    row.brief.hidden = !isFolded;
+    const said = this.said(request);
+    if (isFolded) return say(row.brief, said || "said nothing");
+    paintStrip(row.strip, scene, facts, id);
+    const groups = scene.groups.map((_, group) => ({ key: group, group }));
+    keep(row.body, groups, () => makeGroup(), (child, { group }) => known.blocks.push(...this.paintGroup(child, id, group, layout)));
+    this.paintSaid(row.said, request, said, id);
   }
 
-  drawMap(state) {
-    const entries = [...state.map.values()].sort((a, b) => a.content - b.content).slice(-MAX_MAP_ROWS);
-    this.map.classList.toggle("le-is-empty", !entries.length);
-    const signature = (entry) => entry.content + ":" + entry.ids.map((id) => id + look(state.blocks[id])).join();
-    reconcile(this.map, entries, (entry) => entry.key, signature, () => element("div", "le-entry"), (child, entry) => updateEntry(child, entry, state));
+  paintGroup(child, id, group, layout) {
+    const { scene } = this, rule = groupOf(scene, group), isAlone = scene.groups.length === 1;
+    child.label.hidden = isAlone;
+    if (!isAlone) say(child.label, groupName(scene, group) + (rule.window ? `, last ${rule.window}` : ""));
+    const places = this.places(id, group, layout);
+    const shown = layout.kind === "chips" ? middleLeftOut(places, layout.limit) : places;
+    child.cells.className = `le-tables-cells le-tables-${layout.kind}`;
+    child.cells.style.setProperty("--le-columns", rule.size > 8 ? 4 : rule.size > 1 ? 2 : 1);
+    child.cells.style.setProperty("--le-lines", layout.kind === "slots" ? Math.ceil(rule.size / (rule.size > 8 ? 4 : rule.size > 1 ? 2 : 1)) : 3);
+    child.cells.style.setProperty("--le-card", rule.size > 8 ? "212px" : "122px");
+    keep(child.cells, shown, () => make("div"), (cell, item) => (item.more ? paintMore(cell, item.more) : this.paintPlace(cell, item, layout)));
+    return shown.filter((item) => item.look).map((item) => item.id);
   }
 
-  drawQueue(state) {
-    const items = state.queue.ids.map((id, i) => ({ id, isNext: i === 0 }));
-    if (state.queue.total > items.length) items.push({ id: "more", more: state.queue.total - items.length });
-    this.queue.classList.toggle("le-is-empty", !items.length);
-    const signature = (item) => (item.more ? `+${item.more}` : `${item.isNext}${look(state.blocks[item.id])}`);
-    reconcile(this.queue, items, (item) => item.id, signature, () => element("span", "le-chip"), (child, item) => updateQueueChip(child, item, state));
+  places(id, group, layout) {
+    const { scene, facts, side, stage } = this, request = scene.requests.get(id), { size } = groupOf(scene, group);
+    const table = request.tables[group] || [], isText = layout.kind !== "chips";
+    const stateAt = stateOf(request, facts, id, group);
+    return Array.from({ length: numPlaces(scene, facts, id, group) }, (_, index) => {
+      const block = table[index], look = isNull(scene, block) ? null : lookOf(scene, block);
+      const was = facts.merged.get(`${id}:${group}:${index}`)?.was, states = [];
+      const tokens = request.tokens.slice(index * size, (index + 1) * size);
+      for (let i = 0; i < size; i++) states.push(index * size + i < request.tokens.length ? stateAt(index * size + i) : "none");
+      const texts = isText ? tokens.slice(0, layout.kind === "slots" ? size : 24).map((token) => stage.text(side, token)) : [];
+      for (const [offset, token] of look?.block.strays || []) this.putStray(states, texts, offset, token, tokens[offset]);
+      const runs = layout.kind === "slots" ? states : runsOf(states);
+      const signature = JSON.stringify([layout.kind, block, look || request.status, look && look.signature, was, runs, texts]);
+      return { key: `${layout.kind}${index}`, signature, request: id, group, index, id: block, look, was, states, runs, texts, size, numPrompt: request.numPrompt };
+    });
   }
 
-  // What the external tier is known to hold, the newest last; the panel is there only if there is a tier.
-  drawTier(state) {
-    const { entries, total } = state.tier;
-    this.tier.parentElement.hidden = !total;
-    const items = entries.map(([key, content]) => ({ key, content }));
-    if (total > items.length) items.unshift({ key: "more", more: total - items.length });
-    reconcile(this.tier, items, (item) => item.key, (item) => item.more || item.content, () => element("span", "le-chip"), (child, item) => updateTierChip(child, item, state));
+  // What lies in a slot that was written by mistake, or was not where it should have been.
+  putStray(states, texts, offset, token, expected) {
+    if (token !== null && token === expected) return;
+    states[offset] = token === null ? "hole" : "wrong";
+    while (texts.length < offset) texts.push("");
+    texts[offset] = token === null ? "–" : this.stage.text(this.side, token);
+  }
+
+  paintPlace(cell, place, layout) {
+    const { look } = place, isChip = layout.kind === "chips";
+    const isOutside = !look && place.id !== undefined && groupOf(this.scene, place.group).window;
+    cell.className = `le-tables-${isChip ? "chip" : "card"}${look ? "" : " le-tables-unplaced"}${isOutside ? " le-tables-outside" : ""}${place.was === undefined ? "" : " le-tables-moved"}`;
+    cell.dataset.anchor = `row:${place.request}:${place.group}:${place.index}`;
+    if (look) cell.dataset.block = place.id;
+    else delete cell.dataset.block;
+    const target = make("span", "le-tables-target"), index = make("span", "le-tables-index", place.index);
+    if (!isChip) target.append(make("span", "le-tables-arrow", "→"));
+    if (place.was !== undefined) target.append(make("s", "", `#${place.was}`));
+    target.append(look ? bead(look) : make("span", "le-tables-none", this.noBlockWords(place, isChip)));
+    if (isChip) cell.replaceChildren(index, target, bar(place.runs, place.size));
+    else if (layout.kind === "slots") cell.replaceChildren(index, target, slots(place));
+    else cell.replaceChildren(index, target, snippet(place), bar(place.runs, place.size));
+  }
+
+  // A null entry is outside the window; in a group without one, its block has just been given back.
+  noBlockWords({ request, id, group }, isChip) {
+    if (id !== undefined && groupOf(this.scene, group).window) return isChip ? "⊘" : "outside window";
+    if (id !== undefined) return isChip ? "–" : "given back";
+    const { status } = this.scene.requests.get(request);
+    return isChip ? "–" : status === "finished" || status === "preempted" ? "given back" : "no block yet";
+  }
+
+  said(request) {
+    const newest = request.tokens.slice(request.numPrompt).slice(-MAX_SAID);
+    return joined(newest.map((token) => this.stage.text(this.side, token)));
+  }
+
+  // A long text is cut at its beginning: what is said last stays in sight. This step's token is set apart.
+  paintSaid(target, request, said, id) {
+    const fresh = this.facts.sampled.get(id) || [], tail = joined(fresh.map((token) => this.stage.text(this.side, token)));
+    const isTail = tail && said.endsWith(tail);
+    const words = make("span", "le-tables-words"), text = make("bdi", "", isTail ? said.slice(0, said.length - tail.length) : said);
+    if (isTail) text.append(make("mark", "le-tables-fresh", tail));
+    words.append(text);
+    words.title = said;
+    target.replaceChildren(make("span", "le-quiet", said ? "says" : " "), words);
+  }
+
+  mark(selection) {
+    markIn(this.element, selection);
+  }
+
+  csv() {
+    const rows = [["request", "group", "index", "block"]];
+    for (const [id, request] of this.scene?.requests || [])
+      request.tables.forEach((table, group) => table.forEach((block, index) => rows.push([requestName(id), groupName(this.scene, group), index, isNull(this.scene, block) ? "" : block])));
+    return rows;
+  }
+
+  destroy() {
+    this.element.remove();
   }
 }
 
-// Scrolls a panel, and nothing but the panel, until the child is seen.
-function reveal(panel, child) {
-  if (!child) return;
-  const { top, bottom } = panel.getBoundingClientRect(), rect = child.getBoundingClientRect();
-  if (rect.bottom > bottom) panel.scrollTop += Math.min(rect.bottom - bottom, rect.top - top);
-  if (rect.top < top) panel.scrollTop -= top - rect.top;
+// The oldest of those who wait or run, and the last who ended.
+function shownRequests(scene, facts) {
+  const open = [], ended = [];
+  for (const [id, request] of scene.requests) (request.status === "finished" && !facts.finished.has(id) ? ended : open).push(id);
+  const shown = [...ended.slice(-MAX_ENDED), ...open.slice(0, MAX_OPEN)].sort((a, b) => a - b);
+  return { shown, numHidden: Math.max(0, open.length - MAX_OPEN) };
 }
 
-function updateTierChip(child, item, state) {
-  child.replaceChildren();
-  child.className = "le-chip";
-  if (item.more) return child.append(`${item.more} more …`);
-  child.classList.add("le-kept");
-  child.dataset.anchor = `tier:${item.key}`;
-  child.title = `content ${contentName(item.content)}` + (state.groups.length > 1 ? `, of the ${groupLabel(state, Number(item.key.split(":")[0]))} group` : "");
-  child.style.setProperty("--hue", hueOf(item.content));
-  child.append(contentName(item.content));
-}
-
-function look(block) {
-  return block ? `${block.content}${block.refCount ? "l" : "f"}${block.isLost ? "x" : ""}${block.isHashed ? "h" : ""}${block.isDoubled ? "2" : ""}` : "-";
-}
-
-export function badgeElement(request, name) {
-  const made = element("span", `le-badge le-${shapeOf(request)}`);
-  made.append(element("span", "", name));
-  return made;
-}
-
-export function letterElement(content) {
-  const made = element("span", "le-letter", contentName(content));
-  made.style.background = hueOf(content);
-  made.style.color = inkOn(hueOf(content));
-  return made;
-}
-
-// Same fill and border as in the pool.
-function dress(target, block) {
-  target.style.setProperty("--hue", block && block.content >= 0 ? hueOf(block.content) : "transparent");
-  target.classList.toggle("le-live", Boolean(block && block.refCount));
-  target.classList.toggle("le-freed", Boolean(block && !block.refCount));
-  target.classList.toggle("le-lost", Boolean(block && block.isLost));
-  target.classList.toggle("le-full", Boolean(block && block.content >= 0));
-  target.classList.toggle("le-doubled", Boolean(block && block.isDoubled));
-}
-
-function makeRow() {
-  const row = element("div", "le-row");
+function makeRow(id) {
+  const row = make("article", "le-tables-row");
   row.setAttribute("role", "listitem");
-  row.append(element("div", "le-row-head"), element("div", "le-cells"), element("div", "le-generated"));
+  Object.assign(row, { head: makeHead(id), strip: make("div", "le-tables-strip"), body: make("div", "le-tables-body"), said: make("div", "le-tables-said"), brief: make("div", "le-tables-brief") });
+  row.append(row.head, row.said, row.strip, row.body, row.brief);
   return row;
 }
 
-function updateRow(child, row, state, limit) {
-  const [head, cells, generated] = child.children;
-  const progress = row.num_computed ? `${row.num_computed} of ${row.num_tokens} tokens computed` : `${row.num_tokens} tokens`;
-  head.replaceChildren(
-    badgeElement(row.request, row.name),
-    element("span", `le-status le-status-${row.status}`, `${STATUS_SIGNS[row.status] || ""} ${row.status}`),
-    element("span", "le-progress", progress),
-  );
-  if (state.groups.length > 1) head.insertBefore(element("span", "le-group", groupTitle(state, row.group)), head.lastElementChild);
-  child.classList.toggle("le-ended", row.status === "finished");
-  const places = rowPlaces(row, blockSize(state, row.group));
-  const isCards = row.texts.length > 0 && places.length <= MAX_CARDS;
-  cells.classList.toggle("le-cards", isCards);
-  const shown = isCards ? places : middleLeftOut(places.slice(0, row.table.length), limit);
-  reconcile(cells, shown, (place) => `${isCards}${place.index}`, (place) => JSON.stringify([place, look(state.blocks[place.id])]), () => element("div"), (cell, place) => updateCell(cell, place, row, state, isCards));
-  generated.replaceChildren();
-  generated.hidden = row.group > 0;
-  if (row.generated && row.group === 0) generated.append(element("span", "le-quiet", "says"), saidElement(row.generated));
+function makeHead(id) {
+  const head = make("header", "le-tables-head");
+  head.dataset.request = id;
+  Object.assign(head, { status: make("b", "le-tables-status"), doing: make("span", "le-tables-doing"), facts: make("span", "le-tables-facts") });
+  head.append(badge(id), head.status, head.doing, head.facts);
+  return head;
 }
 
-function groupTitle(state, group) {
-  const [, , window] = state.groups[group];
-  return groupLabel(state, group) + (window ? ` (last ${window} tokens)` : "");
+function paintHead(head, scene, facts, id) {
+  const request = scene.requests.get(id), now = facts.scheduled.get(id), { numComputed } = request;
+  const status = facts.preempted.has(id) ? "preempted" : request.status;
+  say(head.status, `${SIGNS[status] || ""} ${status}${request.status === "finished" && request.finishReason ? `, ${request.finishReason}` : ""}`);
+  say(head.doing, now ? (now.isPrefill ? `prefill ${now.num}` : `decode ${now.num}`) : "");
+  head.doing.classList.toggle("le-tables-is-doing", Boolean(now));
+  const parts = [request.status === "finished" ? `${request.tokens.length} tokens` : `${numComputed}/${request.tokens.length} computed`];
+  if (request.hit) parts.push(`${request.hit} cached`);
+  const external = request.external ?? facts.external.get(id)?.num;
+  if (external) parts.push(`${external} ${request.isLoading ? "loading" : "loaded"}`);
+  if (request.numPreempted) parts.push(`preempted ${request.numPreempted}×`);
+  say(head.facts, parts.join(" · "));
 }
 
-// What is said last is what stays in sight: a long text is cut at its beginning.
-function saidElement(text) {
-  const made = element("span", "le-said");
-  made.append(element("bdi", "", text));
-  made.title = text;
+// All of a request's tokens as one bar.
+function paintStrip(strip, scene, facts, id) {
+  const request = scene.requests.get(id), stateAt = stateOf(request, facts, id, 0), total = request.tokens.length;
+  const marks = new Set([0, request.hit || 0, (request.hit || 0) + (request.external || 0), request.numComputed, total]);
+  const now = facts.scheduled.get(id);
+  if (now) marks.add(now.start).add(now.start + now.num);
+  const edges = [...marks].filter((at) => at >= 0 && at <= total).sort((a, b) => a - b);
+  const runs = edges.slice(1).map((end, i) => [stateAt(edges[i]), end - edges[i]]);
+  fillBar(strip, runs, Math.max(1, total));
+  strip.title = runs.map(([state, length]) => `${length} ${STATES.find(([name]) => name === state)[1]}`).join(", ");
+}
+
+function makeGroup() {
+  const child = make("section", "le-tables-group");
+  Object.assign(child, { label: make("h4", "le-tables-label"), cells: make("div", "le-tables-cells") });
+  child.append(child.label, child.cells);
+  return child;
+}
+
+function bead(look) {
+  const made = make("span");
+  dressBead(made, look);
+  delete made.dataset.block; // the cell around it stands for the block
   return made;
 }
 
-// A long table shows its beginning and its end, where new blocks come.
-function middleLeftOut(places, limit) {
-  const more = places.length - limit, half = Math.floor(limit / 2);
-  if (more <= 0) return places;
-  return [...places.slice(0, half), { index: "more", more }, ...places.slice(places.length - (limit - half))];
-}
-
-function rowPlaces(row, size) {
-  const count = row.status === "finished" ? row.table.length : Math.max(row.table.length, row.texts.length);
-  return Array.from({ length: count }, (_, index) => ({
-    index, id: row.table[index], was: row.was.get(index), tokens: row.texts[index] || [],
-    numComputed: Math.max(0, Math.min(size, row.num_computed - index * size)),
-  }));
-}
-
-function updateCell(cell, place, row, state, isCard) {
-  const block = state.blocks[place.id];
-  cell.className = isCard ? "le-card" : "le-chip";
-  cell.replaceChildren();
-  if (place.more) return leaveOut(cell, place.more);
-  if (place.id >= 0) {
-    cell.dataset.block = place.id;
-    cell.dataset.anchor = `row:${row.request}:${row.group}:${place.index}`;
-    dress(cell, block);
-  } else {
-    delete cell.dataset.block;
-    cell.classList.add("le-unplaced");
-  }
-  if (isCard) cell.append(element("span", "le-index", place.index), tokensElement(place));
-  const target = element("span", "le-target");
-  if (place.was >= 0) target.append(element("s", "", `#${place.was}`), " ");
-  target.append(place.id === undefined ? "no block" : place.id < 0 ? (isCard ? "outside window" : "–") : isCard ? `→ #${place.id}` : `#${place.id}`);
-  cell.append(target);
-}
-
-function leaveOut(cell, number) {
+function paintMore(cell, more) {
+  cell.className = "le-tables-left-out le-quiet";
   delete cell.dataset.block;
-  delete cell.dataset.anchor;
-  cell.classList.add("le-unplaced");
-  cell.append(`… ${number} more …`);
-}
-
-// Tokens whose keys and values are not computed yet are written lightly.
-function tokensElement({ tokens, numComputed }) {
-  const made = element("span", "le-text"), done = tokens.slice(0, numComputed), rest = tokens.slice(numComputed);
-  made.append(joined(done).trimStart(), element("i", "le-pending", (done.length && rest.length && /^\d/.test(rest[0]) ? " " : "") + (done.length ? joined(rest) : joined(rest).trimStart())));
-  return made;
-}
-
-function updateEntry(child, entry, state) {
-  child.dataset.anchor = `map:${entry.key}`;
-  const [group, hex] = entry.key.split(":");
-  const parts = [letterElement(entry.content), element("code", "le-hash", `${state.groups.length > 1 ? group + ":" : ""}${hex.slice(0, 8)}`), element("span", "le-quiet", "→")];
-  for (const id of entry.ids) {
-    const block = state.blocks[id];
-    const chip = element("span", "le-chip", `#${id}`);
-    chip.dataset.block = id;
-    dress(chip, block);
-    parts.push(chip);
-    if (block && !block.refCount) parts.push(element("span", "le-quiet", "freed"));
-  }
-  child.replaceChildren(...parts);
-}
-
-function updateQueueChip(child, item, state) {
-  child.replaceChildren();
-  child.className = "le-chip";
-  if (item.more) return child.append(`+${item.more}`);
-  const block = state.blocks[item.id];
-  child.dataset.block = item.id;
-  child.dataset.anchor = `queue:${item.id}`;
-  dress(child, block);
-  if (item.isNext) child.append(element("b", "le-next", "next"));
-  child.append(`#${item.id}`);
-  if (block && block.content >= 0) child.append(element("i", "le-mini", contentName(block.content)));
-}
-
-// One block in words, for the tooltip.
-export function describe(id, state) {
-  const block = state.blocks[id], place = state.queue.ids.indexOf(id);
-  if (id === state.nullBlock) return `#${id} · the null block: it pads block tables, and is never given to anybody`;
-  const queued = place === 0 ? "next to be used" : place > 0 ? `number ${place + 1} in the free queue` : "in the free queue";
-  if (!block) return `#${id} · free, holds nothing · ${queued}`;
-  const parts = [`#${id}`, block.refCount ? `ref count ${block.refCount}` : `freed, content kept · ${queued}`];
-  parts.push(block.content >= 0 ? `content ${contentName(block.content)}` : `${block.fill} of ${blockSize(state, block.groups[0])} slots written`);
-  if (block.groups.length && state.groups.length > 1) parts.push(`in the tables of ${block.groups.map((group) => groupLabel(state, group)).join(" and ")}`);
-  if (block.content >= 0 && !block.isHashed) parts.push("hash not registered yet");
-  if (block.isLost) parts.push("LOST: alive, but the map does not lead here");
-  return parts.join(" · ") + (block.tokens.length ? `\n${joined(block.tokens)}` : "");
+  cell.replaceChildren(`… ${more.toLocaleString("en")} more …`);
 }

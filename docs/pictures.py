@@ -1,0 +1,174 @@
+"""The pictures of the README and of docs/, the animation, and the lesson: made anew from the code as it is.
+
+    make pictures        or    python docs/pictures.py [NAME ...]
+
+Needs Chromium (make browser) and Pillow (pip install -e ".[dev]"). Everything is a recording on a bare page, played by
+the browser halves that a notebook has, so that a picture shows what a reader will see.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS.parent / "tests"))
+
+from browser.chromium import launched  # noqa: E402
+from PIL import Image  # noqa: E402
+from playwright.sync_api import Browser, Page  # noqa: E402
+
+import labengine  # noqa: E402
+from labengine.desk.comparison import Comparison  # noqa: E402
+from labengine_widgets.browser import css, esm  # noqa: E402
+from labengine_widgets.html_file import LOOK  # noqa: E402
+from labengine_widgets.pair_page import COMPARE, pair_payloads  # noqa: E402
+from labengine_widgets.whole import whole_payload  # noqa: E402
+
+WIDTH = 1220
+SCALE = 2
+"""Pixels of a still picture per pixel of the page: it is read on fine screens, too."""
+
+DASHBOARD = {"kind": "dashboard", "views": []}
+MOUNT = """
+async ([source, recordings, arrangement]) => {
+  const bytes = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const { mount } = await import("data:text/javascript;base64," + source);
+  window.stage = await mount(document.getElementById("lab"), recordings.map(bytes), arrangement);
+}
+"""
+FRAME = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
+class Shown:
+    """Recordings on a page, and a camera before it."""
+
+    def __init__(self, page: Page, recordings: Sequence[bytes], arrangement: dict[str, Any]) -> None:
+        self.page = page
+        page.set_content(f'<style>{LOOK}{css()}</style><div id="lab" style="width: {WIDTH}px"></div>')
+        texts = [b64encode(data).decode() for data in recordings]
+        page.evaluate(MOUNT, [b64encode(esm().encode()).decode(), texts, arrangement])
+        self.settle()
+
+    def settle(self) -> None:
+        """What was asked for is painted."""
+        self.page.evaluate(FRAME)
+
+    def stand(self, position: int | None = None) -> None:
+        """Go to a moment (of a comparison: a beat); to the newest one without."""
+        self.page.evaluate("(position) => stage.stand(position ?? stage.track.end)", position)
+        self.settle()
+
+    def open(self, tab: str) -> None:
+        """Open a tab of the drawer."""
+        self.page.get_by_role("tab", name=tab, exact=True).click()
+        self.settle()
+
+    def shot(self) -> Image.Image:
+        """The view as it is now."""
+        data = self.page.locator(".labengine").screenshot(animations="allow", caret="hide")
+        return Image.open(BytesIO(data)).convert("RGB")
+
+
+@contextmanager
+def shown(browser: Browser, recordings: Sequence[bytes], arrangement: dict[str, Any], scheme: str = "light",
+          scale: int = SCALE) -> Iterator[Shown]:
+    """A fresh page."""
+    size = {"width": WIDTH + 40, "height": 1300}
+    with browser.new_context(viewport=size, color_scheme=scheme, device_scale_factor=scale) as context:
+        yield Shown(context.new_page(), recordings, arrangement)
+
+
+def kept(picture: Image.Image, name: str) -> None:
+    """As a PNG of 256 colours, which is all that these pictures have."""
+    path = DOCS / f"{name}.png"
+    picture.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+    print(f"{path.name}: {picture.width} x {picture.height}, {path.stat().st_size / 1024:.0f} KB")
+
+
+def story(comparison: Comparison) -> list[bytes]:
+    """Both sides and their words."""
+    return pair_payloads(comparison.bench(), comparison.title)
+
+
+# -- the pictures ------------------------------------------------------------------------------------------------------
+
+
+def compare_219(browser: Browser) -> None:
+    """Both engines at the end of the step: eight blocks and three of them lost; five."""
+    with labengine.bug("nano-vllm-219").compare() as comparison, shown(browser, story(comparison), COMPARE) as page:
+        page.stand()
+        kept(page.shot(), "compare_219")
+
+
+def animation(browser: Browser) -> None:
+    """The step of #219, beat by beat; the end is held."""
+    frames: list[tuple[Image.Image, int]] = []
+    with (
+        labengine.bug("nano-vllm-219").compare() as comparison,
+        shown(browser, story(comparison), COMPARE, scale=1) as page,
+    ):
+        for position in range(*page.page.evaluate("() => [stage.track.guided[0][1], stage.track.end + 1]")):
+            frames += filmed(page, position)
+    pictures, durations = zip(*frames, strict=True)
+    path = DOCS / "compare_219.webp"
+    pictures[0].save(
+        path, save_all=True, append_images=pictures[1:], duration=[*durations[:-1], HELD_MS], loop=0, lossless=True,
+        quality=100, method=6, minimize_size=True,
+    )
+    print(f"{path.name}: {len(frames)} frames, {sum(durations) / 1000:.0f} s, {path.stat().st_size / 1024:.0f} KB")
+
+
+BEAT_MS, STOP_MS, HELD_MS, SLIDE_MS = 650, 1900, 7000, 60
+"""How long one sees a beat, a guided sentence, the end, and each picture of a slide."""
+
+
+def filmed(page: Shown, position: int) -> Iterator[tuple[Image.Image, int]]:
+    """The way to a beat, and the beat: pictures and how long each is seen."""
+    page.page.evaluate("(position) => stage.go(position, true)", position)
+    for part in (0.3, 0.6, 0.85):
+        if page.page.evaluate(
+            "(part) => { const all = document.getAnimations();"
+            " for (const one of all) { one.pause(); one.currentTime = part * one.effect.getTiming().duration; }"
+            " return all.length; }",
+            part,
+        ):
+            yield page.shot(), SLIDE_MS
+    page.page.evaluate("() => { for (const one of document.getAnimations()) one.finish(); }")
+    page.settle()
+    isStop = page.page.evaluate("(position) => stage.track.guided.some(([, at]) => at === position)", position)
+    yield page.shot(), STOP_MS if isStop else BEAT_MS
+
+
+def lesson(browser: Browser) -> None:
+    """The page to scrub without an install: the whole story of #219, with what it costs later."""
+    with labengine.bug("nano-vllm-219").compare() as comparison:
+        comparison.later()
+        path = comparison.export_html(DOCS / "lesson_219.html")
+    print(f"{path.name}: {path.stat().st_size / 1024:.0f} KB")
+
+
+PICTURES: dict[str, Callable[[Browser], None]] = {
+    "compare_219": compare_219,
+    "animation": animation,
+    "lesson": lesson,
+}
+
+
+def main(names: Sequence[str]) -> None:
+    """Make those that are named, or all."""
+    with launched() as browser:
+        for name in names or PICTURES:
+            PICTURES[name](browser)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,142 @@
+"""A method as a reader wants it: who defines it, its text, what it overrides, and why it does what it does."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from dataclasses import dataclass
+from textwrap import dedent
+from types import FunctionType
+from typing import Any
+
+_OWN = ("labengine.core.", "labengine.engine.", "labengine.check.")
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One definition of a method (or of an attribute that a class sets), and the one that it overrides."""
+
+    seam: str
+    """The part's name and the method's: MergePolicy.merge_target."""
+    owner: type
+    """The class whose definition counts."""
+    source: str
+    line: int
+    """Where the source begins in its file, from 1; 0 where there is none."""
+    reason: str
+    """The first line of its docstring, or of the one it overrides."""
+    base: Method | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {
+            "seam": self.seam,
+            "class": self.owner.__qualname__,
+            "module": self.owner.__module__,
+            "line": self.line,
+            "reason": self.reason,
+            "source": self.source,
+            "base": None if self.base is None else self.base._as_base(),
+            "is_custom": not self.owner.__module__.startswith(_OWN),
+        }
+
+    def _as_base(self) -> dict[str, Any]:
+        return {"class": self.owner.__qualname__, "source": self.source, "reason": self.reason}
+
+
+def method_of(owner: type, name: str, part: str) -> Method | None:
+    """The definition of `name` that counts in a class, with what it overrides. None when the class has no such thing.
+
+    part: the name of the part that the class plays, for the seam's name.
+    """
+    definers = [cls for cls in owner.__mro__[:-1] if name in vars(cls) and not _is_promise(vars(cls)[name])]
+    if not definers:
+        return None
+    return _method(definers, name, f"{part}.{name}")
+
+
+def _method(definers: list[type], name: str, seam: str) -> Method:
+    owner, *others = definers
+    base = _method(others[:1], name, seam) if others else None
+    source, line = _source(owner, name)
+    reason = _first_line(_docstring(owner, name))
+    if not reason and base is not None:
+        reason = f"{owner.__qualname__} gives no reason; what it overrides says: {base.reason}"
+    return Method(seam, owner, source, line, reason, base)
+
+
+def _is_promise(value: object) -> bool:
+    """True for a method that only says that a subclass decides: nobody wants to see a difference from that."""
+    return isinstance(value, FunctionType) and "NotImplementedError" in value.__code__.co_names
+
+
+def _first_line(text: str | None) -> str:
+    """The first paragraph in one line: a long reason may be wrapped."""
+    paragraph = (text or "").strip().split("\n\n")[0]
+    return " ".join(line.strip() for line in paragraph.splitlines())
+
+
+def _source(owner: type, name: str) -> tuple[str, int]:
+    value = vars(owner)[name]
+    function = inspect.unwrap(getattr(value, "fget", None) or getattr(value, "func", None) or value)
+    try:
+        if isinstance(function, FunctionType):
+            lines, line = inspect.getsourcelines(function)
+            return dedent("".join(lines)).rstrip(), line
+        return _assignment(owner, name)
+    except (OSError, TypeError, SyntaxError):
+        return f"# Python keeps no text of {owner.__qualname__}.{name}: it was defined outside of a file or cell.", 0
+
+
+def _assignment(owner: type, name: str) -> tuple[str, int]:
+    """The lines of a class that set an attribute, with the class's first line above them."""
+    lines, first = inspect.getsourcelines(owner)
+    text = dedent("".join(lines))
+    at, node = _assigned(text, name)
+    told = text.splitlines()[node.lineno - 1 : _end_with_docstring(at, node)]
+    return "\n".join([_head(text), *told]), first + node.lineno - 1
+
+
+def _head(text: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith("class "))
+
+
+def _assigned(text: str, name: str) -> tuple[ast.ClassDef, ast.stmt]:
+    body = ast.parse(text).body[0]
+    assert isinstance(body, ast.ClassDef)
+    for node in body.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            return body, node
+    raise OSError(f"{name} is not set in the class's own text")
+
+
+def _end_with_docstring(body: ast.ClassDef, node: ast.stmt) -> int:
+    end = _docstring_after(body, node)
+    return int((end or node).end_lineno or node.lineno)
+
+
+def _docstring_after(body: ast.ClassDef, node: ast.stmt) -> ast.Expr | None:
+    following = body.body[body.body.index(node) + 1 :][:1]
+    if following and isinstance(following[0], ast.Expr) and isinstance(following[0].value, ast.Constant):
+        return following[0]
+    return None
+
+
+def _docstring(owner: type, name: str) -> str | None:
+    value = vars(owner)[name]
+    function = getattr(value, "fget", None) or getattr(value, "func", None) or value
+    if isinstance(function, FunctionType):
+        return function.__doc__
+    return _told_of_attribute(owner, name) or owner.__doc__
+
+
+def _told_of_attribute(owner: type, name: str) -> str | None:
+    """The string that follows an attribute in its class's text."""
+    try:
+        body, node = _assigned(dedent(inspect.getsource(owner)), name)
+    except (OSError, TypeError, SyntaxError):
+        return None
+    expression = _docstring_after(body, node)
+    value = expression.value if expression is not None else None
+    return str(value.value) if isinstance(value, ast.Constant) else None

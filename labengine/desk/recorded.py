@@ -1,0 +1,191 @@
+"""What can be done with a recording, be it a running lab's or one that was saved: look, go to a moment, ask, export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from labengine.config import ConfigError, is_single_int
+from labengine.desk.moments import Look, moment_of, steps_after, steps_before
+from labengine.timeline import Timeline
+
+if TYPE_CHECKING:
+    import pandas
+
+    from labengine_widgets.bench import Bench
+    from labengine_widgets.dashboard import Dashboard
+    from labengine_widgets.feed import Feed
+    from labengine_widgets.selection import Selection
+    from labengine_widgets.why import Why
+
+
+class Closeable(Protocol):
+    """A widget."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class Recorded:
+    """A recording and its views. Whoever has one gives `timeline` and `bench()`; the rest follows."""
+
+    timeline: Timeline | None
+    bench: Callable[[], Bench]
+    _own_feed: Feed | None = None
+    _views: dict[tuple[object, ...], Closeable] | None = None
+    _standing: tuple[int, int, int] | None = None
+    """(generation, end, moment): where Python has put the views, until something happens."""
+
+    # -- views ---------------------------------------------------------------------------------------------------------
+
+    def show(self) -> Dashboard:
+        """The dashboard, always the same one."""
+        from labengine_widgets.dashboard import Dashboard
+
+        dashboard = self._view(("dashboard",), lambda: Dashboard(self.feed))
+        assert isinstance(dashboard, Dashboard)
+        return dashboard
+
+    def view(self, *names: str, **settings: Any) -> Closeable:
+        """One view alone, or several beside each other: "pool", "tables", "map", "queue", "timeline" ...
+
+        Two are figures of plotly, each alone: "charts", and "xray" (request=0, position=None), what a token of the real
+        model looks at. ConfigError for a name that no view has; it lists those there are.
+        """
+        from labengine.desk.views import view_of
+
+        return self._view((*names, *settings.items()), lambda: view_of(self, names, settings))
+
+    def _view(self, key: tuple[object, ...], make: Callable[[], Closeable]) -> Closeable:
+        if self._views is None:
+            self._views = {}
+        if key not in self._views:
+            self._views[key] = make()
+        return self._views[key]
+
+    def _close_views(self) -> None:
+        views, self._views = self._views or {}, None
+        for view in views.values():
+            view.close()
+
+    @property
+    def feed(self) -> Feed:
+        """What all views of this recording hang on."""
+        if self._own_feed is None:
+            from labengine_widgets.feed import feed_of
+
+            self._own_feed = feed_of(self.bench())
+            self._own_feed.on_stand = self._hear_where
+        return self._own_feed
+
+    # -- what is chosen, and where one stands --------------------------------------------------------------------------
+
+    @property
+    def selection(self) -> Selection | None:
+        """What is chosen in all views. Settable: Selection("block", 3), ("block", 3), or None for nothing."""
+        return self.feed.selection
+
+    @selection.setter
+    def selection(self, chosen: Selection | tuple[str, int | str] | None) -> None:
+        from labengine_widgets.selection import Selection
+
+        if isinstance(chosen, (tuple, list)) and len(chosen) == 2:
+            kind, id_ = chosen
+            chosen = Selection(kind, id_)  # type: ignore[arg-type]  # it judges the kind itself
+        if not isinstance(chosen, Selection | None):
+            raise TypeError(f'a selection is a Selection, such as ("block", 3), or None; got {chosen!r}')
+        self.feed.select(chosen)
+
+    @property
+    def moment(self) -> int | None:
+        """Where the views stand: after that many events; None is the newest moment. Settable, and the views follow."""
+        timeline = self._recording()
+        moment = self.feed.moment
+        if self._standing is not None:
+            generation, end, stood = self._standing
+            if (generation, end) == (timeline.generation, timeline.end):
+                return stood
+            moment = None if moment == stood else moment  # what has happened since has brought it to the newest
+        return None if moment == timeline.end else moment
+
+    @moment.setter
+    def moment(self, moment: int | None) -> None:
+        timeline = self._recording()
+        kept = range(timeline.num_dropped, timeline.end + 1)
+        if moment is not None and (not is_single_int(moment) or moment not in kept):
+            known = f"here {kept[0]} to {kept[-1]}, or None for the newest"
+            raise ConfigError(f"a moment is a number of events, {known}; got {moment!r}")
+        self._stand(moment)
+
+    def goto(self, step: int, event: int | None = None) -> Look:
+        """Look at the state after a step, or after an event inside it (counted from 0); the engine does not move.
+
+        0 is before the first step. The views stand there, too. ConfigError for what is not recorded.
+        """
+        return self._look(moment_of(self._recording(), step, event))
+
+    def back(self, num_steps: int = 1) -> Look:
+        """Look at the end of the step before the one that the views stand at; several times, or so many steps back."""
+        return self._look(steps_before(self._recording(), self.moment, num_steps))
+
+    def forward(self, num_steps: int = 1) -> Look:
+        """Look at the end of the step after the one that the views stand at, up to the newest."""
+        return self._look(steps_after(self._recording(), self.moment, num_steps))
+
+    def _look(self, moment: int) -> Look:
+        timeline = self._recording()
+        self._stand(None if moment == timeline.end else moment)
+        return Look.at(timeline, moment)
+
+    def _stand(self, moment: int | None) -> None:
+        timeline = self._recording()
+        self._standing = None if moment is None else (timeline.generation, timeline.end, moment)
+        self.feed.stand(moment)
+
+    def _hear_where(self, moment: int | None) -> None:
+        """The reader has moved."""
+        self._standing = None
+
+    def _recording(self) -> Timeline:
+        if self.timeline is None:
+            raise ConfigError("nothing is recorded: this lab was made with record=False")
+        return self.timeline
+
+    # -- asking and taking along ---------------------------------------------------------------------------------------
+
+    def why(self, **subject: Any) -> Why:
+        """Why it is so at the moment where the views stand: a chain of events, each with the reason in the code.
+
+        subject: block=3 (about="ref_count", "lost", "free", "queue"), request=2 (about="hit", "preempted" ...),
+        hash="0:ab12", event=17, next_victim=True.
+        """
+        from labengine_widgets.why import why
+
+        return why(self._recording(), subject, self.moment, seams=self.bench().seams())
+
+    def events_frame(self) -> pandas.DataFrame:
+        """The recorded events as a pandas frame, one row each. ConfigError without pandas, or without a recording."""
+        from labengine.desk.frame import events_frame
+
+        return events_frame(self.timeline)
+
+    def export_html(self, path: str | PathLike[str], title: str | None = None, *, charts: bool = False) -> Path:
+        """Write one HTML file in which the run scrubs, with no Python and no network; returns its path.
+
+        charts: the figures of `view("charts")` too, with plotly itself (5 MB more).
+        """
+        from labengine_widgets.page import export_html
+
+        self._recording()
+        with self._still():
+            return export_html(self.bench(), path, title, charts=charts)
+
+    def _still(self) -> AbstractContextManager[None]:
+        """While nothing is recorded."""
+        return nullcontext()
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        return self.show()._repr_mimebundle_(**options)

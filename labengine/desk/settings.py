@@ -1,0 +1,85 @@
+"""What a lab was made with: every keyword of Lab, kept so that another one can be made like it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal
+
+from labengine.config import ConfigError, EngineConfig, GroupSpec
+from labengine.core.connector import Connector
+from labengine.core.editions import edition as edition_named
+from labengine.core.parts import Parts
+from labengine.engine.loaded_model import ModelOptions
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LabSettings:
+    """The keywords of Lab, as they were given; see there. ConfigError for those that cannot work."""
+
+    model: str | PathLike[str] = "smollm2"
+    num_blocks: int | Literal["auto"] = 256
+    block_size: int = 16
+    groups: Sequence[GroupSpec] | None = None
+    edition: str = "labengine"
+    parts: Parts | None = None
+    external: str | PathLike[str] | Connector | None = None
+    dtype: str | torch.dtype | None = None
+    device: str | None = None
+    attention: str | None = None
+    cuda_graphs: bool = True
+    max_num_seqs: int = 16
+    max_num_batched_tokens: int = 2048
+    watermark: float = 0.0
+    long_prefill_token_threshold: int = 0
+    retention_interval: int | None = None
+    overlap: bool | None = None
+    record: bool | int = True
+    check: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.parts, Parts | None):
+            raise ConfigError(f"parts must be a labengine.Parts, got {self.parts!r}")
+        if isinstance(self.num_blocks, str) and self.num_blocks != "auto":
+            raise ConfigError(f'num_blocks must be an integer or "auto", got {self.num_blocks!r}')
+        if self.groups is not None and self.model != "simulated":
+            raise ConfigError("groups are for the simulated model; a real model's layers say what groups it has")
+
+    @property
+    def all_parts(self) -> Parts:
+        """The edition's parts, with those that were given in place of its own."""
+        base = edition_named(self.edition)
+        return base if self.parts is None else self.parts.over(base)
+
+    @property
+    def asked_blocks(self) -> int | None:
+        """A number, or None for "auto"."""
+        return None if isinstance(self.num_blocks, str) else self.num_blocks
+
+    def engine_config(self) -> EngineConfig:
+        """As the engine wants it. With "auto" there is one block, until the model is there and memory can be asked."""
+        blocks = self.asked_blocks
+        return EngineConfig(
+            1 if blocks is None else blocks,
+            (GroupSpec(self.block_size),) if self.groups is None else tuple(self.groups),
+            self.max_num_seqs,
+            self.max_num_batched_tokens,
+            self.seed,
+            watermark=self.watermark,
+            long_prefill_token_threshold=self.long_prefill_token_threshold,
+            retention_interval=self.retention_interval,
+        )
+
+    def model_options(self) -> ModelOptions:
+        """What concerns the model alone."""
+        return ModelOptions(self.asked_blocks, self.dtype, self.device, self.attention, self.cuda_graphs)
+
+    def given(self) -> dict[str, Any]:
+        """The keywords that differ from their defaults, in the order of Lab's own."""
+        values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        return {name: value for name, (value, default) in values.items() if value is not default and value != default}

@@ -1,0 +1,66 @@
+"""Single views by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from labengine.config import ConfigError
+from labengine.desk.keywords import refuse_unknown
+
+if TYPE_CHECKING:
+    from labengine.desk.recorded import Closeable, Recorded
+
+VIEW_NAMES = (
+    *("pool", "tables", "map", "queue", "step", "timeline", "bands", "groups", "tier", "log", "code", "why"),
+    *("charts", "xray"),
+)
+
+_FIGURES = ("charts", "xray")
+"""Those that plotly draws: each stands alone."""
+
+
+def view_of(recorded: Recorded, names: tuple[str, ...], settings: Mapping[str, Any]) -> Closeable:
+    """A widget with these views, in this order. ConfigError for names that no view has, and for none.
+
+    TypeError for settings that the view does not know.
+    """
+    for name in names:
+        _require_known(name)
+    if not names:
+        raise ConfigError(f'which view? lab.view("pool"), or several of {", ".join(VIEW_NAMES)}')
+    if names == ("xray",):
+        return _xray(recorded, settings)
+    refuse_unknown(f"view({', '.join(map(repr, names))})", dict(settings), _no_settings)
+    if names == ("charts",):
+        from labengine_widgets.charts import charts
+
+        return charts(recorded.bench())
+    figures = [name for name in names if name in _FIGURES]
+    if figures:
+        raise ConfigError(f"{figures[0]!r} is a figure of its own: lab.view({figures[0]!r})")
+    from labengine_widgets.view import View
+
+    return View(recorded.feed, {"kind": "view", "views": [*names]})
+
+
+def _xray(recorded: Recorded, settings: Mapping[str, Any]) -> Closeable:
+    from labengine.desk.xray import xray
+    from labengine.lab import Lab
+
+    refuse_unknown("view('xray')", dict(settings), xray)
+    if not isinstance(recorded, Lab):
+        raise ConfigError("the attention X-ray computes with the model: a saved recording has none")
+    return xray(recorded, **settings)
+
+
+def _require_known(name: object) -> None:
+    if name not in VIEW_NAMES:
+        near = get_close_matches(str(name), VIEW_NAMES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(VIEW_NAMES)}"
+        raise ConfigError(f"there is no view {name!r}; {hint}")
+
+
+def _no_settings() -> None:
+    """What a view takes besides its name."""

@@ -1,0 +1,58 @@
+"""The plan of a KV pool: how its blocks lie, who computes attention over them, and how many there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from labengine.config import GroupSpec
+from labengine.engine.attention import AttentionBackend, AttentionSetting
+from labengine.engine.attention.choice import choose_attention
+from labengine.engine.kv_tensors import bytes_of_a_block
+from labengine.engine.model_config import ModelConfig
+from labengine.engine.pool_size import fitting_blocks, require_memory
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A pool that is not there yet. num_blocks None: as many as fit, known once the weights are loaded."""
+
+    groups: tuple[GroupSpec, ...]
+    layer_groups: tuple[int, ...]
+    """Per layer of the model, its group."""
+    device: torch.device
+    block_size: int
+    block_bytes: int
+    backend: AttentionBackend
+    attention_reason: str
+    num_blocks: int | None
+    reason: str = "asked for"
+    """Why so many blocks."""
+
+    @classmethod
+    def planned(
+        cls,
+        config: ModelConfig,
+        device: torch.device,
+        dtype: torch.dtype,
+        block_size: int,
+        num_blocks: int | None,
+        attention: str | None,
+    ) -> Pool:
+        """ConfigError, before any weights are loaded, for a pool that cannot fit and a backend that cannot serve it."""
+        groups, layer_groups = config.kv_groups(block_size)
+        setting = AttentionSetting(device, dtype, config.num_heads, config.num_kv_heads, config.head_dim, (block_size,))
+        backend, reason = choose_attention(attention, setting)
+        block_bytes = bytes_of_a_block(layer_groups, block_size, config.num_kv_heads, config.head_dim, dtype)
+        if num_blocks is not None:
+            require_memory(num_blocks, block_size, block_bytes, device)
+        return cls(groups, layer_groups, device, block_size, block_bytes, backend, reason, num_blocks)
+
+    def sized(self, max_num_seqs: int, max_model_len: int) -> Pool:
+        """With a number of blocks: at most what so many requests of that length can use."""
+        if self.num_blocks is not None:
+            return self
+        enough = max_num_seqs * len(self.groups) * -(-max_model_len // self.block_size)
+        num_blocks, reason = fitting_blocks(self.block_size, self.block_bytes, self.device, enough)
+        return replace(self, num_blocks=num_blocks, reason=reason)

@@ -1,0 +1,248 @@
+"""What a token attended to, block by block: one decode over again, which reads the pool and writes nothing.
+
+K and V come out of the pool through the request's block tables, so the answer is what the engine sees, faults and all.
+A request that does not hold its blocks any more is computed anew, in a pool of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import linear
+
+from labengine.config import GroupSpec, SamplingParams
+from labengine.core.step_plan import ScheduledRequest, StepPlan
+from labengine.engine.attention import AttentionSetting, StepAttention
+from labengine.engine.attention.torch_gather import TorchGather
+from labengine.engine.kv_tensors import KVTensors, LayerKV
+from labengine.engine.layers import Linear
+from labengine.engine.model import PagedModel
+from labengine.engine.model_runner import ModelRunner
+from labengine.engine.rope import Rotation, Rotations
+from labengine.engine.staging import step_tensors
+from labengine.engine.step_tensors import StepTensors, first_read
+from labengine.engine.weights import load_weights
+from labengine.snapshot import NULL_BLOCK, RequestState
+
+CHUNK = 512
+"""Tokens that are computed anew at a time."""
+
+Source = Literal["pool", "recomputed"]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockAttention:
+    """How much the token at `position` looked at each block of its request.
+
+    mass: float32 [layers, heads, blocks]; a head's blocks add up to 1. Column i is positions [i * block_size,
+    (i + 1) * block_size), as far as `position`. block_ids: per KV-cache group the block behind each column, -1 where
+    none is held. layer_groups: the group of each layer. source: "pool", or "recomputed" when blocks were given back.
+    """
+
+    position: int
+    block_size: int
+    mass: NDArray[np.float32]
+    block_ids: tuple[tuple[int, ...], ...]
+    layer_groups: tuple[int, ...]
+    windows: tuple[int | None, ...]
+    source: Source
+
+
+class Onlooker(StepAttention):
+    """Attention of one query that leaves the cache alone, and keeps what each layer's heads looked at.
+
+    slots: int64 [num_read], where the positions that the query reads lie; is_last_fresh: the last of them is the
+    query's own, whose K and V no slot holds yet.
+    """
+
+    def __init__(self, slots: Tensor, is_last_fresh: bool, seen: list[Tensor]) -> None:
+        self._slots = slots
+        self._is_last_fresh = is_last_fresh
+        self._seen = seen
+
+    def write(self, keys: Tensor, values: Tensor, cache: LayerKV) -> None:
+        """Nothing is written: what is fresh is kept until `attend`."""
+        self._fresh = keys, values
+
+    def attend(self, queries: Tensor, cache: LayerKV, scale: float) -> Tensor:
+        """See StepAttention. Adds this layer's weights, float32 [num_heads, num_read], to what was seen."""
+        keys, values = (
+            self._read(pool, fresh) for pool, fresh in zip((cache.keys, cache.values), self._fresh, strict=True)
+        )
+        _, num_heads, head_dim = queries.shape
+        grouped = queries.view(keys.shape[1], -1, head_dim).float()  # heads that share a KV head lie side by side
+        scores = torch.einsum("kgd,rkd->kgr", grouped, keys) * scale
+        weights = scores.softmax(-1)
+        self._seen.append(weights.flatten(0, 1))
+        out = torch.einsum("kgr,rkd->kgd", weights, values)
+        return out.reshape(1, num_heads, head_dim).to(queries.dtype)
+
+    def _read(self, pool: Tensor, fresh: Tensor) -> Tensor:
+        """Float32 [num_read, num_kv_heads, head_dim]."""
+        kept = pool.view(-1, *pool.shape[2:]).index_select(0, self._slots)
+        return (torch.cat((kept, fresh)) if self._is_last_fresh else kept).float()
+
+
+def attention_by_block(
+    runner: ModelRunner,
+    request: RequestState,
+    position: int,
+    *,
+    modules: PagedModel | None = None,
+    null_block: int = NULL_BLOCK,
+) -> BlockAttention:
+    """What the token at `position` of a request attends to; see BlockAttention.
+
+    modules: the model as torch modules, from `torch_modules`; None takes the runner's own. IndexError for a position
+    that holds no token. Meant to be called between phases, with nobody stepping.
+    """
+    if not 0 <= position < len(request.token_ids):
+        last = len(request.token_ids) - 1
+        raise IndexError(f"position {position} holds no token: the request has positions 0 to {last}")
+    model = runner.model if modules is None else modules
+    if is_in_pool(runner.groups, request, position, null_block):
+        is_fresh = position == request.num_computed_tokens
+        mass = _look(model, runner.kv_tensors, runner.groups, request, position, is_fresh)
+        ids = tuple(_shown_ids(spec, table, position, null_block) for spec, table in _tables(runner, request))
+        return _told(runner, mass, position, ids, "pool")
+    kv, anew = _computed_anew(runner, model, request, position)
+    mass = _look(model, kv, runner.groups, anew, position, is_last_fresh=True)
+    return _told(runner, mass, position, ((-1,) * mass.shape[2],) * len(runner.groups), "recomputed")
+
+
+def is_in_pool(groups: Sequence[GroupSpec], request: RequestState, position: int, null_block: int) -> bool:
+    """Whether everything that the token at `position` reads is in blocks that the request holds."""
+    end = min(position + 1, request.num_computed_tokens)
+    if position > request.num_computed_tokens:
+        return False
+    for spec, table in zip(groups, request.block_tables, strict=True):
+        first, last = first_read(position, spec.window) // spec.block_size, -(-end // spec.block_size)
+        if len(table) < last or any(block in (null_block, NULL_BLOCK) for block in table[first:last]):
+            return False
+    return True
+
+
+def torch_modules(runner: ModelRunner, model_dir: Path) -> PagedModel:
+    """The runner's model if its modules can compute, else a copy from the files: native kernels pack weights away."""
+    if all(_can_compute(module) for module in runner.model.modules()):
+        return runner.model
+    with torch.device("meta"):
+        model = PagedModel(runner.model.config)
+    weight = runner.model.norm.weight
+    load_weights(model, model_dir, weight.dtype, weight.device)
+    return model
+
+
+def _can_compute(module: torch.nn.Module) -> bool:
+    if isinstance(module, Linear):
+        return module.product is not linear or not module.weight.is_meta
+    return not any(parameter.is_meta for parameter in module.parameters(recurse=False))
+
+
+def _tables(runner: ModelRunner, request: RequestState) -> list[tuple[GroupSpec, tuple[int, ...]]]:
+    return list(zip(runner.groups, request.block_tables, strict=True))
+
+
+def _shown_ids(spec: GroupSpec, table: tuple[int, ...], position: int, null_block: int) -> tuple[int, ...]:
+    """The blocks behind the columns; -1 before the window, and where none is allocated yet."""
+    first = first_read(position, spec.window) // spec.block_size
+    columns = range(position // spec.block_size + 1)
+    return tuple(table[i] if first <= i < len(table) and table[i] != null_block else NULL_BLOCK for i in columns)
+
+
+def _told(
+    runner: ModelRunner, mass: NDArray[np.float32], position: int, ids: tuple[tuple[int, ...], ...], source: Source
+) -> BlockAttention:
+    windows = tuple(spec.window for spec in runner.groups)
+    return BlockAttention(
+        position, runner.groups[0].block_size, mass, ids, runner.kv_tensors.layer_groups, windows, source
+    )
+
+
+@torch.inference_mode()
+def _look(
+    model: PagedModel,
+    kv: KVTensors,
+    groups: Sequence[GroupSpec],
+    request: RequestState,
+    position: int,
+    is_last_fresh: bool,
+) -> NDArray[np.float32]:
+    """Float32 [layers, heads, blocks]."""
+    seen: list[Tensor] = []
+    end = position if is_last_fresh else position + 1
+    attention = [
+        Onlooker(_slots(spec, table, first_read(position, spec.window), end, kv.device), is_last_fresh, seen)
+        for spec, table in zip(groups, request.block_tables, strict=True)
+    ]
+    step = _one_row(request.token_ids[position], position, kv.device)
+    model(step, kv, attention, _rotations(model, step.positions))
+    size = groups[0].block_size
+    mass = torch.zeros(len(seen), model.config.num_heads, position // size + 1)
+    for layer, weights in enumerate(seen):
+        first = first_read(position, groups[kv.layer_groups[layer]].window)
+        mass[layer].index_add_(1, torch.arange(first, position + 1) // size, weights.cpu())
+    by_block: NDArray[np.float32] = mass.numpy()
+    return by_block
+
+
+def _slots(spec: GroupSpec, table: Sequence[int], start: int, end: int, device: torch.device) -> Tensor:
+    """Where positions [start, end) lie: int64 [end - start]."""
+    size = spec.block_size
+    return torch.tensor([table[p // size] * size + p % size for p in range(start, end)], dtype=torch.int64).to(device)
+
+
+def _one_row(token_id: int, position: int, device: torch.device) -> StepTensors:
+    """A step of one token. Its groups are empty: only an attention that reads and writes would need them."""
+    token, place, starts, context, row = (
+        torch.tensor(values, dtype=torch.int32, device=device)
+        for values in ([token_id], [position], [0, 1], [position + 1], [0])
+    )
+    return StepTensors(token, place, (1,), (position + 1,), starts, context, row, ())
+
+
+def _rotations(model: PagedModel, positions: Tensor) -> Rotations:
+    head_dim = model.config.head_dim
+    return {
+        rope: Rotation.at(positions, rope.inverse_frequencies(head_dim).to(positions.device))
+        for rope in {layer.rope for layer in model.config.layers}
+    }
+
+
+@torch.inference_mode()
+def _computed_anew(
+    runner: ModelRunner, model: PagedModel, request: RequestState, position: int
+) -> tuple[KVTensors, RequestState]:
+    """A pool of its own with the KV of the tokens before `position`, and the request as it lies there."""
+    groups, config, pool = runner.groups, model.config, runner.kv_tensors
+    size, dtype = groups[0].block_size, model.norm.weight.dtype
+    sizes = (size, config.num_kv_heads, config.head_dim)
+    num_blocks = position // size + 1
+    kv = KVTensors(len(groups) * num_blocks, pool.layer_groups, *sizes, dtype, pool.device)
+    tables = tuple(tuple(range(g * num_blocks, (g + 1) * num_blocks)) for g in range(len(groups)))
+    anew = replace(request, num_computed_tokens=position, block_tables=tables)
+    backend = TorchGather(
+        AttentionSetting(pool.device, dtype, config.num_heads, config.num_kv_heads, config.head_dim, (size,))
+    )
+    for start in range(0, position, CHUNK):
+        step = step_tensors(_plan(groups, anew, start, min(start + CHUNK, position)), groups, pool.device)
+        attention = [backend.prepare(step, group) for group in step.groups]
+        model(step, kv, attention, _rotations(model, step.positions))
+    return kv, anew
+
+
+def _plan(groups: Sequence[GroupSpec], request: RequestState, start: int, end: int) -> StepPlan:
+    """A step that computes positions [start, end) of the request."""
+    runs = tuple(
+        tuple((table[p // spec.block_size], p % spec.block_size, 1) for p in range(start, end))
+        for spec, table in zip(groups, request.block_tables, strict=True)
+    )
+    tokens = tuple(request.token_ids[start:end])
+    return StepPlan((ScheduledRequest(0, tokens, start, request.block_tables, runs, True, True, SamplingParams(), 0),))

@@ -1,0 +1,53 @@
+"""How words of a line become values, and the options that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+
+from labengine.magics.table import LineReader, argument
+from labengine.magics.words import name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def whole_number(text: str) -> int:
+    """A count from 1, as argparse wants it."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
+    return int(text)
+
+
+def block_count(text: str) -> int | str:
+    """A number, or "auto"."""
+    try:
+        return text if text == "auto" else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor auto") from None
+
+
+def request_id_of(text: str, known: Iterable[int]) -> int:
+    """A request by its id (0, 1 ...) or its name (A, B ...). UsageError for one that there is not."""
+    names = {name_of(request_id): request_id for request_id in known}
+    request_id = int(text) if text.isdecimal() else names.get(text.upper(), -1)
+    if request_id not in names.values():
+        raise UsageError(f"there is no request {text}; known are {', '.join(names) or 'none yet'}")
+    return request_id
+
+
+SAMPLING = (
+    argument("--max-tokens", type=int, metavar="N"),
+    argument("--copies", type=whole_number, metavar="N"),
+    argument("--temperature", type=float, metavar="T"),
+    argument("--top-k", type=int, metavar="K"),
+    argument("--top-p", type=float, metavar="P"),
+    argument("--seed", type=int, metavar="SEED"),
+    argument("--ignore-eos", action="store_true"),
+    argument("--chat", action="store_true"),
+)
+
+PROMPT = LineReader("%%prompt", SAMPLING)
+"""How the first line of a %%prompt cell is read."""

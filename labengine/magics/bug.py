@@ -1,0 +1,57 @@
+"""%lab bug: an upstream report judged by running it, and its broken engine beside the fixed one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from IPython.core.error import UsageError
+from IPython.display import display
+
+from labengine.magics.current_lab import CurrentLab
+from labengine.magics.table import argument, command
+from labengine.scenarios import SCENARIOS, listing
+from labengine.scenarios import bug as bug_of
+
+if TYPE_CHECKING:
+    from labengine.scenarios.scenario import Scenario
+
+
+@command(
+    argument("id", nargs="?", metavar="ID", offers=tuple(SCENARIOS)),
+    argument("--column", metavar="NAME"),
+    argument("--model", offers=("simulated", "smollm2"), metavar="NAME"),
+)
+def bug(current: CurrentLab, id: str | None = None, column: str | None = None, model: str = "simulated") -> None:
+    """Judge an upstream bug report, and open broken and fixed side by side; --column opens one engine alone."""
+    if id is None:
+        print(listing())
+        return
+    scenario = bug_of(id)
+    if column is None:
+        _open_both(current, scenario, model)
+    else:
+        _open_one(current, scenario, column, model)
+
+
+def _open_both(current: CurrentLab, scenario: Scenario, model: str) -> None:
+    verdict = scenario.verdict()
+    comparison = current.adopt_comparison(scenario.compare(model))
+    display(verdict)  # type: ignore[no-untyped-call]
+    if model != "simulated" and (corruption := scenario.corruption(model)) is not None:
+        display(corruption)  # type: ignore[no-untyped-call]
+    for number, sentence in enumerate(scenario.sentences, 1):
+        print(f"{number}. {sentence}")
+    if comparison.has_later:
+        print(f"comparison.step() goes on with both, comparison.later() tells the rest: {comparison.later_question}")
+    display(comparison.show())  # type: ignore[no-untyped-call]
+
+
+def _open_one(current: CurrentLab, scenario: Scenario, column: str, model: str) -> None:
+    if column not in [known.name for known in scenario.columns]:
+        raise UsageError(
+            f"there is no column {column!r}; there are {', '.join(repr(c.name) for c in scenario.columns)}"
+        )
+    verdict = scenario.verdict()
+    lab = current.adopt(scenario.played(column, model))
+    display(verdict)  # type: ignore[no-untyped-call]
+    display(scenario.show(lab))  # type: ignore[no-untyped-call]

@@ -1,0 +1,32 @@
+"""%lab save and open: a session taken along in a file, and one that somebody else has saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from IPython.display import display
+
+from labengine.magics.current_lab import CurrentLab
+from labengine.magics.table import argument, command
+
+
+@command(argument("path", metavar="FILE"))
+def save(current: CurrentLab, path: str) -> None:
+    """Save the recording to FILE: every view of it opens again anywhere, without a model. FILE.html is a page."""
+    target = Path(path)
+    if target.suffix == ".html":
+        current.recorded.export_html(target)
+        print(f"{path}: one page that scrubs in any browser, with no network and no Python")
+        return
+    current.recorded.save(target)
+    print(f"{path}, {target.stat().st_size / 1024:,.0f} KiB: %lab open {path}, or labengine.open({path!r})")
+
+
+@command(argument("path", metavar="FILE"), argument("--name", metavar="VARIABLE"))
+def open(current: CurrentLab, path: str, name: str = "trace") -> None:
+    """Open what `save` has written, call it `trace`, and show it; there is no engine in it to step."""
+    import labengine
+
+    trace = current.open_trace(name, labengine.open(path))
+    print(f"{name}: {trace.summary()}")
+    display(trace.show())  # type: ignore[no-untyped-call]

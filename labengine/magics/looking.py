@@ -1,0 +1,106 @@
+"""%lab show, view, select, check, status, why: looking at a lab, and asking it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
+from IPython.display import display
+
+from labengine.desk.views import VIEW_NAMES
+from labengine.magics.arguments import request_id_of
+from labengine.magics.current_lab import CurrentLab
+from labengine.magics.table import argument, command, nearest
+from labengine.magics.words import background_error_line, request_lines
+
+if TYPE_CHECKING:
+    from labengine.desk.recorded import Recorded
+
+_SUBJECTS = ("block", "request", "hash", "event")
+
+
+@command()
+def show(current: CurrentLab) -> None:
+    """Show the dashboard; after %lab bug both engines."""
+    display((current.comparison or current.recorded).show())  # type: ignore[no-untyped-call]
+
+
+@command(argument("names", nargs="+", metavar="NAME", offers=VIEW_NAMES), completes=lambda given: VIEW_NAMES)
+def view(current: CurrentLab, names: list[str]) -> None:
+    """Show one view alone, or several: pool, tables, map, queue, timeline ..."""
+    display(current.recorded.view(*names))  # type: ignore[no-untyped-call]
+
+
+@command(argument("subject", nargs="*", metavar="WHAT", offers=(*_SUBJECTS, "nothing")))
+def select(current: CurrentLab, subject: Sequence[str] = ()) -> None:
+    """Choose `block 3`, `request A`, `hash 0:ab12` or `event 17` in all views; `nothing` chooses nothing."""
+    recorded = current.recorded
+    if list(subject) in (["nothing"], ["none"]):
+        recorded.selection = None
+    elif subject:
+        recorded.selection = _subject(recorded, subject)
+    chosen = recorded.selection
+    print("nothing is chosen" if chosen is None else f"chosen: {chosen.kind} {chosen.id}")
+
+
+@command(
+    argument("subject", nargs="+", metavar="WHAT", offers=(*_SUBJECTS, "next-victim")),
+    argument("--about", metavar="WHAT", offers=("ref_count", "lost", "free", "queue", "hit", "preempted", "waiting")),
+)
+def why(current: CurrentLab, subject: list[str], about: str | None = None) -> Any:
+    """Ask why `block 3`, `request A`, `hash 0:ab12`, `event 17` or the `next-victim` is as it is where you stand."""
+    recorded = current.recorded
+    told = {} if about is None else {"about": about}
+    if subject == ["next-victim"]:
+        return _answer(recorded, {"next_victim": True, **told})
+    kind, id_ = _subject(recorded, subject)
+    return _answer(recorded, {kind: id_, **told})
+
+
+@command()
+def check(current: CurrentLab) -> None:
+    """Judge every invariant now."""
+    violations = current.lab.check()
+    print("\n".join(f"{v.rule}: {v.message}" for v in violations) or "all invariants hold")
+
+
+@command()
+def status(current: CurrentLab) -> None:
+    """Tell what runs, where and why, and how the requests stand."""
+    lab = current.lab
+    for name, value in lab.status().items():
+        print(f"{name:>10}  {value}")
+    print(*request_lines(lab), sep="\n")
+    for breakpoint in lab.breakpoints:
+        print(breakpoint)
+    if lab.stopped_at is not None:
+        print(lab.stopped_at)
+    for failure in lab.hooks.failures:
+        print(f"a listener raised and was dropped: {failure.error!r}")
+    print(background_error_line(lab), end="")
+
+
+def _subject(recorded: Recorded, subject: Sequence[str]) -> tuple[str, int | str]:
+    kind, *rest = subject
+    if kind not in _SUBJECTS:
+        raise UsageError(f"there is no {kind!r} to point at; {nearest(kind, _SUBJECTS)}")
+    if len(rest) != 1:
+        example = {"request": "request A", "hash": "hash 0:ab12"}.get(kind, f"{kind} 3")
+        raise UsageError(f"which {kind}? Like this: {example}")
+    if kind == "hash":
+        return kind, rest[0]
+    if kind == "request" and recorded.timeline is not None:
+        return kind, request_id_of(rest[0], recorded.timeline.state().requests)
+    if not rest[0].lstrip("#").isdecimal():
+        raise UsageError(f"{rest[0]!r} is no {kind}'s number")
+    return kind, int(rest[0].lstrip("#"))
+
+
+def _answer(recorded: Recorded, subject: dict[str, Any]) -> Any:
+    from labengine_widgets.why import WhyError
+
+    try:
+        return recorded.why(**subject)
+    except WhyError as error:
+        raise UsageError(str(error)) from error

@@ -1,0 +1,121 @@
+"""%lab start, add, step, run, pause, reset, abort, close: making a lab, and making it work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from labengine.core.editions import EDITIONS
+from labengine.magics.arguments import SAMPLING, block_count, request_id_of, whole_number
+from labengine.magics.current_lab import CurrentLab
+from labengine.magics.table import argument, command
+from labengine.magics.words import NOTHING_TO_DO, added_line, background_error_line, name_of
+
+if TYPE_CHECKING:
+    from labengine.desk.comparison import Comparison
+    from labengine.engine.engine import StepReport
+    from labengine.lab import Lab
+
+
+@command(
+    argument("--model", offers=("smollm2", "gemma3-270m", "simulated"), metavar="NAME"),
+    argument("--blocks", dest="num_blocks", type=block_count, metavar="N"),
+    argument("--block-size", type=int, metavar="TOKENS"),
+    argument("--edition", offers=tuple(EDITIONS), metavar="NAME"),
+    argument("--dtype", offers=("float32", "bfloat16", "float16"), metavar="NAME"),
+    argument("--device", offers=("cpu", "cuda"), metavar="NAME"),
+    argument("--attention", offers=("cpu", "triton", "flash_attn", "torch"), metavar="NAME"),
+    argument("--max-num-seqs", type=int, metavar="N"),
+    argument("--max-num-batched-tokens", type=int, metavar="N"),
+    argument("--external", offers=("host", "disk"), metavar="TIER"),
+    argument("--watermark", type=float, metavar="SHARE"),
+    argument("--long-prefill-token-threshold", type=int, metavar="N"),
+    argument("--retention-interval", type=int, metavar="N"),
+    argument("--seed", type=int, metavar="SEED"),
+)
+def start(current: CurrentLab, **settings: Any) -> Lab:
+    """Make a lab, call it `lab`, and show it; the one started before is closed."""
+    return current.start(settings)
+
+
+@command(argument("text", nargs="+", metavar="TEXT"), *SAMPLING)
+def add(current: CurrentLab, text: list[str], **options: Any) -> None:
+    """Add a request, or several copies of it; longer texts go into a %%prompt cell."""
+    add_text(current, " ".join(text), **options)
+
+
+def add_text(current: CurrentLab, text: str, copies: int = 1, chat: bool = False, **sampling: Any) -> None:
+    """Queue copies of a prompt, or with chat of a conversation that it opens, and tell who waits."""
+    desk, say = current.desk, [{"role": "user", "content": text}]
+    ids = [desk.chat(say, **sampling) if chat else desk.add(text, **sampling) for _ in range(copies)]
+    print(added_line(ids, current.lab.snapshot().requests[ids[0]].num_prompt_tokens))
+
+
+@command(argument("num_steps", nargs="?", type=whole_number, metavar="N"))
+def step(current: CurrentLab, num_steps: int = 1) -> StepReport | tuple[StepReport, StepReport]:
+    """Take one step, or N, and report the last one. A breakpoint ends them early."""
+    if current.comparison is not None:
+        return _step_both(current.comparison, num_steps)
+    lab = current.lab
+    before = lab.snapshot().step
+    report = lab.step(num_steps)
+    if lab.stopped_at is not None:
+        print(lab.stopped_at)
+    elif report and report.step - before < num_steps:
+        print(f"after {report.step - before} of {num_steps} steps there is nothing left to do")
+    return report
+
+
+def _step_both(comparison: Comparison, num_steps: int) -> tuple[StepReport, StepReport]:
+    reports = comparison.step()
+    for _ in range(1, num_steps):
+        if not any(reports) or not any(following := comparison.step()):
+            break
+        reports = following
+    return reports
+
+
+@command(argument("--wait", action="store_true"))
+def run(current: CurrentLab, wait: bool = False) -> None:
+    """Step in the background until the work is done; --wait keeps the cell busy until then."""
+    lab, desk = current.lab, current.desk
+    if all(request.status == "finished" for request in lab.snapshot().requests.values()):
+        print(NOTHING_TO_DO)
+    elif wait:
+        desk.run()
+        print(lab.stopped_at or f"done after step {lab.snapshot().step}")
+    else:
+        desk.start()
+        print("running; other cells run meanwhile, %lab pause stops it")
+
+
+@command()
+def pause(current: CurrentLab) -> None:
+    """Stop the background after the step under way."""
+    current.desk.pause()
+    lab = current.lab
+    print(lab.stopped_at or f"paused after step {lab.snapshot().step}")
+    print(background_error_line(lab), end="")
+
+
+@command()
+def reset(current: CurrentLab) -> None:
+    """Begin again on the same model: no requests, an empty pool, a new timeline."""
+    current.desk.reset()
+    print(f"empty: {current.lab.config.num_blocks} blocks, all of them free")
+
+
+@command(argument("request", metavar="ID", type=str))
+def abort(current: CurrentLab, request: str) -> None:
+    """End a request, by its id (0, 1 ...) or its name (A, B ...)."""
+    request_id = request_id_of(request, current.lab.snapshot().requests)
+    told = current.desk.abort(request_id)
+    has_ended = any(told) if isinstance(told, tuple) else told
+    ended = "is aborted, its blocks are free" if has_ended else "had finished before"
+    print(f"{name_of(request_id)} (id {request_id}) {ended}")
+
+
+@command()
+def close(current: CurrentLab) -> None:
+    """End the lab; its last state can still be looked at."""
+    current.desk.close()
+    print("closed; %lab start makes a new one")

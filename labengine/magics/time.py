@@ -1,0 +1,124 @@
+"""%lab back, forward, goto, rewind, fork, break: moving in time, and stopping it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from IPython.core.error import UsageError
+
+from labengine.core.editions import EDITIONS
+from labengine.desk.conditions import VIOLATION
+from labengine.desk.moments import Look
+from labengine.events import EVENT_KINDS
+from labengine.lab import Lab
+from labengine.magics.arguments import whole_number
+from labengine.magics.current_lab import CurrentLab
+from labengine.magics.table import argument, command
+
+_KINDS = {kind.__name__: [field.name for field in fields(kind)] for kind in EVENT_KINDS}
+
+
+@command(argument("num_steps", nargs="?", type=whole_number, metavar="N"))
+def back(current: CurrentLab, num_steps: int = 1) -> None:
+    """Look at the state one step before where you stand, or N; the views go there, the engine does not move."""
+    _tell(current, current.recorded.back(num_steps))
+
+
+@command(argument("num_steps", nargs="?", type=whole_number, metavar="N"))
+def forward(current: CurrentLab, num_steps: int = 1) -> None:
+    """Look at the state one step after where you stand, or N, up to the newest."""
+    _tell(current, current.recorded.forward(num_steps))
+
+
+@command(argument("step", type=int, metavar="STEP"), argument("event", nargs="?", type=int, metavar="EVENT"))
+def goto(current: CurrentLab, step: int, event: int | None = None) -> None:
+    """Look at the state after a step (0: before the first one), or after an event inside it, counted from 0."""
+    _tell(current, current.recorded.goto(step, event))
+
+
+@command(argument("step", type=int, metavar="STEP"))
+def rewind(current: CurrentLab, step: int) -> None:
+    """Bring the engine back to where it stood after a step, by taking its steps again; later ones stay known."""
+    lab = current.lab
+    try:
+        lab.rewind(step)
+    except KeyboardInterrupt as interrupt:
+        print(*getattr(interrupt, "__notes__", ()), sep="\n")
+        raise
+    newest = lab.num_known_steps
+    further = f"; %lab rewind {newest} goes forward again" if newest > step else ""
+    print(f"the engine stands after step {step}{further}")
+
+
+@command(
+    argument("step", nargs="?", type=int, metavar="STEP"),
+    argument("--name", metavar="VARIABLE"),
+    argument("--edition", offers=tuple(EDITIONS), metavar="NAME"),
+    argument("--blocks", dest="num_blocks", type=int, metavar="N"),
+    argument("--block-size", type=int, metavar="TOKENS"),
+    argument("--max-num-seqs", type=int, metavar="N"),
+    argument("--max-num-batched-tokens", type=int, metavar="N"),
+    argument("--external", offers=("host", "none"), metavar="TIER"),
+)
+def fork(current: CurrentLab, step: int | None = None, name: str = "fork", **settings: Any) -> Lab:
+    """Make a second lab on the same weights that went the same way up to a step, and call it `fork`."""
+    if not name.isidentifier() or name == "lab":
+        raise UsageError(f"{name!r} cannot be the fork's name: give the name of a variable other than lab")
+    if settings.get("external") == "none":
+        settings["external"] = None
+    made = current.name(name, current.lab.fork(step, **settings))
+    print(f"{name} stands after step {made.snapshot().step}: {name}.add(...), {name}.step() go another way, ")
+    print(f"labengine.compare(lab, {name}) shows both side by side, {name}.close() ends it")
+    return made
+
+
+def _fields_of(given: Sequence[str]) -> Sequence[str]:
+    kind = "ViolationFound" if given[:1] == [VIOLATION] else given[0]
+    return [f"{name}=" for name in _KINDS.get(kind, ())]
+
+
+@command(
+    argument("kind", nargs="?", metavar="KIND", offers=(VIOLATION, *_KINDS)),
+    argument("fields", nargs="*", metavar="FIELD=VALUE"),
+    argument("--off", nargs="?", const=0, type=whole_number, metavar="N"),
+    name="break",
+    completes=_fields_of,
+)
+def break_(current: CurrentLab, kind: str | None = None, fields: Sequence[str] = (), off: int | None = None) -> None:
+    """Have runs stop after an event: `break BlockEvicted block_id=3`, `break violation`; --off N takes one away."""
+    lab = current.lab
+    if off is not None:
+        _take_away(lab, off)
+    if kind is not None:
+        wanted = dict(_value(word) for word in ([kind, *fields] if "=" in kind else fields))
+        try:
+            lab.break_on(None if "=" in kind else kind, **wanted)
+        except TypeError as error:
+            raise UsageError(str(error)) from error
+    print(*lab.breakpoints or ["no breakpoints"], sep="\n")
+
+
+def _take_away(lab: Lab, number: int) -> None:
+    """0 for all of them."""
+    found = [breakpoint for breakpoint in lab.breakpoints if number in (0, breakpoint.number)]
+    if number and not found:
+        known = ", ".join(str(breakpoint.number) for breakpoint in lab.breakpoints) or "none"
+        raise UsageError(f"there is no breakpoint {number}; there are {known}")
+    for breakpoint in found:
+        breakpoint.close()
+
+
+def _value(word: str) -> tuple[str, Any]:
+    name, equals, text = word.partition("=")
+    if not equals or not name:
+        raise UsageError(f"{word!r} is no FIELD=VALUE, such as block_id=3")
+    return name, int(text) if text.lstrip("-").isdecimal() else {"True": True, "False": False}.get(text, text)
+
+
+def _tell(current: CurrentLab, look: Look) -> None:
+    print(look)
+    if current.has_lab:
+        newest = current.lab.snapshot().step
+        print(f"This is the recording. The engine has not moved: it stands after step {newest}.")

@@ -1,0 +1,161 @@
+"""A saved recording, read as a Timeline is: what nobody asks for is never decoded."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import NoReturn, TypeVar
+
+from labengine import events as ev
+from labengine.fold import Fold
+from labengine.timeline import Timeline
+from labengine.trace.codec import KINDS, Kind, Row, decoder, dumps, fold_of, rows
+from labengine.trace.collector import collector_resting
+from labengine.trace.errors import TraceError
+from labengine.trace.parsing import parsed
+from labengine.trace.segments import NO_KEYFRAME, Segment, move
+
+E = TypeVar("E", bound=ev.Event)
+
+SEGMENTS_AT_HAND = 64
+STATES_AT_HAND = 8
+
+
+class RecordedTimeline(Timeline):
+    """A recording that has ended: everything that Timeline tells, and nothing can be added.
+
+    segments: in order, each beginning where the one before ends. last_keyframe: the state at the end, as JSON.
+    Whatever does not fit together gives TraceError, at the latest when it is looked at. Any thread may read.
+    """
+
+    def __init__(
+        self, segments: Sequence[Segment], last_keyframe: bytes, kinds: Sequence[Kind], seconds: dict[int, float]
+    ) -> None:
+        super().__init__(max_events=segments[-1].end - segments[0].start)
+        self.num_dropped, self.step_seconds, self.generation = segments[0].start, seconds, 1
+        self._segments, self._last_keyframe = segments, last_keyframe
+        self._event_of, self._has_our_kinds = decoder(kinds), kinds == KINDS
+        self._starts = [segment.start for segment in segments]
+        self._rows_of = lru_cache(SEGMENTS_AT_HAND)(self._read_rows)
+        self._events_of = lru_cache(SEGMENTS_AT_HAND)(self._read_events)
+        self._state_before = lru_cache(STATES_AT_HAND)(self._read_state)
+
+    def record(self, event: ev.Event) -> NoReturn:
+        """It has ended: RuntimeError."""
+        raise RuntimeError("a saved recording cannot grow: record into a Timeline")
+
+    @property
+    def end(self) -> int:
+        """The newest moment."""
+        return self._segments[-1].end
+
+    def events(self, start: int | None = None, stop: int | None = None) -> Sequence[ev.Event]:
+        """The events between two moments; by default all that were saved, decoded now."""
+        pieces = (self._events_of(i)[low:high] for i, low, high in self._pieces(start, stop))
+        return list(chain.from_iterable(pieces))
+
+    def rows(self, start: int | None = None, stop: int | None = None) -> list[Row]:
+        """The same events as rows of JSON, numbered by codec.KINDS."""
+        pieces = (self._rows_of(i)[low:high] for i, low, high in self._pieces(start, stop))
+        return list(chain.from_iterable(pieces))
+
+    def kept(self) -> tuple[int, Fold, Sequence[ev.Event]]:
+        """All there is: the oldest moment, the state there, and the events since."""
+        return self.num_dropped, self.state(self.num_dropped), self.events()
+
+    def of_kind(
+        self, kind: type[E] | tuple[type[E], ...], start: int | None = None, stop: int | None = None
+    ) -> list[E]:
+        """The events of one kind, or of several, between two moments; the others are not decoded."""
+        numbers = {i for i, known in enumerate(ev.EVENT_KINDS) if issubclass(known, kind)}
+        pieces = (piece for piece in self._pieces(start, stop) if self._may_hold(piece[0], numbers))
+        found = (row for i, low, high in pieces for row in self._rows_of(i)[low:high] if row[0] in numbers)
+        with collector_resting():
+            return list(map(decoder(), found))  # type: ignore[arg-type]
+
+    def step_moments(self, step: int) -> tuple[int, int]:
+        """The moments before and after the last run of `step`. KeyError when it is not recorded."""
+        for i in reversed(range(len(self._segments))):
+            segment = self._segments[i]
+            if segment.first_step <= step <= segment.last_step:
+                events = self._events_of(i)
+                for at in reversed(range(len(events))):
+                    if events[at] == ev.StepStarted(step):
+                        return segment.start + at, segment.start + _end_of_step(events, at)
+        raise KeyError(f"step {step} is not in the recording (events {self.num_dropped} to {self.end})")
+
+    def state(self, moment: int | None = None) -> Fold:
+        """The state at a moment (the newest by default), as a copy to keep. IndexError for one that was dropped."""
+        if moment is None or moment == self.end:
+            return fold_of(parsed(self._last_keyframe))
+        if not self.num_dropped <= moment < self.end:
+            raise IndexError(f"moment {moment} is not kept: the recording spans {self.num_dropped} to {self.end}")
+        i = bisect_right(self._starts, moment) - 1
+        state = self._state_before(i).copy()
+        self._move(state, i, num_events=moment - self._starts[i])
+        return state
+
+    def _pieces(self, start: int | None, stop: int | None) -> Iterator[tuple[int, int, int]]:
+        """(segment, from, to) of all segments between two moments."""
+        low = self.num_dropped if start is None else max(start, self.num_dropped)
+        high = self.end if stop is None else min(stop, self.end)
+        for i in range(max(0, bisect_right(self._starts, low) - 1), len(self._segments)):
+            segment = self._segments[i]
+            if segment.start >= high:
+                return
+            yield i, max(low - segment.start, 0), high - segment.start
+
+    def _may_hold(self, i: int, numbers: set[int]) -> bool:
+        """Whether a segment's text has what rows of these kinds begin with. (Where it has blanks, who knows.)"""
+        text = self._segments[i].rows
+        if not self._has_our_kinds or any(blank in text for blank in (b" ", b"\t", b"\r")):
+            return True
+        return any(b"[%d," % number in text or b"[%d]" % number in text for number in numbers)
+
+    @collector_resting()
+    def _read_rows(self, i: int) -> list[Row]:
+        segment, read = self._segments[i], parsed(self._segments[i].rows)
+        if not isinstance(read, list) or len(read) != segment.end - segment.start:
+            raise TraceError(f"events {segment.start} to {segment.end} of the trace are incomplete: get it again")
+        if not self._has_our_kinds:
+            read = parsed(dumps(rows(map(self._event_of, read))))
+        if not all(type(row) is list and row for row in read):
+            raise TraceError(f"events {segment.start} to {segment.end} of the trace are damaged: get it again")
+        return list(read)
+
+    @collector_resting()
+    def _read_events(self, i: int) -> list[ev.Event]:
+        return list(map(decoder(), self._rows_of(i)))
+
+    @collector_resting()
+    def _read_state(self, i: int) -> Fold:
+        """The state before segment i: from the nearest keyframe on."""
+        nearest = next((j for j in range(i, 0, -1) if self._segments[j].keyframe != NO_KEYFRAME), 0)
+        state = fold_of(parsed(self._segments[nearest].keyframe))
+        for j in range(nearest, i):
+            self._move(state, j)
+        return state
+
+    def _move(self, state: Fold, i: int, num_events: int | None = None) -> None:
+        try:
+            move(state, self._events_of(i)[:num_events])
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            if isinstance(error, TraceError):
+                raise
+            raise TraceError(f"the trace contradicts itself after event {self._starts[i]}: get it again") from error
+
+
+def rows_between(timeline: Timeline, start: int | None = None, stop: int | None = None) -> list[Row]:
+    """The rows of a timeline's events, ready for `dumps`: of a saved one without making events of them."""
+    if isinstance(timeline, RecordedTimeline):
+        return timeline.rows(start, stop)
+    return rows(timeline.events(start, stop))
+
+
+def _end_of_step(events: Sequence[ev.Event], start: int) -> int:
+    for at in range(start, len(events)):
+        if isinstance(events[at], (ev.StepEnded, ev.StepRolledBack)):
+            return at + 1
+    return len(events)

@@ -1,0 +1,65 @@
+"""An exported page as somebody opens it: from disk, with networking off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Dialog, Page
+
+from browser.page_watch import PageWatch
+
+FRAME = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
+class ExportedPage:
+    """The page, and what stands on it."""
+
+    def __init__(self, page: Page, path: Path) -> None:
+        self.page = page
+        self.dialogs: list[str] = []
+        page.on("dialog", self._dismiss)
+        self._urls: list[str] = []
+        page.on("request", lambda request: self._urls.append(request.url))
+        self.watch = PageWatch(page, "file:///")
+        page.goto(path.as_uri())
+        page.wait_for_function("() => document.querySelector('.labengine')?.dataset.used !== undefined")
+        self._url = path.as_uri()
+
+    def _dismiss(self, dialog: Dialog) -> None:
+        self.dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    @property
+    def foreign(self) -> list[str]:
+        """Whatever was asked for besides the page itself."""
+        own = (self._url, "blob:", "data:")
+        return [url for url in self._urls if not url.startswith(own)]
+
+    def data(self, name: str) -> str | None:
+        """A data attribute of the root, after the next paint."""
+        self.page.evaluate(FRAME)
+        return self.page.locator(".labengine").get_attribute(f"data-{name}")
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+            self.page.evaluate(FRAME)
+
+    def open_tab(self, name: str) -> str:
+        """Open a tab of the drawer; the text in it."""
+        self.page.get_by_role("tab", name=name, exact=True).click()
+        self.page.evaluate(FRAME)
+        return self.page.locator(".le-drawer").first.inner_text()
+
+
+@contextmanager
+def opened(browser: Browser, path: Path, **options: Any) -> Iterator[ExportedPage]:
+    """The page in a context that is offline; at the end it must have complained of nothing and asked nobody."""
+    settings: dict[str, Any] = {"viewport": {"width": 1252, "height": 1000}, "offline": True, **options}
+    with browser.new_context(**settings) as context:
+        exported = ExportedPage(context.new_page(), path)
+        yield exported
+        assert exported.watch.complaints() == [] and exported.foreign == [] and exported.dialogs == []

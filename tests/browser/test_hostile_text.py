@@ -1,0 +1,167 @@
+"""Text of prompts, models and files stays text: in every view, in the compare view, in tooltips, and in exported pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+
+import labengine
+from browser.exported_page import ExportedPage, opened
+from labengine import events as ev
+from labengine.desk.comparison import Comparison
+from labengine_widgets.html_file import page as page_of
+from labengine_widgets.page import export_html
+from labengine_widgets.whole import whole_payload
+from widgets.fake_bench import FakeBench
+from widgets.story_219 import PROMPT, begin, overwriting_step
+
+pytestmark = pytest.mark.browser
+
+VIEWS = ("pool", "tables", "map", "queue", "groups", "tier", "step", "timeline", "bands", "log", "why", "code", "charts")
+HOSTILE = (
+    "</script><script>window.pwned=1</script>",
+    "<img src=data:, onerror=window.pwned=2>",
+    "\"'><svg onload=window.pwned=3>",
+    "</title></style></noscript><b onmouseover=window.pwned=4>",
+    "\u202edlrow\u202c\u2066olleh",
+    "a\u2028b\u2029c\x00\x1b[31m\r\n",
+    "${window.pwned=5}{{pwned}}<!--",
+    "\ud800]]>&lt;&#x3c;\ue0003\ue001",
+)
+MARKUP = "img, svg[onload], b[onmouseover], .labengine script, [onerror], [onclick]"
+HIDDEN = r"""
+() => {
+  const hidden = /[\u0000-\u0008\u000b-\u001f\u2028\u2029\u202a-\u202e\u2066-\u2069]/;
+  const walk = document.createTreeWalker(document.querySelector(".labengine"), NodeFilter.SHOW_TEXT), found = [];
+  while (walk.nextNode())
+    if (hidden.test(walk.currentNode.data)) found.push(walk.currentNode.data);
+  return found;
+}
+"""
+
+
+class HostileBench(FakeBench):
+    """Every text that can come from outside is hostile: titles, editions, tokens, reasons, messages, code."""
+
+    def __init__(self) -> None:
+        edition, *rest = begin()
+        assert isinstance(edition, ev.EngineStarted)
+        violation = ev.ViolationFound(HOSTILE[0], HOSTILE[1] + HOSTILE[4], (0,), (1,), 1, 3)
+        aborted = ev.RequestFinished(1, HOSTILE[2])
+        super().__init__(
+            [ev.EngineStarted(12, edition.groups, HOSTILE[0]), *rest, *overwriting_step(), violation, aborted]
+        )
+        self.title = " ".join(HOSTILE)
+        self.words = {token: HOSTILE[i % len(HOSTILE)] for i, token in enumerate((*PROMPT, 7))}
+
+    def seams(self) -> dict[str, Any]:
+        code = {"class": HOSTILE[1], "source": "\n".join(HOSTILE), "reason": HOSTILE[0], "seam": HOSTILE[2]}
+        told = code | {"module": HOSTILE[3], "line": 1, "base": code, "is_custom": True, "methods": []}
+        return {kind.__name__: told for kind in ev.EVENT_KINDS}
+
+
+def must_be_text(page: ExportedPage) -> None:
+    """Nothing of it has run, become an element, or turned the direction of what stands beside it."""
+    assert page.page.evaluate("() => window.pwned") is None
+    assert page.page.locator(f".labengine :is({MARKUP})").count() == 0
+    assert page.page.evaluate(HIDDEN) == []
+
+
+def go_through(page: ExportedPage) -> None:
+    """Every moment by key, and a look at whatever has a tooltip."""
+    page.page.locator(".labengine").focus()
+    page.press("End", *["ArrowLeft"] * 6, "End")
+    subjects = page.page.locator(":is([data-block], [data-hash], [data-event], [data-request]):visible")
+    for i in range(min(subjects.count(), 6)):
+        subjects.nth(i).hover(force=True)
+        must_be_text(page)
+
+
+@pytest.fixture(scope="module")
+def bench() -> HostileBench:
+    return HostileBench()
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_in_a_view(browser: Browser, bench: HostileBench, tmp_path: Path, view: str) -> None:
+    path = tmp_path / "view.html"
+    shown = page_of(bench.title, {"kind": "view", "views": [view]}, [whole_payload(bench)], "")
+    path.write_bytes(shown.encode("utf-8", "replace"))
+    with opened(browser, path) as page:
+        assert page.page.locator(f".le-{view}-panel").count() == 1
+        go_through(page)
+        must_be_text(page)
+        if view in ("tables", "log", "step"):
+            assert "window.pwned" in page.page.locator(f".le-{view}-panel").inner_text()
+
+
+def test_in_the_dashboard_and_the_pages_own_words(
+    browser: Browser, bench: HostileBench, tmp_path: Path, artifacts: Path
+) -> None:
+    path = export_html(bench, tmp_path / "hostile.html", HOSTILE[3] + HOSTILE[4] + HOSTILE[0])
+    with opened(browser, path) as page:
+        go_through(page)
+        for tab in page.page.get_by_role("tab").all():
+            tab.click()
+            must_be_text(page)
+        assert page.page.title().startswith("</title></style>") and "\u202e" not in page.page.title()
+        assert page.page.locator("h1").inner_text().startswith("</title></style>")
+        page.page.screenshot(path=artifacts / "hostile-dashboard.png")
+
+
+def test_in_an_answer(browser: Browser, bench: HostileBench, tmp_path: Path) -> None:
+    path = export_html(bench, tmp_path / "hostile.html")
+    with opened(browser, path) as page:
+        page.page.locator(".labengine").focus()
+        page.press("End")
+        page.page.get_by_role("tab", name="Why?", exact=True).click()
+        page.page.get_by_role("button", name="Why did the last event happen?").click()
+        assert "svg onload" in page.page.locator(".le-why").inner_text()
+        must_be_text(page)
+
+
+def test_without_scripts(browser: Browser, bench: HostileBench, tmp_path: Path) -> None:
+    path = export_html(bench, tmp_path / "hostile.html", HOSTILE[3])
+    with browser.new_context(java_script_enabled=False, offline=True) as context:
+        page = context.new_page()
+        page.goto(path.as_uri())
+        assert page.locator(f":is({MARKUP})").count() == 0
+        assert page.locator("svg[role=img]").count() == 1
+
+
+@pytest.fixture
+def compared(tmp_path: Path) -> Iterator[Path]:
+    """Two sides whose names, title and prompt are hostile, as a page."""
+    with labengine.compare(
+        *("nano-vllm", "nano-vllm+243"), num_blocks=12, block_size=4, title=HOSTILE[0] + HOSTILE[4], names=HOSTILE[1:3]
+    ) as comparison:
+        _fill(comparison)
+        yield comparison.export_html(tmp_path / "pair.html")
+
+
+def _fill(comparison: Comparison) -> None:
+    for _ in range(2):
+        comparison.add(" ".join(HOSTILE[:5]), max_tokens=2)
+    comparison.step()
+
+
+def test_in_the_compare_view(browser: Browser, compared: Path) -> None:
+    with opened(browser, compared) as page:
+        assert page.page.locator(".le-compare-title").inner_text().startswith("</script><script>window.pwned=1")
+        go_through(page)
+        for tab in page.page.get_by_role("tab").all():
+            tab.click()
+            must_be_text(page)
+        assert "onerror" in page.page.locator(".le-tables").first.inner_text()
+
+
+def test_in_the_charts(browser: Browser, bench: HostileBench, tmp_path: Path) -> None:
+    path = export_html(bench, tmp_path / "charts.html", charts=True)
+    with opened(browser, path) as page:
+        page.page.wait_for_function("() => document.querySelectorAll('.labengine-plot .main-svg').length > 0")
+        assert page.page.evaluate("() => window.pwned") is None
+        assert page.page.locator(".labengine-plot :is(img, script, svg[onload], b)").count() == 0

@@ -1,0 +1,46 @@
+"""%lab save and open: a session goes into a file, and comes out of it without an engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import labengine
+from labengine.desk.opened import Trace
+from magic_notebook import Notebook
+
+
+def test_a_session_is_saved_and_opened(started: Notebook, tmp_path: Path) -> None:
+    started.value("%lab step 2")
+    path = tmp_path / "run.lab"
+    said = started.printed(f"%lab save {path}")
+    assert said.startswith(f"{path}, ") and f"%lab open {path}" in said
+    ran = started.run(f"%lab open {path}")
+    trace = started.shell.user_ns["trace"]
+    assert isinstance(trace, Trace) and trace.snapshot() == started.lab.snapshot()
+    assert ran.error is None and "2 steps, 2 requests" in ran.printed
+    assert started.lab.step(), "the lab is still `lab`"
+    trace.close()
+
+
+def test_a_trace_alone_is_looked_at(started: Notebook, tmp_path: Path) -> None:
+    started.value("%lab step 2")
+    path = tmp_path / "run.lab"
+    started.printed(f"%lab save {path}")
+    lab = started.shell.user_ns.pop("lab")
+    labengine.unload_ipython_extension(started.shell)
+    labengine.load_ipython_extension(started.shell)
+    started.printed(f"%lab open {path} --name run")
+    said = started.printed("%lab goto 1")
+    assert "step 1 of 2" in said and "The engine" not in said
+    assert "step 2 of 2" in started.printed("%lab forward")
+    assert "ref count" in started.value("%lab why block 0").question
+    assert "there is no lab yet" in started.refused("%lab step")
+    started.shell.user_ns["run"].close()
+    lab.close()
+
+
+def test_a_page_is_written_for_html(started: Notebook, tmp_path: Path) -> None:
+    started.value("%lab step 2")
+    path = tmp_path / "lesson.html"
+    assert "scrubs in any browser" in started.printed(f"%lab save {path}")
+    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")

@@ -1,0 +1,192 @@
+"""Lines as they are typed: their errors, the help, and completion."""
+
+from __future__ import annotations
+
+import pytest
+
+from labengine.core.editions import EDITIONS
+from labengine.magics.table import COMMANDS, words
+from labengine.scenarios import SCENARIOS
+from magic_notebook import NAMES, START, Notebook, wait_until
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("%lab stepp", "%lab has no 'stepp'; did you mean step?"),
+        ("%lab stat", "%lab has no 'stat'; did you mean status?"),
+        ("%lab frobnicate", "%lab has no 'frobnicate'; there are start, add, step, run"),
+        ("%lab step x", "'x' is no whole number from 1\nusage: %lab step [N]"),
+        ("%lab step 0", "'0' is no whole number from 1"),
+        ("%lab step 1 2", "'2' is one word too many\nusage: %lab step [N]"),
+        ("%lab run --wiat", "there is no option --wiat; did you mean --wait?"),
+        ("%lab pause --now", "there is no option --now; it takes no options"),
+        ("%lab add", "TEXT"),
+        ("%lab add hi --copys 2", "there is no option --copys; did you mean --copies?"),
+        ("%lab add hi --copies 0", "argument --copies: '0' is no whole number from 1"),
+        ("%lab add hi --max-tokens -3", "max_tokens must be at least 1, got -3"),
+        ("%lab add hi --temperature nan", "temperature must be a finite number"),
+        ("%lab add hi --max-tokens 99", "needs 25 blocks, and the pool has 12"),
+        ("%lab add --max-tokens", "expected one argument"),
+        ("%lab goto", "STEP"),
+        ("%lab goto 1 2 3", "'3' is one word too many"),
+        ("%lab forward 0", "'0' is no whole number from 1"),
+        ("%lab rewind", "STEP"),
+        ("%lab rewind 3", "step must be a number from 0 to 0: this lab has taken 0 steps, got 3"),
+        ("%lab fork 3", "step must be a number from 0 to 0"),
+        ("%lab fork --edition vlm", "unknown edition 'vlm'"),
+        ("%lab fork --name lab", "'lab' cannot be the fork's name"),
+        ("%lab fork --name 1x", "'1x' cannot be the fork's name"),
+        ("%lab break BlockEvict", "there is no event kind 'BlockEvict'; did you mean 'BlockEvicted'?"),
+        ("%lab break BlockEvicted blok_id=3", "BlockEvicted has no field 'blok_id'; did you mean 'block_id'?"),
+        ("%lab break BlockEvicted 3", "'3' is no FIELD=VALUE, such as block_id=3"),
+        ("%lab break blok_id=3", "no event has the field 'blok_id'"),
+        ("%lab break --off 3", "there is no breakpoint 3; there are none"),
+        ("%lab view pol", "there is no view 'pol'; did you mean 'pool'?"),
+        ("%lab view", "NAME"),
+        ("%lab why", "WHAT"),
+        ("%lab why blok 3", "there is no 'blok' to point at; did you mean block?"),
+        ("%lab why block", "which block? Like this: block 3"),
+        ("%lab why request C", "there is no request C; known are A, B"),
+        ("%lab select block x", "'x' is no block's number"),
+        ("%lab select request", "which request? Like this: request A"),
+        ("%lab open nowhere.lab", "nowhere.lab"),
+        ("%lab save", "FILE"),
+        ("%lab goto one", "invalid int value: 'one'"),
+        ("%%prompt --top-q 1\nhello", "there is no option --top-q; did you mean --top-p?"),
+    ],
+)
+def test_bad_lines_are_refused_with_a_word_on_what_to_do(started: Notebook, cell: str, said: str) -> None:
+    before = started.lab.snapshot()
+    assert said in started.refused(cell)
+    assert started.lab.snapshot() == before
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--edition nano-vlm", "unknown edition 'nano-vlm'"),
+        ("--block-size 0", "block_size must be at least 1, got 0"),
+        ("--blocks many", "argument --blocks: 'many' is neither a number nor auto"),
+        ("--model smolm2", "no model 'smolm2', did you mean 'smollm2'?"),
+        ("--bloks 3", "there is no option --bloks; did you mean --blocks?"),
+    ],
+)
+def test_a_start_that_cannot_work_says_why(notebook: Notebook, options: str, said: str) -> None:
+    assert said in notebook.refused(f"{START} {options}")
+    assert "lab" not in notebook.shell.user_ns
+
+
+@pytest.mark.parametrize("options", ["--block-size 0", "--model smolm2", "--edition nano-vlm"])
+def test_a_start_that_cannot_work_leaves_the_lab_as_it_is(started: Notebook, options: str) -> None:
+    lab = started.lab
+    started.refused(f"%lab start {options}")
+    assert started.lab is lab and lab.step()
+
+
+def test_an_interrupt_stays_an_interrupt(started: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(plan: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(started.lab._model.runner, "forward", interrupt)
+    assert isinstance(started.run("%lab step").error, KeyboardInterrupt)
+    assert started.lab.snapshot().step == 0
+
+
+# -- help and completion -----------------------------------------------------------------------------------------------
+
+
+def test_the_help_walks_through_and_lists_every_command(started: Notebook) -> None:
+    told = started.shell.object_inspect("%lab")["docstring"]
+    steps = [line for line in told.splitlines() if line.startswith("    %lab ")]
+    assert tuple(COMMANDS) == NAMES
+    assert [step.split()[1] for step in steps] == [
+        "start",
+        "add",
+        "step",
+        "run",
+        "back",
+        "why",
+        "rewind",
+        "break",
+        "run",
+    ]
+    for name, command in COMMANDS.items():
+        assert f"\n%lab {name}" in told and command.summary.endswith(".") and command.summary in told
+    assert "--copies" in started.shell.object_inspect("%%prompt")["docstring"]
+
+
+def test_the_walk_through_of_the_help_works(notebook: Notebook) -> None:
+    told = notebook.shell.object_inspect("%lab")["docstring"]
+    for step in (line.split("    ")[1] for line in told.splitlines() if line.startswith("    %lab ")):
+        ran = notebook.run(step.replace("smollm2", "simulated"))
+        assert ran.error is None, ran.error
+        if step.endswith("run"):
+            wait_until(lambda: not notebook.lab.is_running)
+        if step.endswith("back 2"):
+            assert "step 6 of 8" in ran.printed
+    assert ran.printed.startswith("done after step 8") or "stopped after step" in ran.printed
+    notebook.printed("%lab run --wait")
+    assert [output.finish_reason for output in map(notebook.lab.output, (0, 1))] == ["length"] * 2
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("%lab ", [*NAMES]),
+        ("%lab st", ["start", "step", "status"]),
+        ("%lab run ", ["--wait"]),
+        ("%lab start --bl", ["--blocks", "--block-size"]),
+        ("%lab start --blocks 3 --bl", ["--block-size"]),
+        ("%lab start --edition ", [*EDITIONS]),
+        ("%lab start --edition na", ["nano-vllm", "nano-vllm+243", "nano-vllm-2025-07"]),
+        ("%lab bug ", [*SCENARIOS, "--column", "--model"]),
+        ("%lab break BlockM", ["BlockMerged"]),
+        ("%lab break v", ["violation"]),
+        ("%lab break BlockFreed que", ["queue_end="]),
+        ("%lab break violation ru", ["rule="]),
+        ("%lab view po", ["pool"]),
+        ("%lab view pool tab", ["tables"]),
+        ("%lab why next", ["next-victim"]),
+        ("%lab why block 3 --about los", ["lost"]),
+        ("%lab select ", ["block", "request", "hash", "event", "nothing"]),
+        ("%lab fork 3 --edition vl", ["vllm"]),
+        ("%lab bug nano-vllm-7", ["nano-vllm-71"]),
+        ("%lab bug nano-vllm-71 --m", ["--model"]),
+        ("%lab start --model smol", ["smollm2"]),
+        ("%lab add hello --ig", ["--ignore-eos"]),
+        ("%%prompt --co", ["--copies"]),
+        ("%%prompt --ignore-eos --ch", ["--chat"]),
+    ],
+)
+def test_completion_offers_what_may_come_next_and_nothing_else(
+    notebook: Notebook, line: str, offered: list[str]
+) -> None:
+    assert notebook.completions(line) == offered
+
+
+OURS = {*NAMES} - {"break", "open"}
+"""The names that are not Python's own."""
+
+
+@pytest.mark.parametrize("line", ["%lab frobnicate --", "%lab start --blocks ", "imp"])
+def test_completion_stays_out_where_it_knows_nothing(notebook: Notebook, line: str) -> None:
+    assert not set(notebook.completions(line)) & {*OURS, "--blocks", "--copies"}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("", []),
+        ("  a   b ", ["a", "b"]),
+        ("it's Bob's", ["it's", "Bob's"]),
+        ("""say "two  words" 'and more'""", ["say", "two  words", "and more"]),
+        ('""', [""]),
+        ('"open', ['"open']),
+        (r"C:\dir\x", [r"C:\dir\x"]),
+    ],
+)
+def test_words(line: str, expected: list[str]) -> None:
+    assert words(line) == expected

@@ -1,0 +1,76 @@
+"""%lab show, check, status, close."""
+
+from __future__ import annotations
+
+from labengine_widgets.selection import Selection
+from magic_notebook import START, Notebook
+
+
+def test_show_displays_the_dashboard(started: Notebook) -> None:
+    ran = started.run("%lab show\n1")
+    assert ran.value == 1 and "0 of 12 blocks used" in ran.printed
+
+
+def test_check_tells_that_all_is_well_or_what_is_not(started: Notebook) -> None:
+    started.value("%lab step")
+    assert started.printed("%lab check") == "all invariants hold\n"
+    started.lab._stepper.engine.scheduler.manager.pool.blocks[0].ref_count += 1
+    assert "ref_count: block 0 has ref_count 3, and 2 table entries" in started.printed("%lab check")
+
+
+def test_status_tells_what_runs_and_how_the_requests_stand(started: Notebook) -> None:
+    started.value("%lab step")
+    started.lab.abort(1)
+    said = started.printed("%lab status")
+    assert "model  simulated" in said and "edition  labengine" in said and "of 12 blocks of 4 tokens in use" in said
+    assert "A (id 0)  running, 13 + 1 tokens" in said and "B (id 1)  finished (abort), 13 + 1 tokens" in said
+
+
+def test_status_tells_of_a_listener_that_was_dropped(started: Notebook) -> None:
+    started.lab.hooks.subscribe(lambda event: 1 / 0)
+    started.value("%lab step")
+    assert "a listener raised and was dropped: ZeroDivisionError" in started.printed("%lab status")
+
+
+def test_status_shows_the_newest_of_many_requests(notebook: Notebook) -> None:
+    notebook.value(START)
+    notebook.printed("%lab add one two --copies 13 --max-tokens 2")
+    said = notebook.printed("%lab status")
+    assert "(3 earlier requests)" in said and "M (id 12)" in said and "C (id 2)" not in said
+
+
+def test_close_ends_the_lab_and_start_makes_a_new_one(started: Notebook) -> None:
+    started.value("%lab step")
+    assert "closed" in started.printed("%lab close")
+    for cell in ("%lab step", "%lab add more", "%lab reset", "%lab run"):
+        assert "this lab is closed; make a new one" in started.refused(cell)
+    assert started.printed("%lab check") == "all invariants hold\n"
+    assert "state  closed" in started.printed("%lab status") and "step 1 of 1" in started.printed("%lab goto 1")
+    started.value(START)
+    assert started.lab.status()["state"] == "paused"
+
+
+def test_view_displays_single_views(started: Notebook) -> None:
+    ran = started.run("%lab view pool tables\n1")
+    assert ran.value == 1 and "0 of 12 blocks used" in ran.printed
+    assert started.lab.view("pool", "tables").arrangement == {"kind": "view", "views": ["pool", "tables"]}
+
+
+def test_select_chooses_in_all_views(started: Notebook) -> None:
+    assert started.printed("%lab select") == "nothing is chosen\n"
+    assert started.printed("%lab select request B") == "chosen: request 1\n"
+    assert started.printed("%lab select block #3") == "chosen: block 3\n"
+    assert started.lab.selection == Selection("block", 3)
+    assert started.printed("%lab select hash 0:ab12") == "chosen: hash 0:ab12\n"
+    assert started.printed("%lab select nothing") == "nothing is chosen\n" and started.lab.selection is None
+
+
+def test_why_answers_where_one_stands(started: Notebook) -> None:
+    started.value("%lab step 2")
+    now = started.run("%lab why block 0")
+    assert "ref count 2" in now.value.question and now.value.question in now.printed
+    started.printed("%lab goto 0")
+    assert "free" in started.value("%lab why block 0").question
+    assert "A" in started.value("%lab why request A --about hit").question
+    assert "next" in started.value("%lab why next-victim").question
+    assert "there is no block 99" in started.refused("%lab why block 99")

@@ -1,0 +1,133 @@
+"""%lab add, %%prompt, step, run, pause, reset, abort."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from magic_notebook import START, Notebook, wait_until
+
+# -- adding ------------------------------------------------------------------------------------------------------------
+
+
+def test_prompt_adds_copies_with_their_sampling(notebook: Notebook) -> None:
+    notebook.value(START)
+    cell = (
+        "%%prompt --copies 2 --max-tokens 5 --temperature 0.5 --top-k 9 --top-p 0.8 --seed 3 --ignore-eos\nIt's  so\n"
+    )
+    assert notebook.printed(cell) == "A (id 0), B (id 1) wait with 2 tokens each: %lab step, or %lab run\n"
+    for request in notebook.lab._stepper.engine.requests.values():
+        s = request.sampling
+        assert (s.max_tokens, s.temperature, s.top_k, s.top_p, s.seed, s.ignore_eos) == (5, 0.5, 9, 0.8, 3, True)
+        assert "".join(map(notebook.lab.token_text, request.token_ids)) == "It's  so"
+
+
+def test_prompt_keeps_lines_and_html_as_they_are(notebook: Notebook) -> None:
+    notebook.value(START)
+    notebook.printed("%%prompt --max-tokens 4\n<b>one</b>\n\n  {two} $three\n")
+    ids = notebook.lab.snapshot().requests[0].token_ids
+    assert "".join(map(notebook.lab.token_text, ids)) == "<b>one</b>\n\n  {two} $three"
+
+
+def test_add_takes_words_quotes_and_apostrophes(notebook: Notebook) -> None:
+    notebook.value(START)
+    notebook.printed("""%lab add It's "a  small" --copies 1 block's world --max-tokens 4""")
+    ids = notebook.lab.snapshot().requests[0].token_ids
+    assert "".join(map(notebook.lab.token_text, ids)) == "It's a  small block's world"
+
+
+def test_chat_wraps_the_text_as_a_users_message(notebook: Notebook) -> None:
+    notebook.value(START)
+    notebook.printed("%lab add --chat hello there --max-tokens 4")
+    ids = notebook.lab.snapshot().requests[0].token_ids
+    assert "".join(map(notebook.lab.token_text, ids)) == "user: hello there"
+
+
+def test_an_empty_prompt_cell_is_refused(started: Notebook) -> None:
+    assert "the prompt is empty" in started.refused("%%prompt\n\n  \n")
+    assert len(started.lab.snapshot().requests) == 2
+
+
+# -- stepping ----------------------------------------------------------------------------------------------------------
+
+
+def test_step_returns_its_report_and_shows_it_in_a_line(started: Notebook) -> None:
+    ran = started.run("%lab step")
+    assert ran.value.step == 1 and ran.value.scheduled == {0: 13, 1: 13}
+    assert "step 1: 26 tokens computed (A 13, B 13); sampled A " in ran.printed and "peak 8 blocks" in ran.printed
+
+
+def test_several_steps_return_the_last_report(started: Notebook) -> None:
+    assert started.value("%lab step 3").step == 3
+    ran = started.run("%lab step 5")
+    assert ran.value.step == 4 and ran.value.finished == (0, 1)
+    assert "after 1 of 5 steps there is nothing left to do" in ran.printed and "finished A, B" in ran.printed
+
+
+def test_a_step_without_work_says_so(notebook: Notebook) -> None:
+    notebook.value(START)
+    ran = notebook.run("%lab step")
+    assert not ran.value and "nothing to do: no request waits or runs" in ran.printed
+    assert notebook.printed("%lab run").startswith("nothing to do")
+
+
+def test_a_report_can_be_kept(started: Notebook) -> None:
+    assert started.printed("report = %lab step") == ""
+    assert started.shell.user_ns["report"].step == 1
+
+
+def test_run_returns_at_once_and_pause_stops_it(started: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, forward = started.lab._model.runner, started.lab._model.runner.forward
+
+    def slow_forward(plan: Any) -> Any:
+        time.sleep(0.1)
+        return forward(plan)
+
+    monkeypatch.setattr(runner, "forward", slow_forward)
+    began = time.monotonic()
+    assert "running" in started.printed("%lab run")
+    assert time.monotonic() - began < 0.1 and started.lab.is_running
+    assert "running" in started.printed("%lab status")
+    said = started.printed("%lab pause")
+    assert said == f"paused after step {started.lab.snapshot().step}\n" and started.lab.snapshot().step < 4
+    assert not started.lab.is_running and started.lab.output(0).finish_reason is None
+
+
+def test_run_wait_blocks_until_the_work_is_done(started: Notebook) -> None:
+    assert started.printed("%lab run --wait") == "done after step 4\n"
+    assert started.lab.output(1).finish_reason == "length"
+
+
+def test_an_error_in_the_background_is_told(started: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(plan: object) -> None:
+        raise RuntimeError("no more memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(started.lab._model.runner, "forward", fail)
+        started.printed("%lab run")
+        wait_until(lambda: not started.lab.is_running)
+        for cell in ("%lab status", "%lab pause"):
+            assert "broken off, its last step undone: RuntimeError: no more memory" in started.printed(cell)
+        said = started.refused("%lab step")
+    assert said.startswith("%lab step: no more memory (RuntimeError in fail, line ") and "test_stepping.py" in said
+    assert started.lab.check() == [] and started.value("%lab step").step == 1
+
+
+def test_reset_begins_again(started: Notebook) -> None:
+    started.value("%lab step")
+    assert started.printed("%lab reset") == "empty: 12 blocks, all of them free\n"
+    assert started.lab.snapshot().requests == {}
+
+
+@pytest.mark.parametrize(("wanted", "name"), [("1", "B"), ("b", "B"), ("A", "A")])
+def test_abort_takes_an_id_or_a_name(started: Notebook, wanted: str, name: str) -> None:
+    said = started.printed(f"%lab abort {wanted}")
+    assert said == f"{name} (id {ord(name) - 65}) is aborted, its blocks are free\n"
+    assert "had finished before" in started.printed(f"%lab abort {wanted}")
+
+
+@pytest.mark.parametrize("wanted", ["2", "C", "-1", "0x1"])
+def test_abort_of_nobody_says_who_there_is(started: Notebook, wanted: str) -> None:
+    assert f"there is no request {wanted}; known are A, B" in started.refused(f"%lab abort {wanted}")

@@ -1,0 +1,38 @@
+"""Recordings to save: workloads of all editions, with groups, tiers, aborts, and steps that failed or were given up."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+from disturbing import Countdown, Disturbance, core_calls_of_a_step, raise_disturbance
+from grounds import Ground
+from labengine.hooks import Hooks
+from labengine.timeline import Timeline
+from labengine.trace.file import SavedRun, open_file, save
+
+FACTS = {"title": "a run", "edition": "labengine"}
+
+
+def word(token_id: int) -> str:
+    """The text of a token."""
+    return f"<{token_id}>"
+
+
+def recording(ground: Ground, seed: int, max_events: int = 100_000) -> Timeline:
+    """A run with adds, aborts, resets, abandoned steps, and errors in the middle of some."""
+    timeline, hooks, rng = Timeline(max_events), Hooks(), Random(seed)
+    hooks.subscribe(timeline.record)
+    drive = ground.drive(seed, hooks)
+    for operation in drive.operations(rng):
+        if operation in ("add", "update") and rng.random() < 0.1:
+            with suppress(Disturbance):
+                Countdown(core_calls_of_a_step, rng.randrange(80), raise_disturbance).run(drive.engine.step)
+    return timeline
+
+
+def saved(timeline: Timeline, path: Path) -> SavedRun:
+    """Written and opened again."""
+    save(path, timeline, FACTS, word)
+    return open_file(path)

@@ -1,0 +1,130 @@
+"""The stories of the compare view: every guided sentence is reached, and the numbers in it are the engines' own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from labengine import events as ev
+from labengine.config import ConfigError
+from labengine.desk.comparison import Comparison
+from labengine.scenarios import SCENARIOS, bug
+from labengine.scenarios.scenario import Scenario
+from labengine_widgets.compared import Beat, Compared
+from scenarios.test_framework import Tiny
+
+
+def told(comparison: Comparison) -> list[Beat]:
+    words = (comparison.left.token_text, comparison.right.token_text)
+    compared = Compared(*comparison.timelines, words, comparison.guide)
+    compared.grow(comparison.level, comparison.rest)
+    return compared.beats
+
+
+def states_at(comparison: Comparison, beat: Beat) -> tuple[int, int]:
+    """Used blocks at a beat, left and right."""
+    states = zip(comparison.timelines, beat.pair.ends, strict=True)
+    left, right = (timeline.state(moment).num_used_blocks for timeline, moment in states)
+    return left, right
+
+
+def stops(comparison: Comparison) -> dict[int, Beat]:
+    return {beat.stop: beat for beat in told(comparison) if beat.stop is not None}
+
+
+@pytest.mark.parametrize("id", SCENARIOS)
+def test_every_guided_sentence_is_reached_in_order(id: str) -> None:
+    scenario = bug(id)
+    with scenario.compare() as comparison:
+        before = [beat.stop for beat in told(comparison) if beat.stop is not None]
+        assert before == list(range(len(scenario.sentences)))
+        assert tuple(stop.sentence for stop in scenario.guide[: len(before)]) == scenario.sentences
+        comparison.later()
+        after = [beat.stop for beat in told(comparison) if beat.stop is not None]
+        assert after == list(range(len(scenario.guide))) and len(after) > len(before)
+        assert not comparison.has_later
+
+
+@pytest.fixture(scope="module", params=["simulated", "smollm2"])
+def story(request: pytest.FixtureRequest) -> Iterator[Comparison]:
+    """#219 to its end."""
+    with bug("nano-vllm-219").compare(request.param) as comparison:
+        comparison.later()
+        yield comparison
+
+
+def test_219_after_the_step_8_and_5_and_the_peak_8_on_both_sides(story: Comparison) -> None:
+    found = stops(story)
+    assert states_at(story, found[1]) == states_at(story, found[3]) == (8, 8)
+    assert states_at(story, found[4]) == (8, 7)
+    assert states_at(story, found[5]) == (8, 5)
+    for timeline, moment, lost in zip(story.timelines, found[5].pair.ends, (3, 0), strict=True):
+        assert len(timeline.state(moment).snapshot().lost_blocks) == lost
+        computed = [event for event in timeline.events(0, moment) if isinstance(event, ev.ForwardRan)]
+        assert sum(event.num_tokens for event in computed) == 28
+    sentence = story.guide[5].sentence
+    assert all(
+        words in sentence for words in ("8 blocks used, 3 of them lost, against 5", "peak was 8", "all 28 tokens")
+    )
+
+
+def test_219_later_the_same_prompt_finds_0_and_3_blocks(story: Comparison) -> None:
+    hits = [[e for e in timeline.of_kind(ev.PrefixHit) if e.request_id == 3] for timeline in story.timelines]
+    assert [len(hit.block_ids[0]) for [hit] in hits] == [0, 3]
+    computed = [timeline.of_kind(ev.ForwardRan)[-1].num_tokens for timeline in story.timelines]
+    assert computed == [14, 2]
+    taken = [
+        sum(event.request_id == 3 for event in timeline.of_kind(ev.BlockAllocated)) for timeline in story.timelines
+    ]
+    assert taken == [4, 1] and [snapshot.num_used_blocks for snapshot in story.snapshots] == [8, 5]
+    filler = [e for e in story.timelines[0].of_kind(ev.BlockAllocated) if e.request_id == 2]
+    assert {event.block_id for event in filler} >= {4, 5, 6} and len(filler) == 8
+    assert [s.requests[0].status for s in story.snapshots] == ["running", "running"]
+
+
+@pytest.mark.parametrize("column", ["nano-vllm-2025-07", "labengine"])
+def test_219_later_can_be_asked_of_any_column(column: str) -> None:
+    scenario = bug("nano-vllm-219")
+    with scenario.lab(column) as lab:
+        scenario.opening(lab)
+        scenario.later(lab)
+        assert lab.timeline is not None
+        assert lab.timeline.of_kind(ev.PrefixHit)[-1].num_tokens == 12
+
+
+def test_71_later_another_request_reads_the_hole() -> None:
+    with bug("nano-vllm-71").compare() as comparison:
+        comparison.later()
+        left, right = comparison.sides
+        rules = [{v.rule for v in side.violations if 1 in v.request_ids} for side in (left, right)]  # type: ignore[attr-defined]
+        assert "read" in rules[0] and not rules[1]
+
+
+def test_44409_later_the_next_prompt_finds_nothing_and_everything() -> None:
+    with bug("vllm-44409").compare() as comparison:
+        comparison.later()
+        assert [timeline.of_kind(ev.PrefixHit)[-1].num_tokens for timeline in comparison.timelines] == [0, 16]
+
+
+def test_any_two_columns_can_stand_side_by_side() -> None:
+    with bug("nano-vllm-219").compare(columns=("nano-vllm-2025-07", "labengine")) as comparison:
+        assert comparison.names == ("nano-vllm-2025-07", "labengine") and comparison.guide == ()
+        assert [snapshot.num_used_blocks for snapshot in comparison.snapshots] == [5, 5]
+
+
+def test_a_scenario_without_a_later_part_says_so() -> None:
+    scenario: Scenario = Tiny()
+    with scenario.compare() as comparison, pytest.raises(ConfigError, match="tiny-1 has no part that comes later"):
+        assert not comparison.has_later
+        scenario.later(comparison.left)  # type: ignore[arg-type]
+
+
+def test_71_on_a_real_model_the_first_wrong_word_leads_back_to_the_slot() -> None:
+    found = bug("nano-vllm-71").corruption("smollm2")
+    assert found is not None and found.cause is not None
+    assert found.tokens[0] != found.tokens[1] and found.texts.num_differing == 1
+    assert found.cause.rule == "read" and found.cause.block_ids == (0,)
+    assert found.cause.first_event is not None and found.cause.first_event < found.moment
+    assert "The first wrong word is" in str(found) and "position 3" in found.sentence
+    assert bug("nano-vllm-71").corruption("simulated") is None

@@ -1,0 +1,294 @@
+"""Two labs in lockstep: the same requests, the same steps, whatever comes in between; and where they part."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import labengine
+from labengine import Parts
+from labengine import events as ev
+from labengine.config import ConfigError
+from labengine.core.prefix_cache import LateMerge
+from labengine.desk.background import LabClosedError
+from labengine.desk.comparison import Comparison
+from labengine.lab import Lab
+from labengine.scenarios import bug
+
+PROMPT = list(range(100, 114))
+SMALL: dict[str, Any] = {"num_blocks": 12, "block_size": 4}
+
+
+@pytest.fixture
+def pair() -> Iterator[Comparison]:
+    with labengine.compare("nano-vllm", "nano-vllm+243", **SMALL) as comparison:
+        yield comparison
+
+
+def ask(comparison: Comparison, max_tokens: int = 3) -> None:
+    for _ in range(2):
+        comparison.add(token_ids=PROMPT, max_tokens=max_tokens)
+
+
+def used(comparison: Comparison) -> list[int]:
+    return [snapshot.num_used_blocks for snapshot in comparison.snapshots]
+
+
+def steps(comparison: Comparison) -> list[int]:
+    return [snapshot.step for snapshot in comparison.snapshot()]
+
+
+class Interrupts:
+    """A runner that is interrupted once."""
+
+    def __init__(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+        forward, self.is_armed = lab._model.runner.forward, True
+
+        def once(*arguments: Any) -> Any:
+            if self.is_armed:
+                self.is_armed = False
+                raise KeyboardInterrupt
+            return forward(*arguments)
+
+        monkeypatch.setattr(lab._model.runner, "forward", once)
+
+
+# -- doing the same ----------------------------------------------------------------------------------------------------
+
+
+def test_both_sides_get_the_same_requests_and_steps(pair: Comparison) -> None:
+    ask(pair)
+    left, right = pair.step()
+    assert left.scheduled == right.scheduled == {0: 14, 1: 14}
+    assert used(pair) == [8, 5] and steps(pair) == [1, 1]
+    pair.run()
+    assert used(pair) == [0, 0] and steps(pair) == [3, 3]
+    assert not any(pair.step())
+
+
+def test_phases_go_side_by_side(pair: Comparison) -> None:
+    ask(pair)
+    assert [pair.next_phase() for _ in range(4)] == [
+        (phase, phase) for phase in ("schedule", "forward", "sample", "update")
+    ]
+    assert pair.rest == pair.level and used(pair) == [8, 5]
+    pair.next_phase()
+    assert pair.rest < pair.level
+
+
+def test_what_one_side_cannot_take_neither_gets() -> None:
+    with labengine.compare(
+        Lab("simulated", num_blocks=12, block_size=4), Lab("simulated", num_blocks=2, block_size=4)
+    ) as pair:
+        with pytest.raises(ConfigError):
+            pair.add(token_ids=PROMPT)
+        assert [len(snapshot.requests) for snapshot in pair.snapshots] == [0, 0]
+        with pytest.raises(TypeError, match="max_token"):
+            pair.add(token_ids=PROMPT, max_token=3)
+
+
+def test_a_run_stops_where_it_is_told(pair: Comparison) -> None:
+    ask(pair, max_tokens=9)
+    pair.run(until=lambda both: both.left.snapshot().step == 4)
+    assert steps(pair) == [4, 4] and not pair.is_running
+
+
+def test_the_background_steps_both_and_pauses_level(pair: Comparison) -> None:
+    ask(pair, max_tokens=30)
+    pair.start()
+    deadline = time.monotonic() + 20
+    while steps(pair)[1] < 3 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    pair.pause()
+    assert steps(pair)[0] == steps(pair)[1] >= 3 and not pair.is_running and not pair.left.is_running  # type: ignore[attr-defined]
+    pair.start()
+    while pair.is_running and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert used(pair) == [0, 0] and pair.background_error is None
+
+
+def test_abort_and_reset_reach_both(pair: Comparison) -> None:
+    ask(pair)
+    pair.step()
+    assert pair.abort(0) == (True, True) and pair.abort(0) == (False, False)
+    pair.reset()
+    assert steps(pair) == [0, 0] and pair.first_difference() is None
+    ask(pair)
+    pair.step()
+    assert used(pair) == [8, 5] and pair.first_difference() is not None
+
+
+def test_chat_goes_through_one_template() -> None:
+    with labengine.compare("labengine", "vllm", num_blocks=64, block_size=4) as pair:
+        pair.chat([{"role": "user", "content": "hello"}], max_tokens=1)
+        left, right = pair.snapshots
+        assert left.requests[0].token_ids == right.requests[0].token_ids
+
+
+# -- interrupted, or out of step ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_an_interrupt_half_way_is_made_good_by_the_next_step(
+    pair: Comparison, monkeypatch: pytest.MonkeyPatch, side: int
+) -> None:
+    ask(pair)
+    Interrupts(pair.sides[side], monkeypatch)  # type: ignore[arg-type]
+    level = pair.level
+    with pytest.raises(KeyboardInterrupt):
+        pair.step()
+    assert steps(pair) == [side, 0] and pair.level == level
+    left, right = pair.step()
+    assert left.scheduled == right.scheduled == {0: 14, 1: 14}
+    assert steps(pair) == [1, 1] and used(pair) == [8, 5]
+    pair.step()
+    assert steps(pair) == [2, 2]
+
+
+def test_any_call_first_brings_the_other_along(pair: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask(pair)
+    Interrupts(pair.right, monkeypatch)  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        pair.step()
+    assert pair.add(token_ids=PROMPT, max_tokens=1) == 2
+    assert steps(pair) == [1, 1] and [len(snapshot.requests) for snapshot in pair.snapshots] == [3, 3]
+
+
+def test_an_interrupted_run_goes_on_level(pair: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask(pair)
+    Interrupts(pair.right, monkeypatch)  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        pair.run()
+    assert not pair.is_running
+    pair.run()
+    assert steps(pair) == [3, 3] and used(pair) == [0, 0]
+
+
+def test_a_lab_that_was_stepped_by_itself_waits_for_the_other(pair: Comparison) -> None:
+    ask(pair, max_tokens=6)
+    pair.step()
+    left: Any = pair.left
+    left.step()
+    left.step()
+    assert steps(pair) == [3, 1]
+    for after in ([3, 2], [3, 3], [4, 4]):
+        pair.step()
+        assert steps(pair) == after
+
+
+def test_an_error_of_one_side_does_not_hold_up_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = bug("nano-vllm-71")
+    with labengine.compare(*(column.parts for column in scenario.columns), num_blocks=16, block_size=4) as pair:
+        pair.add(token_ids=range(4), max_tokens=3)
+        pair.step()
+        with pytest.raises(AssertionError) as raised:
+            pair.step()
+        assert "left side" in "".join(raised.value.__notes__)
+        assert steps(pair) == [1, 2]
+
+
+# -- where they part ---------------------------------------------------------------------------------------------------
+
+
+def test_the_first_difference_of_219(pair: Comparison) -> None:
+    ask(pair)
+    assert pair.first_difference() is None
+    pair.step()
+    found = pair.first_difference()
+    assert found is not None
+    assert isinstance(found.left, ev.BlockCached) and isinstance(found.right, ev.BlockMerged)
+    assert (found.left.block_id, found.right.into_block_id, found.step, found.phase) == (4, 0, 1, "update")
+    assert [t.events(m, m + 1)[0] for t, m in zip(pair.timelines, found.moments, strict=True)] == [
+        found.left,
+        found.right,
+    ]
+    assert "overwrites" in found.sentences[0] and "B points at it" in found.sentences[1]
+    assert "nano-vllm+243" in found.sentence and "The editions part in step 1, update" in str(found)
+    assert "mapped_after" in found.reasons[0] and "LateMerge.merge_target" in found.reasons[1]
+    assert "<b>" in found._repr_html_() and "overwrites" in repr(pair)
+
+
+def test_editions_that_do_the_same_do_not_part() -> None:
+    with labengine.compare("labengine", "labengine", **SMALL) as pair:
+        ask(pair)
+        pair.run()
+        assert pair.first_difference() is None
+        assert pair.names == ("labengine, left", "labengine, right")
+        assert "The two tell the same so far." in repr(pair)
+
+
+def test_sizes_can_be_compared_too() -> None:
+    labs = [Lab("simulated", num_blocks=number, block_size=4) for number in (12, 13)]
+    with labengine.compare(*labs, names=("12", "13")) as pair:
+        found = pair.first_difference()
+        assert found is not None and isinstance(found.left, ev.EngineStarted) and found.step == 0
+
+
+def test_parts_by_hand_and_an_edition_by_name() -> None:
+    class NeverMerges(LateMerge):
+        def is_alive(self, other: Any) -> bool:
+            return False
+
+    with labengine.compare(Parts(name="never", merge_policy=NeverMerges), "labengine", **SMALL) as pair:
+        ask(pair)
+        pair.step()
+        assert pair.names == ("never", "labengine") and used(pair) == [8, 5]
+
+
+def test_opened_traces_can_be_compared_and_not_stepped(pair: Comparison, tmp_path: Any) -> None:
+    ask(pair)
+    pair.run()
+    paths = [tmp_path / name for name in ("left.lab", "right.lab")]
+    for side, path in zip(pair.sides, paths, strict=True):
+        side.save(path)  # type: ignore[attr-defined]
+    with labengine.compare(*map(labengine.open, paths)) as traces:
+        assert not traces.is_live and not traces.has_later
+        found, again = pair.first_difference(), traces.first_difference()
+        assert found is not None and again is not None
+        assert (again.moments, again.left, again.right) == (found.moments, found.left, found.right)
+        with pytest.raises(ConfigError, match="recordings"):
+            traces.step()
+
+
+# -- refused -----------------------------------------------------------------------------------------------------------
+
+
+def test_labs_with_different_pasts_are_refused() -> None:
+    with Lab("simulated", **SMALL) as one, Lab("simulated", **SMALL) as other:
+        one.add(token_ids=PROMPT, max_tokens=3)
+        with pytest.raises(ConfigError, match="not the same"):
+            labengine.compare(one, other)
+        other.add(token_ids=PROMPT, max_tokens=3)
+        one.step()
+        with pytest.raises(ConfigError, match="after step 1"):
+            labengine.compare(one, other)
+
+
+def test_what_cannot_be_compared_is_refused_by_name() -> None:
+    with Lab("simulated", **SMALL) as lab:
+        with pytest.raises(ConfigError, match="got 3"):
+            labengine.compare(lab, 3)
+        with pytest.raises(ConfigError, match="num_blocks"):
+            labengine.compare(lab, lab, num_blocks=3)
+        with pytest.raises(TypeError, match="num_blokcs"):
+            labengine.compare("vllm", "labengine", num_blokcs=3)
+    with Lab("simulated", record=False) as silent, pytest.raises(ConfigError, match="record=False"):
+        labengine.compare(silent, silent)
+
+
+def test_closed_means_closed() -> None:
+    pair = labengine.compare("nano-vllm", "vllm", **SMALL)
+    pair.close()
+    pair.close()
+    with pytest.raises(LabClosedError):
+        pair.step()
+    assert len(pair.snapshots) == 2
+
+
+def test_without_a_story_there_is_no_later(pair: Comparison) -> None:
+    assert not pair.has_later
+    with pytest.raises(ConfigError, match="nothing more to show"):
+        pair.later()

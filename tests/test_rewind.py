@@ -1,0 +1,358 @@
+"""Back in place: the same engine takes its steps again, up to where it is wanted; and forward again from there."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS
+from labengine.config import ConfigError
+from labengine.desk.background import LabClosedError
+from labengine.engine.external import HostStore
+from labengine.events import EngineStarted, StepStarted
+from labengine.lab import Lab
+from sessions import Session, broken, hybrid_workloads, lab_for, state, story, told_until
+from workloads import Workload, random_workload
+
+NUM_ACTS = 40
+
+
+def assert_goes_back_and_forth(workload: Workload, edition: str, seed: int, **settings: Any) -> None:
+    """To some steps in any order, and each time it stands where it stood."""
+    rng = Random(seed)
+    with lab_for(workload, edition, **settings) as lab:
+        Session(lab, workload, seed).work(NUM_ACTS)
+        lab.step()
+        events, newest, end, inputs = story(lab), lab.snapshot().step, state(lab), lab.inputs
+        for step in [rng.randint(0, newest) for _ in range(4)] + [newest]:
+            lab.rewind(step)
+            assert story(lab) == told_until(events, step) and lab.snapshot().step == step
+            assert lab.inputs == tuple(given for given in inputs if given.num_steps <= step)
+        assert state(lab) == end
+        lab.run()
+        with lab.fork() as fork:
+            assert story(fork) == story(lab) and state(fork) == state(lab)
+
+
+@pytest.mark.parametrize("edition", [*ALL_EDITIONS, "nano-vllm-2025-07"])
+@pytest.mark.parametrize("seed", range(20, 28))
+def test_random_sessions(edition: str, seed: int) -> None:
+    assert_goes_back_and_forth(random_workload(seed), edition, seed)
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_several_groups(number: int) -> None:
+    assert_goes_back_and_forth(hybrid_workloads(12)[number], TOKEN_BUDGET_EDITIONS[number % 2], number)
+
+
+@pytest.mark.parametrize("edition", TOKEN_BUDGET_EDITIONS)
+@pytest.mark.parametrize("seed", range(6))
+def test_a_tier_in_host_memory_is_emptied(edition: str, seed: int) -> None:
+    assert_goes_back_and_forth(random_workload(seed), edition, seed, external="host")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_steps_scheduled_ahead(seed: int) -> None:
+    assert_goes_back_and_forth(random_workload(seed), "labengine", seed, overlap=True, check=False)
+
+
+# -- what a rewind is --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    """One request, and a second one after step 2; six steps in all."""
+    with Lab("simulated", num_blocks=16, block_size=4) as lab:
+        lab.add(token_ids=range(6), max_tokens=6)
+        lab.step(2)
+        lab.add(token_ids=range(6), max_tokens=4)
+        lab.run()
+        assert lab.snapshot().step == 6
+        yield lab
+
+
+def test_it_stands_where_the_next_step_was_about_to_begin(lab: Lab) -> None:
+    lab.rewind(2)
+    assert len(lab.snapshot().requests) == 2, "what was added before step 3 is there"
+    lab.rewind(1)
+    assert lab.snapshot().step == 1 and len(lab.snapshot().requests) == 1
+    lab.rewind(0)
+    assert lab.snapshot().step == 0 and lab.snapshot().requests[0].status == "waiting"
+
+
+def test_listeners_hear_it_all_again_and_the_recording_starts_over(lab: Lab) -> None:
+    heard: list[object] = []
+    lab.hooks.subscribe(lambda event: heard.append(type(event)), EngineStarted, StepStarted)
+    assert lab.timeline is not None
+    generation = lab.timeline.generation
+    lab.rewind(3)
+    assert heard == [EngineStarted, *[StepStarted] * 3] and lab.timeline.generation == generation + 1
+    assert lab.stats().num_steps == 3 and lab.stats().num_requests == 2
+
+
+def test_forward_goes_on_from_here(lab: Lab) -> None:
+    end = lab.snapshot()
+    lab.rewind(1)
+    heard: list[object] = []
+    lab.hooks.subscribe(lambda event: heard.append(event.step), StepStarted)
+    lab.rewind(4)
+    assert heard == [2, 3, 4]
+    lab.rewind(6)
+    assert lab.snapshot() == end and heard == [2, 3, 4, 5, 6]
+
+
+def test_something_new_makes_what_came_later_unknown(lab: Lab) -> None:
+    lab.rewind(1)
+    assert lab.add(token_ids=range(50, 53), max_tokens=2) == 1
+    with pytest.raises(ConfigError, match="from 0 to 1: this lab has taken 1 step, got 2"):
+        lab.rewind(2)
+    lab.run()
+    newest, end = lab.snapshot().step, state(lab)
+    lab.rewind(0)
+    lab.rewind(newest)
+    assert state(lab) == end and len(lab.inputs) == 2
+
+
+@pytest.mark.parametrize("act", ["abort", "reset_prefix_cache"])
+def test_other_acts_are_something_new_too(lab: Lab, act: str) -> None:
+    lab.rewind(1)
+    if act == "abort":
+        lab.abort(0)
+    else:
+        lab.abort(0)
+        lab.reset_prefix_cache()
+    assert [type(given).__name__ for given in lab.inputs][:2] == ["AddInput", "AbortInput"]
+    with pytest.raises(ConfigError):
+        lab.rewind(2)
+
+
+def test_what_changes_nothing_is_nothing_new(lab: Lab) -> None:
+    lab.rewind(5)
+    with lab.fork() as fork:
+        finished = [i for i, r in fork.snapshot().requests.items() if r.status == "finished"]
+    assert not lab.reset_prefix_cache() or finished
+    assert [lab.abort(i) for i in finished] == [False] * len(finished)
+    lab.rewind(6)
+
+
+def test_steps_by_hand_stay_on_the_way_as_long_as_nothing_is_passed(lab: Lab) -> None:
+    end = lab.snapshot()
+    lab.rewind(1)
+    lab.step()
+    lab.rewind(6)
+    assert lab.snapshot() == end
+    lab.rewind(1)
+    lab.step(2)
+    with pytest.raises(ConfigError, match="from 0 to 3"):
+        lab.rewind(6)
+    assert len(lab.inputs) == 1, "the second request, which came after step 2, was passed"
+
+
+def test_a_lab_can_be_forked_at_what_was_taken_back(lab: Lab) -> None:
+    end = lab.snapshot()
+    lab.rewind(1)
+    with lab.fork(6) as later, lab.fork() as now:
+        assert later.snapshot() == end and now.snapshot() == lab.snapshot()
+
+
+def test_an_open_step_is_taken_back_or_finished(lab: Lab) -> None:
+    events = story(lab)
+    lab.rewind(3)
+    lab.next_phase()
+    lab.next_phase()
+    lab.rewind(3)
+    assert story(lab) == told_until(events, 3) and lab.snapshot().step == 3
+    lab.next_phase()
+    lab.rewind(5)
+    assert story(lab) == told_until(events, 5)
+    lab.next_phase()
+    lab.rewind(1)
+    assert story(lab) == told_until(events, 1)
+    lab.rewind(6)
+    assert story(lab) == events
+
+
+def test_it_pauses_the_background() -> None:
+    with Lab("simulated", num_blocks=600, block_size=4) as lab:
+        lab.add(token_ids=[1, 2, 3], max_tokens=1500)
+        lab.step(5)
+        lab.start()
+        lab.rewind(3)
+        assert not lab.is_running and lab.snapshot().step == 3
+
+
+def test_it_can_be_wished_for(lab: Lab) -> None:
+    lab.bench().post("rewind", step=2).result(20)
+    assert lab.snapshot().step == 2
+    with pytest.raises(ConfigError, match="from 0 to 6"):
+        lab.bench().post("rewind", step=9).result(20)
+
+
+@pytest.mark.parametrize("step", [7, -1, "1", None, 1.0, True])
+def test_steps_that_were_not_taken_are_refused(lab: Lab, step: Any) -> None:
+    before = state(lab)
+    with pytest.raises(ConfigError, match=re.escape(f"from 0 to 6: this lab has taken 6 steps, got {step!r}")):
+        lab.rewind(step)
+    assert state(lab) == before
+
+
+def test_without_a_recording(lab: Lab) -> None:
+    with Lab("simulated", num_blocks=16, block_size=4, record=False) as silent:
+        silent.generate([[1, 2, 3, 4, 5]], max_tokens=6)
+        end = state(silent)
+        silent.rewind(2)
+        assert silent.snapshot().step == 2
+        silent.rewind(6)
+        assert state(silent) == end
+
+
+def test_with_a_short_recording() -> None:
+    with Lab("simulated", num_blocks=64, block_size=4, record=60) as lab:
+        lab.generate([[1, 2, 3]], max_tokens=60)
+        events = story(lab)
+        lab.rewind(1)
+        assert lab.timeline is not None and lab.timeline.num_dropped == 0 and lab.snapshot().step == 1
+        lab.rewind(60)
+        assert story(lab) == events
+
+
+def test_a_store_of_ones_own_and_a_folder_are_refused(tmp_path: Any) -> None:
+    for external in (HostStore(), tmp_path):
+        with Lab("simulated", num_blocks=16, block_size=4, external=external) as lab:
+            lab.generate([[1, 2, 3, 4, 5]], max_tokens=2)
+            before = state(lab)
+            with pytest.raises(ConfigError, match=r"keeps what it holds: lab.fork\(external=None\)"):
+                lab.rewind(0)
+            assert state(lab) == before
+
+
+def test_reset_forgets_the_inputs(lab: Lab) -> None:
+    lab.reset()
+    with pytest.raises(ConfigError, match="from 0 to 0: this lab has taken 0 steps"):
+        lab.rewind(1)
+    lab.rewind(0)
+
+
+def test_a_closed_lab_stays_where_it_is(lab: Lab) -> None:
+    lab.close()
+    with pytest.raises(LabClosedError):
+        lab.rewind(1)
+
+
+def test_not_inside_a_listener(lab: Lab) -> None:
+    lab.rewind(3)
+    lab.hooks.subscribe(lambda event: lab.rewind(1), StepStarted)
+    lab.step()
+    assert "listeners look and never steer" in str(lab.hooks.failures[0].error) and lab.snapshot().step == 4
+
+
+def test_violations_are_found_again(lab: Lab) -> None:
+    lab.rewind(2)
+    assert lab.check() == lab.violations == []
+
+
+# -- what goes wrong on the way ----------------------------------------------------------------------------------------
+
+
+def test_an_interrupt_leaves_the_lab_between_two_steps_and_says_where(lab: Lab, monkeypatch: Any) -> None:
+    events = story(lab)
+    sample = lab._model.runner.sample
+
+    def sample_and_interrupt(plan: Any, logits: Any) -> Any:
+        if lab._stepper.engine.step_number == 4:
+            signal.raise_signal(signal.SIGINT)
+        return sample(plan, logits)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lab._model.runner, "sample", sample_and_interrupt)
+        with pytest.raises(KeyboardInterrupt) as interrupted:
+            lab.rewind(5)
+    told = "The lab stands after step 4 of 5, as it did then; lab.rewind(5) goes on."
+    assert interrupted.value.__notes__ == [told]
+    assert story(lab) == told_until(events, 4)[: len(story(lab))] and lab.snapshot().step == 4
+    assert lab.check() == [] and lab.phase == "update"
+    lab.rewind(5)
+    assert story(lab) == told_until(events, 5)
+    lab.rewind(6)
+    assert story(lab) == events
+
+
+def test_an_interrupt_at_any_step(lab: Lab) -> None:
+    """Wherever it stops, the inputs that were not given yet stay known."""
+    events, sample = story(lab), lab._model.runner.sample
+    for stop in range(1, 6):
+
+        def sample_and_interrupt(plan: Any, logits: Any, stop: int = stop) -> Any:
+            if lab._stepper.engine.step_number == stop:
+                signal.raise_signal(signal.SIGINT)
+            return sample(plan, logits)
+
+        lab.rewind(0)
+        lab._model.runner.sample = sample_and_interrupt  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            lab.rewind(6)
+        lab._model.runner.sample = sample  # type: ignore[method-assign]
+        assert lab.snapshot().step == stop
+        lab.rewind(6)
+        assert story(lab) == events
+
+
+def test_an_error_on_the_way_is_told_and_the_way_stays_known(lab: Lab) -> None:
+    events = story(lab)
+    lab.rewind(2)
+    with broken(lab, "forward", MemoryError("no more")), pytest.raises(MemoryError) as failed:
+        lab.rewind(6)
+    assert "The lab stands after step 2 of 6" in failed.value.__notes__[0]
+    assert lab.snapshot().step == 2 and lab.check() == []
+    with lab.fork() as fork:
+        assert state(fork) == state(lab), "what the broken step left behind is part of where it stands"
+    lab.rewind(6)
+    assert story(lab) == events, "it began again from the start, without that accident"
+
+
+def test_going_on_after_an_error_makes_it_part_of_the_way(lab: Lab) -> None:
+    lab.rewind(2)
+    with broken(lab, "forward", MemoryError("no more")), pytest.raises(MemoryError):
+        lab.rewind(6)
+    lab.add(token_ids=range(6), max_tokens=3)
+    lab.run()
+    with lab.fork() as fork:
+        assert story(fork) == story(lab) and state(fork) == state(lab)
+
+
+def test_broken_steps_are_broken_again() -> None:
+    with Lab("simulated", num_blocks=4, block_size=4) as lab:
+        lab.generate([list(range(13))], max_tokens=1)
+        lab.add(token_ids=range(50, 60), max_tokens=3)
+        with broken(lab, "sample", KeyboardInterrupt()), pytest.raises(KeyboardInterrupt):
+            lab.step()
+        lab.add(token_ids=range(13), max_tokens=2)
+        lab.run()
+        events, end = story(lab), state(lab)
+        assert {getattr(event, "reason", "") for event in events} >= {"distrusted", "KeyboardInterrupt"}
+        lab.rewind(lab.snapshot().step)
+        lab.rewind(0)
+        lab.rewind(lab.inputs[-1].num_steps)
+        with lab.fork(end[0].step) as fork:
+            assert story(fork) == events and state(fork) == end
+
+
+# -- the real model ----------------------------------------------------------------------------------------------------
+
+
+def test_the_same_tokens_on_the_real_model(smollm2: Lab) -> None:
+    smollm2.add("Once upon a time", max_tokens=10)
+    smollm2.add("Once upon a time", max_tokens=10, temperature=0.9, seed=5)
+    smollm2.step(4)
+    smollm2.add("The capital of France is", max_tokens=6)
+    smollm2.run()
+    events, outputs = story(smollm2), [smollm2.output(i) for i in range(3)]
+    smollm2.rewind(2)
+    assert story(smollm2) == told_until(events, 2)
+    smollm2.rewind(events[-1].step)  # type: ignore[attr-defined]
+    assert story(smollm2) == events and [smollm2.output(i) for i in range(3)] == outputs

@@ -1,0 +1,142 @@
+"""The seams of an edition: each kind of event has one, and an override stands beside what it overrides."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from labengine.core.block import Block
+from labengine.core.editions import EDITIONS, LABENGINE, NANO_VLLM_243, VLLM
+from labengine.core.parts import Parts
+from labengine.core.prefix_cache import LateMerge, MergePolicy
+from labengine.desk.seams import DECIDED_BY, seams_of
+from labengine.events import EVENT_KINDS
+from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
+from labengine.scenarios.vllm_44409_overrides import InterleavedKVCacheManager
+
+ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
+
+
+def methods_of(seams: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Every method that is told, by its seam's name."""
+    return {method["seam"]: method for seam in seams.values() for method in (seam, *seam["methods"])}
+
+
+@pytest.fixture(params=EDITIONS.values(), ids=lambda parts: parts.name)
+def parts(request: pytest.FixtureRequest) -> Parts:
+    return request.param  # type: ignore[no-any-return]
+
+
+def test_every_kind_of_event_has_a_seam(parts: Parts) -> None:
+    assert {kind.__name__ for kind in EVENT_KINDS} <= set(seams_of(parts))
+    assert {kind.partition(":")[0] for kind in DECIDED_BY} == {kind.__name__ for kind in EVENT_KINDS}
+
+
+def test_every_seam_of_the_table_in_the_architecture_is_found() -> None:
+    table = [line for line in ARCHITECTURE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    cells = [line.split("|")[2] for line in table if re.match(r"\| [^|]+\| `[A-Z]\w+\.\w+`", line)]
+    found = {seam for parts in EDITIONS.values() for seam in methods_of(seams_of(parts))}
+    assert len(cells) > 10
+    for cell in cells:
+        owner = ""
+        for name in re.findall(r"`([^`]+)`", cell):
+            owner, method = name.split(".") if "." in name else (owner, name)
+            assert {f"{owner}.{method}", f"SlidingWindowGroup.{method}"} & found, name
+
+
+def test_a_seam_is_json_with_source_and_reason(parts: Parts) -> None:
+    seams = seams_of(parts)
+    assert json.loads(json.dumps(seams)) == seams
+    for seam in methods_of(seams).values():
+        assert seam["seam"].split(".")[1] in seam["source"]
+        assert seam["line"] > 0
+    for kind in ("BlockMerged", "BlockCached", "BlockFreed", "PrefixHit", "RequestPreempted", "BlockAllocated"):
+        assert seams[kind]["reason"], kind
+
+
+def test_an_editions_own_choice_stands_beside_the_base() -> None:
+    seam = seams_of(LABENGINE)["BlockMerged"]
+    assert (seam["seam"], seam["class"], seam["base"]["class"]) == (
+        "MergePolicy.merge_target",
+        "LateMerge",
+        "MergePolicy",
+    )
+    assert "is_alive" in seam["source"] and "return None" in seam["base"]["source"]
+    assert not seam["is_custom"]
+    assert seams_of(VLLM)["BlockCached"]["class"] == "KeepDuplicates"
+
+
+def test_an_abstract_method_is_nobodys_base() -> None:
+    assert seams_of(LABENGINE)["PrefixHit"]["base"] is None
+
+
+def test_an_override_is_what_one_sees_first() -> None:
+    seam = seams_of(Parts(merge_policy=NoAliveCheck).over(NANO_VLLM_243))["BlockMerged"]
+    assert (seam["seam"], seam["class"], seam["base"]["class"]) == ("MergePolicy.is_alive", "NoAliveCheck", "LateMerge")
+    assert seam["is_custom"] and "return True" in seam["source"] and "ref_count > 0" in seam["base"]["source"]
+    assert seam["reason"].startswith("Not asked")
+    assert seam["methods"][0]["seam"] == "MergePolicy.merge_target"
+    assert seam["methods"][-1]["is_emitter"]
+    interleaved = seams_of(Parts(kv_cache_manager=InterleavedKVCacheManager).over(VLLM))["BlockTouched"]
+    assert interleaved["class"] == "InterleavedKVCacheManager" and interleaved["base"]["class"] == "KVCacheManager"
+
+
+def test_an_attribute_is_told_with_its_words() -> None:
+    null_block = methods_of(seams_of(VLLM))["BlockPool.null_block"]
+    assert "null_block = 0" in null_block["source"] and null_block["class"] == "VllmBlockPool"
+    assert "NULL_BLOCK" in null_block["base"]["source"]
+
+
+class Silent(LateMerge):
+    def is_alive(self, other: Block) -> bool:
+        return True
+
+
+def test_without_a_reason_the_base_gives_its_own() -> None:
+    seam = seams_of(Parts(merge_policy=Silent).over(LABENGINE))["BlockMerged"]
+    assert seam["class"] == "Silent"
+    assert "gives no reason" in seam["reason"] and "must not be merged into" in seam["reason"]
+
+
+IN_A_CELL = """
+class Never(MergePolicy):
+    def merge_target(self, mapped, block, request, link):
+        '''Nobody merges here.'''
+        return None
+"""
+
+
+def test_a_part_from_a_notebook_cell_is_read_where_the_notebook_keeps_it() -> None:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell()
+    shell.user_ns["MergePolicy"] = MergePolicy
+    assert shell.run_cell(IN_A_CELL).success
+    seam = seams_of(Parts(merge_policy=shell.user_ns["Never"]).over(LABENGINE))["BlockMerged"]
+    assert seam["reason"] == "Nobody merges here." and "return None" in seam["source"]
+
+
+def test_a_part_without_any_text_is_told_so() -> None:
+    module = ModuleType("made_up")
+    sys.modules["made_up"] = module
+    try:
+        exec(IN_A_CELL, module.__dict__ | {"MergePolicy": MergePolicy, "__name__": "made_up"}, module.__dict__)
+        seam = seams_of(Parts(merge_policy=module.Never).over(LABENGINE))["BlockMerged"]
+    finally:
+        del sys.modules["made_up"]
+    assert seam["source"].startswith("# Python keeps no text of Never.merge_target")
+    assert seam["reason"] == "Nobody merges here." and seam["line"] == 0
+
+
+def test_seams_load_no_torch() -> None:
+    import subprocess
+
+    code = "import sys; from labengine.desk.seams import seams_of; from labengine.core.editions import VLLM; "
+    code += "seams_of(VLLM); print('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

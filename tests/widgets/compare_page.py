@@ -1,0 +1,200 @@
+"""A compare view on a bare page, without Jupyter: the widget's own messages, carried there and back by the test."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page
+
+from browser.chromium import launched
+from labengine.desk.comparison import Comparison
+from labengine_widgets.browser import css, esm
+from labengine_widgets.compare import CompareView
+from widgets.view_stand import THEMES
+
+PICTURES = Path(__file__).parents[2] / ".artifacts" / "compare"
+
+MOUNT = """
+async ([source, saved, arrangement, hasKernel]) => {
+  const { default: widget } = await import("data:text/javascript;base64," + source);
+  const heard = [];
+  window.sent = [];
+  const bytes = (text) => new DataView(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
+  window.emit = (message, buffers) => {
+    for (const [name, act] of heard) if (name === "msg:custom") act(message, buffers.map(bytes));
+  };
+  const values = { arrangement, saved: saved.map(bytes) };
+  const model = {
+    get: (name) => values[name],
+    send(message) {
+      if (!hasKernel) throw new Error("Cannot send");
+      window.sent.push(message);
+    },
+    on: (name, act) => heard.push([name, act]),
+    off: (name, act) => heard.splice(heard.findIndex(([n, a]) => n === name && a === act), 1),
+  };
+  window.unmount = widget.render({ model, el: document.getElementById("cell") });
+}
+"""
+
+FRAME = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+DATA = "(name) => document.querySelector('.labengine').dataset[name]"
+PLACES = """
+() => Object.fromEntries([...document.querySelectorAll(
+  ".le-column, .le-column-head, .le-panel, .le-story, .le-told, .le-pair-time, .le-tables-row, [data-anchor^='row:']"
+)].map((one, i) => {
+  const { x, y, width } = one.getBoundingClientRect();
+  const side = one.closest("[data-side]")?.dataset.side ?? "";
+  return [side + (one.dataset.anchor || one.className.split(" ")[0] + i), [x, y, width]];
+}))
+"""
+
+
+class Carried(CompareView):
+    """Its messages wait for the test to carry them."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.outbox: deque[tuple[dict[str, Any], list[bytes]]] = deque()
+        super().__init__(*arguments)
+
+    def send(self, content: dict[str, Any], buffers: Sequence[bytes] | None = None) -> None:
+        self.outbox.append((content, list(buffers or ())))
+
+
+class ComparePage:
+    """A page on which one comparison is shown; has_kernel=False: as a notebook that was saved and opened again."""
+
+    def __init__(self, page: Page, comparison: Comparison, width: int = 1220, *, has_kernel: bool = True) -> None:
+        self.page, self.comparison, self.has_kernel = page, comparison, has_kernel
+        self.errors: list[str] = []
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
+        self.widget = comparison._view = Carried(comparison.bench())
+        page.set_content(f'<body data-jp-theme-light="true"><div id="cell" style="width: {width}px"></div></body>')
+        page.add_style_tag(content=css())
+        saved = [] if has_kernel else self.widget.saved
+        texts = [base64.b64encode(part).decode() for part in saved]
+        source = base64.b64encode(esm().encode()).decode()
+        page.evaluate(MOUNT, [source, texts, self.widget.arrangement, has_kernel])
+        self.until("the comparison", lambda: self.data("position") is not None)
+
+    # -- carrying ------------------------------------------------------------------------------------------------------
+
+    def carry(self) -> None:
+        """Both ways, what has been said so far."""
+        if not self.has_kernel:
+            return
+        for message in self.page.evaluate("() => window.sent.splice(0)"):
+            self.widget._receive(self.widget, message, [])
+        while self.widget.outbox:
+            content, buffers = self.widget.outbox.popleft()
+            self.page.evaluate(
+                "([message, buffers]) => window.emit(message, buffers)",
+                [content, [base64.b64encode(data).decode() for data in buffers]],
+            )
+
+    def until(self, what: str, holds: Callable[[], object], seconds: float = 20) -> None:
+        deadline = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < deadline, f"waited for {what}: {self.errors} {self.all_data()}"
+            self.carry()
+            self.page.evaluate(FRAME)
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def data(self, name: str) -> str | None:
+        """A data attribute, after the next paint."""
+        self.page.evaluate(FRAME)
+        value = self.page.evaluate(DATA, name)
+        return None if value is None else str(value)
+
+    def all_data(self) -> dict[str, str]:
+        found: dict[str, str] = self.page.evaluate("() => ({ ...document.querySelector('.labengine').dataset })")
+        return found
+
+    def text(self, selector: str, number: int = 0) -> str:
+        return str(self.page.locator(selector).nth(number).text_content() or "")
+
+    def texts(self, selector: str) -> list[str]:
+        return self.page.locator(selector).all_text_contents()
+
+    def places(self) -> dict[str, list[float]]:
+        """Where everything stands."""
+        self.page.evaluate(FRAME)
+        found: dict[str, list[float]] = self.page.evaluate(PLACES)
+        return found
+
+    # -- doing ---------------------------------------------------------------------------------------------------------
+
+    def press(self, *keys: str) -> None:
+        self.page.locator(".labengine").focus()
+        for key in keys:
+            self.page.keyboard.press(key)
+            self.page.evaluate(FRAME)
+
+    def next_stop(self) -> str:
+        """On to the next guided sentence, played at double speed; the sentence."""
+        before = self.data("stop")
+        self.press("+", "n")
+        self.until("the next stop", lambda: self.data("stop") != before and self.data("playing") == "false")
+        return self.text(".le-guide-words")
+
+    def click(self, name: str) -> None:
+        self.page.get_by_role("button", name=name, exact=True).click()
+        self.carry()
+
+    def dress(self, theme: str) -> None:
+        style = {name: THEMES[theme].get(name, "") for name in THEMES["dark"]}
+        script = (
+            "(style) => { for (const [k, v] of Object.entries(style)) document.body.style.setProperty(k, v);"
+            "document.body.style.background = 'var(--jp-layout-color1, white)'; }"
+        )
+        self.page.evaluate(script, style)
+        self.page.wait_for_timeout(300)
+
+    def picture(self, name: str, theme: str = "light") -> None:
+        """A screenshot to look at, in .artifacts/compare."""
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        self.dress(theme)
+        self.page.locator(".labengine").screenshot(path=str(PICTURES / f"{name}-{theme}.png"))
+        self.dress("light")
+
+
+Look = Callable[..., None]
+"""look(check, comparison, width=..., has_kernel=..., and options of the browser's context)."""
+
+
+@contextmanager
+def looks() -> Iterator[Look]:
+    """Runs checks on fresh pages, on a thread of its own; a check must leave no error in the page."""
+    with ThreadPoolExecutor(1) as thread, ExitStack() as stack:
+        browser = thread.submit(lambda: stack.enter_context(launched())).result()
+        try:
+            yield lambda check, comparison, **options: thread.submit(
+                _checked, browser, check, comparison, **options
+            ).result()
+        finally:
+            thread.submit(stack.close).result()
+
+
+def _checked(
+    browser: Browser,
+    check: Callable[[ComparePage], None],
+    comparison: Comparison,
+    *,
+    width: int = 1220,
+    has_kernel: bool = True,
+    **context_options: Any,
+) -> None:
+    options: dict[str, Any] = {"viewport": {"width": 1300, "height": 1200}, **context_options}
+    with comparison, browser.new_context(**options) as context:
+        shown = ComparePage(context.new_page(), comparison, width, has_kernel=has_kernel)
+        check(shown)
+        assert shown.errors == []

@@ -1,0 +1,142 @@
+"""What the browser's model must show at every moment, by the Python fold and scene; states travel as checksums."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+from zlib import crc32
+
+from driving import recorded
+from grounds import Ground
+from labengine import events as ev
+from labengine.fold import Fold
+from labengine.hooks import Hooks
+from labengine.snapshot import map_key
+from labengine.trace import codec
+from labengine_widgets.runs import phase_after
+from labengine_widgets.scene import Scene
+
+PARTS = ("step", "phase", "score", "blocks", "requests", "queue", "map", "tier")
+"""Of a state."""
+
+
+@dataclass
+class Reference:
+    """A scene that follows events as a reader of the whole recording would: it looks at everything after each."""
+
+    scene: Scene
+    phase: str | None = None
+    open_step: int | None = None
+    before_step: Scene | None = None
+
+    def apply(self, event: ev.Event) -> None:
+        """Move on by one event; a step that was taken back leaves what was before it, but for what the tier keeps."""
+        if isinstance(event, ev.StepStarted):
+            self.open_step, self.before_step = event.step, self._put_away()
+        if isinstance(event, ev.StepRolledBack):
+            if self.before_step is not None and self.open_step == event.step:
+                self.before_step.tier = self.scene.tier
+                self.scene = self.before_step
+            self.open_step = self.before_step = None
+        else:
+            self.scene.apply(event)
+        self.phase = phase_after(event, self.phase)
+        self.scene.take_changes()
+        self._look(event)
+
+    def state(self) -> list[Any]:
+        """Everything that is compared, as JSON has it."""
+        fold = self.scene.fold
+        requests = [
+            [i, r.status, r.token_ids, r.num_prompt_tokens, r.num_computed_tokens, r.block_tables]
+            for i, r in fold.requests.items()
+        ]
+        mapped = [[map_key(*key), ids] for key, ids in fold.prefix_map.items()]
+        tier = [map_key(*key) for key in self.scene.tier]
+        score = list(self.scene.score)
+        return [fold.step, self.phase, score, self._blocks(), requests, list(fold.free_queue), mapped, tier]
+
+    def _blocks(self) -> list[Any]:
+        cells = [self.scene.cell(block_id) for block_id in range(self.scene.num_blocks)]
+        live = Counter(cell.content for cell in cells if cell.ref_count)
+        return [
+            [
+                *(cell.block_id, cell.ref_count, cell.content, cell.fill, cell.flags, cell.owners),
+                *(cell.tokens, cell.groups, bool(cell.ref_count and cell.content >= 0 and live[cell.content] > 1)),
+            ]
+            for cell in cells
+        ]
+
+    def _look(self, event: ev.Event) -> None:
+        """Contents are numbered as they appear: in the order in which they are written."""
+        if isinstance(event, ev.SlotsWritten):
+            for block_id, _, _ in event.runs:
+                self.scene.content(block_id)
+        for block_id in range(self.scene.num_blocks):
+            self.scene.content(block_id)
+
+    def _put_away(self) -> Scene:
+        return copy.deepcopy(self.scene, {id(self.scene.contents): self.scene.contents})
+
+
+def states(events: Sequence[ev.Event], start: Reference | None = None) -> Iterator[list[Any]]:
+    """The state at every moment, from the one before the first event on."""
+    reference = start or Reference(Scene(Fold()))
+    yield reference.state()
+    for event in events:
+        reference.apply(event)
+        yield reference.state()
+
+
+def renumbered(state: list[Any]) -> list[Any]:
+    """The state with its contents numbered as they come in it: equal for two that differ in numbers alone."""
+    numbers: dict[int, int] = {-1: -1}
+    blocks = [[*b[:2], numbers.setdefault(b[2], len(numbers) - 1), *b[3:]] for b in state[3]]
+    return [*state[:3], blocks, *state[4:]]
+
+
+def checksum(state: list[Any]) -> int:
+    """Of a state's JSON; the page makes the same."""
+    return crc32(json.dumps(state, separators=(",", ":")).encode())
+
+
+def payload(events: Sequence[ev.Event], start: int = 0, keyframe: Fold | None = None, **more: Any) -> dict[str, Any]:
+    """What a `full` message carries."""
+    header = {"kinds": codec.KINDS, "first": 0, "is_live": True}
+    document = {
+        "header": header,
+        "start": start,
+        "keyframe": keyframe and codec.keyframe(keyframe),
+        "events": codec.rows(events),
+    } | more
+    return json.loads(codec.dumps(document))
+
+
+def events_of(ground: Ground, seed: int, max_events: int = 500) -> list[ev.Event]:
+    """A workload with aborts, resets and abandoned steps among it."""
+    hooks = Hooks(strict=True)
+    events = recorded(hooks)
+    for _ in ground.drive(seed, hooks).operations(Random(seed)):
+        if len(events) > max_events:
+            break
+    return events
+
+
+def difference(events: list[ev.Event], wrong: dict[str, Any]) -> str:
+    """What is different where, in a few lines."""
+    moment = wrong["moment"]
+    told = f"{wrong['way']} at moment {moment}, after {events[moment - 1] if moment else None}\n"
+    if wrong["way"] == "changes":
+        return told + wrong["text"]
+    expected = json.loads(json.dumps(list(states(events[:moment]))[-1]))
+    for name, python, page in zip(PARTS, expected, json.loads(wrong["text"]), strict=True):
+        if python != page and isinstance(python, list) and len(python) == len(page):
+            told += "\n".join(f"{name}: {p} / {q}" for p, q in zip(python, page, strict=True) if p != q)
+        elif python != page:
+            told += f"{name}: {python} / {page}\n"
+    return told

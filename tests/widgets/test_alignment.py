@@ -1,0 +1,213 @@
+"""Two recordings beat by beat: what belongs together, where they part, growth, length."""
+
+from __future__ import annotations
+
+import random
+import time
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+import labengine
+from labengine import events as ev
+from labengine.config import ConfigError
+from labengine.desk.comparison import Comparison
+from labengine.timeline import Timeline
+from labengine_widgets.alignment import Pair, about, aligned, first_differing, same
+from labengine_widgets.compared import Compared, first_parting
+from widgets.story_219 import begin, block_hash, merging_step, overwriting_step
+
+LEFT, RIGHT = begin() + overwriting_step(), begin() + merging_step()
+
+
+def recorded(events: list[ev.Event]) -> Timeline:
+    timeline = Timeline()
+    for event in events:
+        timeline.record(event)
+    return timeline
+
+
+def pairs(left: list[ev.Event], right: list[ev.Event]) -> list[Pair]:
+    """Aligned, with what must hold of any alignment."""
+    found = list(aligned(left, right))
+    ends = [(0, 0), *(pair.ends for pair in found)]
+    assert all(a <= b and c <= d and (a, c) != (b, d) for (a, c), (b, d) in pairwise(ends))
+    assert ends[-1] == (len(left), len(right))
+    for (a, c), pair in zip(ends, found, strict=False):
+        assert not pair.left or pair.left == tuple(left[a : pair.ends[0]])[-len(pair.left) :]
+        assert not pair.right or pair.right == tuple(right[c : pair.ends[1]])[-len(pair.right) :]
+        assert pair.differs == (first_differing(left[a : pair.ends[0]], right[c : pair.ends[1]]) is not None)
+    return found
+
+
+# -- what belongs together ---------------------------------------------------------------------------------------------
+
+
+def test_the_same_recording_twice_never_differs() -> None:
+    assert not any(pair.differs for pair in pairs(RIGHT, list(RIGHT)))
+
+
+def test_overwriting_stands_beside_merging_block_by_block() -> None:
+    differing = [pair for pair in pairs(LEFT, RIGHT) if pair.differs]
+    assert [[type(event).__name__ for event in pair.left] for pair in differing] == [["BlockCached"]] * 3
+    assert [[type(event).__name__ for event in pair.right] for pair in differing] == [["BlockMerged", "BlockFreed"]] * 3
+    assert [pair.left[0].index for pair in differing] == [pair.right[0].index for pair in differing] == [0, 1, 2]  # type: ignore[attr-defined]
+    assert {pair.phase for pair in differing} == {"update"}
+
+
+def test_what_only_one_side_does_stands_alone() -> None:
+    extra = [ev.ViolationFound("read", "so", (0,), (1,), 1, None)]
+    found = pairs([*LEFT[:-1], *extra, LEFT[-1]], LEFT)
+    alone = [pair for pair in found if pair.differs]
+    assert len(alone) == 1 and alone[0].left == tuple(extra) and alone[0].right == ()
+    [mirrored] = [pair for pair in pairs(LEFT, [*LEFT[:-1], *extra, LEFT[-1]]) if pair.differs]
+    assert mirrored.right == tuple(extra)
+
+
+def test_steps_are_matched_by_their_numbers() -> None:
+    step_2 = [ev.StepStarted(2), ev.StepEnded(2)]
+    step_3 = [ev.StepStarted(3), ev.StepEnded(3)]
+    found = pairs([*LEFT, *step_2, *step_3], [*LEFT, *step_3])
+    assert [pair.left for pair in found if pair.differs] == [(step_2[0],), (step_2[1],)]
+    assert not found[-1].differs and found[-1].left == (step_3[1],)
+
+
+def test_a_step_taken_back_is_an_attempt_of_its_own() -> None:
+    broken = [ev.StepStarted(1), ev.StepRolledBack(1, "KeyboardInterrupt")]
+    found = pairs(begin() + broken + merging_step(), begin() + broken + overwriting_step())
+    assert sum(pair.differs for pair in found) == 3
+    alone = pairs(begin() + broken + merging_step(), RIGHT)
+    assert [type(event).__name__ for pair in alone for event in pair.left][-1] == "StepEnded"
+
+
+def test_editions_by_name_alone_are_no_difference() -> None:
+    one, other = (ev.EngineStarted(12, (("full", 4, None),), name) for name in "ab")
+    assert same(one, other) and not same(one, ev.EngineStarted(13, one.groups, "a"))
+    assert pairs([one], [other])[0].differs is False
+
+
+def test_subjects() -> None:
+    cached = ev.BlockCached(4, 1, 0, 2, block_hash(2), (4,))
+    merged = ev.BlockMerged(4, 0, 1, 0, 2, 2)
+    assert about([cached]) == about([merged]) != about([ev.BlockCached(4, 0, 0, 2, block_hash(2), (4,))])
+
+
+# -- in words ----------------------------------------------------------------------------------------------------------
+
+
+def test_words_are_said_once_where_the_sides_agree_and_twice_where_not() -> None:
+    compared = Compared(recorded(LEFT), recorded(RIGHT))
+    compared.grow()
+    for beat in compared.beats:
+        assert bool(beat.sentence) != (beat.left is not None or beat.right is not None)
+        if beat.pair.differs:
+            assert beat.left != beat.right
+    assert compared.beats[0].sentence.startswith("The engine is empty")
+    assert compared.beats[-1].left != compared.beats[-1].right and not compared.beats[-1].pair.differs
+
+
+def test_the_parting_is_the_first_event_that_differs() -> None:
+    left, right = recorded(LEFT), recorded(RIGHT)
+    compared = Compared(left, right)
+    compared.grow()
+    found = first_parting(left, right)
+    assert compared.parting is not None and found is not None and found[0] == compared.parting
+    event, other = LEFT[compared.parting.left or 0], RIGHT[compared.parting.right or 0]
+    assert isinstance(event, ev.BlockCached) and isinstance(other, ev.BlockMerged)
+    assert compared.beats[compared.parting.number].pair.differs
+    assert first_parting(left, recorded(LEFT)) is None
+
+
+# -- growing -----------------------------------------------------------------------------------------------------------
+
+
+def test_growing_event_by_event_comes_to_the_same() -> None:
+    left, right = Timeline(), Timeline()
+    whole = Compared(recorded(LEFT), recorded(RIGHT))
+    whole.grow()
+    growing = Compared(left, right)
+    for i in range(max(len(LEFT), len(RIGHT))):
+        for timeline, events in ((left, LEFT), (right, RIGHT)):
+            if i < len(events):
+                timeline.record(events[i])
+        growing.grow()
+    assert [beat.row() for beat in growing.beats] == [beat.row() for beat in whole.beats]
+
+
+def test_what_is_settled_is_never_told_again() -> None:
+    with labengine.compare("nano-vllm", "nano-vllm+243", num_blocks=12, block_size=4) as comparison:
+        compared = Compared(*comparison.timelines)
+        assert compared.grow(comparison.level, comparison.rest) is not None
+        for _ in range(2):
+            comparison.add(token_ids=range(14), max_tokens=5)
+        known = 0
+        for _ in range(5):
+            comparison.step()
+            first = compared.grow(comparison.level, comparison.rest)
+            assert first == known or known == 0
+            known = compared.num_settled
+            assert known == compared.end
+            assert compared.grow(comparison.level, comparison.rest) is None
+        comparison.reset()
+        assert compared.grow(comparison.level, comparison.rest) == 0 and compared.parting is None
+
+
+def test_old_beats_go_with_their_events() -> None:
+    labs = [
+        labengine.Lab("simulated", edition=name, num_blocks=64, block_size=4, record=200)
+        for name in ("vllm", "labengine")
+    ]
+    with labengine.compare(*labs) as comparison:
+        compared = Compared(*comparison.timelines)
+        comparison.add(token_ids=range(9), max_tokens=120)
+        while any(comparison.step()):
+            compared.grow(comparison.level, comparison.rest)
+        assert compared.first > 0 and len(compared.beats) < 400
+        for timeline, moment in zip(comparison.timelines, compared.beats[0].pair.ends, strict=True):
+            assert moment >= timeline.num_dropped
+
+
+# -- at random, and at length ------------------------------------------------------------------------------------------
+
+
+def play(comparison: Comparison, seed: int) -> None:
+    """A random workload, the same on both sides; what cannot run is not asked for."""
+    dice = random.Random(seed)
+    for _ in range(dice.randint(3, 9)):
+        for _ in range(dice.randint(0, 3)):
+            prompt = [dice.randint(0, 2)] * dice.randint(1, 13)
+            settings: dict[str, Any] = {"max_tokens": dice.randint(1, 6)}
+            try:
+                comparison.add(token_ids=prompt, **settings)
+            except ConfigError:
+                continue
+        comparison.step()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_workloads_are_aligned_whole(seed: int) -> None:
+    editions = random.Random(seed).choices(
+        ["nano-vllm", "nano-vllm+243", "vllm", "labengine", "nano-vllm-2025-07"], k=2
+    )
+    with labengine.compare(*editions, num_blocks=10, block_size=4, max_num_batched_tokens=16) as comparison:
+        play(comparison, seed)
+        left, right = comparison.timelines
+        found = pairs(list(left.events()), list(right.events()))
+        compared = Compared(left, right)
+        compared.grow()
+        assert [beat.pair.ends for beat in compared.beats] == [pair.ends for pair in found]
+        assert all(beat.sentence or beat.left or beat.right for beat in compared.beats)
+
+
+def test_long_recordings_are_aligned_in_time() -> None:
+    with labengine.compare("nano-vllm", "labengine", num_blocks=600, block_size=4, check=False) as comparison:
+        for first in range(0, 64, 8):
+            comparison.add(token_ids=range(first, first + 12), max_tokens=250)
+        comparison.run()
+        begun = time.perf_counter()
+        compared = Compared(*comparison.timelines)
+        compared.grow(comparison.level, comparison.rest)
+        took = time.perf_counter() - begun
+        num_events = sum(timeline.end for timeline in comparison.timelines)
+        assert num_events > 8_000 and took / num_events < 0.0005, f"{took:.2f} s for {num_events} events"

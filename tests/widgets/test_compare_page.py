@@ -1,0 +1,269 @@
+"""The compare view in Chromium, on a bare page: what a stranger sees of #219, and that it keeps its places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import labengine
+from labengine.scenarios import bug
+from widgets.compare_page import ComparePage, Look, looks
+
+pytestmark = pytest.mark.browser
+
+PROMPT = list(range(100, 114))
+EVIL = "<img src=x onerror='window.pwned=1'>"
+
+
+@pytest.fixture(scope="module")
+def look() -> Iterator[Look]:
+    with looks() as look:
+        yield look
+
+
+def numbers(page: ComparePage) -> list[dict[str, str]]:
+    """Used, peak, findable, lost and computed of either side, as they stand above the columns."""
+    names = ("used", "peak", "findable", "lost", "computed")
+    heads = page.page.locator(".le-column-head").all()
+    return [dict(zip(names, head.locator("b").all_text_contents(), strict=True)) for head in heads]
+
+
+def test_the_story_of_219_from_sentence_to_sentence(look: Look) -> None:
+    def check(page: ComparePage) -> None:
+        assert page.text(".le-compare-title").startswith("nano-vllm-219")
+        assert page.texts(".le-column-name") == ["nano-vllm", "nano-vllm+243"]
+        assert "wait in line" in page.text(".le-guide-words") and page.data("used") == "0 0"
+        page.picture("219-1")
+        seen = [(page.next_stop(), page.data("used"), page.data("lost")) for _ in range(5)]
+        assert [(used, lost) for _, used, lost in seen] == [
+            ("8 8", "0 0"), ("8 8", "0 0"), ("8 8", "0 0"), ("8 7", "1 0"), ("8 5", "3 0"),
+        ]  # fmt: skip
+        assert "both miss" in seen[0][0] and "twice" in seen[1][0] and "here they part" in seen[3][0]
+        left, right = numbers(page)
+        assert left == {"used": "8", "peak": "8", "findable": "3", "lost": "3", "computed": "28"}
+        assert right == {"used": "5", "peak": "8", "findable": "3", "lost": "0", "computed": "28"}
+        end = seen[4][0]
+        assert "8 blocks used, 3 of them lost, against 5" in end
+        assert "What the fix does not save: the peak was 8 on both sides, and both computed all 28 tokens." in end
+        page.picture("219-6")
+        page.picture("219-6", "dark")
+
+    look(check, bug("nano-vllm-219").compare())
+
+
+def test_what_it_costs_later(look: Look) -> None:
+    def check(page: ComparePage) -> None:
+        page.press("End")
+        later = page.page.get_by_role("button", name="What does it cost later?")
+        assert later.is_visible()
+        later.click()
+        page.until("what comes later", lambda: page.data("stop") == "6" and page.data("playing") == "false")
+        assert not later.is_visible()
+        assert "Later." in page.text(".le-guide-words")
+        said = [page.next_stop() for _ in range(3)]
+        assert "takes all 8 free blocks" in said[0]
+        assert "Left: it finds 0 blocks. Right: it finds 3" in said[1]
+        assert "computes 14 tokens on the left" in said[2] and "2 tokens on the right" in said[2]
+        page.press("b")
+        assert "finds nothing" in (page.data("left") or "") and "12 tokens in the cache" in (page.data("right") or "")
+        page.picture("219-9")
+        page.press("End")
+        left, right = numbers(page)
+        assert (left["used"], right["used"]) == ("8", "5")
+        assert int(left["computed"]) - int(right["computed"]) == 12
+
+    look(check, bug("nano-vllm-219").compare())
+
+
+def test_a_prediction_is_asked_for_and_judged(look: Look) -> None:
+    def check(page: ComparePage) -> None:
+        form = page.page.locator(".le-predict")
+        assert not form.is_visible()
+        for _ in range(3):
+            page.next_stop()
+        assert "How many blocks will remain?" in page.text(".le-predict-words") and form.is_visible()
+        for field, number in zip(form.locator("input").all(), ("8", "6"), strict=True):
+            field.fill(number)
+        form.get_by_role("button", name="Predict").click()
+        page.until("the end of the step", lambda: page.data("used") == "8 5" and page.data("stop") == "5")
+        assert page.text(".le-predict-words") == "You said 8 and 6: it is 8 and 5."
+        assert not form.locator("input").first.is_visible()
+
+    look(check, bug("nano-vllm-219").compare())
+
+
+def test_nothing_moves_within_the_step(look: Look) -> None:
+    def check(page: ComparePage) -> None:
+        page.press("n", "n")
+        page.until("rest", lambda: page.data("playing") == "false")
+        places = [page.places()]
+        while page.data("position") != page.data("end"):
+            page.press("ArrowRight")
+            places.append(page.places())
+        assert len(places) > 10 and all(place == places[0] for place in places)
+        left, right = ({name[1:]: at for name, at in places[0].items() if name[0] == side} for side in "01")
+        anchors = [name for name in left if name.startswith("row:")]
+        assert len(anchors) == 8 and all(left[name][1] == right[name][1] for name in anchors)
+
+    look(check, bug("nano-vllm-219").compare())
+
+
+def test_the_place_where_they_part_is_ruled_and_explained(look: Look) -> None:
+    def check(page: ComparePage) -> None:
+        assert page.data("parts") == "17"
+        slider = page.page.get_by_role("slider", name="Time of both sides")
+        assert "the editions part at beat 17" in (slider.get_attribute("aria-valuetext") or "")
+        page.press("End")
+        page.page.get_by_role("tab", name="Why?").first.click()
+        page.until("an answer", lambda: page.page.locator(".le-why-answer").first.is_visible())
+        assert "Why do nano-vllm and nano-vllm+243 part here?" in page.text(".le-why-question")
+        assert page.page.locator(".le-why-link").count() >= 2
+        page.page.locator(".le-why-link").first.click()
+        assert page.data("position") == "17"
+
+    look(check, bug("nano-vllm-219").compare())
+
+
+def test_differences_are_marked_on_both_sides(look: Look) -> None:
+    def check(page: ComparePage) -> None:
+        page.next_stop()
+        assert page.page.locator(".le-differs").count() == 0
+        page.press("End")
+        for side in "01":
+            marked = page.page.locator(f".le-column[data-side='{side}'] [data-anchor^='row:'].le-differs")
+            assert sorted(one.get_attribute("data-anchor") or "" for one in marked.all()) == [
+                f"row:{request}:0:{index}" for request in (0, 1) for index in (0, 1, 2)
+            ]
+        assert page.texts(".le-column-head b.le-differs") == ["8", "3", "5", "0"]
+
+    look(check, bug("nano-vllm-219").compare())
+
+
+def test_one_choice_is_marked_on_both_sides(look: Look) -> None:
+    def check(page: ComparePage) -> None:
+        page.press("End")
+        page.page.locator(".le-column[data-side='0'] .le-tables [data-block='0']").first.click()
+        sides = [page.page.locator(f".le-column[data-side='{side}'] .le-selected") for side in "01"]
+        assert all(side.count() for side in sides)
+        page.press("Escape")
+        assert page.page.locator(".le-selected").count() == 0
+
+    look(check, bug("nano-vllm-219").compare())
+
+
+def test_a_narrow_cell_has_tabs_and_both_numbers(look: Look) -> None:
+    def check(page: ComparePage) -> None:
+        page.press("End")
+        tabs = page.page.locator(".le-column-head[role='tab']")
+        assert tabs.count() == 2 and all(tab.locator(".le-used").is_visible() for tab in tabs.all())
+        shown = [column.is_visible() for column in page.page.locator(".le-column").all()]
+        assert shown == [True, False]
+        page.picture("219-narrow")
+        page.picture("219-narrow", "dark")
+        tabs.nth(1).click()
+        page.data("used")
+        assert [column.is_visible() for column in page.page.locator(".le-column").all()] == [False, True]
+        script = "() => { const r = document.querySelector('.labengine'); return r.scrollWidth - r.clientWidth; }"
+        assert page.page.evaluate(script) == 0
+
+    look(check, bug("nano-vllm-219").compare(), width=800)
+
+
+def test_steps_by_hand_are_played_on_both_sides(look: Look) -> None:
+    comparison = labengine.compare("nano-vllm", "nano-vllm+243", num_blocks=12, block_size=4)
+    for _ in range(2):
+        comparison.add(token_ids=PROMPT, max_tokens=3)
+
+    def check(page: ComparePage) -> None:
+        assert not page.page.locator(".le-guide").is_visible()
+        page.click("Step both")
+        page.until("the step's end", lambda: page.data("step") == "1 1" and page.data("playing") == "false")
+        assert page.data("used") == "8 5" and "8 blocks used" in (page.data("left") or "")
+        page.click("Phase")
+        page.until("a phase", lambda: page.data("step") == "2 2" and page.data("playing") == "false")
+        assert page.data("phase") == "schedule"
+        page.click("Run")
+        page.until("the end of the run", lambda: page.data("used") == "0 0" and not comparison.is_running)
+        comparison.reset()
+        page.until("a new start", lambda: page.data("step") == "0 0" and page.data("parts") == "")
+
+    look(check, comparison)
+
+
+def test_a_side_that_was_interrupted_is_not_shown_ahead(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    comparison = labengine.compare("nano-vllm", "nano-vllm+243", num_blocks=12, block_size=4)
+    comparison.add(token_ids=PROMPT, max_tokens=3)
+
+    def check(page: ComparePage) -> None:
+        right = comparison.sides[1]._model.runner  # type: ignore[attr-defined]
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(right, "forward", interrupted)
+            comparison.step()
+        for _ in range(10):
+            page.carry()
+        assert page.data("step") == "0 0"
+        comparison.step()
+        page.until("both", lambda: page.data("step") == "1 1" and page.data("playing") == "false")
+
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    look(check, comparison)
+
+
+def test_a_saved_notebook_tells_it_without_a_kernel(look: Look) -> None:
+    def check(page: ComparePage) -> None:
+        assert sum(map(len, page.widget.saved)) < 150_000
+        page.press("End")
+        assert page.data("used") == "8 5"
+        assert not page.page.get_by_role("button", name="Step both").is_visible()
+
+    look(check, bug("nano-vllm-219").compare(), has_kernel=False)
+
+
+@pytest.mark.parametrize("id", ["nano-vllm-71", "vllm-44409"])
+def test_the_other_stories_are_told_to_their_ends(look: Look, id: str) -> None:
+    scenario = bug(id)
+
+    def check(page: ComparePage) -> None:
+        said = [page.text(".le-guide-words")]
+        while len(said) < len(scenario.sentences):
+            said.append(page.next_stop())
+        assert said == list(scenario.sentences)
+        page.picture(id)
+
+    look(check, scenario.compare())
+
+
+def test_text_stays_text(look: Look) -> None:
+    comparison = labengine.compare(
+        "nano-vllm", "nano-vllm+243", num_blocks=64, block_size=4, title=EVIL, names=(EVIL, "b")
+    )
+    comparison.add(EVIL, max_tokens=2)
+
+    def check(page: ComparePage) -> None:
+        comparison.step()
+        page.until("the step", lambda: page.data("step") == "1 1")
+        assert page.text(".le-compare-title") == EVIL and page.text(".le-column-name") == EVIL
+        assert page.page.locator(".labengine img").count() == 0 and page.page.evaluate("() => window.pwned") is None
+
+    look(check, comparison)
+
+
+def test_the_exported_page_tells_it_with_no_python_and_no_network(look: Look, tmp_path: Path) -> None:
+    comparison = bug("nano-vllm-219").compare()
+    comparison.later()
+    path = comparison.export_html(tmp_path / "219.html")
+
+    def check(page: ComparePage) -> None:
+        page.page.goto(path.as_uri())
+        page.until("the comparison", lambda: page.data("position") is not None)
+        assert page.data("stop") == "0" and not page.page.get_by_role("button", name="Step both").is_visible()
+        page.press("End")
+        assert page.data("used") == "8 5" and page.data("step") == "4 4"
+        page.press("b")
+        assert "finds nothing" in (page.data("left") or "")
+
+    look(check, comparison)

@@ -1,0 +1,324 @@
+"""One thread per lab: what it sends, when, and to whom."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from labengine import Lab
+from labengine import events as ev
+from labengine.timeline import Timeline
+from labengine_widgets import feed as feeds
+from labengine_widgets.feed import Feed, feed_of
+from labengine_widgets.payload import packed
+from labengine_widgets.selection import Selection
+from widgets.fake_bench import FakeBench
+from widgets.story_219 import begin, merging_step
+from widgets.wire import Wire, heard, picture, read, until
+
+
+@pytest.fixture
+def bench() -> FakeBench:
+    return FakeBench(begin())
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire()
+
+
+@pytest.fixture
+def feed(bench: FakeBench, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Iterator[Feed]:
+    """A feed whose thread does nothing: the tests tick."""
+    monkeypatch.setattr(Feed, "_work", lambda self, closed: None)
+    monkeypatch.setattr(feeds, "IDLE", 0.01)
+    feed = Feed(bench)
+    feed.attach(wire)
+    feed.tick()
+    yield feed
+    feed.detach(wire)
+
+
+def ask(feed: Feed, wire: Wire, **message: object) -> dict[str, object]:
+    """Ask as a browser half does; its answer's payload."""
+    feed.receive(wire, 0, {"view": "v", "id": "1", **message})
+    feed.tick()
+    answer = wire.messages[-1]
+    assert (answer["view"], answer["side"]) == ("v", 0)
+    return answer["payload"]
+
+
+def test_a_step_by_hand_is_one_message_with_its_words(bench: FakeBench, feed: Feed, wire: Wire) -> None:
+    before = read(packed(feed.full()))
+    bench.say(merging_step())
+    feed.tick()
+    (more,) = wire.states
+    payload = more["payload"]
+    assert (payload["start"], payload["told"], len(payload["events"])) == (3, 3, 30)
+    assert len(payload["beats"]) == 19
+    assert payload["beats"][-1] == [33, "Step 1 is over: 5 blocks used. Within the step it was 8.", None]
+    assert picture(heard(before, wire.states).state()) == bench.fold().snapshot()
+
+
+def test_half_a_step_is_shown_when_it_stands_still(bench: FakeBench, wire: Wire) -> None:
+    feed = Feed(bench)
+    feed.attach(wire)
+    step = merging_step()
+    bench.say(step[:9])
+    until(lambda: wire.states, "the first half")
+    bench.say(step[9:])
+    until(lambda: len(wire.states) == 2, "the second half")
+    first, second = (message["payload"] for message in wire.states)
+    assert (first["told"], second["told"]) == (3, 12)
+    assert first["beats"][-1][2] == "schedule" and second["beats"][-1][0] == 33
+    feed.detach(wire)
+
+
+def test_a_running_lab_is_followed_and_told_when_it_rests(bench: FakeBench, feed: Feed, wire: Wire) -> None:
+    bench.is_running = True
+    bench.say([*merging_step(), ev.StepStarted(2), ev.RequestScheduled(0, 14, 1, False, "running"), ev.StepEnded(2)])
+    feed.tick()
+    (more,) = wire.states
+    assert more["payload"]["told"] is None and more["payload"]["beats"] == [] and more["status"]["running"]
+    bench.is_running = False
+    feed.tick()
+    feed.tick()
+    (told,) = wire.of_type("beats")
+    assert told["payload"]["start"] == 33 and len(told["payload"]["beats"]) == 3
+    assert told["payload"]["rest"] == [36, "After step 2: 5 blocks used."]
+    assert wire.num_rests == 2, "once at the beginning, once after the run"
+
+
+def test_of_several_steps_by_hand_the_last_is_told(bench: FakeBench, feed: Feed, wire: Wire) -> None:
+    bench.say([*merging_step(), ev.StepStarted(2), ev.StepEnded(2)])
+    feed.tick()
+    (more,) = wire.states
+    assert more["payload"]["told"] == 33 and len(more["payload"]["beats"]) == 2
+
+
+def test_who_comes_late_has_the_last_step_in_words(bench: FakeBench, feed: Feed, wire: Wire) -> None:
+    bench.say(merging_step())
+    feed.tick()
+    full = ask(feed, wire, type="resync")
+    assert full["told"] == [[3, 33]] and len(full["beats"]) == 19
+    assert full["rest"] == [33, "After step 1: 5 blocks used."]
+    assert full["header"]["first_step"] == 1
+    assert picture(heard(full, []).state()) == bench.fold().snapshot()
+
+
+def test_nothing_is_sent_when_nothing_happens(feed: Feed, wire: Wire) -> None:
+    number = len(wire.messages)
+    for _ in range(5):
+        feed.tick()
+    assert len(wire.messages) == number
+
+
+def test_token_texts_are_sent_once(bench: FakeBench, feed: Feed, wire: Wire) -> None:
+    ask(feed, wire, type="resync")
+    bench.say(merging_step())
+    feed.tick()
+    assert wire.states[-1]["payload"]["texts"] == [[7, " t7"]], "the prompts' texts were in the full state"
+
+
+def test_what_was_sent_before_is_asked_for(wire: Wire) -> None:
+    with Lab("simulated", num_blocks=64, block_size=4) as lab:
+        for i in range(8):
+            lab.add(token_ids=range(i, i + 9), max_tokens=100)
+        lab.run()
+        feed = lab.feed
+        feed.attach(wire)
+        feed.receive(wire, 0, {"type": "resync", "view": "v"})
+        until(lambda: wire.of_type("full"), "the full state")
+        full = wire.of_type("full")[-1]["payload"]
+        assert full["start"] > full["header"]["first"] == 0
+        feed.receive(wire, 0, {"type": "older", "view": "v", "id": "7", "before": full["start"]})
+        until(lambda: wire.of_type("older"), "what was before")
+        older = wire.of_type("older")[0]
+        assert older["id"] == "7" and older["payload"]["end"] == full["start"]
+        recording = heard(older["payload"], [{"type": "more", "payload": full}])
+        assert picture(recording.state()) == lab.snapshot()
+        start, end = lab.timeline.step_moments(3)
+        feed.receive(wire, 0, {"type": "beats", "view": "v", "id": "8", "start": start, "end": end})
+        until(lambda: any(m.get("id") == "8" for m in wire.of_type("beats")), "the words")
+        beats = next(m for m in wire.of_type("beats") if m.get("id") == "8")["payload"]["beats"]
+        assert beats[0][1].startswith("Step 3 begins") and beats[-1][0] == end
+        feed.detach(wire)
+
+
+def test_a_rolled_back_step_is_told_and_the_next_one_too(bench: FakeBench, feed: Feed, wire: Wire) -> None:
+    bench.say([*merging_step()[:12], ev.StepRolledBack(1, "KeyboardInterrupt")])
+    feed.tick()
+    assert "KeyboardInterrupt" in wire.states[-1]["payload"]["beats"][-1][1]
+    bench.say(merging_step())
+    feed.tick()
+    assert wire.states[-1]["payload"]["beats"][-1][1].startswith("Step 1 is over: 5 blocks used.")
+
+
+def test_a_restarted_engine_starts_all_over(bench: FakeBench, feed: Feed, wire: Wire) -> None:
+    bench.say(merging_step())
+    feed.tick()
+    bench.say(begin())
+    feed.tick()
+    full = wire.states[-1]
+    assert (full["type"], full["view"]) == ("full", None)
+    assert full["payload"]["start"] == 0 and full["payload"]["header"]["generation"] == 2
+    bench.say(merging_step())
+    feed.tick()
+    assert wire.states[-1]["generation"] == 2
+    assert "goes into the map" in wire.states[-1]["payload"]["beats"][10][1]
+
+
+def test_the_number_of_messages_is_bounded_and_none_is_missing() -> None:
+    wire = Wire()
+    with Lab("simulated", num_blocks=64, block_size=4) as lab:
+        feed = lab.feed
+        feed.attach(wire)
+        feed.receive(wire, 0, {"type": "resync", "view": "v"})
+        until(lambda: wire.of_type("full"))
+        started = time.monotonic()
+        lab.add(token_ids=[1, 2, 3], max_tokens=200)
+        lab.run(until=lambda _: time.sleep(0.004))
+        until(lambda: feed.sent == lab.timeline.end, "the last step")
+        seconds = time.monotonic() - started
+        full, *states = wire.states
+        assert 2 <= len(states) <= seconds * 30 + 3
+        assert picture(heard(full["payload"], states).state()) == lab.snapshot()
+        assert not feed.failures
+        feed.detach(wire)
+
+
+def heard_since_full(wire: Wire) -> Timeline:
+    at = wire.states.index(wire.of_type("full")[0])
+    return heard(wire.states[at]["payload"], wire.states[at + 1 :])
+
+
+def test_a_view_opened_beside_a_running_lab_catches_up() -> None:
+    with Lab("simulated", num_blocks=256, block_size=4) as lab:
+        for _ in range(8):
+            lab.add(token_ids=[1, 2, 3], max_tokens=100)
+        lab.start()
+        wires = [Wire() for _ in range(3)]
+        for wire in wires:
+            lab.feed.attach(wire)
+            lab.feed.receive(wire, 0, {"type": "resync", "view": "v"})
+        until(lambda: not lab.is_running and lab.feed.sent == lab.timeline.end, "the end of the run")
+        snapshot = lab.snapshot()
+        for wire in wires:
+            until(lambda wire=wire: wire.of_type("full"))
+            until(lambda wire=wire: heard_since_full(wire).end == lab.timeline.end)
+            assert picture(heard_since_full(wire).state()) == snapshot
+            lab.feed.detach(wire)
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+def test_a_lab_that_records_nothing_is_recorded_from_the_first_look_on(is_running: bool) -> None:
+    wire = Wire()
+    with Lab("simulated", num_blocks=256, block_size=4, record=False) as lab:
+        lab.add(token_ids=range(9), max_tokens=400)
+        for _ in range(5):
+            lab.step()
+        if is_running:
+            lab.start()
+        lab.feed.attach(wire)
+        lab.pause()
+        for _ in range(5):
+            lab.step()
+        lab.feed.receive(wire, 0, {"type": "resync", "view": "v"})
+        until(lambda: wire.of_type("full"))
+        full = wire.of_type("full")[-1]["payload"]
+        assert not full["header"]["is_recorded"] and full["header"]["first_step"] > 1
+        assert picture(heard(full, []).state()) == lab.snapshot()
+        lab.feed.detach(wire)
+
+
+def test_an_error_of_the_feed_costs_a_resync_and_not_the_feed(bench: FakeBench, wire: Wire) -> None:
+    feed = Feed(bench)
+    feed.attach(wire)
+    bench.say([ev.BlockFreed(0, 99, 0, 0, 0, "tail", "finished"), ev.StepStarted(1), ev.StepEnded(1)])  # of nobody
+    until(lambda: feed.failures, "the failure")
+    bench.say([*begin(), *merging_step()])
+    until(lambda: wire.states and heard(wire.of_type("full")[-1]["payload"], []).end >= 3, "the picture")
+    assert isinstance(feed.failures[0], KeyError)
+    assert not bench.hooks.failures
+    feed.detach(wire)
+
+
+def test_an_error_of_a_callback_is_said_beside_the_widget(bench: FakeBench, feed: Feed, wire: Wire) -> None:
+    feed.on_select = lambda selection: 1 / 0
+    feed.receive(wire, 0, {"type": "select", "view": "v", "selection": {"kind": "block", "id": 3}})
+    feed.tick()
+    assert wire.of_type("failure")[-1]["message"] == "ZeroDivisionError: division by zero"
+
+
+def test_a_dropped_listener_is_told(bench: FakeBench, feed: Feed, wire: Wire) -> None:
+    bench.hooks.subscribe(lambda event: 1 / 0, ev.StepEnded)
+    bench.say(merging_step())
+    feed.tick()
+    assert wire.states[-1]["status"]["listener_failures"] == ["ZeroDivisionError: division by zero"]
+
+
+def test_what_is_chosen_travels_both_ways(bench: FakeBench, feed: Feed, wire: Wire) -> None:
+    chosen: list[Selection | None] = []
+    feed.on_select = chosen.append
+    feed.receive(wire, 0, {"type": "select", "view": "v", "selection": {"kind": "hash", "id": "0:ab"}})
+    feed.tick()
+    assert feed.selection == Selection("hash", "0:ab") == chosen[-1]
+    assert wire.of_type("select")[-1]["from"] == "v"
+    feed.select(Selection("block", 3))
+    feed.tick()
+    assert wire.of_type("select")[-1]["selection"] == {"kind": "block", "id": 3}
+    assert ask(feed, wire, type="resync")["selection"] == {"kind": "block", "id": 3}
+    feed.receive(wire, 0, {"type": "select", "view": "v", "selection": {"kind": "planet", "id": 3}})
+    feed.tick()
+    assert feed.selection is None, "nonsense chooses nothing"
+
+
+def test_where_the_reader_stands_travels_both_ways(bench: FakeBench, feed: Feed, wire: Wire) -> None:
+    bench.say(merging_step())
+    feed.tick()
+    feed.receive(wire, 0, {"type": "at", "view": "v", "moment": 12})
+    feed.tick()
+    assert feed.moment == 12
+    feed.stand(7)
+    feed.tick()
+    assert wire.of_type("stand")[-1]["moment"] == 7 == feed.moment
+    assert ask(feed, wire, type="resync")["stand"] == 7
+    bench.say([ev.StepStarted(2), ev.StepEnded(2)])
+    feed.tick()
+    assert feed.moment is None, "the lab moved on, and the views with it"
+
+
+def test_one_feed_serves_all_views_of_a_lab(bench: FakeBench) -> None:
+    listeners, threads = {kind: len(s) for kind, s in bench.hooks.items()}, set(threading.enumerate())
+    first, second = Wire(), Wire()
+    feed = feed_of(bench)
+    assert feed_of(bench) is feed
+    feed.attach(first, 0)
+    feed.attach(second, 1)
+    assert len(set(threading.enumerate()) - threads) == 1
+    bench.say(merging_step())
+    until(lambda: first.states and second.states)
+    assert first.states[0]["payload"] == second.states[0]["payload"]
+    assert (first.states[0]["side"], second.states[0]["side"]) == (0, 1)
+    feed.detach(first)
+    feed.detach(second)
+    feed.detach(second)
+    assert {kind: len(s) for kind, s in bench.hooks.items()} == listeners
+    assert set(threading.enumerate()) <= threads
+
+
+@pytest.mark.parametrize("told", [None, [], {}, {"kind": "block"}, {"kind": "block", "id": "3"}, {"kind": 3, "id": 3}])
+def test_a_selection_that_is_none(told: object) -> None:
+    from labengine_widgets.selection import selection_of
+
+    assert selection_of(told) is None
+
+
+def test_a_selection_says_what_it_wants() -> None:
+    with pytest.raises(ValueError, match="a block, a request, a hash or an event"):
+        Selection("planet", 3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="whole number"):
+        Selection("block", "3")

@@ -1,0 +1,224 @@
+"""Block tables and groups as a reader sees them: which block, which state of every token, and that nothing jumps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from labengine import events as ev
+from widgets import story_44409
+from widgets.story_219 import begin, merging_step, overwriting_step
+from widgets.view_recordings import crowd, hybrid, misplaced, moment_after, preempting
+from widgets.view_stand import Show, Stand, stands
+
+pytestmark = pytest.mark.browser
+
+SENTENCE = "The capital of France is the city that we call by its"
+WORDS = {100 + i: f" {word}" for i, word in enumerate(SENTENCE.split(" "))}
+EVIL = "<img src=x onerror='window.pwned=1'>"
+CELL = "[data-anchor='row:{}:{}:{}']"
+
+
+@pytest.fixture(scope="module")
+def show() -> Iterator[Show]:
+    with stands() as run:
+        yield run
+
+
+def cell(request: int, index: int, group: int = 0) -> str:
+    return CELL.format(request, group, index)
+
+
+def states(stand: Stand, request: int, index: int, group: int = 0) -> list[str]:
+    """The state of every token in a cell."""
+    script = (
+        "(found) => found.map((one) => [...one.classList].find((name) => /^le-tok-(?!generated)/.test(name)).slice(7))"
+    )
+    selector = f"{cell(request, index, group)} .le-tok"
+    found: list[str] = stand.page.eval_on_selector_all(selector, script)
+    return found
+
+
+def test_219_told_by_the_tables(show: Show) -> None:
+    events = [*begin(), *merging_step()]
+
+    def check(stand: Stand) -> None:
+        stand.at(3)
+        assert stand.texts(".le-tables-status") == ["… waiting", "… waiting"]
+        assert "no block yet" in stand.text(cell(0, 0))
+        stand.at(moment_after(events, ev.RequestScheduled, 2))
+        assert "#0" in stand.text(cell(0, 0)) and "#4" in stand.text(cell(1, 0))
+        assert states(stand, 1, 3) == ["plan", "plan", "none", "none"]
+        stand.at(moment_after(events, ev.SlotsWritten, 2))
+        assert states(stand, 0, 0) == ["now"] * 4 and stand.texts(".le-tables-doing") == ["prefill 14"] * 2
+        stand.at(moment_after(events, ev.BlockMerged, 1))
+        assert stand.text(f"{cell(1, 0)} s") == "#4" and stand.text(f"{cell(1, 0)} .le-bead-id") == "#0"
+        assert stand.text(f"{cell(1, 0)} .le-bead-count") == "×2"
+        stand.at(stand.end)
+        assert stand.texts(".le-tables-fresh") == [" t7"] * 2
+        assert stand.texts(".le-tables-facts") == ["14/15 computed"] * 2
+        stand.picture("219-merged")
+        stand.picture("219-merged", "dark")
+
+    show(check, "tables", events, words=WORDS | {7: " t7"})
+
+
+def test_lost_blocks_are_hatched_and_named(show: Show) -> None:
+    def check(stand: Stand) -> None:
+        assert stand.count(".le-is-lost-bead .le-cut") == 3
+        assert stand.text(".le-is-lost-bead").startswith("#0")
+        assert "lost" in str(stand.page.locator(".le-is-lost-bead").first.get_attribute("aria-label"))
+        stand.picture("219-lost")
+
+    show(check, "tables", [*begin(), *overwriting_step()], words=WORDS)
+
+
+@pytest.mark.parametrize("step", [merging_step, overwriting_step])
+def test_nothing_moves_from_event_to_event(show: Show, step: object) -> None:
+    events = [*begin(), *step()]  # type: ignore[operator]
+
+    def check(stand: Stand) -> None:
+        stand.at(4)
+        first = stand.places("[data-anchor], .le-tables-head")
+        assert len(first) == 10
+        for moment in [*range(4, stand.end + 1), *range(stand.end, 3, -1)]:
+            stand.at(moment)
+            assert stand.places("[data-anchor], .le-tables-head") == first
+
+    show(check, "tables", events)
+
+
+def test_found_loaded_and_scheduled_are_told_apart_in_each_group(show: Show) -> None:
+    events = [*story_44409.before(), *story_44409.interleaved()]
+
+    def check(stand: Stand) -> None:
+        assert states(stand, 1, 0) == ["hit"] * 4 and states(stand, 1, 3, 1) == ["loaded"] * 4
+        assert states(stand, 1, 4)[0] == "plan"
+        assert "16/17 computed · 8 cached · 8 loaded" in stand.texts(".le-tables-facts")[1]
+        assert stand.texts(".le-tables-label:visible") == ["full", "window, last 16"]
+        assert stand.count(".le-bead-twofold") == 4, "#4 and #5 stand in two groups' tables"
+        assert stand.text(".le-tables-brief:visible") != "", "who has finished is one line"
+        stand.picture("44409")
+
+    show(check, "tables", events, words=WORDS)
+
+
+def test_a_window_leaves_its_places(show: Show) -> None:
+    events = hybrid()
+
+    def check(stand: Stand) -> None:
+        stand.at(moment_after(events, ev.ForwardRan, 4))
+        assert "outside window" in stand.text(cell(0, 0, 1)) and "#" in stand.text(cell(0, 0, 0))
+
+    show(check, "tables", events)
+
+
+def test_a_preempted_request_says_so_and_keeps_its_words(show: Show) -> None:
+    events = preempting()
+
+    def check(stand: Stand) -> None:
+        moment = moment_after(events, ev.RequestPreempted)
+        stand.at(moment - 1)
+        before = stand.places(".le-tables-head, [data-anchor]")
+        stand.at(moment)
+        assert stand.places(".le-tables-head, [data-anchor]") == before
+        assert stand.texts(".le-tables-status")[2] == "↺ preempted"
+        assert "preempted 1×" in stand.texts(".le-tables-facts")[2]
+        assert stand.texts(".le-tables-words")[2] != "" and "given back" in stand.text(cell(2, 0))
+        stand.picture("preempted")
+        stand.picture("preempted", "dark")
+
+    show(check, "tables", events)
+
+
+def test_a_hole_and_a_stray_are_drawn_as_they_lie(show: Show) -> None:
+    """nano-vLLM PR 71: position 3 went to the last slot of the next block."""
+    events = misplaced()
+
+    def check(stand: Stand) -> None:
+        stand.at(moment_after(events, ev.ForwardRan, 2))
+        assert states(stand, 0, 0) == ["done", "done", "done", "hole"]
+        assert stand.texts(f"{cell(0, 0)} .le-tok")[3] == "–"
+        stand.picture("misplaced")
+
+    show(check, "tables", events)
+
+
+def test_whatever_a_model_writes_stays_text(show: Show) -> None:
+    def check(stand: Stand) -> None:
+        assert "<img" in stand.text(".le-tok") and "<img" in stand.text(".le-tables-words")
+        assert stand.count("img") == 0 and stand.page.evaluate("() => window.pwned") is None
+        assert stand.count("script") == 0
+
+    words = dict.fromkeys(range(200), EVIL) | {101: "\u202egnp.exe", 102: "\n\x00\x1b[31m"}
+    show(check, "tables", [*begin(), *merging_step()], words=words)
+
+
+@pytest.mark.parametrize("width", [300, 700, 1400])
+def test_a_crowd_fits_any_width(show: Show, width: int) -> None:
+    def check(stand: Stand) -> None:
+        assert stand.count(".le-tables-row") == 64 and "more requests" in stand.text(".le-tables-more")
+        assert stand.overflow() <= 0
+        assert stand.count("#root *") < 9000
+        stand.picture(f"crowd-{width}")
+
+    show(check, "tables", crowd(70, 8192, 2, 900), width=width)
+
+
+def test_groups_stand_side_by_side(show: Show) -> None:
+    events = hybrid()
+
+    def check(stand: Stand) -> None:
+        stand.at(moment_after(events, ev.ForwardRan, 4))
+        assert stand.texts(".le-groups-name") == ["full attention", "window attention"]
+        assert "window 8 = 2 blocks" in stand.texts(".le-groups-rule")[1]
+        (left, _), (right, _) = stand.places(".le-groups-name").values()
+        assert right > left + 200
+        assert "next reads" in stand.texts(".le-groups-range")[-1]
+        assert stand.count(".le-groups-ahead:visible") > 0, "null entries are counted, not drawn"
+        for theme in ("light", "dark"):
+            stand.picture("hybrid", theme)
+        stand.dress("light", 300)
+        assert stand.overflow() <= 0
+
+    show(check, "groups", events)
+
+
+def test_a_groups_blocks_are_counted_as_they_come_and_go(show: Show) -> None:
+    events = hybrid()
+
+    def check(stand: Stand) -> None:
+        for moment in range(0, stand.end, 7):
+            stand.at(moment)
+            counted = [int(text) for text in stand.texts(".le-groups-figure b")]
+            expected = stand.page.evaluate(COUNT_HELD)
+            assert counted == expected, moment
+
+    show(check, "groups", events)
+
+
+COUNT_HELD = """
+() => {
+  const { scene } = window.stand.side;
+  return scene.groups.flatMap((_, group) => {
+    const held = new Set([...scene.requests.values()].flatMap(({ tables }) => tables[group]));
+    held.delete(scene.nullBlock);
+    return [held.size, [...scene.map.keys()].filter((key) => key.startsWith(`${group}:`)).length];
+  });
+}
+"""
+
+
+def test_the_keyboard_goes_from_thing_to_thing(show: Show) -> None:
+    def check(stand: Stand) -> None:
+        stand.page.locator(".le-tables").focus()
+        for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
+            stand.page.keyboard.press(key)
+        chosen = stand.page.evaluate("() => window.stand.stage.selection")
+        assert chosen == {"kind": "block", "id": 1}, chosen
+        assert stand.count(".le-selected[data-block='1']") == 2, "the merged block stands in both tables"
+        stand.page.keyboard.press("Escape")
+        assert stand.count(".le-at") == 0
+
+    show(check, "tables", [*begin(), *merging_step()])

@@ -1,0 +1,188 @@
+"""One view on a bare page: the browser's own modules, a recording, and a stage that only remembers what it is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, Route
+
+import labengine_widgets
+from browser.chromium import launched
+from labengine import events as ev
+from labengine.trace import codec
+from labengine_widgets.browser import css
+
+SOURCES = Path(labengine_widgets.__file__).parent
+PICTURES = Path(__file__).parents[2] / ".artifacts" / "views"
+ORIGIN = "http://labengine.test/"
+
+SET_UP = """
+async ([name, payload]) => {
+  const { Recording } = await import("/model/recording.js");
+  const { Side } = await import("/stage/side.js");
+  const module = await import(`/views/${name}.js`);
+  const side = new Side(0), root = document.getElementById("root");
+  side.begin(JSON.parse(payload), null);
+  const stage = {
+    sides: [side], root, selection: null, isPlaying: false, speed: 1, theme: {},
+    text: (which, id) => side.text(id),
+    select(selection) { this.selection = selection; view.mark(selection); },
+    ask: () => new Promise(() => {}), wish() {}, on: () => () => {}, stand() {},
+  };
+  const view = module.create(stage, side);
+  root.append(view.element);
+  window.stand = { stage, side, view, title: module.title };
+  const all = { all: true, blocks: new Set(), requests: new Set(), keys: new Set(), queue: true, tier: true };
+  window.goTo = (moment) => {
+    const changes = window.isPainted ? side.move(moment) : (side.move(moment), all);
+    window.isPainted = true;
+    const before = performance.now();
+    view.paint(side.scene, changes, { moment, isPlaying: false });
+    window.lastPaint = performance.now() - before;
+  };
+  window.more = (events) => side.recording.more({ start: side.recording.end, events });
+}
+"""
+
+PLACES = """
+(selector) => Object.fromEntries([...document.querySelectorAll(selector)].map((one) => {
+  const { x, y } = one.getBoundingClientRect();
+  return [one.dataset.anchor || one.dataset.hash || one.dataset.request || one.textContent, [x, y]];
+}))
+"""
+
+BOXES = "(all) => all.map((one) => one.getBoundingClientRect()).map(({ x, y, width, height }) => [x, y, width, height])"
+
+THEMES = {
+    "light": {},
+    "dark": {
+        "--jp-layout-color1": "#111111",
+        "--jp-ui-font-color1": "#f0f0f0",
+        "--jp-ui-font-color2": "#b0b0b0",
+        "--jp-border-color1": "#5f5f5f",
+        "--jp-border-color2": "#444444",
+        "--jp-brand-color1": "#64b5f6",
+        "--jp-error-color1": "#ff8a80",
+    },
+}
+
+
+class Stand:
+    """A page that holds one view; moments are numbers of events."""
+
+    def __init__(
+        self, page: Page, name: str, events: Sequence[ev.Event], words: dict[int, str] | None = None, width: int = 640
+    ) -> None:
+        self.page, self.name = page, name
+        self.errors: list[str] = []
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
+        page.route(f"{ORIGIN}**", _serve)
+        page.goto(ORIGIN)
+        page.add_style_tag(content=css())
+        frame = f"display: block; width: {width}px; height: 520px; min-width: 0; max-width: none; padding: 8px"
+        page.add_style_tag(content=f"#root {{ {frame} }}")
+        texts = [[token, text] for token, text in (words or {}).items()]
+        header = {"kinds": codec.KINDS, "title": "test", "is_live": False}
+        payload = {"header": header, "start": 0, "keyframe": None, "events": codec.rows(events), "texts": texts}
+        page.evaluate(SET_UP, [name, codec.dumps(payload).decode()])
+        self.end = len(events)
+        self.at(self.end)
+
+    def at(self, moment: int) -> None:
+        """Stand at a moment."""
+        self.page.evaluate("(moment) => window.goTo(moment)", moment)
+
+    def more(self, events: Sequence[ev.Event]) -> None:
+        """More of the recording comes in, and the view follows."""
+        self.page.evaluate("(rows) => window.more(rows)", json.loads(codec.dumps(codec.rows(events))))
+        self.end += len(events)
+        self.at(self.end)
+
+    def text(self, selector: str) -> str:
+        return str(self.page.locator(selector).first.text_content() or "")
+
+    def texts(self, selector: str) -> list[str]:
+        return self.page.locator(selector).all_text_contents()
+
+    def count(self, selector: str) -> int:
+        return self.page.locator(selector).count()
+
+    def places(self, selector: str) -> dict[str, list[float]]:
+        """Where things stand on the page, by what they stand for."""
+        found: dict[str, list[float]] = self.page.evaluate(PLACES, selector)
+        return found
+
+    def boxes(self, selector: str) -> list[list[float]]:
+        """x, y, width and height of each, in order."""
+        found: list[list[float]] = self.page.eval_on_selector_all(selector, BOXES)
+        return found
+
+    def dress(self, theme: str, width: int | None = None) -> None:
+        style = {name: THEMES[theme].get(name, "") for name in THEMES["dark"]}
+        self.page.evaluate(
+            "([style, width]) => { for (const [k, v] of Object.entries(style)) document.body.style.setProperty(k, v);"
+            "document.body.style.background = 'var(--jp-layout-color1, white)';"
+            "if (width) document.getElementById('root').style.width = width + 'px'; }",
+            [style, width],
+        )
+
+    def overflow(self) -> int:
+        """How much wider the page's content is than its frame."""
+        script = "() => { const r = document.getElementById('root'); return r.scrollWidth - r.clientWidth; }"
+        return int(self.page.evaluate(script))
+
+    def picture(self, title: str, theme: str = "light", width: int | None = None) -> None:
+        """A screenshot to look at, in .artifacts/views."""
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        self.dress(theme, width)
+        self.page.locator("#root").screenshot(path=str(PICTURES / f"{self.name}-{title}-{theme}.png"))
+
+
+Show = Callable[..., None]
+"""show(check, view's name, events, words=..., width=..., and options of the browser's context)."""
+
+
+@contextmanager
+def stands() -> Iterator[Show]:
+    """Runs checks on fresh stands, on a thread of its own; a check must leave no error in the page."""
+    with ThreadPoolExecutor(1) as thread, ExitStack() as stack:
+        browser = thread.submit(lambda: stack.enter_context(launched())).result()
+        try:
+            yield lambda check, name, events, **options: thread.submit(
+                _checked, browser, check, name, events, **options
+            ).result()
+        finally:
+            thread.submit(stack.close).result()
+
+
+def _checked(
+    browser: Browser,
+    check: Callable[[Stand], None],
+    name: str,
+    events: Sequence[ev.Event],
+    *,
+    words: dict[int, str] | None = None,
+    width: int = 640,
+    **context_options: str,
+) -> None:
+    options = {"viewport": {"width": 1440, "height": 900}, **context_options}
+    with browser.new_context(**options) as context:  # type: ignore[arg-type]
+        stand = Stand(context.new_page(), name, events, words, width)
+        check(stand)
+        assert stand.errors == []
+
+
+def _serve(route: Route) -> None:
+    path = route.request.url.removeprefix(ORIGIN).split("?")[0]
+    if not path:
+        page = '<!doctype html><body data-jp-theme-light="true"><div id="root" class="labengine"></div></body>'
+        route.fulfill(body=page, content_type="text/html")
+    elif path.endswith(".js") and (SOURCES / path).is_file():
+        route.fulfill(body=(SOURCES / path).read_text(encoding="utf-8"), content_type="text/javascript")
+    else:
+        route.fulfill(status=204, body="")

@@ -1,0 +1,97 @@
+"""The compare view: two recordings side by side, told beat by beat, with the place at which they part."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from gzip import compress
+from typing import Any
+
+from labengine.trace.codec import dumps
+from labengine_widgets.ascii import block_map
+from labengine_widgets.feed import Feed
+from labengine_widgets.joint import CompareBench as CompareBench
+from labengine_widgets.joint import Joint
+from labengine_widgets.payload import full_payload
+from labengine_widgets.view import View
+from labengine_widgets.wishes import checked_wish
+
+MAX_SAVED_EVENTS = 3_000
+"""A side with more events is not kept in a saved notebook."""
+
+MAX_SAVED = 150_000
+"""Bytes that a saved notebook keeps of a compare view, in all."""
+
+LATER = "later"
+"""The one wish that only a comparison knows."""
+
+
+class CompareView(View):
+    """Both sides of a comparison, fed by their labs' feeds; the beats that join them are told here."""
+
+    def __init__(self, bench: CompareBench, feeds: Sequence[Feed] | None = None) -> None:
+        self.compared, self.joint = bench, Joint(bench)
+        self._guard = threading.RLock()
+        self._is_pending = False
+        super().__init__([*(feeds or bench.benches)], {"kind": "compare", "views": []})
+
+    def has_grown(self) -> None:
+        """Something has happened on both sides: it is told as soon as the feeds have sent it. From any thread."""
+        if not self._is_pending:
+            self._is_pending = True
+            self.feeds[1]._post(self._tell)
+
+    def stand(self, beat: int | None) -> None:
+        """Have every browser half stand after that many beats; None: at the newest."""
+        self.send({"type": "position", "position": beat, "side": 0})
+
+    def rest(self) -> None:
+        """Keep both recordings and the beats, where they are short enough."""
+        with self._guard:
+            kept = [_saved(feed) for feed in self.feeds] + [compress(dumps(self.joint.payload()), mtime=0)]
+        self.saved = kept if all(kept) and sum(map(len, kept)) <= MAX_SAVED else [b"", b"", b""]
+
+    def _tell(self) -> None:
+        self._is_pending = False
+        with self._guard:
+            first = self.joint.grow()
+            if first is not None:
+                self.send({"type": "compare", "side": 0, "view": None}, [dumps(self.joint.payload(first))])
+
+    def _receive(self, widget: object, content: object, buffers: object) -> None:
+        super()._receive(widget, content, buffers)
+        if isinstance(content, dict) and content.get("type") == "resync":
+            self.feeds[1]._post(lambda: self._tell_all(str(content.get("view"))))
+
+    def _tell_all(self, view: str) -> None:
+        with self._guard:
+            self.joint.grow()
+            self.send({"type": "compare", "side": 0, "view": view}, [dumps(self.joint.payload())])
+
+    def _wish(self, feed: Feed, side: int, content: dict[str, Any]) -> None:
+        """Whatever is asked for is asked of both."""
+        try:
+            action, arguments = (LATER, {}) if content.get("action") == LATER else checked_wish(content)
+            future = self.compared.post(action, **arguments)
+        except Exception as error:
+            self._answer(feed, side, content, error)
+        else:
+            future.add_done_callback(lambda done: self._answer(feed, side, content, done.exception()))
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if bundle is None:
+            return None
+        data, metadata = bundle
+        sides = zip(self.compared.names, self.compared.benches, strict=True)
+        data["text/plain"] = "\n\n".join(f"{name}\n{block_map(bench.fold().snapshot())}" for name, bench in sides)
+        return data, metadata
+
+
+def _saved(feed: Feed) -> bytes:
+    timeline = feed.timeline
+    if timeline is None or timeline.end - timeline.num_dropped > MAX_SAVED_EVENTS:
+        return b""
+    start, end = timeline.num_dropped, timeline.end
+    payload = full_payload(feed.bench, timeline, start, end) | {"code": {}, "told": [], "rest": None}
+    return compress(dumps(payload), mtime=0)

@@ -1,0 +1,426 @@
+"""From the engine's recording to the browsers: one thread per lab reads it, encodes it once, and sends it to all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+from labengine import events as ev
+from labengine.timeline import Timeline
+from labengine.trace.codec import dumps, rows
+from labengine_widgets.answers import ANSWERS
+from labengine_widgets.beats import Beat, Teller, beats
+from labengine_widgets.bench import Bench
+from labengine_widgets.late_recording import LateRecording
+from labengine_widgets.payload import (
+    Payload,
+    full_payload,
+    packed,
+    seconds,
+    status,
+    step_start,
+    texts,
+    tokens_of,
+)
+from labengine_widgets.selection import Selection, selection_of
+
+PERIOD = 1 / 30
+"""Seconds between two messages of state, at least."""
+
+PATIENCE = 0.1
+"""Seconds to wait for the rest of a step that is taken by hand, before its first part is shown."""
+
+IDLE = 0.5
+"""Seconds between two looks at the lab's status when nothing is heard; and of quiet before the state is saved."""
+
+FIRST_EVENTS = 3_000
+"""Events that a view has from the start, about; older ones come when the reader goes there."""
+
+_WAKING = (
+    ev.EngineStarted,
+    ev.StepStarted,
+    ev.StepEnded,
+    ev.StepRolledBack,
+    ev.RequestAdded,
+    ev.RequestFinished,
+    ev.PrefixCacheReset,
+    ev.BlocksLoaded,
+    ev.LoadFailed,
+    ev.ViolationFound,
+)
+"""With which an operation begins or ends. What happens in between is read from the recording."""
+
+_feeds: WeakValueDictionary[str, Feed] = WeakValueDictionary()
+
+
+class Viewer(Protocol):
+    """A widget, as the feed sees it."""
+
+    def send(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
+        """To all its browser halves."""
+
+    def close(self) -> None:
+        """Detach, and go."""
+
+    def rest(self) -> None:
+        """The lab has come to rest: a moment to save what there is to see."""
+
+
+def feed_of(bench: Bench) -> Feed:
+    """The feed of a lab: the same for all its views."""
+    return _feeds.get(bench.lab) or Feed(bench)
+
+
+class Feed:
+    """All the views of one lab hang on it. It listens, and draws nothing; without views it does nothing at all.
+
+    The recording is the buffer: what lies between `sent` and its end is encoded once and sent to everybody, at most 30
+    times a second. A step taken by hand is told beat by beat; a running lab is only followed, and told when it rests.
+    An error of a view costs that view a message, which it asks for again; never the engine.
+    """
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.selection: Selection | None = None
+        self.on_select: Callable[[Selection | None], object] = lambda selection: None
+        self.on_stand: Callable[[int | None], object] = lambda moment: None
+        self.failures: deque[Exception] = deque(maxlen=20)
+        self.num_messages = self.num_bytes = 0
+        self.seconds = 0.0
+        """The feed's own CPU time for messages of state, of which num_messages with num_bytes in all were sent."""
+        self.sent = 0
+        self._moment: int | None = None
+        self._stood_at = (-1, 0)
+        self._viewers: list[tuple[Viewer, int]] = []
+        self._asked: deque[Callable[[], object]] = deque()
+        self._wake = threading.Event()
+        self._guard = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._subscription: Any = None
+        self._hand_start: int | None = None
+        self._is_open = self._is_impatient = self._is_following = self._is_fresh = False
+        self._status: Payload = {}
+        self._known_texts: set[int] = set()
+        self._teller: Teller | None = None
+        self._telling = threading.RLock()
+        self._late: LateRecording | None = None
+        self._generation = -1
+        self._closed = threading.Event()
+        _feeds[bench.lab] = self
+
+    # -- for everyone else ---------------------------------------------------------------------------------------------
+
+    def attach(self, viewer: Viewer, side: int = 0) -> None:
+        """Send to this widget, too, until `detach`. side: which half of a compare view this lab is."""
+        with self._guard:
+            self._viewers = [*self._viewers, (viewer, side)]
+            if self._thread is None:
+                self._begin()
+
+    def detach(self, viewer: Viewer) -> None:
+        """Send it nothing more. With the last view the listening and the thread end; twice is harmless."""
+        with self._guard:
+            self._viewers = [entry for entry in self._viewers if entry[0] is not viewer]
+            thread = None if self._viewers else self._thread
+            if thread is not None:
+                self._end()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=2)
+
+    def close(self) -> None:
+        """Close all views: the lab goes, and the feed with it."""
+        for viewer, _ in self._viewers:
+            viewer.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """True while some view is attached."""
+        return self._thread is not None
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """The lab's recording, or the feed's own; None before there is one."""
+        return self.bench.timeline or (None if self._late is None else self._late.timeline)
+
+    @property
+    def moment(self) -> int | None:
+        """Where the reader stands; None: at the newest moment."""
+        return self._moment
+
+    def stand(self, moment: int | None) -> None:
+        """Have every view stand at a moment; None: at the newest one, and follow."""
+        timeline = self.timeline
+        self._moment, self._stood_at = moment, (timeline.generation, timeline.end) if timeline is not None else (-1, 0)
+        self._post(lambda: self._broadcast({"type": "stand", "moment": moment}))
+
+    def select(self, selection: Selection | None) -> None:
+        """Choose something in every view; None: nothing."""
+        self.selection = selection
+        told = selection and selection.to_dict()
+        self._post(lambda: self._broadcast({"type": "select", "selection": told}))
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Send a message that is no state, such as an error beside the controls."""
+        self._post(lambda: self._broadcast(message))
+
+    def full(self) -> Payload:
+        """All that a view needs to begin: the newest steps, and the last one in words."""
+        return self._full(self.recording.end)
+
+    def _full(self, end: int) -> Payload:
+        timeline = self.recording
+        last = step_start(timeline, end)
+        start = (
+            last if end - last > FIRST_EVENTS else step_start(timeline, max(timeline.num_dropped, end - FIRST_EVENTS))
+        )
+        told = [] if self.bench.is_running else self.signed_words(last, end)
+        payload = full_payload(self.bench, timeline, start, end, told)
+        payload |= {"selection": self.selection and self.selection.to_dict(), "stand": self._moment}
+        payload |= {"told": [[last, end]] if told else [], "rest": self.rest_sentence(end)}
+        return payload
+
+    def receive(self, viewer: Viewer, side: int, message: dict[str, Any]) -> None:
+        """A message of a browser half, on whatever thread: it is answered on the feed's."""
+        kind = message.get("type")
+        acts: dict[object, Callable[[], object]] = {
+            "resync": lambda: self._answer_resync(viewer, side, message),
+            "at": lambda: self._hear_where(message),
+            "select": lambda: self._hear_choice(message),
+        }
+        if kind in acts:
+            self._post(acts[kind])
+        elif isinstance(kind, str) and kind in ANSWERS:
+            self._post(lambda: self._reply(viewer, side, message, ANSWERS[kind](self, message)))
+
+    def hurry(self) -> None:
+        """Send what there is, though a step be open: somebody waits to see it."""
+        self._is_impatient = True
+        self._wake.set()
+
+    # -- the engine's side: note, and nothing else ---------------------------------------------------------------------
+
+    def _hear(self, event: ev.Event) -> None:
+        kind = type(event)
+        if kind is ev.StepStarted:
+            self._is_open = True
+            timeline = self.timeline
+            self._hand_start = None if self.bench.is_running or timeline is None else timeline.end - 1
+        elif kind is ev.EngineStarted:
+            self._hand_start = None
+        elif kind is ev.StepEnded or kind is ev.StepRolledBack:
+            self._is_open = False
+        if not self._wake.is_set():
+            self._wake.set()
+
+    # -- the feed's thread ---------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._late = LateRecording(self.bench)
+        hooks = self.bench.hooks
+        self._subscription = hooks.subscribe(self._hear, *_WAKING) if hooks is not None else None
+        self._closed = threading.Event()
+        self._teller, self._is_fresh, self._hand_start = None, False, None
+        self.sent = self.timeline.end if self.timeline is not None else 0
+        self._generation = self.timeline.generation if self.timeline is not None else -1
+        self._thread = threading.Thread(target=self._work, args=(self._closed,), name="labengine-feed", daemon=True)
+        self._thread.start()
+
+    def _end(self) -> None:
+        if self._subscription is not None:
+            self._subscription.close()
+        if self._late is not None:
+            self._late.close()
+        self._closed.set()
+        self._wake.set()
+        self._thread = None
+
+    def _work(self, closed: threading.Event) -> None:
+        while not closed.is_set():
+            self._wake.wait(IDLE)
+            self._wake.clear()
+            begun = time.monotonic()
+            num_sent = self.num_messages
+            try:
+                self._wait_for_more(closed)
+                self.tick()
+            except Exception as error:  # a view must never take the lab down; it starts over instead
+                self.failures.append(error)
+                closed.wait(IDLE)
+                self._restart_quietly()
+            if self.num_messages > num_sent:
+                closed.wait(max(0.0, PERIOD - (time.monotonic() - begun)))
+
+    def _wait_for_more(self, closed: threading.Event) -> None:
+        """A step taken by hand is best shown whole: wait for its end, for a moment, unless it stands still."""
+        deadline, seen = time.monotonic() + PATIENCE, -1
+        while self._is_open and not self._is_impatient and self._hand_start is not None and not closed.is_set():
+            timeline = self.timeline
+            if timeline is None or timeline.end == seen or time.monotonic() > deadline or self._asked:
+                return
+            seen = timeline.end
+            self._wake.wait(PERIOD)
+            self._wake.clear()
+
+    def tick(self) -> None:
+        """Publish what there is, answer what was asked."""
+        self._wake.clear()
+        self._is_impatient = False
+        if self.timeline is not None:
+            self._publish()
+        while self._asked:
+            self._guarded(self._asked.popleft())
+        self._publish_status()
+        if self.timeline is not None and not self._status["running"] and not self._wake.is_set():
+            self._come_to_rest()
+
+    def _publish(self) -> None:
+        timeline, begun = self.recording, time.thread_time()
+        generation, end = timeline.generation, timeline.end
+        if generation != self._generation or self.sent < timeline.num_dropped:
+            return self._start_over(generation)
+        if end == self.sent:
+            return
+        events = timeline.events(self.sent, end)
+        if timeline.generation != generation:
+            return self._wake.set()
+        start, self.sent, self._is_fresh = self.sent, self.sent + len(events), False
+        payload: Payload = {"start": start, "events": rows(events), "texts": self._new_texts(events)}
+        payload["seconds"] = seconds(timeline, events)
+        hand_start = self._hand_start
+        told = None if hand_start is None or self.bench.is_running else max(start, hand_start)
+        if hand_start is None and not self.bench.is_running and not any(type(e) is ev.StepStarted for e in events):
+            told = start
+        payload |= {"told": told, "beats": self.signed_words(told, self.sent) if told is not None else []}
+        self._is_following = told is None or (self._is_following and hand_start is None)
+        self._move_on((generation, end))
+        self._send_state({"type": "more", "generation": generation, "status": status(self.bench)}, payload, begun)
+
+    def _start_over(self, generation: int) -> None:
+        self._generation, self._is_fresh = generation, False
+        self._move_on((generation, self.recording.end))
+        begun, self.sent = time.thread_time(), self.recording.end
+        payload = self._full(self.sent)
+        self._send_state({"type": "full", "view": None}, payload, begun)
+
+    def _move_on(self, now: tuple[int, int]) -> None:
+        """Something has happened: who stood somewhere before it stands at the newest moment again."""
+        if self._stood_at < now:
+            self._moment = None
+
+    def _restart_quietly(self) -> None:
+        """After an error: the next look sends everything anew."""
+        self._generation, self._teller = -1, None
+        self._wake.set()
+
+    def _publish_status(self) -> None:
+        now = status(self.bench)
+        if now != self._status:
+            self._status = now
+            self._broadcast({"type": "status", "status": now})
+
+    def _come_to_rest(self) -> None:
+        """After a run its last step is told; and every view may save what there is to see."""
+        if self._is_fresh or (self._is_open and self._hand_start is None):
+            return
+        if self._is_following:
+            self._is_following = False
+            timeline, end = self.recording, self.sent
+            start = step_start(timeline, end)
+            words = {"beats": self.signed_words(start, end), "rest": self.rest_sentence(end)}
+            self._broadcast({"type": "beats"}, {"start": start, "end": end, **words})
+            return self._wake.set()
+        if self._wake.wait(IDLE):  # something happens again: save later
+            return
+        self._is_fresh = True
+        for viewer, _ in self._viewers:
+            self._guarded(viewer.rest)
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    def _answer_resync(self, viewer: Viewer, side: int, message: dict[str, Any]) -> None:
+        if self.timeline is None:
+            return self._asked.append(lambda: self._answer_resync(viewer, side, message))
+        self._publish()
+        payload = self._full(self.sent)
+        self._known_texts = {token_id for token_id, _ in payload["texts"]}
+        viewer.send({"type": "full", "side": side, "view": message.get("view")}, [packed(payload)])
+
+    def _hear_where(self, message: dict[str, Any]) -> None:
+        moment = message.get("moment")
+        self._moment = moment if isinstance(moment, int) and not isinstance(moment, bool) else None
+        self.on_stand(self._moment)
+
+    def _hear_choice(self, message: dict[str, Any]) -> None:
+        self.selection = selection_of(message.get("selection"))
+        told = self.selection and self.selection.to_dict()
+        self._broadcast({"type": "select", "selection": told, "from": message.get("view")})
+        self.on_select(self.selection)
+
+    # -- sending -------------------------------------------------------------------------------------------------------
+
+    def _post(self, call: Callable[[], object]) -> None:
+        if self.is_alive:
+            self._asked.append(call)
+            self._wake.set()
+
+    def _guarded(self, call: Callable[[], object]) -> None:
+        """What goes wrong in a callback or an answer is said beside the widget."""
+        try:
+            call()
+        except Exception as error:
+            self.failures.append(error)
+            with suppress(Exception):
+                self._broadcast({"type": "failure", "message": f"{type(error).__name__}: {error}"})
+
+    def _reply(self, viewer: Viewer, side: int, message: dict[str, Any], payload: Payload) -> None:
+        content = {"type": message["type"], "side": side, "view": message.get("view"), "id": message.get("id")}
+        viewer.send(content, [packed(payload)])
+
+    def _send_state(self, content: dict[str, Any], payload: Payload, begun: float) -> None:
+        size = self._broadcast(content, payload)
+        self.num_messages += 1
+        self.num_bytes += size
+        self.seconds += time.thread_time() - begun
+
+    def _broadcast(self, content: dict[str, Any], payload: Payload | None = None) -> int:
+        buffers = None if payload is None else [dumps(payload)]
+        for viewer, side in self._viewers:
+            viewer.send(content | {"side": side}, buffers)
+        return len(buffers[0]) if buffers else 0
+
+    def _new_texts(self, events: Any) -> list[tuple[int, str]]:
+        new = set(tokens_of(events)) - self._known_texts
+        self._known_texts |= new
+        return texts(self.bench, new)
+
+    def words(self, start: int, end: int) -> list[Beat]:
+        """The beats between two moments, as text."""
+        return beats(self.recording, start, end, self.bench.token_text)
+
+    def signed_words(self, start: int, end: int) -> list[Beat]:
+        """The same for a browser half, which has numbered contents itself."""
+        with self._telling:
+            return self._narrator().tell(start, end)
+
+    def rest_sentence(self, moment: int) -> tuple[int, str] | None:
+        """What is said to somebody who comes at this moment; None while the lab runs."""
+        with self._telling:
+            return None if self.bench.is_running else (moment, self._narrator().rest(moment))
+
+    def _narrator(self) -> Teller:
+        if self._teller is None:
+            self._teller = Teller(self.recording, self.bench.token_text, signs=True)
+        return self._teller
+
+    @property
+    def recording(self) -> Timeline:
+        """The recording. LookupError before there is one."""
+        timeline = self.timeline
+        if timeline is None:
+            raise LookupError("there is no recording yet")
+        return timeline

@@ -1,0 +1,42 @@
+"""A recording for a lab that keeps none: it begins when the first view comes."""
+
+from __future__ import annotations
+
+from labengine import events as ev
+from labengine.timeline import Timeline
+from labengine_widgets.bench import Bench
+
+
+class LateRecording:
+    """`timeline` is None until there is an instant between two events at which the state can be taken.
+
+    Beside a lab that steps on and on such an instant is the start of a step. Does nothing where the lab records.
+    """
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self.timeline: Timeline | None = None
+        self._num_heard = 0
+        self._subscription = None
+        if bench.timeline is None and bench.hooks is not None:
+            self._subscription = bench.hooks.subscribe(self._hear)
+            self._take_state()
+
+    def close(self) -> None:
+        """Stop recording."""
+        if self._subscription is not None:
+            self._subscription.close()
+
+    def _take_state(self) -> None:
+        for _ in range(3):
+            num_heard, state = self._num_heard, self._bench.fold()
+            if num_heard == self._num_heard and self.timeline is None:
+                self.timeline = Timeline.starting_at(state)
+                return
+
+    def _hear(self, event: ev.Event) -> None:
+        self._num_heard += 1
+        if self.timeline is None and type(event) is ev.StepStarted:
+            self.timeline = Timeline.starting_at(self._bench.fold())
+        if self.timeline is not None:
+            self.timeline.record(event)

@@ -1,0 +1,74 @@
+// What is derived of one block: its fill, its content's number, whether it is lost, the tokens in its slots.
+
+// The request whose table says what is in it. A block that lives on without its last place has another one.
+function homeOf(scene, id) {
+  const request = scene.requests.get(scene.homeRequest[id]);
+  if (!scene.refCounts[id] || request?.tables[scene.homeGroup[id]]?.[scene.homeIndex[id]] === id) return request;
+  const place = scene.places.head[id] < 0 ? null : scene.places.of(id)[0];
+  if (place) [scene.homeRequest[id], scene.homeGroup[id], scene.homeIndex[id]] = place;
+  return place ? scene.requests.get(place[0]) : request;
+}
+
+// withStrays: up to the last slot that anything went to, be it the wrong one.
+export function fillOf(scene, id, withStrays = false) {
+  const strays = withStrays && scene.strays.size ? scene.strays.get(id) : undefined;
+  const fill = fillByTable(scene, id);
+  return strays?.size ? Math.max(fill, 1 + Math.max(...strays.keys())) : fill;
+}
+
+function fillByTable(scene, id) {
+  const key = scene.firstKey[id];
+  if (key >= 0) return scene.groups[scene.recording.keys.groups[key]].size;
+  if (!scene.refCounts[id]) return 0;
+  const request = homeOf(scene, id);
+  if (!request) return 0;
+  const group = scene.homeGroup[id], { size } = scene.groups[group];
+  return Math.max(0, Math.min(size, request.written[group] - scene.homeIndex[id] * size));
+}
+
+export function contentOf(scene, id) {
+  const key = scene.firstKey[id];
+  if (key >= 0) return scene.contents.ofKey(key);
+  if (!scene.refCounts[id]) return -1;
+  const request = homeOf(scene, id);
+  if (!request) return -1;
+  const group = scene.homeGroup[id], { size } = scene.groups[group];
+  if (request.written[group] < (scene.homeIndex[id] + 1) * size) return -1;
+  return scene.contents.ofPrefix(group, request.prefixHash(size, scene.homeIndex[id]));
+}
+
+// Alive, hashed, and the map serves another block.
+function isLost(scene, id) {
+  if (!scene.refCounts[id] || scene.firstKey[id] < 0) return false;
+  if (scene.map.holds(scene.firstKey[id], id)) return false;
+  return !(scene.moreKeys.get(id) ?? []).some((key) => scene.map.holds(key, id));
+}
+
+// Brings what is kept of it up to date.
+export function refresh(scene, id) {
+  const lost = isLost(scene, id) ? 1 : 0;
+  scene.numLost += lost - scene.isLostFlag[id];
+  scene.isLostFlag[id] = lost;
+  const content = contentOf(scene, id);
+  scene.contentOfBlock[id] = content;
+  const held = scene.refCounts[id] ? content : -1;
+  if (held !== scene.twins.held[id]) for (const other of scene.twins.hold(held, id)) if (other >= 0) scene.mark(other);
+}
+
+// The token in each written slot; null in one that holds nothing.
+export function tokensOf(scene, id) {
+  const tokens = tokensByTable(scene, id), strays = scene.strays.get(id);
+  if (!strays?.size) return tokens;
+  while (tokens.length <= Math.max(...strays.keys())) tokens.push(null);
+  for (const [offset, token] of strays) tokens[offset] = token;
+  return tokens;
+}
+
+function tokensByTable(scene, id) {
+  const store = scene.tokenStores[id], start = scene.tokenStart[id];
+  if (store) return store.ids.slice(start, start + scene.tokenCount[id]);
+  const request = homeOf(scene, id);
+  if (!request) return [];
+  const from = scene.homeIndex[id] * scene.groups[scene.homeGroup[id]].size;
+  return request.tokensBetween(from, from + fillOf(scene, id));
+}

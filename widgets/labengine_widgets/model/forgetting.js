@@ -1,0 +1,40 @@
+// What a long run may forget when its oldest events go: hashes that nothing names any more, requests that ended long ago.
+
+// Everything that neither the oldest state here nor an event after it knows.
+export function forgetOld(recording) {
+  const [base] = recording.keyframes;
+  const ended = [...base.requests.values()].filter(({ status }) => status === "finished").map(({ id }) => id);
+  const old = ended.slice(0, Math.max(0, ended.length - recording.maxEnded));
+  for (const { requests } of [recording.head, ...recording.keyframes]) for (const id of old) requests.delete(id);
+  for (const keyframe of recording.keyframes) keyframe.version = recording.version;
+  base.violations = base.violations.filter((i) => i >= recording.start);
+  const forgotten = recording.keys.retain(keysInUse(recording, base));
+  recording.parents.forget(forgotten);
+  for (const { contents } of recording.epochs) contents.forget(forgotten, base.numContents, new Set(base.contentOfBlock));
+}
+
+// A scene of one's own follows: what the newest state does not know any more, it shall not know either.
+export function forgetEnded(scene, head) {
+  for (const { id, status } of scene.requests.values()) if (status === "finished" && !head.requests.has(id)) scene.requests.delete(id);
+  scene.violations = scene.violations.filter((i) => i >= scene.recording.start);
+  scene.version = scene.recording.version;
+}
+
+function keysInUse(recording, base) {
+  const { keys, tierLog } = recording, inUse = new Uint8Array(keys.size);
+  const use = (key) => {
+    if (key >= 0) inUse[key] = 1;
+  };
+  for (const known of [base.map.keys, base.firstKey, base.evictedById.keys(), tierLog.order, ...base.moreKeys.values()])
+    for (const key of known) use(key);
+  for (const { lastKeys } of base.requests.values()) for (const last of lastKeys) if (last) use(last.key);
+  for (const row of recording.rows) useNamed(recording, row, use);
+  recording.parents.mark(inUse);
+  return inUse;
+}
+
+function useNamed({ keys, kinds }, row, use) {
+  const name = kinds.names[row[0]], [, , , group, , hex] = name === "BlockCached" ? kinds.ordered(row) : [];
+  if (name === "BlockCached") use(keys.known(group, hex));
+  else if (name === "BlocksSaved" || name === "BlocksLoaded") for (const [at, , , named] of kinds.ordered(row)[2]) use(keys.known(at, named));
+}

@@ -1,0 +1,117 @@
+"""What a browser half is told: a recording, or a stretch of it, as one JSON document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from gzip import compress
+from typing import Any
+
+from labengine import events as ev
+from labengine.fold import Fold
+from labengine.timeline import Timeline
+from labengine.trace.codec import KINDS, dumps, keyframe, rows
+from labengine_widgets.beats import Beat
+from labengine_widgets.bench import Bench
+from labengine_widgets.tier import kept_contents
+
+Payload = dict[str, Any]
+
+LONG = 100_000
+"""Bytes from which a document is gzipped."""
+
+
+def full_payload(bench: Bench, timeline: Timeline, start: int, end: int, told: Sequence[Beat] = ()) -> Payload:
+    """The recording from a step's start on, with the state there: all that a view needs to begin."""
+    events, state = timeline.events(start, end), timeline.state(start)
+    return stretch(bench, timeline, start, events, state) | {
+        "header": header(bench, timeline),
+        "beats": told,
+        "status": status(bench),
+        "selection": None,
+        "stand": None,
+    }
+
+
+def stretch(bench: Bench, timeline: Timeline, start: int, events: Sequence[ev.Event], state: Fold) -> Payload:
+    """Events, the state before them, and the texts of all tokens in either."""
+    return {
+        "start": start,
+        "keyframe": keyframe(state),
+        "events": rows(events),
+        "texts": texts(bench, {*tokens_of_state(state), *tokens_of(events)}),
+        "tier": kept_contents(timeline, start),
+        "seconds": seconds(timeline, events),
+    }
+
+
+def header(bench: Bench, timeline: Timeline) -> Payload:
+    """What does not change while things happen."""
+    return {
+        "lab": bench.lab,
+        "title": bench.title,
+        "kinds": KINDS,
+        "is_live": bench.is_live,
+        "is_recorded": bench.timeline is not None,
+        "first": timeline.num_dropped,
+        "first_step": timeline.state(timeline.num_dropped).step + 1,
+        "generation": timeline.generation,
+        "code": bench.seams(),
+    }
+
+
+def status(bench: Bench) -> Payload:
+    """What stands beside the controls."""
+    failures = list(bench.hooks.failures) if bench.hooks is not None else []
+    return {
+        "title": bench.title,
+        "running": bench.is_running,
+        "phase": bench.phase,
+        "listener_failures": [f"{type(f.error).__name__}: {f.error}" for f in failures[-3:]],
+    }
+
+
+def texts(bench: Bench, token_ids: Iterable[int]) -> list[tuple[int, str]]:
+    """The tokens' texts, as the model has them: untrusted."""
+    return [(token_id, bench.token_text(token_id)) for token_id in sorted(token_ids)]
+
+
+def seconds(timeline: Timeline, events: Iterable[ev.Event]) -> list[tuple[int, float]]:
+    """How long the steps took that end among the events, as far as it is known."""
+    known = timeline.step_seconds
+    ended = (event.step for event in events if type(event) is ev.StepEnded)
+    return [(step, known[step]) for step in ended if step in known]
+
+
+def tokens_of(events: Iterable[ev.Event]) -> Iterator[int]:
+    """The tokens that events bring."""
+    for event in events:
+        if type(event) is ev.TokenSampled:
+            yield event.token_id
+        elif type(event) is ev.RequestAdded:
+            yield from event.token_ids
+
+
+def tokens_of_state(state: Fold) -> Iterator[int]:
+    """The tokens of all requests, and of what is cached."""
+    for request in state.requests.values():
+        yield from request.token_ids
+    for block in state.block_tokens:
+        yield from block
+
+
+def step_start(timeline: Timeline, moment: int) -> int:
+    """The moment before the step in which a moment lies; the oldest one kept when it lies before all steps."""
+    first = timeline.num_dropped
+    for low in range(moment, first - 1, -1000):
+        begin = max(first, low - 1000)
+        events = timeline.events(begin, low)
+        for i in range(len(events) - 1, -1, -1):
+            if type(events[i]) is ev.StepStarted:
+                return begin + i
+    return first
+
+
+def packed(payload: Payload) -> bytes:
+    """JSON, gzipped where it is long."""
+    data = dumps(payload)
+    return compress(data, compresslevel=1, mtime=0) if len(data) > LONG else data

@@ -1,0 +1,40 @@
+"""The one thing that is chosen in all views of a lab: a block, a request, a hash or an event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+SelectionKind = Literal["block", "request", "hash", "event"]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Something chosen. id: a block's, a request's or an event's number; for a hash "group:hex".
+
+    ValueError for another kind, TypeError for an id of the wrong type.
+    """
+
+    kind: SelectionKind
+    id: int | str
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(SelectionKind):
+            raise ValueError(f"one can select a block, a request, a hash or an event, not {self.kind!r}")
+        if isinstance(self.id, bool) or not isinstance(self.id, str if self.kind == "hash" else int):
+            wanted = 'a text "group:hex"' if self.kind == "hash" else "a whole number"
+            raise TypeError(f"the id of a {self.kind} is {wanted}, not {self.id!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it travels."""
+        return {"kind": self.kind, "id": self.id}
+
+
+def selection_of(told: object) -> Selection | None:
+    """What a browser says is chosen; None for nothing, and for nonsense."""
+    if not isinstance(told, dict) or told.get("kind") is None:
+        return None
+    try:
+        return Selection(told["kind"], told.get("id"))  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,122 @@
+// The two columns: each side's name and numbers above its tables, pool, map and queue, in the same places. In a narrow cell they are tabs.
+import { element, write } from "../look/element.js";
+import { Score } from "./head.js";
+import { panel } from "./panel.js";
+import { markDifferences } from "./differences.js";
+
+export class Columns {
+  constructor(stage) {
+    Object.assign(this, { stage, open: 0 });
+    this.element = element("div", "le-columns");
+    this.heads = element("div", "le-column-heads");
+    this.heads.setAttribute("role", "tablist");
+    this.element.append(this.heads);
+    this.columns = stage.sides.map((side, i) => new Column(stage, side, () => !stage.isNarrow || this.open === i, () => this.show(i)));
+    for (const { head } of this.columns) this.heads.append(head);
+    this.body = element("div", "le-column-bodies");
+    this.body.append(...this.columns.map(({ element: made }) => made));
+    this.element.append(this.body);
+    this.heads.addEventListener("keydown", (event) => this.onKey(event));
+  }
+
+  show(i) {
+    if (!this.stage.isNarrow) return;
+    this.open = i;
+    this.stage.repaint();
+  }
+
+  onKey(event) {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step || !this.stage.isNarrow || !event.target.closest(".le-column-head")) return;
+    event.preventDefault();
+    this.show((this.open + 1) % 2);
+    this.columns[this.open].head.focus();
+  }
+
+  paint() {
+    const { stage } = this;
+    this.columns.forEach((column, i) => {
+      column.paint();
+      const isOpen = !stage.isNarrow || this.open === i;
+      column.element.classList.toggle("le-is-shut", !isOpen);
+      column.head.setAttribute("role", stage.isNarrow ? "tab" : "group");
+      stage.isNarrow ? column.head.setAttribute("aria-selected", String(isOpen)) : column.head.removeAttribute("aria-selected");
+      column.head.tabIndex = stage.isNarrow && isOpen ? 0 : -1;
+    });
+    markDifferences(stage, this.columns);
+    this.reveal();
+  }
+
+  // The rows of the requests that the beat is about are brought into sight, and nothing else moves.
+  reveal() {
+    const { stage } = this, { track, position } = stage;
+    if (position === this.revealed) return;
+    this.revealed = position;
+    const row = track.row(position), before = track.row(position - 1)?.[0] ?? track.starts;
+    if (!row) return;
+    stage.sides.forEach(({ recording }, side) => {
+      const requests = new Set();
+      for (let i = Math.max(before[side], recording.start); i < Math.min(row[0][side], recording.end); i++) requests.add(recording.field(i, "request_id"));
+      this.columns[side].reveal([...requests].filter((request) => request !== undefined && request !== null));
+    });
+  }
+}
+
+class Column {
+  constructor(stage, side, isShown, choose) {
+    Object.assign(this, { stage, side });
+    this.head = element("div", "le-column-head");
+    this.head.dataset.side = side.index;
+    this.name = element("span", "le-column-name");
+    this.score = new Score(side);
+    this.computed = element("span", "le-fact");
+    this.computed.title = "tokens that the model has computed since the recording begins";
+    this.number = element("b", "", "0");
+    this.computed.append(this.number, " tokens computed");
+    this.score.element.lastElementChild.append(this.computed);
+    this.head.append(this.name, this.score.element);
+    this.head.addEventListener("click", choose);
+    this.element = element("div", "le-column");
+    this.element.dataset.side = side.index;
+    const lower = element("div", "le-lower"), { index } = side;
+    this.panels = ["tables", "pool", "map", "queue"].map((name) => panel(stage, name, index)).filter(Boolean);
+    for (const { shown } of this.panels) shown.isShown = isShown;
+    for (const made of this.panels) (made.matches(".le-map-panel, .le-queue-panel") ? lower : this.element).append(made);
+    this.element.append(lower);
+    this.work = { recording: null, upTo: 0, at: [], sums: [] };
+  }
+
+  reveal(requests) {
+    const list = this.element.querySelector(".le-tables");
+    if (!list || list.scrollHeight <= list.clientHeight) return;
+    const [request] = requests.slice(-1), shown = list.querySelector(`.le-tables-row[data-request="${request}"]`) ?? list.querySelector(`.le-badge[data-request="${request}"]`)?.closest(".le-tables-row");
+    if (!shown) return;
+    const frame = list.getBoundingClientRect(), rect = shown.getBoundingClientRect();
+    if (rect.bottom > frame.bottom) list.scrollTop += Math.min(rect.bottom - frame.bottom, rect.top - frame.top);
+    if (rect.top < frame.top) list.scrollTop -= frame.top - rect.top;
+  }
+
+  paint() {
+    write(this.name, this.stage.track.names[this.side.index]);
+    this.score.paint();
+    write(this.number, this.computedUpTo(this.side.moment));
+  }
+
+  // How many tokens the forward passes before a moment have computed, looked for once per event. A step taken back counts: it was computed.
+  computedUpTo(moment) {
+    const { recording } = this.side, { work } = this;
+    if (work.recording !== recording || work.upTo > recording.end || work.start !== recording.start) Object.assign(work, { recording, start: recording.start, upTo: recording.start, at: [], sums: [] });
+    for (; work.upTo < recording.end; work.upTo++) {
+      if (recording.kind(work.upTo) !== "ForwardRan") continue;
+      work.sums.push((work.sums.at(-1) || 0) + recording.field(work.upTo, "num_tokens"));
+      work.at.push(work.upTo + 1);
+    }
+    let low = 0, high = work.at.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (work.at[middle] <= moment) low = middle + 1;
+      else high = middle;
+    }
+    return low ? work.sums[low - 1] : 0;
+  }
+}

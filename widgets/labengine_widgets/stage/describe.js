@@ -1,0 +1,51 @@
+// One thing in words, for the tooltip.
+import { contentName, requestName } from "../look/palette.js";
+import { plainly } from "../views/plain.js";
+import { counted } from "./telling.js";
+
+export function describe(stage, side, { kind, id }) {
+  const { scene, recording } = side;
+  if (kind === "block") return blockWords(stage, side, Number(id));
+  if (kind === "request") return requestWords(scene, Number(id));
+  if (kind === "hash") return hashWords(scene, String(id));
+  if (kind === "event" && id >= recording.start && id < recording.end) return `event ${id}\n${plainly(recording, id, (token) => side.text(token))}`;
+  return "";
+}
+
+export function groupLabel(scene, group) {
+  const kinds = scene.groups.map(({ kind }) => kind), alike = kinds.reduce((ids, kind, i) => (kind === kinds[group] ? [...ids, i] : ids), []);
+  const name = kinds[group] === "sliding_window" ? "window" : "full";
+  return alike.length > 1 ? `${name} ${alike.indexOf(group) + 1}` : name;
+}
+
+function blockWords(stage, side, id) {
+  const { scene } = side;
+  if (id === scene.nullBlock) return `#${id} · the null block: it pads block tables, and is never given to anybody`;
+  const block = scene.block(id), queued = scene.queue.first(1)[0] === id ? "next to be used" : "in the free queue";
+  if (!block.refCount && !block.isMapped) return `#${id} · free, holds nothing · ${queued}`;
+  const parts = [`#${id}`, block.refCount ? `ref count ${block.refCount}` : `freed, content kept · ${queued}`];
+  parts.push(block.content >= 0 ? `content ${contentName(block.content)}` : `${block.fill} of ${block.size} slots written`);
+  if (block.owners.length) parts.push(`held by ${block.owners.map(requestName).join(", ")}`);
+  if (block.groups.length && scene.groups.length > 1) parts.push(`in the tables of ${block.groups.map((group) => groupLabel(scene, group)).join(" and ")}`);
+  if (block.content >= 0 && !block.isHashed) parts.push("hash not registered yet");
+  if (block.isLost) parts.push("LOST: alive, but the map does not lead here");
+  const words = block.tokens.map((token) => (token === null ? "–" : side.text(token)));
+  return parts.join(" · ") + (words.length ? `\n${joined(words)}` : "");
+}
+
+function requestWords(scene, id) {
+  const request = scene.requests.get(id);
+  if (!request) return `request ${requestName(id)}`;
+  const sampled = request.tokens.length - request.numPrompt;
+  return `request ${requestName(id)} · ${request.status} · ${counted(request.numPrompt, "prompt token")}, ${sampled} generated · ${request.numComputed} computed`;
+}
+
+function hashWords(scene, key) {
+  const ids = scene.map.get(key), content = scene.contentOf(key), name = content >= 0 ? `content ${contentName(content)} · ` : "";
+  return `${name}${key.slice(0, 18)}… · ${ids && ids.length ? `the map leads to ${ids.map((id) => `#${id}`).join(", ")}` : "not in the map"}`;
+}
+
+// Tokens as running text; a model without words has numbers, which need a space between them.
+export function joined(words) {
+  return words.join(words.every((word) => /^\d+$/.test(word)) ? " " : "");
+}

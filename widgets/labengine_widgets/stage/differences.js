@@ -1,0 +1,40 @@
+// What is not the same on the two sides is marked in both: places of tables, entries of the map, numbers. (The pools outline what is
+// not as in their reference: the other side's scene.)
+
+const MAX_ANCHORS = 400;
+
+export function markDifferences({ sides }, columns) {
+  const scenes = sides.map(({ scene }) => scene);
+  for (const { element } of columns) markPlaces(element, scenes);
+  markNumbers(columns);
+}
+
+// By what the scenes hold, for in a narrow cell one side is not painted.
+function markPlaces(column, scenes) {
+  const anchors = column.querySelectorAll('[data-anchor^="row:"], [data-anchor^="map:"]'), isTooMuch = anchors.length > MAX_ANCHORS;
+  for (const shown of anchors) {
+    const [one, other] = isTooMuch ? ["", ""] : scenes.map((scene) => lookOf(scene, shown.dataset.anchor));
+    shown.classList.toggle("le-differs", one !== other);
+  }
+}
+
+// row:REQUEST:GROUP:INDEX or map:GROUP:HEX.
+function lookOf(scene, anchor) {
+  const [kind, first, second, third] = anchor.split(":");
+  const ids = kind === "map" ? scene.map.get(`${first}:${second}`) : [scene.requests.get(Number(first))?.tables[second]?.[third]];
+  return (ids || []).map((id) => stateOf(scene, id)).join();
+}
+
+function stateOf(scene, id) {
+  if (id === undefined || id < 0) return String(id);
+  const { refCount, content, isLost, isMapped } = scene.block(id);
+  return [id, refCount, content, isLost, isMapped].join(":");
+}
+
+function markNumbers(columns) {
+  const [left, right] = columns.map(({ head }) => [...head.querySelectorAll("b")]);
+  left.forEach((number, i) => {
+    const isOther = right[i] && number.textContent !== right[i].textContent;
+    for (const one of [number, right[i]]) one?.classList.toggle("le-differs", Boolean(isOther));
+  });
+}

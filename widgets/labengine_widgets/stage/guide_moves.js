@@ -1,0 +1,14 @@
+// From one guided sentence to another.
+
+// Plays up to the next guided stop; without a guide, to the end of the step.
+export function nextStop(stage) {
+  const { track, position } = stage, to = track.nextStop(position) ?? (track.guide.length ? track.end : track.span(position + 1).end);
+  if (stage.isPlaying) return stage.stand(stage.player.target);
+  stage.sight.approach();
+  stage.player.play(position, Math.min(to, track.end));
+  stage.changed();
+}
+
+export function previousStop(stage) {
+  stage.stand(stage.track.previousStop(stage.position) ?? stage.track.first);
+}

@@ -1,0 +1,79 @@
+// Everything by keyboard, and the page that says so.
+import { element } from "../look/element.js";
+
+const KEYS = [
+  ["space", "run or pause the lab"],
+  ["s", "one step of the lab"],
+  ["p", "one phase of a step"],
+  ["← →", "one moment back, one on"],
+  ["page up, page down", "one step back, one on"],
+  ["home", "before this step, and before the one before"],
+  ["end", "the newest moment"],
+  ["r", "play on from here, or the last step again"],
+  ["− +", "slower, faster"],
+  ["m", "mark this moment: changes from it on are outlined"],
+  ["tab, arrows, Enter", "into a view, within it, choose"],
+  ["Esc", "skip the play, choose nothing"],
+  ["?", "these keys"],
+];
+
+export class Keys {
+  constructor() {
+    const made = (this.element = element("div", "le-keys"));
+    made.hidden = true;
+    made.setAttribute("role", "dialog");
+    made.setAttribute("aria-label", "Keys");
+    made.append(element("h4", "", "Keys, while the dashboard has the focus"));
+    const list = element("dl");
+    for (const [key, meaning] of KEYS) list.append(element("dt", "", key), element("dd", "", meaning));
+    made.append(list);
+  }
+
+  toggle() {
+    this.element.hidden = !this.element.hidden;
+  }
+}
+
+// The root's keys; a text field keeps its own, and so does a view that has used one. Every key is kept from the notebook,
+// where s or d would mean something else.
+export function onKey(event, { stage, controls, scrubber, keys }) {
+  event.stopPropagation();
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+  const target = event.target, isTyping = target.matches?.("input, textarea, select") && target.type !== "range";
+  if (isTyping) return event.key === "Escape" ? target.blur() : undefined;
+  if ((event.key === " " || event.key === "Enter") && target.matches?.("button, summary, [role=tab], [role=button]")) return;
+  const act = actOf(event.key, stage, controls, scrubber, keys);
+  if (act) {
+    event.preventDefault();
+    act();
+  } else if (stage.isPlaying && event.key.length === 1) stage.last();
+}
+
+function actOf(key, stage, controls, scrubber, keys) {
+  const acts = {
+    ArrowLeft: () => stage.back(),
+    ArrowRight: () => stage.forward(),
+    PageUp: () => stage.step(-1),
+    PageDown: () => stage.step(1),
+    Home: () => stage.first(),
+    End: () => stage.last(),
+    r: () => stage.play(),
+    m: () => scrubber?.toggleMark(),
+    "-": () => faster(stage, -1),
+    "+": () => faster(stage, 1),
+    Escape: () => escape(stage, keys),
+    "?": () => keys.toggle(),
+  };
+  if (controls && stage.isLive) Object.assign(acts, { " ": () => controls.run.click(), s: () => controls.step.click(), p: () => controls.phase.click() });
+  return acts[key];
+}
+
+function escape(stage, keys) {
+  if (!keys.element.hidden) keys.toggle();
+  else if (stage.isPlaying || stage.player.isHeld) stage.last();
+  else if (stage.selection) stage.select(null);
+}
+
+function faster(stage, by) {
+  stage.setSpeed(Math.max(0.5, Math.min(2, stage.speed * 2 ** by)));
+}

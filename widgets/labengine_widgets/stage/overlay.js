@@ -1,0 +1,14 @@
+// Over the picture: sliding chips, the line to a block, the tooltip.
+import { element } from "../look/element.js";
+import { Slides } from "./slides.js";
+
+export function overlay(stage) {
+  const layer = element("div", "le-layer");
+  layer.setAttribute("aria-hidden", "true");
+  layer.svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  stage.tip = element("div", "le-tip");
+  stage.tip.hidden = true;
+  layer.append(layer.svg, stage.tip);
+  stage.slides = new Slides(stage, layer);
+  return layer;
+}

@@ -1,0 +1,97 @@
+// Hover, click and highlight for everything that stands for something, in any view: by delegation on the root.
+import { write } from "../look/element.js";
+import { describe } from "./describe.js";
+
+const KINDS = ["event", "hash", "block", "request"];
+const SELECTOR = KINDS.map((kind) => `[data-${kind}]`).join();
+
+export class Pointing {
+  constructor(stage, signal) {
+    Object.assign(this, { stage, subject: null, marked: [], pointed: [] });
+    const { root } = stage;
+    root.addEventListener("mousemove", (event) => this.hover(event), { signal });
+    root.addEventListener("mouseleave", () => this.point(null), { signal });
+    root.addEventListener("click", (event) => this.choose(event), { signal });
+    root.addEventListener("keydown", (event) => event.key === "Enter" && this.chooseFocused(event), { signal });
+  }
+
+  // What an event of the mouse is about: {kind, id, side, from} or null.
+  subjectAt(event) {
+    const found = event.target.closest?.(SELECTOR);
+    if (found && this.stage.root.contains(found)) return subjectOf(found);
+    for (const { view, side } of this.stage.shows) {
+      if (view.at && view.element.contains(event.target)) {
+        const subject = view.at(event);
+        return subject && { ...subject, side, from: null };
+      }
+    }
+    return null;
+  }
+
+  hover(event) {
+    const subject = event.buttons ? null : this.subjectAt(event);
+    this.point(subject);
+    if (subject) this.showTip(subject, event);
+  }
+
+  point(subject) {
+    const { stage } = this, { tip } = stage;
+    if (!subject && !this.subject) return;
+    const isSame = subject && this.subject && subject.kind === this.subject.kind && subject.id === this.subject.id && subject.from === this.subject.from;
+    if (isSame) return;
+    this.subject = subject;
+    if (!subject) tip.hidden = true;
+    const isRow = subject && subject.kind === "block" && subject.from && subject.from.closest('[data-anchor^="row:"]');
+    isRow ? stage.slides.showLine(subject.from, subject.id, subject.side) : stage.slides.hideLine();
+    this.pointed = remark(stage.root, this.pointed, subject, "le-pointed");
+    for (const { view } of stage.shows) view.point?.(subject);
+  }
+
+  choose(event) {
+    const subject = event.target.closest?.("button, input, select, textarea, summary, a") && !event.target.closest(SELECTOR) ? null : this.subjectAt(event);
+    if (!subject) return;
+    const { selection } = this.stage, isChosen = selection && selection.kind === subject.kind && selection.id === subject.id;
+    this.stage.select(isChosen ? null : { kind: subject.kind, id: subject.id });
+  }
+
+  chooseFocused(event) {
+    const found = event.target.closest?.(SELECTOR);
+    if (!found || event.target.matches("button, input")) return;
+    const { kind, id } = subjectOf(found);
+    this.stage.select({ kind, id });
+  }
+
+  // After a paint: elements may be new.
+  mark() {
+    const { stage } = this;
+    this.marked = remark(stage.root, this.marked, stage.selection, "le-selected");
+    if (this.subject) this.pointed = remark(stage.root, this.pointed, this.subject, "le-pointed");
+  }
+
+  refresh() {
+    if (this.subject && !this.stage.tip.hidden) write(this.stage.tip, describe(this.stage, this.stage.sides[this.subject.side], this.subject));
+  }
+
+  showTip(subject, event) {
+    const { tip, root } = this.stage, words = describe(this.stage, this.stage.sides[subject.side], subject);
+    tip.hidden = !words;
+    if (!words) return;
+    write(tip, words);
+    const origin = root.getBoundingClientRect(), x = event.clientX - origin.left, y = event.clientY - origin.top;
+    tip.style.left = `${Math.max(4, Math.min(x + 14, origin.width - tip.offsetWidth - 8))}px`;
+    tip.style.top = `${y + 18 + tip.offsetHeight > origin.height ? y - tip.offsetHeight - 8 : y + 18}px`;
+  }
+}
+
+// The most particular thing that an element stands for.
+function subjectOf(found) {
+  const kind = KINDS.find((one) => one in found.dataset), id = found.dataset[kind];
+  return { kind, id: kind === "hash" ? id : Number(id), side: Number(found.closest("[data-side]")?.dataset.side ?? 0), from: found };
+}
+
+function remark(root, old, subject, className) {
+  const wanted = subject ? [...root.querySelectorAll(`[data-${subject.kind}="${CSS.escape(String(subject.id))}"]`)] : [];
+  for (const one of old) if (!wanted.includes(one)) one.classList.remove(className);
+  for (const one of wanted) one.classList.add(className);
+  return wanted;
+}

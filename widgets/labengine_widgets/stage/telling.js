@@ -1,0 +1,19 @@
+// Plain words where Python's are missing: for a running lab, and for one at rest, by its numbers.
+
+export function counted(number, noun) {
+  return number === 1 ? `1 ${noun}` : `${number} ${noun}s`;
+}
+
+export function runningWords(scene) {
+  let running = 0, waiting = 0;
+  for (const { status } of scene.requests.values()) {
+    if (status === "running") running += 1;
+    else if (status !== "finished") waiting += 1;
+  }
+  return `Step ${scene.step}: ${counted(running, "request")} running${waiting ? `, ${waiting} in line` : ""}, ${counted(scene.score.used, "block")} used.`;
+}
+
+export function restingWords(scene) {
+  const used = counted(scene.score.used, "block");
+  return scene.step ? `After step ${scene.step}: ${used} used.` : `${counted(scene.numBlocks, "block")}, ${scene.score.used} used.`;
+}

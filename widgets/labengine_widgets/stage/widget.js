@@ -1,0 +1,68 @@
+// The entry: `render` for a widget with a kernel behind it, `mount` for a page that has none.
+import { element } from "../look/element.js";
+import { LAYOUTS } from "./layouts.js";
+import { Stage } from "./stage.js";
+import { bytesOf, unpacked } from "./wire.js";
+
+const DASHBOARD = { kind: "dashboard", views: [] };
+
+function makeRoot(el, { kind }) {
+  const root = element("div", `labengine labengine-${kind}`);
+  root.tabIndex = 0;
+  root.dataset.lmSuppressShortcuts = "true";
+  root.setAttribute("role", "application");
+  root.setAttribute("aria-label", `labengine ${kind}. Press question mark for the keys.`);
+  el.append(root);
+  return root;
+}
+
+function sourceOf(model) {
+  return {
+    send: (message) => model.send(message),
+    listen(hear) {
+      model.on("msg:custom", hear);
+      return () => model.off("msg:custom", hear);
+    },
+  };
+}
+
+// The saved state first, so that a notebook without a kernel shows it; then the lab's own, if it answers.
+export function render({ model, el }) {
+  const arrangement = model.get("arrangement") || DASHBOARD, root = makeRoot(el, arrangement);
+  const stage = new Stage(root, sourceOf(model), arrangement.kind === "compare" ? 2 : 1);
+  LAYOUTS[arrangement.kind](stage, root, arrangement);
+  const onConnection = () => {
+    stage.isResyncing = false;
+    stage.resync();
+  };
+  model.on("comm_live_update", onConnection);
+  beginAll(stage, model.get("saved") || []);
+  stage.resync();
+  return () => {
+    model.off("comm_live_update", onConnection);
+    stage.close();
+  };
+}
+
+// source: a `full` payload as bytes, plain or gzipped; nothing can be asked.
+// Two sides and their joint words come as a list of three.
+export async function mount(el, source, arrangement = DASHBOARD) {
+  const root = makeRoot(el, arrangement), stage = new Stage(root, null, arrangement.kind === "compare" ? 2 : 1);
+  LAYOUTS[arrangement.kind](stage, root, arrangement);
+  await beginAll(stage, Array.isArray(source) ? source : [source]);
+  return stage;
+}
+
+// One payload per side, and in a view of two labs their joint words.
+async function beginAll(stage, saved) {
+  await Promise.all(stage.sides.map((_, side) => begin(stage, saved[side], side)));
+  const joint = stage.isPair && saved[2] && bytesOf(saved[2]);
+  if (joint && joint.length) stage.receive({ type: "compare" }, await unpacked(joint));
+}
+
+async function begin(stage, saved, side) {
+  const bytes = saved && bytesOf(saved);
+  if (!bytes || !bytes.length) return;
+  const payload = await unpacked(bytes);
+  if (!stage.sides[side].recording) stage.begin(payload, stage.sides[side]);
+}

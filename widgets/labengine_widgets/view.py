@@ -1,0 +1,109 @@
+"""A widget that shows a recording: attached to the feed of its lab, or of two labs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, Future
+from typing import Any
+
+import anywidget
+import traitlets
+
+from labengine_widgets.ascii import block_map
+from labengine_widgets.bench import Bench
+from labengine_widgets.browser import css, esm
+from labengine_widgets.feed import Feed, feed_of
+from labengine_widgets.saved import saved_bytes
+from labengine_widgets.svg import block_map_svg
+from labengine_widgets.wishes import checked_wish
+
+Arrangement = dict[str, Any]
+
+
+class View(anywidget.AnyWidget):
+    """Base of all widgets of a lab; any number of them may show the same one.
+
+    It hears the lab's feed and posts wishes to the lab, and touches nothing else. Displayed twice it is one view seen
+    twice. `close()` ends it.
+    """
+
+    _esm = esm()
+    _css = css()
+    arrangement = traitlets.Dict().tag(sync=True)
+    """What is shown: {"kind": "dashboard", "view" or "compare", "views": [names]}."""
+    saved = traitlets.List(traitlets.Bytes()).tag(sync=True)
+    """What a saved notebook keeps: the last step of each side, refreshed when the lab comes to rest."""
+
+    def __init__(self, source: Feed | Bench | Sequence[Feed | Bench], arrangement: Arrangement) -> None:
+        super().__init__(arrangement=arrangement)
+        sources = source if isinstance(source, Sequence) else [source]
+        self.feeds = [one if isinstance(one, Feed) else feed_of(one) for one in sources]
+        self.on_msg(self._receive)
+        for side, feed in enumerate(self.feeds):
+            feed.attach(self, side)
+        self.rest()
+
+    @property
+    def bench(self) -> Bench:
+        """The lab that is shown, the left one of two."""
+        return self.feeds[0].bench
+
+    def close(self) -> None:
+        """Stop watching. The lab goes on; twice is harmless."""
+        for feed in self.feeds:
+            feed.detach(self)
+        super().close()
+
+    def rest(self) -> None:
+        """Keep what there is to see, for late views and saved notebooks."""
+        self.saved = [saved_bytes(feed) for feed in self.feeds]
+
+    def send(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
+        """To every browser half of this widget; nothing happens once it is closed."""
+        if self.comm is not None:
+            super().send(content, buffers)
+
+    def _receive(self, _widget: object, content: object, _buffers: object) -> None:
+        """A message from the browser, on whatever thread: post it, and let the Future speak."""
+        if not isinstance(content, dict):
+            return
+        side = content.get("side") or 0
+        if side not in range(len(self.feeds)):
+            return
+        if content.get("type") == "wish":
+            self._wish(self.feeds[side], side, content)
+        else:
+            self.feeds[side].receive(self, side, content)
+
+    def _wish(self, feed: Feed, side: int, content: dict[str, Any]) -> None:
+        try:
+            action, arguments = checked_wish(content)
+            future = feed.bench.post(action, **arguments)
+        except Exception as error:
+            self._answer(feed, side, content, error)
+        else:
+            future.add_done_callback(lambda done: self._answer(feed, side, content, _error_of(done)))
+
+    def _answer(self, feed: Feed, side: int, content: dict[str, Any], error: BaseException | None) -> None:
+        message = {"type": "answer", "action": content.get("action"), "view": str(content.get("view")), "error": None}
+        if error is not None:
+            message["error"] = str(error) or type(error).__name__
+        feed.hurry()
+        feed.say(message)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if bundle is None:
+            return None
+        data, metadata = bundle
+        snapshot = self.bench.fold().snapshot()
+        data["text/plain"] = block_map(snapshot)
+        data["image/svg+xml"] = block_map_svg(snapshot, self.bench.token_text, title=self.bench.title)
+        return data, metadata
+
+
+def _error_of(done: Future[Any]) -> BaseException | None:
+    try:
+        return done.exception()
+    except CancelledError as error:
+        return error

@@ -1,0 +1,66 @@
+// The keyboard inside a view: one stop for Tab, arrows from thing to thing, Enter or Space to choose.
+const THINGS = "[data-block], [data-request], [data-hash], [data-event]";
+const ASIDE = 2000;
+const WAYS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
+
+export function arrows(element, stage) {
+  element.tabIndex = 0;
+  let current = null;
+  const isHere = (thing) => thing && element.contains(thing);
+  const go = (thing) => {
+    if (isHere(current)) current.classList.remove("le-at");
+    current = thing;
+    if (!thing) return;
+    thing.classList.add("le-at");
+    thing.scrollIntoView({ block: "nearest", inline: "nearest" });
+    element.setAttribute("aria-activedescendant", (thing.id ||= `le-at-${Math.random().toString(36).slice(2)}`));
+  };
+  element.addEventListener("keydown", (event) => {
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.key in WAYS) go(isHere(current) ? neighbour(element, current, WAYS[event.key]) || current : element.querySelector(THINGS));
+    else if ((event.key === "Enter" || event.key === " ") && isHere(current)) stage.select(subjectOf(current));
+    else if (event.key === "Escape" && isHere(current)) go(null);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  element.addEventListener("blur", () => isHere(current) && current.classList.remove("le-at"));
+  element.addEventListener("focus", () => isHere(current) && current.classList.add("le-at"));
+}
+
+// The innermost thing that an element stands for.
+function subjectOf(thing) {
+  const { dataset } = thing;
+  if (dataset.block !== undefined) return { kind: "block", id: Number(dataset.block) };
+  if (dataset.hash !== undefined) return { kind: "hash", id: dataset.hash };
+  if (dataset.event !== undefined) return { kind: "event", id: Number(dataset.event) };
+  return { kind: "request", id: Number(dataset.request) };
+}
+
+// The nearest thing in a direction: rather one that lies straight ahead; among equals, who begins where it begins.
+function neighbour(element, from, [x, y]) {
+  const at = from.getBoundingClientRect();
+  let best = null, least = Infinity;
+  for (const thing of element.querySelectorAll(THINGS)) {
+    if (thing === from || isRepeated(thing) || !thing.getClientRects().length) continue;
+    const to = thing.getBoundingClientRect(), along = x ? (middle(to, "x") - middle(at, "x")) * x : (middle(to, "y") - middle(at, "y")) * y;
+    if (along < 4) continue;
+    const aside = x ? gap(at.top, at.bottom, to.top, to.bottom) : gap(at.left, at.right, to.left, to.right);
+    const cost = along + 3 * aside + (aside > 0 ? ASIDE : 0) + 0.01 * Math.abs(x ? to.top - at.top : to.left - at.left);
+    if (cost < least) [best, least] = [thing, cost];
+  }
+  return best;
+}
+
+// A badge in a heading that stands for the same request.
+function isRepeated({ dataset, parentElement }) {
+  return dataset.request !== undefined && parentElement.closest("[data-request]")?.dataset.request === dataset.request;
+}
+
+function middle(rect, axis) {
+  return axis === "x" ? rect.left + rect.width / 2 : rect.top + rect.height / 2;
+}
+
+function gap(start, end, otherStart, otherEnd) {
+  return Math.max(0, otherStart - end, start - otherEnd);
+}

@@ -1,0 +1,28 @@
+// What is not as it was at another moment: blocks, requests and entries of the map.
+
+export function differing(scene, reference) {
+  return { blocks: blocks(scene, reference), requests: requests(scene, reference), keys: keys(scene, reference) };
+}
+
+function blocks(scene, reference) {
+  const found = new Set();
+  for (let id = 0; id < scene.numBlocks; id++)
+    if (scene.refCounts[id] !== reference.refCounts[id] || scene.contentOfBlock[id] !== reference.contentOfBlock[id] || scene.isLostFlag[id] !== reference.isLostFlag[id]) found.add(id);
+  return found;
+}
+
+function requests(scene, reference) {
+  const found = new Set();
+  for (const [id, request] of scene.requests) {
+    const before = reference.requests.get(id);
+    if (!before || before.status !== request.status || before.numTokens !== request.numTokens || before.numComputed !== request.numComputed || String(before.tables) !== String(request.tables)) found.add(id);
+  }
+  return found;
+}
+
+function keys(scene, reference) {
+  const found = new Set();
+  for (const [key, ids] of scene.map) if (String(reference.map.get(key)) !== String(ids)) found.add(key);
+  for (const [key] of reference.map) if (!scene.map.has(key)) found.add(key);
+  return found;
+}

@@ -1,0 +1,80 @@
+"""A whole recording as one document: what a page without Python shows, and the words and answers it takes along."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from labengine import events as ev
+from labengine.fold import Fold
+from labengine.timeline import Timeline
+from labengine.trace.codec import KINDS, Row, dumps, keyframe, rows
+from labengine.trace.recorded_timeline import RecordedTimeline, rows_between
+from labengine_widgets.beats import MAX_TOLD, Teller
+from labengine_widgets.bench import Bench
+from labengine_widgets.names import readable
+from labengine_widgets.payload import Payload, header, status, texts, tokens_of_state
+from labengine_widgets.tier import kept_contents
+from labengine_widgets.why import answers_along, carried_answers
+
+SHORT = 2_000
+"""Events of a lesson: answers along the whole way are carried, not only about its end."""
+
+_ADDED, _SAMPLED = (ev.EVENT_KINDS.index(kind) for kind in (ev.RequestAdded, ev.TokenSampled))
+_TOKENS, _TOKEN = KINDS[_ADDED].index("token_ids"), KINDS[_SAMPLED].index("token_id")
+
+
+def whole_payload(bench: Bench, *, has_words: bool = True) -> bytes:
+    """The recording from its oldest moment on as a `full` payload in JSON, for `mount` of the browser half.
+
+    With a sentence per beat where there are at most MAX_TOLD events, unless has_words is False: a longer recording, and
+    one that somebody else tells, is told event by event by the page itself. No event is made of a saved recording.
+    """
+    timeline = bench.timeline or Timeline.starting_at(bench.fold())
+    start, state, events = _kept(timeline)
+    end = start + len(events)
+    told = _told(timeline, bench, start, end) if has_words else []
+    payload: Payload = {
+        "header": header(bench, timeline) | {"is_live": False, "is_recorded": True, "first": start},
+        "start": start,
+        "keyframe": keyframe(state),
+        "events": events,
+        "texts": texts(bench, {*tokens_of_state(state), *_tokens_of(events)}),
+        "tier": kept_contents(timeline, start),
+        "seconds": sorted(timeline.step_seconds.items()),
+        "beats": told,
+        "told": [[start, end]] if told else [],
+        "status": status(bench) | {"running": False, "phase": None},
+        "selection": None,
+        "stand": None,
+    }
+    payload["header"]["answers"] = answers(timeline, bench.seams())
+    payload["header"]["title"] = payload["status"]["title"] = readable(bench.title)
+    return dumps(payload)
+
+
+def answers(timeline: Timeline, seams: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a reader is likeliest to ask of it, in the order of the moments that the answers hold for."""
+    is_short = timeline.end - timeline.num_dropped <= SHORT
+    return (answers_along if is_short else carried_answers)(timeline, seams)
+
+
+def _kept(timeline: Timeline) -> tuple[int, Fold, Sequence[Row]]:
+    """The oldest moment, the state there, and the rows of all events since."""
+    if isinstance(timeline, RecordedTimeline):
+        return timeline.num_dropped, timeline.state(timeline.num_dropped), rows_between(timeline)
+    start, state, events = timeline.kept()
+    return start, state, rows(events)
+
+
+def _told(timeline: Timeline, bench: Bench, start: int, end: int) -> list[Any]:
+    return Teller(timeline, bench.token_text, signs=True).tell(start, end) if end - start <= MAX_TOLD else []
+
+
+def _tokens_of(events: Sequence[Row]) -> Iterator[int]:
+    """The tokens that rows of events bring."""
+    for row in events:
+        if row[0] == _SAMPLED:
+            yield row[_TOKEN]
+        elif row[0] == _ADDED:
+            yield from row[_TOKENS]

@@ -1,0 +1,79 @@
+"""An answer: the question, a sentence or two, and the chain of events that made it so."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from html import escape
+from textwrap import wrap
+from typing import Any
+
+
+class WhyError(ValueError):
+    """A question about something that the recording does not know, with what can be asked instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One event of the chain, as told to a reader."""
+
+    moment: int
+    """Where to stand to see it done: just after the event."""
+    event_number: int | None
+    """The event's number in the recording; None where the recording begins."""
+    sentence: str
+    seam: str | None = None
+    """The method that decided it: "LateMerge.merge_target"."""
+    reason: str = ""
+    """Why that method decides so, in one line; empty where no seam is known."""
+    change: int = 0
+    """In a chain about a ref count: by how much it changed. The chain adds up to the count."""
+    side: int = 0
+    """0, or 1 for the right-hand one of two recordings."""
+
+    def with_change(self, change: int) -> Link:
+        """The same, counted."""
+        return replace(self, change=change)
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why something is as it is. Printing it shows the chain; `to_dict` is what a view gets."""
+
+    question: str
+    answer: str
+    links: tuple[Link, ...] = ()
+
+    def __repr__(self) -> str:
+        lines = [self.question, *wrap(self.answer, 100, initial_indent="  ", subsequent_indent="  ")]
+        told: set[str | None] = {None}
+        for link in self.links:
+            number = "     start" if link.event_number is None else f"event {link.event_number:>4}"
+            change = f"{link.change:+d}  " if link.change else ""
+            lines.append(f"  {number}  {change}{link.sentence}")
+            if link.seam not in told:
+                told.add(link.seam)
+                lines += wrap(f"{link.seam}: {link.reason}", 100, initial_indent=" " * 14, subsequent_indent=" " * 14)
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook. All text is escaped: it may hold what a model or a prompt says."""
+        seams = [link.seam for link in self.links]
+        rows = "".join(
+            f"<li style='margin:2px 0'>{_html(link, link.seam not in seams[:i])}</li>"
+            for i, link in enumerate(self.links)
+        )
+        chain = f"<ol style='margin:4px 0 0'>{rows}</ol>" if rows else ""
+        return f"<div><b>{escape(self.question)}</b><p style='margin:4px 0'>{escape(self.answer)}</p>{chain}</div>"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {"question": self.question, "answer": self.answer, "links": [asdict(link) for link in self.links]}
+
+
+def _html(link: Link, is_first_of_seam: bool) -> str:
+    where = "before the recording" if link.event_number is None else f"event {link.event_number}"
+    change = f" <b>{link.change:+d}</b>" if link.change else ""
+    told = f"{escape(link.sentence)}{change} <small style='opacity:.7'>{where}</small>"
+    if not link.seam or not is_first_of_seam:
+        return told
+    return f"{told}<br><small style='opacity:.7'><code>{escape(link.seam)}</code> {escape(link.reason)}</small>"

@@ -1,0 +1,79 @@
+"""Why two recordings of the same requests part: the seam's reason on both sides of the first difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from labengine import events as ev
+from labengine_widgets.why.answer import Why
+from labengine_widgets.why.past import Past, Recording, Seams
+from labengine_widgets.why.tellings import tell, variant
+
+Names = tuple[str, str]
+
+
+def why_parted(
+    left: Recording,
+    right: Recording,
+    left_event: int | None,
+    right_event: int | None,
+    seams: tuple[Seams | None, Seams | None] = (None, None),
+    names: Names = ("the left one", "the right one"),
+) -> Why:
+    """The first event that differs, on both sides, with the method that decided it.
+
+    left_event, right_event: their numbers; None for a side that has no event there. names: how to call the two.
+    """
+    pasts = Past(left, None, seams[0]), Past(right, None, seams[1])
+    numbers = left_event, right_event
+    events = [None if n is None else past.event(n) for past, n in zip(pasts, numbers, strict=True)]
+    question = f"Why do {names[0]} and {names[1]} part here?"
+    links = tuple(
+        replace(past.link(n), side=side)
+        for side, (past, n) in enumerate(zip(pasts, numbers, strict=True))
+        if n is not None
+    )
+    told = " ".join(_side(name, event) for name, event in zip(names, events, strict=True))
+    difference = _decision(events, seams, names)
+    return Why(question, f"{told} {difference}".strip(), links)
+
+
+def _side(name: str, event: ev.Event | None) -> str:
+    return f"{name}: nothing of the kind happens." if event is None else f"{name}: {tell(event)}"
+
+
+def _decision(events: list[ev.Event | None], seams: tuple[Seams | None, Seams | None], names: Names) -> str:
+    """The first method, among those that had a say, that the two have differently."""
+    left, right = (_by_name(event_seams) for event_seams in seams)
+    for name in dict.fromkeys(_asked(events, seams)):
+        one, other = left.get(name), right.get(name)
+        if one and other and one["source"] != other["source"]:
+            sides = zip(names, (one, other), strict=True)
+            told = "; ".join(
+                f"{who} has {m['class']}.{name.partition('.')[2]} ({str(m['reason']).rstrip('.')})" for who, m in sides
+            )
+            return f"The decision is {name}: {told}."
+    return ""
+
+
+def _asked(events: list[ev.Event | None], seams: tuple[Seams | None, Seams | None]) -> Iterator[str]:
+    """The seams of both events, the deciding ones before those that had a say."""
+    found = [seam for event in events if event is not None for told in seams if (seam := _seam(told, event))]
+    yield from (str(seam["seam"]) for seam in found)
+    for seam in found:
+        yield from (str(method["seam"]) for method in seam.get("methods", ()))
+
+
+def _seam(seams: Seams | None, event: ev.Event) -> Mapping[str, Any] | None:
+    kind = type(event).__name__
+    return (seams or {}).get(f"{kind}:{variant(event)}") or (seams or {}).get(kind)
+
+
+def _by_name(seams: Seams | None) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    for seam in (seams or {}).values():
+        for method in (seam, *seam.get("methods", ())):
+            found.setdefault(str(method["seam"]), method)
+    return found

@@ -1,0 +1,128 @@
+"""What a question is asked of: a recording, seen from one moment, backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+from labengine import events as ev
+from labengine.fold import Fold
+from labengine_widgets.why.answer import Link, WhyError
+from labengine_widgets.why.tellings import tell, variant
+
+_CHUNK = 4096
+
+Numbered = tuple[int, ev.Event]
+"""An event and its number in the recording."""
+
+Seams = Mapping[str, Mapping[str, Any]]
+"""What decides each kind of event, as labengine.desk.seams tells it."""
+
+
+class Recording(Protocol):
+    """What a Timeline and an opened trace have in common."""
+
+    @property
+    def num_dropped(self) -> int:
+        """The oldest moment that is kept."""
+
+    @property
+    def end(self) -> int:
+        """The newest moment."""
+
+    def events(self, start: int | None = None, stop: int | None = None) -> Sequence[ev.Event]:
+        """The events between two moments."""
+
+    def state(self, moment: int | None = None) -> Fold:
+        """The state at a moment."""
+
+
+class Past:
+    """A recording up to a moment. Steps that were broken off, and are over by then, are left out.
+
+    IndexError-like moments are refused with a WhyError.
+    """
+
+    def __init__(self, timeline: Recording, moment: int | None = None, seams: Seams | None = None) -> None:
+        self.timeline = timeline
+        self.first = timeline.num_dropped
+        self.moment = timeline.end if moment is None else moment
+        if (
+            isinstance(moment, bool)
+            or not isinstance(self.moment, int)
+            or not self.first <= self.moment <= timeline.end
+        ):
+            raise WhyError(f"moment {moment!r} is not kept: the recording spans {self.first} to {timeline.end}")
+        self.seams: Seams = seams or {}
+
+    @cached_property
+    def state(self) -> Fold:
+        """The state at the moment."""
+        return self.timeline.state(self.moment)
+
+    def at(self, moment: int) -> Fold:
+        """The state at an earlier (or later) moment."""
+        return self.state if moment == self.moment else self.timeline.state(moment)
+
+    def event(self, number: int) -> ev.Event:
+        """The event of that number."""
+        return self.timeline.events(number, number + 1)[0]
+
+    def backwards(self, before: int | None = None) -> Iterator[Numbered]:
+        """Events before a moment (by default the question's), newest first, those that were taken back left out."""
+        broken_off: int | None = None
+        for number, event in self.everything_backwards(self.moment if before is None else before):
+            if broken_off is not None:
+                if type(event) is ev.StepStarted and event.step == broken_off:
+                    broken_off = None
+                continue
+            if type(event) is ev.StepRolledBack and self._has_start(number, event.step):
+                broken_off = event.step
+                continue
+            yield number, event
+
+    def everything_backwards(self, stop: int) -> Iterator[Numbered]:
+        """Events before a moment, newest first, those of broken-off steps and their StepRolledBack too."""
+        while stop > self.first:
+            start = max(self.first, stop - _CHUNK)
+            yield from reversed(list(enumerate(self.timeline.events(start, stop), start)))
+            stop = start
+
+    def forwards(self, start: int, stop: int | None = None) -> Iterator[Numbered]:
+        """Events from one moment to another (by default the recording's end), oldest first, whatever became of them."""
+        stop = self.timeline.end if stop is None else stop
+        for low in range(start, stop, _CHUNK):
+            yield from enumerate(self.timeline.events(low, min(low + _CHUNK, stop)), low)
+
+    def surviving(self, start: int, stop: int | None = None) -> list[Numbered]:
+        """Events between two moments, oldest first, those that were taken back by then left out."""
+        found = []
+        for number, event in self.backwards(stop):
+            if number < start:
+                break
+            found.append((number, event))
+        return found[::-1]
+
+    def link(self, number: int, sentence: str | None = None, change: int = 0) -> Link:
+        """An event as one link of a chain; its sentence, if it is not given, tells just what the event says."""
+        event = self.event(number)
+        seam, reason = self.seam(event)
+        return Link(number + 1, number, sentence or tell(event), seam, reason, change)
+
+    def seam(self, event: ev.Event) -> tuple[str | None, str]:
+        """The method that decided an event, and its reason; (None, "") where nobody told the seams."""
+        kind = type(event).__name__
+        seam = self.seams.get(f"{kind}:{variant(event)}") or self.seams.get(kind)
+        if seam is None:
+            return None, ""
+        return f"{seam['class']}.{str(seam['seam']).rpartition('.')[2]}", str(seam["reason"])
+
+    def _has_start(self, number: int, step: int) -> bool:
+        """A rollback whose step began before the recording takes nothing back."""
+        for _, event in self.everything_backwards(number):
+            if type(event) is ev.StepStarted:
+                return event.step == step
+            if type(event) is ev.StepRolledBack:
+                return False
+        return False

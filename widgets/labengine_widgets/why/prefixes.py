@@ -1,0 +1,111 @@
+"""Who else had the same tokens: blocks that were registered for equal prefixes, whatever their hash."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from labengine import events as ev
+from labengine.fold import Fold, Key
+from labengine_widgets.why.past import Numbered, Past
+
+
+class Lookup(NamedTuple):
+    """A look-up of the prefix map, and the state in which it was made."""
+
+    number: int
+    event: ev.PrefixHit
+    state: Fold
+
+    @property
+    def token_ids(self) -> Sequence[int]:
+        """What was looked up: the prompt, and after a preemption what was generated."""
+        return self.state.requests[self.event.request_id].token_ids
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens that is."""
+        return len(self.token_ids)
+
+
+class Registration(NamedTuple):
+    """A BlockCached event of some block of equal tokens."""
+
+    number: int
+    event: ev.BlockCached
+
+    @property
+    def key(self) -> Key:
+        """What the map knows it by."""
+        return self.event.group, self.event.block_hash
+
+
+class Equals:
+    """All registrations, before a look-up and after it, of blocks that hold what the request asked for."""
+
+    def __init__(self, registrations: Sequence[Registration], own: dict[tuple[int, int], bytes], at: int) -> None:
+        self._by_place: dict[tuple[int, int], list[Registration]] = {}
+        for registration in registrations:
+            place = (registration.event.group, registration.event.index)
+            self._by_place.setdefault(place, []).append(registration)
+        self._own = own
+        self._at = at
+
+    def before(self, group: int, index: int) -> list[Registration]:
+        """Registered before the look-up, oldest first."""
+        return [r for r in self._by_place.get((group, index), ()) if r.number < self._at]
+
+    def after(self, group: int, index: int) -> list[Registration]:
+        """Registered after it."""
+        return [r for r in self._by_place.get((group, index), ()) if r.number >= self._at]
+
+    def keys(self, group: int, index: int) -> set[Key]:
+        """The keys it could have been found under: the request's own, where it is known; else all of equal tokens."""
+        if (own := self._own.get((group, index))) is not None:
+            return {(group, own)}
+        return {r.key for r in self.before(group, index)}
+
+    def own_hash(self, group: int, index: int) -> bytes | None:
+        """The request's own hash of that block; None where it never came to be registered."""
+        return self._own.get((group, index))
+
+
+def equals_of(past: Past, lookup: Lookup) -> Equals:
+    """Everything registered for equal tokens, and the request's own hashes, from the whole recording."""
+    asker, tokens = lookup.event.request_id, lookup.token_ids
+    registrations: list[Registration] = []
+    known: dict[int, Sequence[int]] = {}
+    own: dict[tuple[int, int], bytes] = _hit_hashes(lookup)
+    final = past.timeline.state(None)
+    for number, event in _that_count(past, lookup.number):
+        if not isinstance(event, ev.BlockCached) or not event.is_full:
+            continue
+        if event.request_id == asker and number > lookup.number:
+            own.setdefault((event.group, event.index), event.block_hash)
+        theirs = known.setdefault(event.request_id, _tokens(final, event.request_id))
+        end = (event.index + 1) * lookup.state.groups[event.group].block_size
+        if end <= len(tokens) and theirs[:end] == tokens[:end]:
+            registrations.append(Registration(number, event))
+    return Equals(registrations, own, lookup.number)
+
+
+def _that_count(past: Past, lookup: int) -> list[Numbered]:
+    """What had happened by the look-up, and of what came after it, what was not taken back."""
+    end = Past(past.timeline)
+    return past.surviving(past.first, lookup) + end.surviving(lookup)
+
+
+def _tokens(final: Fold, request_id: int) -> Sequence[int]:
+    request = final.requests.get(request_id)
+    return request.token_ids if request is not None else ()
+
+
+def _hit_hashes(lookup: Lookup) -> dict[tuple[int, int], bytes]:
+    """The blocks that it did find tell their hashes."""
+    own = {}
+    for group, ids in enumerate(lookup.event.block_ids):
+        for index, block_id in enumerate(ids):
+            keys = [key for key in lookup.state.block_keys[block_id] if key[0] == group] if block_id >= 0 else []
+            if len(keys) == 1:
+                own[group, index] = keys[0][1]
+    return own

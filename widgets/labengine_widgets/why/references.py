@@ -1,0 +1,150 @@
+"""Why a block's ref count is what it is: the touches, merges and frees since it was last taken."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from labengine import events as ev
+from labengine_widgets.names import block_name, counted, listed
+from labengine_widgets.why.answer import Link, Why
+from labengine_widgets.why.past import Past
+from labengine_widgets.why.tellings import place, refs, tell
+
+MAX_LINKS = 24
+"""A longer chain is told by its ends."""
+
+
+class Reference(NamedTuple):
+    """A change of a block's ref count, in the stream."""
+
+    number: int
+    event: ev.BlockAllocated | ev.BlockTouched | ev.BlockMerged | ev.BlockFreed
+    ref_count: int
+    """After it."""
+
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """(request id, group, index): the table entry that it is about."""
+        return self.event.request_id, self.event.group, self.event.index
+
+
+class Life(NamedTuple):
+    """A block since it was last free: its references in order, after `base` that are older than the recording."""
+
+    base: int
+    references: tuple[Reference, ...]
+    begins_in_recording: bool
+
+
+def life_of(past: Past, block_id: int) -> Life:
+    """Everything that moved a block's ref count since it was last free, up to the moment."""
+    found: list[Reference] = []
+    for number, event in past.backwards():
+        count = _count_after(event, block_id)
+        if count is None:
+            continue
+        if isinstance(event, ev.BlockFreed) and count == 0:
+            return Life(0, tuple(found[::-1]), True)
+        found.append(Reference(number, event, count))  # type: ignore[arg-type]  # it has a count
+        if isinstance(event, ev.BlockAllocated) or (isinstance(event, ev.BlockTouched) and count == 1):
+            return Life(0, tuple(found[::-1]), True)
+    counts = past.at(past.first).ref_counts
+    base = counts[block_id] if block_id < len(counts) else 0
+    return Life(base, tuple(found[::-1]), base == 0)
+
+
+def _count_after(event: ev.Event, block_id: int) -> int | None:
+    """The block's ref count after an event that moves it; None for any other event."""
+    match event:
+        case ev.BlockAllocated() if event.block_id == block_id:
+            return 1
+        case ev.BlockTouched() | ev.BlockFreed() if event.block_id == block_id:
+            return event.ref_count
+        case ev.BlockMerged() if event.into_block_id == block_id:
+            return event.ref_count
+    return None
+
+
+def why_ref_count(past: Past, block_id: int) -> Why:
+    """The chain of touches, merges and frees; its changes add up to the count."""
+    count = past.state.ref_counts[block_id]
+    life = life_of(past, block_id)
+    links, before = [], life.base
+    if life.base:
+        told = f"When the recording begins, {block_name(block_id)} has {refs(life.base)}."
+        links.append(Link(past.first, None, told, change=life.base))
+    for reference in life.references:
+        links.append(_link(past, reference, reference.ref_count - before))
+        before = reference.ref_count
+    question = f"Why is {block_name(block_id)}'s ref count {count}?"
+    return Why(question, _answer(past, block_id, life), _shortened(links, life))
+
+
+def _link(past: Past, reference: Reference, change: int) -> Link:
+    told = tell(reference.event)
+    untold = change - (-1 if isinstance(reference.event, ev.BlockFreed) else 1)
+    if untold:
+        told += f" The count moved by {untold:+d} more than any event tells: a reference that no table holds."
+    return past.link(reference.number, told, change)
+
+
+def _shortened(links: list[Link], life: Life) -> tuple[Link, ...]:
+    """A long chain keeps those that still count: what came and went cancels out, and the middle is put together."""
+    if len(links) <= MAX_LINKS:
+        return tuple(links)
+    gone = _come_and_gone(life)
+    kept = [link for link in links if link.event_number not in gone]
+    if len(kept) > MAX_LINKS:
+        middle = kept[MAX_LINKS // 2 : -MAX_LINKS // 2]
+        told = f"… {counted(len(middle), 'more change')} of the count, one after the other."
+        together = Link(middle[-1].moment, middle[-1].event_number, told, change=sum(link.change for link in middle))
+        kept = [*kept[: MAX_LINKS // 2], together, *kept[-MAX_LINKS // 2 :]]
+    return tuple(kept)
+
+
+def _come_and_gone(life: Life) -> set[int | None]:
+    """The numbers of references that were dropped again, with their drops; the first, which took the block, stays."""
+    open_at: dict[tuple[int, int, int], Reference] = {}
+    gone: set[int | None] = set()
+    for reference in life.references[1:]:
+        if not isinstance(reference.event, ev.BlockFreed):
+            open_at[reference.place] = reference
+        elif (taken := open_at.pop(reference.place, None)) is not None:
+            gone |= {taken.number, reference.number}
+    return gone
+
+
+def _answer(past: Past, block_id: int, life: Life) -> str:
+    holders = holders_of(past, block_id)
+    count, name = past.state.ref_counts[block_id], block_name(block_id)
+    if not holders:
+        return f"Nobody's block table points at {name}, and yet it has {refs(count)}: whoever raised it never let go."
+    told = f"{counted(len(holders), 'table entry') if len(holders) == 1 else f'{len(holders)} table entries'} "
+    told += f"{'points' if len(holders) == 1 else 'point'} at {name}: {listed(place(*holder) for holder in holders)}."
+    if len(holders) != count:
+        return f"{told} The count says {count}: the two should be equal."
+    if len({request_id for request_id, _, _ in holders}) < len(holders):
+        return f"{told} One request holds it twice: what it writes by one entry, it reads by the other."
+    return told + _how(life, count)
+
+
+def holders_of(past: Past, block_id: int) -> list[tuple[int, int, int]]:
+    """(request id, group, index) of every table entry that points at a block."""
+    return [
+        (request_id, group, index)
+        for request_id, request in past.state.requests.items()
+        for group, table in enumerate(request.block_tables)
+        for index, held in enumerate(table)
+        if held == block_id
+    ]
+
+
+def _how(life: Life, count: int) -> str:
+    merged = sum(isinstance(reference.event, ev.BlockMerged) for reference in life.references)
+    touched = sum(isinstance(reference.event, ev.BlockTouched) for reference in life.references)
+    if count == 1 or not (merged or touched):
+        return ""
+    copies = "an equal copy was" if merged == 1 else f"{merged} equal copies were"
+    ways = [f"{counted(touched, 'request')} found it in the cache"] * bool(touched)
+    ways += [f"{copies} merged into it"] * bool(merged)
+    return f" Since it was taken, {' and '.join(ways)}."

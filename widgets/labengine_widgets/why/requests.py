@@ -1,0 +1,220 @@
+"""Why a request was preempted, waits, or is finished."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from labengine import events as ev
+from labengine_widgets.names import counted, listed, readable, request_name
+from labengine_widgets.why.answer import Link, Why
+from labengine_widgets.why.lookup import why_hit
+from labengine_widgets.why.past import Past
+from labengine_widgets.why.tellings import blocks
+from labengine_widgets.why.waiting import why_waiting
+
+
+def why_request(past: Past, request_id: int) -> Why:
+    """The question a reader most likely has about it now."""
+    status = past.state.requests[request_id].status
+    if status == "preempted":
+        return why_preempted(past, request_id)
+    if status == "finished":
+        return why_finished(past, request_id)
+    if status == "waiting" and not any(past.state.requests[request_id].block_tables):
+        return why_waiting(past, request_id)
+    return why_hit(past, request_id)
+
+
+# -- finished ----------------------------------------------------------------------------------------------------------
+
+
+def why_finished(past: Past, request_id: int) -> Why:
+    """Its reason, and the token that brought it about."""
+    name = request_name(request_id)
+    question = f"Why is {name} finished?"
+    end = added = sampled = None
+    for number, event in past.backwards():
+        if getattr(event, "request_id", None) != request_id:
+            continue
+        if isinstance(event, ev.RequestFinished):
+            end = (number, event)
+        elif isinstance(event, ev.TokenSampled) and sampled is None:
+            sampled = (number, event)
+        elif isinstance(event, ev.RequestAdded):
+            added = (number, event)
+            break
+    if end is None:
+        return Why(question, f"It is not finished: it is {past.state.requests[request_id].status}.")
+    numbers = [found[0] for found in (added, sampled, end) if found is not None]
+    told = _how_finished(past, request_id, end[1], sampled[1] if sampled else None, added[1] if added else None)
+    return Why(question, told, tuple(past.link(number) for number in numbers))
+
+
+def _how_finished(
+    past: Past,
+    request_id: int,
+    end: ev.RequestFinished,
+    sampled: ev.TokenSampled | None,
+    added: ev.RequestAdded | None,
+) -> str:
+    request, name = past.state.requests[request_id], request_name(request_id)
+    generated = len(request.token_ids) - request.num_prompt_tokens
+    if end.reason == "stop" and sampled is not None:
+        return f"{name}'s token at position {sampled.position} (id {sampled.token_id}) is the end-of-text token."
+    if end.reason == "length":
+        may = f"{name} may generate {counted(added.max_tokens, 'token')}" if added else f"{name} has a limit of tokens"
+        return f"{may}, and this was number {generated}."
+    if end.reason == "abort":
+        return f"{name} was aborted from outside, after {counted(generated, 'generated token')}."
+    return f"{name} ended: {readable(end.reason)}."
+
+
+# -- preempted ---------------------------------------------------------------------------------------------------------
+
+
+class Preemption(NamedTuple):
+    """A RequestPreempted, the frees before it, and what came right before and after."""
+
+    number: int
+    frees: list[tuple[int, ev.BlockFreed]]
+    before: tuple[int, ev.Event] | None
+    asker: tuple[int, int] | None
+    """(event number, request id) of the first who got blocks or a turn after it, in the same step."""
+
+
+def why_preempted(past: Past, request_id: int) -> Why:
+    """Who needed the room, who was chosen, and who got the blocks."""
+    name = request_name(request_id)
+    found = _preemption(past, request_id)
+    if found is None:
+        return Why(f"Why was {name} preempted?", f"It was not preempted: it is {_status(past, request_id)}.")
+    question = f"Why was {name} preempted?"
+    if found.before is not None and isinstance(found.before[1], ev.LoadFailed):
+        told = f"The external tier could not deliver what {name} waited for: it starts over, and computes it itself."
+        return Why(question, told, _links(past, found, [found.before[0]], []))
+    if _is_after_rollback(past, found.number):
+        told = f"A step was broken off after it had handed {name}'s blocks on, and had written into them: "
+        return Why(question, told + f"{name} starts over.", _links(past, found, [], []))
+    takers = _takers(past, found)
+    told = f"{_who_asked(past, request_id, found)} {_why_this_one(past, request_id, found)}{_who_took(past, takers)}"
+    return Why(question, told, _links(past, found, _need(past, found), [number for number, _ in takers]))
+
+
+def _status(past: Past, request_id: int) -> str:
+    return past.state.requests[request_id].status
+
+
+def _preemption(past: Past, request_id: int) -> Preemption | None:
+    number = next(
+        (n for n, e in past.backwards() if isinstance(e, ev.RequestPreempted) and e.request_id == request_id), None
+    )
+    if number is None:
+        return None
+    frees: list[tuple[int, ev.BlockFreed]] = []
+    before = None
+    for n, event in past.backwards(number):
+        if isinstance(event, ev.BlockFreed) and event.reason == "preempted" and event.request_id == request_id:
+            frees.append((n, event))
+            continue
+        before = (n, event)
+        break
+    return Preemption(number, frees[::-1], before, _asker(past, number, request_id))
+
+
+def _is_after_rollback(past: Past, number: int) -> bool:
+    """True between a broken-off step and the next one: whoever is preempted there had been overwritten."""
+    for _, event in past.everything_backwards(number):
+        if isinstance(event, (ev.StepStarted, ev.StepEnded)):
+            return False
+        if isinstance(event, ev.StepRolledBack):
+            return True
+    return False
+
+
+def _asker(past: Past, number: int, victim: int) -> tuple[int, int] | None:
+    """Who had asked goes on as soon as there is room: the next to get a block or its turn, unless others go first."""
+    for n, event in past.forwards(number + 1):
+        match event:
+            case ev.BlockAllocated() | ev.RequestScheduled() if event.request_id != victim:
+                return n, event.request_id
+            case ev.BlockFreed() | ev.RequestPreempted() | ev.BlockEvicted():
+                continue
+            case _:
+                return None
+    return None
+
+
+def _who_asked(past: Past, victim: int, found: Preemption) -> str:
+    free = len(past.at(_first(found)).free_queue)
+    room = f"{counted(free, 'block')} {'was' if free == 1 else 'were'} free" if free else "no block was free"
+    if found.asker is None:
+        return f"{request_name(victim)} itself needed a block for its next token, and {room}."
+    return f"{request_name(found.asker[1])} needed a block for its next tokens, and {room}."
+
+
+def _first(found: Preemption) -> int:
+    return found.frees[0][0] if found.frees else found.number
+
+
+def _why_this_one(past: Past, victim: int, found: Preemption) -> str:
+    state = past.at(_first(found))
+    running = [i for i, request in state.requests.items() if request.status == "running" and any(request.block_tables)]
+    name = request_name(victim)
+    if state.requests[victim].status != "running":
+        return f"{name} held blocks and did not run yet: such a request goes before one that runs."
+    if len(running) == 1:
+        return f"Nobody else was running: {name} had to give way to itself."
+    others = listed(request_name(i) for i in running if i != victim)
+    if _admitted_last(past, _first(found), running) != victim:
+        return f"{name} was chosen among those who ran (beside it {others})."
+    return f"{name} was the one admitted last of those who ran (before it {others}), and the youngest gives way."
+
+
+def _admitted_last(past: Past, before: int, running: list[int]) -> int | None:
+    for _, event in past.backwards(before):
+        if isinstance(event, ev.PrefixHit) and event.request_id in running:
+            return event.request_id
+    return None
+
+
+def _takers(past: Past, found: Preemption) -> list[tuple[int, ev.BlockAllocated]]:
+    """Who was given the freed blocks, up to the moment: the first taker of each."""
+    left = {event.block_id for _, event in found.frees if event.queue_end is not None}
+    takers = []
+    for number, event in past.surviving(found.number):
+        if isinstance(event, ev.BlockAllocated) and event.block_id in left:
+            left.discard(event.block_id)
+            takers.append((number, event))
+    return takers
+
+
+def _who_took(past: Past, takers: list[tuple[int, ev.BlockAllocated]]) -> str:
+    if not takers:
+        return ""
+    by_request: dict[int, list[int]] = {}
+    for _, event in takers:
+        by_request.setdefault(event.request_id, []).append(event.block_id)
+    told = listed(f"{request_name(request_id)} took {blocks(ids)}" for request_id, ids in by_request.items())
+    return f" Of its blocks, {told}."
+
+
+def _need(past: Past, found: Preemption) -> list[int]:
+    """What made the asker need room: its newest token."""
+    if found.asker is None:
+        return []
+    for number, event in past.backwards(found.number):
+        if isinstance(event, ev.TokenSampled) and event.request_id == found.asker[1]:
+            return [number]
+    return []
+
+
+def _links(past: Past, found: Preemption, before: list[int], after: list[int]) -> tuple[Link, ...]:
+    frees = [number for number, _ in found.frees]
+    numbers = [*before, *frees[:3], found.number, *after[:6]]
+    links = [past.link(number) for number in numbers]
+    if len(frees) > 3:
+        at = len(before) + 2
+        last = blocks([found.frees[-1][1].block_id])
+        told = f"… and {counted(len(frees) - 2, 'more block')} of it, the last of them {last}."
+        links[at] = past.link(frees[-1], told)
+    return tuple(links)

@@ -1,0 +1,146 @@
+"""Why a request waits: nobody stepped, it loads, somebody stands in front, there was no room or no budget."""
+
+from __future__ import annotations
+
+from labengine import events as ev
+from labengine.fold import Fold
+from labengine_widgets.names import counted, listed, request_name
+from labengine_widgets.why.answer import Why
+from labengine_widgets.why.past import Numbered, Past
+
+
+def why_waiting(past: Past, request_id: int) -> Why:
+    """What the last step did instead of taking it in."""
+    name, request = request_name(request_id), past.state.requests[request_id]
+    question = f"Why is {name} waiting?"
+    if request.status not in ("waiting", "preempted"):
+        return Why(question, f"It is not waiting: it is {request.status}.")
+    joined = _joined(past, request_id)
+    if _is_loading(past, request_id):
+        return _loading(past, request_id, question)
+    if any(request.block_tables):
+        told = f"{name} has its blocks and {counted(request.num_computed_tokens, 'token')} computed so far: "
+        told += "a prompt longer than a step's budget is computed in pieces, and stays in line until the last."
+        return Why(question, told, tuple(past.link(n) for n in (joined, _last_turn(past, request_id)) if n is not None))
+    step = _last_schedule(past, joined)
+    if not step:
+        told = f"No step has begun since it {'joined the line' if request.status == 'waiting' else 'was preempted'}."
+        return Why(question, told, tuple(past.link(n) for n in (joined,) if n is not None))
+    return _not_taken_in(past, request_id, question, joined, step)
+
+
+def _joined(past: Past, request_id: int) -> int | None:
+    """When it came into the line last."""
+    for number, event in past.backwards():
+        if isinstance(event, (ev.RequestAdded, ev.RequestPreempted)) and event.request_id == request_id:
+            return number
+    return None
+
+
+def _last_turn(past: Past, request_id: int) -> int | None:
+    for number, event in past.backwards():
+        if isinstance(event, ev.RequestScheduled) and event.request_id == request_id:
+            return number
+    return None
+
+
+def _is_loading(past: Past, request_id: int) -> bool:
+    for _, event in past.backwards():
+        if getattr(event, "request_id", None) == request_id:
+            if isinstance(event, ev.ExternalHit):
+                return event.is_loading
+            if isinstance(event, (ev.BlocksLoaded, ev.LoadFailed, ev.RequestPreempted, ev.RequestAdded)):
+                return False
+    return False
+
+
+def _loading(past: Past, request_id: int, question: str) -> Why:
+    for number, event in past.backwards():
+        if isinstance(event, ev.ExternalHit) and event.request_id == request_id:
+            told = f"The external tier is bringing {counted(event.num_tokens, 'token')} of it into its blocks."
+            return Why(question, told, (past.link(number),))
+    return Why(question, "It waits for the external tier.")
+
+
+def _last_schedule(past: Past, joined: int | None) -> list[Numbered]:
+    """The scheduling of the newest step that began since the request joined: its events up to the forward pass."""
+    found: list[Numbered] = []
+    for number, event in past.backwards():
+        if joined is not None and number < joined and not isinstance(past.event(joined), ev.RequestPreempted):
+            return []
+        found.append((number, event))
+        if isinstance(event, ev.StepStarted):
+            found.reverse()
+            return _up_to_forward(found)
+    return []
+
+
+def _up_to_forward(step: list[Numbered]) -> list[Numbered]:
+    end = next((i for i, (_, e) in enumerate(step) if isinstance(e, (ev.SlotsWritten, ev.ForwardRan))), len(step))
+    return step[:end]
+
+
+def _not_taken_in(past: Past, request_id: int, question: str, joined: int | None, step: list[Numbered]) -> Why:
+    turns = [(n, e) for n, e in step if isinstance(e, ev.RequestScheduled)]
+    preempted = [(n, e) for n, e in step if isinstance(e, ev.RequestPreempted)]
+    state = past.at(step[-1][0] + 1)
+    told = _cause(past, request_id, state, turns, preempted)
+    numbers = [
+        n for n in (joined, step[0][0], *(n for n, _ in turns[-6:]), *(n for n, _ in preempted)) if n is not None
+    ]
+    return Why(question, told, tuple(past.link(number) for number in sorted(set(numbers))))
+
+
+def _cause(
+    past: Past,
+    request_id: int,
+    state: Fold,
+    turns: list[tuple[int, ev.RequestScheduled]],
+    preempted: list[tuple[int, ev.RequestPreempted]],
+) -> str:
+    name, free = request_name(request_id), len(state.free_queue)
+    needed = sum(-(-len(state.requests[request_id].token_ids) // group.block_size) for group in state.groups)
+    taken = sum(event.num_tokens for _, event in turns)
+    spent = f"In step {state.step}, {_who(turns)} got {counted(taken, 'token')} computed"
+    spent = spent if turns else f"In step {state.step}, nobody got a turn"
+    if preempted:
+        return (
+            f"{spent}, and there was so little room that {_names(preempted)} had to give way: nobody new comes in then."
+        )
+    if ahead := _ahead(state, request_id):
+        first = ahead[0]
+        told = (
+            f"{spent}; {listed(map(request_name, ahead))} {'stands' if len(ahead) == 1 else 'stand'} in line before it"
+        )
+        return f"{told}, and the line is kept: {request_name(first)} goes first{_lacks(state, first)}."
+    if needed > free:
+        are = "was" if free == 1 else "were"
+        return f"{spent}. For all its tokens {name} needs up to {counted(needed, 'block')}, and {free} {are} free."
+    if turns and not any(event.is_prefill for _, event in turns):
+        return f"{spent}, and nothing but decodes: there was room, but no seat left for a prompt."
+    return f"{spent}. There was room for {name}: what the step may compute, or how many it may take, was used up."
+
+
+def _lacks(state: Fold, first: int) -> str:
+    needed = sum(-(-len(state.requests[first].token_ids) // group.block_size) for group in state.groups)
+    free = len(state.free_queue)
+    return (
+        f" (it needs up to {counted(needed, 'block')}, and {free} {'was' if free == 1 else 'were'} free)"
+        if needed > free
+        else ""
+    )
+
+
+def _ahead(state: Fold, request_id: int) -> list[int]:
+    """Those in line before it: preempted ones stand in front, then come the others by their ids."""
+    line = [i for i, r in state.requests.items() if r.status in ("waiting", "preempted") and not any(r.block_tables)]
+    line.sort(key=lambda i: (state.requests[i].status != "preempted", i))
+    return line[: line.index(request_id)] if request_id in line else []
+
+
+def _who(turns: list[tuple[int, ev.RequestScheduled]]) -> str:
+    return listed(request_name(event.request_id) for _, event in turns) if turns else "nobody"
+
+
+def _names(preempted: list[tuple[int, ev.RequestPreempted]]) -> str:
+    return listed(request_name(event.request_id) for _, event in preempted)
