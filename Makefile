@@ -7,7 +7,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup model models browser lab demo test lint clean
+.PHONY: help setup model models browser lab demo test pictures lint clean
 
 PYTHON ?= python3
 CHROMIUM ?= /usr/bin/chromium
@@ -36,6 +36,7 @@ help:
 	@echo "  make models   the hybrid model too, Gemma-3-270M     (another minute; the tests need it)"
 	@echo "  make browser  make sure that Chromium is there       (needed by the tests only)"
 	@echo "  make test     all tests, in a real browser too       (some minutes)"
+	@echo "  make pictures the README's animation, docs/*.png and the lesson, made anew (a minute or two)"
 	@echo "  make lint     ruff and mypy"
 	@echo "  make clean    remove caches and test artefacts, keep .venv"
 
@@ -83,6 +84,9 @@ demo: setup model
 test: setup models browser
 	@echo "test: everything, JupyterLab in Chromium last; screenshots go to .artifacts/"
 	@$(PY) -m pytest --durations=15 $(PYTEST_FLAGS)
+
+pictures: setup browser
+	@$(PY) docs/pictures.py
 
 lint: setup
 	$(PY) -m ruff check .

@@ -2,7 +2,7 @@
 
     make pictures        or    python docs/pictures.py [NAME ...]
 
-Needs Chromium (make browser) and Pillow (pip install -e ".[dev]"). Everything is a recording on a bare page, played by
+Needs Chromium (make browser) and Pillow (pip install -e ".[test]"). Everything is a recording on a bare page, played by
 the browser halves that a notebook has, so that a picture shows what a reader will see.
 """
 
@@ -22,12 +22,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent / "tests"))
 
-from browser.chromium import launched  # noqa: E402
 from PIL import Image  # noqa: E402
 from playwright.sync_api import Browser, Page  # noqa: E402
 
 import labengine  # noqa: E402
+from browser.chromium import launched  # noqa: E402
+from labengine import Lab  # noqa: E402
 from labengine.desk.comparison import Comparison  # noqa: E402
+from labengine.events import BlockCached, Event  # noqa: E402
 from labengine_widgets.browser import css, esm  # noqa: E402
 from labengine_widgets.html_file import LOOK  # noqa: E402
 from labengine_widgets.pair_page import COMPARE, pair_payloads  # noqa: E402
@@ -72,6 +74,11 @@ class Shown:
         self.page.get_by_role("tab", name=tab, exact=True).click()
         self.settle()
 
+    def select(self, kind: str, id: int) -> None:
+        """Choose something in all views."""
+        self.page.evaluate("([kind, id]) => stage.select({ kind, id })", [kind, id])
+        self.settle()
+
     def shot(self) -> Image.Image:
         """The view as it is now."""
         data = self.page.locator(".labengine").screenshot(animations="allow", caret="hide")
@@ -79,8 +86,13 @@ class Shown:
 
 
 @contextmanager
-def shown(browser: Browser, recordings: Sequence[bytes], arrangement: dict[str, Any], scheme: str = "light",
-          scale: int = SCALE) -> Iterator[Shown]:
+def shown(
+    browser: Browser,
+    recordings: Sequence[bytes],
+    arrangement: dict[str, Any],
+    scheme: str = "light",
+    scale: int = SCALE,
+) -> Iterator[Shown]:
     """A fresh page."""
     size = {"width": WIDTH + 40, "height": 1300}
     with browser.new_context(viewport=size, color_scheme=scheme, device_scale_factor=scale) as context:
@@ -121,8 +133,14 @@ def animation(browser: Browser) -> None:
     pictures, durations = zip(*frames, strict=True)
     path = DOCS / "compare_219.webp"
     pictures[0].save(
-        path, save_all=True, append_images=pictures[1:], duration=[*durations[:-1], HELD_MS], loop=0, lossless=True,
-        quality=100, method=6, minimize_size=True,
+        path,
+        save_all=True,
+        append_images=pictures[1:],
+        duration=[*durations[:-1], HELD_MS],
+        loop=0,
+        lossless=True,
+        quality=80,
+        method=4,
     )
     print(f"{path.name}: {len(frames)} frames, {sum(durations) / 1000:.0f} s, {path.stat().st_size / 1024:.0f} KB")
 
@@ -144,8 +162,64 @@ def filmed(page: Shown, position: int) -> Iterator[tuple[Image.Image, int]]:
             yield page.shot(), SLIDE_MS
     page.page.evaluate("() => { for (const one of document.getAnimations()) one.finish(); }")
     page.settle()
-    isStop = page.page.evaluate("(position) => stage.track.guided.some(([, at]) => at === position)", position)
-    yield page.shot(), STOP_MS if isStop else BEAT_MS
+    is_stop = page.page.evaluate("(position) => stage.track.guided.some(([, at]) => at === position)", position)
+    yield page.shot(), STOP_MS if is_stop else BEAT_MS
+
+
+def inside_219(browser: Browser) -> None:
+    """Inside that step: both have computed, eight blocks hold four contents twice, and no hash is known yet."""
+    with late_merge() as lab, shown(browser, [whole_payload(lab.bench())], DASHBOARD, "dark") as page:
+        page.stand(moment_before(lab, BlockCached))
+        kept(page.shot(), "inside_219")
+
+
+def why_two(browser: Browser) -> None:
+    """Why is #0's ref count 2? The chain of events, and the method that decided."""
+    with late_merge() as lab, shown(browser, [whole_payload(lab.bench())], DASHBOARD) as page:
+        page.stand()
+        page.open("Why?")
+        page.select("block", 0)
+        kept(page.shot(), "why_ref_count")
+
+
+def preempted(browser: Browser) -> None:
+    """A pool that is too small: lanes of requests, bands of blocks, and the same moments in both."""
+    with preempting() as lab:
+        recording = whole_payload(lab.bench())
+    with shown(browser, [recording], {"kind": "view", "views": ["timeline", "bands"]}, "dark") as page:
+        page.stand(page.page.evaluate("() => stage.sides[0].recording.steps.find(({ step }) => step === 19).end"))
+        page.select("request", 4)
+        kept(page.shot(), "timeline_and_bands")
+
+
+def misplaced(browser: Browser) -> None:
+    """nano-vLLM #71: a token's keys and values go to another slot than the one that attention will read."""
+    with labengine.bug("nano-vllm-71").broken() as lab:
+        recording = whole_payload(lab.bench())
+    with shown(browser, [recording], DASHBOARD) as page:
+        page.open("Step")
+        kept(page.shot(), "slots_71")
+
+
+def late_merge() -> Lab:
+    """The right side of #219 after its step."""
+    comparison = labengine.bug("nano-vllm-219").compare()
+    comparison.left.close()
+    return comparison.right
+
+
+def preempting() -> Lab:
+    """Six requests in a pool that holds four."""
+    lab = Lab("simulated", num_blocks=26, block_size=4, edition="vllm", seed=3)
+    for i in range(6):
+        lab.add(token_ids=range(20 * i, 20 * i + 9 + 2 * i), max_tokens=14 + 3 * i)
+    lab.run()
+    return lab
+
+
+def moment_before(lab: Lab, kind: type[Event]) -> int:
+    """The moment before the first event of a kind."""
+    return next(i for i, event in enumerate(lab.timeline.events()) if isinstance(event, kind))
 
 
 def lesson(browser: Browser) -> None:
@@ -160,6 +234,10 @@ PICTURES: dict[str, Callable[[Browser], None]] = {
     "compare_219": compare_219,
     "animation": animation,
     "lesson": lesson,
+    "inside_219": inside_219,
+    "why_ref_count": why_two,
+    "timeline_and_bands": preempted,
+    "slots_71": misplaced,
 }
 
 

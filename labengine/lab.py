@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 class Lab(Stepping, Looking, TimeTravel, Recorded):
     """A real engine to step, watch and argue with.
 
+    lab = Lab(); lab.add("Once upon a time"); lab.step(); and `lab` at the end of a cell is its dashboard. lab.goto(1)
+    looks at an earlier moment and lab.why(block=0) asks about it; lab.rewind(1) takes the engine back there, and
+    lab.fork(1, edition="vllm") a second one another way; lab.compare(other) puts both side by side; lab.save("run.lab")
+    keeps the recording.
+
     model: "smollm2" (the default), "simulated" (no weights: same scheduler, same core), or a directory of safetensors.
     num_blocks, block_size: the KV pool, in blocks ("auto": as many as fit) and tokens per block.
     groups: the KV-cache groups of the simulated model; a real one brings its own.

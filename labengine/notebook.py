@@ -29,6 +29,8 @@ _GUIDE = """Step a real LLM engine in this notebook and watch every KV block mov
     %lab rewind 1                                            bring the engine itself back to where it stood
     %lab break BlockMerged                                   and stop at the next event of that kind
     %lab run --wait                                          it goes on, and stops there
+    %lab save run.lab                                        keep the recording; %lab open run.lab shows it, anywhere
+    %lab bug nano-vllm-219                                   a bug report, run again: broken and fixed side by side
 
 The lab is also the variable `lab`: lab.step(), lab.kv(0, layer=3), lab.fork(1). A labengine.Lab that you make yourself
 and call `lab` is used just as well. A longer prompt goes into a cell below %%prompt --max-tokens 32 --copies 2.

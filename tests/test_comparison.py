@@ -98,12 +98,14 @@ def test_a_run_stops_where_it_is_told(pair: Comparison) -> None:
 
 def test_the_background_steps_both_and_pauses_level(pair: Comparison) -> None:
     ask(pair, max_tokens=30)
+    slowly = pair.left.hooks.subscribe(lambda event: time.sleep(0.02), ev.StepEnded)  # not over before the pause
     pair.start()
     deadline = time.monotonic() + 20
     while steps(pair)[1] < 3 and time.monotonic() < deadline:
         time.sleep(0.005)
     pair.pause()
     assert steps(pair)[0] == steps(pair)[1] >= 3 and not pair.is_running and not pair.left.is_running  # type: ignore[attr-defined]
+    slowly.close()
     pair.start()
     while pair.is_running and time.monotonic() < deadline:
         time.sleep(0.005)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
+from PIL import Image
 
 from labengine import __main__ as command_line
 from labengine import demo
@@ -62,9 +63,22 @@ def test_the_table_is_what_the_demo_prints():
 
 def test_files_that_it_names_are_there():
     root = Path(__file__).parents[1]
-    named = re.findall(r"\((docs/[\w./]+)", README) + re.findall(r"`((?:docs|notebooks)/[\w./]+)`", README)
-    assert len(named) > 5
+    patterns = (r"\((docs/[\w./]+)", r"`((?:docs|notebooks)/[\w./]+)`", r'(?:src|srcset)="(docs/[\w./]+)"')
+    named = [name for pattern in patterns for name in re.findall(pattern, README)]
+    assert len(named) > 8
     assert [name for name in named if not (root / name).is_file()] == []
+
+
+def test_the_animation_is_small_and_holds_its_end():
+    with Image.open(Path(__file__).parents[1] / "docs" / "compare_219.webp") as animation:
+        durations = []
+        for number in range(animation.n_frames):
+            animation.seek(number)
+            animation.load()
+            durations.append(animation.info["duration"])
+    assert animation.width == 1220 and len(durations) > 20
+    assert durations[-1] >= 5000 > max(durations[:-1])
+    assert (Path(__file__).parents[1] / "docs" / "compare_219.webp").stat().st_size < 1_500_000
 
 
 def test_the_demo_refuses_an_unknown_model_in_one_line(capsys):

@@ -18,7 +18,8 @@ class ComparisonBench:
 
     def __init__(self, comparison: Comparison) -> None:
         self._comparison = comparison
-        self.title, self.names, self.guide = comparison.title, comparison.names, comparison.guide
+        self.title, self.guide = comparison.title, comparison.guide
+        self.names, self.roles = comparison.names, comparison.roles
         self.benches = tuple(side.bench() for side in comparison.sides)
         self.later_question = comparison.later_question
         self._wishes: dict[str, Callable[..., Any]] = {

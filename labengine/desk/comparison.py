@@ -33,6 +33,7 @@ class Comparison:
     left, right: labs that have seen the same requests, or two opened traces (which cannot be stepped).
     names: what to call them; by default their editions.
     title, guide, later: a scenario's title, its guided sentences, and the acts that show what it costs later.
+    roles: what each side is in the story, in a few words: "the bug ...", "the fix ...".
 
     An interrupt may leave one side a step ahead: the next call first brings the other along. An error of one side does
     not hold up the other: both have their turn, then it is raised.
@@ -44,13 +45,14 @@ class Comparison:
         right: Recorded,
         *,
         names: tuple[str, str] | None = None,
+        roles: tuple[str, str] = ("", ""),
         title: str = "",
         guide: Sequence[Stop] = (),
         later: Sequence[Act] = (),
         later_question: str = "What does it cost later?",
     ) -> None:
         self.left, self.right = left, right
-        self.names = names or names_of(left, right)
+        self.names, self.roles = names or names_of(left, right), roles
         self.title = title or f"{self.names[0]} and {self.names[1]}"
         self.guide, self.later_question = tuple(guide), later_question
         self._later = list(later)

@@ -270,6 +270,7 @@ class DuplicateBlocks(SameStep, Scenario):
         "Requests with the same prefix that are scheduled in the same step overwrite each other's entries in the hash "
         "map: two identical blocks stay in memory, and the one without an entry can no longer be reused."
     )
+    roles = ("the bug: as issue 219 found it", "the fix: with pull request 243")
     guide = (
         Stop("Two requests with the same prompt, A and B, wait in line. All 12 blocks are free.", RequestAdded),
         Stop(
@@ -291,34 +292,35 @@ class DuplicateBlocks(SameStep, Scenario):
             "How many blocks will remain?",
         ),
         Stop(
-            "Then B's, with the same hashes, and here they part: one overwrites the entry, the other merges.",
+            "Now B's p, under a hash that the map knows, and here they part. Left, B's block overwrites the entry of "
+            "A's. Right, B shares A's block.",
             BlockCached,
             lambda event: event.request_id == 1,
         ),
         Stop(
-            "After the step: 8 blocks used, 3 of them lost, against 5. What the fix does not save: the peak was 8 on "
-            "both sides, and both computed all 28 tokens.",
+            "After the step. Left: 8 blocks used, 3 of them lost. Right: 5 used, none lost. What the fix does not save: both "
+            "peaked at 8 blocks and computed all 28 tokens.",
             StepEnded,
         ),
         Stop(
-            "Later. B is finished: on the left it gives back its copies, the only ones that the map leads to.",
+            "Later. B is finished and gives back its blocks: on the left they are the only ones that the map leads to.",
             RequestFinished,
             lambda event: event.request_id == 1,
         ),
         Stop(
-            "C, with another prompt, takes all 8 free blocks. On the left they were the last that could be found as p, "
-            "q and r, though A still holds the same content.",
+            "C, with another prompt, takes all 8 free blocks. On the left B's old blocks are among them, and with them "
+            "go the map's p, q and r, though A still holds all three.",
             RequestScheduled,
             lambda event: event.request_id == 2,
         ),
         Stop(
-            "D comes with A's prompt. Left: it finds 0 blocks. Right: it finds 3, for A still holds them.",
+            "D comes with A's prompt. Left: it finds 0 blocks. Right: it finds 3, for they are in the map.",
             PrefixHit,
             lambda event: event.request_id == 3,
         ),
         Stop(
-            "So D takes 4 blocks and computes 14 tokens on the left, and takes 1 block and computes 2 tokens on the "
-            "right.",
+            "What the bug has cost. Left, D takes 4 new blocks and computes 14 tokens; right, 1 block and 2 tokens. In "
+            "all 8 blocks against 5, and 74 tokens against 62: 3 blocks and 12 tokens too many.",
             StepEnded,
         ),
     )

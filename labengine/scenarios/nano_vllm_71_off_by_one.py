@@ -163,6 +163,7 @@ class OffByOne(Grows, Scenario):
         "the full block and allocate the next one in a single operation."
     )
     question = "One request grows from 3 to 12 tokens in blocks of 4: where does its KV go?"
+    roles = ("the bug: what pull request 71 proposes", "right as it was")
     guide = (
         Stop(
             "The prompt's three tokens lie in block #0, slots 0 to 2. The fourth token is sampled, and counts as "

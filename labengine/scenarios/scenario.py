@@ -43,6 +43,8 @@ class Scenario(Experiment):
     """What to look at, in order."""
     guide: ClassVar[tuple[Stop, ...]] = ()
     """The sentences of the compare view, each with the event after which it is said; those of `later` come last."""
+    roles: ClassVar[tuple[str, str]] = ("the bug", "the fix")
+    """What the broken and the fixed column are in the story, above their columns."""
     later_question: ClassVar[str] = "What does it cost later?"
     experiments: Mapping[str, Experiment] = {}
     """Further experiments, by name."""
@@ -110,6 +112,7 @@ class Scenario(Experiment):
                 left,
                 right,
                 names=names,
+                roles=self.roles if is_story else ("", ""),
                 title=f"{self.id}  {self.title}",
                 guide=self.guide if is_story else (),
                 later=self.acts_later(),

@@ -38,6 +38,7 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
         "another group's hit blocks: one physical block in two tables, and a failing assert in the offloading "
         "connector (issue 43884). Touching the hits of all groups first mends it."
     )
+    roles = ("the bug: group by group", "the fix: pull request 44409, all hits first")
     guide = (
         Stop(
             "The long prompt finds 8 tokens in the pool: two blocks in either group, all four of them still in the "

@@ -1,4 +1,4 @@
-"""One JupyterLab and one Chromium for all browser tests; a fresh page, and fresh kernels, for each."""
+"""One JupyterLab and one Chromium for all browser tests; a fresh page and kernel for each test, or for a module's."""
 
 from __future__ import annotations
 
@@ -43,6 +43,20 @@ def browser_context(browser: Browser) -> Iterator[BrowserContext]:
     context = browser.new_context(viewport={"width": 1400, "height": 1000})
     yield context
     context.close()
+
+
+@pytest.fixture(scope="module")
+def notebook(browser_context: BrowserContext, jupyter_server: JupyterServer, artifacts: Path) -> Iterator[LabPage]:
+    """One page and one kernel for all tests of a module: they add their cells at its end. Not beside `lab_page`."""
+    page = browser_context.new_page()
+    lab = LabPage(page, jupyter_server, artifacts)
+    lab.open_cells("import labengine")
+    lab.run_all()
+    yield lab
+    page.close()
+    jupyter_server.end_kernels()
+    jupyter_server.forget_user()
+    assert lab.watch.complaints() == []
 
 
 @pytest.fixture

@@ -70,6 +70,10 @@ class LabPage:
             self.wait_idle(timeout)
         return self.outputs(index)
 
+    def select(self, index: int) -> None:
+        """Make a cell the active one."""
+        self._ask("select", index)
+
     def add_cell(self, source: str, kind: Literal["code", "markdown"] = "code") -> int:
         """A new last cell; returns its index."""
         index: int = self._ask("addCell", source, kind)
@@ -141,6 +145,10 @@ class LabPage:
     def wait_for(self, what: str, holds: Callable[[], object], timeout: float = TIMEOUT) -> None:
         """Poll until `holds()` is true; `what` is said when it never is."""
         self._until(what, holds, timeout)
+
+    def server_log(self) -> str:
+        """What the server has said so far."""
+        return self._server.log.read_text(encoding="utf-8", errors="replace")
 
     # looking
 

@@ -47,7 +47,10 @@ def test_a_lesson_is_small_and_leads_nowhere(lesson: Path, alone: Path) -> None:
         print(f"{path.name}: {len(text) / KB:.0f} KB")
         assert len(text) < 600 * KB
         assert re.findall(r"""(?:src|href)\s*=\s*["']?([^"'\s>]+)""", text) == []
-        assert set(re.findall(r"https?://[\w./]+", text)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xhtml"}
+        assert set(re.findall(r"https?://[\w./]+", text)) <= {
+            "http://www.w3.org/2000/svg",
+            "http://www.w3.org/1999/xhtml",
+        }
 
 
 def test_it_scrubs_by_key(browser: Browser, alone: Path) -> None:
@@ -126,6 +129,13 @@ def test_a_comparison_tells_its_story(browser: Browser, lesson: Path) -> None:
             assert not page.page.get_by_role("button", name=name, exact=True).is_visible()
 
 
+def test_the_lesson_that_the_readme_links_to_opens(browser: Browser, project_root: Path) -> None:
+    with opened(browser, project_root / "docs" / "lesson_219.html") as page:
+        page.page.locator(".labengine").focus()
+        page.press("End")
+        assert (page.data("used"), page.data("lost")) == ("8 5", "3 0")
+
+
 def test_the_comparisons_timeline_is_dragged(browser: Browser, lesson: Path) -> None:
     with opened(browser, lesson) as page:
         box = page.page.locator(".le-pair-time canvas").bounding_box()
@@ -172,8 +182,8 @@ def test_no_other_script_may_run(browser: Browser, alone: Path) -> None:
         page.page.evaluate(
             "() => { const intruder = document.createElement('script');"
             " intruder.textContent = 'window.pwned = 1'; document.body.append(intruder);"
-            " const image = document.createElement('div'); image.innerHTML = '<img src=data:, onerror=\"window.pwned = 2\">';"
-            " document.body.append(image); }"
+            " const frame = document.createElement('div'); document.body.append(frame);"
+            " frame.innerHTML = '<img src=data:, onerror=\"window.pwned = 2\">'; }"
         )
         page.page.wait_for_timeout(200)
         assert page.page.evaluate("() => window.pwned") is None

@@ -1,12 +1,7 @@
-"""Notebook 01 as a person meets it: the merge is seen inside the step, the notebook stays free, a restart is harmless.
-
-With LABENGINE_PICTURES=docs the picture of the README is written there anew.
-"""
+"""Notebook 01 as a person meets it: the merge is seen inside the step, and a restart is harmless."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +96,10 @@ def _keep_pictures(lab: LabPage) -> None:
     lab.screenshot("first-light-eight-dark", of=dashboard(lab))
     lab.set_theme("JupyterLab Light")
     lab.page.wait_for_timeout(1000)
-    eight = lab.screenshot("first-light-eight-light", of=dashboard(lab))
+    lab.screenshot("first-light-eight-light", of=dashboard(lab))
     lab.page.keyboard.press("End")
     wait_painted(lab, "used", "5")
-    five = lab.screenshot("first-light-five-light", of=dashboard(lab))
-    if folder := os.environ.get("LABENGINE_PICTURES"):
-        shutil.copy(five, Path(folder) / "first_light.png")
-        shutil.copy(eight, Path(folder) / "first_light_inside_the_step.png")
+    lab.screenshot("first-light-five-light", of=dashboard(lab))
 
 
 def test_the_other_edition_ends_with_three_lost_blocks(lab_page: LabPage) -> None:

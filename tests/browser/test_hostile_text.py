@@ -1,4 +1,4 @@
-"""Text of prompts, models and files stays text: in every view, in the compare view, in tooltips, and in exported pages."""
+"""Text of prompts, models and files stays text: in every view, in tooltips, beside another, and in exported pages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from widgets.story_219 import PROMPT, begin, overwriting_step
 
 pytestmark = pytest.mark.browser
 
-VIEWS = ("pool", "tables", "map", "queue", "groups", "tier", "step", "timeline", "bands", "log", "why", "code", "charts")
+VIEWS = ("pool", "tables", "map", "queue", "groups", "tier", "step", "timeline", "bands", "log", "why", "code")
+VIEWS += ("charts",)
 HOSTILE = (
     "</script><script>window.pwned=1</script>",
     "<img src=data:, onerror=window.pwned=2>",
@@ -35,7 +36,7 @@ HOSTILE = (
 MARKUP = "img, svg[onload], b[onmouseover], .labengine script, [onerror], [onclick]"
 HIDDEN = r"""
 () => {
-  const hidden = /[\u0000-\u0008\u000b-\u001f\u2028\u2029\u202a-\u202e\u2066-\u2069]/;
+  const hidden = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u2028\u2029\u202a-\u202e\u2066-\u2069]/;
   const walk = document.createTreeWalker(document.querySelector(".labengine"), NodeFilter.SHOW_TEXT), found = [];
   while (walk.nextNode())
     if (hidden.test(walk.currentNode.data)) found.push(walk.currentNode.data);

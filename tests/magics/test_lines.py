@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from labengine.core.editions import EDITIONS
@@ -112,13 +114,18 @@ def test_the_help_walks_through_and_lists_every_command(started: Notebook) -> No
         "rewind",
         "break",
         "run",
+        "save",
+        "bug",
     ]
     for name, command in COMMANDS.items():
         assert f"\n%lab {name}" in told and command.summary.endswith(".") and command.summary in told
     assert "--copies" in started.shell.object_inspect("%%prompt")["docstring"]
 
 
-def test_the_walk_through_of_the_help_works(notebook: Notebook) -> None:
+def test_the_walk_through_of_the_help_works(
+    notebook: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     told = notebook.shell.object_inspect("%lab")["docstring"]
     for step in (line.split("    ")[1] for line in told.splitlines() if line.startswith("    %lab ")):
         ran = notebook.run(step.replace("smollm2", "simulated"))
@@ -127,9 +134,12 @@ def test_the_walk_through_of_the_help_works(notebook: Notebook) -> None:
             wait_until(lambda: not notebook.lab.is_running)
         if step.endswith("back 2"):
             assert "step 6 of 8" in ran.printed
-    assert ran.printed.startswith("done after step 8") or "stopped after step" in ran.printed
-    notebook.printed("%lab run --wait")
-    assert [output.finish_reason for output in map(notebook.lab.output, (0, 1))] == ["length"] * 2
+        if step.endswith("run --wait"):
+            assert ran.printed.startswith("done after step 8") or "stopped after step" in ran.printed
+            notebook.printed("%lab run --wait")
+            assert [output.finish_reason for output in map(notebook.lab.output, (0, 1))] == ["length"] * 2
+    assert (tmp_path / "run.lab").is_file()
+    assert notebook.lab is notebook.shell.user_ns["comparison"].left
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 
 import pytest
@@ -322,3 +324,27 @@ def test_a_selection_says_what_it_wants() -> None:
         Selection("planet", 3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="whole number"):
         Selection("block", "3")
+
+
+def test_where_there_are_no_threads_the_event_loop_does_the_work(
+    bench: FakeBench, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def watch() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            feed = Feed(bench)
+            feed.attach(wire)
+        bench.say(merging_step())
+        await asyncio.sleep(0)
+        assert heard(read(packed(feed.full())), []).state().snapshot() == bench.fold().snapshot()
+        assert [message["payload"]["start"] for message in wire.states] == [3]
+        feed.receive(wire, 0, {"view": "v", "id": "1", "type": "resync"})
+        await asyncio.sleep(0)
+        assert wire.messages[-1]["type"] == "full" or wire.messages[-2]["type"] == "full"
+        feed.detach(wire)
+        assert not feed.is_alive and feed.failures == deque()
+
+    asyncio.run(watch())

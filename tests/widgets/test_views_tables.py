@@ -57,7 +57,7 @@ def test_219_told_by_the_tables(show: Show) -> None:
         assert stand.text(f"{cell(1, 0)} .le-bead-count") == "×2"
         stand.at(stand.end)
         assert stand.texts(".le-tables-fresh") == [" t7"] * 2
-        assert stand.texts(".le-tables-facts") == ["14/15 computed"] * 2
+        assert stand.texts(".le-tables-facts") == ["14 of 15 tokens computed"] * 2
         stand.picture("219-merged")
         stand.picture("219-merged", "dark")
 
@@ -95,7 +95,7 @@ def test_found_loaded_and_scheduled_are_told_apart_in_each_group(show: Show) -> 
     def check(stand: Stand) -> None:
         assert states(stand, 1, 0) == ["hit"] * 4 and states(stand, 1, 3, 1) == ["loaded"] * 4
         assert states(stand, 1, 4)[0] == "plan"
-        assert "16/17 computed · 8 cached · 8 loaded" in stand.texts(".le-tables-facts")[1]
+        assert stand.texts(".le-tables-facts")[0] == "8 of 17 tokens found in the cache · 8 loaded"
         assert stand.texts(".le-tables-label:visible") == ["full", "window, last 16"]
         assert stand.count(".le-bead-twofold") == 4, "#4 and #5 stand in two groups' tables"
         assert stand.text(".le-tables-brief:visible") != "", "who has finished is one line"

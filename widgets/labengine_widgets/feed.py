@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakValueDictionary
 
 from labengine import events as ev
 from labengine.timeline import Timeline
-from labengine.trace.codec import dumps, rows
+from labengine.trace.codec import rows
 from labengine_widgets.answers import ANSWERS
-from labengine_widgets.beats import Beat, Teller, beats
+from labengine_widgets.audience import Audience, Viewer
+from labengine_widgets.beats import Beat
 from labengine_widgets.bench import Bench
 from labengine_widgets.late_recording import LateRecording
+from labengine_widgets.narration import Narration
 from labengine_widgets.payload import (
     Payload,
     full_payload,
@@ -38,6 +41,15 @@ PATIENCE = 0.1
 IDLE = 0.5
 """Seconds between two looks at the lab's status when nothing is heard; and of quiet before the state is saved."""
 
+BYTES_A_SECOND = 500_000
+"""Sent at most, on the whole: a Jupyter server drops what goes beyond a million."""
+
+MAX_BEHIND = 10_000
+"""Events not sent yet from which they are left out: the views begin anew with the newest ones."""
+
+REMINDERS = (1, 4, 16)
+"""After so many looks at a quiet lab the views are told where it stands: what came last may not have come to them."""
+
 FIRST_EVENTS = 3_000
 """Events that a view has from the start, about; older ones come when the reader goes there."""
 
@@ -56,19 +68,6 @@ _WAKING = (
 """With which an operation begins or ends. What happens in between is read from the recording."""
 
 _feeds: WeakValueDictionary[str, Feed] = WeakValueDictionary()
-
-
-class Viewer(Protocol):
-    """A widget, as the feed sees it."""
-
-    def send(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
-        """To all its browser halves."""
-
-    def close(self) -> None:
-        """Detach, and go."""
-
-    def rest(self) -> None:
-        """The lab has come to rest: a moment to save what there is to see."""
 
 
 def feed_of(bench: Bench) -> Feed:
@@ -96,18 +95,18 @@ class Feed:
         self.sent = 0
         self._moment: int | None = None
         self._stood_at = (-1, 0)
-        self._viewers: list[tuple[Viewer, int]] = []
+        self._audience = Audience()
         self._asked: deque[Callable[[], object]] = deque()
         self._wake = threading.Event()
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
         self._subscription: Any = None
         self._hand_start: int | None = None
-        self._is_open = self._is_impatient = self._is_following = self._is_fresh = False
+        self._is_open = self._is_impatient = self._is_following = self._is_fresh = self._is_alone = False
         self._status: Payload = {}
         self._known_texts: set[int] = set()
-        self._teller: Teller | None = None
-        self._telling = threading.RLock()
+        self._narration = Narration(lambda: self.recording, bench.token_text)
+        self._num_quiet = 0
         self._late: LateRecording | None = None
         self._generation = -1
         self._closed = threading.Event()
@@ -118,24 +117,23 @@ class Feed:
     def attach(self, viewer: Viewer, side: int = 0) -> None:
         """Send to this widget, too, until `detach`. side: which half of a compare view this lab is."""
         with self._guard:
-            self._viewers = [*self._viewers, (viewer, side)]
+            self._audience.admit(viewer, side)
             if self._thread is None:
                 self._begin()
 
     def detach(self, viewer: Viewer) -> None:
         """Send it nothing more. With the last view the listening and the thread end; twice is harmless."""
         with self._guard:
-            self._viewers = [entry for entry in self._viewers if entry[0] is not viewer]
-            thread = None if self._viewers else self._thread
+            self._audience.dismiss(viewer)
+            thread = None if self._audience else self._thread
             if thread is not None:
                 self._end()
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
             thread.join(timeout=2)
 
     def close(self) -> None:
         """Close all views: the lab goes, and the feed with it."""
-        for viewer, _ in self._viewers:
-            viewer.close()
+        self._audience.each(lambda viewer: viewer.close())
 
     @property
     def is_alive(self) -> bool:
@@ -156,17 +154,17 @@ class Feed:
         """Have every view stand at a moment; None: at the newest one, and follow."""
         timeline = self.timeline
         self._moment, self._stood_at = moment, (timeline.generation, timeline.end) if timeline is not None else (-1, 0)
-        self._post(lambda: self._broadcast({"type": "stand", "moment": moment}))
+        self._post(lambda: self._audience.tell({"type": "stand", "moment": moment}))
 
     def select(self, selection: Selection | None) -> None:
         """Choose something in every view; None: nothing."""
         self.selection = selection
         told = selection and selection.to_dict()
-        self._post(lambda: self._broadcast({"type": "select", "selection": told}))
+        self._post(lambda: self._audience.tell({"type": "select", "selection": told}))
 
     def say(self, message: dict[str, Any]) -> None:
         """Send a message that is no state, such as an error beside the controls."""
-        self._post(lambda: self._broadcast(message))
+        self._post(lambda: self._audience.tell(message))
 
     def full(self) -> Payload:
         """All that a view needs to begin: the newest steps, and the last one in words."""
@@ -216,6 +214,7 @@ class Feed:
             self._is_open = False
         if not self._wake.is_set():
             self._wake.set()
+            self._wake_loop()
 
     # -- the feed's thread ---------------------------------------------------------------------------------------------
 
@@ -224,11 +223,22 @@ class Feed:
         hooks = self.bench.hooks
         self._subscription = hooks.subscribe(self._hear, *_WAKING) if hooks is not None else None
         self._closed = threading.Event()
-        self._teller, self._is_fresh, self._hand_start = None, False, None
+        self._narration.forget()
+        self._is_fresh, self._hand_start, self._num_quiet = False, None, REMINDERS[-1]
         self.sent = self.timeline.end if self.timeline is not None else 0
         self._generation = self.timeline.generation if self.timeline is not None else -1
         self._thread = threading.Thread(target=self._work, args=(self._closed,), name="labengine-feed", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+            self._is_alone = False
+        except RuntimeError:  # a Python without threads, as JupyterLite's
+            self._is_alone = True
+
+    def _wake_loop(self) -> None:
+        """Without a thread the kernel's event loop does the work, as soon as it is free."""
+        if self._is_alone:
+            with suppress(RuntimeError):  # no loop: nobody is there to see it
+                asyncio.get_running_loop().call_soon(self._guarded, self.tick)
 
     def _end(self) -> None:
         if self._subscription is not None:
@@ -244,16 +254,17 @@ class Feed:
             self._wake.wait(IDLE)
             self._wake.clear()
             begun = time.monotonic()
-            num_sent = self.num_messages
+            num_sent, num_bytes = self.num_messages, self.num_bytes
             try:
                 self._wait_for_more(closed)
                 self.tick()
             except Exception as error:  # a view must never take the lab down; it starts over instead
-                self.failures.append(error)
+                self._tell_failure(error)
                 closed.wait(IDLE)
                 self._restart_quietly()
             if self.num_messages > num_sent:
-                closed.wait(max(0.0, PERIOD - (time.monotonic() - begun)))
+                due = max(PERIOD, (self.num_bytes - num_bytes) / BYTES_A_SECOND)
+                closed.wait(max(0.0, due - (time.monotonic() - begun)))
 
     def _wait_for_more(self, closed: threading.Event) -> None:
         """A step taken by hand is best shown whole: wait for its end, for a moment, unless it stands still."""
@@ -281,10 +292,10 @@ class Feed:
     def _publish(self) -> None:
         timeline, begun = self.recording, time.thread_time()
         generation, end = timeline.generation, timeline.end
-        if generation != self._generation or self.sent < timeline.num_dropped:
+        if generation != self._generation or self.sent < timeline.num_dropped or end - self.sent > MAX_BEHIND:
             return self._start_over(generation)
         if end == self.sent:
-            return
+            return self._remind()
         events = timeline.events(self.sent, end)
         if timeline.generation != generation:
             return self._wake.set()
@@ -300,6 +311,12 @@ class Feed:
         self._move_on((generation, end))
         self._send_state({"type": "more", "generation": generation, "status": status(self.bench)}, payload, begun)
 
+    def _remind(self) -> None:
+        """Nothing new: who missed the last message asks for all."""
+        self._num_quiet += 1
+        if self._num_quiet in REMINDERS:
+            self._audience.tell({"type": "end", "generation": self._generation, "end": self.sent})
+
     def _start_over(self, generation: int) -> None:
         self._generation, self._is_fresh = generation, False
         self._move_on((generation, self.recording.end))
@@ -314,14 +331,15 @@ class Feed:
 
     def _restart_quietly(self) -> None:
         """After an error: the next look sends everything anew."""
-        self._generation, self._teller = -1, None
+        self._generation = -1
+        self._narration.forget()
         self._wake.set()
 
     def _publish_status(self) -> None:
         now = status(self.bench)
         if now != self._status:
             self._status = now
-            self._broadcast({"type": "status", "status": now})
+            self._audience.tell({"type": "status", "status": now})
 
     def _come_to_rest(self) -> None:
         """After a run its last step is told; and every view may save what there is to see."""
@@ -332,13 +350,12 @@ class Feed:
             timeline, end = self.recording, self.sent
             start = step_start(timeline, end)
             words = {"beats": self.signed_words(start, end), "rest": self.rest_sentence(end)}
-            self._broadcast({"type": "beats"}, {"start": start, "end": end, **words})
+            self._audience.tell({"type": "beats"}, {"start": start, "end": end, **words})
             return self._wake.set()
-        if self._wake.wait(IDLE):  # something happens again: save later
+        if not self._is_alone and self._wake.wait(IDLE):  # something happens again: save later
             return
         self._is_fresh = True
-        for viewer, _ in self._viewers:
-            self._guarded(viewer.rest)
+        self._audience.each(lambda viewer: self._guarded(viewer.rest))
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
@@ -346,6 +363,7 @@ class Feed:
         if self.timeline is None:
             return self._asked.append(lambda: self._answer_resync(viewer, side, message))
         self._publish()
+        self._num_quiet = 0
         payload = self._full(self.sent)
         self._known_texts = {token_id for token_id, _ in payload["texts"]}
         viewer.send({"type": "full", "side": side, "view": message.get("view")}, [packed(payload)])
@@ -358,7 +376,7 @@ class Feed:
     def _hear_choice(self, message: dict[str, Any]) -> None:
         self.selection = selection_of(message.get("selection"))
         told = self.selection and self.selection.to_dict()
-        self._broadcast({"type": "select", "selection": told, "from": message.get("view")})
+        self._audience.tell({"type": "select", "selection": told, "from": message.get("view")})
         self.on_select(self.selection)
 
     # -- sending -------------------------------------------------------------------------------------------------------
@@ -367,31 +385,30 @@ class Feed:
         if self.is_alive:
             self._asked.append(call)
             self._wake.set()
+            self._wake_loop()
 
     def _guarded(self, call: Callable[[], object]) -> None:
         """What goes wrong in a callback or an answer is said beside the widget."""
         try:
             call()
         except Exception as error:
-            self.failures.append(error)
-            with suppress(Exception):
-                self._broadcast({"type": "failure", "message": f"{type(error).__name__}: {error}"})
+            self._tell_failure(error)
+
+    def _tell_failure(self, error: Exception) -> None:
+        self.failures.append(error)
+        with suppress(Exception):
+            self._audience.tell({"type": "failure", "message": f"{type(error).__name__}: {error}"})
 
     def _reply(self, viewer: Viewer, side: int, message: dict[str, Any], payload: Payload) -> None:
         content = {"type": message["type"], "side": side, "view": message.get("view"), "id": message.get("id")}
         viewer.send(content, [packed(payload)])
 
     def _send_state(self, content: dict[str, Any], payload: Payload, begun: float) -> None:
-        size = self._broadcast(content, payload)
+        size = self._audience.tell(content, payload)
         self.num_messages += 1
+        self._num_quiet = 0
         self.num_bytes += size
         self.seconds += time.thread_time() - begun
-
-    def _broadcast(self, content: dict[str, Any], payload: Payload | None = None) -> int:
-        buffers = None if payload is None else [dumps(payload)]
-        for viewer, side in self._viewers:
-            viewer.send(content | {"side": side}, buffers)
-        return len(buffers[0]) if buffers else 0
 
     def _new_texts(self, events: Any) -> list[tuple[int, str]]:
         new = set(tokens_of(events)) - self._known_texts
@@ -400,22 +417,15 @@ class Feed:
 
     def words(self, start: int, end: int) -> list[Beat]:
         """The beats between two moments, as text."""
-        return beats(self.recording, start, end, self.bench.token_text)
+        return self._narration.plain(start, end)
 
     def signed_words(self, start: int, end: int) -> list[Beat]:
         """The same for a browser half, which has numbered contents itself."""
-        with self._telling:
-            return self._narrator().tell(start, end)
+        return self._narration.tell(start, end)
 
     def rest_sentence(self, moment: int) -> tuple[int, str] | None:
         """What is said to somebody who comes at this moment; None while the lab runs."""
-        with self._telling:
-            return None if self.bench.is_running else (moment, self._narrator().rest(moment))
-
-    def _narrator(self) -> Teller:
-        if self._teller is None:
-            self._teller = Teller(self.recording, self.bench.token_text, signs=True)
-        return self._teller
+        return None if self.bench.is_running else (moment, self._narration.rest(moment))
 
     @property
     def recording(self) -> Timeline:

@@ -23,6 +23,10 @@ class CompareBench(Protocol):
         """What to call the sides."""
 
     @property
+    def roles(self) -> tuple[str, str]:
+        """What each side is in the story, such as the bug and the fix; empty where there is none."""
+
+    @property
     def guide(self) -> Sequence[Stop]:
         """Sentences in the order in which they are due."""
 
@@ -95,6 +99,7 @@ class Joint:
             "later": bench.later_question if bench.has_later else None,
             "title": bench.title,
             "names": bench.names,
+            "roles": bench.roles,
             "is_running": bench.is_running,
             "is_live": bench.is_live,
         }

@@ -24,7 +24,7 @@ def export_html(bench: Bench, path: str | os.PathLike[str], title: str | None = 
 
 def html_page(bench: Bench, title: str | None = None, *, charts: bool = False) -> str:
     """The page as text: style, recording and browser halves, all inline."""
-    appendix, scripts = "", []
+    appendix, scripts = "", list[str]()
     if charts:
         from labengine_widgets.page_charts import chart_section
 

@@ -12,7 +12,6 @@ from labengine_widgets.joint import CompareBench, Joint
 from labengine_widgets.page import still
 from labengine_widgets.whole import whole_payload
 
-
 COMPARE = {"kind": "compare", "views": []}
 """The arrangement to mount."""
 
@@ -26,7 +25,7 @@ def export_pair(
 
 def pair_page(bench: CompareBench, title: str | None = None, *, charts: bool = False) -> str:
     """The page as text, all inline. What has been played of "later" is in it; asking for more needs Python."""
-    appendix, scripts = "", []
+    appendix, scripts = "", list[str]()
     if charts:
         from labengine_widgets.page_charts import chart_section
 

@@ -53,6 +53,7 @@ class View(anywidget.AnyWidget):
         for feed in self.feeds:
             feed.detach(self)
         super().close()
+        self.layout.close()  # a model of its own, with a comm
 
     def rest(self) -> None:
         """Keep what there is to see, for late views and saved notebooks."""

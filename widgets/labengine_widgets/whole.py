@@ -54,9 +54,30 @@ def whole_payload(bench: Bench, *, has_words: bool = True) -> bytes:
 
 
 def answers(timeline: Timeline, seams: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a reader is likeliest to ask of it, in the order of the moments that the answers hold for."""
+    """What a reader is likeliest to ask of it, in the order of the moments that the answers hold for.
+
+    Of a long recording, answered from its newest events: an answer that began earlier says that it did.
+    """
     is_short = timeline.end - timeline.num_dropped <= SHORT
-    return (answers_along if is_short else carried_answers)(timeline, seams)
+    return answers_along(timeline, seams) if is_short else carried_answers(Newest(timeline), seams)
+
+
+class Newest:
+    """The newest events of a recording, as all there is: a chain of causes is not followed through a day's work."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self.end = timeline.end
+        self.num_dropped = max(timeline.num_dropped, self.end - SHORT)
+
+    def events(self, start: int | None = None, stop: int | None = None) -> Sequence[ev.Event]:
+        """The events between two moments, as far as they are among the newest."""
+        low = self.num_dropped if start is None else max(start, self.num_dropped)
+        return self._timeline.events(low, self.end if stop is None else stop)
+
+    def state(self, moment: int | None = None) -> Fold:
+        """The state at a moment."""
+        return self._timeline.state(moment)
 
 
 def _kept(timeline: Timeline) -> tuple[int, Fold, Sequence[Row]]:

@@ -13,6 +13,11 @@ export function hueOf(number) {
   return HUES[number % HUES.length];
 }
 
+// Contents that share a hue have another texture: 0 plain, 1 bars, 2 dots.
+export function roundOf(number) {
+  return number < 0 ? 0 : Math.floor(number / HUES.length) % 3;
+}
+
 // A request's badge has a shape of its own besides its letter.
 export const SHAPES = ["disc", "diamond", "square", "hexagon"];
 export function shapeOf(request) {

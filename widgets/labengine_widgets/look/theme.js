@@ -6,10 +6,10 @@ const CHANGES_SETTLE_MS = [0, 200, 800];
 export function readTheme(root) {
   const style = getComputedStyle(root);
   const read = (name) => style.getPropertyValue(name).trim();
-  const paper = read("--le-paper");
+  const color = (name) => resolved(root, name), paper = color("--le-paper");
   return {
-    paper, ink: read("--le-ink"), soft: read("--le-soft"), faint: resolved(root, "--le-faint"), line: read("--le-line"),
-    accent: read("--le-accent"), ui: read("--le-ui-font"), code: read("--le-code-font"), isDark: isDark(paper),
+    paper, ink: color("--le-ink"), soft: color("--le-soft"), faint: color("--le-faint"), line: color("--le-line"),
+    accent: color("--le-accent"), ui: read("--le-ui-font"), code: read("--le-code-font"), isDark: isDark(paper),
     isStill: matchMedia("(prefers-reduced-motion: reduce)").matches, isForced: matchMedia("(forced-colors: active)").matches,
   };
 }
@@ -23,7 +23,7 @@ export function onThemeChange(act, signal) {
   signal.addEventListener("abort", () => watch.disconnect());
 }
 
-// color-mix is not resolved in a custom property: let an element wear it.
+// color-mix and the colours of high contrast are not resolved in a custom property: let an element wear them.
 function resolved(root, name) {
   const probe = document.createElement("span");
   probe.style.color = `var(${name})`;

@@ -3,6 +3,7 @@ import { element } from "../look/element.js";
 import { Columns } from "./compare_columns.js";
 import { CompareHead } from "./compare_head.js";
 import { CompareDrawer } from "./compare_drawer.js";
+import { Legend } from "./compare_legend.js";
 import { Story } from "./compare_story.js";
 import { nextStop, previousStop } from "./guide_moves.js";
 import { Keys, onKey } from "./keys.js";
@@ -16,9 +17,10 @@ export function lay(stage, root) {
   const head = new CompareHead(stage, keys), story = new Story(stage), columns = new Columns(stage), time = new PairTime(stage), drawer = new CompareDrawer(stage);
   root.classList.add("le-compare");
   keys.element.querySelector("dl")?.append(element("dt", "", "n b"), element("dd", "", "on to the next guided sentence, back to the one before"));
-  root.append(head.element, story.element, columns.element, time.element, drawer.element, layer, keys.element);
+  root.append(head.element, story.element, columns.element, new Legend().element, time.element, drawer.element, layer, keys.element);
   for (const part of [head, story, columns, time, drawer, new CompareMarks(stage)]) stage.add(part);
   root.addEventListener("keydown", (event) => storyKey(event, stage, keys) || onKey(event, { stage, controls: head.controls, scrubber: null, keys }));
+  stage.wonder = (about, side) => drawer.wonder(about, side);
   stage.hearPair = (payload) => hear(stage, payload);
   stage.on("began", (side) => {
     if (stage.isReady) settle(stage);

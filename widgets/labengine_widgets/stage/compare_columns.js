@@ -1,6 +1,6 @@
 // The two columns: each side's name and numbers above its tables, pool, map and queue, in the same places. In a narrow cell they are tabs.
 import { element, write } from "../look/element.js";
-import { Score } from "./head.js";
+import { PairScore } from "./compare_score.js";
 import { panel } from "./panel.js";
 import { markDifferences } from "./differences.js";
 
@@ -68,22 +68,21 @@ class Column {
     this.head = element("div", "le-column-head");
     this.head.dataset.side = side.index;
     this.name = element("span", "le-column-name");
-    this.score = new Score(side);
-    this.computed = element("span", "le-fact");
-    this.computed.title = "tokens that the model has computed since the recording begins";
-    this.number = element("b", "", "0");
-    this.computed.append(this.number, " tokens computed");
-    this.score.element.lastElementChild.append(this.computed);
-    this.head.append(this.name, this.score.element);
+    this.role = element("span", "le-column-role");
+    this.score = new PairScore(side);
+    const line = element("span", "le-column-line");
+    line.append(this.name, this.role);
+    this.head.append(line, this.score.element);
     this.head.addEventListener("click", choose);
     this.element = element("div", "le-column");
     this.element.dataset.side = side.index;
     const lower = element("div", "le-lower"), { index } = side;
     this.panels = ["tables", "pool", "map", "queue"].map((name) => panel(stage, name, index)).filter(Boolean);
     for (const { shown } of this.panels) shown.isShown = isShown;
+    for (const made of this.panels) made.querySelector("h3 > span").title = explained(made);
     for (const made of this.panels) (made.matches(".le-map-panel, .le-queue-panel") ? lower : this.element).append(made);
     this.element.append(lower);
-    this.work = { recording: null, upTo: 0, at: [], sums: [] };
+    this.queue = lower.querySelector(".le-queue-panel h3 > span");
   }
 
   reveal(requests) {
@@ -97,26 +96,22 @@ class Column {
   }
 
   paint() {
-    write(this.name, this.stage.track.names[this.side.index]);
+    const { names, roles } = this.stage.track, { index } = this.side;
+    write(this.name, names[index]);
+    write(this.role, roles[index]);
+    this.name.title = this.role.title = [names[index], roles[index]].filter(Boolean).join(": ");
     this.score.paint();
-    write(this.number, this.computedUpTo(this.side.moment));
+    write(this.queue, `Free queue: ${this.side.scene.queue.size}`);
   }
+}
 
-  // How many tokens the forward passes before a moment have computed, looked for once per event. A step taken back counts: it was computed.
-  computedUpTo(moment) {
-    const { recording } = this.side, { work } = this;
-    if (work.recording !== recording || work.upTo > recording.end || work.start !== recording.start) Object.assign(work, { recording, start: recording.start, upTo: recording.start, at: [], sums: [] });
-    for (; work.upTo < recording.end; work.upTo++) {
-      if (recording.kind(work.upTo) !== "ForwardRan") continue;
-      work.sums.push((work.sums.at(-1) || 0) + recording.field(work.upTo, "num_tokens"));
-      work.at.push(work.upTo + 1);
-    }
-    let low = 0, high = work.at.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (work.at[middle] <= moment) low = middle + 1;
-      else high = middle;
-    }
-    return low ? work.sums[low - 1] : 0;
-  }
+const EXPLAINED = {
+  tables: "Which block of the pool holds which tokens of a request",
+  pool: "All blocks of the cache, each in its place",
+  map: "From a content's hash to the block that a look-up is served with",
+  queue: "Free blocks in the order in which they are used again",
+};
+
+function explained(made) {
+  return Object.entries(EXPLAINED).find(([name]) => made.classList.contains(`le-${name}-panel`))?.[1] ?? "";
 }

@@ -38,6 +38,11 @@ export class CompareDrawer {
     this.buttons.forEach((made, i) => made.setAttribute("aria-checked", String(i === side)));
   }
 
+  wonder(about, side = this.side) {
+    this.show(side);
+    this.drawers[side].wonder(about);
+  }
+
   paint() {
     const { names, parted } = this.stage.track, drawer = this.drawers[this.side];
     this.buttons.forEach((made, i) => write(made, names[i]));

@@ -80,7 +80,7 @@ class PairPhases {
 
   paint() {
     const { stage } = this, [left, right] = stage.sides.map(({ scene }) => scene.step), current = stage.told.phase;
-    write(this.step, left === right ? (left ? `step ${left}` : "no step yet") : `step ${left} and ${right}`);
+    write(this.step, left === right ? (left ? `step ${left}` : "before step 1") : `step ${left} and ${right}`);
     this.names.forEach((name, i) => {
       name.classList.toggle("le-is-now", PHASES[i] === current);
       PHASES[i] === current ? name.setAttribute("aria-current", "step") : name.removeAttribute("aria-current");
@@ -94,6 +94,8 @@ class PairControls {
     this.stage = stage;
     this.element = element("div", "le-compare-controls");
     this.later = this.make("Later", "both engines go on with the story", () => stage.wish("later"), "le-later");
+    this.caption = element("span", "le-quiet le-caption", "go on with");
+    this.element.append(this.caption);
     this.step = this.make("Step both", "one step of either engine (s)", () => stage.wish("step"));
     this.phase = this.make("Phase", "one phase of a step (p)", () => stage.wish("phase"));
     this.run = this.make("Run", "run or pause both (space)", () => stage.wish(stage.status.running ? "pause" : "start"));
@@ -129,9 +131,9 @@ class PairControls {
 
   paint() {
     this.prediction.paint();
-    const { stage } = this, { later, end } = stage.track, isLive = stage.isLive && !this.isGone;
-    for (const each of [this.step, this.phase, this.run]) each.hidden = !isLive;
-    this.later.hidden = !isLive || !later;
+    const { stage } = this, { later, end, guide } = stage.track, isLive = stage.isLive && !this.isGone;
+    for (const each of [this.caption, this.step, this.phase, this.run]) each.hidden = !isLive;
+    this.later.hidden = !isLive || !later || (guide.length > 0 && stage.position < end);
     if (later) write(this.later, later);
     this.later.classList.toggle("le-primary", stage.position >= end);
     write(this.run, stage.status.running ? "Pause" : "Run");

@@ -11,6 +11,7 @@ export class Prediction {
       const field = element("input");
       Object.assign(field, { type: "number", min: 0, title: `your prediction for the ${name} side` });
       field.setAttribute("aria-label", field.title);
+      field.placeholder = name;
       return field;
     });
     this.ok = button("Predict", "keep the prediction, and play on");
@@ -33,11 +34,12 @@ export class Prediction {
   // The question while one stands at it; the prediction beside the truth from the end of the step on.
   paint() {
     const { stage, said } = this, { track, position } = stage, stop = track.guideAt(position), question = track.questions[stop] || "";
-    const isDue = said && position >= said.due && track.guided.some(([, at]) => at === said.due) && position === said.due;
+    const isDue = said && position >= said.due && position < (track.nextStop(said.due) ?? Infinity);
     const isAsked = question !== "" && !said;
     this.element.hidden = !isAsked && !isDue;
     for (const part of [...this.fields, this.ok]) part.hidden = !isAsked;
     if (isAsked) write(this.words, question);
+    this.element.classList.toggle("le-is-judged", Boolean(isDue));
     if (isDue) write(this.words, judged(said.numbers, stage.sides.map(({ scene }) => scene.score.used)));
   }
 }

@@ -8,13 +8,15 @@ export class Story {
     this.element = element("section", "le-story");
     this.element.setAttribute("aria-label", "what happens");
     this.guide = element("div", "le-guide");
+    this.sign = element("span", "le-guide-sign");
+    this.sign.title = "the story's sentences are numbered; the numbers stand in the line of time too";
     this.words = element("p", "le-guide-words");
     this.count = element("span", "le-count");
     this.back = button("‹", "the guided sentence before (b)");
     this.next = button("Next ›", "play on to the next guided sentence (n)", "le-next-stop");
     this.back.addEventListener("click", () => previousStop(stage));
     this.next.addEventListener("click", () => nextStop(stage));
-    this.guide.append(this.words, this.count, this.back, this.next);
+    this.guide.append(this.sign, this.words, this.count, this.back, this.next);
     this.told = element("div", "le-told");
     this.both = element("p", "le-told-both");
     this.sides = ["left", "right"].map((name) => element("p", `le-told-side le-told-${name}`));
@@ -43,8 +45,9 @@ export class Story {
     stage.root.classList.toggle("le-is-guided", length > 0);
     if (!length) return;
     write(this.words, stop < 0 ? "" : track.guide[stop]);
-    const reached = track.guided.length ? track.guided.at(-1)[0] + 1 : 0;
-    write(this.count, `${stop + 1} of ${reached}`);
+    write(this.sign, stop < 0 ? "" : stop + 1);
+    const reached = track.guided.length ? track.guided.at(-1)[0] + 1 : 0, hasMore = track.later !== null && stage.isLive;
+    write(this.count, `${stop + 1} of ${hasMore ? length : reached}`);
     this.back.disabled = track.previousStop(stage.position) === null;
     const hasNext = stage.position < track.end;
     this.next.disabled = !hasNext;

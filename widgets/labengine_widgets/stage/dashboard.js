@@ -23,6 +23,7 @@ export function lay(stage, root) {
   root.addEventListener("keydown", (event) => onKey(event, { stage, controls, scrubber, keys }));
   if (tier) stage.add({ paint: () => (tier.hidden = !hasTier(stage.sides[0].recording)) });
   stage.drawer = drawer;
+  stage.wonder = (about) => drawer.wonder(about);
   stage.open([[sentence.element, 0.6], [main.firstElementChild, 0.3]]);
 }
 

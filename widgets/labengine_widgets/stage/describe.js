@@ -3,9 +3,9 @@ import { contentName, requestName } from "../look/palette.js";
 import { plainly } from "../views/plain.js";
 import { counted } from "./telling.js";
 
-export function describe(stage, side, { kind, id }) {
+export function describe(stage, side, { kind, id, about }) {
   const { scene, recording } = side;
-  if (kind === "block") return blockWords(stage, side, Number(id));
+  if (kind === "block") return blockWords(stage, side, Number(id)) + (about && stage.wonder ? "\nclick: why this ref count?" : "");
   if (kind === "request") return requestWords(scene, Number(id));
   if (kind === "hash") return hashWords(scene, String(id));
   if (kind === "event" && id >= recording.start && id < recording.end) return `event ${id}\n${plainly(recording, id, (token) => side.text(token))}`;

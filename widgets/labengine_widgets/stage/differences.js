@@ -1,5 +1,5 @@
-// What is not the same on the two sides is marked in both: places of tables, entries of the map, numbers. (The pools outline what is
-// not as in their reference: the other side's scene.)
+// What is not the same on the two sides is marked in both: places of tables, entries of the map, numbers. (The pools mark what is not as
+// in their reference: the other side's scene.) Equal blocks under other ids are no difference: who got which free block does not matter.
 
 const MAX_ANCHORS = 400;
 
@@ -27,8 +27,8 @@ function lookOf(scene, anchor) {
 
 function stateOf(scene, id) {
   if (id === undefined || id < 0) return String(id);
-  const { refCount, content, isLost, isMapped } = scene.block(id);
-  return [id, refCount, content, isLost, isMapped].join(":");
+  const { refCount, content, isLost, isMapped, groups } = scene.block(id);
+  return [refCount, content, isLost, isMapped, groups.length > 1].join(":");
 }
 
 function markNumbers(columns) {

@@ -13,6 +13,7 @@ const KEYS = [
   ["− +", "slower, faster"],
   ["m", "mark this moment: changes from it on are outlined"],
   ["tab, arrows, Enter", "into a view, within it, choose"],
+  ["w", "why? of what is chosen"],
   ["Esc", "skip the play, choose nothing"],
   ["?", "these keys"],
 ];
@@ -59,6 +60,7 @@ function actOf(key, stage, controls, scrubber, keys) {
     End: () => stage.last(),
     r: () => stage.play(),
     m: () => scrubber?.toggleMark(),
+    w: () => stage.wonder?.(),
     "-": () => faster(stage, -1),
     "+": () => faster(stage, 1),
     Escape: () => escape(stage, keys),

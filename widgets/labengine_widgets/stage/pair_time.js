@@ -2,7 +2,7 @@
 import { element } from "../look/element.js";
 import { requestName } from "../look/palette.js";
 
-const TOP = 22, LEFT = 52, RIGHT = 10, MAX_LANES = 5, STOP_RADIUS = 8;
+const TOP = 20, LEFT = 52, RIGHT = 16, BOTTOM = 15, MAX_LANES = 5, STOP_RADIUS = 8;
 const POOL = "pool";
 
 export class PairTime {
@@ -127,7 +127,7 @@ export class PairTime {
     const x = this.x(this.stage.position) + 1;
     context.globalAlpha = 0.5;
     context.fillStyle = theme.paper;
-    context.fillRect(x, TOP, this.width - x, this.height - TOP - 14);
+    context.fillRect(x, TOP, this.width - x, this.height - TOP - BOTTOM);
     context.globalAlpha = 1;
   }
 
@@ -142,6 +142,7 @@ export class PairTime {
     context.font = `11px ${theme.ui}`;
     context.textBaseline = "middle";
     let free = 0;
+    this.stepNames = [];
     track.spans.forEach(({ step }, i) => {
       const { start, end } = track.spanOf(i), x = this.x(start), right = this.x(end);
       context.fillStyle = theme.faint;
@@ -149,19 +150,25 @@ export class PairTime {
       context.fillStyle = theme.soft;
       if (x < free) return;
       const text = right - x > 44 ? `step ${step}` : String(step);
-      context.fillText(text, x + 3, this.height - 7);
-      free = x + context.measureText(text).width + 8;
+      context.fillText(text, x + 7, this.height - 7);
+      this.stepNames.push([x + 7, x + 7 + context.measureText(text).width]);
+      free = x + context.measureText(text).width + 12;
     });
   }
 
   get laneHeight() {
-    return (this.height - TOP - 14) / Math.max(1, this.order.length);
+    return (this.height - TOP - BOTTOM) / Math.max(1, this.order.length);
   }
 
-  // The same on both sides: a bar across the lane. Different: the left side's above, solid; the right side's below, hollow.
+  get markWidth() {
+    const { base } = this.stage.track;
+    return Math.max(1.5, Math.min(9, this.x(base + 1) - this.x(base) - 2));
+  }
+
+  // The same on both sides: a grey bar across the lane. Different: in ink, the left side's in the lane's upper half, the right side's in its lower.
   paintLanes(context, theme) {
-    const { track } = this.stage, lane = this.laneHeight, wide = Math.max(1.5, Math.min(9, this.x(track.base + 1) - this.x(track.base) - 2));
-    context.font = `600 11px ${theme.ui}`;
+    const { track } = this.stage, lane = this.laneHeight, wide = this.markWidth;
+    context.font = `600 ${lane < 11 ? 10 : 11}px ${theme.ui}`;
     this.order.forEach((name, row) => {
       context.fillStyle = theme.soft;
       context.textAlign = "right";
@@ -177,20 +184,18 @@ export class PairTime {
         if (!isOther && Math.floor(x) === drawn.get(row)) continue;
         drawn.set(row, Math.floor(x));
         const y = TOP + row * lane, half = lane / 2 - 1;
-        if (!isOther) this.bar(context, x, y + lane * 0.22, wide, lane * 0.56, theme.soft);
+        if (!isOther) this.bar(context, x, y + lane * 0.22, wide, lane * 0.56, theme.line);
         else {
-          if (this.has(sides[0], row)) this.bar(context, x, y + 1, wide, half, theme.accent);
-          if (this.has(sides[1], row)) this.bar(context, x, y + 1 + half, wide, half, theme.accent, true);
+          if (this.has(sides[0], row)) this.bar(context, x, y + 0.5, wide, half, theme.ink);
+          if (this.has(sides[1], row)) this.bar(context, x, y + 1.5 + half, wide, half, theme.ink);
         }
       }
     });
   }
 
-  bar(context, x, y, w, h, colour, isHollow = false) {
-    context.fillStyle = context.strokeStyle = colour;
-    context.lineWidth = 1.25;
-    if (isHollow && w > 3 && h > 3) context.strokeRect(x + 0.6, y + 0.6, w - 1.2, h - 1.2);
-    else context.fillRect(x, y, w, h);
+  bar(context, x, y, w, h, colour) {
+    context.fillStyle = colour;
+    context.fillRect(x, y, w, h);
   }
 
   rowsOf(...sets) {
@@ -205,28 +210,32 @@ export class PairTime {
   paintParting(context, theme) {
     const { track } = this.stage;
     if (track.parts === null || track.parts <= track.base) return;
-    const x = Math.round(this.x(track.parts - 1)) + 0.5;
-    context.strokeStyle = theme.accent;
-    context.lineWidth = 2;
+    const x = Math.round(this.x(track.parts) - this.markWidth - 3) + 0.5; // just before the first mark that differs
+    context.save();
+    context.strokeStyle = theme.ink;
+    context.setLineDash([3, 2]);
+    context.lineWidth = 1.5;
     context.beginPath();
     context.moveTo(x, TOP - 2);
-    context.lineTo(x, this.height - 1);
+    context.lineTo(x, this.height - BOTTOM + 2);
     context.stroke();
-    const text = "the editions part here";
+    const text = "the two part here";
     context.font = `600 11px ${theme.ui}`;
-    const wide = context.measureText(text).width + 8, isRight = x + wide < this.width;
-    context.fillStyle = theme.paper;
-    context.fillRect(isRight ? x + 1 : x - wide - 1, this.height - 14, wide, 14);
-    context.fillStyle = theme.accent;
-    context.fillText(text, isRight ? x + 5 : x - wide + 3, this.height - 7);
+    const wide = context.measureText(text).width, pen = this.x(this.stage.position), [left, right] = [x - wide - 6, x + 6];
+    const isFree = (at) => at > LEFT && at + wide < this.width && (pen < at - 8 || pen > at + wide + 8) && !this.stepNames.some(([a, b]) => at < b + 4 && a - 4 < at + wide);
+    const at = [left, right].find(isFree) ?? left;
+    context.fillStyle = theme.ink;
+    if (isFree(at)) context.fillText(text, at, this.height - 7);
+    context.restore();
   }
 
   paintPen(context, theme) {
     const x = this.x(this.stage.position);
     context.fillStyle = theme.ink;
-    context.fillRect(x - 1, 2, 2, this.height - 2);
+    const bottom = this.height - BOTTOM + 2; // the names of the steps stay readable
+    context.fillRect(x - 1, 2, 2, bottom - 2);
     context.beginPath();
-    context.moveTo(x - 5, this.height), context.lineTo(x + 5, this.height), context.lineTo(x, this.height - 7);
+    context.moveTo(x - 5, bottom), context.lineTo(x + 5, bottom), context.lineTo(x, bottom - 7);
     context.fill();
   }
 

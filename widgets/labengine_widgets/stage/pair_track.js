@@ -4,7 +4,7 @@ const ENDS = 0, SENTENCE = 1, PHASE = 2, DIFFERS = 3, LEFT = 4, RIGHT = 5, STOP 
 
 export class PairTrack {
   constructor(sides) {
-    Object.assign(this, { sides, rows: [], base: 0, starts: [0, 0], spans: [], parting: null, parted: null, guide: [], questions: [], names: ["", ""], later: null, title: "", resting: ["", ""], index: -1 });
+    Object.assign(this, { sides, rows: [], base: 0, starts: [0, 0], spans: [], parting: null, parted: null, guide: [], questions: [], names: ["", ""], roles: ["", ""], later: null, title: "", resting: ["", ""], index: -1 });
   }
 
   // Beats from Python, from a number on; false when some between are missing.
@@ -17,8 +17,8 @@ export class PairTrack {
       if (payload.first > this.base) this.rows.splice(0, payload.first - this.base);
       this.rows.push(...payload.beats);
     }
-    const { first, starts, parting, parted, guide, questions, names, later, title, rest } = payload;
-    Object.assign(this, { base: first, starts, parting, parted, guide, questions, names, later, title, resting: rest });
+    const { first, starts, parting, parted, guide, questions, names, roles = ["", ""], later, title, rest } = payload;
+    Object.assign(this, { base: first, starts, parting, parted, guide, questions, names, roles, later, title, resting: rest });
     this.spans = [];
     this.rows.forEach((row, i) => row[STEP] !== null && this.spans.push({ step: row[STEP], start: first + i }));
     this.index = -2;

@@ -55,6 +55,12 @@ export class Drawer {
     if (this.stage.isReady) this.stage.changed();
   }
 
+  // Why? of what is chosen, or is chosen next. about: "ref_count" ...
+  wonder(about) {
+    this.show("why");
+    this.entries.get("why")?.view.prefer(about);
+  }
+
   make(name) {
     return this.stage.show(VIEWS[name], this.side, this.body, () => this.open === name);
   }

@@ -31,6 +31,7 @@ export class Pointing {
   hover(event) {
     const subject = event.buttons ? null : this.subjectAt(event);
     this.point(subject);
+    this.stage.root.classList.toggle("le-asks", Boolean(subject?.about && this.stage.wonder));
     if (subject) this.showTip(subject, event);
   }
 
@@ -51,7 +52,8 @@ export class Pointing {
     const subject = event.target.closest?.("button, input, select, textarea, summary, a") && !event.target.closest(SELECTOR) ? null : this.subjectAt(event);
     if (!subject) return;
     const { selection } = this.stage, isChosen = selection && selection.kind === subject.kind && selection.id === subject.id;
-    this.stage.select(isChosen ? null : { kind: subject.kind, id: subject.id });
+    if (subject.about) this.stage.wonder?.(subject.about, subject.side);
+    this.stage.select(isChosen && !subject.about ? null : { kind: subject.kind, id: subject.id });
   }
 
   chooseFocused(event) {
@@ -62,6 +64,11 @@ export class Pointing {
   }
 
   // After a paint: elements may be new.
+  repainted() {
+    if (this.stage.selection || this.subject) this.mark();
+    this.refresh();
+  }
+
   mark() {
     const { stage } = this;
     this.marked = remark(stage.root, this.marked, stage.selection, "le-selected");

@@ -31,10 +31,7 @@ export function render({ model, el }) {
   const arrangement = model.get("arrangement") || DASHBOARD, root = makeRoot(el, arrangement);
   const stage = new Stage(root, sourceOf(model), arrangement.kind === "compare" ? 2 : 1);
   LAYOUTS[arrangement.kind](stage, root, arrangement);
-  const onConnection = () => {
-    stage.isResyncing = false;
-    stage.resync();
-  };
+  const onConnection = () => stage.resync(true);
   model.on("comm_live_update", onConnection);
   beginAll(stage, model.get("saved") || []);
   stage.resync();

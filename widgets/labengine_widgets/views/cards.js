@@ -1,13 +1,13 @@
 // One block as drawn on the canvas, at three scales: a card, a tile, a dot.
-import { LOST_HUE, contentName, hueOf, inkOn, requestName, shapeOf } from "../look/palette.js";
+import { LOST_HUE, contentName, hueOf, inkOn, requestName, roundOf, shapeOf } from "../look/palette.js";
 import { groupLabel, joined } from "../stage/describe.js";
 
 // A card of this width has room for its slots, and for everything in its first line.
 const ROOMY = 100;
 
-// look: {theme, text(token), groups, isNext, isNull}; block: as Scene.block gives it, null where there is nothing to draw.
+// look: {theme, text(token), groups, isNext, isNull, isUnlike (the other side's is not the same)}; block: as Scene.block gives it, null where there is nothing to draw.
 export function painterFor({ cellWidth, cellHeight }) {
-  if (cellWidth >= 62 && cellHeight >= 44) return drawCard;
+  if (cellWidth >= 62 && cellHeight >= 40) return drawCard;
   return cellWidth >= 22 && cellHeight >= 16 ? drawTile : null;
 }
 
@@ -37,9 +37,11 @@ function drawBackground(context, rect, block, { theme }, radius) {
     context.globalAlpha = (theme.isDark ? 0.5 : 0.42) * (block.refCount ? 1 : 0.5);
     context.fillStyle = hueOf(block.content);
     context.fillRect(rect.x, rect.y, rect.w, rect.h);
+    texture(context, rect, roundOf(block.content), theme);
   } else if (block && block.fill) {
-    context.globalAlpha = theme.isDark ? 0.3 : 0.22;
-    stripes(context, rect, theme.ink, 6, 2);
+    context.globalAlpha = theme.isDark ? 0.26 : 0.15;
+    context.fillStyle = theme.ink;
+    context.fillRect(rect.x, rect.y, (rect.w * block.fill) / block.size, rect.h); // as full as it is
   }
   if (block && block.isLost) {
     context.globalAlpha = 0.75;
@@ -62,6 +64,17 @@ function stripes(context, { x, y, w, h }, color, every, width) {
   }
   context.stroke();
   context.restore();
+}
+
+// Contents that share a hue: bars, or dots.
+function texture(context, { x, y, w, h }, round, theme) {
+  if (!round) return;
+  context.globalAlpha = 0.28;
+  context.fillStyle = theme.ink;
+  for (let left = x + 4; left < x + w; left += 6) {
+    if (round === 1) context.fillRect(left, y, 1, h);
+    else for (let top = y + 4; top < y + h; top += 6) context.fillRect(left, top, 1.6, 1.6);
+  }
 }
 
 function drawBorder(context, rect, block, { theme }, radius) {
@@ -89,13 +102,43 @@ function drawCard(context, rect, id, block, look) {
   drawBackground(context, rect, block, look, 6);
   drawBorder(context, rect, block, look, 6);
   label(context, `#${id}`, x + 7, y + 14, `600 12px ${theme.ui}`, block && block.refCount ? theme.ink : theme.soft);
+  if (look.isUnlike) drawUnlike(context, rect, id, block, look);
   const word = look.isNull ? "null" : look.isNext ? "next" : "";
   if (!block) return word ? label(context, word, x + w - 7, y + 14, `11px ${theme.ui}`, theme.soft, "right") : undefined;
   drawRefCount(context, rect, block, theme);
   drawTokens(context, rect, block, look);
   drawOwners(context, rect, block, look);
   if (block.content >= 0) drawLetter(context, rect, block, theme);
-  if (block.isLost) cutLink(context, x + w / 2 + (w < ROOMY ? 4 : 0), y + 12, w < ROOMY ? 0.75 : 1, theme);
+  else if (block.fill) label(context, `${block.fill}/${block.size}`, x + w - 7, y + rect.h - 7, `11px ${theme.ui}`, theme.soft, "right");
+  if (!block.isLost) return;
+  cutLink(context, x + w / 2 + (w < ROOMY ? 6 : 0), y + 12, w < 72 ? 0.55 : w < ROOMY ? 0.75 : 1, theme);
+  if (w >= 84 && rect.h < 64 && block.owners.length < 2 && groupsAreOne(look)) sign(context, "lost", x + w / 2 - 8, y + rect.h - 8, theme);
+}
+
+drawCard.hasMark = true;
+
+function groupsAreOne({ groups }) {
+  return groups.length <= 1;
+}
+
+// A word on a hatch.
+function sign(context, text, x, y, theme) {
+  context.font = `700 11px ${theme.ui}`;
+  const wide = context.measureText(text).width + 6;
+  context.save();
+  context.globalAlpha = 0.85;
+  context.fillStyle = theme.paper;
+  roundRect(context, { x: x - wide / 2, y: y - 10, w: wide, h: 13 }, 3);
+  context.fill();
+  context.restore();
+  label(context, text, x, y, `700 11px ${theme.ui}`, theme.ink, "center");
+}
+
+// ≠ beside the letter: not as on the other side.
+function drawUnlike(context, { x, y, w, h }, id, block, { theme }) {
+  const isLettered = block && (block.content >= 0 || block.fill);
+  if (isLettered && w < 84) return block.isLost ? undefined : label(context, "≠", x + 8 + context.measureText(`#${id}`).width, y + 14, `700 11px ${theme.ui}`, theme.ink);
+  label(context, "≠", x + w - (isLettered ? 29 : 8), y + h - 8, `700 12px ${theme.ui}`, theme.ink, "right");
 }
 
 // In the tables of two groups: a fault.
@@ -111,7 +154,7 @@ function label(context, text, x, y, font, color, align = "left") {
 }
 
 function drawRefCount(context, { x, y, w }, block, theme) {
-  if (!block.refCount) return label(context, "freed", x + w - 7, y + 14, `11px ${theme.ui}`, theme.soft, "right");
+  if (!block.refCount) return label(context, "kept", x + w - 7, y + 14, `11px ${theme.ui}`, theme.soft, "right");
   label(context, String(block.refCount), x + w - 7, y + 14, `700 13px ${theme.ui}`, theme.ink, "right");
   const right = x + w - 11 - context.measureText(String(block.refCount)).width;
   const numPips = block.isLost && w < ROOMY ? 0 : Math.min(block.refCount, 4);

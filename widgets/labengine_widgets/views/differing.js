@@ -11,6 +11,16 @@ function blocks(scene, reference) {
   return found;
 }
 
+// Blocks that are not alike on two sides at the same time: what a free block still holds does not matter.
+export function unlike(scene, other) {
+  const found = new Set();
+  for (let id = 0; id < Math.min(scene.numBlocks, other.numBlocks); id++) {
+    const isOther = scene.refCounts[id] !== other.refCounts[id] || scene.isLostFlag[id] !== other.isLostFlag[id];
+    if (isOther || (scene.refCounts[id] && scene.contentOfBlock[id] !== other.contentOfBlock[id])) found.add(id);
+  }
+  return found;
+}
+
 function requests(scene, reference) {
   const found = new Set();
   for (const [id, request] of scene.requests) {

@@ -1,8 +1,9 @@
 // The prefix map as what it is: chains of hashes. Each bead is a content; the blocks in it are what the map serves, the first one first.
 import { element as make, write as say } from "../look/element.js";
-import { contentName, hueOf } from "../look/palette.js";
+import { contentName, hueOf, roundOf } from "../look/palette.js";
 import { arrows } from "./arrows.js";
 import { ChainLayout } from "./chain_layout.js";
+import { InSight } from "./in_sight.js";
 import { cutLink, groupName, keep, markIn, moreText } from "./pieces.js";
 import { factsAt } from "./step_facts.js";
 
@@ -35,6 +36,7 @@ class HashMap {
     this.list = make("div", "le-map-rows");
     this.list.setAttribute("role", "list");
     this.element.append(legend(), this.summary, this.list);
+    this.sight = new InSight(this.element, this.list, () => this.mark(stage.selection));
     this.forget();
     arrows(this.element, stage);
   }
@@ -61,12 +63,14 @@ class HashMap {
     this.follow(isCrowded ? { ...changes, all: true } : changes);
     this.expect(facts);
     const shown = this.layout.rows.filter((row) => row.present > 0 || this.coming.has(row) || row.keys.some((key) => this.evicted.has(key)));
-    this.element.style.setProperty("--le-map-digits", String(scene.numBlocks).length);
+    this.setDigits(String(scene.numBlocks).length);
     this.limit = MAX_BEADS_IN_ALL / [16, 32, MAX_ROWS].find((rows) => shown.length <= rows || rows === MAX_ROWS);
     const numHidden = Math.max(0, shown.length - MAX_ROWS);
     this.element.classList.toggle("le-is-empty", !shown.length);
     this.paintSummary(numHidden);
-    keep(this.list, shown.slice(numHidden).map((row) => ({ key: row.index, row, signature: row.version })), ({ row }) => makeRow(row), (child, { row }) => this.paintRow(child, row));
+    this.sight.expect(shown.length - numHidden);
+    keep(this.list, shown.slice(numHidden).map((row) => ({ key: row.index, row, signature: row.version })), ({ row }) => makeRow(row), (child, { row }, place) => this.sight.paint(child, () => this.paintRow(child, row), place));
+    this.sight.settle();
   }
 
   // What this step will bring into the map has its place from the step's beginning, as far as the recording goes.
@@ -83,8 +87,14 @@ class HashMap {
     this.seen.stop = facts.stop;
   }
 
+  setDigits(digits) {
+    if (digits === this.digits) return;
+    this.digits = digits;
+    this.element.style.setProperty("--le-map-digits", digits);
+  }
+
   paintSummary(numHidden) {
-    const { map } = this.scene, parts = [`${map.size.toLocaleString("en")} ${map.size === 1 ? "hash" : "hashes"}`];
+    const { map } = this.scene, parts = [map.size ? `${map.size.toLocaleString("en")} ${map.size === 1 ? "hash" : "hashes"}` : "no hashes"];
     if (this.lost.size) parts.push(`${this.lost.size} lost`);
     if (numHidden) parts.push(moreText(numHidden, "older chains"));
     say(this.summary, parts.join(" · "));
@@ -174,10 +184,10 @@ class HashMap {
     bead.dataset.hash = key;
     bead.dataset.anchor = `map:${key}`;
     bead.style.setProperty("--hue", hueOf(content));
-    const parts = [make("b", "le-map-letter", contentName(content))];
+    const parts = [make("b", `le-map-letter${numBlocks && roundOf(content) ? ` le-round-${roundOf(content)}` : ""}`, contentName(content))];
     blocks.forEach(([id, count], i) => parts.push(blockPart(id, count, numBlocks > 1 && i === 0)));
     if (numBlocks > blocks.length) parts.push(make("span", "le-quiet", `+${numBlocks - blocks.length}`));
-    if (!numBlocks) parts.push(make("span", "le-map-sign", evicted ? `✕ #${evicted.block}` : "✕"));
+    if (!numBlocks) parts.push(make("span", "le-map-sign", evicted && !lost.length ? `✕ #${evicted.block}` : "✕"));
     for (const id of lost) parts.push(lostPart(id));
     bead.replaceChildren(...parts);
     bead.setAttribute("aria-label", sayBead(contentName(content), blocks, numBlocks, lost, evicted, isBroken, depth));
@@ -192,6 +202,7 @@ class HashMap {
   }
 
   destroy() {
+    this.sight.close();
     this.element.remove();
   }
 }
@@ -235,6 +246,7 @@ function blockPart(id, refCount, isFirst) {
 function lostPart(id) {
   const made = make("span", "le-map-block le-map-lost-block", `#${id}`);
   made.dataset.block = id;
+  made.title = `#${id} holds the same content and is in use, but no entry leads to it`;
   made.prepend(cutLink());
   return made;
 }

@@ -1,16 +1,16 @@
 // What the DOM views are made of: keyed children that keep their places, block beads, badges, letters.
 import { element as make } from "../look/element.js";
-import { contentName, hueOf } from "../look/palette.js";
+import { contentName, hueOf, roundOf } from "../look/palette.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
 // Keeps one child per item, by key and in order; update writes only where the item's signature is new.
-// An item is {key, signature, ...}; create(item) makes its element once.
+// An item is {key, signature, ...}; create(item) makes its element once; update(child, item, place).
 export function keep(parent, items, create, update) {
   const old = new Map();
   for (const child of parent.children) old.set(child.keptAs, child);
   let at = parent.firstElementChild;
-  for (const item of items) {
+  for (const [place, item] of items.entries()) {
     let child = old.get(item.key);
     old.delete(item.key);
     if (!child) {
@@ -21,7 +21,7 @@ export function keep(parent, items, create, update) {
     else parent.insertBefore(child, at);
     if (child.signature === item.signature && item.signature !== undefined) continue;
     child.signature = item.signature;
-    update(child, item);
+    update(child, item, place);
   }
   for (const child of old.values()) child.remove();
 }
@@ -53,8 +53,9 @@ export function dressBead(target, look, { hasLetter = true, hasCount = true } = 
   const { id, block } = look, isFull = block.content >= 0;
   target.dataset.block = id;
   target.style.setProperty("--hue", isFull ? hueOf(block.content) : "transparent");
+  target.style.setProperty("--le-fill", isFull ? "100%" : `${Math.round((100 * (block.fill || 0)) / (block.size || 1))}%`);
   const life = block.refCount ? "le-is-live" : isFull || block.isHashed ? "le-is-kept" : "le-is-blank";
-  target.className = `le-bead ${life}${isFull ? " le-is-full" : block.fill ? " le-is-part" : ""}${block.isLost ? " le-is-lost-bead" : ""}${look.isDoubled ? " le-is-doubled" : ""}`;
+  target.className = `le-bead ${life}${isFull ? " le-is-full" : block.fill ? " le-is-part" : ""}${block.isLost ? " le-is-lost-bead" : ""}${look.isDoubled ? " le-is-doubled" : ""}${isFull && roundOf(block.content) ? ` le-round-${roundOf(block.content)}` : ""}`;
   const parts = [make("span", "le-bead-id", `#${id}`)];
   if (hasLetter && isFull) parts.push(make("b", block.isHashed ? "le-bead-letter" : "le-bead-letter le-is-unregistered", contentName(block.content)));
   if (hasCount && block.refCount > 1) parts.push(make("span", "le-bead-count", `×${block.refCount}`));

@@ -1,12 +1,15 @@
 // The block pool on a canvas: a cell per block, which keeps its place. Fill is content, border is life, vermilion hatch is lost.
 import { element } from "../look/element.js";
 import { painterFor, ring } from "./cards.js";
-import { differing } from "./differing.js";
+import { differing, unlike } from "./differing.js";
 import { Dots } from "./dots.js";
 
 export const title = "Block pool";
 
 const GAP = 5;
+const FEW = 64;
+const COUNT_WIDTH = 38; // of the corner with the ref count
+const COUNT_HEIGHT = 20;
 
 export function create(stage, side) {
   return new Pool(stage, side);
@@ -23,6 +26,11 @@ class Pool {
     this.canvas.addEventListener("keydown", (event) => this.onKey(event));
     this.canvas.addEventListener("focus", () => this.point({ kind: "block", id: this.cursor }));
     this.canvas.addEventListener("blur", () => this.point(null));
+  }
+
+  // In a comparison the reference is the other side, and what is unlike there has a mark of its own.
+  get isPair() {
+    return this.stage.sides?.length > 1;
   }
 
   destroy() {}
@@ -60,7 +68,14 @@ class Pool {
   at(event) {
     if (!this.grid) return null;
     const column = Math.floor(event.offsetX / this.grid.cellWidth), id = Math.floor(event.offsetY / this.grid.cellHeight) * this.grid.columns + column;
-    return column < this.grid.columns && id >= 0 && id < this.numBlocks ? { kind: "block", id } : null;
+    if (column >= this.grid.columns || id < 0 || id >= this.numBlocks) return null;
+    return this.isOnCount(event, id) ? { kind: "block", id, about: "ref_count" } : { kind: "block", id };
+  }
+
+  // A click on the number itself asks why it is what it is.
+  isOnCount({ offsetX, offsetY }, id) {
+    const { x, y, w } = this.rectOf(id);
+    return this.painter && w >= COUNT_WIDTH && this.side.scene?.refCounts[id] > 0 && offsetX > x + w - Math.min(COUNT_WIDTH, w / 2) && offsetY < y + COUNT_HEIGHT;
   }
 
   middleOf(anchor) {
@@ -72,9 +87,11 @@ class Pool {
   // -- painting --------------------------------------------------------------------------------------------------------
 
   paint(scene, changes, { reference = null, focus = [] }) {
-    const { theme } = this.stage, isAll = this.layout(scene.numBlocks, theme) || changes.all;
+    const { theme } = this.stage, isNew = this.layout(scene.numBlocks, theme) || changes.all;
+    let isAll = isNew;
     if (!this.isSized) return;
     const outlined = this.outlinesOf(scene, reference, focus);
+    isAll ||= this.painter && scene.numBlocks <= FEW && (outlined.size || this.outlined.size); // rings and marks reach beyond their cells
     if (isAll) this.context.clearRect(0, 0, this.canvas.width, this.canvas.height);
     const ids = isAll ? null : this.changedIds(scene, changes, outlined);
     this.outlined = outlined;
@@ -96,7 +113,7 @@ class Pool {
   // What wants a ring: where to look, what is pointed at and chosen, what differs from the marked moment.
   outlinesOf(scene, reference, focus) {
     this.focus = new Set(focus);
-    this.different = reference ? differing(scene, reference).blocks : new Set();
+    this.different = !reference ? new Set() : this.isPair ? unlike(scene, reference) : differing(scene, reference).blocks;
     return new Set([...this.focus, ...this.different, ...this.named(this.pointed, scene), ...this.named(this.chosen, scene)]);
   }
 
@@ -118,14 +135,14 @@ class Pool {
     for (const id of ids ?? range(scene.numBlocks)) {
       const rect = this.rectOf(id), block = shown(scene, id);
       if (ids) context.clearRect(rect.x - rect.gap / 2, rect.y - rect.gap / 2, rect.w + rect.gap, rect.h + rect.gap);
-      this.painter(context, rect, id, block, { theme, text, groups, isNext: id === next, isNull: id === scene.nullBlock });
+      this.painter(context, rect, id, block, { theme, text, groups, isNext: id === next, isNull: id === scene.nullBlock, isUnlike: this.isPair && this.different.has(id) });
       this.paintRings(rect, id, chosen, pointed);
     }
   }
 
   paintRings(rect, id, chosen, pointed) {
     const { context, theme } = this;
-    if (this.different.has(id)) ring(context, rect, theme.accent, 2, [5, 3]);
+    if (this.different.has(id) && !(this.isPair && this.painter.hasMark)) ring(context, rect, theme.accent, 2, [5, 3]);
     if (this.focus.has(id)) ring(context, rect, theme.accent, 2.5);
     if (chosen.has(id)) ring(context, rect, theme.accent, 3.5);
     if (pointed.has(id)) ring(context, rect, theme.ink, 2);
@@ -206,7 +223,7 @@ function bestGrid(numBlocks, width, height) {
   for (let columns = 1; columns <= Math.min(Math.max(1, numBlocks), Math.max(1, Math.floor(width))); columns++) {
     const rows = Math.ceil(numBlocks / columns);
     const cellWidth = Math.min(width / columns, 152), cellHeight = Math.min(height / rows, 126);
-    const rating = Math.min(cellWidth, cellHeight * 1.25) * (columns % 16 ? (columns % 4 ? 1 : 1.15) : 1.25);
+    const rating = Math.min(cellWidth, cellHeight * 1.25) * (numBlocks <= 16 ? (cellWidth < 84 ? 1 : 1.2) : columns % 16 ? (columns % 4 ? 1 : 1.15) : 1.25) * (numBlocks % columns ? 1 : 1.2) * (painterFor({ cellWidth, cellHeight })?.hasMark ? 1.4 : 1);
     if (!best || rating > best.rating) best = { rating, columns, cellWidth, cellHeight };
   }
   const small = Math.min(best.cellWidth, best.cellHeight);

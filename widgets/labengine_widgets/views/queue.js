@@ -2,6 +2,7 @@
 import { element as make, write as say } from "../look/element.js";
 import { contentName, requestName } from "../look/palette.js";
 import { arrows } from "./arrows.js";
+import { InSight } from "./in_sight.js";
 import { dressBead, keep, lookOf, markIn } from "./pieces.js";
 import { seatsAt } from "./queue_seats.js";
 import { factsAt, shadowAt } from "./step_facts.js";
@@ -32,33 +33,38 @@ class Queue {
     this.summary = make("p", "le-queue-summary");
     this.list = make("ol", "le-queue-list");
     this.element.append(this.summary, this.list);
+    this.sight = new InSight(this.element, this.list, () => markIn(this.element, stage.selection));
     arrows(this.element, stage);
   }
 
-  paint(scene, changes, { moment }) {
+  paint(scene, changes, { moment, isRunning }) {
     const { recording } = this.side;
     const facts = factsAt(recording, moment), isNewStep = facts.base !== this.base || facts.stop !== this.stop;
-    if (!changes.all && !changes.queue && !changes.blocks.size && !isNewStep) return;
+    const isStill = !changes.all && !changes.queue && !changes.blocks.size && !isNewStep;
+    if (isStill) return isRunning ? undefined : this.reveal(isOver(recording, moment));
     Object.assign(this, { scene, recording, facts, base: facts.base, stop: facts.stop });
     const begun = shadowAt(recording, "start", facts.base);
     if (!begun) return;
     const seating = seatsAt(recording, begun, { from: facts.base, moment, to: facts.stop }, MAX_HEAD + MAX_TAIL);
     this.paintSummary();
-    keep(this.list, this.items(seating), (item) => (item.more ? make("li", "le-queue-more le-quiet") : makeSeat()), (child, item) => (item.more ? say(child, `… ${item.more.toLocaleString("en")} more …`) : this.paintSeat(child, item)));
-    this.reveal();
+    const items = this.items(seating);
+    this.sight.expect(items.length);
+    keep(this.list, items, (item) => (item.more ? make("li", "le-queue-more le-quiet") : makeSeat()), (child, item, place) => (item.more ? say(child, `… ${item.more.toLocaleString("en")} more …`) : this.sight.paint(child, () => this.paintSeat(child, item), place)));
+    this.sight.settle();
+    if (!isRunning) this.reveal(isOver(recording, moment));
   }
 
-  // In a panel too low for all the seats the next one stays in sight.
-  reveal() {
+  // In a panel too low for all the seats the next one stays in sight; between steps it stands on top, with the line behind it.
+  reveal(isOver) {
     const { element, next, summary } = this;
-    if (!next || next === this.revealed) return;
-    this.revealed = next;
-    const above = summary.offsetHeight, isSeen = next.offsetTop + next.offsetHeight <= element.scrollTop + element.clientHeight && next.offsetTop >= element.scrollTop + above;
-    if (!isSeen) element.scrollTop = Math.max(0, next.offsetTop - next.offsetHeight - above - 4);
+    if (!next || (next === this.revealed && isOver === this.wasOver)) return;
+    Object.assign(this, { revealed: next, wasOver: isOver });
+    if (isOver || !isSeen(element, summary, next)) element.scrollTop = Math.max(0, next.offsetTop - (isOver ? 0 : next.offsetHeight + 4) - summary.offsetHeight - 4);
   }
 
   paintSummary() {
     const { scene } = this, next = scene.queue.first(1)[0];
+    this.element.classList.toggle("le-queue-is-empty", next === undefined);
     if (next === undefined) return say(this.summary, "No block is free: whoever needs one must wait, or preempt another.");
     const { content, isHashed } = scene.block(next);
     const fate = content >= 0 && isHashed ? `evicts ${contentName(content)}` : "holds nothing";
@@ -127,8 +133,11 @@ class Queue {
     child.setAttribute("aria-label", `${isNext ? "next: " : ""}block ${block}, ${why}${!taken && look.block.content >= 0 ? `, content ${contentName(look.block.content)} kept` : ""}`);
   }
 
+  // A seat chosen in another view comes into sight, too.
   mark(selection) {
     markIn(this.element, selection);
+    const chosen = this.element.contains(document.activeElement) ? null : this.list.querySelector(".le-selected");
+    if (chosen && !isSeen(this.element, this.summary, chosen)) this.element.scrollTop = Math.max(0, chosen.offsetTop - this.element.clientHeight + chosen.offsetHeight + 4);
   }
 
   csv() {
@@ -140,8 +149,19 @@ class Queue {
   }
 
   destroy() {
+    this.sight.close();
     this.element.remove();
   }
+}
+
+function isOver(recording, moment) {
+  const step = recording.stepAt(moment);
+  return Boolean(step) && step.end !== null && moment >= step.end;
+}
+
+function isSeen(element, summary, seat) {
+  const top = seat.offsetTop - element.scrollTop;
+  return top >= summary.offsetHeight && top + seat.offsetHeight <= element.clientHeight;
 }
 
 function makeSeat() {

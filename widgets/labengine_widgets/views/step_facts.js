@@ -31,7 +31,19 @@ export function factsAt(recording, moment) {
   for (let i = Math.max(facts.moment, recording.start); i < moment; i++) note(facts, recording, i);
   facts.moment = moment;
   facts.stop = index + 1 < recording.steps.length ? recording.steps[index + 1].start : recording.end;
+  facts.isIdle = idleIn(facts, recording, step);
   return facts;
+}
+
+// Who has no turn in a step that is over, as far as the recording goes: nobody while it is under way.
+function idleIn(facts, recording, step) {
+  if (!step || (step.end === null && facts.stop === recording.end)) return () => false;
+  if (facts.turns?.stop !== facts.stop) {
+    facts.turns = { stop: facts.stop, requests: new Set() };
+    for (let i = Math.max(facts.start, recording.start); i < facts.stop; i++) if (recording.kind(i) === "RequestScheduled") facts.turns.requests.add(recording.field(i, "request_id"));
+  }
+  const { requests } = facts.turns;
+  return (id) => !requests.has(id);
 }
 
 function note(facts, recording, event) {
@@ -52,7 +64,7 @@ const NOTES = {
     facts.scheduled.set(field("request_id"), { start: field("start"), num: field("num_tokens"), isPrefill: field("is_prefill") });
   },
   PrefixHit(facts, field, event) {
-    facts.hits.set(field("request_id"), { num: field("num_tokens"), event });
+    facts.hits.set(field("request_id"), { num: field("num_tokens"), blocks: field("block_ids"), event });
   },
   ExternalHit(facts, field, event) {
     facts.external.set(field("request_id"), { num: field("num_tokens"), event, isLoading: field("is_loading") });

@@ -2,9 +2,10 @@
 import { badge, element as make, write as say } from "../look/element.js";
 import { requestName } from "../look/palette.js";
 import { arrows } from "./arrows.js";
+import { InSight } from "./in_sight.js";
 import { dressBead, groupName, groupOf, isNull, joined, keep, lookOf, markIn, middleLeftOut, moreText, runsOf } from "./pieces.js";
 import { factsAt } from "./step_facts.js";
-import { STATES, bar, fillBar, legend, numPlaces, slots, snippet, stateOf } from "./token_states.js";
+import { STATES, bar, fillBar, legend, numPlaces, numWritten, slots, snippet, stateOf } from "./token_states.js";
 
 export const title = "Block tables";
 
@@ -15,6 +16,7 @@ const MAX_CARDS_IN_ALL = 96;
 const MAX_CHIPS_IN_ALL = 640;
 const MAX_SLOTS = 16;
 const MAX_SAID = 80;
+const ENDS = { stop: "it said its end", length: "it has all its tokens", abort: "aborted" };
 const SIGNS = { running: "▶", waiting: "…", preempted: "↺", finished: "✓" };
 
 export function create(stage, side) {
@@ -31,6 +33,7 @@ class Tables {
     this.list.setAttribute("role", "list");
     this.element.append(legend(), this.list);
     this.rows = new Map();
+    this.sight = new InSight(this.element, this.list, () => this.mark(stage.selection));
     arrows(this.element, stage);
   }
 
@@ -44,7 +47,9 @@ class Tables {
     this.element.classList.toggle("le-is-empty", !shown.length);
     const items = shown.map((id) => ({ key: id, id, signature: this.version(id, changes, layout) }));
     if (numHidden) items.push({ key: "more", signature: numHidden, more: numHidden });
-    keep(this.list, items, (item) => (item.more ? make("p", "le-tables-more le-quiet") : makeRow(item.id)), (row, item) => (item.more ? say(row, moreText(item.more, "requests")) : this.paintRow(row, item.id, layout)));
+    this.sight.expect(items.length);
+    keep(this.list, items, (item) => (item.more ? make("p", "le-tables-more le-quiet") : makeRow(item.id)), (row, item, place) => (item.more ? say(row, moreText(item.more, "requests")) : this.sight.paint(row, () => this.paintRow(row, item.id, layout), place)));
+    this.sight.settle();
   }
 
   // Cards while they can be taken in at a glance, chips beyond; chosen by what cannot change within a step.
@@ -79,8 +84,9 @@ class Tables {
   }
 
   paintRow(row, id, layout) {
-    const { scene, facts } = this, request = scene.requests.get(id), isFolded = this.isFolded(id);
-    const known = this.rows.get(id);
+    const { scene, facts } = this, request = scene.requests.get(id), known = this.rows.get(id);
+    if (!request || !known) return;
+    const isFolded = this.isFolded(id);
     row.classList.toggle("le-tables-ended", request.status === "finished");
     paintHead(row.head, scene, facts, id);
     row.strip.hidden = row.body.hidden = row.said.hidden = isFolded;
@@ -99,10 +105,7 @@ class Tables {
     if (!isAlone) say(child.label, groupName(scene, group) + (rule.window ? `, last ${rule.window}` : ""));
     const places = this.places(id, group, layout);
     const shown = layout.kind === "chips" ? middleLeftOut(places, layout.limit) : places;
-    child.cells.className = `le-tables-cells le-tables-${layout.kind}`;
-    child.cells.style.setProperty("--le-columns", rule.size > 8 ? 4 : rule.size > 1 ? 2 : 1);
-    child.cells.style.setProperty("--le-lines", layout.kind === "slots" ? Math.ceil(rule.size / (rule.size > 8 ? 4 : rule.size > 1 ? 2 : 1)) : 3);
-    child.cells.style.setProperty("--le-card", rule.size > 8 ? "212px" : "122px");
+    arrange(child.cells, layout.kind, rule.size);
     keep(child.cells, shown, () => make("div"), (cell, item) => (item.more ? paintMore(cell, item.more) : this.paintPlace(cell, item, layout)));
     return shown.filter((item) => item.look).map((item) => item.id);
   }
@@ -113,14 +116,15 @@ class Tables {
     const stateAt = stateOf(request, facts, id, group);
     return Array.from({ length: numPlaces(scene, facts, id, group) }, (_, index) => {
       const block = table[index], look = isNull(scene, block) ? null : lookOf(scene, block);
+      const found = look ? undefined : facts.hits.get(id)?.blocks?.[group]?.[index];
       const was = facts.merged.get(`${id}:${group}:${index}`)?.was, states = [];
       const tokens = request.tokens.slice(index * size, (index + 1) * size);
       for (let i = 0; i < size; i++) states.push(index * size + i < request.tokens.length ? stateAt(index * size + i) : "none");
       const texts = isText ? tokens.slice(0, layout.kind === "slots" ? size : 24).map((token) => stage.text(side, token)) : [];
       for (const [offset, token] of look?.block.strays || []) this.putStray(states, texts, offset, token, tokens[offset]);
       const runs = layout.kind === "slots" ? states : runsOf(states);
-      const signature = JSON.stringify([layout.kind, block, look || request.status, look && look.signature, was, runs, texts]);
-      return { key: `${layout.kind}${index}`, signature, request: id, group, index, id: block, look, was, states, runs, texts, size, numPrompt: request.numPrompt };
+      const signature = JSON.stringify([layout.kind, block, look || request.status, look && look.signature, was, found, runs, texts]);
+      return { key: `${layout.kind}${index}`, signature, request: id, group, index, id: block, look, was, found, states, runs, texts, size, numPrompt: request.numPrompt };
     });
   }
 
@@ -139,7 +143,9 @@ class Tables {
     cell.dataset.anchor = `row:${place.request}:${place.group}:${place.index}`;
     if (look) cell.dataset.block = place.id;
     else delete cell.dataset.block;
-    const target = make("span", "le-tables-target"), index = make("span", "le-tables-index", place.index);
+    const target = make("span", "le-tables-target"), index = make("span", "le-tables-index", place.index), { index: number, size } = place;
+    index.dataset.span = size > 1 ? `${number * size}–${(number + 1) * size - 1}` : `${number}`;
+    index.title = `block ${number} of the request: its tokens ${index.dataset.span}`;
     if (!isChip) target.append(make("span", "le-tables-arrow", "→"));
     if (place.was !== undefined) target.append(make("s", "", `#${place.was}`));
     target.append(look ? bead(look) : make("span", "le-tables-none", this.noBlockWords(place, isChip)));
@@ -149,11 +155,14 @@ class Tables {
   }
 
   // A null entry is outside the window; in a group without one, its block has just been given back.
-  noBlockWords({ request, id, group }, isChip) {
+  noBlockWords({ request, id, group, found }, isChip) {
+    const isWaiting = this.scene.requests.get(request).status === "waiting" && this.facts.hits.has(request);
+    if (isWaiting && found !== undefined && found !== this.scene.nullBlock) return isChip ? `#${found}` : `found in #${found}`;
     if (id !== undefined && groupOf(this.scene, group).window) return isChip ? "⊘" : "outside window";
     if (id !== undefined) return isChip ? "–" : "given back";
-    const { status } = this.scene.requests.get(request);
-    return isChip ? "–" : status === "finished" || status === "preempted" ? "given back" : "no block yet";
+    const { status, numComputed, tables } = this.scene.requests.get(request);
+    const isGone = !isWaiting && (status === "finished" || status === "preempted" || (numComputed > 0 && !tables[group]?.length));
+    return isChip ? "–" : isGone ? "given back" : "no block yet";
   }
 
   said(request) {
@@ -165,6 +174,9 @@ class Tables {
   paintSaid(target, request, said, id) {
     const fresh = this.facts.sampled.get(id) || [], tail = joined(fresh.map((token) => this.stage.text(this.side, token)));
     const isTail = tail && said.endsWith(tail);
+    const saying = JSON.stringify([said, tail]);
+    if (target.saying === saying) return;
+    target.saying = saying;
     const words = make("span", "le-tables-words"), text = make("bdi", "", isTail ? said.slice(0, said.length - tail.length) : said);
     if (isTail) text.append(make("mark", "le-tables-fresh", tail));
     words.append(text);
@@ -184,15 +196,16 @@ class Tables {
   }
 
   destroy() {
+    this.sight.close();
     this.element.remove();
   }
 }
 
 // The oldest of those who wait or run, and the last who ended.
 function shownRequests(scene, facts) {
-  const open = [], ended = [];
+  const open = [], ended = []; // those who ended before this step come last, a line each
   for (const [id, request] of scene.requests) (request.status === "finished" && !facts.finished.has(id) ? ended : open).push(id);
-  const shown = [...ended.slice(-MAX_ENDED), ...open.slice(0, MAX_OPEN)].sort((a, b) => a - b);
+  const byId = (a, b) => a - b, shown = [...open.slice(0, MAX_OPEN).sort(byId), ...ended.slice(-MAX_ENDED).sort(byId)];
   return { shown, numHidden: Math.max(0, open.length - MAX_OPEN) };
 }
 
@@ -213,17 +226,25 @@ function makeHead(id) {
 }
 
 function paintHead(head, scene, facts, id) {
-  const request = scene.requests.get(id), now = facts.scheduled.get(id), { numComputed } = request;
+  const request = scene.requests.get(id), now = facts.scheduled.get(id), written = numWritten(request, facts, id);
   const status = facts.preempted.has(id) ? "preempted" : request.status;
-  say(head.status, `${SIGNS[status] || ""} ${status}${request.status === "finished" && request.finishReason ? `, ${request.finishReason}` : ""}`);
+  say(head.status, `${SIGNS[status] || ""} ${status}`);
+  head.status.title = request.status === "finished" && request.finishReason ? ENDS[request.finishReason] || request.finishReason : "";
   say(head.doing, now ? (now.isPrefill ? `prefill ${now.num}` : `decode ${now.num}`) : "");
   head.doing.classList.toggle("le-tables-is-doing", Boolean(now));
-  const parts = [request.status === "finished" ? `${request.tokens.length} tokens` : `${numComputed}/${request.tokens.length} computed`];
-  if (request.hit) parts.push(`${request.hit} cached`);
+  const parts = [progress(request, written)];
   const external = request.external ?? facts.external.get(id)?.num;
   if (external) parts.push(`${external} ${request.isLoading ? "loading" : "loaded"}`);
   if (request.numPreempted) parts.push(`preempted ${request.numPreempted}×`);
   say(head.facts, parts.join(" · "));
+}
+
+// How many of its tokens have keys and values, and where they come from. (What an external tier holds is told beside it.)
+function progress(request, written) {
+  const total = request.tokens.length, found = request.hit || 0, computed = Math.max(0, written - found - (request.external || 0));
+  if (request.status === "finished") return `${total} tokens`;
+  if (!found) return `${computed} of ${total} tokens computed`;
+  return computed ? `${found} from the cache + ${computed} computed, of ${total} tokens` : `${found} of ${total} tokens found in the cache`;
 }
 
 // All of a request's tokens as one bar.
@@ -236,6 +257,17 @@ function paintStrip(strip, scene, facts, id) {
   const runs = edges.slice(1).map((end, i) => [stateAt(edges[i]), end - edges[i]]);
   fillBar(strip, runs, Math.max(1, total));
   strip.title = runs.map(([state, length]) => `${length} ${STATES.find(([name]) => name === state)[1]}`).join(", ");
+}
+
+// Written where it is new: a style written again would have all cells styled again.
+function arrange(cells, kind, size) {
+  const arranged = `${kind}${size}`, columns = size > 8 ? 4 : size > 1 ? 2 : 1;
+  if (cells.arranged === arranged) return;
+  cells.arranged = arranged;
+  cells.className = `le-tables-cells le-tables-${kind}`;
+  cells.style.setProperty("--le-columns", columns);
+  cells.style.setProperty("--le-lines", kind === "slots" ? Math.ceil(size / columns) : 3);
+  cells.style.setProperty("--le-card", size > 8 ? "212px" : "122px");
 }
 
 function makeGroup() {

@@ -15,7 +15,7 @@ const FAULTS = { hole: "never written, though it will be read", wrong: "another 
 // Room for the token that this step will sample is there from the step's beginning.
 export function numPlaces(scene, facts, id, group) {
   const request = scene.requests.get(id), { size } = groupOf(scene, group);
-  const numComing = facts.sampled.has(id) || request.status === "finished" ? 0 : 1;
+  const numComing = facts.sampled.has(id) || request.status === "finished" || facts.isIdle?.(id) ? 0 : 1;
   return Math.max((request.tables[group] || []).length, Math.ceil((request.tokens.length + numComing) / size));
 }
 
@@ -43,12 +43,23 @@ export function legend() {
   return made;
 }
 
-// Every slot of a block, empty ones too; a generated token has round ends.
+// Tokens of a request whose keys and values are there, those of the step included as soon as they are written.
+export function numWritten(request, facts, id) {
+  const now = facts.scheduled.get(id), isThere = facts.slots.some((slots) => slots.request === id && slots.group === 0);
+  return now && isThere ? Math.max(request.numComputed, now.start + now.num) : request.numComputed;
+}
+
+const GENERATED = 5; // letters of room for a token that nobody knows beforehand
+
+// Every slot of a block, empty ones too; a generated token has round ends. Wide as its text is long, where the style sheet asks for that.
 export function slots({ texts, states, index, size, numPrompt }) {
   const made = make("div", "le-tables-slots");
   states.forEach((state, i) => {
     const text = texts[i] || undefined, shape = text !== undefined && index * size + i >= numPrompt ? " le-tok-generated" : "";
     const slot = make("span", `le-tok le-tok-${state}${shape}`, text === undefined ? "" : text.trim() || "␣");
+    slot.style.setProperty("--le-letters", index * size + i >= numPrompt || text === undefined ? GENERATED : /^\s*\d+$/.test(text) ? Math.max(4, text.trim().length) : Math.min(12, Math.max(1, text.trim().length)));
+    if (FAULTS[state]) slot.title = FAULTS[state];
+    else if (text) slot.title = `${text.trim()} · position ${index * size + i}`;
     if (FAULTS[state]) slot.setAttribute("aria-label", `slot ${i}: ${FAULTS[state]}`);
     made.append(slot);
   });

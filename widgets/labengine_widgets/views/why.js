@@ -14,7 +14,7 @@ export function create(stage, side) {
 
 class WhyDrawer {
   constructor(stage, side) {
-    Object.assign(this, { stage, side, selection: null, moment: 0, asked: 0, known: undefined });
+    Object.assign(this, { stage, side, selection: null, asked: 0, known: undefined });
     this.element = element("section", "le-why");
     this.element.setAttribute("aria-label", "Why?");
     this.questions = element("div", "le-why-questions");
@@ -33,8 +33,11 @@ class WhyDrawer {
     this.rest();
   }
 
-  paint(scene, changes, { moment }) {
-    this.moment = moment;
+  get moment() {
+    return this.side.moment;
+  }
+
+  paint() {
     this.offer();
     this.markHere();
     this.follow();
@@ -81,13 +84,20 @@ class WhyDrawer {
     if (question) this.ask(question);
   }
 
+  // The next choice is asked about this, even if it is the same as before.
+  prefer(about) {
+    Object.assign(this, { preferred: about, known: undefined });
+  }
+
   // Asks the likeliest question of a new choice, once, if the drawer can be seen.
   follow() {
     const { selection } = this, name = selection?.kind ? `${selection.kind} ${selection.id}` : "";
     if (name === this.known || !this.side.recording || this.element.offsetParent === null) return;
     this.known = name;
-    if (name && this.offered?.length && this.offered[0].subject.kind === selection.kind) this.ask(this.offered[0]);
+    const question = this.offered?.find(({ subject }) => this.preferred && subject.about === this.preferred) ?? this.offered?.[0];
+    if (name && question?.subject.kind === selection.kind) this.ask(question);
     else if (!name && !this.links) this.rest();
+    this.preferred = null;
   }
 
   // -- asking ----------------------------------------------------------------------------------------------------------

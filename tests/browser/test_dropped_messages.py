@@ -1,0 +1,108 @@
+"""Messages that never arrive: the page notices by itself, asks, and shows what the lab is in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from browser.lab_page import LabPage
+
+SHOWN = """
+import json, random, time, labengine
+from labengine import events
+lab = labengine.Lab('simulated', num_blocks=512, block_size=2, max_num_seqs=32, check=False)
+def add_many(number=64):
+    for i in range(number):
+        lab.add(token_ids=range(i * 3, i * 3 + 9), max_tokens=200)
+add_many()
+lab.step()
+dashboard = lab.show()
+dashboard
+"""
+
+# Every third message is lost, the last one of the run for certain.
+LOSSY = """
+dice, sends, num_lost, is_ending = random.Random(3), dashboard.send, 0, False
+def send(content, buffers=None):
+    global num_lost
+    if content["type"] == "more" and (is_ending or dice.random() < 1 / 3):
+        num_lost += 1
+    else:
+        sends(content, buffers)
+dashboard.send = send
+"""
+
+RUN = """
+import asyncio
+before, began = lab.feed.num_messages, time.monotonic()
+pace = lab.hooks.subscribe(lambda event: time.sleep({pause}), events.StepEnded)
+lab.start()
+await asyncio.sleep({seconds})
+is_ending = True
+await asyncio.sleep(0.2)
+lab.pause()
+pace.close()
+print(json.dumps([lab.feed.num_messages - before, time.monotonic() - began]))
+"""
+
+# Far more than the server lets through: it drops what is beyond its limits, of this widget as of others.
+FLOOD = """
+import asyncio
+before, began = lab.feed.num_messages, time.monotonic()
+lab.start()
+for _ in range({rounds}):
+    for _ in range(400):
+        dashboard.comm.send({{"method": "custom", "content": {{"type": "noise"}}}})
+    await asyncio.sleep(0.1)
+lab.pause()
+print(json.dumps([lab.feed.num_messages - before, time.monotonic() - began]))
+"""
+
+STATE = """
+snapshot = lab.snapshot()
+print(json.dumps(dict(step=snapshot.step, end=lab.timeline.end, ref_counts=[block.ref_count for block in snapshot.blocks],
+    queue=snapshot.free_queue, map=sorted([key, list(ids)] for key, ids in snapshot.prefix_map.items()),
+    tables=sorted([id, request.num_computed_tokens, request.block_tables] for id, request in snapshot.requests.items()
+                  if request.status == "running"))))
+"""
+
+PICTURE = """() => {
+  const { stage } = document.querySelector(".labengine"), [{ scene, recording }] = stage.sides;
+  const running = [...scene.requests.values()].filter(({ status }) => status === "running");
+  return {
+    step: scene.step, end: recording.end, ref_counts: [...scene.refCounts], queue: [...scene.queue.first(scene.queue.size)],
+    map: [...scene.map.keys()].map((key) => [key, [...scene.map.get(key)]]).sort(([a], [b]) => (a < b ? -1 : 1)),
+    tables: running.map(({ id, numComputed, tables }) => [id, numComputed, tables]).sort(([a], [b]) => a - b),
+  };
+}"""
+
+
+def shown(lab: LabPage) -> None:
+    lab.open_cells(SHOWN)
+    lab.run_cell(0)
+    lab.wait_for("the dashboard", lambda: lab.page.locator(".labengine[data-step='1']").count() > 0)
+
+
+def the_page_shows_what_the_lab_is_in(lab: LabPage) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads(lab.text(lab.execute(STATE)))
+    assert sum(state["ref_counts"]) > 0 and state["step"] > 10
+    lab.wait_for("the lab's moment", lambda: lab.page.evaluate(PICTURE)["end"] == state["end"], timeout=30)
+    assert lab.page.evaluate(PICTURE) == state
+    return state
+
+
+def test_what_was_lost_on_the_way_is_asked_for(lab_page: LabPage) -> None:
+    shown(lab_page)
+    lab_page.execute(LOSSY)
+    messages, seconds = json.loads(lab_page.text(lab_page.execute(RUN.format(seconds=3, pause=0.02))))
+    assert int(lab_page.text(lab_page.execute("print(num_lost)"))) >= 5
+    assert 10 < messages <= 30 * seconds + 3
+    the_page_shows_what_the_lab_is_in(lab_page)
+
+
+def test_a_server_that_drops_messages_costs_nothing_but_time(lab_page: LabPage) -> None:
+    shown(lab_page)
+    messages, seconds = json.loads(lab_page.text(lab_page.execute(FLOOD.format(rounds=40), timeout=90)))
+    assert messages <= 30 * seconds + 3
+    assert "rate exceeded" in lab_page.server_log(), "the server dropped nothing: the flood is too small"
+    the_page_shows_what_the_lab_is_in(lab_page)

@@ -1,0 +1,279 @@
+"""What a notebook person expects of a widget, in JupyterLab: files, keys, themes, errors, many views, and a clean end."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nbconvert import HTMLExporter
+
+from browser.jupyter_server import JupyterServer
+from browser.lab_page import LabPage
+from browser.open_view import OpenView, printed, shown
+
+MAKE = """
+lab = labengine.Lab("simulated", num_blocks=12, block_size=4)
+for _ in range(2):
+    lab.add(token_ids=list(range(14)), max_tokens=8)
+lab.step()
+lab.show()
+"""
+WIDGET = "application/vnd.jupyter.widget-view+json"
+COUNT = """
+import gc, threading
+from comm import get_comm_manager
+def alive(lab):
+    gc.collect()
+    threads = sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("labengine"))
+    return len(threads), len(get_comm_manager().comms), sum(map(len, lab.hooks.values()))
+"""
+OUTLINE = """() => {
+  const focused = document.activeElement, { outlineStyle, outlineWidth } = getComputedStyle(focused);
+  const name = focused.getAttribute("aria-label") || focused.title || focused.textContent;
+  return [Boolean(focused.closest(".labengine")), name.slice(0, 60), outlineStyle !== "none" && parseFloat(outlineWidth) >= 1];
+}"""
+COLOURS = """(root) => {
+  const canvas = root.querySelector("canvas.le-pool"), { width, height } = canvas;
+  const [r, g, b] = canvas.getContext("2d").getImageData(width / 8, (height * 5) / 6, 1, 1).data;
+  return [getComputedStyle(root).backgroundColor, getComputedStyle(root).color, `${r},${g},${b}`];
+}"""
+
+
+@pytest.fixture(scope="module")
+def dashboard(notebook: LabPage) -> OpenView:
+    """Two equal prompts after one step."""
+    view = shown(notebook, MAKE)
+    view.press("End")
+    view.until("used", "5")
+    return view
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def widgets_of(notebook: LabPage, cell: int) -> list[dict[str, Any]]:
+    return [output["data"] for output in notebook.outputs(cell) if WIDGET in output.get("data", {})]
+
+
+def test_whoever_cannot_show_the_widget_has_a_picture_and_text(dashboard: OpenView) -> None:
+    notebook = dashboard.notebook
+    notebook.execute("comparison = labengine.bug('nano-vllm-219').compare()\nlab.save('run.lab')")
+    for source in (
+        "lab",
+        "lab.view('tables')",
+        "lab.view('charts')",
+        "comparison",
+        "comparison.show()",
+        "labengine.open('run.lab')",
+        "labengine.open('run.lab').view('map')",
+    ):
+        (data,) = widgets_of(notebook, notebook.execute(source))
+        assert data["image/svg+xml"].startswith("<svg") and len(data["text/plain"]) > 60, source
+    notebook.execute("comparison.close()")
+    assert notebook.errors() == []
+
+
+def test_a_saved_notebook_is_small_and_its_html_shows_the_picture(
+    dashboard: OpenView, jupyter_server: JupyterServer
+) -> None:
+    dashboard.notebook.command("docmanager:save")
+    path = max(jupyter_server.root_dir.glob("*.ipynb"), key=lambda each: each.stat().st_mtime)
+    saved = json.loads(path.read_text())
+    shown = sum(WIDGET in output.get("data", {}) for cell in saved["cells"] for output in cell.get("outputs", []))
+    assert shown >= 5 and path.stat().st_size < 16_000 * shown
+    html, _ = HTMLExporter().from_notebook_node(_notebook(path))
+    pictures = re.findall(r"jp-RenderedSVG[^<]*<img src=\"data:image/svg\+xml;base64,([\w+/=]+)", html)
+    assert len(pictures) == shown
+    assert "#11" in base64.b64decode(pictures[0]).decode() and "Error displaying widget" not in html
+
+
+def _notebook(path: Path) -> Any:
+    import nbformat
+
+    return nbformat.read(path, as_version=4)
+
+
+@pytest.mark.parametrize(("kind", "begins"), [("PNG", b"\x89PNG"), ("SVG", b"<svg "), ("CSV", b"")])
+@pytest.mark.parametrize("name", ["tables", "timeline"])
+def test_views_are_exported(dashboard: OpenView, name: str, kind: str, begins: bytes) -> None:
+    view = shown(dashboard.notebook, f"lab.view({name!r})")
+    view.root.get_by_title("save this view as PNG, SVG or CSV").click()
+    with view.page.expect_download() as download:
+        view.root.get_by_role("button", name=kind, exact=True).click()
+    data = download.value.path().read_bytes()
+    assert data.startswith(begins) and len(data) > 90
+    assert download.value.suggested_filename == f"labengine-{name}.{kind.lower()}"
+
+
+# -- keys and looks ----------------------------------------------------------------------------------------------------
+
+
+def test_tab_goes_through_everything_one_sees_where_it_is_and_it_leads_out_again(dashboard: OpenView) -> None:
+    view = dashboard
+    view.open_tab("Log")
+    view.press("End")
+    seen = []
+    for _ in range(120):
+        view.page.keyboard.press("Tab")
+        is_inside, name, is_outlined = view.page.evaluate(OUTLINE)
+        if not is_inside:
+            break
+        assert is_outlined, f"{name!r} has the focus, and nobody sees it"
+        seen.append(name)
+    else:
+        pytest.fail(f"Tab never leaves the widget: {seen}")
+    for wanted in ("keys", "Block pool", "one moment back", "play on", "the steps", "the moments", "how fast", "mark this"):
+        assert any(name.startswith(wanted) or wanted in name for name in seen), f"{wanted} is out of reach: {seen}"
+    for wanted in ("the prompt's text", "Add the requests", "One step", "Step by itself", "Empty the engine", "Why?"):
+        assert any(wanted in name for name in seen), f"{wanted} is out of reach: {seen}"
+
+
+def test_the_question_mark_lists_the_keys_and_each_does_something(dashboard: OpenView) -> None:
+    view = dashboard
+    view.press("?")
+    listed = view.root.locator(".le-keys dt").all_inner_texts()
+    assert {"s", "p", "r", "m", "w", "?", "home", "end", "Esc", "← →"} <= set(listed)
+    view.screenshot("manners-keys")
+    view.press("Escape")
+    assert not view.root.locator(".le-keys").is_visible()
+
+
+def test_the_theme_is_followed_at_once_on_canvas_too(dashboard: OpenView) -> None:
+    view, notebook = dashboard, dashboard.notebook
+    view.press("End")
+    light = view.root.evaluate(COLOURS)
+    notebook.set_theme("JupyterLab Dark")
+    notebook.wait_for("dark cells", lambda: view.root.evaluate(COLOURS)[2] != light[2], timeout=10)
+    dark = view.root.evaluate(COLOURS)
+    assert all(one != other for one, other in zip(light, dark, strict=True))
+    notebook.set_theme("JupyterLab Light")
+    notebook.wait_for("light cells", lambda: view.root.evaluate(COLOURS) == light, timeout=10)
+
+
+def test_high_contrast_keeps_every_difference(dashboard: OpenView) -> None:
+    view = dashboard
+    view.page.emulate_media(forced_colors="active")
+    try:
+        view.press("End", "ArrowLeft", "ArrowLeft")
+        view.page.wait_for_timeout(900)
+        view.screenshot("manners-high-contrast")
+        assert view.shades("canvas.le-pool") > 4
+        outline = view.root.evaluate("(root) => getComputedStyle(root, ':focus').outlineStyle")
+        assert outline != "none"
+    finally:
+        view.page.emulate_media(forced_colors="none")
+
+
+def test_reduced_motion_slides_nothing(dashboard: OpenView) -> None:
+    view = dashboard
+    view.page.emulate_media(reduced_motion="reduce")
+    try:
+        view.page.wait_for_timeout(300)
+        view.press("Home", "r")
+        ghosts = 0
+        while view.data("playing") == "true":
+            ghosts += view.root.locator(".le-ghost").count()
+        assert ghosts == 0 and view.data("used") == "5"
+    finally:
+        view.page.emulate_media(reduced_motion="no-preference")
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_error_of_a_listener_stands_beside_the_widget(notebook: LabPage) -> None:
+    view = shown(notebook, MAKE.replace("lab =", "other =").replace("lab.", "other."))
+    alone = shown(notebook, "other.view('pool')")
+    notebook.execute("def listen(event):\n    1 / 0\nother.hooks.subscribe(listen)\nother.step()")
+    for each, where in ((alone, ".le-notice"), (view, ".le-message")):
+        each.root.scroll_into_view_if_needed()
+        notebook.wait_for(
+            f"the error in {where}",
+            lambda each=each, where=where: "ZeroDivisionError" in each.root.locator(where).inner_text(),  # type: ignore[misc]
+            timeout=10,
+        )
+    assert printed(notebook, "other.snapshot().step, other.check()") == "2 []", "the engine goes on without it"
+
+
+def test_a_wish_that_is_refused_says_why(dashboard: OpenView) -> None:
+    view = dashboard
+    view.root.get_by_title("how many equal requests").fill("100")
+    view.root.get_by_title("the prompt's text").fill("tides")
+    view.root.get_by_title("how many equal requests").press("Enter")
+    view.root.evaluate("(root) => root.querySelector('form').requestSubmit")
+    invalid = view.root.locator("input:invalid").count()
+    assert invalid == 1, "the form says so before the lab is asked"
+    view.root.get_by_title("how many equal requests").fill("2")
+    view.root.get_by_title("the prompt's text").fill(" ")
+    view.root.get_by_title("the prompt's text").press("Enter")
+    message = view.root.locator(".le-message")
+    view.notebook.wait_for("the refusal", lambda: "The prompt is empty" in message.inner_text(), timeout=10)
+
+
+def test_unknown_keywords_are_refused_by_name(notebook: LabPage) -> None:
+    for call, word in (
+        ("labengine.Lab('simulated', num_block=3)", "num_blocks"),
+        ("lab.add('x', max_token=3)", "max_tokens"),
+        ("lab.view('pool', with_lines=True)", "with_lines"),
+        ("lab.fork(num_block=3)", "num_blocks"),
+    ):
+        cell = notebook.execute(f"try:\n    {call}\nexcept TypeError as error:\n    print(error)")
+        assert word in notebook.text(cell), call
+
+
+# -- many views, none in sight, and the end ------------------------------------------------------------------------------
+
+
+def test_a_hidden_notebook_costs_nothing(notebook: LabPage) -> None:
+    """The lab runs on while another tab is in front: nothing is painted; and back again, the newest state is there."""
+    view = shown(notebook, "busy = labengine.Lab('simulated', num_blocks=9000, block_size=4)\nbusy.show()")
+    notebook.execute("for i in range(8): busy.add(token_ids=[i] * 9, max_tokens=4000)\nbusy.start()")
+    view.until("running", "true")
+    view.root.evaluate("""(root) => {
+      window.paints = 0;
+      new MutationObserver((all) => (window.paints += all.length)).observe(root, { attributes: true, subtree: true, childList: true, characterData: true });
+    }""")
+    notebook.wait_for("paints in sight", lambda: view.page.evaluate("() => window.paints") > 20, timeout=10)
+    notebook.command("launcher:create")
+    view.page.wait_for_timeout(400)
+    before = view.page.evaluate("() => window.paints")
+    view.page.wait_for_timeout(1200)
+    assert view.page.evaluate("() => window.paints") == before
+    notebook.command("application:close")
+    notebook.wait_for("paints again", lambda: view.page.evaluate("() => window.paints") > before + 20, timeout=10)
+    notebook.execute("busy.close()")
+
+
+def test_close_leaves_nothing_behind(notebook: LabPage) -> None:
+    notebook.execute(COUNT + "few = labengine.Lab('simulated', num_blocks=12, block_size=4)")
+    before = printed(notebook, "alive(few)")
+    cells = [notebook.execute(source) for source in ("few.show()", "few.view('pool', 'log')", "few.view('charts')")]
+    notebook.execute("few.add(token_ids=[1, 2, 3], max_tokens=3)\nfew.run()")
+    assert printed(notebook, "alive(few)") != before
+    notebook.execute("few.close()")
+    notebook.wait_for("an end", lambda: printed(notebook, "alive(few)") == before, timeout=10)
+    assert [notebook.cell(cell).locator(".labengine").count() for cell in cells] == [0, 0, 0], "nor on the page"
+    assert notebook.errors() == []
+
+
+def test_a_view_that_is_closed_leaves_the_others_alone(dashboard: OpenView) -> None:
+    notebook = dashboard.notebook
+    view = shown(notebook, "one = lab.view('log', 'queue')\none")
+    notebook.execute("one.close()\none.close()")
+    notebook.wait_for("it to go", lambda: view.root.count() == 0, timeout=10)
+    step = int(dashboard.data("step"))
+    notebook.execute("lab.step()")
+    dashboard.until("step", str(step + 1))
+
+
+def test_the_extension_comes_twice_and_goes(notebook: LabPage) -> None:
+    cell = notebook.execute("%load_ext labengine\n%reload_ext labengine\n%lab status\n%unload_ext labengine")
+    assert notebook.errors() == [] and "edition labengine" in notebook.text(cell) or "simulated" in notebook.text(cell)
+    gone = notebook.execute("print(get_ipython().find_line_magic('lab'))")
+    assert notebook.text(gone) == "None\n"
+    notebook.execute("%load_ext labengine\n%lab status")
+    assert notebook.errors() == []

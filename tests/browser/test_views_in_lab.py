@@ -1,0 +1,123 @@
+"""Every view in JupyterLab: in the dashboard with each tab of its drawer, and each alone, on the real model."""
+
+from __future__ import annotations
+
+import pytest
+
+from browser.lab_page import LabPage
+from browser.open_view import OpenView, shown
+
+PROMPT = "Once upon a time, in a small house by the sea,"
+MAKE = f"""
+lab = labengine.Lab("smollm2", num_blocks=32, block_size=4)
+for _ in range(2):
+    lab.add({PROMPT!r}, max_tokens=8)
+lab.step(3)
+"""
+TOLD = {
+    "pool": "",
+    "tables": "running",
+    "map": "3 hashes",
+    "queue": "B's copy, merged",
+    "step": "its query reads 15",
+    "timeline": "prefill",
+    "bands": "freed, cached",
+    "groups": "keeps every token",
+    "tier": "Nothing has been saved to an external tier.",
+    "log": "B gets the token",
+    "code": "Engine._all_or_nothing",
+    "why": "Why did the last event happen?",
+    "charts": "Blocks in use",
+}
+"""What each view says after step 3; the pool speaks through its canvas and its label."""
+
+DRAWN = ("pool", "timeline", "bands", "charts")
+"""Views on a canvas."""
+
+TABS = {
+    "Timeline": "timeline",
+    "Step": "step",
+    "Bands": "bands",
+    "KV-cache groups": "groups",
+    "Log": "log",
+    "Why?": "why",
+    "Code": "code",
+    "Charts": "charts",
+}
+CUT_OFF = """(root) => [root.scrollWidth - root.clientWidth, root.scrollHeight - root.clientHeight]"""
+
+
+@pytest.fixture(scope="module")
+def lab(notebook: LabPage) -> LabPage:
+    """A notebook in which the real model has taken three steps with two equal prompts."""
+    notebook.execute(MAKE)
+    assert notebook.errors() == []
+    return notebook
+
+
+@pytest.fixture(scope="module")
+def dashboard(lab: LabPage) -> OpenView:
+    """The dashboard at the newest moment."""
+    view = shown(lab, "lab.show()")
+    view.press("End")
+    view.until("step", "3")
+    return view
+
+
+def says(view: OpenView, name: str, within: str) -> None:
+    """The view is there and has something to say, not only a frame."""
+    part = view.root.locator(within).first
+    view.notebook.wait_for(f"the words of {name}", lambda: TOLD[name] in part.inner_text(), timeout=10)
+    if name in DRAWN:
+        assert view.shades(f"{within} canvas") > 4
+    if name == "pool":
+        label = view.root.locator("canvas.le-pool").get_attribute("aria-label")
+        assert label == "Block pool: 5 of 32 blocks used, 0 lost."
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_the_drawer_opens_each_tab(dashboard: OpenView, tab: str) -> None:
+    dashboard.open_tab(tab)
+    says(dashboard, TABS[tab], ".le-drawer")
+    assert dashboard.root.evaluate(CUT_OFF) == [0, 0]
+
+
+@pytest.mark.parametrize("theme", ["Light", "Dark"])
+def test_the_dashboard_shows_the_rest_at_once(dashboard: OpenView, theme: str) -> None:
+    dashboard.notebook.set_theme(f"JupyterLab {theme}")  # type: ignore[arg-type]
+    dashboard.open_tab("Step")
+    for name in ("pool", "tables", "map", "queue"):
+        says(dashboard, name, f".le-{name}-panel")
+    words = dashboard.root.locator(".le-tables-panel").inner_text()
+    assert "Once" in words and "sea" in words, "tokens are readable"
+    assert not dashboard.root.locator(".le-tier-panel").is_visible(), "without an external tier it takes no room"
+    dashboard.page.wait_for_timeout(900)  # the theme's last style sheet
+    dashboard.screenshot(f"views-dashboard-{theme.lower()}")
+    dashboard.notebook.set_theme("JupyterLab Light")
+
+
+@pytest.mark.parametrize("name", [name for name in TOLD if name != "charts"])
+def test_a_view_stands_alone(lab: LabPage, name: str) -> None:
+    view = shown(lab, f"lab.view({name!r})")
+    view.press("End")
+    view.until("step", "3")
+    assert view.root.locator(".le-panel").count() == 1
+    says(view, name, f".le-{name}-panel")
+    assert view.root.evaluate(CUT_OFF) == [0, 0]
+    view.screenshot(f"view-{name}")
+
+
+def test_several_views_stand_beside_each_other_and_stay_in_step(lab: LabPage, dashboard: OpenView) -> None:
+    view = shown(lab, "lab.view('pool', 'tables', 'queue')")
+    view.until("step", "3")
+    boxes = [view.root.locator(f".le-{name}-panel").bounding_box() for name in ("pool", "tables", "queue")]
+    assert len({box["y"] for box in boxes if box}) == 1
+    lab.execute("lab.step()")
+    view.until("step", "4")
+    dashboard.root.scroll_into_view_if_needed()
+    dashboard.until("step", "4")
+
+
+def test_an_unknown_view_is_refused_with_the_nearest_name(lab: LabPage) -> None:
+    cell = lab.execute("try:\n    lab.view('tabels')\nexcept labengine.ConfigError as error:\n    print(error)")
+    assert lab.text(cell) == "there is no view 'tabels'; did you mean 'tables'?\n"

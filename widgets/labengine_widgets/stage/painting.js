@@ -1,0 +1,101 @@
+// Painting: once a frame, what changed, in the views that can be seen; and nothing while nobody looks.
+import { motionOf } from "./motion.js";
+
+const CHEAP_MS = 2; // a view that takes less is painted in every frame
+const TURN_MS = 60; // how long a slow view waits for the next news of a running lab, before it is painted without
+const MANY = 500; // events at once, too many to point at their blocks
+const NOTHING = () => ({ all: false, blocks: new Set(), requests: new Set(), keys: new Set(), queue: false, tier: false });
+
+export class Painting {
+  constructor(stage) {
+    Object.assign(this, { stage, shows: [], parts: [], request: 0, isDirty: false, hasNews: false });
+    this.focus = stage.sides.map(() => []);
+  }
+
+  // A view in an element. isShown: can it be seen at all (an open tab)?
+  show(view, side, isShown) {
+    const entry = { view, side, isShown, pending: { ...NOTHING(), all: true }, from: 0, cost: 0, paintedAt: 0 };
+    this.shows.push(entry);
+    return entry;
+  }
+
+  close() {
+    cancelAnimationFrame(this.request);
+    clearTimeout(this.later);
+    for (const { view } of this.shows) view.destroy();
+  }
+
+  changed() {
+    this.isDirty = true;
+    if (this.request || !this.stage.sight?.isVisible) return;
+    this.request = requestAnimationFrame(() => this.flush());
+  }
+
+  repaint() {
+    for (const entry of this.shows) entry.pending.all = true;
+    this.changed();
+  }
+
+  resized() {
+    for (const { view } of this.shows) view.resize?.();
+    this.repaint();
+  }
+
+  flush() {
+    cancelAnimationFrame(this.request);
+    this.request = 0;
+    const { stage } = this;
+    if (!this.isDirty || !stage.isReady || !stage.root.isConnected || !stage.sight.isVisible) return;
+    this.isDirty = false;
+    const moments = stage.track.moments(stage.position);
+    this.focus = this.focused(moments);
+    for (const side of stage.sides) this.note(side, side.move(moments[side.index]));
+    this.paintViews();
+    for (const part of this.parts) part.paint();
+    stage.pointing.repainted();
+    stage.asking.askWords();
+    stage.tell("painted");
+  }
+
+  get isHurried() {
+    return Boolean(this.stage.isFollowed && this.stage.status.running);
+  }
+
+  // The blocks that the events told last are about, per side; none while a lab is followed.
+  focused(moments) {
+    const { track, position, sides } = this.stage;
+    if (position <= track.span(position).start || this.isHurried) return sides.map(() => []);
+    const before = track.moments(track.previous(position));
+    return sides.map(({ recording }, i) => (moments[i] - before[i] <= MANY ? motionOf(recording, before[i], moments[i]).focus : []));
+  }
+
+  note(side, changes) {
+    for (const { side: index, pending } of this.shows) {
+      if (index !== side.index || pending.all) continue;
+      pending.all = changes.all;
+      pending.queue ||= changes.queue;
+      pending.tier ||= changes.tier;
+      for (const name of ["blocks", "requests", "keys"]) for (const id of changes[name]) pending[name].add(id);
+    }
+  }
+
+  // While a lab runs by itself slow views take turns, one a frame, so that the others keep their pace and nobody waits long.
+  // After a step taken by hand they come a frame later than the rest, which is seen at once.
+  paintViews() {
+    const shown = this.shows.filter((entry) => entry.isShown()), slow = shown.filter(({ cost }) => cost > CHEAP_MS);
+    const late = this.isHurried ? slow.sort((a, b) => a.paintedAt - b.paintedAt).slice(1) : this.hasNews ? slow : [];
+    this.hasNews = false;
+    for (const entry of shown) if (!late.includes(entry)) this.paintView(entry);
+    clearTimeout(this.later);
+    if (late.length) this.later = setTimeout(() => this.changed(), this.isHurried ? TURN_MS : 0);
+  }
+
+  paintView(entry) {
+    const { scene, moment, reference } = this.stage.sides[entry.side], changes = entry.pending, begun = performance.now();
+    entry.pending = NOTHING();
+    entry.view.paint(scene, changes, { moment, from: entry.from, isPlaying: this.stage.isPlaying, isRunning: this.isHurried, reference, focus: this.focus[entry.side] });
+    entry.from = moment;
+    entry.paintedAt = begun;
+    if (!changes.all) entry.cost = (entry.cost + performance.now() - begun) / 2; // to draw all of it says little about the changes to come
+  }
+}
