@@ -298,8 +298,8 @@ class DuplicateBlocks(SameStep, Scenario):
             lambda event: event.request_id == 1,
         ),
         Stop(
-            "After the step. Left: 8 blocks used, 3 of them lost. Right: 5 used, none lost. What the fix does not save: both "
-            "peaked at 8 blocks and computed all 28 tokens.",
+            "After the step. Left: 8 blocks used, 3 of them lost. Right: 5 used, none lost. What the fix does not "
+            "save: both peaked at 8 blocks and computed all 28 tokens.",
             StepEnded,
         ),
         Stop(

@@ -12,7 +12,8 @@ from browser.lab_page import LabPage
 FRAME = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 INK = """(canvas) => {
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height), shades = new Set();
-  for (let i = 0; i < data.length; i += 4) if (data[i + 3]) shades.add((data[i] << 16) | (data[i + 1] << 8) | data[i + 2]);
+  for (let i = 0; i < data.length; i += 4)
+    if (data[i + 3]) shades.add((data[i] << 16) | (data[i + 1] << 8) | data[i + 2]);
   return shades.size;
 }"""
 

@@ -1,4 +1,4 @@
-"""What a notebook person expects of a widget, in JupyterLab: files, keys, themes, errors, many views, and a clean end."""
+"""What a notebook person expects of a widget, in JupyterLab: files, keys, themes, errors, and a clean end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,19 @@ def alive(lab):
 OUTLINE = """() => {
   const focused = document.activeElement, { outlineStyle, outlineWidth } = getComputedStyle(focused);
   const name = focused.getAttribute("aria-label") || focused.title || focused.textContent;
-  return [Boolean(focused.closest(".labengine")), name.slice(0, 60), outlineStyle !== "none" && parseFloat(outlineWidth) >= 1];
+  const isOutlined = outlineStyle !== "none" && parseFloat(outlineWidth) >= 1;
+  return [Boolean(focused.closest(".labengine")), name.slice(0, 60), isOutlined];
+}"""
+REACHABLE = (
+    *("keys", "Block pool", "one moment back", "play on", "the steps", "the moments", "how fast", "mark this"),
+    *("the prompt's text", "Add the requests", "One step", "Step by itself", "Empty the engine", "Why?"),
+)
+"""Some of what Tab must lead to."""
+
+WATCH = """(root) => {
+  const all = { attributes: true, subtree: true, childList: true, characterData: true };
+  window.paints = 0;
+  new MutationObserver((changes) => (window.paints += changes.length)).observe(root, all);
 }"""
 COLOURS = """(root) => {
   const canvas = root.querySelector("canvas.le-pool"), { width, height } = canvas;
@@ -86,7 +98,7 @@ def test_a_saved_notebook_is_small_and_its_html_shows_the_picture(
     shown = sum(WIDGET in output.get("data", {}) for cell in saved["cells"] for output in cell.get("outputs", []))
     assert shown >= 5 and path.stat().st_size < 16_000 * shown
     html, _ = HTMLExporter().from_notebook_node(_notebook(path))
-    pictures = re.findall(r"jp-RenderedSVG[^<]*<img src=\"data:image/svg\+xml;base64,([\w+/=]+)", html)
+    pictures = re.findall(r'jp-RenderedSVG[^>]*>\s*<img [^>]*src="data:image/svg\+xml;base64,([\w+/=]+)', html)
     assert len(pictures) == shown
     assert "#11" in base64.b64decode(pictures[0]).decode() and "Error displaying widget" not in html
 
@@ -126,9 +138,7 @@ def test_tab_goes_through_everything_one_sees_where_it_is_and_it_leads_out_again
         seen.append(name)
     else:
         pytest.fail(f"Tab never leaves the widget: {seen}")
-    for wanted in ("keys", "Block pool", "one moment back", "play on", "the steps", "the moments", "how fast", "mark this"):
-        assert any(name.startswith(wanted) or wanted in name for name in seen), f"{wanted} is out of reach: {seen}"
-    for wanted in ("the prompt's text", "Add the requests", "One step", "Step by itself", "Empty the engine", "Why?"):
+    for wanted in REACHABLE:
         assert any(wanted in name for name in seen), f"{wanted} is out of reach: {seen}"
 
 
@@ -225,7 +235,7 @@ def test_unknown_keywords_are_refused_by_name(notebook: LabPage) -> None:
         assert word in notebook.text(cell), call
 
 
-# -- many views, none in sight, and the end ------------------------------------------------------------------------------
+# -- many views, none in sight, and the end ----------------------------------------------------------------------------
 
 
 def test_a_hidden_notebook_costs_nothing(notebook: LabPage) -> None:
@@ -233,10 +243,7 @@ def test_a_hidden_notebook_costs_nothing(notebook: LabPage) -> None:
     view = shown(notebook, "busy = labengine.Lab('simulated', num_blocks=9000, block_size=4)\nbusy.show()")
     notebook.execute("for i in range(8): busy.add(token_ids=[i] * 9, max_tokens=4000)\nbusy.start()")
     view.until("running", "true")
-    view.root.evaluate("""(root) => {
-      window.paints = 0;
-      new MutationObserver((all) => (window.paints += all.length)).observe(root, { attributes: true, subtree: true, childList: true, characterData: true });
-    }""")
+    view.root.evaluate(WATCH)
     notebook.wait_for("paints in sight", lambda: view.page.evaluate("() => window.paints") > 20, timeout=10)
     notebook.command("launcher:create")
     view.page.wait_for_timeout(400)
@@ -258,6 +265,13 @@ def test_close_leaves_nothing_behind(notebook: LabPage) -> None:
     notebook.wait_for("an end", lambda: printed(notebook, "alive(few)") == before, timeout=10)
     assert [notebook.cell(cell).locator(".labengine").count() for cell in cells] == [0, 0, 0], "nor on the page"
     assert notebook.errors() == []
+    _forgive_plotly(notebook)
+
+
+def _forgive_plotly(notebook: LabPage) -> None:
+    """A bare FigureWidget says so too when it is closed: its browser half syncs once more."""
+    errors = notebook.watch.page_errors
+    errors[:] = [error for error in errors if error != "no comm channel defined"]
 
 
 def test_a_view_that_is_closed_leaves_the_others_alone(dashboard: OpenView) -> None:
@@ -272,7 +286,7 @@ def test_a_view_that_is_closed_leaves_the_others_alone(dashboard: OpenView) -> N
 
 def test_the_extension_comes_twice_and_goes(notebook: LabPage) -> None:
     cell = notebook.execute("%load_ext labengine\n%reload_ext labengine\n%lab status\n%unload_ext labengine")
-    assert notebook.errors() == [] and "edition labengine" in notebook.text(cell) or "simulated" in notebook.text(cell)
+    assert notebook.errors() == [] and "edition labengine" in notebook.text(cell)
     gone = notebook.execute("print(get_ipython().find_line_magic('lab'))")
     assert notebook.text(gone) == "None\n"
     notebook.execute("%load_ext labengine\n%lab status")

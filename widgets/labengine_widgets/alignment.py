@@ -155,9 +155,10 @@ def _beats(left: _Span | None, right: _Span | None) -> Iterator[Pair]:
     ends = starts
     for phase in _phases(one, other):
         rows = ([told for told in side if told.phase == phase] for side in (one, other))
-        for a, b in _paired(*rows):
-            ends = (a.end if a else ends[0], b.end if b else ends[1])
-            yield Pair(ends, a.run.told if a else (), b.run.told if b else (), phase, _differ(a, b))
+        for mine, yours in _paired(*rows):
+            ends = (mine.end if mine else ends[0], yours.end if yours else ends[1])
+            told = mine.run.told if mine else (), yours.run.told if yours else ()
+            yield Pair(ends, *told, phase, _differ(mine, yours))
 
 
 def _told(span: _Span | None) -> list[_Told]:

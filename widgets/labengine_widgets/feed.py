@@ -313,6 +313,8 @@ class Feed:
 
     def _remind(self) -> None:
         """Nothing new: who missed the last message asks for all."""
+        if self.bench.is_running:
+            return
         self._num_quiet += 1
         if self._num_quiet in REMINDERS:
             self._audience.tell({"type": "end", "generation": self._generation, "end": self.sent})

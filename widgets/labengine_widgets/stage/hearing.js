@@ -170,6 +170,7 @@ const MESSAGES = {
     stage.player.stop();
     stage.track.index = -2;
     stage.go(stage.within(content.moment ?? stage.track.end), false);
+    stage.isFollowing = true; // where Python puts the views they stand until the lab goes on
   },
   failure: ({ stage }, content) => stage.tell("failure", content.message),
 };

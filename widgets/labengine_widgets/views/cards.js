@@ -267,7 +267,7 @@ function badge(context, x, y, radius, request, theme) {
 
 // The content's letter: on its solid hue once the hash is registered, outlined while only the KV is there.
 function drawLetter(context, { x, y, w, h }, block, theme) {
-  const hue = hueOf(block.content), name = contentName(block.content), width = name.length > 1 ? 24 : 18;
+  const hue = hueOf(block.content), name = contentName(block.content), width = 11 + 7 * name.length;
   const box = { x: x + w - width - 6, y: y + h - 21, w: width, h: 16 };
   context.save();
   roundRect(context, box, 4);
