@@ -17,14 +17,14 @@ from labengine.desk.looking import Looking
 from labengine.desk.recorded import Recorded
 from labengine.desk.settings import LabSettings
 from labengine.desk.stepping import Stepping
-from labengine.desk.time_travel import TimeTravel
+from labengine.desk.time.time_travel import TimeTravel
 
 if TYPE_CHECKING:
     import torch
 
-    from labengine.desk.breakpoints import Stop
-    from labengine.desk.comparison import Comparison
-    from labengine.desk.opened import Trace
+    from labengine.desk.compare.comparison import Comparison
+    from labengine.desk.saved.opened import Trace
+    from labengine.desk.time.breakpoints import Stop
 
 
 class Lab(Stepping, Looking, TimeTravel, Recorded):
@@ -120,7 +120,7 @@ class Lab(Stepping, Looking, TimeTravel, Recorded):
 
     def compare(self, other: Lab | Trace, **settings: Any) -> Comparison:
         """Have this lab and another one in lockstep, side by side; see labengine.compare."""
-        from labengine.desk.comparison import Comparison
+        from labengine.desk.compare.comparison import Comparison
 
         return Comparison(self, other, **settings)
 
@@ -129,14 +129,14 @@ class Lab(Stepping, Looking, TimeTravel, Recorded):
 
         ConfigError when nothing was recorded.
         """
-        from labengine.desk.saving import save_lab
+        from labengine.desk.saved.saving import save_lab
 
         save_lab(self, path)
 
     def to_code(self) -> str:
         """A script that does again what was done here."""
-        from labengine.desk.code import to_code
-        from labengine.desk.facts import facts_of
+        from labengine.desk.saved.code import to_code
+        from labengine.desk.saved.facts import facts_of
 
         return to_code(facts_of(self), self.token_text)
 

@@ -14,7 +14,7 @@ from labengine import events as ev
 from labengine.config import ConfigError
 from labengine.core.prefix_cache import LateMerge
 from labengine.desk.background import LabClosedError
-from labengine.desk.comparison import Comparison
+from labengine.desk.compare.comparison import Comparison
 from labengine.lab import Lab
 from labengine.scenarios import bug
 

@@ -22,8 +22,8 @@ from driving import difference
 from labengine.__main__ import main
 from labengine.config import ConfigError
 from labengine.core.prefix_cache import LateMerge, MergePolicy
-from labengine.desk.breaking import break_off
-from labengine.desk.opened import Trace
+from labengine.desk.saved.opened import Trace
+from labengine.desk.time.breaking import break_off
 from labengine.events import BlockFreed, Event, RequestAdded, StepRolledBack
 from labengine.lab import Lab
 from labengine.trace.errors import TraceError

@@ -12,7 +12,7 @@ import pytest
 import labengine
 from labengine.config import ConfigError
 from labengine.desk.background import LabClosedError
-from labengine.desk.opened import Trace
+from labengine.desk.saved.opened import Trace
 from labengine.lab import Lab
 from labengine_widgets.selection import Selection
 

@@ -15,7 +15,7 @@ from labengine.core.block import Block
 from labengine.core.editions import EDITIONS, LABENGINE, NANO_VLLM_243, VLLM
 from labengine.core.parts import Parts
 from labengine.core.prefix_cache import LateMerge, MergePolicy
-from labengine.desk.seams import DECIDED_BY, seams_of
+from labengine.desk.reasons.seams import DECIDED_BY, seams_of
 from labengine.events import EVENT_KINDS
 from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
 from labengine.scenarios.vllm_44409_overrides import InterleavedKVCacheManager
@@ -137,6 +137,6 @@ def test_a_part_without_any_text_is_told_so() -> None:
 def test_seams_load_no_torch() -> None:
     import subprocess
 
-    code = "import sys; from labengine.desk.seams import seams_of; from labengine.core.editions import VLLM; "
+    code = "import sys; from labengine.desk.reasons.seams import seams_of; from labengine.core.editions import VLLM; "
     code += "seams_of(VLLM); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -9,11 +9,11 @@ from labengine.check.watch import Watch
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
 from labengine.core.prefix_cache import HashChain
-from labengine.desk.breakpoints import Breakpoints
-from labengine.desk.inputs import Inputs
 from labengine.desk.intake import Intake
 from labengine.desk.stats import StatsListener
 from labengine.desk.stepper import Stepper
+from labengine.desk.time.breakpoints import Breakpoints
+from labengine.desk.time.inputs import Inputs
 from labengine.engine.loaded_model import LoadedModel, load_model
 from labengine.engine.overlap import choose_engine
 from labengine.hooks import Hooks
@@ -21,8 +21,8 @@ from labengine.timeline import Timeline
 
 if TYPE_CHECKING:
     from labengine.core.parts import Parts
-    from labengine.desk.breakpoints import Stop
     from labengine.desk.settings import LabSettings
+    from labengine.desk.time.breakpoints import Stop
     from labengine.engine.engine import Engine
 
 _numbers = count(1)

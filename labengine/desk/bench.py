@@ -57,7 +57,7 @@ class LabBench:
 
     @cached_property
     def _seams(self) -> dict[str, Any]:
-        from labengine.desk.seams import seams_of
+        from labengine.desk.reasons.seams import seams_of
 
         return seams_of(self._parts)
 

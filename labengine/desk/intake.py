@@ -8,9 +8,9 @@ from typing import Any
 
 from labengine.config import ConfigError, SamplingParams, checked_text
 from labengine.core.request import ExtraKeys, Request
-from labengine.desk.inputs import AbortInput, AddInput, Inputs, ResetInput
 from labengine.desk.keywords import refuse_unknown
 from labengine.desk.stepper import Stepper
+from labengine.desk.time.inputs import AbortInput, AddInput, Inputs, ResetInput
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.loaded_model import LoadedModel
 

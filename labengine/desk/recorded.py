@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from labengine.config import ConfigError, is_single_int
-from labengine.desk.moments import Look, moment_of, steps_after, steps_before
+from labengine.desk.time.moments import Look, moment_of, steps_after, steps_before
 from labengine.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ class Recorded:
 
     def events_frame(self) -> pandas.DataFrame:
         """The recorded events as a pandas frame, one row each. ConfigError without pandas, or without a recording."""
-        from labengine.desk.frame import events_frame
+        from labengine.desk.saved.frame import events_frame
 
         return events_frame(self.timeline)
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
 
 from labengine.desk.background import Background, LabClosedError
-from labengine.desk.breakpoints import Breakpoints
+from labengine.desk.time.breakpoints import Breakpoints
 from labengine.desk.turns import FairLock
 from labengine.engine.engine import Engine, Phase, StepReport
 

@@ -18,8 +18,8 @@ from labengine.lab import Lab
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from labengine.desk.comparison import Comparison
-    from labengine.desk.opened import Trace
+    from labengine.desk.compare.comparison import Comparison
+    from labengine.desk.saved.opened import Trace
 
 
 class CurrentLab:

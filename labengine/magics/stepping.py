@@ -11,7 +11,7 @@ from labengine.magics.table import argument, command
 from labengine.magics.words import NOTHING_TO_DO, added_line, background_error_line, name_of
 
 if TYPE_CHECKING:
-    from labengine.desk.comparison import Comparison
+    from labengine.desk.compare.comparison import Comparison
     from labengine.engine.engine import StepReport
     from labengine.lab import Lab
 

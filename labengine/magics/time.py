@@ -9,8 +9,8 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from labengine.core.editions import EDITIONS
-from labengine.desk.conditions import VIOLATION
-from labengine.desk.moments import Look
+from labengine.desk.time.conditions import VIOLATION
+from labengine.desk.time.moments import Look
 from labengine.events import EVENT_KINDS
 from labengine.lab import Lab
 from labengine.magics.arguments import whole_number

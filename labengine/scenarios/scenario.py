@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any, ClassVar, TypeVar
 
 from labengine.config import ConfigError
-from labengine.desk.comparison import Comparison
+from labengine.desk.compare.comparison import Comparison
 from labengine.events import Event
 from labengine.lab import Lab
 from labengine.scenarios.corruption import Corruption, corruption_of

@@ -146,10 +146,6 @@ class LabPage:
         """Poll until `holds()` is true; `what` is said when it never is."""
         self._until(what, holds, timeout)
 
-    def server_log(self) -> str:
-        """What the server has said so far."""
-        return self._server.log.read_text(encoding="utf-8", errors="replace")
-
     # looking
 
     def set_theme(self, name: Literal["JupyterLab Light", "JupyterLab Dark"]) -> None:

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser
 
 import labengine
 from browser.exported_page import ExportedPage, opened
-from labengine.desk.comparison import Comparison
+from labengine.desk.compare.comparison import Comparison
 from labengine.scenarios import bug
 from labengine.trace.errors import TraceError
 

@@ -286,7 +286,7 @@ def test_a_view_that_is_closed_leaves_the_others_alone(dashboard: OpenView) -> N
 
 def test_the_extension_comes_twice_and_goes(notebook: LabPage) -> None:
     cell = notebook.execute("%load_ext labengine\n%reload_ext labengine\n%lab status\n%unload_ext labengine")
-    assert notebook.errors() == [] and "edition labengine" in notebook.text(cell)
+    assert notebook.errors() == [] and "edition  labengine" in notebook.text(cell)
     gone = notebook.execute("print(get_ipython().find_line_magic('lab'))")
     assert notebook.text(gone) == "None\n"
     notebook.execute("%load_ext labengine\n%lab status")

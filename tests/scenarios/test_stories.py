@@ -8,7 +8,7 @@ import pytest
 
 from labengine import events as ev
 from labengine.config import ConfigError
-from labengine.desk.comparison import Comparison
+from labengine.desk.compare.comparison import Comparison
 from labengine.scenarios import SCENARIOS, bug
 from labengine.scenarios.scenario import Scenario
 from labengine_widgets.compared import Beat, Compared

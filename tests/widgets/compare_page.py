@@ -14,7 +14,7 @@ from typing import Any
 from playwright.sync_api import Browser, Page
 
 from browser.chromium import launched
-from labengine.desk.comparison import Comparison
+from labengine.desk.compare.comparison import Comparison
 from labengine_widgets.browser import css, esm
 from labengine_widgets.compare import CompareView
 from widgets.view_stand import THEMES

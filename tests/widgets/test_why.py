@@ -15,7 +15,7 @@ from grounds import ALL_GROUNDS, Ground
 from labengine import events as ev
 from labengine.config import GroupSpec, SamplingParams
 from labengine.core.editions import EDITIONS, NANO_VLLM, NANO_VLLM_243
-from labengine.desk.seams import seams_of
+from labengine.desk.reasons.seams import seams_of
 from labengine.engine.engine import Engine
 from labengine.fold import surviving
 from labengine.hooks import Hooks

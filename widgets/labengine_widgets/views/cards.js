@@ -124,7 +124,7 @@ function groupsAreOne({ groups }) {
 // A word on a hatch.
 function sign(context, text, x, y, theme) {
   context.font = `700 11px ${theme.ui}`;
-  const wide = context.measureText(text).width + 6;
+  const wide = widthOf(context, text) + 6;
   context.save();
   context.globalAlpha = 0.85;
   context.fillStyle = theme.paper;
@@ -137,7 +137,7 @@ function sign(context, text, x, y, theme) {
 // ≠ beside the letter: not as on the other side.
 function drawUnlike(context, { x, y, w, h }, id, block, { theme }) {
   const isLettered = block && (block.content >= 0 || block.fill);
-  if (isLettered && w < 84) return block.isLost ? undefined : label(context, "≠", x + 8 + context.measureText(`#${id}`).width, y + 14, `700 11px ${theme.ui}`, theme.ink);
+  if (isLettered && w < 84) return block.isLost ? undefined : label(context, "≠", x + 8 + widthOf(context, `#${id}`), y + 14, `700 11px ${theme.ui}`, theme.ink);
   label(context, "≠", x + w - (isLettered ? 29 : 8), y + h - 8, `700 12px ${theme.ui}`, theme.ink, "right");
 }
 
@@ -156,7 +156,7 @@ function label(context, text, x, y, font, color, align = "left") {
 function drawRefCount(context, { x, y, w }, block, theme) {
   if (!block.refCount) return label(context, "kept", x + w - 7, y + 14, `11px ${theme.ui}`, theme.soft, "right");
   label(context, String(block.refCount), x + w - 7, y + 14, `700 13px ${theme.ui}`, theme.ink, "right");
-  const right = x + w - 11 - context.measureText(String(block.refCount)).width;
+  const right = x + w - 11 - widthOf(context, String(block.refCount));
   const numPips = block.isLost && w < ROOMY ? 0 : Math.min(block.refCount, 4);
   for (let i = 0; i < numPips; i++) {
     context.beginPath();
@@ -218,18 +218,30 @@ function drawSlots(context, { x, y, w, h }, words, { theme, size, color }) {
   }
 }
 
+// Measured once per font and text: to measure costs more than to draw.
+const widths = new Map();
+const MAX_WIDTHS = 20_000;
+function widthOf(context, text) {
+  const key = `${context.font}|${text}`, known = widths.get(key);
+  if (known !== undefined) return known;
+  if (widths.size >= MAX_WIDTHS) widths.clear();
+  const { width } = context.measureText(text);
+  widths.set(key, width);
+  return width;
+}
+
 function fit(context, text, width) {
-  if (context.measureText(text).width <= width) return text;
+  if (widthOf(context, text) <= width) return text;
   let cut = text.length;
-  while (cut > 1 && context.measureText(text.slice(0, cut) + "…").width > width) cut -= 1;
+  while (cut > 1 && widthOf(context, text.slice(0, cut) + "…") > width) cut -= 1;
   return text.slice(0, cut) + "…";
 }
 
 function breakText(context, text, width, isLast) {
-  if (context.measureText(text).width <= width) return [text, ""];
+  if (widthOf(context, text) <= width) return [text, ""];
   if (isLast) return [fit(context, text, width), ""];
   let cut = text.length;
-  while (cut > 1 && context.measureText(text.slice(0, cut)).width > width) cut -= 1;
+  while (cut > 1 && widthOf(context, text.slice(0, cut)) > width) cut -= 1;
   const space = text.lastIndexOf(" ", cut);
   const at = space > cut / 3 ? space + 1 : cut;
   return [text.slice(0, at), text.slice(at)];
@@ -246,7 +258,7 @@ function drawOwners(context, { x, y, w, h }, block, { theme, groups }) {
 function drawGroups(context, { x, y, w }, block, theme, groups) {
   const names = block.groups.map((group) => groupLabel({ groups }, group));
   context.font = `${isDoubled(block) ? "700 " : ""}10px ${theme.ui}`;
-  const room = w - 72, text = isDoubled(block) ? names.join("+") : names[0], isFitting = context.measureText(text).width <= room;
+  const room = w - 72, text = isDoubled(block) ? names.join("+") : names[0], isFitting = widthOf(context, text) <= room;
   const shown = isFitting || room >= 34 ? fit(context, text, room) : isDoubled(block) ? "!!" : "";
   label(context, shown, x, y, context.font, isDoubled(block) ? theme.ink : theme.soft);
 }

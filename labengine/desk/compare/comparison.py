@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from labengine.config import ConfigError
 from labengine.desk.background import Background, LabClosedError
-from labengine.desk.comparable import Recorded, names_of, refuse_strangers, refuse_unrecorded
-from labengine.desk.difference import Difference, difference_of
-from labengine.desk.lockstep import Act, Lockstep, progress
+from labengine.desk.compare.comparable import Recorded, names_of, refuse_strangers, refuse_unrecorded
+from labengine.desk.compare.difference import Difference, difference_of
+from labengine.desk.compare.lockstep import Act, Lockstep, progress
 from labengine.snapshot import Snapshot
 from labengine.timeline import Timeline
 
@@ -301,7 +301,7 @@ class Comparison:
 
     def bench(self) -> CompareBench:
         """What the compare view may see and ask of this comparison (labengine_widgets.joint.CompareBench)."""
-        from labengine.desk.compare_bench import ComparisonBench
+        from labengine.desk.compare.compare_bench import ComparisonBench
 
         return ComparisonBench(self)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from labengine.timeline import Timeline
 
 if TYPE_CHECKING:
-    from labengine.desk.comparison import Comparison
+    from labengine.desk.compare.comparison import Comparison
 
 
 class ComparisonBench:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from labengine.events import Event
 
 if TYPE_CHECKING:
-    from labengine.desk.comparison import Comparison
+    from labengine.desk.compare.comparison import Comparison
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -6,7 +6,7 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from labengine.config import ConfigError
-from labengine.desk.facts import facts_of
+from labengine.desk.saved.facts import facts_of
 from labengine.trace.file import save
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from labengine.check.violation import Violation
 from labengine.config import ConfigError
-from labengine.desk.code import to_code
 from labengine.desk.recorded import Recorded
+from labengine.desk.saved.code import to_code
 from labengine.events import ViolationFound
 from labengine.fold import Fold
 from labengine.hooks import Hooks

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from labengine.config import GroupSpec
 from labengine.core.parts import Parts
-from labengine.desk.class_text import class_text
-from labengine.desk.inputs import AbortInput, AddInput, BrokenStep, Input, ResetInput
-from labengine.desk.seams import seams_of
+from labengine.desk.reasons.seams import seams_of
+from labengine.desk.saved.class_text import class_text
+from labengine.desk.time.inputs import AbortInput, AddInput, BrokenStep, Input, ResetInput
 
 if TYPE_CHECKING:
     from labengine.desk.looking import Looking

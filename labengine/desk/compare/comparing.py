@@ -6,8 +6,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from labengine.config import ConfigError
-from labengine.desk.comparable import Recorded
-from labengine.desk.comparison import Comparison
+from labengine.desk.compare.comparable import Recorded
+from labengine.desk.compare.comparison import Comparison
 
 if TYPE_CHECKING:
     from labengine.core.parts import Parts

@@ -8,7 +8,7 @@ from typing import Any
 from labengine.core.external_loads import ExternalLoads
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import PrefixLookup
-from labengine.desk.methods import Method, method_of
+from labengine.desk.reasons.methods import Method, method_of
 
 Seam = dict[str, Any]
 """JSON-able: seam "MergePolicy.merge_target", class (the one that decides), module, line, reason, source, base (what it

@@ -10,12 +10,12 @@ from warnings import warn
 from labengine.config import ConfigError, is_single_int
 from labengine.core.parts import Parts
 from labengine.desk.assembled import Assembled
-from labengine.desk.breakpoints import Breakpoint, Stop
-from labengine.desk.conditions import VIOLATION, condition
-from labengine.desk.inputs import Input
 from labengine.desk.keywords import refuse_unknown
-from labengine.desk.rerun import rerun
 from labengine.desk.settings import LabSettings
+from labengine.desk.time.breakpoints import Breakpoint, Stop
+from labengine.desk.time.conditions import VIOLATION, condition
+from labengine.desk.time.inputs import Input
+from labengine.desk.time.rerun import rerun
 
 if TYPE_CHECKING:
     from labengine.events import Event

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from labengine.config import ConfigError
-from labengine.desk.inputs import BrokenStep
-from labengine.desk.rerun import do
+from labengine.desk.time.inputs import BrokenStep
+from labengine.desk.time.rerun import do
 
 if TYPE_CHECKING:
     from labengine.desk.assembled import Assembled

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from labengine.desk.inputs import AbortInput, AddInput, BrokenStep, Input, Inputs, ResetInput
+from labengine.desk.time.inputs import AbortInput, AddInput, BrokenStep, Input, Inputs, ResetInput
 from labengine.engine.engine import Engine
 from labengine.engine.interrupts import interrupts_deferred
 

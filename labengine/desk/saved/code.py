@@ -18,7 +18,7 @@ TokenText = Callable[[int], str]
 
 
 def to_code(facts: Mapping[str, Any], token_text: TokenText | None = None) -> str:
-    """A script that goes the way of a session again. facts: what a file keeps of it (labengine.desk.facts).
+    """A script that goes the way of a session again. facts: what a file keeps of it (labengine.desk.saved.facts).
 
     token_text puts the beginning of each prompt beside its token ids. What cannot be written down (a connector of
     yours, a class without text) is named in a comment. TraceError for facts that tell of no session.
@@ -53,7 +53,7 @@ def _imports(facts: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]]) -> I
     classes = [] if facts["parts"] is None else facts["parts"]["classes"].values()
     lines = {str(line) for told in classes for line in told["imports"]}
     if any(given["do"] == "break_off" for given in inputs):
-        lines.add("from labengine.desk.breaking import break_off")
+        lines.add("from labengine.desk.time.breaking import break_off")
     yield from sorted(lines | {"import labengine"}, key=lambda line: (line.startswith("from"), line))
     yield ""
 

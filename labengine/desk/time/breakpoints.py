@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 
-from labengine.desk.conditions import Condition
+from labengine.desk.time.conditions import Condition
 from labengine.events import Event, StepRolledBack, ViolationFound
 from labengine.hooks import Hooks, Subscription
 from labengine.timeline import Timeline

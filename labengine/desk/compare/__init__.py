@@ -1,0 +1,1 @@
+"""Two labs side by side: the same done to both, and where they part."""

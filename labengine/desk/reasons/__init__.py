@@ -1,0 +1,1 @@
+"""Which method decides what: the seam behind each kind of event, with its text."""

@@ -1,0 +1,1 @@
+"""Taking a run along: files, frames, scripts, and a saved run opened again."""
