@@ -314,7 +314,7 @@ class DuplicateBlocks(SameStep, Scenario):
             lambda event: event.request_id == 2,
         ),
         Stop(
-            "D comes with A's prompt. Left: it finds 0 blocks. Right: it finds 3, for they are in the map.",
+            "C is done. D comes with A's prompt. Left: it finds 0 blocks. Right: it finds 3, for they are in the map.",
             PrefixHit,
             lambda event: event.request_id == 3,
         ),

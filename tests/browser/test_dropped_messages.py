@@ -53,6 +53,8 @@ lab.start()
 for _ in range({rounds}):
     for _ in range(400):
         dashboard.comm.send({{"method": "custom", "content": {{"type": "noise"}}}})
+    if len(lab._stepper.engine.scheduler.waiting) < 64:
+        add_many()
     await asyncio.sleep(0.1)
 lab.pause()
 found = [lab.feed.num_messages - before, time.monotonic() - began]

@@ -224,7 +224,8 @@ def test_a_wish_that_is_refused_says_why(dashboard: OpenView) -> None:
     view.notebook.wait_for("the refusal", lambda: "The prompt is empty" in message.inner_text(), timeout=10)
 
 
-def test_unknown_keywords_are_refused_by_name(notebook: LabPage) -> None:
+def test_unknown_keywords_are_refused_by_name(dashboard: OpenView) -> None:
+    notebook = dashboard.notebook
     for call, word in (
         ("labengine.Lab('simulated', num_block=3)", "num_blocks"),
         ("lab.add('x', max_token=3)", "max_tokens"),
@@ -284,7 +285,8 @@ def test_a_view_that_is_closed_leaves_the_others_alone(dashboard: OpenView) -> N
     dashboard.until("step", str(step + 1))
 
 
-def test_the_extension_comes_twice_and_goes(notebook: LabPage) -> None:
+def test_the_extension_comes_twice_and_goes(dashboard: OpenView) -> None:
+    notebook = dashboard.notebook
     cell = notebook.execute("%load_ext labengine\n%reload_ext labengine\n%lab status\n%unload_ext labengine")
     assert notebook.errors() == [] and "edition  labengine" in notebook.text(cell)
     gone = notebook.execute("print(get_ipython().find_line_magic('lab'))")

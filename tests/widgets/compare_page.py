@@ -91,7 +91,7 @@ class ComparePage:
         """Both ways, what has been said so far."""
         if not self.has_kernel:
             return
-        for message in self.page.evaluate("() => window.sent.splice(0)"):
+        for message in self.page.evaluate("() => (window.sent ?? []).splice(0)"):
             self.widget._receive(self.widget, message, [])
         while self.widget.outbox:
             content, buffers = self.widget.outbox.popleft()

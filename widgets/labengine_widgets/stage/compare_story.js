@@ -1,6 +1,6 @@
 // The words of the moment: the guided sentence, if there is a guide, and below it what happens, in two columns where the sides differ.
 import { button, element, write } from "../look/element.js";
-import { nextStop, previousStop } from "./guide_moves.js";
+import { canGoOn, nextStop, previousStop } from "./guide_moves.js";
 
 export class Story {
   constructor(stage) {
@@ -49,7 +49,7 @@ export class Story {
     const reached = track.guided.length ? track.guided.at(-1)[0] + 1 : 0, hasMore = track.later !== null && stage.isLive;
     write(this.count, `${stop + 1} of ${hasMore ? length : reached}`);
     this.back.disabled = track.previousStop(stage.position) === null;
-    const hasNext = stage.position < track.end;
+    const hasNext = stage.position < track.end || canGoOn(stage);
     this.next.disabled = !hasNext;
     this.next.classList.toggle("le-primary", hasNext);
   }

@@ -41,7 +41,7 @@ function drawBackground(context, rect, block, { theme }, radius) {
   } else if (block && block.fill) {
     context.globalAlpha = theme.isDark ? 0.26 : 0.15;
     context.fillStyle = theme.ink;
-    context.fillRect(rect.x, rect.y, (rect.w * block.fill) / block.size, rect.h); // as full as it is
+    context.fillRect(rect.x, rect.y, (rect.w * numWritten(block)) / block.size, rect.h); // as full as it is
   }
   if (block && block.isLost) {
     context.globalAlpha = 0.75;
@@ -109,7 +109,7 @@ function drawCard(context, rect, id, block, look) {
   drawTokens(context, rect, block, look);
   drawOwners(context, rect, block, look);
   if (block.content >= 0) drawLetter(context, rect, block, theme);
-  else if (block.fill) label(context, `${block.fill}/${block.size}`, x + w - 7, y + rect.h - 7, `11px ${theme.ui}`, theme.soft, "right");
+  else if (block.fill) label(context, `${numWritten(block)}/${block.size}`, x + w - 7, y + rect.h - 7, `11px ${theme.ui}`, theme.soft, "right");
   if (!block.isLost) return;
   cutLink(context, x + w / 2 + (w < ROOMY ? 6 : 0), y + 12, w < 72 ? 0.55 : w < ROOMY ? 0.75 : 1, theme);
   if (w >= 84 && rect.h < 64 && block.owners.length < 2 && groupsAreOne(look)) sign(context, "lost", x + w / 2 - 8, y + rect.h - 8, theme);
@@ -144,6 +144,12 @@ function drawUnlike(context, { x, y, w, h }, id, block, { theme }) {
 // In the tables of two groups: a fault.
 function isDoubled(block) {
   return block.groups.length > 1;
+}
+
+// A slot that was passed over holds nothing, though one behind it does.
+function numWritten(block) {
+  const holes = block.tokens ? block.tokens.filter((token) => token === null).length : 0;
+  return block.fill - holes;
 }
 
 function label(context, text, x, y, font, color, align = "left") {

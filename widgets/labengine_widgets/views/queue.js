@@ -48,7 +48,7 @@ class Queue {
     const seating = seatsAt(recording, begun, { from: facts.base, moment, to: facts.stop }, MAX_HEAD + MAX_TAIL);
     this.paintSummary();
     const items = this.items(seating);
-    this.sight.expect(items.length);
+    this.sight.expect(isRunning ? items.length : 0); // at rest all seats are there to be read
     keep(this.list, items, (item) => (item.more ? make("li", "le-queue-more le-quiet") : makeSeat()), (child, item, place) => (item.more ? say(child, `… ${item.more.toLocaleString("en")} more …`) : this.sight.paint(child, () => this.paintSeat(child, item), place)));
     this.sight.settle();
     if (!isRunning) this.reveal(isOver(recording, moment));
