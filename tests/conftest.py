@@ -10,6 +10,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "0")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,14 @@ ROOT = Path(__file__).resolve().parent.parent
 def project_root() -> Path:
     """The folder that holds labengine/, widgets/, notebooks/ and tests/."""
     return ROOT
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interrupts_as_in_a_terminal() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt, though a shell began the tests in its background, where it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

@@ -57,10 +57,12 @@ def test_the_whole_notebook_runs_and_so_it_does_after_a_restart(lab_page: LabPag
     for run in (lab_page.run_all, lab_page.restart_and_run_all):
         run(timeout=300)
         assert lab_page.errors() == []
-        for which, lost, used in ((1, "3", "8"), (0, "0", "0")):
-            dashboard(lab_page, which).scroll_into_view_if_needed()  # one out of sight paints nothing
-            wait_painted(lab_page, "lost", lost, which)
-            wait_painted(lab_page, "used", used, which)
+        for selector, lost, used in ((".le-compare", "3 0", "4 4"), (".labengine-dashboard", "0", "0")):
+            root = lab_page.page.locator(selector).first
+            root.scroll_into_view_if_needed()  # one out of sight paints nothing
+            for name, value in (("lost", lost), ("used", used)):
+                what = f"{selector}: {name} {value}"
+                lab_page.wait_for(what, lambda: root.get_attribute(f"data-{name}") == value, timeout=30)  # noqa: B023
 
 
 def test_eight_blocks_are_seen_inside_the_step_and_five_after_it(lab_page: LabPage) -> None:

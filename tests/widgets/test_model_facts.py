@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
 
 from driving import recorded
 from grounds import Ground
@@ -19,7 +18,7 @@ from labengine_widgets.names import content_name
 from labengine_widgets.runs import phase_after
 from labengine_widgets.scene import Scene
 from labengine_widgets.sentences import sentence
-from widgets.model_page import model_page
+from widgets.model_page import ModelPage, model_page
 from widgets.model_reference import Reference, events_of, payload
 from widgets.story_219 import begin, merging_step
 
@@ -46,12 +45,12 @@ FACTS = """
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
+def page() -> Iterator[ModelPage]:
     with model_page() as page:
         yield page
 
 
-def facts(page: Page, events: Sequence[ev.Event]) -> list[dict[str, Any]]:
+def facts(page: ModelPage, events: Sequence[ev.Event]) -> list[dict[str, Any]]:
     """At every moment."""
     return page.evaluate(FACTS, [payload(events), list(range(len(events) + 1))])
 
@@ -65,7 +64,7 @@ def steady(ground: Ground, seed: int) -> list[ev.Event]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_events_say_of_requests_and_blocks_is_kept(page: Page, seed: int) -> None:
+def test_what_events_say_of_requests_and_blocks_is_kept(page: ModelPage, seed: int) -> None:
     events = steady(Ground("labengine"), seed)[:400]
     story = Story()
     for told, event, seen in zip(range(len(events)), events, facts(page, events)[1:], strict=True):
@@ -121,7 +120,7 @@ class Story:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_hash_is_known_with_the_one_before_it(page: Page, seed: int) -> None:
+def test_a_hash_is_known_with_the_one_before_it(page: ModelPage, seed: int) -> None:
     events = steady(Ground("nano-vllm"), seed)
     parents = {key: parent for key, parent in chain(events) if key}
     seen = {key: (parent, known) for moment in facts(page, events)[::5] for key, parent, known in moment["parents"]}
@@ -144,7 +143,7 @@ def chain(events: Sequence[ev.Event]) -> Iterator[tuple[str, str | None]]:
 
 
 @pytest.mark.parametrize("ground", [Ground("labengine"), Ground("vllm", True)], ids=str)
-def test_what_the_map_lost_is_kept_with_the_reason(page: Page, ground: Ground) -> None:
+def test_what_the_map_lost_is_kept_with_the_reason(page: ModelPage, ground: Ground) -> None:
     events = steady(ground, 1)[:600]
     fold, lost, met = Fold(), {}, 0
     for number, (event, seen) in enumerate(zip(events, facts(page, events)[1:], strict=True)):
@@ -159,7 +158,7 @@ def test_what_the_map_lost_is_kept_with_the_reason(page: Page, ground: Ground) -
     assert met
 
 
-def test_traffic_with_the_tier_is_told(page: Page) -> None:
+def test_traffic_with_the_tier_is_told(page: ModelPage) -> None:
     events = events_of(Ground("labengine", True, "late"), 1)
     expected = [
         [i, event.request_id, not isinstance(event, ev.BlocksSaved), isinstance(event, ev.LoadFailed)]
@@ -193,7 +192,7 @@ STEPS = """
 
 
 @pytest.mark.parametrize("ground", [Ground("labengine"), Ground("nano-vllm", False)], ids=str)
-def test_steps_have_their_moments_and_phases(page: Page, ground: Ground) -> None:
+def test_steps_have_their_moments_and_phases(page: ModelPage, ground: Ground) -> None:
     events = events_of(ground, 2)
     phases, expected = [None], []
     for i, event in enumerate(events):
@@ -220,7 +219,7 @@ LETTERS = """
 """
 
 
-def test_sentences_have_the_letters_of_the_picture(page: Page) -> None:
+def test_sentences_have_the_letters_of_the_picture(page: ModelPage) -> None:
     """Words that sign a block instead of a letter are completed by the browser, which numbered the contents."""
     events = [*begin(), *merging_step()]
     plain, signed = Reference(Scene(Fold())), Reference(Scene(Fold()))
@@ -254,7 +253,7 @@ SHARED = """
 """
 
 
-def test_scenes_do_not_get_into_each_others_way(page: Page) -> None:
+def test_scenes_do_not_get_into_each_others_way(page: ModelPage) -> None:
     events = events_of(Ground("labengine"), 0)
     added = next(event for event in events if isinstance(event, ev.RequestAdded))
     assert page.evaluate(SHARED, payload(events)) == [True, len(added.token_ids)]

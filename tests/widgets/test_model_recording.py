@@ -8,7 +8,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
 
 import labengine
 from driving import recorded, small_engine
@@ -20,7 +19,7 @@ from labengine.timeline import Timeline
 from labengine.trace import codec
 from labengine_widgets.scene import Scene
 from labengine_widgets.tier import kept_contents
-from widgets.model_page import model_page
+from widgets.model_page import ModelPage, model_page
 from widgets.model_reference import Reference, checksum, difference, events_of, payload, renumbered, states
 
 pytestmark = pytest.mark.browser
@@ -98,7 +97,7 @@ GROWTH = """
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
+def page() -> Iterator[ModelPage]:
     with model_page() as page:
         yield page
 
@@ -128,7 +127,7 @@ def timeline_of(events: Sequence[ev.Event]) -> Timeline:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_events_may_come_in_pieces_of_any_size(page: Page, seed: int) -> None:
+def test_events_may_come_in_pieces_of_any_size(page: ModelPage, seed: int) -> None:
     events = events_of(GROUND, seed)
     sums = [checksum(state) for state in states(events)]
     wrong = page.evaluate(MORE, [payload(events[:7]), pieces(events, 7, seed=seed), sums])
@@ -136,7 +135,7 @@ def test_events_may_come_in_pieces_of_any_size(page: Page, seed: int) -> None:
 
 
 @pytest.mark.parametrize("ground", [GROUND, TIERED, Ground("vllm", True)], ids=str)
-def test_a_page_that_comes_late_begins_with_a_keyframe(page: Page, ground: Ground) -> None:
+def test_a_page_that_comes_late_begins_with_a_keyframe(page: ModelPage, ground: Ground) -> None:
     events = events_of(ground, 1)
     timeline, start = timeline_of(events), step_start(events, 0.4)
     tier = kept_contents(timeline, start)
@@ -150,7 +149,7 @@ def test_a_page_that_comes_late_begins_with_a_keyframe(page: Page, ground: Groun
 
 
 @pytest.mark.parametrize("ground", [GROUND, TIERED, Ground("vllm", True)], ids=str)
-def test_older_events_join_on_before_and_no_content_changes_its_number(page: Page, ground: Ground) -> None:
+def test_older_events_join_on_before_and_no_content_changes_its_number(page: ModelPage, ground: Ground) -> None:
     events = events_of(ground, 1)  # no salts: which of two keys has a prefix's number depends on where one begins
     timeline, start, first = timeline_of(events), step_start(events, 0.7), step_start(events, 0.2)
     message = payload(events[start:], start, timeline.state(start), tier=kept_contents(timeline, start))
@@ -176,7 +175,7 @@ def same_but_for_numbers(python: list[Any], page: list[Any]) -> bool:
     return len(set(pairs.values())) == len(pairs) > 3
 
 
-def test_older_events_that_do_not_join_are_refused(page: Page) -> None:
+def test_older_events_that_do_not_join_are_refused(page: ModelPage) -> None:
     events = events_of(GROUND, 0)
     start = step_start(events, 0.5)
     message = payload(events[start:], start, timeline_of(events).state(start))
@@ -184,7 +183,7 @@ def test_older_events_that_do_not_join_are_refused(page: Page) -> None:
 
 
 @pytest.mark.parametrize("ground", [GROUND, TIERED, Ground("vllm")], ids=str)
-def test_a_live_recording_keeps_the_newest_events_and_all_states_among_them(page: Page, ground: Ground) -> None:
+def test_a_live_recording_keeps_the_newest_events_and_all_states_among_them(page: ModelPage, ground: Ground) -> None:
     events = max((events_of(ground, seed, 900) for seed in range(8)), key=len)
     assert len(events) > 600
     sums = [checksum(renumbered(state)) for state in states(events)]
@@ -192,7 +191,7 @@ def test_a_live_recording_keeps_the_newest_events_and_all_states_among_them(page
     assert wrong is None, wrong if isinstance(wrong, str) else difference(events, wrong)
 
 
-def test_a_long_run_forgets_what_nobody_can_see_any_more(page: Page) -> None:
+def test_a_long_run_forgets_what_nobody_can_see_any_more(page: ModelPage) -> None:
     events = busy_events(24_000)
     sizes = page.evaluate(GROWTH, [payload(events[:100]), pieces(events, 100, 200)])
     early = [max(column) for column in zip(*sizes[15:45], strict=True)]
@@ -212,14 +211,14 @@ def busy_events(num_events: int) -> list[ev.Event]:
     return events
 
 
-def test_an_engine_that_starts_anew_leaves_nothing_of_the_one_before(page: Page) -> None:
+def test_an_engine_that_starts_anew_leaves_nothing_of_the_one_before(page: ModelPage) -> None:
     events = events_of(GROUND, 1, 200) + events_of(Ground("vllm", True), 2, 300)
     sums = [checksum(state) for state in states(events)]
     wrong = page.evaluate(WALK, [payload(events), sums])
     assert wrong is None, difference(events, wrong)
 
 
-def test_slots_that_went_astray(page: Page) -> None:
+def test_slots_that_went_astray(page: ModelPage) -> None:
     """nano-vLLM PR 71: token 3 goes to slot 7."""
     with labengine.bug("nano-vllm-71").broken() as lab:
         assert lab.timeline is not None
@@ -229,7 +228,7 @@ def test_slots_that_went_astray(page: Page) -> None:
     assert wrong is None, difference(events, wrong)
 
 
-def test_rows_with_their_fields_in_another_order_are_understood(page: Page) -> None:
+def test_rows_with_their_fields_in_another_order_are_understood(page: ModelPage) -> None:
     """Another version's file says in its header which field lies where; a field it lacks takes its default."""
     events = events_of(GROUND, 0)
     message = payload(events)

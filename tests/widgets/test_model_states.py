@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page
 
 from grounds import ALL_GROUNDS, Ground
-from widgets.model_page import model_page
+from widgets.model_page import ModelPage, model_page
 from widgets.model_reference import checksum, difference, events_of, payload, states
 
 pytestmark = pytest.mark.browser
@@ -27,13 +26,13 @@ WALK = """
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
+def page() -> Iterator[ModelPage]:
     with model_page() as page:
         yield page
 
 
 @pytest.mark.parametrize("ground", ALL_GROUNDS, ids=str)
-def test_every_moment_is_as_in_python(ground: Ground, page: Page) -> None:
+def test_every_moment_is_as_in_python(ground: Ground, page: ModelPage) -> None:
     recorded = [events_of(ground, seed, MAX_EVENTS) for seed in range(NUM_SEEDS)]
     sums = [[checksum(state) for state in states(events)] for events in recorded]
     runs = [[payload(events), sums[i], i] for i, events in enumerate(recorded)]

@@ -3,6 +3,7 @@ import { motionOf } from "./motion.js";
 
 const CHEAP_MS = 2; // a view that takes less is painted in every frame
 const TURN_MS = 60; // how long a slow view waits for the next news of a running lab, before it is painted without
+const REST = 6; // while a lab runs, slow views take one part in so many of the time: laying out and drawing takes theirs, too
 const MANY = 500; // events at once, too many to point at their blocks
 const NOTHING = () => ({ all: false, blocks: new Set(), requests: new Set(), keys: new Set(), queue: false, tier: false });
 
@@ -83,11 +84,20 @@ export class Painting {
   // After a step taken by hand they come a frame later than the rest, which is seen at once.
   paintViews() {
     const shown = this.shows.filter((entry) => entry.isShown()), slow = shown.filter(({ cost }) => cost > CHEAP_MS);
-    const late = this.isHurried ? slow.sort((a, b) => a.paintedAt - b.paintedAt).slice(1) : this.hasNews ? slow : [];
+    const late = this.isHurried ? this.waiting(slow) : this.hasNews ? slow : [];
     this.hasNews = false;
     for (const entry of shown) if (!late.includes(entry)) this.paintView(entry);
     clearTimeout(this.later);
     if (late.length) this.later = setTimeout(() => this.changed(), this.isHurried ? TURN_MS : 0);
+  }
+
+  // All but the one that has waited longest, if it is time for a slow one again.
+  waiting(slow) {
+    const now = performance.now();
+    if (now < (this.slowAgainAt ?? 0)) return slow;
+    const [next, ...others] = slow.sort((a, b) => a.paintedAt - b.paintedAt);
+    if (next) this.slowAgainAt = now + REST * next.cost;
+    return others;
   }
 
   paintView(entry) {

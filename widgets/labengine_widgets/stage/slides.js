@@ -2,6 +2,8 @@
 import { element } from "../look/element.js";
 
 const SLIDE_MS = 280;
+const MIN_PACE_MS = 120; // what is gone before it has arrived need not set out
+const MAX_BLOCKS = 1024; // more of them are dots, too small to see where one goes
 
 export class Slides {
   constructor(stage, layer) {
@@ -9,6 +11,12 @@ export class Slides {
     this.line = document.createElementNS("http://www.w3.org/2000/svg", "line");
     layer.svg.append(this.line);
     this.hideLine();
+  }
+
+  // Finding the places has the page laid out anew: only where the eye can follow.
+  canBeSeen(position) {
+    const { player, sides } = this.stage;
+    return player.pace(position) >= MIN_PACE_MS && sides.every(({ scene }) => scene.numBlocks <= MAX_BLOCKS);
   }
 
   // A place's middle in the root, or null when it is scrolled out of sight.

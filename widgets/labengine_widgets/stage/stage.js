@@ -242,7 +242,7 @@ export class Stage {
     this.isFollowing = isFollowed || position >= this.track.end;
     this.isFollowed = isFollowed;
     this.isResting = false;
-    const isSlid = isAnimated && this.sight.isEnough && this.slides, from = this.track.moments(this.position), to = this.track.moments(position);
+    const isSlid = isAnimated && this.sight.isEnough && this.slides?.canBeSeen(position), from = this.track.moments(this.position), to = this.track.moments(position);
     const motions = isSlid && !this.theme.isStill ? this.sides.map(({ recording }, side) => motionOf(recording, from[side], to[side])) : [];
     const slides = motions.some(({ moves }) => moves.length);
     if (slides) this.painting.flush(), motions.forEach((motion, side) => this.slides.before(motion, side));
