@@ -63,7 +63,13 @@ function settle(stage) {
   if (!track.lastBeat || stage.isPlaying) return;
   const isNew = !stage.hasSettled;
   stage.hasSettled = true;
-  if (isNew) stage.position = track.guided[0]?.[1] ?? track.parts ?? track.end;
+  if (isNew) {
+    stage.position = track.guided[0]?.[1] ?? track.parts ?? track.end;
+    stage.isFollowing = stage.position >= track.end;
+  } else if (stage.isFollowing || stage.player.isHeld) {
+    stage.player.stop();
+    stage.position = track.end; // what was missed was asked for anew
+  }
   stage.position = Math.max(track.first, Math.min(stage.position, track.end));
   stage.tell("beats");
   stage.repaint();

@@ -18,7 +18,7 @@ export class Hearing {
   }
 
   resync() {
-    if (this.isResyncing) return;
+    if (this.isResyncing) return void (this.isAskedAgain = true); // the answer under way may be older than what was missed
     this.isResyncing = true;
     clearTimeout(this.patience);
     this.patience = setTimeout(() => this.silent(), SILENCE_MS);
@@ -40,6 +40,9 @@ export class Hearing {
     this.isResyncing = false;
     clearTimeout(this.patience);
     this.stage.tell("present");
+    if (!this.isAskedAgain) return;
+    this.isAskedAgain = false;
+    this.resync();
   }
 
   begin(payload, side) {
