@@ -49,7 +49,7 @@ function storyKey(event, stage, keys) {
 // Beats have come: those of the first time are where the story begins, later ones are played to who stood at the end.
 function hear(stage, payload) {
   const { track } = stage, end = track.end, stoodAtEnd = stage.position >= end, isFirst = track.lastBeat === 0;
-  if (!track.hear(payload)) return stage.resync();
+  if (!track.hear(payload)) return stage.hearing.resyncSurely();
   if (!stage.isReady) return;
   if (isFirst || payload.from === payload.first) return settle(stage);
   track.followed = stoodAtEnd || track.followed !== null ? { from: Math.min(end, payload.from), isPlayed: !payload.is_running } : null;

@@ -18,11 +18,17 @@ export class Hearing {
   }
 
   resync() {
-    if (this.isResyncing) return void (this.isAskedAgain = true); // the answer under way may be older than what was missed
+    if (this.isResyncing) return;
     this.isResyncing = true;
     clearTimeout(this.patience);
     this.patience = setTimeout(() => this.silent(), SILENCE_MS);
     for (const { index } of this.stage.sides) if (!this.stage.wire.send({ type: "resync", side: index })) this.gone();
+  }
+
+  // As resync; once more afterwards, if an answer is under way: it may be older than what was missed, and nothing else would tell.
+  resyncSurely() {
+    this.isAskedAgain = this.isResyncing;
+    this.resync();
   }
 
   // The question or its answer may have been lost: whoever hears anything again may ask again.
