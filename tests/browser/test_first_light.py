@@ -60,7 +60,6 @@ def test_the_whole_notebook_runs_and_so_it_does_after_a_restart(lab_page: LabPag
         for selector, lost, used in ((".le-compare", "3 0", "4 4"), (".labengine-dashboard", "0", "0")):
             root = lab_page.page.locator(selector).first
             root.scroll_into_view_if_needed()  # one out of sight paints nothing
-            root.press("End")  # what came while it was out of sight may wait to be played
             for name, value in (("lost", lost), ("used", used)):
                 what = f"{selector}: {name} {value}"
                 lab_page.wait_for(what, lambda: root.get_attribute(f"data-{name}") == value, timeout=30)  # noqa: B023

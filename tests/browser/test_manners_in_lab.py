@@ -245,15 +245,33 @@ def test_a_hidden_notebook_costs_nothing(notebook: LabPage) -> None:
     notebook.execute("for i in range(8): busy.add(token_ids=[i] * 9, max_tokens=4000)\nbusy.start()")
     view.until("running", "true")
     view.root.evaluate(WATCH)
-    notebook.wait_for("paints in sight", lambda: view.page.evaluate("() => window.paints") > 20, timeout=10)
-    notebook.command("launcher:create")
-    view.page.wait_for_timeout(400)
-    before = view.page.evaluate("() => window.paints")
-    view.page.wait_for_timeout(1200)
-    assert view.page.evaluate("() => window.paints") == before
-    notebook.command("application:close")
-    notebook.wait_for("paints again", lambda: view.page.evaluate("() => window.paints") > before + 20, timeout=10)
-    notebook.execute("busy.close()")
+    try:
+        paints = _Paints(view)
+        notebook.wait_for("paints in sight", lambda: paints.now() > 20, timeout=30)
+        notebook.command("launcher:create")
+        notebook.wait_for("an end of the paints", paints.have_ceased, timeout=30)
+        before = paints.now()
+        view.page.wait_for_timeout(1200)
+        assert paints.now() == before
+        notebook.command("application:close")
+        notebook.wait_for("paints again", lambda: paints.now() > before + 20, timeout=30)
+    finally:
+        notebook.execute("busy.close()")
+
+
+class _Paints:
+    """How often the page has changed below a root, counted by WATCH."""
+
+    def __init__(self, view: OpenView) -> None:
+        self.page = view.page
+
+    def now(self) -> int:
+        return int(self.page.evaluate("() => window.paints"))
+
+    def have_ceased(self) -> bool:
+        before = self.now()
+        self.page.wait_for_timeout(300)
+        return self.now() == before
 
 
 def test_close_leaves_nothing_behind(notebook: LabPage) -> None:

@@ -22,7 +22,8 @@ from widgets.view_stand import THEMES
 PICTURES = Path(__file__).parents[2] / ".artifacts" / "compare"
 
 MOUNT = """
-async ([source, saved, arrangement, hasKernel]) => {
+async ([source, saved, arrangement, hasKernel, early]) => {
+  window.unmount?.();
   const { default: widget } = await import("data:text/javascript;base64," + source);
   const heard = [];
   window.sent = [];
@@ -41,6 +42,7 @@ async ([source, saved, arrangement, hasKernel]) => {
     off: (name, act) => heard.splice(heard.findIndex(([n, a]) => n === name && a === act), 1),
   };
   window.unmount = widget.render({ model, el: document.getElementById("cell") });
+  for (const [message, buffers] of early) window.emit(message, buffers);
 }
 """
 
@@ -79,10 +81,14 @@ class ComparePage:
         self.widget = comparison._view = Carried(comparison.bench())
         page.set_content(f'<body data-jp-theme-light="true"><div id="cell" style="width: {width}px"></div></body>')
         page.add_style_tag(content=css())
-        saved = [] if has_kernel else self.widget.saved
-        texts = [base64.b64encode(part).decode() for part in saved]
+        self.carried: list[tuple[dict[str, Any], list[str]]] = []
+        self.mount(self.widget.saved)
+
+    def mount(self, saved: Sequence[bytes], early: Sequence[tuple[dict[str, Any], list[str]]] = ()) -> None:
+        """Show the widget, with this saved state and these messages on its heels; whatever was shown before is gone."""
         source = base64.b64encode(esm().encode()).decode()
-        page.evaluate(MOUNT, [source, texts, self.widget.arrangement, has_kernel])
+        arrangement = self.widget.arrangement
+        self.page.evaluate(MOUNT, [source, _texts(saved), arrangement, self.has_kernel, list(early)])
         self.until("the comparison", lambda: self.data("position") is not None)
 
     # -- carrying ------------------------------------------------------------------------------------------------------
@@ -95,10 +101,8 @@ class ComparePage:
             self.widget._receive(self.widget, message, [])
         while self.widget.outbox:
             content, buffers = self.widget.outbox.popleft()
-            self.page.evaluate(
-                "([message, buffers]) => window.emit(message, buffers)",
-                [content, [base64.b64encode(data).decode() for data in buffers]],
-            )
+            self.carried.append((content, _texts(buffers)))
+            self.page.evaluate("([message, buffers]) => window.emit(message, buffers)", list(self.carried[-1]))
 
     def until(self, what: str, holds: Callable[[], object], seconds: float = 20) -> None:
         deadline = time.monotonic() + seconds
@@ -165,6 +169,10 @@ class ComparePage:
         self.dress(theme)
         self.page.locator(".labengine").screenshot(path=str(PICTURES / f"{name}-{theme}.png"))
         self.dress("light")
+
+
+def _texts(parts: Sequence[bytes]) -> list[str]:
+    return [base64.b64encode(part).decode() for part in parts]
 
 
 Look = Callable[..., None]

@@ -224,6 +224,24 @@ def test_a_saved_notebook_tells_it_without_a_kernel(look: Look) -> None:
     look(check, bug("nano-vllm-219").compare(), has_kernel=False)
 
 
+def test_what_is_said_while_the_saved_state_is_unpacked_is_the_newer(look: Look) -> None:
+    comparison = labengine.compare("nano-vllm", "nano-vllm+243", num_blocks=12, block_size=4)
+    comparison.add(token_ids=PROMPT, max_tokens=3)
+
+    def check(page: ComparePage) -> None:
+        saved = page.widget.saved
+        comparison.step()
+        page.until("the step", lambda: page.data("step") == "1 1" and page.data("playing") == "false")
+        for kept in (saved, [saved[0], b"\x1f\x8b damaged", saved[2]]):
+            page.mount(kept, page.carried)
+            page.until("the step's end", lambda: (page.data("sentence") or "").startswith("Step 1 is over"))
+            for _ in range(10):
+                page.carry()
+            assert page.data("step") == "1 1" and page.data("position") == page.data("end")
+
+    look(check, comparison)
+
+
 @pytest.mark.parametrize("id", ["nano-vllm-71", "vllm-44409"])
 def test_the_other_stories_are_told_to_their_ends(look: Look, id: str) -> None:
     scenario = bug(id)
@@ -260,6 +278,7 @@ def test_the_exported_page_tells_it_with_no_python_and_no_network(look: Look, tm
 
     def check(page: ComparePage) -> None:
         page.page.goto(path.as_uri())
+        page.has_kernel = False
         page.until("the comparison", lambda: page.data("position") is not None)
         assert page.data("stop") == "0" and not page.page.get_by_role("button", name="Step both").is_visible()
         page.press("End")

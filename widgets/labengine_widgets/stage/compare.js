@@ -27,6 +27,7 @@ export function lay(stage, root) {
     fetchOlder(stage, side);
   });
   stage.on("more", () => catchUp(stage));
+  stage.on("quiet", () => track.isShort && stage.resync());
   stage.on("position", (_, { position }) => stage.isReady && stage.stand(position ?? track.end));
   stage.open([[story.element, 0.6], [columns.element, 0.2]]);
   const sizes = new ResizeObserver(() => narrow(stage));
@@ -48,12 +49,17 @@ function storyKey(event, stage, keys) {
 
 // Beats have come: those of the first time are where the story begins, later ones are played to who stood at the end.
 function hear(stage, payload) {
-  const { track } = stage, end = track.end, stoodAtEnd = stage.position >= end, isFirst = track.lastBeat === 0;
+  const { track } = stage, end = track.end, follows = stage.position >= end || isOnItsWay(stage), isFirst = track.lastBeat === 0;
   if (!track.hear(payload)) return stage.hearing.resyncSurely();
   if (!stage.isReady) return;
   if (isFirst || payload.from === payload.first) return settle(stage);
-  track.followed = stoodAtEnd || track.followed !== null ? { from: Math.min(end, payload.from), isPlayed: !payload.is_running } : null;
+  track.followed = follows || track.followed !== null ? { from: Math.min(end, payload.from), isPlayed: !payload.is_running } : null;
   catchUp(stage);
+}
+
+// A play towards the newest moment, be it held until somebody looks. A guided story is told from stop to stop, as the reader wishes.
+function isOnItsWay({ track, player }) {
+  return !track.guide.length && player.target !== null;
 }
 
 // Where one stands on coming: at the first guided stop, or where the two part, or at the newest moment.
@@ -66,9 +72,9 @@ function settle(stage) {
   if (isNew) {
     stage.position = track.guided[0]?.[1] ?? track.parts ?? track.end;
     stage.isFollowing = stage.position >= track.end;
-  } else if (stage.isFollowing || stage.player.isHeld) {
+  } else if (stage.isFollowing || isOnItsWay(stage)) {
     stage.player.stop();
-    stage.position = track.end; // what was missed was asked for anew
+    Object.assign(stage, { position: track.end, isFollowing: true }); // the other side's half may still be to come
   }
   stage.position = Math.max(track.first, Math.min(stage.position, track.end));
   stage.tell("beats");

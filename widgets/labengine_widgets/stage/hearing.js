@@ -106,6 +106,7 @@ export class Hearing {
   // Where the lab stands when it is quiet: whoever stands elsewhere has missed something.
   ended({ generation, end }, { recording }) {
     if (!recording || recording.header.generation !== generation || recording.end !== end) this.resync();
+    else this.stage.tell("quiet");
   }
 
   // A run goes on: who stood at its end goes with it, and who watched a step is taken there.

@@ -36,6 +36,12 @@ export class PairTrack {
     return Math.max(...starts.map((start, side) => this.positionAt(side, start)));
   }
 
+  // Events have come on both sides that no beat tells of.
+  get isShort() {
+    const told = this.moments(this.lastBeat);
+    return this.sides.every(({ recording }, side) => recording && told[side] < recording.end);
+  }
+
   // The newest position whose events have come on both sides.
   get end() {
     let end = this.lastBeat;

@@ -2,7 +2,7 @@
 import { element } from "../look/element.js";
 import { LAYOUTS } from "./layouts.js";
 import { Stage } from "./stage.js";
-import { bytesOf, unpacked } from "./wire.js";
+import { bytesOf } from "./wire.js";
 
 const DASHBOARD = { kind: "dashboard", views: [] };
 
@@ -46,20 +46,12 @@ export function render({ model, el }) {
 export async function mount(el, source, arrangement = DASHBOARD) {
   const root = makeRoot(el, arrangement), stage = new Stage(root, null, arrangement.kind === "compare" ? 2 : 1);
   LAYOUTS[arrangement.kind](stage, root, arrangement);
-  await beginAll(stage, Array.isArray(source) ? source : [source]);
+  beginAll(stage, Array.isArray(source) ? source : [source]);
+  await stage.wire.queue;
   return stage;
 }
 
-// One payload per side, and in a view of two labs their joint words.
-async function beginAll(stage, saved) {
-  await Promise.all(stage.sides.map((_, side) => begin(stage, saved[side], side)));
-  const joint = stage.isPair && saved[2] && bytesOf(saved[2]);
-  if (joint && joint.length) stage.receive({ type: "compare" }, await unpacked(joint));
-}
-
-async function begin(stage, saved, side) {
-  const bytes = saved && bytesOf(saved);
-  if (!bytes || !bytes.length) return;
-  const payload = await unpacked(bytes);
-  if (!stage.sides[side].recording) stage.begin(payload, stage.sides[side]);
+// One payload per side, and in a view of two labs their joint words. They take their turn: what the lab says is newer.
+function beginAll({ wire, sides }, saved) {
+  for (const [i, buffer] of saved.entries()) if (bytesOf(buffer).length) wire.take(i < sides.length ? { type: "full", side: i } : { type: "compare" }, [buffer]);
 }

@@ -42,13 +42,14 @@ export class Wire {
     return true;
   }
 
-  // A gzipped document takes a moment to unpack: what comes after it waits.
+  // A gzipped document takes a moment to unpack: what comes after it waits. A damaged one is left out, and missed later.
   take(content, buffers) {
     const bytes = buffers && buffers.length ? bytesOf(buffers[0]) : null;
     if (!this.queue && !isZipped(bytes)) return this.deliver(content, bytes && parsed(bytes));
     const last = (this.queue = (this.queue || Promise.resolve()).then(async () => {
       const payload = bytes && (await unpacked(bytes));
       if (!this.isClosed) this.deliver(content, payload);
+    }).catch((error) => console.warn("labengine", error)).then(() => {
       if (this.queue === last) this.queue = null;
     }));
   }
@@ -70,7 +71,7 @@ export function bytesOf(buffer) {
   return buffer instanceof ArrayBuffer ? new Uint8Array(buffer) : new Uint8Array(buffer.buffer, buffer.byteOffset, buffer.byteLength);
 }
 
-export async function unpacked(bytes) {
+async function unpacked(bytes) {
   if (!isZipped(bytes)) return parsed(bytes);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return JSON.parse(await new Response(stream).text());
