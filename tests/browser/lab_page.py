@@ -103,6 +103,14 @@ class LabPage:
         """Run one of JupyterLab's commands and wait until it is done."""
         self._finish(name, self._ask("command", name, arguments or {}), timeout)
 
+    def cover(self, timeout: float = TIMEOUT) -> None:
+        """Put another tab in front of the notebook."""
+        self._finish("the notebook to be covered", self._ask("cover"), timeout)
+
+    def uncover(self, timeout: float = TIMEOUT) -> None:
+        """Close the other tabs: the notebook is in front again."""
+        self._finish("the notebook to be seen again", self._ask("uncover"), timeout)
+
     def kernel_status(self) -> str:
         """idle, busy, starting ... ; none without a kernel."""
         return str(self._ask("status"))

@@ -46,12 +46,16 @@
     if (open.length) asked.set(id, open); else asked.delete(id);
   }
 
+  const until = async (holds) => {
+    while (!holds()) await new Promise((resolve) => setTimeout(resolve, 20));
+  };
+
   let ready = null;
 
   async function open() {
-    while (!app()) await new Promise((resolve) => setTimeout(resolve, 20));
+    await until(app);
     await app().restored;
-    while (!panel()?.context || !model()) await new Promise((resolve) => setTimeout(resolve, 20));
+    await until(() => panel()?.context && model());
     await panel().context.ready;
     watch(kernel());
     await panel().context.sessionContext.ready;
@@ -60,7 +64,26 @@
     app().shell.collapseLeft();
   }
 
+  let covered = null;
+
+  // Another tab in front of the notebook, and away again.
+  async function cover() {
+    covered = panel();
+    await app().commands.execute("launcher:create");
+    await until(() => !covered.isVisible && panel() !== covered);
+  }
+
+  async function uncover() {
+    const others = [...app().shell.widgets("main")].filter((widget) => widget !== covered);
+    for (const widget of others) widget.close();
+    await until(() => others.every((widget) => widget.isDisposed));
+    app().shell.activateById(covered.id);
+    await until(() => covered.isVisible && panel() === covered);
+  }
+
   window.labtest = {
+    cover: () => begin(cover()),
+    uncover: () => begin(uncover()),
     opening: () => (ready ??= begin(open())),
     poll: (job) => jobs.get(job),
     status: () => kernel()?.status ?? "none",

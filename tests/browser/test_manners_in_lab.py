@@ -241,22 +241,21 @@ def test_unknown_keywords_are_refused_by_name(dashboard: OpenView) -> None:
 
 def test_a_hidden_notebook_costs_nothing(notebook: LabPage) -> None:
     """The lab runs on while another tab is in front: nothing is painted; and back again, the newest state is there."""
-    view = shown(notebook, "busy = labengine.Lab('simulated', num_blocks=9000, block_size=4)\nbusy.show()")
-    notebook.execute("for i in range(8): busy.add(token_ids=[i] * 9, max_tokens=4000)\nbusy.start()")
+    view = shown(notebook, "busy = labengine.Lab('simulated', num_blocks=9000, block_size=64)\nbusy.show()")
+    notebook.execute("for i in range(8): busy.add(token_ids=[i] * 9, max_tokens=70_000)\nbusy.start()")
     view.until("running", "true")
     view.root.evaluate(WATCH)
-    try:
-        paints = _Paints(view)
-        notebook.wait_for("paints in sight", lambda: paints.now() > 20, timeout=30)
-        notebook.command("launcher:create")
-        notebook.wait_for("an end of the paints", paints.have_ceased, timeout=30)
-        before = paints.now()
-        view.page.wait_for_timeout(1200)
-        assert paints.now() == before
-        notebook.command("application:close")
-        notebook.wait_for("paints again", lambda: paints.now() > before + 20, timeout=30)
-    finally:
-        notebook.execute("busy.close()")
+    paints = _Paints(view)
+    notebook.wait_for("paints in sight", lambda: paints.now() > 20, timeout=30)
+    notebook.cover()
+    notebook.wait_for("an end of the paints", paints.have_ceased, timeout=30)
+    before = paints.now()
+    view.page.wait_for_timeout(1200)
+    after = paints.now()
+    notebook.uncover()
+    assert after == before
+    notebook.wait_for("paints again", lambda: paints.now() > before + 20, timeout=30)
+    assert printed(notebook, "busy.is_running, busy.close()") == "True None"
 
 
 class _Paints:

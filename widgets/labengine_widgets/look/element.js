@@ -53,6 +53,11 @@ export function write(target, text) {
   if (target.textContent !== wanted) target.textContent = wanted;
 }
 
+// Sets a property only where it is another one: each writing costs, one of the same value too.
+export function put(target, name, value) {
+  if (target[name] !== value) target[name] = value;
+}
+
 // A request: a shape and a letter, never a hue, for hue is content.
 export function badge(request) {
   const made = element("span", `le-badge le-${shapeOf(request)}`);

@@ -1,5 +1,5 @@
 // Buttons, form and what the lab answers. They send wishes; what comes of them is seen when the lab's events arrive.
-import { button, element, write } from "../look/element.js";
+import { button, element, put, write } from "../look/element.js";
 
 const PATIENCE_MS = 400;
 
@@ -72,7 +72,7 @@ export class Controls {
     const { status } = this.stage;
     this.isRunning = status.running;
     write(this.run, status.running ? "Pause" : "Run");
-    this.step.disabled = this.phase.disabled = status.running;
+    for (const one of [this.step, this.phase]) put(one, "disabled", status.running);
     this.failures = status.listener_failures || [];
     this.showMessage();
   }
@@ -121,7 +121,7 @@ export class Controls {
   showMessage() {
     const failure = this.failures && this.failures.length ? `A listener was dropped because it raised ${this.failures.at(-1)}` : "";
     write(this.message, this.absence || this.error || failure || (this.pending.length ? `working: ${this.pending[0]} …` : this.hint || ""));
-    this.message.title = this.message.textContent;
+    put(this.message, "title", this.message.textContent);
     this.message.classList.toggle("le-error", Boolean(this.absence || this.error || failure));
   }
 }
