@@ -62,9 +62,8 @@ lab
 BY_HAND = """
 ends = []
 for _ in range({steps}):
-    lab.step()
-    ended = time.time() * 1000
-    ends.append((lab.snapshot().step, ended))
+    step = lab.step().step
+    ends.append((step, time.time() * 1000))
     time.sleep(0.35)
 print(ends)
 """

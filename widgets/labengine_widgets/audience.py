@@ -44,8 +44,8 @@ class Audience:
             act(viewer)
 
     def tell(self, content: dict[str, Any], payload: Payload | None = None) -> int:
-        """Send to everybody; returns the payload's bytes, a long one's zipped."""
-        buffers = None if payload is None else [packed(payload)]
-        for viewer, side in self._seats:
+        """Send to everybody; returns the payload's bytes, a long one's zipped, as often as they went."""
+        seats, buffers = self._seats, None if payload is None else [packed(payload)]
+        for viewer, side in seats:
             viewer.send(content | {"side": side}, buffers)
-        return len(buffers[0]) if buffers else 0
+        return len(buffers[0]) * len(seats) if buffers else 0

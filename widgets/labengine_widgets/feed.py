@@ -32,7 +32,7 @@ from labengine_widgets.payload import (
 )
 from labengine_widgets.selection import Selection, selection_of
 
-PERIOD = 1 / 30
+PERIOD = 1 / 40
 """Seconds between two messages of state, at least."""
 
 PATIENCE = 0.1
@@ -250,10 +250,11 @@ class Feed:
         self._thread = None
 
     def _work(self, closed: threading.Event) -> None:
+        due = 0.0
         while not closed.is_set():
             self._wake.wait(IDLE)
             self._wake.clear()
-            begun = time.monotonic()
+            due = max(due, time.monotonic() - PERIOD)
             num_sent, num_bytes = self.num_messages, self.num_bytes
             try:
                 self._wait_for_more(closed)
@@ -263,8 +264,8 @@ class Feed:
                 closed.wait(IDLE)
                 self._restart_quietly()
             if self.num_messages > num_sent:
-                due = max(PERIOD, (self.num_bytes - num_bytes) / BYTES_A_SECOND)
-                closed.wait(max(0.0, due - (time.monotonic() - begun)))
+                due += max(PERIOD, (self.num_bytes - num_bytes) / BYTES_A_SECOND)
+                closed.wait(max(0.0, due - time.monotonic()))
 
     def _wait_for_more(self, closed: threading.Event) -> None:
         """A step taken by hand is best shown whole: wait for its end, for a moment, unless it stands still."""

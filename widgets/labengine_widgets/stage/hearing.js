@@ -4,7 +4,7 @@ const SILENCE_MS = 4000;
 
 export class Hearing {
   constructor(stage) {
-    Object.assign(this, { stage, isResyncing: false });
+    Object.assign(this, { stage, isResyncing: false, hasAnswer: false });
   }
 
   close() {
@@ -157,8 +157,12 @@ export class Hearing {
 
 const MESSAGES = {
   full(hearing, content, payload, side) {
+    const isFirstAnswer = Boolean(content.view) && !hearing.hasAnswer;
     if (content.view) hearing.present();
     hearing.stage.begin(payload, side);
+    if (!isFirstAnswer) return;
+    hearing.hasAnswer = true;
+    if ((payload.stand ?? null) !== null) MESSAGES.stand(hearing, { moment: payload.stand }); // said before there was a view to hear it
   },
   more: (hearing, content, payload, side) => hearing.more(content, payload, side),
   end: (hearing, content, payload, side) => hearing.ended(content, side),

@@ -1,9 +1,10 @@
 // Painting: once a frame, what changed, in the views that can be seen; and nothing while nobody looks.
 import { motionOf } from "./motion.js";
 
-const CHEAP_MS = 2; // a view that takes less is painted in every frame
+const CHEAP_MS = { canvas: 4, list: 1, all: 8 }; // a view that takes less is painted in every frame; lists have yet to be laid out
+const MEMORY = 0.95; // of what a view's dearest painting took, from one painting to the next: most of a step's are cheap
 const TURN_MS = 60; // how long a slow view waits for the next news of a running lab, before it is painted without
-const REST = 6; // while a lab runs, slow views take one part in so many of the time: laying out and drawing takes theirs, too
+const REST = 5; // while a lab runs, slow views rest so many times as long as the frame took that one of them was in
 const MANY = 500; // events at once, too many to point at their blocks
 const NOTHING = () => ({ all: false, blocks: new Set(), requests: new Set(), keys: new Set(), queue: false, tier: false });
 
@@ -11,11 +12,14 @@ export class Painting {
   constructor(stage) {
     Object.assign(this, { stage, shows: [], parts: [], request: 0, isDirty: false, hasNews: false });
     this.focus = stage.sides.map(() => []);
+    this.slowAgainAt = 0;
+    this.rendered = new MessageChannel(); // a message from within a frame comes when the frame is laid out and painted
+    this.rendered.port1.onmessage = ({ data: begun }) => (this.slowAgainAt = performance.now() + REST * (performance.now() - begun));
   }
 
   // A view in an element. isShown: can it be seen at all (an open tab)?
   show(view, side, isShown) {
-    const entry = { view, side, isShown, pending: { ...NOTHING(), all: true }, from: 0, cost: 0, paintedAt: 0 };
+    const entry = { view, side, isShown, pending: { ...NOTHING(), all: true }, from: 0, costs: { some: 0, all: 0 }, paintedAt: 0 };
     this.shows.push(entry);
     return entry;
   }
@@ -23,6 +27,7 @@ export class Painting {
   close() {
     cancelAnimationFrame(this.request);
     clearTimeout(this.later);
+    this.rendered.port1.close();
     for (const { view } of this.shows) view.destroy();
   }
 
@@ -50,7 +55,11 @@ export class Painting {
     this.isDirty = false;
     const moments = stage.track.moments(stage.position);
     this.focus = this.focused(moments);
-    for (const side of stage.sides) this.note(side, side.move(moments[side.index]));
+    for (const side of stage.sides) {
+      const changes = side.move(moments[side.index]);
+      this.note(side, changes);
+      this.hasNews ||= changes.all; // a jump
+    }
     this.paintViews();
     for (const part of this.parts) part.paint();
     stage.pointing.repainted();
@@ -81,9 +90,9 @@ export class Painting {
   }
 
   // While a lab runs by itself slow views take turns, one a frame, so that the others keep their pace and nobody waits long.
-  // After a step taken by hand they come a frame later than the rest, which is seen at once.
+  // After a step taken by hand, or a jump, they come a frame later than the rest, which is seen at once.
   paintViews() {
-    const shown = this.shows.filter((entry) => entry.isShown()), slow = shown.filter(({ cost }) => cost > CHEAP_MS);
+    const shown = this.shows.filter((entry) => entry.isShown()), slow = shown.filter(isSlow);
     const late = this.isHurried ? this.waiting(slow) : this.hasNews ? slow : [];
     this.hasNews = false;
     for (const entry of shown) if (!late.includes(entry)) this.paintView(entry);
@@ -93,10 +102,10 @@ export class Painting {
 
   // All but the one that has waited longest, if it is time for a slow one again.
   waiting(slow) {
-    const now = performance.now();
-    if (now < (this.slowAgainAt ?? 0)) return slow;
+    const begun = performance.now();
+    if (begun < this.slowAgainAt) return slow;
     const [next, ...others] = slow.sort((a, b) => a.paintedAt - b.paintedAt);
-    if (next) this.slowAgainAt = now + REST * next.cost;
+    if (next) this.rendered.port2.postMessage(begun);
     return others;
   }
 
@@ -106,6 +115,11 @@ export class Painting {
     entry.view.paint(scene, changes, { moment, from: entry.from, isPlaying: this.stage.isPlaying, isRunning: this.isHurried, reference, focus: this.focus[entry.side] });
     entry.from = moment;
     entry.paintedAt = begun;
-    if (!changes.all) entry.cost = (entry.cost + performance.now() - begun) / 2; // to draw all of it says little about the changes to come
+    const kind = changes.all ? "all" : "some";
+    entry.costs[kind] = Math.max(MEMORY * entry.costs[kind], performance.now() - begun);
   }
+}
+
+function isSlow({ view, pending, costs }) {
+  return pending.all ? costs.all > CHEAP_MS.all && !view.canvas : costs.some > (view.canvas ? CHEAP_MS.canvas : CHEAP_MS.list);
 }

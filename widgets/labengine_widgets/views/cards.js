@@ -1,6 +1,7 @@
 // One block as drawn on the canvas, at three scales: a card, a tile, a dot.
 import { LOST_HUE, contentName, hueOf, inkOn, requestName, roundOf, shapeOf } from "../look/palette.js";
 import { groupLabel, joined } from "../stage/describe.js";
+import { sprite } from "./sprites.js";
 
 // A card of this width has room for its slots, and for everything in its first line.
 const ROOMY = 100;
@@ -27,7 +28,21 @@ export function ring(context, rect, color, width, dash = []) {
   context.restore();
 }
 
-function drawBackground(context, rect, block, { theme }, radius) {
+// Fill and border: alike for many blocks, so drawn once and copied.
+function drawGround(context, rect, block, { theme }, radius) {
+  sprite(context, rect, theme, `${groundOf(block)}|${radius}`, (onto, box) => {
+    drawBackground(onto, box, block, theme, radius);
+    drawBorder(onto, box, block, theme, radius);
+  });
+}
+
+function groundOf(block) {
+  if (!block) return "none";
+  const fill = block.content >= 0 ? `${hueOf(block.content)} ${roundOf(block.content)}` : `${numWritten(block)} of ${block.size}`;
+  return `${fill}${block.refCount ? " live" : ""}${block.isLost ? " lost" : ""}${isDoubled(block) ? " doubled" : ""}`;
+}
+
+function drawBackground(context, rect, block, theme, radius) {
   context.save();
   roundRect(context, rect, radius);
   context.clip();
@@ -77,7 +92,7 @@ function texture(context, { x, y, w, h }, round, theme) {
   }
 }
 
-function drawBorder(context, rect, block, { theme }, radius) {
+function drawBorder(context, rect, block, theme, radius) {
   if (!block) return;
   context.save();
   context.strokeStyle = block.isLost ? LOST_HUE : theme.ink;
@@ -99,8 +114,7 @@ function drawBorder(context, rect, block, { theme }, radius) {
 // Enough room for everything: id, ref count and pips, tokens, owners, letter.
 function drawCard(context, rect, id, block, look) {
   const { theme } = look, { x, y, w } = rect;
-  drawBackground(context, rect, block, look, 6);
-  drawBorder(context, rect, block, look, 6);
+  drawGround(context, rect, block, look, 6);
   label(context, `#${id}`, x + 7, y + 14, `600 12px ${theme.ui}`, block && block.refCount ? theme.ink : theme.soft);
   if (look.isUnlike) drawUnlike(context, rect, id, block, look);
   const word = look.isNull ? "null" : look.isNext ? "next" : "";
@@ -330,8 +344,7 @@ function cutLink(context, x, y, scale, theme) {
 // Room for an id and a letter.
 function drawTile(context, rect, id, block, look) {
   const { theme } = look, { x, y, w, h } = rect;
-  drawBackground(context, rect, block, look, 3);
-  drawBorder(context, rect, block, look, 3);
+  drawGround(context, rect, block, look, 3);
   const isTall = h >= 30, name = block && block.content >= 0 ? contentName(block.content) : "";
   if (block && block.fill && !name) veil(context, { x: x + 2.5, y: isTall ? y + 3 : y + h / 2 - 6, w: 7 + 5.6 * String(id).length, h: 12 }, theme);
   if (isTall || !name) label(context, String(id), x + 4, isTall ? y + 12 : y + h / 2 + 3.5, `9.5px ${theme.ui}`, block ? theme.ink : theme.soft);
