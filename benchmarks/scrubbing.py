@@ -10,8 +10,8 @@ anywhere    200 random steps, far apart.
 neighbours  200 steps in a row, backwards: a drag.
 moments     200 moments in a row within steps, forwards: the arrow key.
 
-Milliseconds: half take less, nine of ten take less, the slowest. `script` is the page's own part of the first frame. Then
-what others took of the cores in the second before, for on a busy machine everything waits.
+Milliseconds: half take less, nine of ten take less, the slowest. `script` is the page's own part of the first frame.
+Then what others took of the cores in the second before, for on a busy machine everything waits.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ SCRUB = """async ([kind, count]) => {
     if (isFirst) script = performance.now() - begun;
     isFirst = false;
   };
-  const isWhole = () => !painting.isDirty && stage.shows.every((entry) => !entry.isShown() || entry.from === side.moment);
+  const isPainted = (entry) => !entry.isShown() || entry.from === side.moment;
+  const isWhole = () => !painting.isDirty && stage.shows.every(isPainted);
   // The task after a frame's callbacks begins when style, layout and paint are done.
   const painted = () => new Promise((done) => {
     const channel = new MessageChannel();
@@ -84,6 +85,9 @@ SCRUB = """async ([kind, count]) => {
   delete painting.flush;
   return { times, wholes, scripts };
 }"""
+
+
+TOLD = (("first frame", "times"), ("all", "wholes"), ("script", "scripts"))
 
 
 def figures(times: list[float]) -> str:
@@ -125,7 +129,7 @@ def main() -> None:
         f"opened in {found.pop('opened'):.0f} ms; others took {others.share or 0:.0%} before"
     )
     for kind, one in found.items():
-        told = [f"{word} {figures(one[name])} ms" for word, name in (("first frame", "times"), ("all", "wholes"), ("script", "scripts"))]
+        told = [f"{word} {figures(one[name])} ms" for word, name in TOLD]
         print(f"{kind:12} {'   '.join(told)}")
 
 
