@@ -79,7 +79,7 @@ class Column {
     const lower = element("div", "le-lower"), { index } = side;
     this.panels = ["tables", "pool", "map", "queue"].map((name) => panel(stage, name, index)).filter(Boolean);
     for (const { shown } of this.panels) shown.isShown = isShown;
-    for (const made of this.panels) made.querySelector("h3 > span").title = explained(made);
+    for (const made of this.panels) explain(made);
     for (const made of this.panels) (made.matches(".le-map-panel, .le-queue-panel") ? lower : this.element).append(made);
     this.element.append(lower);
     this.queue = lower.querySelector(".le-queue-panel h3 > span");
@@ -106,12 +106,15 @@ class Column {
 }
 
 const EXPLAINED = {
-  tables: "Which block of the pool holds which tokens of a request",
-  pool: "All blocks of the cache, each in its place",
-  map: "From a content's hash to the block that a look-up is served with",
-  queue: "Free blocks in the order in which they are used again",
+  tables: "which block of the pool holds which tokens of a request",
+  pool: "all blocks of the cache, each in its place",
+  map: "the hash of a content leads to the block that a look-up is served with",
+  queue: "free blocks in the order in which they are used again",
 };
 
-function explained(made) {
-  return Object.entries(EXPLAINED).find(([name]) => made.classList.contains(`le-${name}-panel`))?.[1] ?? "";
+// In words beside the heading, where there is room for them.
+function explain(made) {
+  const [, words] = Object.entries(EXPLAINED).find(([name]) => made.classList.contains(`le-${name}-panel`)), heading = made.querySelector("h3 > span");
+  heading.title = words;
+  heading.after(element("span", "le-explained", words));
 }

@@ -1,12 +1,14 @@
 // What is not the same on the two sides is marked in both: places of tables, entries of the map, numbers. (The pools mark what is not as
-// in their reference: the other side's scene.) Equal blocks under other ids are no difference: who got which free block does not matter.
+// in their reference: the other side's scene.) Equal blocks under other ids are no difference: who got which free block does not matter, but in the queue itself.
 
 const MAX_ANCHORS = 400;
+const MAX_QUEUED = 64;
 
 export function markDifferences({ sides }, columns) {
   const scenes = sides.map(({ scene }) => scene);
   for (const { element } of columns) markPlaces(element, scenes);
   markNumbers(columns);
+  markQueues(columns, scenes);
 }
 
 // By what the scenes hold, for in a narrow cell one side is not painted.
@@ -37,4 +39,10 @@ function markNumbers(columns) {
     const isOther = right[i] && number.textContent !== right[i].textContent;
     for (const one of [number, right[i]]) one?.classList.toggle("le-differs", Boolean(isOther));
   });
+}
+
+// Other blocks, or the same ones in another order.
+function markQueues(columns, scenes) {
+  const [one, other] = scenes.map(({ queue }) => `${queue.size}: ${queue.first(MAX_QUEUED)}`);
+  for (const { queue } of columns) queue.classList.toggle("le-differs", one !== other);
 }

@@ -148,11 +148,18 @@ function sign(context, text, x, y, theme) {
   label(context, text, x, y, `700 11px ${theme.ui}`, theme.ink, "center");
 }
 
-// ≠ beside the letter: not as on the other side.
+// ≠ beside the letter, or where there is room: not as on the other side.
 function drawUnlike(context, { x, y, w, h }, id, block, { theme }) {
-  const isLettered = block && (block.content >= 0 || block.fill);
-  if (isLettered && w < 84) return block.isLost ? undefined : label(context, "≠", x + 8 + widthOf(context, `#${id}`), y + 14, `700 11px ${theme.ui}`, theme.ink);
-  label(context, "≠", x + w - (isLettered ? 29 : 8), y + h - 8, `700 12px ${theme.ui}`, theme.ink, "right");
+  const isLettered = block && (block.content >= 0 || block.fill), font = `700 ${isLettered && w < 84 ? 11 : 12}px ${theme.ui}`;
+  if (!isLettered || w >= 84) return label(context, "≠", x + w - (isLettered ? 29 : 8), y + h - 8, font, theme.ink, "right");
+  if (block.isLost || isDoubled(block)) return;
+  const from = 5 + 19 * Math.min(block.owners.length, 3), to = w - (block.content >= 0 ? letterWidth(block) + 7 : 28);
+  if (to - from >= 10) return label(context, "≠", x + (from + to) / 2, y + h - 8, font, theme.ink, "center");
+  label(context, "≠", x + 8 + widthOf(context, `#${id}`), y + 14, font, theme.ink);
+}
+
+function letterWidth(block) {
+  return 11 + 7 * contentName(block.content).length;
 }
 
 // In the tables of two groups: a fault.
@@ -299,7 +306,7 @@ function badge(context, x, y, radius, request, theme) {
 
 // The content's letter: on its solid hue once the hash is registered, outlined while only the KV is there.
 function drawLetter(context, { x, y, w, h }, block, theme) {
-  const hue = hueOf(block.content), name = contentName(block.content), width = 11 + 7 * name.length;
+  const hue = hueOf(block.content), name = contentName(block.content), width = letterWidth(block);
   const box = { x: x + w - width - 6, y: y + h - 21, w: width, h: 16 };
   context.save();
   roundRect(context, box, 4);
