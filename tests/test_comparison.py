@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -94,6 +94,27 @@ def test_a_run_stops_where_it_is_told(pair: Comparison) -> None:
     ask(pair, max_tokens=9)
     pair.run(until=lambda both: both.left.snapshot().step == 4)
     assert steps(pair) == [4, 4] and not pair.is_running
+
+
+@pytest.mark.parametrize("runs", [Comparison.run, lambda pair: (pair.start(), _wait(pair))])
+def test_a_run_stops_where_one_side_meets_a_breakpoint(pair: Comparison, runs: Callable[[Comparison], object]) -> None:
+    for _ in range(2):
+        pair.add(token_ids=PROMPT, max_tokens=6)
+    merged = pair.right.break_on(ev.BlockMerged)  # type: ignore[union-attr]
+    runs(pair)
+    left, right = pair.stopped_at
+    assert left is None and right is not None and right.breakpoint is merged and right.step == 1
+    assert [snapshot.step for snapshot in pair.snapshots] == [1, 1]
+    merged.close()
+    runs(pair)
+    assert pair.stopped_at == (None, None)
+    assert all(request.status == "finished" for snapshot in pair.snapshots for request in snapshot.requests.values())
+
+
+def _wait(pair: Comparison) -> None:
+    deadline = time.monotonic() + 10
+    while pair.is_running and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def test_the_background_steps_both_and_pauses_level(pair: Comparison) -> None:

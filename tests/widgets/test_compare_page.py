@@ -224,6 +224,22 @@ def test_a_saved_notebook_tells_it_without_a_kernel(look: Look) -> None:
     look(check, bug("nano-vllm-219").compare(), has_kernel=False)
 
 
+def test_the_view_stands_at_the_event_for_which_a_run_has_stopped(look: Look) -> None:
+    comparison = labengine.compare("nano-vllm", "nano-vllm+243", num_blocks=12, block_size=4)
+    for _ in range(2):
+        comparison.add(token_ids=PROMPT, max_tokens=3)
+    comparison.right.break_on("BlockMerged")  # type: ignore[union-attr]
+
+    def check(page: ComparePage) -> None:
+        comparison.run()
+        page.until("the first merge", lambda: page.data("used") == "8 7" and page.data("position") != page.data("end"))
+        assert page.data("step") == "1 1" and page.data("parts") == page.data("position")
+        page.press("ArrowLeft")
+        assert page.data("used") == "8 8"
+
+    look(check, comparison)
+
+
 def test_what_is_said_while_the_saved_state_is_unpacked_is_the_newer(look: Look) -> None:
     comparison = labengine.compare("nano-vllm", "nano-vllm+243", num_blocks=12, block_size=4)
     comparison.add(token_ids=PROMPT, max_tokens=3)

@@ -45,6 +45,10 @@ class CompareView(View):
         """Have every browser half stand after that many beats; None: at the newest."""
         self.send({"type": "position", "position": beat, "side": 0})
 
+    def stand_at(self, side: int, moment: int) -> None:
+        """Have every browser half stand where a side has reached a moment, when all up to there is told."""
+        self.feeds[1]._post(lambda: self._stand_at(side, moment))
+
     def rest(self) -> None:
         """Keep both recordings and the beats, where they are short enough."""
         with self._guard:
@@ -57,6 +61,11 @@ class CompareView(View):
             first = self.joint.grow()
             if first is not None:
                 self.send({"type": "compare", "side": 0, "view": None}, [dumps(self.joint.payload(first))])
+
+    def _stand_at(self, side: int, moment: int) -> None:
+        self._tell()
+        with self._guard:
+            self.stand(self.joint.beats.number_at(side, moment))
 
     def _receive(self, widget: object, content: object, buffers: object) -> None:
         super()._receive(widget, content, buffers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import ge
@@ -105,6 +106,11 @@ class Compared:
     def newest(self) -> Ends:
         """The newest moments told."""
         return self.beats[-1].pair.ends if self.beats else self.starts
+
+    def number_at(self, side: int, moment: int) -> int:
+        """The number of beats after which a side has reached a moment; all of them when it has not."""
+        place = bisect_left(self.beats, moment, key=lambda beat: beat.pair.ends[side])
+        return self.first + min(place + 1, len(self.beats))
 
     def grow(self, level: Ends | None = None, rest: Ends | None = None) -> int | None:
         """Tell what was recorded since; the number of the first beat that is new, None when nothing is.

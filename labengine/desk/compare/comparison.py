@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from pathlib import Path
 
+    from labengine.desk.time.breakpoints import Stop as BreakStop
     from labengine.engine.engine import Phase, StepReport
     from labengine.lab import Lab
     from labengine_widgets.compare import CompareView
@@ -122,7 +123,10 @@ class Comparison:
         return left, right
 
     def run(self, until: Callable[[Comparison], object] | None = None) -> None:
-        """Step both until neither has anything left to do, or until(comparison) is true after a step."""
+        """Step both until neither has anything left to do, or until(comparison) is true after a step.
+
+        It ends early, with both sides at the same step, when one of them meets a breakpoint.
+        """
         self.pause()
         with self._running_freely():
             while self._step_freely():
@@ -157,6 +161,12 @@ class Comparison:
     def has_later(self) -> bool:
         """Whether later() has something to show."""
         return bool(self._later) and self.is_live
+
+    @property
+    def stopped_at(self) -> tuple[BreakStop | None, BreakStop | None]:
+        """The breakpoint that the newest run has met on either side (`comparison.left.break_on(...)`); None for none."""
+        left, right = (getattr(side, "stopped_at", None) for side in self.sides)
+        return left, right
 
     @property
     def is_running(self) -> bool:
@@ -200,15 +210,23 @@ class Comparison:
         """Views follow instead of playing each step."""
         with ExitStack() as stack:
             for lab in self._labs():
+                stack.enter_context(lab._breakpoints.armed())
                 stack.enter_context(lab._stepper.running_freely())
             self._num_free_runs += 1
             try:
                 yield
             finally:
                 self._num_free_runs -= 1
+        self._show_stop()
 
     def _step_freely(self) -> bool:
-        return any(map(bool, self._do(lambda lab: lab._stepper.step_freely())))
+        return any(map(bool, self._do(lambda lab: lab._stepper.step_freely()))) and not any(self.stopped_at)
+
+    def _show_stop(self) -> None:
+        """The view stands at the event for which a run has stopped, the left side's first."""
+        for side, stop in enumerate(self.stopped_at):
+            if stop is not None and stop.moment is not None and self._view is not None:
+                return self._view.stand_at(side, stop.moment)
 
     def _step_in_background(self) -> bool:
         """A step of a run that nobody waits for; the labs run freely until it ends."""

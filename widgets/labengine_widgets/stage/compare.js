@@ -28,12 +28,15 @@ export function lay(stage, root) {
   });
   stage.on("more", () => catchUp(stage));
   stage.on("quiet", () => track.isShort && stage.resync());
-  stage.on("position", (_, { position }) => stage.isReady && stage.stand(position ?? track.end));
+  stage.on("position", (_, { position }) => {
+    track.wanted = position ?? track.end;
+    goWhereWanted(stage);
+  });
   stage.open([[story.element, 0.6], [columns.element, 0.2]]);
   const sizes = new ResizeObserver(() => narrow(stage));
   sizes.observe(root);
   stage.end.signal.addEventListener("abort", () => sizes.disconnect());
-  track.followed = null;
+  Object.assign(track, { followed: null, wanted: null });
 }
 
 // n and b go from one guided stop to the next; in a button or a field they mean what they mean there.
@@ -52,6 +55,7 @@ function hear(stage, payload) {
   const { track } = stage, end = track.end, follows = stage.position >= end || isOnItsWay(stage), isFirst = track.lastBeat === 0;
   if (!track.hear(payload)) return stage.hearing.resyncSurely();
   if (!stage.isReady) return;
+  if (payload.from === payload.first && !isFirst) track.wanted = null; // it was about what is no more
   if (isFirst || payload.from === payload.first) return settle(stage);
   track.followed = follows || track.followed !== null ? { from: Math.min(end, payload.from), isPlayed: !payload.is_running } : null;
   catchUp(stage);
@@ -74,15 +78,25 @@ function settle(stage) {
     stage.isFollowing = stage.position >= track.end;
   } else if (stage.isFollowing || isOnItsWay(stage)) {
     stage.player.stop();
-    Object.assign(stage, { position: track.end, isFollowing: true }); // the other side's half may still be to come
+    Object.assign(stage, { position: track.end, isFollowing: true });
+    if (track.end < track.lastBeat) track.followed = { from: track.end, isPlayed: !stage.status.running }; // events are still to come
   }
   stage.position = Math.max(track.first, Math.min(stage.position, track.end));
   stage.tell("beats");
   stage.repaint();
 }
 
+// Where Python puts the view, as soon as the events up to there have come on both sides.
+function goWhereWanted(stage) {
+  const { track } = stage, { wanted } = track;
+  if (wanted === null || !stage.isReady || wanted > track.end) return;
+  Object.assign(track, { wanted: null, followed: null });
+  stage.stand(wanted);
+}
+
 // Goes on with what has come on both sides, if the reader stood at the end.
 function catchUp(stage) {
+  goWhereWanted(stage);
   const { track } = stage, { followed } = track;
   stage.changed();
   if (!followed || !stage.isReady || track.end < track.lastBeat) return;

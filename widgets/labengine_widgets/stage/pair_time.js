@@ -4,6 +4,7 @@ import { requestName } from "../look/palette.js";
 
 const TOP = 20, LEFT = 52, RIGHT = 16, BOTTOM = 15, MAX_LANES = 5, STOP_RADIUS = 8;
 const POOL = "pool";
+const EXPLAINED = "Grey: an event on both sides. Dark: on one side, or otherwise there: the left side's above, the right side's below.";
 
 export class PairTime {
   constructor(stage) {
@@ -46,7 +47,7 @@ export class PairTime {
 
   drag(event) {
     const { track } = this.stage, stop = event.offsetY < TOP && track.guided.find(([, at]) => Math.abs(this.x(at) - event.offsetX) <= STOP_RADIUS);
-    this.canvas.title = stop ? track.guide[stop[0]] : "";
+    this.canvas.title = stop ? track.guide[stop[0]] : EXPLAINED;
     if (event.buttons && this.canvas.hasPointerCapture(event.pointerId)) this.stage.stand(this.positionAt(event.offsetX));
   }
 
