@@ -14,7 +14,7 @@ from labengine import Lab
 from labengine import events as ev
 from labengine.timeline import Timeline
 from labengine_widgets import feed as feeds
-from labengine_widgets.feed import Feed, feed_of
+from labengine_widgets.feed import PERIOD, Feed, feed_of
 from labengine_widgets.payload import packed
 from labengine_widgets.selection import Selection
 from widgets.fake_bench import FakeBench
@@ -186,7 +186,7 @@ def test_the_number_of_messages_is_bounded_and_none_is_missing() -> None:
         until(lambda: feed.sent == lab.timeline.end, "the last step")
         seconds = time.monotonic() - started
         full, *states = wire.states
-        assert 2 <= len(states) <= seconds * 30 + 3
+        assert 2 <= len(states) <= seconds / PERIOD + 3
         assert picture(heard(full["payload"], states).state()) == lab.snapshot()
         assert not feed.failures
         feed.detach(wire)

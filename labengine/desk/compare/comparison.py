@@ -164,7 +164,7 @@ class Comparison:
 
     @property
     def stopped_at(self) -> tuple[BreakStop | None, BreakStop | None]:
-        """The breakpoint that the newest run has met on either side (`comparison.left.break_on(...)`); None for none."""
+        """The breakpoint that the newest run has met on either side (comparison.left.break_on(...)); None for none."""
         left, right = (getattr(side, "stopped_at", None) for side in self.sides)
         return left, right
 
