@@ -7,7 +7,7 @@ the dashboard's alone.
 
 latency   steps taken by hand: milliseconds from the end of the step in the kernel to the first painted frame that shows
           it. 16 requests decode.
-rate      a lab that steps by itself, 45 steps a second if the machine can (the feed sends 30 messages a second at
+rate      a lab that steps by itself, 45 steps a second if the machine can (the feed sends 50 messages a second at
           most), 64 requests decoding in blocks of one token, so that 64 blocks begin in every step: frames painted a
           second, and what an update costs the kernel and the wire.
 """

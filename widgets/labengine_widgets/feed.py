@@ -32,7 +32,7 @@ from labengine_widgets.payload import (
 )
 from labengine_widgets.selection import Selection, selection_of
 
-PERIOD = 1 / 40
+PERIOD = 1 / 50
 """Seconds between two messages of state, at least."""
 
 PATIENCE = 0.1
@@ -78,7 +78,7 @@ def feed_of(bench: Bench) -> Feed:
 class Feed:
     """All the views of one lab hang on it. It listens, and draws nothing; without views it does nothing at all.
 
-    The recording is the buffer: what lies between `sent` and its end is encoded once and sent to everybody, at most 40
+    The recording is the buffer: what lies between `sent` and its end is encoded once and sent to everybody, at most 50
     times a second. A step taken by hand is told beat by beat; a running lab is only followed, and told when it rests.
     An error of a view costs that view a message, which it asks for again; never the engine.
     """
