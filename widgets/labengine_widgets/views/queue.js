@@ -48,6 +48,7 @@ class Queue {
     const seating = seatsAt(recording, begun, { from: facts.base, moment, to: facts.stop }, MAX_HEAD + MAX_TAIL);
     this.paintSummary();
     const items = this.items(seating);
+    this.place = items.findIndex(({ rank }) => rank === 1);
     this.sight.expect(isRunning ? items.length : 0); // at rest all seats are there to be read
     keep(this.list, items, (item) => (item.more ? make("li", "le-queue-more le-quiet") : makeSeat()), (child, item, place) => (item.more ? say(child, `… ${item.more.toLocaleString("en")} more …`) : this.sight.paint(child, () => this.paintSeat(child, item), place)));
     this.sight.settle();
@@ -56,9 +57,9 @@ class Queue {
 
   // In a panel too low for all the seats the next one stays in sight; between steps it stands on top, with the line behind it.
   reveal(isOver) {
-    const { element, next, summary } = this;
-    if (!next || (next === this.revealed && isOver === this.wasOver)) return;
-    Object.assign(this, { revealed: next, wasOver: isOver });
+    const { element, next, summary, place } = this, revealed = `${place} ${isOver}`;
+    if (!next || (next === this.wasNext && revealed === this.revealed)) return;
+    Object.assign(this, { wasNext: next, revealed });
     if (isOver || !isSeen(element, summary, next)) element.scrollTop = Math.max(0, next.offsetTop - (isOver ? 0 : next.offsetHeight + 4) - summary.offsetHeight - 4);
   }
 
