@@ -4,7 +4,7 @@ import { motionOf } from "./motion.js";
 const CHEAP_MS = { canvas: 4, list: 1, all: 8 }; // a view that takes less is painted in every frame; lists have yet to be laid out
 const MEMORY = 0.95; // of what a view's dearest painting took, from one painting to the next: most of a step's are cheap
 const TURN_MS = 60; // how long a slow view waits for the next news of a running lab, before it is painted without
-const REST = 6; // while a lab runs, slow views rest so many times as long as the frame took that one of them was in
+const REST = 8; // while a lab runs, slow views rest so many times as long as the frame took that one of them was in
 const MANY = 500; // events at once, too many to point at their blocks
 const NOTHING = () => ({ all: false, blocks: new Set(), requests: new Set(), keys: new Set(), queue: false, tier: false });
 

@@ -12,7 +12,8 @@ export function sprite(context, { x, y, w, h }, theme, name, draw) {
     if (known.size >= MAX_SPRITES) known.clear();
     known.set(key, drawn(w, h, ratio, draw));
   }
-  context.drawImage(known.get(key), x, y, w, h);
+  const picture = known.get(key), whole = (at) => Math.round(at * ratio) / ratio; // on whole pixels of the screen nothing is blurred
+  context.drawImage(picture, whole(x), whole(y), picture.width / ratio, picture.height / ratio);
 }
 
 function drawn(w, h, ratio, draw) {
