@@ -57,6 +57,7 @@ SCRUB = """async ([kind, count]) => {
     if (isFirst) script = performance.now() - begun;
     isFirst = false;
   };
+  const pool = stage.shows.find(({ view }) => view.canvas);
   const isPainted = (entry) => !entry.isShown() || entry.from === side.moment;
   const isWhole = () => !painting.isDirty && stage.shows.every(isPainted);
   // The task after a frame's callbacks begins when style, layout and paint are done.
@@ -75,7 +76,8 @@ SCRUB = """async ([kind, count]) => {
     if (kind === "moments") stage.forward();
     else seek(kind === "anywhere" ? Math.ceil(random() * last) : (last >> 1) - i - 1);
     await painted();
-    if (side.moment === before && kind === "neighbours") throw new Error("nothing moved");
+    if (side.moment === before) throw new Error("nothing moved");
+    if (pool.from !== side.moment) throw new Error("the pool stands elsewhere");
     times.push(performance.now() - begun);
     scripts.push(script);
     while (!isWhole()) await painted();
