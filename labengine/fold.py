@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 from labengine import events as ev
 from labengine.snapshot import NULL_BLOCK, BlockState, GroupState, RequestState, Snapshot, map_key
 
+FINISHED = "finished"
+
 Key = tuple[int, bytes]
 """(group, block hash): a key of the prefix map."""
 
@@ -89,10 +91,10 @@ class Fold:
         return fold
 
     def copy(self) -> Fold:
-        """An independent copy, with no changes noted."""
+        """An independent copy, with no changes noted. Finished requests are shared until something happens to them."""
         other = Fold()
         other.step, other.groups, other.null_block = self.step, self.groups, self.null_block
-        other.requests = {request_id: r.copy() for request_id, r in self.requests.items()}
+        other.requests = {i: r if r.status == FINISHED else r.copy() for i, r in self.requests.items()}
         other.ref_counts, other.block_keys = list(self.ref_counts), list(self.block_keys)
         other.block_tokens, other.free_queue = list(self.block_tokens), self.free_queue.copy()
         other.prefix_map = dict(self.prefix_map)
@@ -196,7 +198,7 @@ class Fold:
         self._request(event.request_id).clear("preempted")
 
     def _request_finished(self, event: ev.RequestFinished) -> None:
-        self._request(event.request_id).clear("finished")
+        self._request(event.request_id).clear(FINISHED)
 
     def _tokens_computed(self, event: ev.TokensComputed) -> None:
         self._request(event.request_id).num_computed_tokens = event.num_computed_tokens
@@ -266,7 +268,10 @@ class Fold:
 
     def _request(self, request_id: int) -> RequestFold:
         self.changes.requests.add(request_id)
-        return self.requests[request_id]
+        request = self.requests[request_id]
+        if request.status == FINISHED:  # a copy of this state may share it
+            request = self.requests[request_id] = request.copy()
+        return request
 
     def _table(self, event: ev.BlockAllocated | ev.BlockTouched | ev.BlockMerged | ev.BlockFreed) -> list[int]:
         return self._request(event.request_id).block_tables[event.group]

@@ -20,9 +20,11 @@ from labengine.events import (
     EngineStarted,
     Event,
     RequestAdded,
+    RequestFinished,
     StepEnded,
     StepRolledBack,
     StepStarted,
+    TokenSampled,
 )
 from labengine.fold import Changes, Fold, fold
 from labengine.hooks import Hooks
@@ -296,3 +298,14 @@ def test_nothing_applied_nothing_changed() -> None:
     state.apply(EngineStarted(3, (("full", 2, None),), "labengine"))
     state.take_changes()
     assert state.take_changes() == Changes()
+
+
+def test_a_copy_stays_as_it_was_whatever_happens_to_a_finished_request() -> None:
+    state = Fold()
+    for event in (EngineStarted(3, (("full", 2, None),), "labengine"), RequestAdded(0, (1, 2), 4)):
+        state.apply(event)
+    state.apply(RequestFinished(0, "stop"))
+    kept, before = state.copy(), state.snapshot()
+    state.apply(TokenSampled(0, 7, 2))  # an engine that is wrong may do it
+    assert kept.snapshot() == before
+    assert state.snapshot().requests[0].token_ids == (1, 2, 7)

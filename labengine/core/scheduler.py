@@ -239,6 +239,8 @@ class Scheduler:
         self._set(request, "num_computed_tokens", 0)
         self._set(request, "status", RequestStatus.FINISHED)
         self._set(request, "finish_reason", reason)
+        for name in ("block_hashes", "links", "prefixes"):  # a quarter of what is kept of it, and of no use any more
+            self._set(request, name, [])
         if RequestFinished in self._hooks:
             self._hooks.emit(RequestFinished(request.request_id, reason))
 

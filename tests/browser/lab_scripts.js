@@ -20,9 +20,13 @@
   }
 
   // What the page has asked the kernel and the kernel has not yet finished: a request needs its reply and the kernel's
-  // idle after it, any other message (a widget's click) the idle alone.
+  // idle after it, any other message (a widget's click) the idle alone. A widget's message that comes while a cell
+  // awaits is handled beside the cell, and no idle is told of it (ipykernel 7); but messages are handled in their order,
+  // so that it is done once a later request is, and where there is none `unanswered` makes one.
   const asked = new Map();
   const watched = new WeakSet();
+  const COMM = ["idle"];
+  const isRequest = (parts) => parts !== COMM;
 
   function watch(connection) {
     if (!connection || watched.has(connection)) return;
@@ -30,7 +34,7 @@
     connection.anyMessage.connect((_, { msg, direction }) => {
       const { msg_id, msg_type } = msg.header;
       if (direction === "send") {
-        if (msg.channel !== "stdin") asked.set(msg_id, msg_type.endsWith("_request") ? ["reply", "idle"] : ["idle"]);
+        if (msg.channel !== "stdin") asked.set(msg_id, msg_type.endsWith("_request") ? ["reply", "idle"] : COMM);
         return;
       }
       const idle = msg_type === "status" && msg.content.execution_state === "idle";
@@ -42,8 +46,24 @@
   }
 
   function answered(id, part) {
-    const open = (asked.get(id) ?? []).filter((each) => each !== part);
-    if (open.length) asked.set(id, open); else asked.delete(id);
+    const parts = asked.get(id);
+    const open = (parts ?? []).filter((each) => each !== part);
+    if (open.length === parts?.length) return;
+    if (open.length) return asked.set(id, open);
+    if (parts && isRequest(parts)) forgetMessagesBefore(id);
+    asked.delete(id);
+  }
+
+  function forgetMessagesBefore(id) {
+    for (const [earlier, parts] of [...asked]) {
+      if (earlier === id) return;
+      if (!isRequest(parts)) asked.delete(earlier);
+    }
+  }
+
+  function unanswered() {
+    if (asked.size && ![...asked.values()].some(isRequest)) kernel()?.requestKernelInfo().catch(() => {});
+    return asked.size;
   }
 
   const until = async (holds) => {
@@ -87,7 +107,7 @@
     opening: () => (ready ??= begin(open())),
     poll: (job) => jobs.get(job),
     status: () => kernel()?.status ?? "none",
-    unanswered: () => asked.size,
+    unanswered,
     splash: () => document.getElementById("jupyterlab-splash") !== null,
     command: (id, args) => begin(app().commands.execute(id, args ?? {})),
     select: (i) => { panel().content.activeCellIndex = i; panel().content.deselectAll(); },

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from labengine_widgets.payload import Payload, packed
+from labengine_widgets.packing import packed
+from labengine_widgets.payload import Payload
 
 
 class Viewer(Protocol):

@@ -20,10 +20,12 @@ from labengine_widgets.beats import Beat
 from labengine_widgets.bench import Bench
 from labengine_widgets.late_recording import LateRecording
 from labengine_widgets.narration import Narration
+from labengine_widgets.packing import packed
 from labengine_widgets.payload import (
+    ByKind,
     Payload,
+    by_kind,
     full_payload,
-    packed,
     seconds,
     status,
     step_start,
@@ -301,11 +303,12 @@ class Feed:
         if timeline.generation != generation:
             return self._wake.set()
         start, self.sent, self._is_fresh = self.sent, self.sent + len(events), False
-        payload: Payload = {"start": start, "events": rows(events), "texts": self._new_texts(events)}
-        payload["seconds"] = seconds(timeline, events)
+        kinds = by_kind(events)
+        payload: Payload = {"start": start, "events": rows(events), "texts": self._new_texts(kinds)}
+        payload["seconds"] = seconds(timeline, kinds)
         hand_start = self._hand_start
         told = None if hand_start is None or self.bench.is_running else max(start, hand_start)
-        if hand_start is None and not self.bench.is_running and not any(type(e) is ev.StepStarted for e in events):
+        if hand_start is None and not self.bench.is_running and not kinds[ev.StepStarted]:
             told = start
         payload |= {"told": told, "beats": self.signed_words(told, self.sent) if told is not None else []}
         self._is_following = told is None or (self._is_following and hand_start is None)
@@ -413,8 +416,8 @@ class Feed:
         self.num_bytes += size
         self.seconds += time.thread_time() - begun
 
-    def _new_texts(self, events: Any) -> list[tuple[int, str]]:
-        new = set(tokens_of(events)) - self._known_texts
+    def _new_texts(self, kinds: ByKind) -> list[tuple[int, str]]:
+        new = tokens_of(kinds) - self._known_texts
         self._known_texts |= new
         return texts(self.bench, new)
 

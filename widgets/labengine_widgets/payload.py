@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from gzip import compress
 from typing import Any
 
 from labengine import events as ev
 from labengine.fold import Fold
 from labengine.timeline import Timeline
-from labengine.trace.codec import KINDS, dumps, keyframe, rows
+from labengine.trace.codec import KINDS, keyframe, rows
 from labengine_widgets.beats import Beat
 from labengine_widgets.bench import Bench
 from labengine_widgets.tier import kept_contents
 
 Payload = dict[str, Any]
-
-LONG = 8_000
-"""Bytes from which a document is gzipped: half of a step's are hashes in hex, and unpacking takes a browser no time."""
+ByKind = dict[type[ev.Event], list[Any]]
 
 
 def full_payload(bench: Bench, timeline: Timeline, start: int, end: int, told: Sequence[Beat] = ()) -> Payload:
@@ -34,13 +32,14 @@ def full_payload(bench: Bench, timeline: Timeline, start: int, end: int, told: S
 
 def stretch(bench: Bench, timeline: Timeline, start: int, events: Sequence[ev.Event], state: Fold) -> Payload:
     """Events, the state before them, and the texts of all tokens in either."""
+    kinds = by_kind(events)
     return {
         "start": start,
         "keyframe": keyframe(state),
         "events": rows(events),
-        "texts": texts(bench, {*tokens_of_state(state), *tokens_of(events)}),
+        "texts": texts(bench, {*tokens_of_state(state), *tokens_of(kinds)}),
         "tier": kept_contents(timeline, start),
-        "seconds": seconds(timeline, events),
+        "seconds": seconds(timeline, kinds),
     }
 
 
@@ -75,20 +74,24 @@ def texts(bench: Bench, token_ids: Iterable[int]) -> list[tuple[int, str]]:
     return [(token_id, bench.token_text(token_id)) for token_id in sorted(token_ids)]
 
 
-def seconds(timeline: Timeline, events: Iterable[ev.Event]) -> list[tuple[int, float]]:
+def by_kind(events: Iterable[ev.Event]) -> ByKind:
+    """The events of each kind, in their order: what several questions about a stretch are asked of."""
+    kinds: ByKind = defaultdict(list)
+    for event in events:
+        kinds[type(event)].append(event)
+    return kinds
+
+
+def seconds(timeline: Timeline, kinds: ByKind) -> list[tuple[int, float]]:
     """How long the steps took that end among the events, as far as it is known."""
     known = timeline.step_seconds
-    ended = (event.step for event in events if type(event) is ev.StepEnded)
-    return [(step, known[step]) for step in ended if step in known]
+    return [(event.step, known[event.step]) for event in kinds[ev.StepEnded] if event.step in known]
 
 
-def tokens_of(events: Iterable[ev.Event]) -> Iterator[int]:
+def tokens_of(kinds: ByKind) -> set[int]:
     """The tokens that events bring."""
-    for event in events:
-        if type(event) is ev.TokenSampled:
-            yield event.token_id
-        elif type(event) is ev.RequestAdded:
-            yield from event.token_ids
+    sampled = {event.token_id for event in kinds[ev.TokenSampled]}
+    return sampled.union(*(event.token_ids for event in kinds[ev.RequestAdded]))
 
 
 def tokens_of_state(state: Fold) -> Iterator[int]:
@@ -109,9 +112,3 @@ def step_start(timeline: Timeline, moment: int) -> int:
             if type(events[i]) is ev.StepStarted:
                 return begin + i
     return first
-
-
-def packed(payload: Payload) -> bytes:
-    """JSON, gzipped where it is long."""
-    data = dumps(payload)
-    return compress(data, compresslevel=1, mtime=0) if len(data) > LONG else data
