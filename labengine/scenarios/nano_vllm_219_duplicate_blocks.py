@@ -279,8 +279,8 @@ class DuplicateBlocks(SameStep, Scenario):
             lambda event: event.request_id == 1,
         ),
         Stop(
-            "The same keys and values are computed twice. Equal letter and colour, equal content: p, q and r are there "
-            "in two copies.",
+            "The same keys and values are computed twice. The same letter is the same content: p, q and r are there in "
+            "two copies.",
             SlotsWritten,
             lambda event: event.request_id == 1,
         ),
@@ -289,21 +289,22 @@ class DuplicateBlocks(SameStep, Scenario):
             "same.",
             BlockCached,
             lambda event: event.request_id == 0 and event.index == 2,
-            "How many blocks will remain?",
+            "How many blocks will be used after this step?",
         ),
         Stop(
-            "Now B's p, under a hash that the map knows, and here they part. Left, B's block overwrites the entry of "
-            "A's. Right, B shares A's block.",
+            "Next comes B's p, whose hash is in the map already, and here they part. Left, B's block takes the entry "
+            "from A's. Right, B gives its own block up and shares A's.",
             BlockCached,
             lambda event: event.request_id == 1,
         ),
         Stop(
-            "After the step. Left: 8 blocks used, 3 of them lost. Right: 5 used, none lost. What the fix does not "
-            "save: both peaked at 8 blocks and computed all 28 tokens.",
+            "After the step. Left: 8 blocks used, 3 of them lost. Right: 5 used, none lost. What the fix cannot save: "
+            "while the step ran, both used 8 blocks and computed all 28 tokens.",
             StepEnded,
         ),
         Stop(
-            "Later. B is finished and gives back its blocks: on the left they are the only ones that the map leads to.",
+            "A step later, each has sampled two tokens of its own. B is finished and gives its blocks back: on the left "
+            "they are the only ones that the map leads to.",
             RequestFinished,
             lambda event: event.request_id == 1,
         ),
@@ -314,13 +315,14 @@ class DuplicateBlocks(SameStep, Scenario):
             lambda event: event.request_id == 2,
         ),
         Stop(
-            "C is done. D comes with A's prompt. Left: it finds 0 blocks. Right: it finds 3, for they are in the map.",
+            "C is done, and its blocks are free again. D comes with A's prompt. Left, it finds none of it. Right, it "
+            "finds 3 blocks: they are still in the map.",
             PrefixHit,
             lambda event: event.request_id == 3,
         ),
         Stop(
-            "What the bug has cost. Left, D takes 4 new blocks and computes 14 tokens; right, 1 block and 2 tokens. In "
-            "all 8 blocks against 5, and 74 tokens against 62: 3 blocks and 12 tokens too many.",
+            "What the bug has cost. Left, D takes 4 new blocks and computes 14 tokens; right, 1 block and 2 tokens. So "
+            "8 blocks are used now, and not 5; and 74 tokens were computed since the start, and not 62.",
             StepEnded,
         ),
     )

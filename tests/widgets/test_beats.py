@@ -47,7 +47,7 @@ def test_lost_blocks_are_told_one_by_one() -> None:
     told = beats(timeline, 3, timeline.end)
     lost = [score[3] for score in scores(timeline, [at for at, _, _ in told])]
     assert [number for number in lost if number][:3] == [1, 2, 3]
-    assert "B's hash p overwrites the map's entry: #0 is alive, and nobody can find it." in [
+    assert "B's hash p overwrites the map's entry: #0 is alive, and no look-up finds it." in [
         words for _, words, _ in told
     ]
 

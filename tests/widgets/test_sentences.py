@@ -49,8 +49,8 @@ def test_the_merging_step_reads_like_a_story() -> None:
 
 def test_the_overwriting_step_says_what_is_lost() -> None:
     story = told(begin(), *overwriting_step())
-    assert story[14] == "B's hash p overwrites the map's entry: #0 is alive, and nobody can find it."
-    assert story[-1] == "Step 1 is over: 8 blocks used. Nobody can find 3 of them any more."
+    assert story[14] == "B's hash p overwrites the map's entry: #0 is alive, and no look-up finds it."
+    assert story[-1] == "Step 1 is over: 8 blocks used. No look-up finds 3 of them any more."
 
 
 AFTER = begin() + merging_step()
@@ -88,7 +88,7 @@ def decoded(*last: ev.Event) -> list[ev.Event]:
         (
             decoded(),
             ev.BlockCached(3, 0, 0, 3, HASH, ()),
-            "A's #3 is full, but s stays out of the map: nobody can find it.",
+            "A's #3 is full, but s stays out of the map: no look-up finds it.",
         ),
         (
             decoded(),

@@ -55,6 +55,7 @@ window.recordings = [...document.querySelectorAll("script.recording")].map(bytes
 
 _START = """
 const lab = document.getElementById("lab"), stage = await mount(lab, recordings, JSON.parse(lab.dataset.arrangement));
+stage.root.focus({ preventScroll: true });
 const goThere = () => {
   const at = Number(new URLSearchParams(location.hash.slice(1)).get("at") || NaN);
   if (Number.isInteger(at)) stage.stand(at);

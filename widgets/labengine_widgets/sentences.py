@@ -54,7 +54,7 @@ def standing_sentence(scene: Scene) -> str:
     """What a reader sees of a lab that has taken steps before anybody looked."""
     used, _, _, lost = scene.score
     told = f"After step {scene.fold.step}: {counted(used, 'block')} used"
-    return f"{told}, and nobody can find {lost} of them." if lost else f"{told}."
+    return f"{told}, and no look-up finds {lost} of them." if lost else f"{told}."
 
 
 def running_sentence(scene: Scene) -> str:
@@ -101,7 +101,7 @@ def _step_ended(run: Sequence[ev.StepEnded], scene: Scene) -> str:
     used, peak, _, lost = scene.score
     told = f"Step {run[0].step} is over: {counted(used, 'block')} used."
     if lost:
-        return f"{told} Nobody can find {lost} of them any more."
+        return f"{told} No look-up finds {lost} of them any more."
     return f"{told} Within the step it was {peak}." if peak > used else told
 
 
@@ -285,11 +285,11 @@ def _block_cached(run: Sequence[ev.BlockCached], scene: Scene) -> str:
     contents, name = _contents([event.block_id for event in run], scene), request_name(run[0].request_id)
     told = f"{name}'s {_blocks(run)} {_plural(run, 'is', 'are')} full"
     if not any(event.mapped for event in run):
-        return f"{told}, but {contents} stays out of the map: nobody can find {_plural(run, 'it', 'them')}."
+        return f"{told}, but {contents} stays out of the map: no look-up finds {_plural(run, 'it', 'them')}."
     keys = {(event.group, event.block_hash) for event in run}
     if lost := [i for i in sorted(scene.lost) if not keys.isdisjoint(scene.fold.block_keys[i])]:
         names, are, them = listed(map(block_name, lost)), _plural(lost, "is", "are"), _plural(lost, "it", "them")
-        return f"{name}'s hash {contents} overwrites the map's entry: {names} {are} alive, and nobody can find {them}."
+        return f"{name}'s hash {contents} overwrites the map's entry: {names} {are} alive, and no look-up finds {them}."
     first = [event.mapped[0] for event in run if event.mapped and event.mapped[0] != event.block_id]
     if len(first) == len(run):
         return f"{told} too, but a look-up for {contents} is served with {listed(map(block_name, first))} first."

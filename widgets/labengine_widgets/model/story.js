@@ -3,7 +3,7 @@
 export const STATE = { waiting: 0, prefill: 1, decode: 2, preempted: 3, finished: 4, loading: 5 };
 export const STATE_NAMES = ["waiting", "prefill", "decode", "preempted", "finished", "loading"];
 export const LIFE = { free: 0, live: 1, cached: 2, lost: 3 };
-export const LIFE_NAMES = ["free", "in use", "freed, still cached", "in use, but lost: nobody can find it"];
+export const LIFE_NAMES = ["free", "in use", "freed, still cached", "in use, but lost: no look-up finds it"];
 export const SHARED = -2;
 export const NOBODY = -1;
 

@@ -13,10 +13,10 @@ import { PairTime } from "./pair_time.js";
 const NARROW = 900;
 
 export function lay(stage, root) {
-  const { track } = stage, keys = new Keys(), layer = overlay(stage);
+  const { track } = stage, keys = new Keys(stage), layer = overlay(stage);
   const head = new CompareHead(stage, keys), story = new Story(stage), columns = new Columns(stage), time = new PairTime(stage), drawer = new CompareDrawer(stage);
   root.classList.add("le-compare");
-  keys.element.querySelector("dl")?.append(element("dt", "", "n b"), element("dd", "", "on to the next guided sentence, back to the one before"));
+  keys.add("n b", "on to the next guided sentence, back to the one before");
   root.append(head.element, story.element, columns.element, new Legend().element, time.element, drawer.element, layer, keys.element);
   for (const part of [head, story, columns, time, drawer, new CompareMarks(stage)]) stage.add(part);
   root.addEventListener("keydown", (event) => storyKey(event, stage, keys) || onKey(event, { stage, controls: head.controls, scrubber: null, keys }));

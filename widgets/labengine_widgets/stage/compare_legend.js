@@ -3,7 +3,7 @@ import { element } from "../look/element.js";
 import { cutLink } from "../views/pieces.js";
 
 const MARKS = [
-  ["alike", "p", "same letter: same content", "the content of a full block: its tokens and all before them"],
+  ["alike", "p", "same letter: same content", "the content of a full block: its tokens and all before them. Outlined with dots until its hash is in the map; bars or dots on the block tell contents apart that share a colour"],
   ["count", "••", "requests holding it", "the ref count of a block: how many requests' tables it stands in"],
   ["part", "", "not full yet", "as far as the grey reaches, the block is written"],
   ["kept", "", "free, content kept", "nobody holds the block, and until it is used again a look-up can still find what is in it"],

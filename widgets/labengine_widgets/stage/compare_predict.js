@@ -24,10 +24,11 @@ export class Prediction {
     event.preventDefault();
     const numbers = this.fields.map(({ valueAsNumber }) => valueAsNumber), { stage } = this, { track } = stage;
     if (numbers.some(Number.isNaN)) return this.fields[numbers.findIndex(Number.isNaN)].focus();
-    this.said = { numbers, from: stage.position, due: track.span(stage.position).end };
+    const due = track.span(stage.position).end;
+    this.said = { numbers, due };
     stage.root.focus();
     stage.sight.approach();
-    stage.player.play(stage.position, this.said.due);
+    stage.player.play(stage.position, Math.min(due, track.nextStop(stage.position) ?? due)); // the story stops on the way
     stage.changed();
   }
 
@@ -38,6 +39,7 @@ export class Prediction {
     const isAsked = question !== "" && !said;
     this.element.hidden = !isAsked && !isDue;
     for (const part of [...this.fields, this.ok]) part.hidden = !isAsked;
+    this.fields.forEach((field, side) => (field.max = stage.sides[side].scene.numBlocks));
     if (isAsked) write(this.words, question);
     this.element.classList.toggle("le-is-judged", Boolean(isDue));
     if (isDue) write(this.words, judged(said.numbers, stage.sides.map(({ scene }) => scene.score.used)));

@@ -4,7 +4,7 @@ import { element, write } from "../look/element.js";
 const FACTS = [
   ["peak", "peak of this step", "the most blocks used within this step"],
   ["findable", "in the map", "full blocks that a look-up is served with, in use or free"],
-  ["lost", "lost", "in use and full, but no entry of the map leads to them: nobody can find them"],
+  ["lost", "lost", "in use and full, but no entry of the map leads to them: no look-up finds them"],
   ["computed", "tokens computed", "tokens whose keys and values the model has computed since the recording began"],
 ];
 

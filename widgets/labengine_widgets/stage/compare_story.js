@@ -46,6 +46,7 @@ export class Story {
     if (!length) return;
     write(this.words, stop < 0 ? "" : track.guide[stop]);
     write(this.sign, stop < 0 ? "" : stop + 1);
+    this.guide.classList.toggle("le-is-past", !track.isGuided(stage.position)); // the beats have gone on since
     const reached = track.guided.length ? track.guided.at(-1)[0] + 1 : 0, hasMore = track.later !== null && stage.isLive;
     write(this.count, `${stop + 1} of ${hasMore ? length : reached}`);
     this.back.disabled = track.previousStop(stage.position) === null;

@@ -11,7 +11,7 @@ import { Scrubber } from "./scrubber.js";
 const DRAWN = ["timeline", "step", "bands", "groups", "log", "why", "code", "charts"];
 
 export function lay(stage, root) {
-  const keys = new Keys(), layer = overlay(stage), controls = new Controls(stage), scrubber = new Scrubber(stage);
+  const keys = new Keys(stage), layer = overlay(stage), controls = new Controls(stage), scrubber = new Scrubber(stage);
   const head = new Head(stage, keys), sentence = new Sentence(stage), main = element("div", "le-main"), side = element("div", "le-side"), lower = element("div", "le-lower");
   const tier = panel(stage, "tier");
   append(lower, panel(stage, "map"), panel(stage, "queue"), tier);

@@ -1,10 +1,12 @@
 // Everything by keyboard, and the page that says so.
 import { element } from "../look/element.js";
 
-const KEYS = [
+const OF_A_LAB = [
   ["space", "run or pause the lab"],
   ["s", "one step of the lab"],
   ["p", "one phase of a step"],
+];
+const KEYS = [
   ["← →", "one moment back, one on"],
   ["page up, page down", "one step back, one on"],
   ["home", "before this step, and before the one before"],
@@ -19,18 +21,28 @@ const KEYS = [
 ];
 
 export class Keys {
-  constructor() {
+  constructor(stage) {
+    this.stage = stage;
     const made = (this.element = element("div", "le-keys"));
     made.hidden = true;
     made.setAttribute("role", "dialog");
     made.setAttribute("aria-label", "Keys");
     made.append(element("h4", "", "Keys, while the dashboard has the focus"));
-    const list = element("dl");
-    for (const [key, meaning] of KEYS) list.append(element("dt", "", key), element("dd", "", meaning));
-    made.append(list);
+    this.list = element("dl");
+    this.ofALab = OF_A_LAB.flatMap((row) => this.add(...row));
+    for (const row of KEYS) this.add(...row);
+    made.append(this.list);
   }
 
+  add(key, meaning) {
+    const made = [element("dt", "", key), element("dd", "", meaning)];
+    this.list.append(...made);
+    return made;
+  }
+
+  // A recording cannot be stepped.
   toggle() {
+    for (const part of this.ofALab) part.hidden = !this.stage.isLive;
     this.element.hidden = !this.element.hidden;
   }
 }

@@ -112,9 +112,11 @@ export class Painting {
   paintView(entry) {
     const { scene, moment, reference } = this.stage.sides[entry.side], changes = entry.pending, begun = performance.now();
     entry.pending = NOTHING();
+    const isFirst = !entry.paintedAt;
     entry.view.paint(scene, changes, { moment, from: entry.from, isPlaying: this.stage.isPlaying, isRunning: this.isHurried, reference, focus: this.focus[entry.side] });
     entry.from = moment;
     entry.paintedAt = begun;
+    if (isFirst && this.stage.selection) entry.view.mark(this.stage.selection); // chosen before the view was made
     const kind = changes.all ? "all" : "some";
     entry.costs[kind] = Math.max(MEMORY * entry.costs[kind], performance.now() - begun);
   }

@@ -4,6 +4,7 @@ import { requestName } from "../look/palette.js";
 
 const TOP = 20, LEFT = 52, RIGHT = 16, BOTTOM = 15, MAX_LANES = 5, STOP_RADIUS = 8;
 const POOL = "pool";
+const MEANING = "grey: on both sides, dark: on one";
 const EXPLAINED = "Grey: an event on both sides. Dark: on one side, or otherwise there: the left side's above, the right side's below.";
 
 export class PairTime {
@@ -155,6 +156,17 @@ export class PairTime {
       this.stepNames.push([x + 7, x + 7 + context.measureText(text).width]);
       free = x + context.measureText(text).width + 12;
     });
+    this.paintMeaning(context, theme, free);
+  }
+
+  // What the marks mean, where the names of the steps leave room.
+  paintMeaning(context, theme, free) {
+    const right = this.width - RIGHT;
+    if (right - context.measureText(MEANING).width < free) return;
+    context.fillStyle = theme.soft;
+    context.textAlign = "right";
+    context.fillText(MEANING, right, this.height - 7);
+    context.textAlign = "left";
   }
 
   get laneHeight() {

@@ -135,6 +135,15 @@ export class PairTrack {
 
   // -- the guide -----------------------------------------------------------------------------------------------------------
 
+  // Milliseconds that a play rests here, so that the guide's sentence can be read.
+  reading(position) {
+    return this.isGuided(position) ? 1200 + 30 * this.guide[this.row(position)[STOP]].length : 0;
+  }
+
+  isGuided(position) {
+    return (this.row(position)?.[STOP] ?? null) !== null;
+  }
+
   // The guided stop reached last, counted from 0; -1 before the first.
   guideAt(position) {
     for (let p = Math.min(position, this.lastBeat); p > this.base; p--) if (this.row(p)[STOP] !== null) return this.row(p)[STOP];

@@ -37,7 +37,10 @@ export class Drawer {
     const made = element("button", "le-tab", VIEWS[name].title);
     Object.assign(made, { type: "button", tabIndex: 0 });
     made.setAttribute("role", "tab");
-    made.addEventListener("click", () => this.show(this.open === name ? null : name));
+    made.addEventListener("click", () => {
+      this.show(this.open === name ? null : name);
+      this.reveal();
+    });
     this.bar.append(made);
     return made;
   }
@@ -59,6 +62,12 @@ export class Drawer {
   wonder(about) {
     this.show("why");
     this.entries.get("why")?.view.prefer(about);
+    this.reveal();
+  }
+
+  // Below the fold nobody sees that something has opened.
+  reveal() {
+    if (this.open) requestAnimationFrame(() => this.element.scrollIntoView({ block: "nearest" }));
   }
 
   make(name) {

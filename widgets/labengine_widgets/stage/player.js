@@ -57,11 +57,11 @@ export class Player {
     else if (this.isPlaying) this.timer = setTimeout(() => this.tick(), this.due - performance.now());
   }
 
-  // A step takes six seconds at most.
+  // A step takes six seconds at most, and the time to read what a guide says in it.
   pace(position) {
     const { track } = this.stage, span = track.span(position);
     if (this.paced?.start !== span.start || this.paced?.end !== span.end) this.paced = { start: span.start, end: span.end, count: track.stops(span).length };
-    return Math.min(STOP_MS, STEP_MS / Math.max(1, this.paced.count)) / this.speed;
+    return (Math.min(STOP_MS, STEP_MS / Math.max(1, this.paced.count)) + (track.reading?.(position) ?? 0)) / this.speed;
   }
 
   hold() {

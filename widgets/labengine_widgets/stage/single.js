@@ -9,7 +9,7 @@ import { panel } from "./panel.js";
 import { Scrubber } from "./scrubber.js";
 
 export function lay(stage, root, { views }) {
-  const keys = new Keys(), layer = overlay(stage), scrubber = new Scrubber(stage), sentence = new Sentence(stage), main = element("div", "le-main");
+  const keys = new Keys(stage), layer = overlay(stage), scrubber = new Scrubber(stage), sentence = new Sentence(stage), main = element("div", "le-main");
   const panels = views.map((name) => panel(stage, name)).filter(Boolean);
   main.append(...panels);
   root.classList.add("le-single");

@@ -11,14 +11,18 @@ function blocks(scene, reference) {
   return found;
 }
 
-// Blocks that are not alike on two sides at the same time: what a free block still holds does not matter.
+// Blocks that are not alike on two sides at the same time; what a free block holds matters as long as a look-up finds it.
 export function unlike(scene, other) {
   const found = new Set();
   for (let id = 0; id < Math.min(scene.numBlocks, other.numBlocks); id++) {
     const isOther = scene.refCounts[id] !== other.refCounts[id] || scene.isLostFlag[id] !== other.isLostFlag[id];
-    if (isOther || (scene.refCounts[id] && scene.contentOfBlock[id] !== other.contentOfBlock[id])) found.add(id);
+    if (isOther || foundIn(scene, id) !== foundIn(other, id)) found.add(id);
   }
   return found;
+}
+
+function foundIn(scene, id) {
+  return scene.refCounts[id] || scene.isMapped(id) ? scene.contentOfBlock[id] : -1;
 }
 
 function requests(scene, reference) {

@@ -14,7 +14,7 @@ export function create(stage, side) {
 
 class WhyDrawer {
   constructor(stage, side) {
-    Object.assign(this, { stage, side, selection: null, asked: 0, known: undefined });
+    Object.assign(this, { stage, side, selection: stage.selection, asked: 0, known: undefined });
     this.element = element("section", "le-why");
     this.element.setAttribute("aria-label", "Why?");
     this.questions = element("div", "le-why-questions");
