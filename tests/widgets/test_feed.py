@@ -15,7 +15,7 @@ from labengine import events as ev
 from labengine.timeline import Timeline
 from labengine_widgets import feed as feeds
 from labengine_widgets.feed import PERIOD, Feed, feed_of
-from labengine_widgets.payload import packed
+from labengine_widgets.packing import packed
 from labengine_widgets.selection import Selection
 from widgets.fake_bench import FakeBench
 from widgets.story_219 import begin, merging_step

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from itertools import chain
 
 import pytest
 
 from labengine import events as ev
+from widgets.dashboard_page import Look, View, looks
 from widgets.story_219 import merging_step, overwriting_step
-from widgets.test_in_a_page import View, in_browser, look, ticked  # noqa: F401
 
 pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def look() -> Iterator[Look]:
+    with looks() as run:
+        yield run
 
 
 def many_steps(count: int) -> list[ev.Event]:
@@ -20,7 +26,7 @@ def many_steps(count: int) -> list[ev.Event]:
     return list(chain.from_iterable(step))
 
 
-def test_the_slider_goes_over_steps_that_the_page_has_never_seen(look: Callable[..., None]) -> None:  # noqa: F811
+def test_the_slider_goes_over_steps_that_the_page_has_never_seen(look: Look) -> None:
     def check(view: View) -> None:
         view.is_deaf = True
         view.say([*merging_step(), *many_steps(200)])
@@ -48,7 +54,7 @@ def test_the_slider_goes_over_steps_that_the_page_has_never_seen(look: Callable[
     look(check)
 
 
-def test_python_hears_where_the_reader_stands_and_may_say_so(look: Callable[..., None]) -> None:  # noqa: F811
+def test_python_hears_where_the_reader_stands_and_may_say_so(look: Look) -> None:
     def check(view: View) -> None:
         view.press("Home")
         view.page.wait_for_timeout(200)
@@ -65,7 +71,7 @@ def test_python_hears_where_the_reader_stands_and_may_say_so(look: Callable[...,
     look(check, merging_step())
 
 
-def test_what_is_chosen_is_marked_everywhere_and_known_to_python(look: Callable[..., None]) -> None:  # noqa: F811
+def test_what_is_chosen_is_marked_everywhere_and_known_to_python(look: Look) -> None:
     def check(view: View) -> None:
         view.page.locator("canvas.le-pool").click(position={"x": 30, "y": 30})
         view.answer()
@@ -83,7 +89,7 @@ def test_what_is_chosen_is_marked_everywhere_and_known_to_python(look: Callable[
     look(check, merging_step())
 
 
-def test_a_marked_moment_shows_what_has_changed_since(look: Callable[..., None]) -> None:  # noqa: F811
+def test_a_marked_moment_shows_what_has_changed_since(look: Look) -> None:
     def check(view: View) -> None:
         view.press(*["ArrowLeft"] * 6, "m")
         assert view.page.locator(".le-changed").count() == 0
@@ -97,7 +103,7 @@ def test_a_marked_moment_shows_what_has_changed_since(look: Callable[..., None])
 
 
 @pytest.mark.parametrize(("kind", "begins"), [("PNG", b"\x89PNG"), ("SVG", b"<svg "), ("CSV", b"block,ref_count")])
-def test_a_view_is_saved_as_a_file(look: Callable[..., None], kind: str, begins: bytes) -> None:  # noqa: F811
+def test_a_view_is_saved_as_a_file(look: Look, kind: str, begins: bytes) -> None:
     def check(view: View) -> None:
         panel = view.page.locator(".le-pool-panel")
         panel.get_by_title("save this view as PNG, SVG or CSV").click()

@@ -1,0 +1,87 @@
+"""A lab that cannot be: models, editions, sizes, keywords, settings and parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from labengine import ConfigError, GroupSpec, Parts
+from labengine.core.prefix_cache import LateMerge
+from labengine.lab import Lab
+
+
+def test_an_unknown_model_is_told_the_nearest_and_what_else_works() -> None:
+    with pytest.raises(ConfigError, match=r"no model 'smolm2', did you mean 'smollm2'\?.*local directory"):
+        Lab("smolm2")
+
+
+def test_an_unknown_edition_is_told_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"unknown edition 'nano-vlm'.*'nano-vllm\+243'.*mean 'nano-vllm'\?"):
+        Lab("simulated", edition="nano-vlm")
+
+
+@pytest.mark.parametrize("size", [0, -4, 2.5, True, "16"])
+def test_a_block_holds_at_least_one_token(size: Any) -> None:
+    with pytest.raises(ConfigError, match="block_size must be"):
+        Lab("simulated", block_size=size)
+
+
+@pytest.mark.parametrize("name", ["num_blocks", "max_num_seqs", "max_num_batched_tokens"])
+def test_sizes_start_at_one(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} must be at least 1, got 0"):
+        Lab("simulated", **{name: 0})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("given", "meant"), [("num_block", "num_blocks"), ("blocksize", "block_size")])
+def test_an_unknown_keyword_of_lab_is_told_the_nearest(given: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=rf"Lab\(\) has no keyword '{given}'; did you mean '{meant}'\?"):
+        Lab("simulated", **{given: 8})  # type: ignore[arg-type]
+
+
+def test_a_keyword_that_is_like_none_is_told_all_there_are() -> None:
+    with pytest.raises(TypeError, match=r"no keyword 'unknown'; it knows model, num_blocks, .*seed$"):
+        Lab("simulated", unknown=1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"watermark": 1.5}, "watermark is a share of the pool, from 0 to below 1"),
+        ({"long_prefill_token_threshold": -1}, "long_prefill_token_threshold must be at least 0"),
+        ({"retention_interval": 6}, "retention_interval must be a multiple of 4 tokens, or 0"),
+        ({"groups": []}, "at least one KV-cache group"),
+        ({"groups": [4]}, "groups must be GroupSpecs"),
+        ({"groups": [GroupSpec(4), GroupSpec(6)]}, "block_size 6 must be a multiple of 4"),
+        ({"edition": "nano-vllm", "watermark": 0.5}, "this edition has no watermark"),
+        ({"edition": "nano-vllm", "external": "host"}, "this edition has no external tier"),
+        ({"edition": "nano-vllm", "groups": [GroupSpec(4, "sliding_window", 8)]}, "no sliding-window groups"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Lab("simulated", **{"num_blocks": 12, "block_size": 4, **settings})
+
+
+def test_a_real_model_brings_its_own_groups() -> None:
+    with pytest.raises(ConfigError, match="groups are for the simulated model"):
+        Lab("smollm2", groups=[GroupSpec(4)])
+
+
+@pytest.mark.parametrize("wrong", [5, None, b"smollm2"])
+def test_a_model_is_a_name_or_a_directory(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="a model is a name or a directory"):
+        Lab(wrong)
+
+
+@pytest.mark.parametrize("wrong", [None, 0, -1, 1.5, "yes"])
+def test_record_is_a_truth_or_a_number_of_events(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="record must be"):
+        Lab("simulated", record=wrong)
+
+
+def test_parts_are_classes() -> None:
+    with pytest.raises(ConfigError, match="merge_policy must be a class"):
+        Parts(merge_policy=LateMerge())  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"parts must be a labengine.Parts"):
+        Lab("simulated", parts="nano-vllm")  # type: ignore[arg-type]

@@ -1,0 +1,126 @@
+"""A free step that is disturbed, by an error or by Ctrl-C at any moment, has happened whole or not at all."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from random import Random
+
+import pytest
+
+from disturbing import (
+    Countdown,
+    Disturbance,
+    Point,
+    SignalPoints,
+    core_calls,
+    core_returns,
+    forgetting,
+    overwritten_victims,
+    press_ctrl_c,
+    raise_disturbance,
+)
+from driving import Drive, assert_drained, assert_sound, difference, recorded, tokens_of
+from engine.twins import BUSY_SEED, GROUNDS, CountingEngine
+from grounds import Ground
+from labengine.core.step_plan import StepPlan
+from labengine.events import Event
+from labengine.fold import fold
+from labengine.hooks import Hooks
+
+
+def free_steps(ground: Ground, seed: int) -> tuple[Drive, list[Event]]:
+    """A drive that is ahead, and its events: their fold is the state as one may know it without looking."""
+    hooks = Hooks()
+    events = recorded(hooks)
+    return Drive(ground.workload(seed), ground.edition, hooks, engine_class=CountingEngine), events
+
+
+def fail_free_step(drive: Drive, events: list[Event], run: Callable[[Callable[[], object]], object]) -> bool:
+    """A step that is disturbed: it happened, or left no trace but in memory. True when it was taken back."""
+    before, engine = fold(events), drive.engine
+    engine._written = StepPlan(())
+    with suppress(Disturbance, KeyboardInterrupt):
+        run(engine.step_freely)
+    after = fold(events)
+    if after.step > before.step:
+        return False
+    plan = engine._written
+    if not overwritten_victims(before, plan):
+        assert difference(after, before) is None or difference(after, forgetting(before, plan)) is None
+    return True
+
+
+@pytest.mark.parametrize(
+    ("point", "num_points", "act"),
+    [
+        (core_calls, 150, raise_disturbance),
+        (core_returns, 150, raise_disturbance),
+        (SignalPoints(), 500, press_ctrl_c),
+    ],
+    ids=["calls", "returns", "ctrl-c"],
+)
+@pytest.mark.parametrize("ground", GROUNDS, ids=str)
+@pytest.mark.usefixtures("python_handles_ctrl_c")
+def test_a_free_step_happens_whole_or_not_at_all(
+    ground: Ground, point: Point, num_points: int, act: Callable[[], None]
+) -> None:
+    """Every other disturbed step is followed by no look, so that what is left is what the next step builds on."""
+    num_taken_back, met = 0, Counter[str]()
+    for seed in ground.busy_seeds(16):
+        rng = Random(seed)
+        drive, events = free_steps(ground, seed)
+        while not drive.is_done:
+            list(drive.arrive())
+            drive.engine.step_freely()
+            countdown = Countdown(point, rng.randrange(num_points), act)
+            num_taken_back += fail_free_step(drive, events, countdown.run)
+            if rng.random() < 0.5:
+                assert difference(fold(events), drive.engine.snapshot()) is None
+                assert_sound(drive.engine.snapshot(), ground.edition)
+            drive.engine.step_freely()
+        assert tokens_of(drive.engine.snapshot()) == ground.undisturbed(seed)
+        assert_drained(drive.engine)
+        assert isinstance(drive.engine, CountingEngine)
+        met += drive.engine.met
+    assert num_taken_back > 40
+    assert met["used"] > 100
+
+
+@pytest.mark.usefixtures("python_handles_ctrl_c")
+def test_ctrl_c_at_every_moment_of_one_free_step() -> None:
+    """The third step, which uses what the second has scheduled, and schedules the fourth."""
+    scout = Countdown(SignalPoints())
+    drive, _ = third_step()
+    assert scout.run(drive.engine.step_freely)
+    assert drive.engine.met["used"] == 2  # type: ignore[attr-defined]
+    outcomes: Counter[bool] = Counter()
+    for n in range(scout.num_passed):
+        drive, events = third_step()
+        outcomes[fail_free_step(drive, events, Countdown(SignalPoints(), n, press_ctrl_c).run)] += 1
+        while not drive.is_done:
+            list(drive.arrive())
+            drive.engine.step_freely()
+        assert tokens_of(drive.engine.snapshot()) == GROUNDS[0].undisturbed(BUSY_SEED), f"at {n} of {scout.num_passed}"
+        assert difference(fold(events), drive.engine.snapshot()) is None
+        assert_drained(drive.engine)
+    assert outcomes[True] > 0.9 * scout.num_passed
+
+
+def third_step() -> tuple[Drive, list[Event]]:
+    drive, events = free_steps(GROUNDS[0], BUSY_SEED)
+    for _ in range(2):
+        list(drive.arrive())
+        drive.engine.step_freely()
+    return drive, events
+
+
+@pytest.fixture
+def python_handles_ctrl_c() -> Iterator[None]:
+    """Whatever ran before: Python's own handler, and it stands again afterwards."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)

@@ -1,0 +1,181 @@
+"""The dashboard's browser half in Chromium, without Jupyter: a bare page, and a model that says what the test says."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from browser.chromium import launched
+from labengine import events as ev
+from labengine_widgets import feed as feeds
+from labengine_widgets.browser import css, esm
+from labengine_widgets.feed import Feed
+from labengine_widgets.saved import saved_bytes
+from widgets.fake_bench import FakeBench
+from widgets.story_219 import begin
+
+MOUNT = """
+async ([source, saved]) => {
+  const bytes = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const { default: widget } = await import("data:text/javascript;base64," + source);
+  const heard = [];
+  window.sent = [];
+  const tell = (name, ...told) => heard.filter(([known]) => known === name).forEach(([, act]) => act(...told));
+  const view = (text) => new DataView(bytes(text).buffer);
+  window.emit = (content, payload) => tell("msg:custom", content, payload === null ? [] : [view(payload)]);
+  window.loseKernel = () => {
+    model.send = () => { throw new Error("Cannot send"); };
+    tell("comm_live_update");
+  };
+  const model = {
+    get: (name) => ({ saved: [view(saved)], arrangement: { kind: "dashboard", views: [] } })[name],
+    send: (message) => window.sent.push(message),
+    on: (name, act) => heard.push([name, act]),
+    off: (name, act) => heard.splice(heard.findIndex(([n, a]) => n === name && a === act), 1),
+  };
+  window.unmount = widget.render({ model, el: document.getElementById("cell") });
+  window.numListeners = () => heard.length;
+}
+"""
+COUNT_PIXELS = """
+([r, g, b]) => {
+  const canvas = document.querySelector("canvas"), { width, height } = canvas;
+  const data = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+  let count = 0;
+  for (let i = 0; i < data.length; i += 4)
+    count += Math.abs(data[i] - r) + Math.abs(data[i + 1] - g) + Math.abs(data[i + 2] - b) < 24;
+  return count;
+}
+"""
+
+
+class View:
+    """A page with one dashboard, and the feed that it hangs on; the tests tick the feed."""
+
+    def __init__(self, page: Page, events: list[ev.Event], words: dict[int, str]) -> None:
+        self.page = page
+        self.errors: list[str] = []
+        self.is_deaf = False
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
+        self.bench = FakeBench(begin())
+        self.bench.words = words
+        self.feed = Feed(self.bench)
+        self.feed.attach(self)
+        page.set_content('<body data-jp-theme-light="true"><div id="cell" style="width: 1100px"></div></body>')
+        page.add_style_tag(content=css())
+        saved = base64.b64encode(saved_bytes(self.feed)).decode()
+        page.evaluate(MOUNT, [base64.b64encode(esm().encode()).decode(), saved])
+        self.until("used", "0")
+        if events:
+            self.take(events)
+
+    def send(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
+        """The feed's way to the page."""
+        if self.is_deaf:
+            return
+        payload = base64.b64encode(buffers[0]).decode() if buffers else None
+        self.page.evaluate("([content, payload]) => window.emit(content, payload)", [content, payload])
+        self.painted()
+
+    def rest(self) -> None:
+        """Nothing is saved here."""
+
+    def close(self) -> None:
+        """The page goes."""
+        self.feed.detach(self)
+
+    def emit(self, message: dict[str, Any]) -> None:
+        self.send(message)
+
+    def say(self, events: list[ev.Event]) -> None:
+        """The engine speaks, and the feed hears it."""
+        self.bench.say(events)
+        self.feed.tick()
+
+    def answer(self) -> None:
+        """Let the feed answer what the page has asked since."""
+        for message in self.page.evaluate("() => window.sent.splice(0)"):
+            self.feed.receive(self, 0, message)
+        self.feed.tick()
+        self.painted()
+
+    def painted(self) -> None:
+        """Wait until what was received and pressed is on the screen."""
+        self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+    def take(self, events: list[ev.Event]) -> None:
+        """The engine takes a step by hand; the play is skipped."""
+        self.say(events)
+        self.press("Escape")
+
+    def press(self, *keys: str) -> None:
+        self.page.locator(".labengine").focus()
+        for key in keys:
+            self.page.keyboard.press(key)
+        self.painted()
+
+    def data(self, name: str) -> str:
+        """A data attribute, after the next paint."""
+        self.painted()
+        return self.page.evaluate("(name) => document.querySelector('.labengine').dataset[name]", name)
+
+    def until(self, name: str, value: str) -> None:
+        self.page.wait_for_selector(f".labengine[data-{name}='{value}']", timeout=10_000)
+
+    def text(self, selector: str) -> str:
+        return self.page.locator(selector).first.text_content() or ""
+
+    def pixels(self, color: list[int]) -> int:
+        self.data("used")
+        return self.page.evaluate(COUNT_PIXELS, color)
+
+    def sent(self, kind: str) -> list[dict[str, Any]]:
+        return [message for message in self.page.evaluate("() => window.sent") if message["type"] == kind]
+
+
+Look = Callable[..., None]
+"""look(check, events, words, and options of the browser's context)."""
+
+
+@contextmanager
+def looks() -> Iterator[Look]:
+    """Runs checks on fresh views, on a thread of its own: the other browser tests' playwright has the main one."""
+    with ThreadPoolExecutor(1) as thread, ExitStack() as stack:
+        browser = thread.submit(lambda: stack.enter_context(launched())).result()
+        try:
+            yield lambda check, *story, **options: thread.submit(_checked, browser, check, *story, **options).result()
+        finally:
+            thread.submit(stack.close).result()
+
+
+def _checked(
+    browser: Browser,
+    check: Callable[[View], None],
+    events: list[ev.Event] | None = None,
+    words: dict[int, str] | None = None,
+    **options: Any,
+) -> None:
+    """A check must leave no error in the page."""
+    with _ticked(), browser.new_context(viewport={"width": 1200, "height": 900}, **options) as context:
+        view = View(context.new_page(), events or [], words or {})
+        try:
+            check(view)
+            assert view.errors == []
+        finally:
+            view.close()
+
+
+@contextmanager
+def _ticked() -> Iterator[None]:
+    """The page belongs to one thread: the feed's own does nothing."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Feed, "_work", lambda self, closed: None)
+        patch.setattr(feeds, "IDLE", 0.01)
+        yield

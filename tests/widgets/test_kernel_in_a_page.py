@@ -1,0 +1,109 @@
+"""A page and its kernel: wishes, errors and silence, messages that were missed, a kernel that is gone, the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from labengine import events as ev
+from widgets.dashboard_page import Look, View, looks
+from widgets.story_219 import merging_step
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def look() -> Iterator[Look]:
+    with looks() as run:
+        yield run
+
+
+def test_who_misses_a_message_asks_for_everything(look: Look) -> None:
+    def check(view: View) -> None:
+        view.answer()
+        view.is_deaf = True
+        view.say(merging_step())
+        view.is_deaf = False
+        view.say([ev.StepStarted(2), ev.StepEnded(2)])
+        assert view.data("used") == "0"
+        assert len(view.sent("resync")) == 1
+        view.answer()
+        assert (view.data("used"), view.data("step"), view.data("moment")) == ("5", "2", "35")
+        view.say([ev.StepStarted(3), ev.StepEnded(3)])
+        assert view.sent("resync") == [] and view.data("end") == "37"
+
+    look(check)
+
+
+def test_keys_send_wishes_and_stay_out_of_the_prompt(look: Look) -> None:
+    def check(view: View) -> None:
+        view.press("s", "p", " ", "?")
+        assert view.page.locator(".le-keys").is_visible()
+        view.press("Escape")
+        assert view.page.locator(".le-keys").is_hidden()
+        view.page.locator(".le-prompt").fill("so, s p ?")
+        view.page.locator(".le-prompt").press("Enter")
+        actions = [(wish["action"], wish.get("prompt"), wish.get("copies")) for wish in view.sent("wish")]
+        assert actions == [("step", None, None), ("phase", None, None), ("start", None, None), ("add", "so, s p ?", 2)]
+
+    look(check)
+
+
+def test_a_running_lab_can_be_paused_and_not_stepped(look: Look) -> None:
+    def check(view: View) -> None:
+        view.bench.is_running = True
+        view.say(merging_step())
+        assert (view.data("running"), view.data("used"), view.data("moment")) == ("true", "5", "33")
+        assert view.page.get_by_role("button", name="Step").is_disabled()
+        view.page.get_by_role("button", name="Pause").click()
+        assert view.sent("wish")[-1]["action"] == "pause"
+
+    look(check)
+
+
+def test_the_error_of_a_wish_stands_beside_the_controls(look: Look) -> None:
+    def check(view: View) -> None:
+        view.press("s")
+        answer = {"type": "answer", "action": "step", "view": view.sent("wish")[0]["view"], "error": "<b>no room</b>"}
+        view.emit(answer | {"view": "another view"})
+        assert view.text(".le-message") == ""
+        view.emit(answer)
+        assert view.text(".le-message") == "step: <b>no room</b>"
+        assert view.page.locator(".le-message b").count() == 0
+
+    look(check)
+
+
+def test_a_lost_kernel_is_told_and_nothing_waits_for_it(look: Look) -> None:
+    def check(view: View) -> None:
+        assert view.page.get_by_role("button", name="Step", exact=True).is_enabled()
+        view.page.evaluate("() => window.loseKernel()")
+        view.painted()
+        assert view.text(".le-message").startswith("The kernel that this lab lived in is gone")
+        assert view.page.get_by_role("button", name="Step", exact=True).is_disabled()
+        view.press("Home")
+        assert view.data("used") == "0", "what was seen can still be replayed"
+
+    look(check, merging_step())
+
+
+def test_silence_is_told_until_an_answer_comes(look: Look) -> None:
+    def check(view: View) -> None:
+        assert view.text(".le-message") == ""
+        view.page.wait_for_timeout(4200)
+        assert view.text(".le-message").startswith("No answer yet: this is the state as it was last seen.")
+        view.answer()
+        assert view.text(".le-message") == ""
+
+    look(check)
+
+
+def test_the_view_leaves_nothing_behind(look: Look) -> None:
+    def check(view: View) -> None:
+        view.page.evaluate("() => window.unmount()")
+        assert view.page.locator(".labengine").count() == 0
+        assert view.page.evaluate("() => window.numListeners()") == 0
+        view.say([ev.StepStarted(2), ev.StepEnded(2)])
+
+    look(check, merging_step())

@@ -1,0 +1,135 @@
+"""A step plays in a page, back and forth too, and waits with that until somebody can see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from labengine import events as ev
+from widgets.dashboard_page import Look, View, looks
+from widgets.story_219 import merging_step
+
+pytestmark = pytest.mark.browser
+
+COUNT_GHOSTS = """
+() => {
+  window.ghosts = 0;
+  const isGhost = (node) => node.classList?.contains("le-ghost");
+  const count = (changes) => {
+    for (const { addedNodes } of changes) window.ghosts += [...addedNodes].filter(isGhost).length;
+  };
+  new MutationObserver(count).observe(document.body, { childList: true, subtree: true });
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def look() -> Iterator[Look]:
+    with looks() as run:
+        yield run
+
+
+def test_the_moments_of_a_step_back_and_forth(look: Look) -> None:
+    def check(view: View) -> None:
+        assert (view.data("frame"), view.data("numFrames"), view.data("used")) == ("19", "19", "5")
+        view.press("Home")
+        used = [view.data("used")]
+        for _ in range(19):
+            view.press("ArrowRight")
+            used.append(view.data("used"))
+        assert list(dict.fromkeys(used)) == ["0", "4", "8", "7", "6", "5"]
+        view.press(*["ArrowLeft"] * 5)
+        assert (view.data("frame"), view.data("used"), view.data("phase")) == ("14", "8", "update")
+        assert view.text(".le-used") == "8 used of 12"
+        assert view.text("[data-anchor='row:1:0:0'] .le-tables-target") == "→#4p"
+        view.press("End")
+        assert view.text("[data-anchor='row:1:0:0'] .le-tables-target") == "→#4#0p×2", "with what it was before"
+
+    look(check, merging_step())
+
+
+def test_a_step_plays_by_itself_within_six_seconds(look: Look) -> None:
+    def check(view: View) -> None:
+        view.say(merging_step())
+        assert view.data("playing") == "true"
+        view.until("used", "8")
+        view.page.wait_for_selector(".le-ghost", state="attached", timeout=5_000)
+        view.until("used", "5")
+        view.until("playing", "false")
+        assert view.data("frame") == "19"
+
+    look(check, [])
+
+
+def test_reduced_motion_slides_nothing_and_strikes_the_old_block_through(look: Look) -> None:
+    def check(view: View) -> None:
+        view.page.evaluate(COUNT_GHOSTS)
+        view.say(merging_step())
+        assert view.page.wait_for_selector(".le-tables-target s", timeout=10_000).text_content() in ("#4", "#5", "#6")
+        view.press("x")
+        assert (view.data("frame"), view.data("playing")) == ("19", "false")
+        assert view.page.evaluate("() => window.ghosts") == 0
+
+    look(check, [], reduced_motion="reduce")
+
+
+def test_a_hidden_view_waits_with_the_play_until_it_is_seen_again(look: Look) -> None:
+    def check(view: View) -> None:
+        view.page.evaluate("() => (document.getElementById('cell').style.display = 'none')")
+        view.page.wait_for_timeout(200)
+        view.say(merging_step())
+        view.page.wait_for_timeout(200)
+        hidden = view.page.evaluate("() => ({...document.querySelector('.labengine').dataset})")
+        assert (hidden["used"], hidden["moment"]) == ("0", "3")
+        view.page.evaluate("() => (document.getElementById('cell').style.display = '')")
+        view.until("playing", "true")
+        view.press("Escape")
+        assert (view.data("used"), view.data("frame"), view.data("playing")) == ("5", "19", "false")
+
+    look(check)
+
+
+def test_a_step_waits_until_its_sentence_and_the_pool_are_in_sight(look: Look) -> None:
+    def check(view: View) -> None:
+        view.page.evaluate("() => (document.getElementById('cell').style.marginTop = '-400px')")
+        view.page.wait_for_timeout(200)
+        view.say(merging_step())
+        view.page.wait_for_timeout(500)
+        assert (view.data("used"), view.data("frame"), view.data("numFrames")) == ("0", "0", "19")
+        assert "press Play" in view.text(".le-message")
+        view.page.evaluate("() => (document.getElementById('cell').style.marginTop = '0')")
+        view.until("playing", "true")
+        view.page.evaluate("() => (document.getElementById('cell').style.marginTop = '-400px')")
+        view.until("playing", "false")
+        assert int(view.data("frame")) < 19, "who scrolls away in the middle goes on from there"
+
+    look(check)
+
+
+def test_the_next_step_overtakes_one_that_nobody_saw(look: Look) -> None:
+    def check(view: View) -> None:
+        view.page.evaluate("() => (document.getElementById('cell').style.marginTop = '-400px')")
+        view.page.wait_for_timeout(200)
+        for events in (merging_step(), [ev.StepStarted(2), ev.StepEnded(2)]):
+            view.say(events)
+        assert (view.data("used"), view.data("frame"), view.data("numFrames")) == ("5", "0", "2")
+
+    look(check)
+
+
+def test_a_late_view_replays_the_last_step(look: Look) -> None:
+    def check(view: View) -> None:
+        view.is_deaf = True
+        view.say(merging_step())
+        view.is_deaf = False
+        view.answer()
+        assert (view.data("used"), view.data("peak"), view.data("frame")) == ("5", "8", "19")
+        view.press("Home")
+        assert (view.data("used"), view.data("frame")) == ("0", "0")
+        view.press("r")
+        view.until("used", "8")
+        view.press("Escape")
+        assert view.data("used") == "5"
+
+    look(check)

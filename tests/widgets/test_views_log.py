@@ -1,0 +1,84 @@
+"""The log in a bare page: every event a line, filters, lines that lead to their moment, and text that stays text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from labengine import events as ev
+from widgets.story_219 import begin, overwriting_step
+from widgets.time_page import Look, Viewed, blocks_of, busy, looks, speaks_of_request
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def look() -> Iterator[Look]:
+    with looks() as run:
+        yield run
+
+
+def test_the_log_tells_all_and_filters(look: Look) -> None:
+    events = busy(num_blocks=14)
+
+    def check(view: Viewed) -> None:
+        assert view.page.locator(".le-log-count").text_content() == f"{len(events):,} events"
+        assert view.page.locator(".le-log-line").count() < 60, "only the lines in sight exist"
+        view.page.locator(".le-log-kinds").select_option("BlockEvicted")
+        evicted = [i for i, event in enumerate(events) if isinstance(event, ev.BlockEvicted)]
+        assert lines(view)[0] == evicted[0] and counted(view) == len(evicted)
+        view.page.locator(".le-log-kinds").select_option("")
+        view.page.locator(".le-log-about").fill("#3 B")
+        both = [i for i, event in enumerate(events) if speaks_of_request(event, 1) and "3" in blocks_of(event)]
+        assert lines(view)[: len(both)] == both and counted(view) == len(both) > 0
+        view.page.locator(".le-log-about").fill("#99999")
+        assert counted(view) == 0
+        view.page.locator(".le-log-about").fill("")
+        view.page.locator(".le-log-text").fill("IS PREEMPTED")
+        assert lines(view) == [i for i, event in enumerate(events) if isinstance(event, ev.RequestPreempted)] != []
+
+    look(check, events, "log")
+
+
+def lines(view: Viewed) -> list[int]:
+    """The events whose lines are there, from top to bottom."""
+    view.page.wait_for_function("() => !document.querySelector('.le-log-count').textContent.includes('…')")
+    view.painted()
+    script = """() => [...document.querySelectorAll(".le-log-line")].sort((a, b) =>
+        parseFloat(a.style.top) - parseFloat(b.style.top)).map((line) => Number(line.dataset.event))"""
+    return list(view.page.evaluate(script))
+
+
+def counted(view: Viewed) -> int:
+    return int((view.page.locator(".le-log-count").text_content() or "").split()[0].replace(",", ""))
+
+
+def test_a_line_leads_to_its_moment(look: Look) -> None:
+    def check(view: Viewed) -> None:
+        view.page.locator('.le-log-line[data-event="20"]').click()
+        assert view.moment == 21 and view.selection == {"kind": "event", "id": 20}
+        assert "le-is-chosen" in (view.page.locator('[data-event="20"]').get_attribute("class") or "")
+        assert view.page.locator(".le-log-line[aria-current]").get_attribute("data-event") == "20"
+        view.press(".le-log-list", "Home", "ArrowDown", "Enter")
+        assert view.moment == 2 and view.selection == {"kind": "event", "id": 1}
+        view.js("() => stage.select({ kind: 'block', id: 0 })")
+        related = view.page.locator(".le-is-related").evaluate_all("(all) => all.map((one) => +one.dataset.event)")
+        events = view.bench.timeline.events()
+        assert all("0" in blocks_of(events[i]) for i in related) and related
+        view.page.locator(".le-log-only").click()
+        assert lines(view) == [i for i, event in enumerate(events) if "0" in blocks_of(event)]
+
+    look(check, [*begin(), *overwriting_step()], "log")
+
+
+def test_hostile_text_stays_text(look: Look) -> None:
+    evil = "<img src=x onerror='window.pwned=1'>"
+    trouble = ev.ViolationFound(evil, evil, (0,), (0,), 1, None)
+
+    def check(view: Viewed) -> None:
+        assert "<img" in (view.page.locator(".le-log-list").text_content() or "")
+        assert view.page.locator("img").count() == 0
+        assert view.page.evaluate("() => window.pwned") is None
+
+    look(check, [*begin(), *overwriting_step(), trouble], "log", words=dict.fromkeys(range(200), evil))

@@ -1,0 +1,73 @@
+"""Why? on a hash, on an event by its causes, and on the decision at which two editions part."""
+
+from __future__ import annotations
+
+from labengine import events as ev
+from labengine.core.editions import NANO_VLLM, NANO_VLLM_243
+from labengine.desk.reasons.seams import seams_of
+from labengine_widgets.why import why, why_parted
+from widgets.story_219 import block_hash
+from widgets.why_runs import MERGED, OVERWRITTEN, Run, kinds, numbers, recording
+
+
+def test_a_hash_is_named_by_its_beginning() -> None:
+    timeline = recording(OVERWRITTEN)
+    digits = block_hash(0).hex()
+    told = why(timeline, {"hash": digits[:6]})
+    assert (
+        told.question == f"Why does hash {digits[:8]}… lead to #4?"
+        and "#0 holds the same, alive, and cannot be found" in told.answer
+    )
+    assert why(timeline, {"hash": f"0:{digits}"}) == told == why(timeline, {"hash": block_hash(0)})
+    assert kinds(timeline, told) == ["BlockCached", "BlockCached"]
+
+
+def test_a_hash_that_is_gone() -> None:
+    run = Run(num_blocks=4)
+    run.play(range(100, 109))
+    [key, *_] = run.timeline.state().prefix_map
+    run.play(range(200, 214))
+    told = run.why(hash=key[1])
+    assert told.question.endswith("not in the map?") and "was evicted at event" in told.answer
+
+
+def test_an_event_is_told_by_its_causes() -> None:
+    timeline = recording(MERGED)
+    merge = next(n for n, e in enumerate(MERGED) if isinstance(e, ev.BlockMerged))
+    told = why(timeline, {"event": merge}, seams=seams_of(NANO_VLLM_243))
+    assert kinds(timeline, told) == [
+        "RequestAdded",
+        "PrefixHit",
+        "RequestScheduled",
+        "SlotsWritten",
+        "BlockCached",
+        "BlockMerged",
+    ]
+    assert "LateMerge.merge_target decided it: The first live block of equal content" in told.answer
+
+
+def test_an_eviction_is_caused_by_who_takes_the_block() -> None:
+    run = Run(num_blocks=4)
+    run.play(range(100, 109))
+    run.play(range(200, 214))
+    evicted = next(n for n, e in enumerate(run.timeline.events()) if isinstance(e, ev.BlockEvicted))
+    chain = run.why(event=evicted)
+    cause = run.timeline.events()[numbers(chain)[-2] or 0]
+    assert isinstance(cause, ev.PrefixHit) and cause.request_id == 1
+
+
+def test_two_editions_part_at_a_decision() -> None:
+    at = next(n for n, (one, other) in enumerate(zip(MERGED, OVERWRITTEN, strict=False)) if one != other)
+    told = why_parted(
+        recording(OVERWRITTEN),
+        recording(MERGED),
+        at,
+        at,
+        (seams_of(NANO_VLLM), seams_of(NANO_VLLM_243)),
+        ("nano", "243"),
+    )
+    assert told.question == "Why do nano and 243 part here?"
+    assert "nano has MergePolicy.merge_target" in told.answer and "243 has LateMerge.merge_target" in told.answer
+    assert [(link.side, link.event_number) for link in told.links] == [(0, at), (1, at)]
+    alone = why_parted(recording(OVERWRITTEN), recording(MERGED), at, None)
+    assert "nothing of the kind happens" in alone.answer and len(alone.links) == 1

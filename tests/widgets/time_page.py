@@ -1,0 +1,149 @@
+"""The views of time in a bare page of Chromium, and the runs that they show."""
+
+from __future__ import annotations
+
+import base64
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from playwright.sync_api import Browser, Page
+
+from browser.chromium import launched
+from labengine import Lab
+from labengine import events as ev
+from labengine_widgets.browser import bundle, css, esm
+from labengine_widgets.whole import whole_payload
+from widgets.fake_bench import FakeBench
+
+MOUNT = """
+async ([source, story, data, views]) => {
+  const load = (text) => import("data:text/javascript;base64," + text);
+  const bytes = Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
+  const { mount } = await load(source);
+  Object.assign(window, await load(story));
+  window.stage = await mount(document.getElementById("cell"), bytes, { kind: "view", views });
+  window.side = window.stage.sides[0];
+}
+"""
+ROOT = "--jp-layout-color1: #ffffff; --jp-ui-font-color1: #222222"
+
+
+class Viewed:
+    """A page that shows views of a recording, by the widget's own layout for single views."""
+
+    def __init__(self, page: Page, bench: FakeBench, views: list[str], width: int) -> None:
+        self.page, self.bench = page, bench
+        self.errors: list[str] = []
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
+        page.set_content(f'<body style="{ROOT}"><div id="cell" style="width: {width}px"></div></body>')
+        page.add_style_tag(content=css())
+        sources = [base64.b64encode(text.encode()).decode() for text in (esm(), bundle("model/story.js"))]
+        page.evaluate(MOUNT, [*sources, base64.b64encode(whole_payload(bench)).decode(), views])
+        page.evaluate("() => { window.side = window.stage.sides[0]; }")
+        self.painted()
+
+    def painted(self) -> None:
+        self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+    def js(self, script: str, *arguments: Any) -> Any:
+        self.painted()
+        found = self.page.evaluate(script, list(arguments))
+        self.painted()
+        return found
+
+    @property
+    def moment(self) -> int:
+        return int(self.js("() => side.moment"))
+
+    @property
+    def selection(self) -> Any:
+        return self.js("() => stage.selection")
+
+    def press(self, selector: str, *keys: str) -> None:
+        self.page.locator(selector).first.focus()
+        for key in keys:
+            self.page.keyboard.press(key)
+            self.painted()
+
+    def stand(self, moment: int) -> None:
+        self.js("([moment]) => stage.stand(moment)", moment)
+
+    def axis(self, name: str) -> dict[str, float]:
+        """Where the axis of a view lies: left, from, to, perEvent."""
+        script = """([at]) => { const { axis } = stage.shows[at].view.board;
+            return { left: axis.left, from: axis.from, to: axis.to, perEvent: axis.perEvent }; }"""
+        return dict(self.js(script, name))
+
+
+def busy(num_requests: int = 14, num_blocks: int = 24, seed: int = 1) -> list[ev.Event]:
+    """Shared prefixes, a pool that is too small, requests that come while others run."""
+    dice = random.Random(seed)
+    with Lab("simulated", num_blocks=num_blocks, block_size=4, max_num_seqs=4, max_num_batched_tokens=16) as lab:
+        prefix = [dice.randrange(100) for _ in range(12)]
+        for _ in range(num_requests):
+            tail = [dice.randrange(100) for _ in range(dice.randrange(2, 20))]
+            lab.add(token_ids=prefix[: dice.choice([0, 4, 8, 12])] + tail, max_tokens=dice.randrange(3, 18))
+            for _ in range(dice.randrange(4)):
+                lab.step()
+        lab.run()
+        assert lab.timeline is not None
+        return list(lab.timeline.events())
+
+
+def with_rollback(events: list[ev.Event], step: int) -> list[ev.Event]:
+    """The same run, but that a step was taken back just before its end, and then done."""
+    start = next(i for i, event in enumerate(events) if event == ev.StepStarted(step))
+    end = next(i for i, event in enumerate(events) if event == ev.StepEnded(step))
+    return [*events[:end], ev.StepRolledBack(step, "KeyboardInterrupt"), *events[start:]]
+
+
+def speaks_of_request(event: ev.Event, request_id: int) -> bool:
+    return getattr(event, "request_id", None) == request_id or request_id in getattr(event, "request_ids", ())
+
+
+def blocks_of(event: ev.Event) -> set[str]:
+    """Numbers of the blocks that an event speaks of."""
+    ids = [getattr(event, "block_id", None), getattr(event, "into_block_id", None), *getattr(event, "mapped", ())]
+    ids += [block_id for group in getattr(event, "block_ids", ()) if isinstance(group, tuple) for block_id in group]
+    ids += [run[0] for run in getattr(event, "runs", ())]
+    return {str(block_id) for block_id in ids}
+
+
+Look = Callable[..., None]
+"""look(check, events, the views' names, words=..., width=..., seconds=...)."""
+
+
+@contextmanager
+def looks() -> Iterator[Look]:
+    """Runs checks on views of a recording, on a thread of its own; a check must leave no error in the page."""
+    with ThreadPoolExecutor(1) as thread, ExitStack() as stack:
+        browser = thread.submit(lambda: stack.enter_context(launched())).result()
+        try:
+            yield lambda check, *shown, **options: thread.submit(_checked, browser, check, *shown, **options).result()
+        finally:
+            thread.submit(stack.close).result()
+
+
+def _checked(
+    browser: Browser,
+    check: Callable[[Viewed], None],
+    events: list[ev.Event],
+    *views: str,
+    words: dict[int, str] | None = None,
+    width: int = 1100,
+    seconds: dict[int, float] | None = None,
+) -> None:
+    bench = FakeBench(events)
+    bench.words = words or {}
+    assert bench.timeline is not None
+    bench.timeline.step_seconds.clear()
+    bench.timeline.step_seconds.update(seconds or {})
+    context = browser.new_context(viewport={"width": 1440, "height": 800})
+    viewed = Viewed(context.new_page(), bench, list(views), width)
+    check(viewed)
+    assert viewed.errors == []
+    context.close()

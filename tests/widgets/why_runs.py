@@ -1,0 +1,57 @@
+"""What why? is asked about: #219 told twice, small engines with their recordings, and the chain of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from driving import small_engine
+from labengine import events as ev
+from labengine.config import GroupSpec, SamplingParams
+from labengine.engine.engine import Engine
+from labengine.hooks import Hooks
+from labengine.timeline import Timeline
+from labengine_widgets.why import Why, why
+from widgets.story_219 import begin, merging_step, overwriting_step
+
+MERGED, OVERWRITTEN = [*begin(), *merging_step()], [*begin(), *overwriting_step()]
+HYBRID = (GroupSpec(4), GroupSpec(4, "sliding_window", 8))
+
+
+def recording(events: Iterable[ev.Event]) -> Timeline:
+    timeline = Timeline()
+    for event in events:
+        timeline.record(event)
+    return timeline
+
+
+def numbers(told: Why) -> list[int | None]:
+    return [link.event_number for link in told.links]
+
+
+def kinds(timeline: Timeline, told: Why) -> list[str]:
+    """The kinds of the events of a chain."""
+    events = timeline.events()
+    return [type(events[n]).__name__ for n in numbers(told) if n is not None]
+
+
+class Run:
+    """A small engine and its recording."""
+
+    def __init__(self, **options: object) -> None:
+        hooks = Hooks(strict=True)
+        self.timeline = Timeline()
+        hooks.subscribe(self.timeline.record)
+        self.engine: Engine = small_engine(hooks=hooks, **options)  # type: ignore[arg-type]  # as a test says them
+
+    def add(self, tokens: Iterable[int], max_tokens: int = 1, salt: str | None = None) -> int:
+        return self.engine.add(list(tokens), SamplingParams(max_tokens=max_tokens, ignore_eos=False), salt)
+
+    def play(self, tokens: Iterable[int], max_tokens: int = 1, salt: str | None = None) -> int:
+        """Add, and run until nobody is left."""
+        request_id = self.add(tokens, max_tokens, salt)
+        while not self.engine.scheduler.is_idle:
+            self.engine.step()
+        return request_id
+
+    def why(self, moment: int | None = None, **subject: object) -> Why:
+        return why(self.timeline, subject, moment)
