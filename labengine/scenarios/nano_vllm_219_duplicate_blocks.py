@@ -303,8 +303,8 @@ class DuplicateBlocks(SameStep, Scenario):
             StepEnded,
         ),
         Stop(
-            "A step later, each has sampled two tokens of its own. B is finished and gives its blocks back: on the left "
-            "they are the only ones that the map leads to.",
+            "A step later, each has sampled two tokens of its own. B is finished and gives its blocks back: on the "
+            "left they are the only ones that the map leads to.",
             RequestFinished,
             lambda event: event.request_id == 1,
         ),
