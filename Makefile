@@ -1,7 +1,7 @@
 # Everything one types. `make` alone says what there is.
 #   PYTHON=python3.12        the interpreter the environment is made from
 #   PIP_FLAGS="..."          handed to pip (its own settings are used in any case)
-#   PYTEST_FLAGS="-k merge"  handed to pytest
+#   PYTEST_FLAGS="-k merge"  handed to pytest, which runs twice: 5 is its word for "nothing was selected"
 #   LAB_FLAGS="--no-browser" handed to JupyterLab
 #   CHROMIUM=/path/to/it     the browser the tests drive, if not /usr/bin/chromium
 
@@ -14,6 +14,7 @@ CHROMIUM ?= /usr/bin/chromium
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
+TESTS = $(PY) -m pytest --durations=15 $(PYTEST_FLAGS)
 STAMP := $(VENV)/.setup-done
 MADE_IN := $(shell cat $(STAMP) 2>/dev/null)
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
@@ -82,8 +83,13 @@ demo: setup model
 	@$(PY) -m labengine demo
 
 test: setup models browser
-	@echo "test: everything, JupyterLab in Chromium last; screenshots go to .artifacts/"
-	@$(PY) -m pytest --durations=15 $(PYTEST_FLAGS)
+	@echo "test: JupyterLab in Chromium, and beside it everything else; screenshots go to .artifacts/"
+	@mkdir -p .artifacts
+	@$(TESTS) -m browser > .artifacts/browser.log 2>&1 & lab=$$!; \
+	$(TESTS) -m "not browser"; rest=$$?; \
+	echo "test: and JupyterLab in Chromium (until now it wrote to .artifacts/browser.log)"; \
+	wait $$lab; lab=$$?; cat .artifacts/browser.log; \
+	[ $$rest -ne 5 ] || rest=$$lab; [ $$lab -ne 5 ] || lab=$$rest; [ $$rest -eq 0 ] && [ $$lab -eq 0 ]
 
 pictures: setup browser
 	@$(PY) docs/pictures.py

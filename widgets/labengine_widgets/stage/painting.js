@@ -95,7 +95,9 @@ export class Painting {
     const shown = this.shows.filter((entry) => entry.isShown()), slow = shown.filter(isSlow);
     const late = this.isHurried ? this.waiting(slow) : this.hasNews ? slow : [];
     this.hasNews = false;
-    for (const entry of shown) if (!late.includes(entry)) this.paintView(entry);
+    const due = shown.filter((entry) => !late.includes(entry));
+    for (const entry of due) this.paintView(entry);
+    for (const { view } of due) view.settle?.(); // who measures does it when everything is written
     clearTimeout(this.later);
     if (late.length) this.later = setTimeout(() => this.changed(), this.isHurried ? TURN_MS : 0);
   }

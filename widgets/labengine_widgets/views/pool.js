@@ -86,10 +86,10 @@ class Pool {
 
   // -- painting --------------------------------------------------------------------------------------------------------
 
-  paint(scene, changes, { reference = null, focus = [] }) {
+  paint(scene, changes, { moment = null, reference = null, focus = [] }) {
     const { theme } = this.stage, isNew = this.layout(scene.numBlocks, theme) || changes.all;
     let isAll = isNew;
-    if (!this.isSized) return;
+    if (!this.isSized || this.isPainted(isNew, changes, moment, reference, focus)) return;
     const outlined = this.outlinesOf(scene, reference, focus);
     isAll ||= this.painter && scene.numBlocks <= FEW && (outlined.size || this.outlined.size); // rings and marks reach beyond their cells
     if (isAll) this.context.clearRect(0, 0, this.canvas.width, this.canvas.height);
@@ -97,6 +97,13 @@ class Pool {
     this.outlined = outlined;
     this.painter ? this.paintCells(scene, ids, focus) : this.paintDots(scene, ids);
     this.say(scene);
+  }
+
+  // The lists follow a frame later: to touch a canvas again then means to wait until the browser is done with the first time.
+  isPainted(isNew, changes, moment, reference, focus) {
+    const painted = moment === null || this.isPair ? null : `${moment} ${reference ? reference.moment : ""} ${focus}`, isSame = painted !== null && painted === this.painted;
+    this.painted = painted;
+    return isSame && !isNew && !changes.blocks.size;
   }
 
   // Cells that look different: changed themselves, outlined before or now, or at the head of the queue.

@@ -41,7 +41,8 @@ class Queue {
     const { recording } = this.side;
     const facts = factsAt(recording, moment), isNewStep = facts.base !== this.base || facts.stop !== this.stop;
     const isStill = !changes.all && !changes.queue && !changes.blocks.size && !isNewStep;
-    if (isStill) return isRunning ? undefined : this.reveal(isOver(recording, moment));
+    this.revealing = isRunning ? null : { isOver: isOver(recording, moment) };
+    if (isStill) return;
     Object.assign(this, { scene, recording, facts, base: facts.base, stop: facts.stop });
     const begun = shadowAt(recording, "start", facts.base);
     if (!begun) return;
@@ -52,7 +53,12 @@ class Queue {
     this.sight.expect(isRunning ? items.length : 0); // at rest all seats are there to be read
     keep(this.list, items, (item) => (item.more ? make("li", "le-queue-more le-quiet") : makeSeat()), (child, item, place) => (item.more ? say(child, `… ${item.more.toLocaleString("en")} more …`) : this.sight.paint(child, () => this.paintSeat(child, item), place)));
     this.sight.settle();
-    if (!isRunning) this.reveal(isOver(recording, moment));
+  }
+
+  // When all views are painted, and measuring costs no more than the layout that is due anyway.
+  settle() {
+    if (this.revealing) this.reveal(this.revealing.isOver);
+    this.revealing = null;
   }
 
   // In a panel too low for all the seats the next one stays in sight; between steps it stands on top, with the line behind it.
