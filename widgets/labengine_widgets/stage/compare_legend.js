@@ -10,7 +10,7 @@ const MARKS = [
   ["lost", null, "lost: no hash leads to it", "in use and full, but no look-up finds it: not even a request with the same prompt"],
   ["now", "", "computed in this step", "a token whose keys and values are computed in this step"],
   ["hit", "", "from the cache", "a token whose keys and values were found in the cache"],
-  ["unlike", "≠", "unlike the other side", "marked on both sides, in tables, pool, map, numbers, and beside the free queue"],
+  ["unlike", "≠", "unlike the other side", "marked on both sides, in tables, pool, map, numbers, and beside the free queue. In tables and map an equal block under another number is not unlike: who got which free block does not matter"],
   ["told", "", "told now", "the blocks that the sentence of the moment is about"],
 ];
 

@@ -25,23 +25,25 @@ export class Prediction {
     const numbers = this.fields.map(({ valueAsNumber }) => valueAsNumber), { stage } = this, { track } = stage;
     if (numbers.some(Number.isNaN)) return this.fields[numbers.findIndex(Number.isNaN)].focus();
     const due = track.span(stage.position).end;
-    this.said = { numbers, due };
+    this.said = { numbers, from: stage.position, due };
     stage.root.focus();
     stage.sight.approach();
     stage.player.play(stage.position, Math.min(due, track.nextStop(stage.position) ?? due)); // the story stops on the way
     stage.changed();
   }
 
-  // The question while one stands at it; the prediction beside the truth from the end of the step on.
+  // The question while one stands at it; on the way the prediction; beside it the truth from the end of the step on.
   paint() {
     const { stage, said } = this, { track, position } = stage, stop = track.guideAt(position), question = track.questions[stop] || "";
     const isDue = said && position >= said.due && position < (track.nextStop(said.due) ?? Infinity);
     const isAsked = question !== "" && !said;
-    this.element.hidden = !isAsked && !isDue;
+    const isPending = said && position > said.from && position < said.due;
+    this.element.hidden = !isAsked && !isPending && !isDue;
     for (const part of [...this.fields, this.ok]) part.hidden = !isAsked;
     this.fields.forEach((field, side) => (field.max = stage.sides[side].scene.numBlocks));
     if (isAsked) write(this.words, question);
     this.element.classList.toggle("le-is-judged", Boolean(isDue));
+    if (isPending) write(this.words, `You predict ${said.numbers.join(" and ")} blocks.`);
     if (isDue) write(this.words, judged(said.numbers, stage.sides.map(({ scene }) => scene.score.used)));
   }
 }
