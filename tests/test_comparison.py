@@ -243,13 +243,6 @@ def test_editions_that_do_the_same_do_not_part() -> None:
         assert "The two tell the same so far." in repr(pair)
 
 
-def test_sizes_can_be_compared_too() -> None:
-    labs = [Lab("simulated", num_blocks=number, block_size=4) for number in (12, 13)]
-    with labengine.compare(*labs, names=("12", "13")) as pair:
-        found = pair.first_difference()
-        assert found is not None and isinstance(found.left, ev.EngineStarted) and found.step == 0
-
-
 def test_parts_by_hand_and_an_edition_by_name() -> None:
     class NeverMerges(LateMerge):
         def is_alive(self, other: Any) -> bool:

@@ -63,6 +63,18 @@ class CurrentLab:
         """Where to look: at the lab, or, when there is none, at what %lab open has opened."""
         return self.lab if self.has_lab or self._trace is None else self._trace
 
+    @property
+    def labs(self) -> tuple[Lab, ...]:
+        """Both labs that are compared, or else the one."""
+        compared = self.comparison
+        sides = (self.lab,) if compared is None else compared.sides
+        return tuple(side for side in sides if isinstance(side, Lab))
+
+    @property
+    def shown(self) -> Lab | Trace | Comparison:
+        """What is looked at: both labs that are compared, or else the one lab, or the trace."""
+        return self.comparison or self.recorded
+
     def name(self, name: str, lab: Lab) -> Lab:
         """Give a lab a variable of its own. One that %lab fork has made before under this name is closed."""
         former = self._forks.pop(name, None)

@@ -12,9 +12,10 @@ from labengine.desk.views import VIEW_NAMES
 from labengine.magics.arguments import request_id_of
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command, nearest
-from labengine.magics.words import background_error_line, request_lines
+from labengine.magics.words import background_error_line, breakpoint_lines, request_lines, stop_lines
 
 if TYPE_CHECKING:
+    from labengine.desk.compare.comparison import Comparison
     from labengine.desk.recorded import Recorded
 
 _SUBJECTS = ("block", "request", "hash", "event")
@@ -23,7 +24,7 @@ _SUBJECTS = ("block", "request", "hash", "event")
 @command()
 def show(current: CurrentLab) -> None:
     """Show the dashboard; after %lab bug both engines."""
-    display((current.comparison or current.recorded).show())  # type: ignore[no-untyped-call]
+    display(current.shown.show())  # type: ignore[no-untyped-call]
 
 
 @command(argument("names", nargs="+", metavar="NAME", offers=VIEW_NAMES), completes=lambda given: VIEW_NAMES)
@@ -35,26 +36,31 @@ def view(current: CurrentLab, names: list[str]) -> None:
 @command(argument("subject", nargs="*", metavar="WHAT", offers=(*_SUBJECTS, "nothing")))
 def select(current: CurrentLab, subject: Sequence[str] = ()) -> None:
     """Choose `block 3`, `request A`, `hash 0:ab12` or `event 17` in all views; `nothing` chooses nothing."""
-    recorded = current.recorded
+    recorded, shown = current.recorded, current.shown
     if list(subject) in (["nothing"], ["none"]):
-        recorded.selection = None
+        shown.selection = None
     elif subject:
-        recorded.selection = _subject(recorded, subject)
-    chosen = recorded.selection
+        shown.selection = _subject(recorded, subject)
+    chosen = shown.selection
     print("nothing is chosen" if chosen is None else f"chosen: {chosen.kind} {chosen.id}")
 
 
 @command(
-    argument("subject", nargs="+", metavar="WHAT", offers=(*_SUBJECTS, "next-victim")),
+    argument("subject", nargs="*", metavar="WHAT", offers=(*_SUBJECTS, "next-victim")),
     argument("--about", metavar="WHAT", offers=("ref_count", "lost", "free", "queue", "hit", "preempted", "waiting")),
 )
-def why(current: CurrentLab, subject: list[str], about: str | None = None) -> Any:
-    """Ask why `block 3`, `request A`, `hash 0:ab12`, `event 17` or the `next-victim` is as it is where you stand."""
-    recorded = current.recorded
+def why(current: CurrentLab, subject: Sequence[str] = (), about: str | None = None) -> Any:
+    """Ask why `block 3`, `request A`, `hash 0:ab12`, `event 17` or the `next-victim` is as it is where you stand.
+
+    Nothing named, and two engines side by side: why they part.
+    """
+    if not subject:
+        return _why_parted(current)
+    recorded = current.shown
     told = {} if about is None else {"about": about}
-    if subject == ["next-victim"]:
+    if list(subject) == ["next-victim"]:
         return _answer(recorded, {"next_victim": True, **told})
-    kind, id_ = _subject(recorded, subject)
+    kind, id_ = _subject(current.recorded, subject)
     return _answer(recorded, {kind: id_, **told})
 
 
@@ -72,10 +78,8 @@ def status(current: CurrentLab) -> None:
     for name, value in lab.status().items():
         print(f"{name:>10}  {value}")
     print(*request_lines(lab), sep="\n")
-    for breakpoint in lab.breakpoints:
-        print(breakpoint)
-    if lab.stopped_at is not None:
-        print(lab.stopped_at)
+    for line in (*breakpoint_lines(current), *stop_lines(current)):
+        print(line)
     for failure in lab.hooks.failures:
         print(f"a listener raised and was dropped: {failure.error!r}")
     print(background_error_line(lab), end="")
@@ -97,7 +101,15 @@ def _subject(recorded: Recorded, subject: Sequence[str]) -> tuple[str, int | str
     return kind, int(rest[0].lstrip("#"))
 
 
-def _answer(recorded: Recorded, subject: dict[str, Any]) -> Any:
+def _why_parted(current: CurrentLab) -> Any:
+    if current.comparison is None:
+        raise UsageError(
+            "WHAT is it about? Like this: %lab why block 3, request A, hash 0:ab12, event 17 or next-victim"
+        )
+    return current.comparison.why()
+
+
+def _answer(recorded: Recorded | Comparison, subject: dict[str, Any]) -> Any:
     from labengine_widgets.why import WhyError
 
     try:

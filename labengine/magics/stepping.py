@@ -8,7 +8,7 @@ from labengine.core.editions import EDITIONS
 from labengine.magics.arguments import SAMPLING, block_count, request_id_of, whole_number
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
-from labengine.magics.words import NOTHING_TO_DO, added_line, background_error_line, name_of
+from labengine.magics.words import NOTHING_TO_DO, added_line, background_error_line, name_of, stop_lines
 
 if TYPE_CHECKING:
     from labengine.desk.compare.comparison import Comparison
@@ -54,7 +54,10 @@ def add_text(current: CurrentLab, text: str, copies: int = 1, chat: bool = False
 def step(current: CurrentLab, num_steps: int = 1) -> StepReport | tuple[StepReport, StepReport]:
     """Take one step, or N, and report the last one. A breakpoint ends them early."""
     if current.comparison is not None:
-        return _step_both(current.comparison, num_steps)
+        reports = _step_both(current.comparison, num_steps)
+        for line in stop_lines(current):
+            print(line)
+        return reports
     lab = current.lab
     before = lab.snapshot().step
     report = lab.step(num_steps)
@@ -68,7 +71,7 @@ def step(current: CurrentLab, num_steps: int = 1) -> StepReport | tuple[StepRepo
 def _step_both(comparison: Comparison, num_steps: int) -> tuple[StepReport, StepReport]:
     reports = comparison.step()
     for _ in range(1, num_steps):
-        if not any(reports) or not any(following := comparison.step()):
+        if not any(reports) or any(comparison.stopped_at) or not any(following := comparison.step()):
             break
         reports = following
     return reports
@@ -82,7 +85,7 @@ def run(current: CurrentLab, wait: bool = False) -> None:
         print(NOTHING_TO_DO)
     elif wait:
         desk.run()
-        print(lab.stopped_at or f"done after step {lab.snapshot().step}")
+        print(*stop_lines(current) or [f"done after step {lab.snapshot().step}"], sep="\n")
     else:
         desk.start()
         print("running; other cells run meanwhile, %lab pause stops it")
@@ -93,7 +96,7 @@ def pause(current: CurrentLab) -> None:
     """Stop the background after the step under way."""
     current.desk.pause()
     lab = current.lab
-    print(lab.stopped_at or f"paused after step {lab.snapshot().step}")
+    print(*stop_lines(current) or [f"paused after step {lab.snapshot().step}"], sep="\n")
     print(background_error_line(lab), end="")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
@@ -16,6 +16,11 @@ from labengine.lab import Lab
 from labengine.magics.arguments import whole_number
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
+from labengine.magics.words import breakpoint_lines
+
+if TYPE_CHECKING:
+    from labengine.desk.compare.comparison import Comparison
+    from labengine.desk.compare.pair_moments import PairLook
 
 _KINDS = {kind.__name__: [field.name for field in fields(kind)] for kind in EVENT_KINDS}
 
@@ -23,33 +28,41 @@ _KINDS = {kind.__name__: [field.name for field in fields(kind)] for kind in EVEN
 @command(argument("num_steps", nargs="?", type=whole_number, metavar="N"))
 def back(current: CurrentLab, num_steps: int = 1) -> None:
     """Look at the state one step before where you stand, or N; the views go there, the engine does not move."""
-    _tell(current, current.recorded.back(num_steps))
+    _tell(current, current.shown.back(num_steps))
 
 
 @command(argument("num_steps", nargs="?", type=whole_number, metavar="N"))
 def forward(current: CurrentLab, num_steps: int = 1) -> None:
     """Look at the state one step after where you stand, or N, up to the newest."""
-    _tell(current, current.recorded.forward(num_steps))
+    _tell(current, current.shown.forward(num_steps))
 
 
 @command(argument("step", type=int, metavar="STEP"), argument("event", nargs="?", type=int, metavar="EVENT"))
 def goto(current: CurrentLab, step: int, event: int | None = None) -> None:
     """Look at the state after a step (0: before the first one), or after an event inside it, counted from 0."""
-    _tell(current, current.recorded.goto(step, event))
+    if current.comparison is None:
+        _tell(current, current.recorded.goto(step, event))
+    elif event is None:
+        _tell(current, current.comparison.goto(step))
+    else:
+        raise UsageError(
+            f"the two sides have events of their own: %lab goto {step} goes to the step on both, "
+            f"comparison.left.goto({step}, {event}) to the event on one"
+        )
 
 
 @command(argument("step", type=int, metavar="STEP"))
 def rewind(current: CurrentLab, step: int) -> None:
-    """Bring the engine back to where it stood after a step, by taking its steps again; later ones stay known."""
-    lab = current.lab
+    """Bring the engine (or both) back to where it stood after a step, taking its steps again; later ones stay known."""
     try:
-        lab.rewind(step)
+        current.desk.rewind(step)
     except KeyboardInterrupt as interrupt:
         print(*getattr(interrupt, "__notes__", ()), sep="\n")
         raise
-    newest = lab.num_known_steps
+    newest = max(lab.num_known_steps for lab in current.labs)
     further = f"; %lab rewind {newest} goes forward again" if newest > step else ""
-    print(f"the engine stands after step {step}{further}")
+    who = "the engine stands" if current.comparison is None else "both engines stand"
+    print(f"{who} after step {step}{further}")
 
 
 @command(
@@ -64,6 +77,8 @@ def rewind(current: CurrentLab, step: int) -> None:
 )
 def fork(current: CurrentLab, step: int | None = None, name: str = "fork", **settings: Any) -> Lab:
     """Make a second lab on the same weights that went the same way up to a step, and call it `fork`."""
+    if current.comparison is not None:
+        current.comparison.fork(step, **settings)
     if not name.isidentifier() or name == "lab":
         raise UsageError(f"{name!r} cannot be the fork's name: give the name of a variable other than lab")
     if settings.get("external") == "none":
@@ -88,23 +103,23 @@ def _fields_of(given: Sequence[str]) -> Sequence[str]:
 )
 def break_(current: CurrentLab, kind: str | None = None, fields: Sequence[str] = (), off: int | None = None) -> None:
     """Have runs stop after an event: `break BlockEvicted block_id=3`, `break violation`; --off N takes one away."""
-    lab = current.lab
+    desk = current.desk
     if off is not None:
-        _take_away(lab, off)
+        _take_away(desk, off)
     if kind is not None:
         wanted = dict(_value(word) for word in ([kind, *fields] if "=" in kind else fields))
         try:
-            lab.break_on(None if "=" in kind else kind, **wanted)
+            desk.break_on(None if "=" in kind else kind, **wanted)
         except TypeError as error:
             raise UsageError(str(error)) from error
-    print(*lab.breakpoints or ["no breakpoints"], sep="\n")
+    print(*breakpoint_lines(current) or ["no breakpoints"], sep="\n")
 
 
-def _take_away(lab: Lab, number: int) -> None:
+def _take_away(desk: Lab | Comparison, number: int) -> None:
     """0 for all of them."""
-    found = [breakpoint for breakpoint in lab.breakpoints if number in (0, breakpoint.number)]
+    found = [breakpoint for breakpoint in desk.breakpoints if number in (0, breakpoint.number)]
     if number and not found:
-        known = ", ".join(str(breakpoint.number) for breakpoint in lab.breakpoints) or "none"
+        known = ", ".join(str(breakpoint.number) for breakpoint in desk.breakpoints) or "none"
         raise UsageError(f"there is no breakpoint {number}; there are {known}")
     for breakpoint in found:
         breakpoint.close()
@@ -117,8 +132,12 @@ def _value(word: str) -> tuple[str, Any]:
     return name, int(text) if text.lstrip("-").isdecimal() else {"True": True, "False": False}.get(text, text)
 
 
-def _tell(current: CurrentLab, look: Look) -> None:
+def _tell(current: CurrentLab, look: Look | PairLook) -> None:
     print(look)
-    if current.has_lab:
+    if current.comparison is not None:
+        left, right = (snapshot.step for snapshot in current.comparison.snapshots)
+        where = f"step {left}" if left == right else f"steps {left} and {right}"
+        print(f"These are the recordings. Neither engine has moved: they stand after {where}.")
+    elif current.has_lab:
         newest = current.lab.snapshot().step
         print(f"This is the recording. The engine has not moved: it stands after step {newest}.")

@@ -10,6 +10,7 @@ from labengine import events as ev
 if TYPE_CHECKING:
     from labengine.engine.engine import StepReport
     from labengine.lab import Lab
+    from labengine.magics.current_lab import CurrentLab
 
 NOTHING_TO_DO = "nothing to do: no request waits or runs; %%prompt or %lab add brings one"
 
@@ -67,6 +68,26 @@ def background_error_line(lab: Lab) -> str:
     if error is None:
         return ""
     return f"the background run was broken off, its last step undone: {type(error).__name__}: {error}\n"
+
+
+def breakpoint_lines(current: CurrentLab) -> list[str]:
+    """What is waited for: on both sides, and on one of them."""
+    comparison = current.comparison
+    if comparison is None:
+        return list(map(str, current.lab.breakpoints))
+    paired = {id(one) for both in comparison.breakpoints for one in (both.left, both.right)}
+    sides = zip(("left", "right"), current.labs, strict=True)
+    alone = [(name, one) for name, lab in sides for one in lab.breakpoints if id(one) not in paired]
+    return [*map(str, comparison.breakpoints), *(f"on the {name} side alone: {one}" for name, one in alone)]
+
+
+def stop_lines(current: CurrentLab) -> list[str]:
+    """Where the newest run or step has met a breakpoint, and on which side."""
+    comparison = current.comparison
+    if comparison is None:
+        return [] if current.lab.stopped_at is None else [str(current.lab.stopped_at)]
+    stops = zip(comparison.names, comparison.stopped_at, strict=True)
+    return [f"{name}: {stop}" for name, stop in stops if stop is not None]
 
 
 def added_line(request_ids: Sequence[int], num_tokens: int) -> str:

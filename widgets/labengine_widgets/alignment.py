@@ -12,6 +12,7 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 
 from labengine import events as ev
+from labengine_widgets.renumbering import renumbered
 from labengine_widgets.runs import Run, phase_after, runs
 
 Ends = tuple[int, int]
@@ -52,28 +53,33 @@ class _Told:
     phase: str | None
 
 
-def aligned(left: Sequence[ev.Event], right: Sequence[ev.Event], starts: Ends = (0, 0)) -> Iterator[Pair]:
-    """Beats for two stretches that begin at the moments `starts`; either may be empty."""
+def aligned(
+    left: Sequence[ev.Event], right: Sequence[ev.Event], starts: Ends = (0, 0), shift: int = 0
+) -> Iterator[Pair]:
+    """Beats for two stretches that begin at the moments `starts`; either may be empty.
+
+    shift: by how much the right side's block ids are higher, because a null block stands before them.
+    """
     ends = starts
     for one, other in _matched(_spans(left, starts[0]), _spans(right, starts[1])):
-        for pair in _beats(one, other):
+        for pair in _beats(one, other, shift):
             ends = (max(ends[0], pair.ends[0]), max(ends[1], pair.ends[1]))
             yield pair if pair.ends == ends else replace(pair, ends=ends)
 
 
-def first_differing(left: Sequence[ev.Event], right: Sequence[ev.Event]) -> int | None:
+def first_differing(left: Sequence[ev.Event], right: Sequence[ev.Event], shift: int = 0) -> int | None:
     """How many events two stretches have in common before they part; None when they are the same."""
     for number, (one, other) in enumerate(zip(left, right, strict=False)):
-        if one is not other and not same(one, other):
+        if (one is not other or shift) and not same(one, other, shift):
             return number
     return None if len(left) == len(right) else min(len(left), len(right))
 
 
-def same(one: ev.Event, other: ev.Event) -> bool:
-    """Equal, but for the name of the edition."""
+def same(one: ev.Event, other: ev.Event, shift: int = 0) -> bool:
+    """Equal, but for the name of the edition, and for ids that are all higher on the right."""
     if isinstance(one, ev.EngineStarted) and isinstance(other, ev.EngineStarted):
         return replace(one, edition="") == replace(other, edition="")
-    return one == other
+    return (renumbered(one, shift) if shift else one) == other
 
 
 def about(run: Sequence[ev.Event]) -> Hashable:
@@ -145,10 +151,10 @@ def _matched(left: Sequence[_Span], right: Sequence[_Span]) -> Iterator[tuple[_S
 # -- inside a step -----------------------------------------------------------------------------------------------------
 
 
-def _beats(left: _Span | None, right: _Span | None) -> Iterator[Pair]:
+def _beats(left: _Span | None, right: _Span | None, shift: int) -> Iterator[Pair]:
     one, other = _told(left), _told(right)
     starts = (left.start if left else 0, right.start if right else 0)
-    if left and right and first_differing(left.events, right.events) is None:
+    if left and right and first_differing(left.events, right.events, shift) is None:
         for a, b in zip(one, other, strict=True):
             yield Pair((a.end, b.end), a.run.told, b.run.told, a.phase, False)
         return
@@ -158,7 +164,7 @@ def _beats(left: _Span | None, right: _Span | None) -> Iterator[Pair]:
         for mine, yours in _paired(*rows):
             ends = (mine.end if mine else ends[0], yours.end if yours else ends[1])
             told = mine.run.told if mine else (), yours.run.told if yours else ()
-            yield Pair(ends, *told, phase, _differ(mine, yours))
+            yield Pair(ends, *told, phase, _differ(mine, yours, shift))
 
 
 def _told(span: _Span | None) -> list[_Told]:
@@ -187,5 +193,5 @@ def _paired(left: Sequence[_Told], right: Sequence[_Told]) -> Iterator[tuple[_To
         yield from zip_longest(left[i:i_end], right[j:j_end])
 
 
-def _differ(left: _Told | None, right: _Told | None) -> bool:
-    return left is None or right is None or first_differing(left.run.events, right.run.events) is not None
+def _differ(left: _Told | None, right: _Told | None, shift: int) -> bool:
+    return left is None or right is None or first_differing(left.run.events, right.run.events, shift) is not None

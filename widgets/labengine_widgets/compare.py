@@ -49,6 +49,10 @@ class CompareView(View):
         """Have every browser half stand where a side has reached a moment, when all up to there is told."""
         self.feeds[1]._post(lambda: self._stand_at(side, moment))
 
+    def stand_at_both(self, moments: tuple[int, int] | None) -> None:
+        """Have every browser half stand where both sides have reached their moments; None: at the newest."""
+        self.feeds[1]._post(lambda: self._stand_at_both(moments))
+
     def rest(self) -> None:
         """Keep both recordings and the beats, where they are short enough."""
         with self._guard:
@@ -66,6 +70,12 @@ class CompareView(View):
         self._tell()
         with self._guard:
             self.stand(self.joint.beats.number_at(side, moment))
+
+    def _stand_at_both(self, moments: tuple[int, int] | None) -> None:
+        self._tell()
+        with self._guard:
+            number_at = self.joint.beats.number_at
+            self.stand(None if moments is None else max(number_at(side, moments[side]) for side in (0, 1)))
 
     def _receive(self, widget: object, content: object, buffers: object) -> None:
         super()._receive(widget, content, buffers)
@@ -93,7 +103,9 @@ class CompareView(View):
             return None
         data, metadata = bundle
         sides = zip(self.compared.names, self.compared.benches, strict=True)
-        data["text/plain"] = "\n\n".join(f"{name}\n{block_map(bench.fold().snapshot())}" for name, bench in sides)
+        data["text/plain"] = "\n\n".join(
+            f"{name}\n{block_map(bench.fold().snapshot(), bench.timeline)}" for name, bench in sides
+        )
         return data, metadata
 
 

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 from labengine import events as ev
 from labengine.timeline import Timeline
 from labengine_widgets.alignment import Ends, Pair, aligned, first_differing
+from labengine_widgets.apart import told_apart
+from labengine_widgets.configuration import is_of_configuration, shift_of
 from labengine_widgets.names import ContentIndex
 from labengine_widgets.scene import Scene
 from labengine_widgets.sentences import resting_sentence, sentence
@@ -57,7 +59,10 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Where two recordings part: the events that differ, by their numbers; None where a side has no such event."""
+    """Where two recordings part: the first decisions that differ, by their numbers; None where a side has no such one.
+
+    How the engines were made is no decision: a difference there is told, and the parting is what comes after it.
+    """
 
     number: int
     ends: Ends
@@ -96,6 +101,7 @@ class Compared:
         self._next_stop = self._settled_stop = 0
         self._contents = (ContentIndex(), ContentIndex())
         self._scenes = self._scenes_at(self.starts)
+        self._shift: int | None = None
 
     @property
     def end(self) -> int:
@@ -161,24 +167,35 @@ class Compared:
         """Beats from the newest ones to these moments."""
         starts = self._settled
         sides = [t.events(start, end) for t, start, end in zip(self.timelines, starts, ends, strict=True)]
-        before, has_words = starts, True
-        for pair in aligned(sides[0], sides[1], starts):
+        before, has_words, shift = starts, True, self._shift_by_now
+        for pair in aligned(sides[0], sides[1], starts, shift):
             is_told = all(end - at <= MAX_WORDS for end, at in zip(ends, pair.ends, strict=True))
             if is_told and not has_words:
                 self._scenes = self._scenes_at(before)
             has_words = is_told
-            if pair.differs and self.parting is None:
-                self.parting = parting(self.end, pair, before, self.timelines)
+            if self.parting is None and _is_decision(pair):
+                self.parting = parting(self.end, pair, before, self.timelines, shift)
             self.beats.append(self._beat(pair, before) if is_told else Beat(pair, "", stop=self._stop(pair)))
             before = pair.ends
         if not has_words:
             self._scenes = self._scenes_at(before)
 
+    @property
+    def _shift_by_now(self) -> int:
+        """How the two number their blocks; asked once, when both engines have begun."""
+        if self._shift is None:
+            shift = shift_of(*self.timelines)
+            self._shift = shift if all(timeline.end for timeline in self.timelines) else None
+            return shift
+        return self._shift
+
     def _beat(self, pair: Pair, before: Ends) -> Beat:
         left, right = (self._side(side, pair, before) for side in (0, 1))
         stop = self._stop(pair)
-        if left == right:
+        if left == right and not pair.differs:
             return Beat(pair, left or "", stop=stop)
+        if left is not None and right is not None:
+            left, right = told_apart((left, right), pair.left, pair.right)
         return Beat(pair, "", left, right, stop)
 
     def _side(self, side: int, pair: Pair, before: Ends) -> str | None:
@@ -219,10 +236,14 @@ class Compared:
         return scene
 
 
-def parting(number: int, pair: Pair, before: Ends, timelines: Sequence[Timeline]) -> Parting:
+def _is_decision(pair: Pair) -> bool:
+    return pair.differs and not is_of_configuration(pair.left, pair.right)
+
+
+def parting(number: int, pair: Pair, before: Ends, timelines: Sequence[Timeline], shift: int = 0) -> Parting:
     """The events at which a beat differs."""
     sides = [t.events(a, b) for t, a, b in zip(timelines, before, pair.ends, strict=True)]
-    common = first_differing(*sides) or 0
+    common = first_differing(sides[0], sides[1], shift) or 0
     left, right = (
         start + common if common < len(events) else None for start, events in zip(before, sides, strict=True)
     )
@@ -232,9 +253,10 @@ def parting(number: int, pair: Pair, before: Ends, timelines: Sequence[Timeline]
 def first_parting(left: Timeline, right: Timeline) -> tuple[Parting, Pair, Ends] | None:
     """Where two recordings part, found without words: place, beat and the moments before it; None when they do not."""
     before: Ends = (left.num_dropped, right.num_dropped)
-    for number, pair in enumerate(aligned(left.events(), right.events(), before)):
-        if pair.differs:
-            return parting(number, pair, before, (left, right)), pair, before
+    shift = shift_of(left, right)
+    for number, pair in enumerate(aligned(left.events(), right.events(), before, shift)):
+        if _is_decision(pair):
+            return parting(number, pair, before, (left, right), shift), pair, before
         before = pair.ends
     return None
 

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from labengine.config import ConfigError
 from labengine.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class ComparisonBench:
             "abort": comparison.abort,
             "add": self._add,
             "later": comparison.later,
+            "goto": comparison.goto,
+            "rewind": comparison.rewind,
         }
 
     @property
@@ -64,7 +67,9 @@ class ComparisonBench:
         return self._comparison.has_later
 
     def post(self, action: str, **arguments: Any) -> Future[Any]:
-        """Have the comparison's own thread do `action`; the Future carries the error, if any."""
+        """Have the comparison's own thread do `action`; ConfigError for another. The Future has the error, if any."""
+        if action not in self._wishes:
+            raise ConfigError(f"a comparison cannot {action}; it can {', '.join(self._wishes)}")
         return self._comparison.post(partial(self._wishes[action], **arguments))
 
     def _add(self, prompt: str, copies: int, max_tokens: int) -> Sequence[int]:

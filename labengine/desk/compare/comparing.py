@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from labengine.config import ConfigError
-from labengine.desk.compare.comparable import Recorded
+from labengine.desk.compare.comparable import Recorded, checked_names
 from labengine.desk.compare.comparison import Comparison
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ def compare(left: Recorded | str | Parts, right: Recorded | str | Parts, **setti
     settings: keywords of Lab for the labs that are made, model="simulated" by default; names=(left, right), title=.
     """
     told = {name: settings.pop(name) for name in ("names", "title") if name in settings}
+    checked_names(told.get("names"))
     is_made = [isinstance(side, str) or not hasattr(side, "timeline") for side in (left, right)]
     if settings and not any(is_made):
         raise ConfigError(f"both sides are made already: there is no lab to give {', '.join(settings)} to")

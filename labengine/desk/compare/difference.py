@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 from labengine.events import Event
 
 if TYPE_CHECKING:
-    from labengine.desk.compare.comparison import Comparison
+    from labengine.desk.compare.paired import Paired
+    from labengine_widgets.why import Why
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Difference:
     """left, right: the events, None on a side that does nothing of the kind; moments: their numbers in the recordings.
 
-    sentences: what each side tells. reasons: the deciding method of each side and why it decides so, where it is known.
+    sentences: what each side tells, never the same. reasons: the deciding method of each side and why it decides so,
+    where it is known. configuration: in what the two were made differently, in a sentence; empty when in nothing.
     """
 
     step: int
@@ -27,17 +29,19 @@ class Difference:
     right: Event | None
     sentences: tuple[str, str]
     reasons: tuple[str, str]
+    configuration: str = ""
 
     @property
     def sentence(self) -> str:
         """Where, and what either side does, in one line."""
         where = f"step {self.step}" + (f", {self.phase}" if self.phase else "")
-        told = "; ".join(f"{name}: {text}" for name, text in zip(self.names, self.sentences, strict=True))
-        return f"The editions part in {where}. {told}"
+        told = " ".join(f"{name}: {text}" for name, text in zip(self.names, self.sentences, strict=True))
+        return " ".join(filter(None, [f"The editions part in {where}. {told}", self.configuration]))
 
     def __repr__(self) -> str:
         head = f"The editions part in step {self.step}" + (f", {self.phase}" if self.phase else "") + "."
-        return "\n".join([head, *(line for side in (0, 1) for line in self._lines(side))])
+        lines = [head, *(line for side in (0, 1) for line in self._lines(side))]
+        return "\n".join([*lines, f"  {self.configuration}"] if self.configuration else lines)
 
     def _lines(self, side: int) -> list[str]:
         event = (self.left, self.right)[side]
@@ -50,7 +54,8 @@ class Difference:
         rows = "".join(
             f"<pre style='margin:0 0 6px'>{escape(chr(10).join(self._lines(side)))}</pre>" for side in (0, 1)
         )
-        return f"<p><b>{escape(repr(self).splitlines()[0])}</b></p>{rows}"
+        made = f"<p>{escape(self.configuration)}</p>" if self.configuration else ""
+        return f"<p><b>{escape(repr(self).splitlines()[0])}</b></p>{rows}{made}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON, for the view."""
@@ -61,6 +66,7 @@ class Difference:
             "right": self.right is not None,
             "sentences": list(self.sentences),
             "reasons": list(self.reasons),
+            "configuration": self.configuration,
         }
 
 
@@ -68,9 +74,11 @@ NOTHING = "nothing of the kind happens."
 """What is told of the side that has no such event."""
 
 
-def difference_of(comparison: Comparison) -> Difference | None:
+def difference_of(comparison: Paired) -> Difference | None:
     """Where the two sides of a comparison part."""
+    from labengine_widgets.apart import told_apart
     from labengine_widgets.compared import first_parting, told_alone
+    from labengine_widgets.configuration import told_configurations
 
     left, right = comparison.timelines
     found = first_parting(left, right)
@@ -96,9 +104,23 @@ def difference_of(comparison: Comparison) -> Difference | None:
         moments=(moments[0], moments[1]),
         left=events[0],
         right=events[1],
-        sentences=(sentences[0], sentences[1]),
+        sentences=told_apart((sentences[0], sentences[1]), pair.left, pair.right),
         reasons=(reasons[0], reasons[1]),
+        configuration=told_configurations(left, right, comparison.names),
     )
+
+
+def why_of(comparison: Paired) -> Why:
+    """Why the two sides of a comparison part, as the drawer of its view tells it; or that they do not."""
+    from labengine_widgets.compared import first_parting
+    from labengine_widgets.why import why_not_parted, why_parted
+
+    (left, right), names = comparison.timelines, comparison.names
+    found = first_parting(left, right)
+    if found is None:
+        return why_not_parted(left, right, names)
+    one, other = (side.bench().seams() for side in comparison.sides)
+    return why_parted(left, right, found[0].left, found[0].right, (one, other), names)
 
 
 def _reason(side: Any, event: Event | None) -> str:

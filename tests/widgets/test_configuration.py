@@ -1,0 +1,140 @@
+"""Engines that were made differently: what differs is told apart, and they part where they first decide otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import labengine
+from labengine import GroupSpec, Lab
+from labengine import events as ev
+from labengine.desk.compare.comparison import Comparison
+from labengine_widgets.apart import told_apart
+from labengine_widgets.compared import Compared, first_parting
+from labengine_widgets.renumbering import renumbered
+from labengine_widgets.sentences import sentence
+
+PROMPT = list(range(100, 114))
+
+
+def beside(left: dict[str, Any], right: dict[str, Any]) -> Comparison:
+    small: dict[str, Any] = {"num_blocks": 12, "block_size": 4}
+    return labengine.compare(*(Lab("simulated", **small | sizes) for sizes in (left, right)), names=("one", "other"))
+
+
+def ask(comparison: Comparison, max_tokens: int = 9) -> None:
+    for first in (0, 100, 200):
+        comparison.add(token_ids=range(first, first + 14), max_tokens=max_tokens)
+
+
+def told(comparison: Comparison) -> Compared:
+    compared = Compared(*comparison.timelines)
+    compared.grow()
+    return compared
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "words"),
+    [
+        ({}, {"num_blocks": 24}, "one has 12 blocks; other has 24 blocks."),
+        ({}, {"block_size": 8}, "one has blocks of 4 tokens; other has blocks of 8 tokens."),
+        (
+            {},
+            {"block_size": 8, "num_blocks": 6},
+            "one has 12 blocks, blocks of 4 tokens; other has 6 blocks, blocks of 8 tokens.",
+        ),
+        ({}, {"edition": "vllm"}, "other has block #0 set aside as the null block, 11 to be had."),
+        ({}, {"groups": [GroupSpec(4, "sliding_window", 8)]}, "blocks of 4 tokens (sliding window of 8)"),
+    ],
+)
+def test_how_they_were_made_is_told_and_is_no_parting(left: dict[str, Any], right: dict[str, Any], words: str) -> None:
+    with beside(left, right) as comparison:
+        assert words in comparison.configuration_difference
+        assert comparison.first_difference() is None and told(comparison).parting is None
+        assert words in repr(comparison) and words in comparison.why().answer
+        first = told(comparison).beats[0]
+        assert first.pair.differs and first.left != first.right and not first.sentence
+        comparison.add(token_ids=PROMPT, max_tokens=2)
+        assert comparison.first_difference() is None
+
+
+def test_another_size_parts_where_the_smaller_pool_is_full() -> None:
+    with beside({}, {"num_blocks": 24}) as comparison:
+        ask(comparison)
+        comparison.step()
+        assert comparison.first_difference() is None
+        comparison.run()
+        found = comparison.first_difference()
+        assert found is not None and isinstance(found.left, ev.BlockFreed) and found.left.reason == "preempted"
+        assert found.right is None and found.step > 1 and "one has 12 blocks" in found.sentence
+
+
+def test_another_block_size_parts_at_the_first_blocks() -> None:
+    with beside({}, {"block_size": 8}) as comparison:
+        ask(comparison)
+        comparison.step()
+        found, why = comparison.first_difference(), comparison.why()
+        assert found is not None and found.step == 1 and isinstance(found.left, ev.BlockAllocated)
+        assert found.sentences[0] != found.sentences[1]
+        assert "They were made differently" in why.answer and "They were made differently" in found.configuration
+        assert "They were made differently" in found._repr_html_() and "made differently" in repr(found)
+
+
+def test_a_null_block_moves_all_ids_and_decides_nothing() -> None:
+    with labengine.compare("nano-vllm", "vllm", num_blocks=12, block_size=4) as comparison:
+        assert comparison.first_difference() is None
+        empty = told(comparison).beats[0]
+        assert (empty.left, empty.right) == (
+            "The engine is empty: 12 blocks, all of them free.",
+            "The engine is empty: 12 blocks, free but for #0, set aside as the null block.",
+        )
+        ask(comparison)
+        comparison.step()
+        found = comparison.first_difference()
+        assert found is not None and isinstance(found.right, ev.BlockCached), "vllm hashes at allocation"
+        parting, _, _ = first_parting(*comparison.timelines) or pytest.fail("they part")
+        grown = told(comparison).parting
+        assert grown == parting and not told(comparison).beats[grown.number - 1].pair.differs
+
+
+def test_ids_are_renumbered_wherever_an_event_holds_them() -> None:
+    with Lab("simulated", num_blocks=12, block_size=4, external="host") as lab:
+        lab.generate([[*range(14)]] * 2 + [[*range(200, 240)]], max_tokens=4)
+        lab.generate([[*range(14)]], max_tokens=4)
+        assert lab.timeline is not None
+        kinds = set()
+        for event in lab.timeline.events():
+            moved = renumbered(event, 1)
+            assert renumbered(moved, -1) == event
+            kinds |= {type(event)} if moved != event else set()
+    assert {ev.BlockAllocated, ev.BlockCached, ev.BlockFreed, ev.SlotsWritten, ev.PrefixHit} <= kinds
+    assert ev.BlocksSaved in kinds and ev.TokenSampled not in kinds
+
+
+def test_equal_sentences_say_what_differs() -> None:
+    head, tail = (ev.BlockFreed(3, 0, 0, 1, 0, end, "finished") for end in ("head", "tail"))
+    assert told_apart(("So.", "So."), (head,), (tail,)) == ("So. (queue_end head)", "So. (queue_end tail)")
+    assert told_apart(("So.", "Not so."), (head,), (tail,)) == ("So.", "Not so.")
+    assert told_apart(("So.", "So."), (head,), (ev.StepEnded(1),)) == ("So. (BlockFreed)", "So. (StepEnded)")
+    assert told_apart(("So.", "So."), (head,), (head, tail)) == ("So. (1 event)", "So. (2 events)")
+
+
+@pytest.mark.parametrize("sizes", [{"num_blocks": 9}, {"block_size": 2}, {"edition": "vllm"}, {"edition": "nano-vllm"}])
+def test_beats_that_differ_never_have_the_same_words(sizes: dict[str, Any]) -> None:
+    with beside({}, sizes) as comparison:
+        ask(comparison)
+        comparison.run()
+        compared = told(comparison)
+        assert any(beat.pair.differs for beat in compared.beats)
+        for beat in compared.beats:
+            assert not beat.pair.differs or beat.left != beat.right
+        found, why = comparison.first_difference(), comparison.why()
+        assert found is not None and found.sentences[0] != found.sentences[1] and why.links
+
+
+def test_the_null_block_is_told_by_the_engine_that_has_one() -> None:
+    started = ev.EngineStarted(12, (("full", 4, None),), "vllm", 0)
+    with Lab("simulated", edition="vllm", num_blocks=12, block_size=4) as lab:
+        why = lab.why(event=0)
+    assert "#0" in sentence([started], None) and "11 free blocks" in repr(why)  # type: ignore[arg-type]
