@@ -171,15 +171,13 @@ class Lab(Stepping, Looking, TimeTravel, Recorded):
     def __repr__(self) -> str:
         from labengine_widgets.ascii import block_map
 
-        return f"{self.title}\n{block_map(self.snapshot())}"
+        return f"{self.title}\n{block_map(self.snapshot(), self.timeline)}"
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         return {"text/plain": repr(self)} if self._stepper.is_closed else super()._repr_mimebundle_(**options)
 
-    def show(self) -> Any:
-        """The live dashboard, always the same one."""
+    def _refuse_views(self) -> None:
         self._stepper.refuse_if_closed()
-        return super().show()
 
     def close(self) -> None:
         """Stop the background, close the views, let the model go. Twice is harmless; looking still works.

@@ -13,6 +13,7 @@ import pytest
 from labengine import events as ev
 from labengine.config import ConfigError
 from labengine.core.parts import Parts
+from labengine.desk.background import LabClosedError
 from labengine.lab import Lab
 from sessions import broken, story
 
@@ -215,8 +216,12 @@ def test_what_there_is_not_is_refused_by_name(
 
 
 def test_without_checks_nobody_finds_violations() -> None:
-    with Lab("simulated", check=False) as lab, pytest.raises(ConfigError, match="made with check=False"):
-        lab.break_on("violation")
+    with Lab("simulated", check=False) as lab:
+        for kind in ("violation", "ViolationFound", ev.ViolationFound):
+            with pytest.raises(ConfigError, match="made with check=False"):
+                lab.break_on(kind)
+        with pytest.raises(ConfigError, match="made with check=False"):
+            lab.break_on(rule="ref_count")
 
 
 # -- coming and going --------------------------------------------------------------------------------------------------
@@ -233,6 +238,13 @@ def test_closed_ones_wait_no_more_and_leave_no_listener(lab: Lab) -> None:
     assert {kind: len(subscriptions) for kind, subscriptions in lab.hooks.items()} == before
     lab.run()
     assert step_of(lab) == 6
+
+
+def test_a_closed_lab_waits_for_nothing(lab: Lab) -> None:
+    lab.close()
+    with pytest.raises(LabClosedError, match="this lab is closed; make a new one"):
+        lab.break_on(ev.BlockMerged)
+    assert lab.breakpoints == ()
 
 
 def test_a_step_that_was_taken_back_stops_nothing(lab: Lab) -> None:
@@ -260,13 +272,53 @@ def test_reset_keeps_the_breakpoints_and_forgets_the_stop(lab: Lab) -> None:
     assert lab.stopped_at is None and lab.breakpoints == (waiting,)
 
 
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_rewind_forgets_the_stop_too(lab: Lab, step: int) -> None:
+    waiting = lab.break_on(ev.BlockMerged)
+    lab.run()
+    assert lab.stopped_at is not None and lab.stopped_at.step == 1
+    lab.rewind(step)
+    assert lab.stopped_at is None and lab.breakpoints == (waiting,)
+
+
+def test_a_refused_rewind_does_not(lab: Lab) -> None:
+    lab.break_on(ev.BlockMerged)
+    lab.run()
+    with pytest.raises(ConfigError):
+        lab.rewind(9)
+    assert lab.stopped_at is not None and lab.stopped_at.step == 1
+
+
+def test_a_fork_has_stopped_nowhere_and_leaves_the_stop_alone(lab: Lab) -> None:
+    lab.break_on(ev.BlockMerged)
+    lab.run()
+    stop = lab.stopped_at
+    with lab.fork(0) as fork:
+        fork.run()
+        assert fork.stopped_at is None and lab.stopped_at is stop is not None
+
+
+def test_a_stop_that_somebody_has_kept_never_tells_another_event(lab: Lab) -> None:
+    """Its number belongs to a recording that has started over."""
+    lab.break_on(ev.BlockMerged)
+    lab.run()
+    stop = lab.stopped_at
+    assert stop is not None
+    told = f"stopped after step 1, event {stop.event_number}: B's table[0] was turned from its own copy #4 to the "
+    lab.reset()
+    assert repr(stop).startswith(told) and "BlockMerged(" not in repr(stop)
+    lab.add(token_ids=range(30), max_tokens=6)
+    lab.run()
+    assert repr(stop).startswith(told)
+
+
 def test_without_a_recording() -> None:
     with Lab("simulated", num_blocks=12, block_size=4, record=False) as lab:
         lab.break_on(ev.TokenSampled, position=5)
         lab.generate([[1, 2, 3]], max_tokens=9)
         stop = lab.stopped_at
         assert stop is not None and stop.step == 3 and stop.event_number is stop.moment is None
-        assert str(stop).startswith("stopped after step 3: TokenSampled(request_id=0")
+        assert str(stop).startswith("stopped after step 3: A's token at position 5 was sampled.")
 
 
 def test_the_views_stand_at_the_event(lab: Lab) -> None:

@@ -289,7 +289,7 @@ def test_an_interrupt_gives_the_fork_up_and_says_so(lab: Lab, monkeypatch: pytes
     before = state(lab)
     with pytest.raises(KeyboardInterrupt) as interrupted:
         lab.fork()
-    assert interrupted.value.__notes__[-1] == "The fork was given up after 1 of 3 steps; this lab is as it was."
+    assert interrupted.value.__notes__ == ["The fork was given up after 1 of 3 steps; this lab is as it was."]
     assert [fork.status()["state"] for fork in made] == ["closed"] and state(lab) == before
 
 

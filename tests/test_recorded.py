@@ -52,6 +52,16 @@ def test_going_to_moments_moves_the_views_and_tells(recorded: Lab | Trace) -> No
     assert recorded.forward().moment == timeline.step_moments(2)[1], "to the end of the step one stands in"
 
 
+def test_before_the_beginning_there_is_nothing(recorded: Lab | Trace) -> None:
+    recorded.goto(0)
+    with pytest.raises(ConfigError, match=r"a step 1 before step 0 .* goes from 0 to 3: you stand at its beginning"):
+        recorded.back()
+    recorded.goto(2, event=0)
+    with pytest.raises(ConfigError, match=r"a step 3 before step 2 .*: back\(2\) goes to its beginning"):
+        recorded.back(3)
+    assert recorded.back(2).step == 0
+
+
 def test_the_moment_can_be_set(recorded: Lab | Trace) -> None:
     recorded.moment = 5
     assert recorded.moment == recorded.feed.moment == 5
@@ -67,10 +77,11 @@ def test_the_moment_can_be_set(recorded: Lab | Trace) -> None:
     [
         ("goto", (4,), "step 4 is not in the recording, which goes from 0 to 3"),
         ("goto", (-1,), "step -1 is not in the recording"),
-        ("goto", ("1",), "step 1 is not in the recording"),
+        ("goto", ("1",), "step '1' is not in the recording"),
         ("goto", (1, 999), "step 1 has events 0 to"),
         ("goto", (0, 1), "what happened in step 0 is not in the recording"),
-        ("back", (4,), "step -1 is not in the recording"),
+        ("back", (4,), "a step 4 before step 3 is not in the recording, which goes from 0 to 3: back(3) goes to its b"),
+        ("back", (10**9,), "a step 1,000,000,000 before step 3 is not in the recording"),
         ("back", (0,), "must be an integer from 1"),
         ("back", ("1",), "must be an integer from 1"),
         ("forward", (-1,), "must be an integer from 1"),
@@ -78,6 +89,7 @@ def test_the_moment_can_be_set(recorded: Lab | Trace) -> None:
         ("view", ("pol",), "there is no view 'pol'; did you mean 'pool'?"),
         ("view", (3,), "there is no view 3; there are pool"),
         ("view", ("pool", "charts"), "'charts' is a figure of its own"),
+        ("view", (["pool", "tables"],), "each view is named by itself: lab.view('pool', 'tables')"),
     ],
 )
 def test_what_there_is_not_is_refused(recorded: Lab | Trace, call: str, arguments: Any, said: str) -> None:
@@ -90,8 +102,10 @@ def test_what_is_chosen(recorded: Lab | Trace) -> None:
     assert recorded.selection is None
     recorded.selection = Selection("block", 3)
     assert recorded.selection == recorded.feed.selection == Selection("block", 3)
-    recorded.selection = ("hash", "0:ab12")
-    assert recorded.selection == Selection("hash", "0:ab12")
+    assert recorded.timeline is not None
+    [(group, block_hash), *_] = recorded.timeline.state().prefix_map
+    recorded.selection = ("hash", block_hash.hex()[:12])
+    assert recorded.selection == Selection("hash", f"{group}:{block_hash.hex()}"), "told in full"
     recorded.selection = None
     assert recorded.selection is None
     with pytest.raises(ValueError, match="one can select a block, a request, a hash or an event"):
@@ -100,9 +114,74 @@ def test_what_is_chosen(recorded: Lab | Trace) -> None:
         recorded.selection = 3  # type: ignore[assignment]
 
 
+@pytest.mark.parametrize(
+    ("kind", "id_", "said"),
+    [
+        ("block", 10**9, "there is no block 1000000000: the pool has blocks 0 to 11"),
+        ("block", -1, "block= is a whole number from 0 on; got -1"),
+        ("request", 99, "there is no request 99; there are requests 0 (A) and 1 (B)"),
+        ("request", "C", "there is no request 2; there are requests 0 (A) and 1 (B)"),
+        ("event", -3, "event= is a whole number from 0 on; got -3"),
+        ("event", 10_000, "event 10000 is not kept: the recording has events 0 to "),
+        ("hash", "zz", "a hash is bytes, 'group:hex', or the beginning of its hex digits"),
+        ("hash", "", "a hash is bytes, 'group:hex', or the beginning of its hex digits"),
+        ("hash", "0:ab12", "no block was ever registered under hash '0:ab12'"),
+    ],
+)
+def test_what_is_not_there_is_not_chosen(recorded: Lab | Trace, kind: str, id_: Any, said: str) -> None:
+    recorded.selection = Selection("block", 3)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        recorded.selection = (kind, id_)
+    assert recorded.selection == Selection("block", 3)
+
+
+def test_what_a_frame_tells_can_be_asked_and_chosen(recorded: Lab | Trace) -> None:
+    frame = recorded.events_frame()
+    row = frame[frame["kind"] == "BlockCached"].iloc[-1]
+    for kind, id_ in {"block": row.block_id, "request": row.request_id, "event": row.event}.items():
+        assert type(id_) is not int
+        assert recorded.why(**{kind: id_}).to_dict() == recorded.why(**{kind: int(id_)}).to_dict()
+        recorded.selection = (kind, id_)
+        assert recorded.selection == Selection(kind, int(id_)) and type(recorded.selection.id) is int  # type: ignore[arg-type]
+    recorded.moment = row.event
+    assert recorded.moment == row.event and type(recorded.moment) is int
+    with pytest.raises(ValueError, match=r"block= is a whole number from 0 on; got np.float64\(1.5\)"):
+        recorded.why(block=type(frame["event"].mean())(1.5))
+
+
+def test_what_is_chosen_can_be_asked_about(recorded: Lab | Trace) -> None:
+    assert recorded.why(Selection("block", 0)).to_dict() == recorded.why(block=0).to_dict()
+    for wrong in ((3,), (None,), ("block", 3), (Selection("block", 0), 3)):
+        with pytest.raises(ValueError, match=r"a question is about one thing: why\(block=3\), why\(request=0\)"):
+            recorded.why(*wrong)
+
+
+def test_before_the_engine_starts_there_is_nothing_to_ask_about(recorded: Lab | Trace) -> None:
+    recorded.moment = 0
+    for asked in ({"block": 0}, {"next_victim": True}):
+        with pytest.raises(ValueError, match="at moment 0 there is no engine yet, and no block: ask at a later one"):
+            recorded.why(**asked)
+    with pytest.raises(ValueError, match="there is no request 0 at this moment; nobody has joined the line yet"):
+        recorded.why(request=0)
+    recorded.selection = ("request", 0)
+    assert recorded.selection == Selection("request", 0), "what comes later can be chosen"
+
+
+def test_requests_by_their_letters(recorded: Lab | Trace) -> None:
+    recorded.selection = ("request", "B")
+    assert recorded.selection == Selection("request", 1)
+    assert recorded.why(request="B").to_dict() == recorded.why(request=1).to_dict() != recorded.why(request=0).to_dict()
+    for wrong in ("three", "0", ""):
+        with pytest.raises(TypeError, match="the id of a request is a whole number"):
+            recorded.selection = ("request", wrong)
+        with pytest.raises(ValueError, match="request= is a whole number"):
+            recorded.why(request=wrong)
+
+
 def test_one_dashboard_one_feed_and_views_by_name(recorded: Lab | Trace) -> None:
     dashboard, pool = recorded.show(), recorded.view("pool")
     assert recorded.show() is dashboard and recorded.view("pool") is pool is not recorded.view("pool", "map")
+    assert recorded.view("external tier") is recorded.view("tier")
     assert dashboard.feeds == pool.feeds == [recorded.feed]  # type: ignore[attr-defined]
     data, _ = recorded.view("tables")._repr_mimebundle_()  # type: ignore[attr-defined]
     assert "5 of 12 blocks used" in data["text/plain"]
@@ -150,8 +229,10 @@ def test_without_a_recording_there_is_nowhere_to_go() -> None:
 
 def test_a_closed_lab_shows_nothing_new(lab: Lab) -> None:
     lab.close()
-    with pytest.raises(LabClosedError):
-        lab.show()
+    for show in (lab.show, lambda: lab.view("pool"), lambda: lab.view("charts"), lambda: lab.view("pol")):
+        with pytest.raises(LabClosedError, match="this lab is closed; make a new one"):
+            show()
+    assert not lab.feed.is_alive
     assert lab.goto(1).step == 1, "looking still works"
     assert "text/plain" in lab._repr_mimebundle_()
 

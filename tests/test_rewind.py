@@ -76,6 +76,16 @@ def lab() -> Iterator[Lab]:
         yield lab
 
 
+def test_a_tier_that_reset_has_kept_is_told_of_at_the_callers_line() -> None:
+    with Lab("simulated", num_blocks=12, block_size=4, external="host") as lab:
+        lab.generate([[1, 2, 3, 4, 5]], max_tokens=2)
+        lab.reset()
+        lab.generate([[1, 2, 3, 4, 5]], max_tokens=2)
+        with pytest.warns(UserWarning, match="has kept the host tier's blocks") as warned:
+            lab.rewind(0)
+        assert [w.filename for w in warned] == [__file__]
+
+
 def test_it_stands_where_the_next_step_was_about_to_begin(lab: Lab) -> None:
     lab.rewind(2)
     assert len(lab.snapshot().requests) == 2, "what was added before step 3 is there"
@@ -184,6 +194,25 @@ def test_it_pauses_the_background() -> None:
         lab.start()
         lab.rewind(3)
         assert not lab.is_running and lab.snapshot().step == 3
+
+
+@pytest.mark.parametrize("step", [10**9, -1, "1"])
+def test_a_refused_one_lets_the_background_run_on(step: Any) -> None:
+    with Lab("simulated", num_blocks=2600, block_size=4, check=False) as lab:
+        lab.add(token_ids=[1, 2, 3], max_tokens=10_000)
+        lab.start()
+        with pytest.raises(ConfigError, match="step must be a number from 0 to"):
+            lab.rewind(step)
+        assert lab.is_running
+
+
+def test_where_the_tier_keeps_what_it_holds_the_background_runs_on_too() -> None:
+    with Lab("simulated", num_blocks=2600, block_size=4, check=False, external=HostStore()) as lab:
+        lab.add(token_ids=[1, 2, 3], max_tokens=10_000)
+        lab.start()
+        with pytest.raises(ConfigError, match="keeps what it holds"):
+            lab.rewind(0)
+        assert lab.is_running
 
 
 def test_it_can_be_wished_for(lab: Lab) -> None:

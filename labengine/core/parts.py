@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from functools import cache
+from typing import Any, get_args, get_type_hints
 
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.block_pool import BlockPool
@@ -35,10 +36,17 @@ class Parts:
     merge_policy: type[MergePolicy] = _AS_EDITION
 
     def __post_init__(self) -> None:
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if f.name != "name" and value is not _AS_EDITION and not isinstance(value, type):
-                raise ConfigError(f"parts: {f.name} must be a class, not an instance of one: got {value!r}")
+        for name, base in _bases().items():
+            value = getattr(self, name)
+            if value is _AS_EDITION:
+                continue
+            if not isinstance(value, type):
+                raise ConfigError(f"parts: {name} must be a class, not an instance of one: got {value!r}")
+            if missing := _missing_methods(value, base):
+                raise ConfigError(
+                    f"parts: {name} must be a subclass of {base.__name__}, or a class with its methods: "
+                    f"{value.__name__} has no {', '.join(missing)}"
+                )
 
     def over(self, edition: Parts) -> Parts:
         """The edition with the fields that are given here in place of its own."""
@@ -58,3 +66,16 @@ class Parts:
         )
         manager = self.kv_cache_manager(config, pool, groups, self.hash_chain(), hooks, journal)
         return self.scheduler(config, manager, connector, hooks, journal)
+
+
+@cache
+def _bases() -> dict[str, type]:
+    """Per field the class whose part it plays."""
+    return {name: get_args(hint)[0] for name, hint in get_type_hints(Parts).items() if get_args(hint)}
+
+
+def _missing_methods(part: type, base: type) -> list[str]:
+    """The methods that others call on such a part, as far as this class lacks them, and does not pass them on."""
+    if issubclass(part, base) or hasattr(part, "__getattr__"):
+        return []
+    return [name for name in dir(base) if not name.startswith("_") and not hasattr(part, name)]

@@ -14,6 +14,7 @@ from labengine.hooks import Hooks
 from labengine.timeline import Timeline
 
 if TYPE_CHECKING:
+    from labengine.desk.time.breakpoints import Stop
     from labengine.lab import Lab
 
 
@@ -33,6 +34,8 @@ class LabBench:
         self.timeline: Timeline | None = lab.timeline
         self.token_text = lab.token_text
         self._parts = lab.parts
+        self._breakpoints = lab._breakpoints
+        self._told_stop: tuple[Stop | None, str | None] = None, None
         self._stepper = stepper
         self._wishes = wishes
 
@@ -45,6 +48,14 @@ class LabBench:
     def phase(self) -> str | None:
         """The phase done last in an open step, None between steps."""
         return None if self._stepper.phase == "update" else self._stepper.phase
+
+    @property
+    def stopped(self) -> str | None:
+        """The breakpoint that the newest run or step has met, in a sentence; None for none."""
+        stop = self._breakpoints.stop
+        if stop is not self._told_stop[0]:
+            self._told_stop = stop, None if stop is None else str(stop)
+        return self._told_stop[1]
 
     def fold(self) -> Fold:
         """A copy of the state now."""

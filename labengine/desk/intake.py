@@ -9,6 +9,7 @@ from typing import Any
 from labengine.config import ConfigError, SamplingParams, checked_text
 from labengine.core.request import ExtraKeys, Request
 from labengine.desk.keywords import refuse_unknown
+from labengine.desk.request_names import request_id_of
 from labengine.desk.stepper import Stepper
 from labengine.desk.time.inputs import AbortInput, AddInput, Inputs, ResetInput
 from labengine.engine.interrupts import interrupts_deferred
@@ -92,11 +93,12 @@ class Intake:
         self._inputs.note(wanted.as_input(engine.num_finished_steps))
         return request_id
 
-    def abort(self, request_id: int) -> bool:
+    def abort(self, named: int | str) -> bool:
         """End a request; False when it had finished before. KeyError for an unknown one."""
         with self._stepper.between_steps(), interrupts_deferred():
             engine = self._stepper.engine
-            has_ended = engine.abort(self.request(request_id).request_id)
+            request_id = self.request(named).request_id
+            has_ended = engine.abort(request_id)
             if has_ended:
                 self._inputs.note(AbortInput(engine.num_finished_steps, request_id))
             return has_ended
@@ -110,10 +112,11 @@ class Intake:
                 self._inputs.note(ResetInput(engine.num_finished_steps))
             return was_reset
 
-    def request(self, request_id: int) -> Request:
-        """The request of that id. KeyError for an unknown one."""
-        requests = self._stepper.engine.requests
+    def request(self, named: int | str) -> Request:
+        """The request of that id, or of that letter. KeyError for an unknown one."""
+        requests: dict[Any, Request] = self._stepper.engine.requests
+        request_id = request_id_of(named)
         if request_id not in requests:
             known = f"known are 0 to {len(requests) - 1}" if requests else "none was added yet"
-            raise KeyError(f"there is no request {request_id!r}; {known}")
+            raise KeyError(f"there is no request {named!r}; {known}")
         return requests[request_id]

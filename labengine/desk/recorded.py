@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from operator import index
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from labengine.config import ConfigError, is_single_int
+from labengine.desk.request_names import request_id_of
 from labengine.desk.time.moments import Look, moment_of, steps_after, steps_before
 from labengine.timeline import Timeline
 
@@ -55,16 +57,21 @@ class Recorded:
         Two are figures of plotly, each alone: "charts", and "xray" (request=0, position=None), what a token of the real
         model looks at. ConfigError for a name that no view has; it lists those there are.
         """
-        from labengine.desk.views import view_of
+        from labengine.desk.views import key_of_view, named, view_of
 
-        return self._view((*names, *settings.items()), lambda: view_of(self, names, settings))
+        names = tuple(map(named, names))
+        return self._view(key_of_view(names, settings), lambda: view_of(self, names, settings))
 
     def _view(self, key: tuple[object, ...], make: Callable[[], Closeable]) -> Closeable:
+        self._refuse_views()
         if self._views is None:
             self._views = {}
         if key not in self._views:
             self._views[key] = make()
         return self._views[key]
+
+    def _refuse_views(self) -> None:
+        """Raises what is to be said where nothing can be shown any more."""
 
     def _close_views(self) -> None:
         views, self._views = self._views or {}, None
@@ -85,18 +92,30 @@ class Recorded:
 
     @property
     def selection(self) -> Selection | None:
-        """What is chosen in all views. Settable: Selection("block", 3), ("block", 3), or None for nothing."""
+        """What is chosen in all views. Settable: Selection("block", 3), ("request", "A"), or None for nothing.
+
+        ConfigError for what is not there, naming what is.
+        """
         return self.feed.selection
 
     @selection.setter
     def selection(self, chosen: Selection | tuple[str, int | str] | None) -> None:
+        from labengine_widgets.chosen import known_selection
         from labengine_widgets.selection import Selection
+        from labengine_widgets.why import WhyError
 
         if isinstance(chosen, (tuple, list)) and len(chosen) == 2:
             kind, id_ = chosen
+            id_ = request_id_of(id_) if kind == "request" else id_  # type: ignore[assignment]
             chosen = Selection(kind, id_)  # type: ignore[arg-type]  # it judges the kind itself
         if not isinstance(chosen, Selection | None):
             raise TypeError(f'a selection is a Selection, such as ("block", 3), or None; got {chosen!r}')
+        if chosen is not None:
+            timeline = self.feed.timeline or Timeline.starting_at(self.bench().fold())
+            try:
+                chosen = known_selection(timeline, chosen)
+            except WhyError as error:
+                raise ConfigError(str(error)) from None
         self.feed.select(chosen)
 
     @property
@@ -142,6 +161,7 @@ class Recorded:
 
     def _stand(self, moment: int | None) -> None:
         timeline = self._recording()
+        moment = None if moment is None else index(moment)
         self._standing = None if moment is None else (timeline.generation, timeline.end, moment)
         self.feed.stand(moment)
 
@@ -156,15 +176,18 @@ class Recorded:
 
     # -- asking and taking along ---------------------------------------------------------------------------------------
 
-    def why(self, **subject: Any) -> Why:
+    def why(self, *chosen: Any, **subject: Any) -> Why:
         """Why it is so at the moment where the views stand: a chain of events, each with the reason in the code.
 
-        subject: block=3 (about="ref_count", "lost", "free", "queue"), request=2 (about="hit", "preempted" ...),
-        hash="0:ab12", event=17, next_victim=True.
+        subject: block=3 (about="ref_count", "lost", "free", "queue"), request=2 or "C" (about="hit", "preempted" ...),
+        hash="0:ab12", event=17, next_victim=True. Or what is chosen: lab.why(lab.selection).
         """
         from labengine_widgets.why import why
 
-        return why(self._recording(), subject, self.moment, seams=self.bench().seams())
+        if "request" in subject:
+            subject["request"] = request_id_of(subject["request"])
+        asked: Any = (*chosen, subject) if chosen and subject else chosen or (subject,)
+        return why(self._recording(), asked[0] if len(asked) == 1 else asked, self.moment, seams=self.bench().seams())
 
     def events_frame(self) -> pandas.DataFrame:
         """The recorded events as a pandas frame, one row each. ConfigError without pandas, or without a recording."""

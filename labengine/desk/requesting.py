@@ -41,8 +41,8 @@ class Requesting(Assembled):
         """Token ids of a text, by the tokenizer's defaults."""
         return self._model.encode(text)
 
-    def abort(self, request_id: int) -> bool:
-        """End a request, its blocks freed at once; False when it had finished before."""
+    def abort(self, request_id: int | str) -> bool:
+        """End a request (its id, or its letter), its blocks freed at once; False when it had finished before."""
         return self._intake.abort(request_id)
 
     def reset_prefix_cache(self) -> bool:
@@ -52,10 +52,10 @@ class Requesting(Assembled):
         """
         return self._intake.reset_prefix_cache()
 
-    def output(self, request_id: int) -> RequestOutput:
-        """What a request has generated so far."""
+    def output(self, request_id: int | str) -> RequestOutput:
+        """What a request (its id, or its letter) has generated so far."""
         request = self._intake.request(request_id)
         with self._stepper.turn_to_read():
             token_ids = tuple(request.token_ids[request.num_prompt_tokens :])
             finish_reason = request.finish_reason
-        return RequestOutput(request_id, token_ids, self._model.tokenizer.decode(token_ids), finish_reason)
+        return RequestOutput(request.request_id, token_ids, self._model.tokenizer.decode(token_ids), finish_reason)

@@ -104,7 +104,7 @@ class Stepping(Requesting):
         with self._stepper.turn_to_look():
             return all(self._intake.request(i).finish_reason is not None for i in request_ids)
 
-    def stream(self, request_id: int) -> Iterator[str]:
+    def stream(self, request_id: int | str) -> Iterator[str]:
         """The generated text of a request, piece by piece; steps the lab unless the background already does."""
         return self._stream(self._intake.request(request_id))
 

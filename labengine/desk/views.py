@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,21 @@ VIEW_NAMES = (
     *("charts", "xray"),
 )
 
+_ALSO_CALLED = {"external tier": "tier", "external": "tier", "ext": "tier"}
+"""Other names for views: what the documentation and the dashboard call them."""
+
 _FIGURES = ("charts", "xray")
 """Those that plotly draws: each stands alone."""
+
+
+def named(name: Any) -> Any:
+    """A view's own name, for another one that it goes by; anything else as it is."""
+    return _ALSO_CALLED.get(name, name) if isinstance(name, str) else name
+
+
+def key_of_view(names: tuple[str, ...], settings: Mapping[str, Any]) -> tuple[object, ...]:
+    """By which a view is known that has been made: equal ones are one widget."""
+    return tuple(part if isinstance(part, Hashable) else repr(part) for part in (*names, *settings, *settings.values()))
 
 
 def view_of(recorded: Recorded, names: tuple[str, ...], settings: Mapping[str, Any]) -> Closeable:
@@ -56,6 +69,9 @@ def _xray(recorded: Recorded, settings: Mapping[str, Any]) -> Closeable:
 
 
 def _require_known(name: object) -> None:
+    if isinstance(name, (list, tuple, set)):
+        several = ", ".join(repr(one) for one in name)
+        raise ConfigError(f"each view is named by itself: lab.view({several})")
     if name not in VIEW_NAMES:
         near = get_close_matches(str(name), VIEW_NAMES, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(VIEW_NAMES)}"

@@ -11,19 +11,26 @@ from textwrap import dedent
 from types import FunctionType, ModuleType
 from typing import Any
 
+from labengine.desk.saved.global_names import ANNOTATIONS_LATER, leaves_annotations, used_globals
+from labengine.desk.saved.literals import literal
+
 ClassText = dict[str, Any]
-"""JSON-able. name: what to call it. imports: lines. definitions: class texts, bases first; empty when it is imported.
-missing: names that its text uses and that nobody can import."""
+"""JSON-able. name: what to call it. imports: lines. constants: plain values that its text uses, by name, as Python
+writes them. definitions: class texts, bases first; empty when it is imported. missing: names that its text uses, that
+nobody can import and that stand for no plain value."""
 
 
 def class_text(cls: type) -> ClassText:
     """How a script comes by a class: by importing it, or by its own text."""
-    told: ClassText = {"name": cls.__name__, "imports": [], "definitions": [], "missing": []}
-    _tell(cls, told)
+    told: ClassText = {"name": cls.__name__, "imports": [], "constants": {}, "definitions": [], "missing": []}
+    _tell(cls, told, set())
     return told
 
 
-def _tell(cls: type, told: ClassText) -> None:
+def _tell(cls: type, told: ClassText, seen: set[type]) -> None:
+    if cls in seen:
+        return
+    seen.add(cls)
     if (line := _import_line(cls.__name__, cls)) is not None:
         _note(told["imports"], line)
         return
@@ -31,14 +38,27 @@ def _tell(cls: type, told: ClassText) -> None:
     if text is None:
         _note(told["missing"], cls.__name__)
         return
-    for name, value in _used(cls, text).items():
-        if isinstance(value, type) and _import_line(name, value) is None and value is not cls:
-            _tell(value, told)
-        elif (line := _import_line(name, value)) is not None:
-            _note(told["imports"], line)
-        elif value is not cls:
-            _note(told["missing"], name)
+    if leaves_annotations(cls):
+        _note(told["imports"], ANNOTATIONS_LATER)
+    used = used_globals(cls, text)
+    later = {name: value for name, value in used.items() if isinstance(value, type) and issubclass(value, cls)}
+    for name in [name for name in used if name not in later]:
+        _tell_global(name, used[name], told, seen)
     _note(told["definitions"], text)
+    for name, value in later.items():
+        _tell_global(name, value, told, seen)
+
+
+def _tell_global(name: str, value: object, told: ClassText, seen: set[type]) -> None:
+    """Something that a class's text uses: imported, defined, written as the value that it has now, or named."""
+    if (line := _import_line(name, value)) is not None:
+        _note(told["imports"], line)
+    elif isinstance(value, type):
+        _tell(value, told, seen)
+    elif (written := literal(value)) is not None and told["constants"].setdefault(name, written) == written:
+        return
+    else:
+        _note(told["missing"], name)
 
 
 def _note(lines: list[str], line: str) -> None:
@@ -63,13 +83,6 @@ def _is_importable(module: str) -> bool:
         return find_spec(module) is not None
     except (ImportError, ValueError):
         return False
-
-
-def _used(cls: type, text: str) -> dict[str, Any]:
-    """The names of its module that a class's text mentions, and what they stand for."""
-    known = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
-    names = dict.fromkeys(node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name))
-    return {name: known[name] for name in names if name in known}
 
 
 def _source(cls: type) -> str | None:

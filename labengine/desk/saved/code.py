@@ -9,9 +9,12 @@ from typing import Any
 
 from labengine.config import SamplingParams
 from labengine.core.parts import Parts
+from labengine.desk.saved.literals import checked_name, quoted
+from labengine.desk.saved.parts_code import definitions
 from labengine.trace.errors import TraceError
 
 WIDTH = 110
+_PHASES = ("schedule", "forward", "sample")
 _DEFAULTS = {f.name: f.default for f in fields(SamplingParams)}
 
 TokenText = Callable[[int], str]
@@ -20,8 +23,9 @@ TokenText = Callable[[int], str]
 def to_code(facts: Mapping[str, Any], token_text: TokenText | None = None) -> str:
     """A script that goes the way of a session again. facts: what a file keeps of it (labengine.desk.saved.facts).
 
-    token_text puts the beginning of each prompt beside its token ids. What cannot be written down (a connector of
-    yours, a class without text) is named in a comment. TraceError for facts that tell of no session.
+    token_text puts the beginning of each prompt beside its token ids. What cannot be written down is named in a
+    comment: a connector of yours, and a class without text or something that a class uses; for these the script asks
+    before anything else. TraceError for facts that tell of no session.
     """
     try:
         return "\n".join(_lines(facts, token_text)) + "\n"
@@ -37,9 +41,10 @@ def _lines(facts: Mapping[str, Any], token_text: TokenText | None) -> Iterator[s
     yield f"# {_in_a_line(facts['title'])}: a session, written down by to_code()."
     yield from _imports(facts, inputs)
     if parts is not None:
-        yield from _definitions(parts)
+        yield from definitions(parts)
     yield from _lab(facts)
     yield from _session(inputs, int(facts["num_steps"]), token_text)
+    yield from _open_step(facts.get("open_step"))
     yield "print(lab)"
 
 
@@ -54,19 +59,13 @@ def _imports(facts: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]]) -> I
     lines = {str(line) for told in classes for line in told["imports"]}
     if any(given["do"] == "break_off" for given in inputs):
         lines.add("from labengine.desk.time.breaking import break_off")
-    yield from sorted(lines | {"import labengine"}, key=lambda line: (line.startswith("from"), line))
+    yield from sorted(lines | {"import labengine"}, key=_place)
     yield ""
 
 
-def _definitions(parts: Mapping[str, Any]) -> Iterator[str]:
-    """The classes that the parts need, each once, bases first."""
-    texts = dict.fromkeys(str(text) for told in parts["classes"].values() for text in told["definitions"])
-    for text in texts:
-        yield from ("", *text.splitlines(), "")
-    for told in parts["classes"].values():
-        for name in told["missing"]:
-            yield f"# {_in_a_line(name)} is needed here; nobody knows where it can be imported from."
-    yield ""
+def _place(line: str) -> tuple[bool, bool, str]:
+    """What concerns the whole file first, then whole modules, then names."""
+    return not line.startswith("from __future__"), line.startswith("from"), line
 
 
 def _lab(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -74,12 +73,13 @@ def _lab(facts: Mapping[str, Any]) -> Iterator[str]:
     arguments = [_literal(settings["model"])]
     for name, value in settings.items():
         if isinstance(value, dict):
-            yield f"# {_name(name)}=...: made by {_in_a_line(value.get('made_by'))}, which this script cannot make."
+            made_by = _in_a_line(value.get("made_by"))
+            yield f"# {checked_name(name)}=...: made by {made_by}, which this script cannot make."
         elif name != "model":
-            arguments.append(f"{_name(name)}={_setting(value)}")
+            arguments.append(f"{checked_name(name)}={_setting(value)}")
     if parts is not None:
         given = [] if parts["name"] == Parts.name else [f"name={_literal(parts['name'])}"]
-        given += [f"{_name(field)}={_name(told['name'])}" for field, told in parts["classes"].items()]
+        given += [f"{checked_name(field)}={checked_name(told['name'])}" for field, told in parts["classes"].items()]
         arguments.append(f"parts=labengine.Parts({', '.join(given)})")
     yield from _call("lab = labengine.Lab", arguments)
     yield ""
@@ -89,7 +89,8 @@ def _setting(value: object) -> str:
     if not isinstance(value, list):
         return _literal(value)
     groups = [
-        ", ".join(f"{_name(name)}={_literal(v)}" for name, v in group.items() if v is not None) for group in value
+        ", ".join(f"{checked_name(name)}={_literal(v)}" for name, v in group.items() if v is not None)
+        for group in value
     ]
     return f"[{', '.join(f'labengine.GroupSpec({group})' for group in groups)}]"
 
@@ -110,13 +111,19 @@ def _steps(num_steps: int) -> Iterator[str]:
         yield "lab.step()"
 
 
+def _open_step(reached: str | None) -> Iterator[str]:
+    """The phases of a step that was left open."""
+    for phase in _PHASES[: _PHASES.index(reached) + 1] if reached is not None else ():
+        yield f"lab.next_phase()  # {phase}"
+
+
 def _add(given: Mapping[str, Any], token_text: TokenText | None) -> Iterator[str]:
     token_ids = [int(token_id) for token_id in given["token_ids"]]
     if token_text is not None:
         yield f"# {_beginning(''.join(map(token_text, token_ids[:40])))}"
     sampling = {name: value for name, value in given["sampling"].items() if value != _DEFAULTS[name]}
     extra = {name: given[name] for name in ("cache_salt", "extra_keys") if given[name]}
-    arguments = [f"{_name(name)}={_literal(value)}" for name, value in {**sampling, **extra}.items()]
+    arguments = [f"{checked_name(name)}={_literal(value)}" for name, value in {**sampling, **extra}.items()]
     yield from _call("lab.add", [f"token_ids={token_ids}", *arguments])
 
 
@@ -165,21 +172,10 @@ def _literal(value: object) -> str:
     if isinstance(value, dict):
         return f"{{{', '.join(f'{_literal(k)}: {_literal(v)}' for k, v in value.items())}}}"
     if type(value) is str:
-        return _quoted(value)
+        return quoted(value)
     if value is None or type(value) in (bool, int, float):
         return repr(value)
     raise TypeError(f"{value!r} is no plain value")
-
-
-def _quoted(text: str) -> str:
-    """In double quotes where Python would not have to escape one."""
-    return repr(text) if '"' in text else '"' + repr("'" + text)[2:]
-
-
-def _name(text: object) -> str:
-    if not isinstance(text, str) or not text.isidentifier():
-        raise ValueError(f"{text!r} is no name")
-    return text
 
 
 def _in_a_line(text: object) -> str:
@@ -189,4 +185,4 @@ def _in_a_line(text: object) -> str:
 
 def _beginning(text: str) -> str:
     """The beginning of a prompt, as a literal: its line ends stay inside the quotes."""
-    return _quoted(text if len(text) <= 70 else f"{text[:70]}...")
+    return quoted(text if len(text) <= 70 else f"{text[:70]}...")

@@ -24,12 +24,14 @@ def facts_of(lab: Looking) -> Facts:
     """The session of a lab, as of one instant between two of its phases."""
     with lab._stepper.turn_to_look():
         inputs, num_steps = lab._inputs.done, lab._stepper.engine.num_finished_steps
+        open_step = lab._stepper.phase if lab._stepper.has_open_step else None
     return {
         "title": lab.title,
         "edition": lab.parts.name,
         "settings": _settings(lab.settings),
         "parts": _parts(lab.settings.parts),
         "num_steps": num_steps,
+        "open_step": open_step,
         "num_violations": len(lab.violations),
         "inputs": [_input(given) for given in inputs],
         "code": seams_of(lab.parts),

@@ -98,7 +98,7 @@ class Trace(Recorded):
     def __repr__(self) -> str:
         from labengine_widgets.ascii import block_map
 
-        return f"{self.summary()}\n\n{block_map(self.snapshot())}"
+        return f"{self.summary()}\n\n{block_map(self.snapshot(), self.timeline)}"
 
     def __enter__(self) -> Trace:
         return self
@@ -122,6 +122,7 @@ class TraceBench:
     is_live: bool = False
     is_running: bool = False
     phase: str | None = None
+    stopped: str | None = None
 
     def fold(self) -> Fold:
         """The state at the end."""

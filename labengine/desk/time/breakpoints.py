@@ -70,7 +70,17 @@ class Stop:
             return f"{self.breakpoint.condition} raised {type(self.error).__name__}: {self.error}; it is closed"
         if isinstance(self.event, ViolationFound):
             return self.event.message
-        return _sentence(self.timeline, self.event_number) or str(self.event)
+        return self._as_the_views_say() or _plainly(self.event)
+
+    def _as_the_views_say(self) -> str | None:
+        """None where the recording does not hold the event: there is none, it was dropped, or it has started over."""
+        timeline, number = self.timeline, self.event_number
+        if timeline is None or number is None or not any(e is self.event for e in timeline.events(number, number + 1)):
+            return None
+        from labengine_widgets.beats import beats
+
+        told = beats(timeline, number, number + 1)
+        return told[-1][1] if told else None
 
     def __str__(self) -> str:
         where = "" if self.event_number is None else f", event {self.event_number}"
@@ -79,14 +89,11 @@ class Stop:
     __repr__ = __str__
 
 
-def _sentence(timeline: Timeline | None, event_number: int | None) -> str | None:
-    """The words that the views have for the event; None when it is not kept."""
-    if timeline is None or event_number is None or not timeline.num_dropped <= event_number < timeline.end:
-        return None
-    from labengine_widgets.beats import beats
+def _plainly(event: Event) -> str:
+    """In words that need no state around it."""
+    from labengine_widgets.why.tellings import tell
 
-    told = beats(timeline, event_number, event_number + 1)
-    return told[-1][1] if told else None
+    return tell(event)
 
 
 class Breakpoints:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any
 
 from labengine.config import ConfigError
+from labengine.desk.time.field_values import Bounds, checked, is_wanted
 from labengine.events import EVENT_KINDS, Event, ViolationFound
 
 Test = Callable[[Event], object]
@@ -27,7 +28,7 @@ class Condition:
 
     def is_met_by(self, event: Event) -> bool:
         """Whatever the test raises, it raises too."""
-        if any(_plain(getattr(event, name)) != value for name, value in self.fields.items()):
+        if not all(is_wanted(name, getattr(event, name), value) for name, value in self.fields.items()):
             return False
         return self.test is None or bool(self.test(event))
 
@@ -35,21 +36,24 @@ class Condition:
         return self.words
 
 
-def condition(kind: type[Event] | str | Test | None, wanted: Mapping[str, Any]) -> Condition:
-    """What `break_on(kind, **wanted)` means. TypeError for a kind, or a field, that there is not, by its name."""
+def condition(kind: type[Event] | str | Test | None, wanted: Mapping[str, Any], bounds: Bounds) -> Condition:
+    """What `break_on(kind, **wanted)` means, in a lab with these bounds.
+
+    TypeError for a kind, or a field, that there is not, by its name; ConfigError for a value that it cannot have.
+    """
     if kind is None or (not isinstance(kind, (type, str)) and callable(kind)):
-        return _any_kind(kind, wanted)
+        return _any_kind(kind, wanted, bounds)
     found = _kind(kind)
     known = [f.name for f in fields(found)]
     for name in wanted:
         if name not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
             raise TypeError(f"{found.__name__} has no field {name!r}{_near(name, known) or f'; {has}'}")
-    plain = {name: _plain(value) for name, value in wanted.items()}
-    return Condition((found,), plain, None, _words(kind if isinstance(kind, str) else found.__name__, plain))
+    values = checked(found, wanted, bounds)
+    return Condition((found,), values, None, _words(kind if isinstance(kind, str) else found.__name__, values))
 
 
-def _any_kind(test: Test | None, wanted: Mapping[str, Any]) -> Condition:
+def _any_kind(test: Test | None, wanted: Mapping[str, Any], bounds: Bounds) -> Condition:
     """Any event that has these fields, or of which the test is true."""
     if test is not None:
         if wanted:
@@ -60,8 +64,23 @@ def _any_kind(test: Test | None, wanted: Mapping[str, Any]) -> Condition:
         named = " and ".join(map(repr, wanted))
         told = f"no event has the field {named}" if wanted else "nothing to wait for was given"
         raise TypeError(f"{told}: break_on(labengine.events.BlockEvicted, block_id=3) waits for one event")
-    plain = {name: _plain(value) for name, value in wanted.items()}
-    return Condition(kinds, plain, None, _words("any event with", plain))
+    possible = _possible(kinds, wanted, bounds)
+    values = next(iter(possible.values()))
+    return Condition(tuple(possible), values, None, _words("any event with", values))
+
+
+def _possible(kinds: Iterable[type[Event]], wanted: Mapping[str, Any], bounds: Bounds) -> dict[type[Event], Any]:
+    """Those of the kinds whose fields can have these values, and the values. ConfigError when none can."""
+    possible: dict[type[Event], Any] = {}
+    refusals: list[ConfigError] = []
+    for kind in kinds:
+        try:
+            possible[kind] = checked(kind, wanted, bounds)
+        except ConfigError as refusal:
+            refusals.append(refusal)
+    if not possible:
+        raise refusals[0]
+    return possible
 
 
 def _kind(kind: object) -> type[Event]:
@@ -82,11 +101,6 @@ def _near(name: str, known: list[str]) -> str:
     by_lower = {other.lower(): other for other in known}
     near = get_close_matches(name.lower(), by_lower, n=1)
     return f"; did you mean {by_lower[near[0]]!r}?" if near else ""
-
-
-def _plain(value: Any) -> Any:
-    """Hashes may be given as hex; a row of numbers as any kind of row."""
-    return value.hex() if isinstance(value, bytes) else tuple(value) if isinstance(value, (list, tuple)) else value
 
 
 def _words(what: str, wanted: Mapping[str, Any]) -> str:

@@ -23,7 +23,9 @@ class Look:
         from labengine_widgets.ascii import block_map
 
         state = timeline.state(moment)
-        return cls(moment, state.step, f"{_line(timeline, moment, state.step)}\n{block_map(state.snapshot())}")
+        return cls(
+            moment, state.step, f"{_line(timeline, moment, state.step)}\n{block_map(state.snapshot(), timeline)}"
+        )
 
     def __repr__(self) -> str:
         return self.text
@@ -33,8 +35,7 @@ def moment_of(timeline: Timeline, step: int, event: int | None = None) -> int:
     """The moment after a step, or after one of its events. ConfigError when it is not recorded."""
     first, newest = recorded_steps(timeline)
     if not is_single_int(step) or not first <= step <= newest:
-        dropped = " (older ones were dropped)" if timeline.num_dropped else ""
-        raise ConfigError(f"step {step} is not in the recording, which goes from {first} to {newest}{dropped}")
+        raise ConfigError(f"step {step!r} {_not_recorded(timeline)}")
     if step == first:
         if event is not None:
             raise ConfigError(f"what happened in step {step} is not in the recording; it begins with step {first + 1}")
@@ -47,6 +48,12 @@ def moment_of(timeline: Timeline, step: int, event: int | None = None) -> int:
     return start + event + 1
 
 
+def _not_recorded(timeline: Timeline) -> str:
+    first, newest = recorded_steps(timeline)
+    dropped = " (older ones were dropped)" if timeline.num_dropped else ""
+    return f"is not in the recording, which goes from {first} to {newest}{dropped}"
+
+
 def steps_after(timeline: Timeline, moment: int | None, num_steps: int) -> int:
     """The end of the step so many steps after a moment, at most the newest; inside a step its own end is the first."""
     now, is_inside = _where(timeline, moment, num_steps)
@@ -55,7 +62,11 @@ def steps_after(timeline: Timeline, moment: int | None, num_steps: int) -> int:
 
 def steps_before(timeline: Timeline, moment: int | None, num_steps: int) -> int:
     """The end of the step so many steps before a moment. ConfigError when it is not recorded."""
-    return moment_of(timeline, _where(timeline, moment, num_steps)[0] - num_steps)
+    now, first = _where(timeline, moment, num_steps)[0], recorded_steps(timeline)[0]
+    if num_steps > now - first:
+        way = f"back({now - first}) goes to its beginning" if now > first else "you stand at its beginning"
+        raise ConfigError(f"a step {num_steps:,} before step {now} {_not_recorded(timeline)}: {way}")
+    return moment_of(timeline, now - num_steps)
 
 
 def _where(timeline: Timeline, moment: int | None, num_steps: int) -> tuple[int, bool]:

@@ -9,13 +9,16 @@ from warnings import warn
 
 from labengine.config import ConfigError, is_single_int
 from labengine.core.parts import Parts
+from labengine.core.prefix_cache import HashChain
 from labengine.desk.assembled import Assembled
 from labengine.desk.keywords import refuse_unknown
 from labengine.desk.settings import LabSettings
 from labengine.desk.time.breakpoints import Breakpoint, Stop
-from labengine.desk.time.conditions import VIOLATION, condition
+from labengine.desk.time.conditions import condition
+from labengine.desk.time.field_values import Bounds
 from labengine.desk.time.inputs import Input
 from labengine.desk.time.rerun import rerun
+from labengine.events import ViolationFound
 
 if TYPE_CHECKING:
     from labengine.events import Event
@@ -74,7 +77,7 @@ class TimeTravel(Assembled):
         try:
             with fork._stepper.turn():
                 fork._inputs.give(inputs)
-                fork._go_on(step)
+                rerun(fork._stepper, fork._inputs, step)
         except BaseException as error:
             reached = fork._stepper.engine.num_finished_steps
             fork.close()  # type: ignore[attr-defined]
@@ -104,17 +107,25 @@ class TimeTravel(Assembled):
 
         It begins empty, is given its inputs again, and the recording starts over. Inputs that came later stay known:
         rewind to a later step goes forward again, until something new is added. An open step is taken back, the
-        background paused. An interrupt ends it between two steps, and says where. ConfigError for a step not taken.
+        background paused, `stopped_at` forgotten. An interrupt ends it between two steps, and says where. ConfigError
+        for a step not taken: then nothing has changed.
         """
+        self._refuse_rewind(step)
         self.pause()  # type: ignore[attr-defined]
         with self._stepper.turn():
-            step = self._known_step(step)
-            self._refuse_lasting_tier("rewind", "lab.fork(external=None) makes a second lab without it")
+            step = self._known_step(step)  # a background that has passed an input knows no later steps any more
+            self._breakpoints.forget_stop()
             if self._is_behind(step):
                 self._stepper.step() if self._stepper.has_open_step else None
             else:
                 self._begin_again()
             self._go_on(step)
+
+    def _refuse_rewind(self, step: object) -> None:
+        """Before anything has changed, and while the background still runs."""
+        with self._stepper.turn():
+            self._known_step(step)
+            self._refuse_lasting_tier("rewind", "lab.fork(external=None) makes a second lab without it")
 
     def _is_behind(self, step: int) -> bool:
         """True when the step can be reached from here: nothing has to be taken back for it."""
@@ -172,13 +183,21 @@ class TimeTravel(Assembled):
 
         kind: a kind of event, itself or by name, whose fields have the values given (BlockEvicted, block_id=3); a
         function of the event that is true; or "violation", for the first rule that is seen broken. Fields alone: any
-        event that has them. run, start, generate, stream and step(n) stop; `stopped_at` tells where, and the views
-        stand at the event. TypeError for a field, and for a kind, that there is not.
+        event that has them. A request may be given by its letter ("A"), a hash by its first digits ("0:ab12"). run,
+        start, generate, stream and step(n) stop; `stopped_at` tells where, and the views stand at the event. TypeError
+        for a field, and for a kind, that there is not; ConfigError for a value that the field cannot have.
         """
-        wanted = condition(kind, fields)
-        if kind == VIOLATION and self._watch is None:
+        self._stepper.refuse_if_closed()
+        wanted = condition(kind, fields, self._bounds)
+        if wanted.kinds == (ViolationFound,) and self._watch is None:
             raise ConfigError("nothing looks for violations: this lab was made with check=False")
         return self._breakpoints.add(wanted)
+
+    @property
+    def _bounds(self) -> Bounds:
+        has_own_hashes = self.parts.hash_chain.link is not HashChain.link
+        num_hash_digits = None if has_own_hashes else 2 * len(HashChain().link(b"", ()))
+        return Bounds(self.config.num_blocks, len(self.config.groups), num_hash_digits)
 
     @property
     def breakpoints(self) -> tuple[Breakpoint, ...]:
