@@ -39,6 +39,17 @@ def test_219_an_overwritten_block_is_lost() -> None:
     assert "took the map's entry" in told.links[1].sentence
 
 
+def test_a_taker_that_held_something_else_before_keeps_the_entry() -> None:
+    run = Run(num_blocks=8, edition="nano-vllm")
+    run.play(range(700, 731))
+    for _ in range(2):
+        run.add(range(8), 8)
+        run.engine.step(), run.engine.step()
+    told = run.why(block=6)
+    assert told.question == "Why is #6 lost?" and told.answer.endswith("and #4 took the map's entry.")
+    assert kinds(run.timeline, told) == ["BlockCached", "BlockCached"]
+
+
 def test_a_block_in_two_tables_of_one_request_is_told_as_such() -> None:
     tokens = tuple(range(9))
     events: list[ev.Event] = [

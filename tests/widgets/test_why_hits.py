@@ -29,6 +29,20 @@ def test_219_a_miss_of_what_is_computed_in_the_same_step() -> None:
     assert kinds(timeline, told) == ["RequestScheduled", "PrefixHit", "BlockCached"]
 
 
+def test_a_miss_of_what_takes_several_steps_to_compute() -> None:
+    run = Run(num_blocks=32, block_size=16, budget=8, long_prefill_token_threshold=5)
+    run.add(range(40), 4), run.add(range(40), 4)
+    run.engine.step()
+    told = run.why(request=1, about="hit")
+    assert told.answer == (
+        "Its block 0 (positions 0 to 15) is A's too, but A has not computed all of it yet: 5 of 16 tokens after this "
+        "step."
+    )
+    for _ in range(4):
+        run.engine.step()
+    assert "5 of 16 tokens after this step. Its hash came into the map at" in run.why(request=1, about="hit").answer
+
+
 def test_219_a_miss_of_what_is_alive_and_cannot_be_found() -> None:
     run = Run(num_blocks=7, edition="nano-vllm")
     prompt = list(range(1, 10))

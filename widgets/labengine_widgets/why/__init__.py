@@ -5,22 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from labengine_widgets.names import request_name
 from labengine_widgets.why.answer import Link, Why, WhyError
-from labengine_widgets.why.blocks import why_block, why_free, why_lost
+from labengine_widgets.why.blocks import why_block, why_free
 from labengine_widgets.why.carried import answers_along, carried_answers
 from labengine_widgets.why.causes import why_event
 from labengine_widgets.why.hashes import key_of, why_hash
+from labengine_widgets.why.known import known_block, known_event, known_request
 from labengine_widgets.why.lookup import why_hit
-from labengine_widgets.why.parting import why_parted
+from labengine_widgets.why.lost import why_lost
+from labengine_widgets.why.parting import why_not_parted, why_parted
 from labengine_widgets.why.past import Past, Recording, Seams
 from labengine_widgets.why.queue import why_in_queue, why_next
 from labengine_widgets.why.references import why_ref_count
 from labengine_widgets.why.requests import why_finished, why_preempted, why_request
-from labengine_widgets.why.subjects import Subject, number, parsed
+from labengine_widgets.why.subjects import Subject, parsed
 from labengine_widgets.why.waiting import why_waiting
 
-__all__ = ["Link", "Why", "WhyError", "answer", "answers_along", "carried_answers", "why", "why_parted"]
+__all__ = [
+    "Link",
+    "Why",
+    "WhyError",
+    "answer",
+    "answers_along",
+    "carried_answers",
+    "why",
+    "why_not_parted",
+    "why_parted",
+]
 
 _ABOUT_BLOCK: dict[str | None, Callable[[Past, int], Why]] = {
     None: why_block,
@@ -68,27 +79,12 @@ def answer(bench: Any, timeline: Recording, subject: Mapping[str, Any], moment: 
 def _answer(past: Past, asked: Subject) -> Why:
     match asked.kind:
         case "block":
-            return _ABOUT_BLOCK[asked.about](past, _block(past, asked.id))
+            return _ABOUT_BLOCK[asked.about](past, known_block(past, asked.id))
         case "request":
-            return _ABOUT_REQUEST[asked.about](past, _request(past, asked.id))
+            return _ABOUT_REQUEST[asked.about](past, known_request(past, asked.id))
         case "hash":
             return why_hash(past, key_of(past, asked.id))
         case "event":
-            return why_event(past, number("event", asked.id))
+            return why_event(past, known_event(past, asked.id))
         case _:
             return why_next(past)
-
-
-def _block(past: Past, asked: Any) -> int:
-    block_id, total = number("block", asked), len(past.state.ref_counts)
-    if block_id >= total:
-        raise WhyError(f"there is no block {block_id}: the pool has blocks 0 to {total - 1}")
-    return block_id
-
-
-def _request(past: Past, asked: Any) -> int:
-    request_id, known = number("request", asked), past.state.requests
-    if request_id not in known:
-        some = ", ".join(f"{i} ({request_name(i)})" for i in list(known)[:8]) or "none"
-        raise WhyError(f"there is no request {request_id} at this moment; there are: {some}")
-    return request_id

@@ -7,6 +7,9 @@ from html import escape
 from textwrap import wrap
 from typing import Any
 
+NO_ENGINE_YET = "at moment {} there is no engine yet, and no block: ask at a later one (lab.moment = None: the newest)"
+"""What is said to a question about blocks at the very beginning of a recording."""
+
 
 class WhyError(ValueError):
     """A question about something that the recording does not know, with what can be asked instead."""

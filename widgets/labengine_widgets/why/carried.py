@@ -8,10 +8,11 @@ from typing import Any
 
 from labengine import events as ev
 from labengine_widgets.why.answer import Why
-from labengine_widgets.why.blocks import is_lost, why_free, why_lost
+from labengine_widgets.why.blocks import why_free
 from labengine_widgets.why.causes import why_event
 from labengine_widgets.why.hashes import why_hash
 from labengine_widgets.why.lookup import why_hit
+from labengine_widgets.why.lost import is_lost, why_lost
 from labengine_widgets.why.past import Past, Recording, Seams
 from labengine_widgets.why.queue import why_in_queue
 from labengine_widgets.why.references import why_ref_count

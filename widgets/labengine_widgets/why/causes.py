@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from labengine import events as ev
-from labengine_widgets.why.answer import Why, WhyError
+from labengine_widgets.why.answer import Why
 from labengine_widgets.why.past import Past
 from labengine_widgets.why.tellings import tell
 
@@ -17,8 +17,6 @@ Finder = Callable[[Past, int, Any], int | None]
 
 def why_event(past: Past, number: int) -> Why:
     """The chain of causes that ends with the event."""
-    if not past.first <= number < past.timeline.end:
-        raise WhyError(f"event {number} is not kept: the recording has events {past.first} to {past.timeline.end - 1}")
     chain = [number]
     while len(chain) < MAX_LINKS and (cause := cause_of(past, chain[-1])) is not None:
         chain.append(cause)
@@ -45,7 +43,8 @@ def cause_of(past: Past, number: int) -> int | None:
 
 def _because(past: Past, event: ev.Event, chain: list[int]) -> str:
     if len(chain) == 1:
-        return _UNCAUSED.get(type(event), "Nothing in the recording brought it about.")
+        begin = "" if past.is_whole else f", which begins with event {past.first},"
+        return _UNCAUSED.get(type(event), f"Nothing in the recording{begin} brought it about.")
     return f"Because of event {chain[1]}: {tell(past.event(chain[1]))}"
 
 
@@ -126,8 +125,10 @@ def _touched(past: Past, number: int, event: ev.BlockTouched) -> int | None:
 def _hit(past: Past, number: int, event: ev.PrefixHit) -> int | None:
     """A hit comes from whoever registered its last block; a miss from the request's own arrival."""
     ids = [i for group in event.block_ids for i in group]
-    if event.num_tokens and ids and (cached := _last(past, number, ev.BlockCached, block_id=ids[-1])) is not None:
-        return cached
+    if event.num_tokens and ids:
+        cached = _last(past, number, ev.BlockCached, block_id=ids[-1])
+        if cached is not None or not past.is_whole:
+            return cached
     return _last(past, number, ev.RequestAdded, ev.RequestPreempted, request_id=event.request_id)
 
 

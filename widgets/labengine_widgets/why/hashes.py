@@ -6,21 +6,22 @@ from labengine import events as ev
 from labengine.fold import Key
 from labengine_widgets.names import block_name, counted
 from labengine_widgets.why.answer import Why, WhyError
-from labengine_widgets.why.past import Numbered, Past
+from labengine_widgets.why.entries import Turn, end_of, turns_of
+from labengine_widgets.why.past import Past
 from labengine_widgets.why.tellings import blocks, hash_name
 
 MAX_LINKS = 16
 
 
 def why_hash(past: Past, key: Key) -> Why:
-    """The registrations and evictions under a key of the map."""
+    """The registrations under a key of the map, and the evictions of blocks that had it."""
     mapped = past.state.prefix_map.get(key, ())
-    story = _story(past, key)
+    turns = turns_of(past, key)
     question = f"Why does hash {hash_name(key[1])} lead to {blocks(mapped)}?"
     if not mapped:
         question = f"Why is hash {hash_name(key[1])} not in the map?"
-    told = _here(past, key, mapped) if mapped else _gone(story)
-    links = tuple(past.link(number) for number, _ in story[-MAX_LINKS:])
+    told = _here(past, key, mapped) if mapped else _gone(past, turns)
+    links = tuple(past.link(turn.number) for turn in turns[-MAX_LINKS:])
     return Why(question, told, links)
 
 
@@ -28,10 +29,11 @@ def key_of(past: Past, asked: str | bytes) -> Key:
     """The key that is meant by bytes, "group:hex" or the beginning of the hex. WhyError where none or several fit."""
     group, hex_digits = _parsed(asked)
     known = dict.fromkeys(past.state.prefix_map)
-    known.update(dict.fromkeys(_told_keys(past)))
+    known.update(dict.fromkeys((*past.begin.prefix_map, *_told_keys(past))))
     fits = [key for key in known if key[1].hex().startswith(hex_digits) and group in (None, key[0])]
     if not fits:
-        raise WhyError(f"no block was ever registered under hash {asked!r}; lab.snapshot().prefix_map lists the hashes")
+        ever = "ever registered" if past.is_whole else "registered, as far as the recording goes back,"
+        raise WhyError(f"no block was {ever} under hash {asked!r}; lab.snapshot().prefix_map lists the hashes")
     if len(fits) > 1:
         some = ", ".join(f"{key[0]}:{key[1].hex()[:16]}" for key in fits[:4])
         raise WhyError(
@@ -41,9 +43,9 @@ def key_of(past: Past, asked: str | bytes) -> Key:
 
 
 def _parsed(asked: str | bytes) -> tuple[int | None, str]:
-    if isinstance(asked, bytes):
+    if isinstance(asked, bytes) and asked:
         return None, asked.hex()
-    if not isinstance(asked, str) or not asked:
+    if not isinstance(asked, str):
         raise WhyError(f"a hash is bytes, 'group:hex', or the beginning of its hex digits; got {asked!r}")
     group, colon, digits = asked.rpartition(":")
     if (colon and not group.isdecimal()) or not digits or set(digits.lower()) - set("0123456789abcdef"):
@@ -53,20 +55,6 @@ def _parsed(asked: str | bytes) -> tuple[int | None, str]:
 
 def _told_keys(past: Past) -> list[Key]:
     return [(event.group, event.block_hash) for _, event in past.backwards() if isinstance(event, ev.BlockCached)]
-
-
-def _story(past: Past, key: Key) -> list[Numbered]:
-    """Registrations under the key, and evictions of the blocks registered."""
-    story: list[Numbered] = []
-    holders: set[int] = set()
-    for number, event in past.surviving(past.first):
-        if isinstance(event, ev.BlockCached) and (event.group, event.block_hash) == key:
-            holders.add(event.block_id)
-            story.append((number, event))
-        elif isinstance(event, ev.BlockEvicted) and event.block_id in holders:
-            holders.discard(event.block_id)
-            story.append((number, event))
-    return story
 
 
 def _here(past: Past, key: Key, mapped: tuple[int, ...]) -> str:
@@ -86,10 +74,9 @@ def _here(past: Past, key: Key, mapped: tuple[int, ...]) -> str:
     return told + "."
 
 
-def _gone(story: list[Numbered]) -> str:
-    if not story:
-        return "It was there before the recording begins, and is not any more."
-    last = story[-1][1]
-    if isinstance(last, ev.BlockEvicted):
-        return f"The last block that held it, {block_name(last.block_id)}, was evicted at event {story[-1][0]}."
-    return "The map was never led to it: another block was registered in its place."
+def _gone(past: Past, turns: list[Turn]) -> str:
+    if (end := end_of(turns)) is not None:
+        return f"The last block that it led to, {block_name(end.event.block_id)}, was evicted at event {end.number}."
+    if past.is_whole:
+        return "The map was never led to it: another block was registered in its place."
+    return f"The map has not led to it since the recording begins; if it ever did, that was {past.before}."

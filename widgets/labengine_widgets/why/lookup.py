@@ -8,7 +8,8 @@ from labengine import events as ev
 from labengine.fold import Fold
 from labengine_widgets.names import block_name, counted, group_name, listed, request_name
 from labengine_widgets.why.answer import Link, Why
-from labengine_widgets.why.misses import Miss, miss_of
+from labengine_widgets.why.forgotten import Miss
+from labengine_widgets.why.misses import miss_of
 from labengine_widgets.why.past import Past
 from labengine_widgets.why.prefixes import Equals, Lookup, equals_of
 from labengine_widgets.why.tellings import blocks
@@ -29,8 +30,7 @@ def why_hit(past: Past, request_id: int) -> Why:
     name = request_name(request_id)
     lookup = _last_lookup(past, request_id)
     if lookup is None:
-        told = f"{name} has not looked its prompt up yet: that happens when it is admitted to a step."
-        return Why(f"Why did {name} hit or miss?", told, _added(past, request_id))
+        return Why(f"Why did {name} hit or miss?", _no_lookup(past, request_id), _added(past, request_id))
     equals = equals_of(past, lookup)
     found = _found_links(past, lookup)
     told = _found(lookup, past)
@@ -53,6 +53,19 @@ def _last_lookup(past: Past, request_id: int) -> Lookup | None:
         if isinstance(event, ev.PrefixHit) and event.request_id == request_id:
             return Lookup(number, event, past.at(number))
     return None
+
+
+def _no_lookup(past: Past, request_id: int) -> str:
+    """None is told: it has yet to come, never came, or came before the recording begins."""
+    request, name = past.state.requests[request_id], request_name(request_id)
+    has_generated = len(request.token_ids) > request.num_prompt_tokens
+    if request.status in ("running", "preempted") or any(request.block_tables) or has_generated:
+        return f"{name} looked its prompt up {past.before}: what it found is not told."
+    if request.status == "finished" and (past.is_whole or _added(past, request_id)):
+        return f"{name} never looked its prompt up: it ended before it was admitted to a step."
+    if request.status == "finished":
+        return f"If {name} looked its prompt up, that was {past.before}."
+    return f"{name} has not looked its prompt up yet: that happens when it is admitted to a step."
 
 
 def _added(past: Past, request_id: int) -> tuple[Link, ...]:

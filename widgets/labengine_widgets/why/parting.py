@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from labengine import events as ev
+from labengine_widgets.apart import told_apart
+from labengine_widgets.configuration import told_configurations
 from labengine_widgets.why.answer import Why
 from labengine_widgets.why.past import Past, Recording, Seams
 from labengine_widgets.why.tellings import tell, variant
@@ -22,7 +24,7 @@ def why_parted(
     seams: tuple[Seams | None, Seams | None] = (None, None),
     names: Names = ("the left one", "the right one"),
 ) -> Why:
-    """The first event that differs, on both sides, with the method that decided it.
+    """The first decision that differs, on both sides, with its method, and in what the two were made differently.
 
     left_event, right_event: their numbers; None for a side that has no event there. names: how to call the two.
     """
@@ -35,13 +37,28 @@ def why_parted(
         for side, (past, n) in enumerate(zip(pasts, numbers, strict=True))
         if n is not None
     )
-    told = " ".join(_side(name, event) for name, event in zip(names, events, strict=True))
-    difference = _decision(events, seams, names)
-    return Why(question, f"{told} {difference}".strip(), links)
+    told = _sides(events, names)
+    parts = told, _decision(events, seams, names), told_configurations(left, right, names)
+    return Why(question, " ".join(filter(None, parts)), links)
 
 
-def _side(name: str, event: ev.Event | None) -> str:
-    return f"{name}: nothing of the kind happens." if event is None else f"{name}: {tell(event)}"
+def why_not_parted(left: Recording, right: Recording, names: Names) -> Why:
+    """What is to be said of two that have decided the same so far."""
+    steps = max(left.state().step, right.state().step)
+    told = f"They have not parted: both have done the same, event by event, {_until(steps)}."
+    configurations = told_configurations(left, right, names)
+    return Why(f"Why do {names[0]} and {names[1]} part?", f"{told} {configurations}".strip())
+
+
+def _until(steps: int) -> str:
+    return f"up to step {steps}" if steps else "and no step has been taken yet"
+
+
+def _sides(events: list[ev.Event | None], names: Names) -> str:
+    left, right = ("nothing of the kind happens." if event is None else tell(event) for event in events)
+    if events[0] is not None and events[1] is not None:
+        left, right = told_apart((left, right), events[:1], events[1:])  # type: ignore[arg-type]
+    return f"{names[0]}: {left} {names[1]}: {right}"
 
 
 def _decision(events: list[ev.Event | None], seams: tuple[Seams | None, Seams | None], names: Names) -> str:

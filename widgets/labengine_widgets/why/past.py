@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import index
 from typing import Any, Protocol
 
 from labengine import events as ev
+from labengine.config import is_single_int
 from labengine.fold import Fold
 from labengine_widgets.why.answer import Link, WhyError
 from labengine_widgets.why.tellings import tell, variant
@@ -48,13 +50,29 @@ class Past:
         self.timeline = timeline
         self.first = timeline.num_dropped
         self.moment = timeline.end if moment is None else moment
-        if (
-            isinstance(moment, bool)
-            or not isinstance(self.moment, int)
-            or not self.first <= self.moment <= timeline.end
-        ):
+        if not is_single_int(self.moment) or not self.first <= self.moment <= timeline.end:
             raise WhyError(f"moment {moment!r} is not kept: the recording spans {self.first} to {timeline.end}")
+        self.moment = index(self.moment)
         self.seams: Seams = seams or {}
+
+    @cached_property
+    def begin(self) -> Fold:
+        """The state where the recording begins."""
+        return self.timeline.state(self.first)
+
+    @property
+    def is_whole(self) -> bool:
+        """True for a recording that begins with its engine: what it does not tell did not happen."""
+        return self.first == 0 and not self.begin.ref_counts
+
+    @property
+    def before(self) -> str:
+        """Where everything lies that is not told, in words."""
+        return f"before the recording begins (event {self.first})"
+
+    def start(self, sentence: str) -> Link:
+        """Where the recording begins, as the first link of a chain."""
+        return Link(self.first, None, sentence)
 
     @cached_property
     def state(self) -> Fold:

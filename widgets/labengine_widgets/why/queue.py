@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from labengine import events as ev
 from labengine_widgets.names import block_name, counted, listed
-from labengine_widgets.why.answer import Link, Why, WhyError
-from labengine_widgets.why.blocks import last_freed, why_free
+from labengine_widgets.why.answer import NO_ENGINE_YET, Link, Why, WhyError
+from labengine_widgets.why.blocks import last_freed, start_of, why_free
 from labengine_widgets.why.past import Past
 from labengine_widgets.why.tellings import blocks, hash_name
 
@@ -15,6 +15,8 @@ MAX_GONE = 6
 
 def why_next(past: Past) -> Why:
     """Why the head of the queue is the head."""
+    if not past.state.ref_counts:
+        raise WhyError(NO_ENGINE_YET.format(past.moment))
     head = next(iter(past.state.free_queue), None)
     if head is None:
         question = "Which block is next to be evicted?"
@@ -32,7 +34,7 @@ def why_in_queue(past: Past, block_id: int) -> Why:
     place = queue.index(block_id)
     put = last_freed(past, block_id)
     gone = _gone(past, block_id, put)
-    links = [*_put_links(past, put), *(past.link(number) for number in gone[-MAX_GONE:])]
+    links = [*_put_links(past, block_id, put), *(past.link(number) for number in gone[-MAX_GONE:])]
     return Why(_question(past, block_id, place), _answer(past, block_id, queue[:place], put, len(gone)), tuple(links))
 
 
@@ -43,11 +45,8 @@ def _question(past: Past, block_id: int, place: int) -> str:
     return f"Why is {name} next to be {'evicted' if past.state.block_keys[block_id] else 'given away'}?"
 
 
-def _put_links(past: Past, put: int | None) -> list[Link]:
-    if put is not None:
-        return [past.link(put)]
-    is_told = past.first == 0 and past.moment > 0 and isinstance(past.event(0), ev.EngineStarted)
-    return [past.link(0)] if is_told else []
+def _put_links(past: Past, block_id: int, put: int | None) -> tuple[Link, ...]:
+    return start_of(past, block_id) if put is None else (past.link(put),)
 
 
 def _gone(past: Past, block_id: int, put: int | None) -> list[int]:
@@ -73,8 +72,7 @@ def _gone(past: Past, block_id: int, put: int | None) -> list[int]:
 
 def _start(past: Past) -> int:
     """The first moment that has a queue."""
-    is_start = past.first == 0 and past.moment > 0 and isinstance(past.event(0), ev.EngineStarted)
-    return 1 if is_start else past.first
+    return 1 if past.is_whole else past.first
 
 
 def _before(queue: list[int], block_id: int) -> list[int]:
@@ -93,8 +91,11 @@ def _answer(past: Past, block_id: int, ahead: list[int], put: int | None, num_go
 
 
 def _how_it_came(past: Past, put: int | None) -> str:
-    if put is None:
+    if put is None and past.is_whole:
         return "It has been free from the start, and the queue began in order of the ids."
+    if put is None:
+        begin = f"when the recording begins (event {past.first})"
+        return f"It stood in the queue already {begin}; what was before is not told."
     event = past.event(put)
     assert isinstance(event, ev.BlockFreed)
     if event.queue_end == "head":

@@ -125,7 +125,7 @@ def _answer(past: Past, block_id: int, life: Life) -> str:
         return f"{told} The count says {count}: the two should be equal."
     if len({request_id for request_id, _, _ in holders}) < len(holders):
         return f"{told} One request holds it twice: what it writes by one entry, it reads by the other."
-    return told + _how(life, count)
+    return told + _how(past, life, count)
 
 
 def holders_of(past: Past, block_id: int) -> list[tuple[int, int, int]]:
@@ -139,12 +139,15 @@ def holders_of(past: Past, block_id: int) -> list[tuple[int, int, int]]:
     ]
 
 
-def _how(life: Life, count: int) -> str:
+def _how(past: Past, life: Life, count: int) -> str:
     merged = sum(isinstance(reference.event, ev.BlockMerged) for reference in life.references)
     touched = sum(isinstance(reference.event, ev.BlockTouched) for reference in life.references)
+    if count > 1 and not (life.begins_in_recording or merged or touched):
+        return f" It had {refs(life.base)} already when the recording begins (event {past.first})."
     if count == 1 or not (merged or touched):
         return ""
     copies = "an equal copy was" if merged == 1 else f"{merged} equal copies were"
     ways = [f"{counted(touched, 'request')} found it in the cache"] * bool(touched)
     ways += [f"{copies} merged into it"] * bool(merged)
-    return f" Since it was taken, {' and '.join(ways)}."
+    since = "it was taken" if life.begins_in_recording else f"the recording begins (event {past.first})"
+    return f" Since {since}, {' and '.join(ways)}."

@@ -44,10 +44,16 @@ def why_finished(past: Past, request_id: int) -> Why:
             added = (number, event)
             break
     if end is None:
-        return Why(question, f"It is not finished: it is {past.state.requests[request_id].status}.")
+        return Why(question, _no_end(past, request_id))
     numbers = [found[0] for found in (added, sampled, end) if found is not None]
     told = _how_finished(past, request_id, end[1], sampled[1] if sampled else None, added[1] if added else None)
     return Why(question, told, tuple(past.link(number) for number in numbers))
+
+
+def _no_end(past: Past, request_id: int) -> str:
+    """No event tells that it ended."""
+    status, name = _status(past, request_id), request_name(request_id)
+    return f"{name} ended {past.before}." if status == "finished" else f"It is not finished: it is {status}."
 
 
 def _how_finished(
@@ -62,8 +68,8 @@ def _how_finished(
     if end.reason == "stop" and sampled is not None:
         return f"{name}'s token at position {sampled.position} (id {sampled.token_id}) is the end-of-text token."
     if end.reason == "length":
-        may = f"{name} may generate {counted(added.max_tokens, 'token')}" if added else f"{name} has a limit of tokens"
-        return f"{may}, and this was number {generated}."
+        limit = generated if added is None else added.max_tokens
+        return f"{name} may generate {counted(limit, 'token')}, and this was number {generated}."
     if end.reason == "abort":
         return f"{name} was aborted from outside, after {counted(generated, 'generated token')}."
     return f"{name} ended: {readable(end.reason)}."
@@ -87,7 +93,7 @@ def why_preempted(past: Past, request_id: int) -> Why:
     name = request_name(request_id)
     found = _preemption(past, request_id)
     if found is None:
-        return Why(f"Why was {name} preempted?", f"It was not preempted: it is {_status(past, request_id)}.")
+        return Why(f"Why was {name} preempted?", _no_preemption(past, request_id))
     question = f"Why was {name} preempted?"
     if found.before is not None and isinstance(found.before[1], ev.LoadFailed):
         told = f"The external tier could not deliver what {name} waited for: it starts over, and computes it itself."
@@ -98,6 +104,21 @@ def why_preempted(past: Past, request_id: int) -> Why:
     takers = _takers(past, found)
     told = f"{_who_asked(past, request_id, found)} {_why_this_one(past, request_id, found)}{_who_took(past, takers)}"
     return Why(question, told, _links(past, found, _need(past, found), [number for number, _ in takers]))
+
+
+def _no_preemption(past: Past, request_id: int) -> str:
+    """No event tells of one."""
+    status, name = _status(past, request_id), request_name(request_id)
+    if status == "preempted":
+        return f"{name} was preempted {past.before}."
+    if past.is_whole or _is_added(past, request_id):
+        return f"It was not preempted: it is {status}."
+    return f"It was not preempted since the recording begins (event {past.first}): it is {status}."
+
+
+def _is_added(past: Past, request_id: int) -> bool:
+    """True when the recording tells all there is to tell about it."""
+    return any(isinstance(event, ev.RequestAdded) and event.request_id == request_id for _, event in past.backwards())
 
 
 def _status(past: Past, request_id: int) -> str:
@@ -165,7 +186,10 @@ def _why_this_one(past: Past, victim: int, found: Preemption) -> str:
     if len(running) == 1:
         return f"Nobody else was running: {name} had to give way to itself."
     others = listed(request_name(i) for i in running if i != victim)
-    if _admitted_last(past, _first(found), running) != victim:
+    last = _admitted_last(past, _first(found), running)
+    if last is None and not past.is_whole:
+        return f"{name} was chosen among those who ran (beside it {others}), all of them admitted {past.before}."
+    if last != victim:
         return f"{name} was chosen among those who ran (beside it {others})."
     return f"{name} was the one admitted last of those who ran (before it {others}), and the youngest gives way."
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from labengine_widgets.selection import Selection
 from labengine_widgets.why.answer import WhyError
 
 ABOUT: dict[str, tuple[str, ...]] = {
@@ -27,8 +28,10 @@ class Subject(NamedTuple):
     about: str | None
 
 
-def parsed(subject: Mapping[str, Any]) -> Subject:
+def parsed(subject: Mapping[str, Any] | Selection) -> Subject:
     """From keywords ({"block": 3, "about": "free"}) or a selection ({"kind": "block", "id": 3})."""
+    if isinstance(subject, Selection):
+        subject = subject.to_dict()
     if not isinstance(subject, Mapping):
         raise WhyError(f"a question is about one thing: {EXAMPLES}; got {subject!r}")
     about = subject.get("about")
@@ -43,12 +46,7 @@ def parsed(subject: Mapping[str, Any]) -> Subject:
         raise WhyError(f"nothing is known about a {kind!r}: {EXAMPLES}")
     if about is not None and about not in ABOUT[kind]:
         what = f"about is one of {', '.join(map(repr, ABOUT[kind]))}" if ABOUT[kind] else "there is but one question"
-        raise WhyError(f"for a {kind}, {what}; got {about!r}")
+        raise WhyError(f"for {'an' if kind == 'event' else 'a'} {kind}, {what}; got {about!r}")
+    if kind == "next_victim" and asked is not True and "kind" not in named:
+        raise WhyError(f"next_victim=True asks which block is evicted next; got {asked!r}: block=3 asks about a block")
     return Subject(kind, asked, about)
-
-
-def number(kind: str, asked: Any) -> int:
-    """An id. WhyError for anything but a whole number from 0 on."""
-    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 0:
-        raise WhyError(f"{kind}= is a whole number from 0 on; got {asked!r}")
-    return asked

@@ -50,6 +50,11 @@ def blocks(ids: Iterable[int]) -> str:
     return listed(map(block_name, dict.fromkeys(ids)))
 
 
+def _engine_started(e: ev.EngineStarted) -> str:
+    free = f"The engine started with {counted(e.num_blocks - (e.null_block >= 0), 'free block')}, in order of their ids"
+    return f"{free}." if e.null_block < 0 else f"{free}; {block_name(e.null_block)} is set aside as the null block."
+
+
 def _request_added(e: ev.RequestAdded) -> str:
     return f"{request_name(e.request_id)} joined the line with {counted(len(e.token_ids), 'token')}."
 
@@ -139,9 +144,7 @@ def _transfers(told: str) -> Callable[[Any], str]:
 
 
 _TELLERS: dict[type[ev.Event], Callable[[Any], str]] = {
-    ev.EngineStarted: lambda e: (
-        f"The engine started with {counted(e.num_blocks, 'free block')}, in order of their ids."
-    ),
+    ev.EngineStarted: _engine_started,
     ev.StepStarted: lambda e: f"Step {e.step} began.",
     ev.StepEnded: lambda e: f"Step {e.step} was over.",
     ev.StepRolledBack: lambda e: f"Step {e.step} was broken off ({readable(e.reason)}) and undone.",

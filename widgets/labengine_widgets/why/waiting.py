@@ -16,7 +16,7 @@ def why_waiting(past: Past, request_id: int) -> Why:
     if request.status not in ("waiting", "preempted"):
         return Why(question, f"It is not waiting: it is {request.status}.")
     joined = _joined(past, request_id)
-    if _is_loading(past, request_id):
+    if is_loading(past, request_id):
         return _loading(past, request_id, question)
     if any(request.block_tables):
         told = f"{name} has its blocks and {counted(request.num_computed_tokens, 'token')} computed so far: "
@@ -24,9 +24,15 @@ def why_waiting(past: Past, request_id: int) -> Why:
         return Why(question, told, tuple(past.link(n) for n in (joined, _last_turn(past, request_id)) if n is not None))
     step = _last_schedule(past, joined)
     if not step:
-        told = f"No step has begun since it {'joined the line' if request.status == 'waiting' else 'was preempted'}."
-        return Why(question, told, tuple(past.link(n) for n in (joined,) if n is not None))
+        links = () if joined is None else (past.link(joined),)
+        return Why(question, _no_step(past, request.status, joined), links)
     return _not_taken_in(past, request_id, question, joined, step)
+
+
+def _no_step(past: Past, status: str, joined: int | None) -> str:
+    if joined is None and not past.is_whole:
+        return f"It is {status} since a time {past.before}; no step has begun after that."
+    return f"No step has begun since it {'joined the line' if status == 'waiting' else 'was preempted'}."
 
 
 def _joined(past: Past, request_id: int) -> int | None:
@@ -44,7 +50,8 @@ def _last_turn(past: Past, request_id: int) -> int | None:
     return None
 
 
-def _is_loading(past: Past, request_id: int) -> bool:
+def is_loading(past: Past, request_id: int) -> bool:
+    """True while the external tier is bringing something of it."""
     for _, event in past.backwards():
         if getattr(event, "request_id", None) == request_id:
             if isinstance(event, ev.ExternalHit):
