@@ -328,6 +328,19 @@ class TestCode:
             with pytest.raises(ConfigError, match="broken off after one of"):
                 break_off(lab, "update")
 
+    @pytest.mark.parametrize("num_phases", [1, 2, 3, 4, 6])
+    def test_a_step_that_was_left_open(self, path: Path, num_phases: int) -> None:
+        with Lab("simulated", num_blocks=12, block_size=4) as lab:
+            lab.add(token_ids=range(14), max_tokens=5)
+            lab.step()
+            phase = [lab.next_phase() for _ in range(num_phases)][-1]
+            for code in (lab.to_code(), opened(lab, path).to_code()):
+                assert code.count("lab.next_phase()") == num_phases % 4
+                with run_script(code) as again:
+                    assert events_of(again) == events_of(lab) and again.snapshot() == lab.snapshot()
+                    assert again.phase == phase
+                    assert (again.next_phase() == "update") == (phase == "sample")
+
     def test_parts_that_can_be_imported(self) -> None:
         parts = labengine.Parts(merge_policy=LateMerge)
         with Lab("simulated", num_blocks=12, block_size=4, edition="nano-vllm", parts=parts) as lab:
@@ -372,6 +385,8 @@ class TestCode:
             {"settings": {"model": "simulated", "seed=print(1),x": 1}},
             {"settings": {"model": ["print(1)"]}},
             {"settings": 3},
+            {"open_step": "update"},
+            {"open_step": 3},
             {"parts": {"name": "x", "classes": {"scheduler": {"name": "print(1)", "imports": [], "definitions": []}}}},
         ],
     )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from labengine import ConfigError, GroupSpec, Parts
-from labengine.core.prefix_cache import LateMerge
+from labengine.core.prefix_cache import LateMerge, MergePolicy
 from labengine.lab import Lab
 
 
@@ -85,3 +85,51 @@ def test_parts_are_classes() -> None:
         Parts(merge_policy=LateMerge())  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"parts must be a labengine.Parts"):
         Lab("simulated", parts="nano-vllm")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "base", "lacks"),
+    [
+        ("merge_policy", int, "MergePolicy", "int has no is_equal, mapped_after, merge_target"),
+        ("scheduler", LateMerge, "Scheduler", "LateMerge has no abort, add, fill_in, "),
+        ("hash_chain", LateMerge, "HashChain", "LateMerge has no link, root"),
+        ("sliding_window_group", dict, "KVCacheGroup", "dict has no add_external, "),
+    ],
+)
+def test_a_class_that_cannot_play_the_part_is_refused(name: str, part: type, base: str, lacks: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} must be a subclass of {base}, or a class with its methods: {lacks}"):
+        Parts(**{name: part})  # type: ignore[arg-type]
+
+
+class Copying:
+    """A merge policy that is none by birth."""
+
+    def merge_target(self, *_: object) -> None:
+        """Every copy stays."""
+
+    def mapped_after(self, mapped: tuple[int, ...], block_id: int) -> tuple[int, ...]:
+        """The last one."""
+        return (block_id,)
+
+    def is_equal(self, *_: object) -> bool:
+        """It trusts the hash."""
+        return True
+
+
+class PassingOn:
+    """Has nothing of its own, and asks somebody who has."""
+
+    def __init__(self) -> None:
+        self._asked = MergePolicy()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._asked, name)
+
+
+@pytest.mark.parametrize("part", [Copying, PassingOn])
+def test_a_class_that_has_the_methods_may_come_from_anywhere(part: Any) -> None:
+    with Lab("simulated", num_blocks=12, block_size=4, parts=Parts(merge_policy=part)) as lab:
+        for _ in range(2):
+            lab.add(token_ids=range(9), max_tokens=3)
+        lab.run()
+        assert lab.snapshot().requests[1].status == "finished"

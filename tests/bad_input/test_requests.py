@@ -89,6 +89,16 @@ def test_requests_that_do_not_exist(lab: Lab) -> None:
         lab.abort(0)
 
 
+def test_letters_name_requests_and_words_do_not(lab: Lab) -> None:
+    assert lab.output("A") == lab.output(0) and "".join(lab.stream("b")) == lab.output(1).text
+    for wrong in ("C", "ABC", "request", "0", ""):
+        for ask in (lab.output, lab.abort, lab.stream):
+            with refused(lab, KeyError, f"there is no request {wrong!r}; known are 0 to 1"):
+                ask(wrong)
+    lab.add("a b c", max_tokens=9)
+    assert lab.abort("C") and type(lab.inputs[-1].request_id) is int  # type: ignore[attr-defined]
+
+
 def test_adding_after_close_is_refused() -> None:
     with Lab("simulated", num_blocks=12, block_size=4) as lab:
         lab.add("a b c", max_tokens=2)

@@ -24,6 +24,7 @@ class FakeBench:
         self.hooks.subscribe(self.timeline.record)
         self.is_running = False
         self.phase: str | None = None
+        self.stopped: str | None = None
         self.words: dict[int, str] = {}
         self.posted: list[tuple[str, dict[str, Any]]] = []
         self.error: Exception | None = None

@@ -16,6 +16,7 @@ from labengine.desk.compare.comparison import Comparison
 from labengine.timeline import Timeline
 from labengine_widgets.alignment import Pair, about, aligned, first_differing, same
 from labengine_widgets.compared import Compared, first_parting
+from labengine_widgets.configuration import shift_of
 from widgets.story_219 import begin, block_hash, merging_step, overwriting_step
 
 LEFT, RIGHT = begin() + overwriting_step(), begin() + merging_step()
@@ -28,16 +29,16 @@ def recorded(events: list[ev.Event]) -> Timeline:
     return timeline
 
 
-def pairs(left: list[ev.Event], right: list[ev.Event]) -> list[Pair]:
+def pairs(left: list[ev.Event], right: list[ev.Event], shift: int = 0) -> list[Pair]:
     """Aligned, with what must hold of any alignment."""
-    found = list(aligned(left, right))
+    found = list(aligned(left, right, shift=shift))
     ends = [(0, 0), *(pair.ends for pair in found)]
     assert all(a <= b and c <= d and (a, c) != (b, d) for (a, c), (b, d) in pairwise(ends))
     assert ends[-1] == (len(left), len(right))
     for (a, c), pair in zip(ends, found, strict=False):
         assert not pair.left or pair.left == tuple(left[a : pair.ends[0]])[-len(pair.left) :]
         assert not pair.right or pair.right == tuple(right[c : pair.ends[1]])[-len(pair.right) :]
-        assert pair.differs == (first_differing(left[a : pair.ends[0]], right[c : pair.ends[1]]) is not None)
+        assert pair.differs == (first_differing(left[a : pair.ends[0]], right[c : pair.ends[1]], shift) is not None)
     return found
 
 
@@ -193,7 +194,7 @@ def test_random_workloads_are_aligned_whole(seed: int) -> None:
     with labengine.compare(*editions, num_blocks=10, block_size=4, max_num_batched_tokens=16) as comparison:
         play(comparison, seed)
         left, right = comparison.timelines
-        found = pairs(list(left.events()), list(right.events()))
+        found = pairs(list(left.events()), list(right.events()), shift_of(left, right))
         compared = Compared(left, right)
         compared.grow()
         assert [beat.pair.ends for beat in compared.beats] == [pair.ends for pair in found]

@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from plotly.callbacks import InputDeviceState, Points
 
 from labengine import Lab
 from labengine import events as ev
@@ -113,6 +114,19 @@ def test_it_follows_a_lab_and_leaves_nothing_behind() -> None:
     assert sum(map(len, bench.hooks.values())) < listeners
     time.sleep(0.7)
     assert threading.active_count() <= before and len(figure.data[0].x) == 1, "a closed figure draws no more"
+
+
+def test_a_click_on_a_step_leads_the_views_there() -> None:
+    with Lab("simulated", num_blocks=12, block_size=4) as lab:
+        lab.add(token_ids=[1, 2, 3, 4, 5], max_tokens=4)
+        lab.run()
+        figure = charts(lab.bench())
+        figure.data[0]._dispatch_on_click(Points([1], [2], [2.0], trace_index=0), InputDeviceState())
+        deadline = time.monotonic() + 10
+        while lab.moment is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert lab.timeline is not None and lab.moment == lab.timeline.step_moments(2)[1]
+        figure.close()
 
 
 def test_a_lab_that_records_nothing_has_charts_from_now_on() -> None:

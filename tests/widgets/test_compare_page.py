@@ -188,6 +188,36 @@ def test_the_place_where_they_part_is_ruled_and_explained(look: Look) -> None:
     look(check, bug("nano-vllm-219").compare())
 
 
+def test_an_event_of_one_side_marks_nothing_on_the_other(look: Look) -> None:
+    def check(page: ComparePage) -> None:
+        page.press("End")
+        page.page.get_by_role("tab", name="Log").first.click()
+        page.page.locator(".le-log-kinds").first.select_option("BlockCached")
+        page.page.locator(".le-log-line").first.click()
+        related = [page.page.locator(f".le-column[data-side='{side}'] .le-related") for side in "01"]
+        assert related[0].count() and not related[1].count()
+
+    look(check, bug("nano-vllm-219").compare())
+
+
+def test_why_they_part_can_be_asked_again_after_another_question(look: Look) -> None:
+    def check(page: ComparePage) -> None:
+        page.press("End")
+        page.page.locator(".le-column[data-side='0'] [data-block='0']").first.click()
+        page.press("w")
+        page.until("the answer", lambda: "#0" in page.text(".le-why-question"))
+        for side in (0, 1):
+            page.page.locator(".le-drawer-side .le-tab").nth(side).click()
+            page.page.locator(".le-why:visible").get_by_role("button", name="Why do the two part?").click()
+            asked = page.page.locator(".le-why-question:visible").text_content() or ""
+            assert asked.startswith("Why do nano-vllm and nano-vllm+243 part")
+            assert page.page.locator(".le-why-link:visible").count() >= 2
+        page.picture("why-they-part")
+        page.picture("why-they-part", "dark")
+
+    look(check, bug("nano-vllm-219").compare())
+
+
 def test_differences_are_marked_on_both_sides(look: Look) -> None:
     def check(page: ComparePage) -> None:
         page.next_stop()

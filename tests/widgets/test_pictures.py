@@ -69,6 +69,14 @@ def test_the_svg_tells_the_same() -> None:
     assert LOST_HUE in svg and LOST_HUE not in block_map_svg(merged()).split("</defs>")[1]
 
 
+def test_what_is_free_and_kept_has_its_letter_in_the_svg_too() -> None:
+    with Lab("simulated", num_blocks=12, block_size=4) as lab:
+        lab.generate([[1, 2, 3, 4, 5, 6, 7, 8, 9]], max_tokens=2)
+        words = texts(block_map_svg(lab.snapshot()))
+    assert words.count("kept") == 2 and {"p", "q"} <= set(words)
+    assert "freed" not in words
+
+
 def test_the_svg_escapes_what_models_and_people_write() -> None:
     evil = '</text><script>alert(1)</script>&"'
     svg = block_map_svg(merged(), lambda _: evil, title=evil)

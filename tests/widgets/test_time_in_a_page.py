@@ -47,7 +47,9 @@ def test_the_slider_goes_over_steps_that_the_page_has_never_seen(look: Look) -> 
         view.press(*["ArrowLeft"] * 5)
         assert (view.data("used"), view.data("frame"), view.data("numFrames")) == ("8", "14", "19")
         view.press("PageDown")
-        assert (view.data("step"), view.data("sentence")[:4]) == ("2", "Step") or view.data("step") == "2"
+        assert (view.data("step"), view.data("frame")) == ("1", "19"), "within a step, to its end"
+        view.press("PageDown")
+        assert view.data("step") == "2"
         view.press("End")
         assert view.data("step") == "201"
 
@@ -67,6 +69,38 @@ def test_python_hears_where_the_reader_stands_and_may_say_so(look: Look) -> None
         view.page.wait_for_timeout(200)
         view.answer()
         assert view.feed.moment is None
+
+    look(check, merging_step())
+
+
+def test_python_and_the_picture_agree_whoever_spoke_last(look: Look) -> None:
+    def check(view: View) -> None:
+        def heard() -> int | None:
+            view.page.wait_for_timeout(200)
+            view.answer()
+            return view.feed.moment
+
+        view.press("Home")
+        assert heard() == 3
+        view.feed.stand(None)
+        view.feed.tick()
+        assert view.data("moment") == view.data("end")
+        view.press("Home")
+        assert (view.data("moment"), heard()) == ("3", 3), "the same moment again"
+        view.press("r", "Escape")
+        assert heard() is None
+        view.press("Home", "+", "r")
+        view.until("playing", "false")
+        assert (view.data("moment"), heard()) == (view.data("end"), None), "played to the end"
+        view.press("Home")
+        assert heard() == 3
+        view.bench.is_running = True
+        view.say([ev.StepStarted(2), ev.StepEnded(2)])
+        assert (view.data("moment"), view.feed.moment) == ("3", None)
+        view.send(
+            {"type": "end", "side": 0, "generation": view.feed.recording.generation, "end": view.feed.recording.end}
+        )
+        assert heard() == 3, "after a run, who has stayed behind"
 
     look(check, merging_step())
 

@@ -72,6 +72,17 @@ def test_a_line_leads_to_its_moment(look: Look) -> None:
     look(check, [*begin(), *overwriting_step()], "log")
 
 
+def test_a_lab_that_records_nothing_says_so(look: Look) -> None:
+    def check(view: Viewed) -> None:
+        note, steps = view.page.locator(".le-log-note"), view.page.locator(".le-step-count")
+        assert note.is_hidden() and steps.text_content() == "no step yet"
+        view.js("() => { side.recording.header = { ...side.recording.header, is_recorded: false }; stage.repaint(); }")
+        assert "Lab(..., record=True)" in (note.text_content() or "") and note.is_visible()
+        assert steps.text_content() == "recording is off" and "record=True" in (steps.get_attribute("title") or "")
+
+    look(check, begin(), "log")
+
+
 def test_hostile_text_stays_text(look: Look) -> None:
     evil = "<img src=x onerror='window.pwned=1'>"
     trouble = ev.ViolationFound(evil, evil, (0,), (0,), 1, None)

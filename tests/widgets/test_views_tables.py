@@ -57,11 +57,32 @@ def test_219_told_by_the_tables(show: Show) -> None:
         assert stand.text(f"{cell(1, 0)} .le-bead-count") == "×2"
         stand.at(stand.end)
         assert stand.texts(".le-tables-fresh") == [" t7"] * 2
-        assert stand.texts(".le-tables-facts") == ["14 of 15 tokens computed"] * 2
+        assert stand.texts(".le-tables-facts") == ["14 of 15 computed"] * 2
         stand.picture("219-merged")
         stand.picture("219-merged", "dark")
 
     show(check, "tables", events, words=WORDS | {7: " t7"})
+
+
+@pytest.mark.parametrize("width", [460, 567])
+def test_the_numbers_that_are_compared_are_never_cut(show: Show, width: int) -> None:
+    """567 pixels: what a dashboard of 1,220 has for the tables."""
+    cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)"
+
+    def check(stand: Stand) -> None:
+        seen = set()
+        for moment in range(0, stand.end + 1, 3):
+            stand.at(moment)
+            assert stand.page.eval_on_selector_all(".le-tables-facts", cut) == []
+            seen |= set(stand.texts(".le-tables-facts"))
+        assert any("cached" in words and "new of" in words for words in seen), seen
+        title = stand.page.locator(".le-tables-facts").first.get_attribute("title") or ""
+        assert title.startswith("of ") and "computed" in title
+        stand.picture(f"numbers-{width}")
+        stand.picture(f"numbers-{width}", "dark")
+
+    for events in (preempting(), hybrid()):
+        show(check, "tables", events, width=width + 16)
 
 
 def test_lost_blocks_are_hatched_and_named(show: Show) -> None:
@@ -95,7 +116,7 @@ def test_found_loaded_and_scheduled_are_told_apart_in_each_group(show: Show) -> 
     def check(stand: Stand) -> None:
         assert states(stand, 1, 0) == ["hit"] * 4 and states(stand, 1, 3, 1) == ["loaded"] * 4
         assert states(stand, 1, 4)[0] == "plan"
-        assert stand.texts(".le-tables-facts")[0] == "8 of 17 tokens found in the cache · 8 loaded"
+        assert stand.texts(".le-tables-facts")[0] == "8 cached + 8 loaded of 17"
         assert stand.texts(".le-tables-label:visible") == ["full", "window, last 16"]
         assert stand.count(".le-bead-twofold") == 4, "#4 and #5 stand in two groups' tables"
         assert stand.text(".le-tables-brief:visible") != "", "who has finished is one line"
@@ -124,7 +145,7 @@ def test_a_preempted_request_says_so_and_keeps_its_words(show: Show) -> None:
         stand.at(moment)
         assert stand.places(".le-tables-head, [data-anchor]") == before
         assert stand.texts(".le-tables-status")[2] == "↺ preempted"
-        assert "preempted 1×" in stand.texts(".le-tables-facts")[2]
+        assert "↺1×" in stand.texts(".le-tables-facts")[2]
         assert stand.texts(".le-tables-words")[2] != "" and "given back" in stand.text(cell(2, 0))
         stand.picture("preempted")
         stand.picture("preempted", "dark")

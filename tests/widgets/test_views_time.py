@@ -75,6 +75,51 @@ def test_the_keys_of_time(look: Look) -> None:
     look(check, busy(), "timeline")
 
 
+def test_lanes_and_events_are_chosen_by_keys(look: Look) -> None:
+    def check(view: Viewed) -> None:
+        canvas = ".le-timeline-canvas"
+        view.stand(500)
+        view.press(canvas, "Enter")
+        assert view.selection == {"kind": "event", "id": 499}, "the event at the pen"
+        lanes = view.js("() => stage.shows[0].view.rows.placed.map(([lane]) => lane.id)")
+        view.press(canvas, "ArrowDown", "ArrowDown", "ArrowUp", "ArrowDown", "Enter")
+        assert view.selection == {"kind": "request", "id": lanes[1]}
+        assert f"request {chr(65 + lanes[1])}" in (view.page.locator(canvas).get_attribute("aria-valuetext") or "")
+        view.press(canvas, "ArrowUp", "ArrowUp", "ArrowUp", "ArrowLeft", "Enter")
+        assert view.selection == {"kind": "event", "id": 498}, "up from the lanes to the events again"
+
+    look(check, busy(), "timeline")
+
+
+def test_a_chart_shows_where_one_stands_and_what_is_chosen(look: Look) -> None:
+    pens = """() => {
+      const figure = stage.shows[0].view.figures[0], context = figure.canvas.getContext("2d"), rects = [];
+      context.fillRect = (x, y, w, h) => context.fillStyle === stage.theme.accent && rects.push([x + w / 2, h]);
+      stage.shows[0].view.draw();
+      delete context.fillRect;
+      const step = (x) => (x - figure.left) / (figure.width / figure.span) - 0.5;
+      const steps = (isPen) => rects.filter(([, h]) => h > 10 === isPen).map(([x]) => step(x));
+      return { pen: steps(true), marks: steps(false) };
+    }"""
+
+    def check(view: Viewed) -> None:
+        view.js("() => { stage.theme.accent = '#123456'; }")
+        ends = view.js("() => storyOf(side.recording).series.moment")
+        view.stand(ends[6])
+        assert view.js(pens)["pen"] == pytest.approx([6])
+        view.stand(ends[6] + 3)
+        assert view.js(pens)["pen"] == pytest.approx([6.5]), "inside a step, after the one before"
+        view.js("([id]) => stage.select({ kind: 'event', id })", ends[3] + 1)
+        assert view.js(pens)["marks"] == pytest.approx([4])
+        box = view.page.locator(".le-chart canvas").first.bounding_box()
+        x = view.js("() => stage.shows[0].view.figures[0].x(9)")
+        assert box is not None
+        view.page.mouse.click(box["x"] + x, box["y"] + 30)
+        assert view.moment == ends[9]
+
+    look(check, busy(), "charts")
+
+
 def test_a_lane_is_its_request(look: Look) -> None:
     def check(view: Viewed) -> None:
         box = view.page.locator(".le-timeline-canvas").bounding_box()

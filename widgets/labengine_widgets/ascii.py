@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import count
 
+from labengine.fold import Key
 from labengine.snapshot import BlockState, RequestState, Snapshot, map_key
-from labengine_widgets.names import ContentIndex, content_name, group_name, request_name
+from labengine.timeline import Timeline
+from labengine_widgets.lettering import numbers_in
+from labengine_widgets.names import content_name, group_name, request_name
 
 MAX_CARDS = 64
 MAX_LINES = 12
 WIDTH = 96
 
 
-def block_map(snapshot: Snapshot) -> str:
+def block_map(snapshot: Snapshot, timeline: Timeline | None = None) -> str:
     """The snapshot in a few lines of at most about 100 columns: score, pool, block tables, hash map, free queue.
 
     [p] live and cached, (p) freed but cached, [~] live and not full, !p! lost: alive, and the map does not lead to it.
+    timeline: the recording that the snapshot is from; the letters are then those of its views.
     """
-    letters = content_letters(snapshot)
+    letters = content_letters(snapshot, timeline)
     cell, doubled = _cells(snapshot, letters), doubled_blocks(snapshot)
     lines = [_score(snapshot), "", *_pool(snapshot, cell, doubled), ""]
     lines += _tables(snapshot)
@@ -25,15 +30,24 @@ def block_map(snapshot: Snapshot) -> str:
     return "\n".join([*lines, "!! in the tables of two groups: one overwrites the other"] if doubled else lines)
 
 
-def content_letters(snapshot: Snapshot) -> dict[str, str]:
-    """A letter per key of the prefix map, by order of the tables and then of the pool: what one meets first is p."""
-    contents, letters = ContentIndex(), {}
+def content_letters(snapshot: Snapshot, timeline: Timeline | None = None) -> dict[str, str]:
+    """A letter per key of the prefix map: of a recording in the order of its events, as in every view.
+
+    A snapshot alone tells no such order: there it is that of the tables, then of the pool; what one meets first is p.
+    """
+    keys = _keys_in_order(snapshot)
+    known = {} if timeline is None else numbers_in(timeline, keys)
+    unknown = count(1 + max(known.values(), default=-1))  # older than the recording
+    numbers = {key: known[key] if key in known else next(unknown) for key in keys}
+    return {map_key(*key): content_name(number) for key, number in numbers.items()}
+
+
+def _keys_in_order(snapshot: Snapshot) -> list[Key]:
+    """The key that names each block's content, once, in the order in which one meets the blocks."""
     tables = [table for r in snapshot.requests.values() for table in r.block_tables]
     ordered = [snapshot.blocks[i] for table in tables for i in table if i != snapshot.null_block]
-    for block in [*ordered, *snapshot.blocks]:
-        for key in block.grouped_hashes[:1]:
-            letters[map_key(key[0], bytes.fromhex(key[1]))] = content_name(contents.of_hash(key))
-    return letters
+    named = [block.grouped_hashes[0] for block in [*ordered, *snapshot.blocks] if block.grouped_hashes]
+    return [(group, bytes.fromhex(block_hash)) for group, block_hash in dict.fromkeys(named)]
 
 
 def content_letter(block: BlockState, letters: dict[str, str]) -> str:

@@ -21,6 +21,7 @@ class Bench(Protocol):
     is_live: False for an opened trace: it cannot be stepped, and wishes are refused.
     is_running: True while the lab steps by itself, False while the user steps by hand.
     phase: the phase done last in an open step (schedule, forward, sample or update); None between steps.
+    stopped: the breakpoint that the newest run or step has met, in a sentence that names it and the event.
     """
 
     title: str
@@ -39,6 +40,10 @@ class Bench(Protocol):
     @property
     def phase(self) -> str | None:
         """The phase done last in an open step, None between steps."""
+
+    @property
+    def stopped(self) -> str | None:
+        """The breakpoint that the newest run or step has met, and its event, in a sentence; None for none."""
 
     def fold(self) -> Fold:
         """A copy of the state now; may be asked for inside a listener, too."""

@@ -34,7 +34,10 @@ def charts(source: Bench | Timeline, title: str | None = None) -> Charts:
 
 
 class Charts(PlotWidget):
-    """Four charts over the steps. It hears when steps end, and draws at most twice a second."""
+    """Four charts over the steps. It hears when steps end, and draws at most twice a second.
+
+    A click on a step of a live lab has the lab's views stand at its end.
+    """
 
     def __init__(self, source: Bench | Timeline, title: str | None = None) -> None:
         hooks, timeline = _heard(source)
@@ -48,6 +51,9 @@ class Charts(PlotWidget):
         self._subscriptions = [] if own is None or hooks is None else [hooks.subscribe(own.record)]
         if hooks is not None:
             self._subscriptions.append(hooks.subscribe(self._hear, ev.StepEnded, ev.StepRolledBack, ev.EngineStarted))
+        if not isinstance(source, Timeline) and source.is_live and own is None:
+            for trace in self.data:
+                trace.on_click(lambda _trace, points, _state: _go_to(source, points.xs))
 
     def words(self) -> str:
         """A row of small bars for each chart."""
@@ -84,6 +90,12 @@ class Charts(PlotWidget):
                 self._timer = Timer(PERIOD, self.refresh)
                 self._timer.daemon = True
                 self._timer.start()
+
+
+def _go_to(bench: Bench, steps: Sequence[float]) -> None:
+    """Where the lab keeps that step no longer, nothing happens: the figure knows more than the recording."""
+    if steps:
+        bench.post("goto", step=int(steps[0]))
 
 
 def _heard(source: Bench | Timeline) -> tuple[Hooks | None, Timeline]:

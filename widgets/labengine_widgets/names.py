@@ -27,6 +27,11 @@ def content_name(index: int) -> str:
     return _CONTENT_LETTERS[letter] + (str(rounds) if rounds else "")
 
 
+def content_number(name: str) -> int:
+    """The index that has this name: the other way round."""
+    return _CONTENT_LETTERS.index(name[0]) + len(_CONTENT_LETTERS) * int(name[1:] or 0)
+
+
 def block_name(block_id: int) -> str:
     """#7."""
     return f"#{block_id}"
@@ -97,6 +102,10 @@ class ContentIndex:
         self._numbers["hash", key] = number
         self._hashed.add(number)
         return number
+
+    def number_of_hash(self, key: Hashable) -> int | None:
+        """The number of a registered hash; None where it is not known, and it is not numbered by asking."""
+        return self._numbers.get(("hash", key))
 
     def link(self, prefix: Hashable, key: Hashable) -> None:
         """A block known by this hash was found for this prefix: they are one content."""

@@ -43,4 +43,5 @@ def html_page(bench: Bench, title: str | None = None, *, charts: bool = False) -
 def still(bench: Bench, title: str) -> str:
     """The newest state without scripts: a picture, and the same in characters."""
     snapshot = bench.fold().snapshot()
-    return f"{block_map_svg(snapshot, bench.token_text, title=title)}<pre>{escape(block_map(snapshot))}</pre>"
+    picture = block_map_svg(snapshot, bench.token_text, title=title, timeline=bench.timeline)
+    return f"{picture}<pre>{escape(block_map(snapshot, bench.timeline))}</pre>"

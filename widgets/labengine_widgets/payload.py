@@ -65,6 +65,7 @@ def status(bench: Bench) -> Payload:
         "title": bench.title,
         "running": bench.is_running,
         "phase": bench.phase,
+        "stopped": bench.stopped,
         "listener_failures": [f"{type(f.error).__name__}: {f.error}" for f in failures[-3:]],
     }
 

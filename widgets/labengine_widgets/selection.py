@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import index
 from typing import Any, Literal, get_args
+
+from labengine.config import is_single_int
 
 SelectionKind = Literal["block", "request", "hash", "event"]
 
@@ -12,7 +16,7 @@ SelectionKind = Literal["block", "request", "hash", "event"]
 class Selection:
     """Something chosen. id: a block's, a request's or an event's number; for a hash "group:hex".
 
-    ValueError for another kind, TypeError for an id of the wrong type.
+    Integers of numpy and torch become Python's. ValueError for another kind, TypeError for an id of the wrong type.
     """
 
     kind: SelectionKind
@@ -21,6 +25,9 @@ class Selection:
     def __post_init__(self) -> None:
         if self.kind not in get_args(SelectionKind):
             raise ValueError(f"one can select a block, a request, a hash or an event, not {self.kind!r}")
+        if self.kind != "hash" and is_single_int(self.id):
+            with suppress(TypeError):  # numpy and torch give fractions an __index__ too, and refuse to use it
+                object.__setattr__(self, "id", index(self.id))  # type: ignore[arg-type]  # or a TypeError
         if isinstance(self.id, bool) or not isinstance(self.id, str if self.kind == "hash" else int):
             wanted = 'a text "group:hex"' if self.kind == "hash" else "a whole number"
             raise TypeError(f"the id of a {self.kind} is {wanted}, not {self.id!r}")

@@ -88,7 +88,10 @@ def _plural(run: Sequence[Any], one: str, many: str) -> str:
 
 @_tells(ev.EngineStarted)
 def _engine_started(run: Sequence[ev.EngineStarted], scene: Scene) -> str:
-    return f"The engine is empty: {counted(run[0].num_blocks, 'block')}, all of them free."
+    blocks, null_block = counted(run[0].num_blocks, "block"), run[0].null_block
+    if null_block < 0:
+        return f"The engine is empty: {blocks}, all of them free."
+    return f"The engine is empty: {blocks}, free but for {block_name(null_block)}, set aside as the null block."
 
 
 @_tells(ev.StepStarted)

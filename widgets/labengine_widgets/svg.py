@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from labengine.snapshot import BlockState, RequestState, Snapshot
+from labengine.timeline import Timeline
 from labengine_widgets.ascii import content_letter, content_letters, doubled_blocks
-from labengine_widgets.names import group_name, joined, readable, request_name
+from labengine_widgets.names import content_number, group_name, joined, readable, request_name
 
 HUES = ("#56b4e9", "#009e73", "#f0e442", "#cc79a7", "#0072b2", "#e69f00")
 """Okabe and Ito's palette; by order of appearance, as in the browser half."""
@@ -32,9 +33,17 @@ _PATTERNS = (
 )
 
 
-def block_map_svg(snapshot: Snapshot, token_text: Callable[[int], str] = str, title: str = "") -> str:
-    """The snapshot as one SVG element of 900 px width and a few kilobytes; a large pool shows its first 1024 blocks."""
-    picture = _Picture(snapshot, token_text)
+def block_map_svg(
+    snapshot: Snapshot,
+    token_text: Callable[[int], str] = str,
+    title: str = "",
+    timeline: Timeline | None = None,
+) -> str:
+    """The snapshot as one SVG element of 900 px width and a few kilobytes; a large pool shows its first 1024 blocks.
+
+    timeline: the recording that the snapshot is from; letters and hues are then those of its views.
+    """
+    picture = _Picture(snapshot, token_text, content_letters(snapshot, timeline))
     body = picture.head(readable(title, 120)) + picture.pool() + picture.tables() + picture.map() + picture.queue()
     height, told = picture.y + 8, escape(_summary(snapshot))
     return (
@@ -69,13 +78,14 @@ def _rect(
 class _Picture:
     """Draws from the top down; `y` is where the next part begins."""
 
-    def __init__(self, snapshot: Snapshot, token_text: Callable[[int], str]) -> None:
+    def __init__(self, snapshot: Snapshot, token_text: Callable[[int], str], letters: dict[str, str]) -> None:
         self.snapshot = snapshot
         self.token_text = token_text
-        self.letters = content_letters(snapshot)
-        self.hues = {name: HUES[i % len(HUES)] for i, name in enumerate(dict.fromkeys(self.letters.values()))}
+        self.letters = letters
+        self.hues = {name: HUES[content_number(name) % len(HUES)] for name in letters.values()}
         self.lost = frozenset(snapshot.lost_blocks)
         self.doubled = doubled_blocks(snapshot)
+        self.findable = frozenset(block_id for ids in snapshot.prefix_map.values() for block_id in ids)
         self.y = 0.0
 
     def head(self, title: str) -> str:
@@ -153,7 +163,7 @@ class _Picture:
         if block.block_id == self.snapshot.null_block:
             return name + _text(right, y + 15, "null", size=11, color=_SOFT, anchor="end")
         if not is_live:
-            return name + (_text(right, y + 15, "freed", size=11, color=_SOFT, anchor="end") if letter else "")
+            return name + (self._kept(block, right, y, y + h - 7, letter) if letter else "")
         text = readable(joined([readable(self.token_text(t), 24) for t in block.token_ids[:8]]), 14)
         owners = " ".join(request_name(i) for i in block.owners[:5]) + (" lost" if block.block_id in self.lost else "")
         owners += ", twice!" if block.block_id in self.doubled else ""
@@ -164,6 +174,12 @@ class _Picture:
             + _text(x + 6, y + h - 7, owners, size=12, bold=True)
             + _text(right, y + h - 7, letter, size=14, bold=True, anchor="end")
         )
+
+    def _kept(self, block: BlockState, right: float, top: float, bottom: float, letter: str) -> str:
+        """A free block whose content is still there; kept, as long as a look-up finds it."""
+        word = "kept" if block.block_id in self.findable else "freed"
+        told = _text(right, top + 15, word, size=11, color=_SOFT, anchor="end")
+        return told + _text(right, bottom, letter, size=14, bold=True, color=_SOFT, anchor="end")
 
     def _line(self, text: str) -> str:
         self.y += 21

@@ -98,8 +98,9 @@ class View(anywidget.AnyWidget):
             return None
         data, metadata = bundle
         snapshot = self.bench.fold().snapshot()
-        data["text/plain"] = block_map(snapshot)
-        data["image/svg+xml"] = block_map_svg(snapshot, self.bench.token_text, title=self.bench.title)
+        timeline = self.feeds[0].timeline
+        data["text/plain"] = block_map(snapshot, timeline)
+        data["image/svg+xml"] = block_map_svg(snapshot, self.bench.token_text, self.bench.title, timeline)
         return data, metadata
 
 

@@ -5,7 +5,7 @@ const ASK_WORDS_MS = 120;
 
 export class Asking {
   constructor(stage) {
-    Object.assign(this, { stage, older: null, whereTimer: 0, whereTold: undefined });
+    Object.assign(this, { stage, older: null, whereTimer: 0 });
   }
 
   close() {
@@ -31,37 +31,36 @@ export class Asking {
     return this.older;
   }
 
-  // Goes to a step that may not be here yet; the newest wish counts.
-  async seekStep(step, isAtEnd = true) {
+  // Goes to the end of a step that may not be here yet, of the newest to the newest moment; the newest wish counts.
+  async seekStep(step) {
     const { stage, recording } = this, wish = (this.sought = {});
     while (recording.steps.length && step < recording.steps[0].step && recording.start > recording.header.first) if (!(await this.askOlder())) break;
     if (wish !== this.sought) return;
     let index = recording.steps.length - 1;
     while (index > 0 && recording.steps[index].step > step) index -= 1;
     if (step < (recording.steps[0]?.step ?? 0)) index = -1;
-    const span = stage.track.spanOf(index);
-    stage.track.index = index;
-    stage.stand(isAtEnd ? span.end : span.start);
+    stage.stand(index + 1 < recording.steps.length ? stage.track.endOf(index) : stage.track.end);
   }
 
-  // The words of the step where one stands, once one has stood there for a moment.
+  // The words of the step where one stands, and of the one that begins there, once one has stood there for a moment.
   askWords() {
     clearTimeout(this.wordsTimer);
     const { stage } = this, { beats } = stage.track;
     if (!stage.wire.canAsk || !beats || stage.hearing.isResyncing) return;
-    const { start, end } = stage.track.span(stage.position);
-    if (stage.status.running || beats.covers(start, end)) return;
+    const { track, position } = stage, spans = [track.span(position), track.span(Math.min(position + 1, track.end))];
+    const unknown = spans.find(({ start, end }) => !beats.covers(start, end));
+    if (stage.status.running || !unknown) return;
+    const { start, end } = unknown;
     this.wordsTimer = setTimeout(() => stage.ask("beats", { start, end }).then((payload) => stage.hearing.words(payload), () => {}), ASK_WORDS_MS);
   }
 
+  // Every time, the same moment too: Python may have been elsewhere since, or have heard another view.
   sayWhere() {
     const { stage } = this;
     if (this.whereTimer || stage.isPair) return;
     this.whereTimer = setTimeout(() => {
       this.whereTimer = 0;
-      const moment = stage.position >= stage.track.end ? null : stage.position;
-      if (moment !== this.whereTold) stage.wire.send({ type: "at", side: 0, moment });
-      this.whereTold = moment;
+      stage.wire.send({ type: "at", side: 0, moment: stage.position >= stage.track.end ? null : stage.position });
     }, TELL_WHERE_MS);
   }
 }

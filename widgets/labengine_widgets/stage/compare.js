@@ -78,8 +78,9 @@ function settle(stage) {
     stage.isFollowing = stage.position >= track.end;
   } else if (stage.isFollowing || isOnItsWay(stage)) {
     stage.player.stop();
-    Object.assign(stage, { position: track.end, isFollowing: true });
-    if (track.end < track.lastBeat) track.followed = { from: track.end, isPlayed: !stage.status.running }; // events are still to come
+    const position = (track.guide.length && track.nextStop(stage.position)) || track.end; // a story is not told at one blow
+    Object.assign(stage, { position, isFollowing: position >= track.end });
+    if (stage.isFollowing && track.end < track.lastBeat) track.followed = { from: track.end, isPlayed: !stage.status.running }; // events are still to come
   }
   stage.position = Math.max(track.first, Math.min(stage.position, track.end));
   stage.tell("beats");

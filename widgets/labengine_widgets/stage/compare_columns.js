@@ -1,5 +1,6 @@
 // The two columns: each side's name and numbers above its tables, pool, map and queue, in the same places. In a narrow cell they are tabs.
 import { element, write } from "../look/element.js";
+import { Beyond } from "./beyond.js";
 import { PairScore } from "./compare_score.js";
 import { panel } from "./panel.js";
 import { markDifferences } from "./differences.js";
@@ -44,7 +45,9 @@ export class Columns {
       column.head.tabIndex = stage.isNarrow && isOpen ? 0 : -1;
     });
     markDifferences(stage, this.columns);
+    if (!stage.isNarrow) alignGroups(this.columns);
     this.reveal();
+    if (!stage.painting.isHurried) for (const column of this.columns) column.paintBeyond();
   }
 
   // The rows of the requests that the beat is about are brought into sight, and nothing else moves.
@@ -83,6 +86,11 @@ class Column {
     for (const made of this.panels) (made.matches(".le-map-panel, .le-queue-panel") ? lower : this.element).append(made);
     this.element.append(lower);
     this.queue = lower.querySelector(".le-queue-panel h3 > span");
+    this.beyond = this.panels.map((made) => beyondOf(made)).filter(Boolean);
+  }
+
+  paintBeyond() {
+    for (const one of this.beyond) one.paint();
   }
 
   reveal(requests) {
@@ -103,6 +111,27 @@ class Column {
     this.score.paint();
     write(this.queue, `Free queue: ${this.side.scene.queue.size}`);
   }
+}
+
+// The map's rows of a group begin on the same line on both sides: the shorter group leaves room.
+function alignGroups(columns) {
+  const lists = columns.map(({ element: column }) => [...column.querySelectorAll(".le-map-row")]), groups = new Set(lists.flat().map(({ dataset }) => dataset.group));
+  for (const row of lists.flat()) if (row.style.marginBottom) row.style.marginBottom = "";
+  if (groups.size < 2) return;
+  for (const group of groups) {
+    const rows = lists.map((list) => list.filter(({ dataset }) => dataset.group === group)), most = Math.max(...rows.map(({ length }) => length));
+    for (const own of rows) if (own.length && own.length < most) own.at(-1).style.marginBottom = `calc(${most - own.length} * var(--le-map-row))`;
+  }
+}
+
+// Which items of a panel are counted when they do not fit: [noun, selector]; in the tables a request may fit in part.
+const COUNTED = { tables: ["", ".le-tables-row"], map: ["row", ".le-map-row"], queue: ["block", ".le-queue-seat"] };
+
+function beyondOf(made) {
+  const [name, [noun, selector]] = Object.entries(COUNTED).find(([one]) => made.classList.contains(`le-${one}-panel`)) ?? [null, []];
+  if (!name) return null;
+  const { element: view } = made.shown.view, beside = (sign) => (name === "queue" ? made.append(sign) : made.querySelector(".le-export").before(sign));
+  return new Beyond(view, noun, (frame) => [...frame.querySelectorAll(selector)], beside);
 }
 
 const EXPLAINED = {

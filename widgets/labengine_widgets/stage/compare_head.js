@@ -1,5 +1,5 @@
 // The first two lines of a comparison: its title and the play, the phase and what one may ask of both engines.
-import { button, element, write } from "../look/element.js";
+import { button, element, put, write } from "../look/element.js";
 import { Prediction } from "./compare_predict.js";
 import { SPEEDS } from "./player.js";
 
@@ -124,12 +124,26 @@ class PairControls {
   }
 
   say(text) {
+    this.wrong = text;
+    this.show();
+  }
+
+  // What went wrong; or else, as a note, the breakpoint at which a run has stopped.
+  show() {
+    const text = this.wrong || this.stopped;
     write(this.message, text);
-    this.message.title = text;
-    this.message.classList.toggle("le-error", Boolean(text));
+    put(this.message, "title", text);
+    this.message.classList.toggle("le-error", Boolean(this.wrong));
+  }
+
+  get stopped() {
+    const { sides, track, status } = this.stage;
+    if (status.running) return "";
+    return sides.flatMap(({ status: { stopped } }, i) => (stopped ? [`${track.names[i]} ${stopped}`] : [])).join("; ");
   }
 
   paint() {
+    this.show();
     this.prediction.paint();
     const { stage } = this, { later, end, guide } = stage.track, isLive = stage.isLive && !this.isGone;
     for (const each of [this.caption, this.step, this.phase, this.run]) each.hidden = !isLive;

@@ -1,11 +1,12 @@
 // A side's numbers in fixed places: what is used now and was at the step's peak; what a look-up finds, and what it cannot; what was computed.
 import { element, write } from "../look/element.js";
 
+// Words in i, then those in em, are left out where there is no room for them.
 const FACTS = [
-  ["peak", "peak of this step", "the most blocks used within this step"],
-  ["findable", "in the map", "full blocks that a look-up is served with, in use or free"],
-  ["lost", "lost", "in use and full, but no entry of the map leads to them: no look-up finds them"],
-  ["computed", "tokens computed", "tokens whose keys and values the model has computed since the recording began"],
+  ["peak", [["", "peak"], ["i", " of this step"]], "the most blocks used within this step"],
+  ["findable", [["", "in "], ["em", "the "], ["", "map"]], "full blocks that a look-up is served with, in use or free"],
+  ["lost", [["", "lost"]], "in use and full, but no entry of the map leads to them: no look-up finds them"],
+  ["computed", [["em", "tokens "], ["", "computed"]], "tokens whose keys and values the model has computed since the recording began"],
 ];
 
 export class PairScore {
@@ -23,7 +24,9 @@ export class PairScore {
   fact([name, words, title]) {
     const made = element("span", `le-pair-fact le-pair-${name}`), number = element("b", "", "0");
     made.title = title;
-    made.append(number, element("span", "", words));
+    const told = element("span");
+    told.append(...words.map(([tag, text]) => (tag ? element(tag, "", text) : text)));
+    made.append(number, told);
     this.facts.set(name, { made, number });
     return made;
   }

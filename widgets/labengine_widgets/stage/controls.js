@@ -74,6 +74,7 @@ export class Controls {
     write(this.run, status.running ? "Pause" : "Run");
     for (const one of [this.step, this.phase]) put(one, "disabled", status.running);
     this.failures = status.listener_failures || [];
+    this.stopped = (!status.running && status.stopped) || "";
     this.showMessage();
   }
 
@@ -120,8 +121,9 @@ export class Controls {
 
   showMessage() {
     const failure = this.failures && this.failures.length ? `A listener was dropped because it raised ${this.failures.at(-1)}` : "";
-    write(this.message, this.absence || this.error || failure || (this.pending.length ? `working: ${this.pending[0]} …` : this.hint || ""));
+    const working = this.pending.length ? `working: ${this.pending[0]} …` : "", isWrong = Boolean(this.absence || this.error || failure);
+    write(this.message, this.absence || this.error || failure || working || this.stopped || this.hint || "");
     put(this.message, "title", this.message.textContent);
-    this.message.classList.toggle("le-error", Boolean(this.absence || this.error || failure));
+    this.message.classList.toggle("le-error", isWrong);
   }
 }

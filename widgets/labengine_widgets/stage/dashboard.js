@@ -19,7 +19,7 @@ export function lay(stage, root) {
   append(main, panel(stage, "pool"), side);
   const drawer = new Drawer(stage, DRAWN);
   root.append(head.element, sentence.element, main, scrubber.element, controls.element, controls.message, drawer.element, layer, keys.element);
-  for (const part of [head, sentence, scrubber, controls, new Marks(stage, scrubber), new Difference(stage)]) stage.add(part);
+  for (const part of [head, sentence, scrubber, controls, new Marks(stage, scrubber), new Difference(stage, (words) => scrubber.tell(words))]) stage.add(part);
   root.addEventListener("keydown", (event) => onKey(event, { stage, controls, scrubber, keys }));
   if (tier) stage.add({ paint: () => (tier.hidden = !hasTier(stage.sides[0].recording)) });
   stage.drawer = drawer;

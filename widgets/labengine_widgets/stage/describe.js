@@ -1,13 +1,14 @@
 // One thing in words, for the tooltip.
 import { contentName, requestName } from "../look/palette.js";
+import { differing } from "../views/differing.js";
 import { plainly } from "../views/plain.js";
 import { counted } from "./telling.js";
 
 export function describe(stage, side, { kind, id, about }) {
   const { scene, recording } = side;
-  if (kind === "block") return blockWords(stage, side, Number(id)) + (about && stage.wonder ? "\nclick: why this ref count?" : "");
-  if (kind === "request") return requestWords(scene, Number(id));
-  if (kind === "hash") return hashWords(scene, String(id));
+  if (kind === "block") return blockWords(stage, side, Number(id)) + wasBlock(stage, side, Number(id)) + (about && stage.wonder ? "\nclick: why this ref count?" : "");
+  if (kind === "request") return requestWords(scene, Number(id)) + wasRequest(stage, side, Number(id));
+  if (kind === "hash") return hashWords(scene, String(id)) + wasHash(stage, side, String(id));
   if (kind === "event" && id >= recording.start && id < recording.end) return `event ${id}\n${plainly(recording, id, (token) => side.text(token))}`;
   return "";
 }
@@ -43,6 +44,32 @@ function requestWords(scene, id) {
 function hashWords(scene, key) {
   const ids = scene.map.get(key), content = scene.contentOf(key), name = content >= 0 ? `content ${contentName(content)} · ` : "";
   return `${name}${key.slice(0, 18)}… · ${ids && ids.length ? `the map leads to ${ids.map((id) => `#${id}`).join(", ")}` : "not in the map"}`;
+}
+
+// What an outlined thing was at the marked moment; in a comparison nothing is marked.
+function marked(stage, side, kind, id) {
+  return !stage.isPair && side.reference && differing(side.scene, side.reference)[kind].has(id) ? side.reference : null;
+}
+
+function wasBlock(stage, side, id) {
+  const before = marked(stage, side, "blocks", id);
+  if (!before) return "";
+  const { refCount, content, isLost, isMapped, fill } = before.block(id);
+  const parts = [refCount ? `ref count ${refCount}` : content >= 0 && isMapped ? "free, content kept" : "free"];
+  if (content >= 0 && (refCount || isMapped)) parts.push(`content ${contentName(content)}`);
+  else if (refCount) parts.push(`${counted(fill, "slot")} written`);
+  return `\nwas: ${[...parts, ...(isLost ? ["lost"] : [])].join(", ")}`;
+}
+
+function wasRequest(stage, side, id) {
+  const before = marked(stage, side, "requests", id), request = before?.requests.get(id);
+  if (!before) return "";
+  return `\nwas: ${request ? `${request.status}, ${counted(request.tokens.length, "token")}, ${request.numComputed} computed` : "not there yet"}`;
+}
+
+function wasHash(stage, side, key) {
+  const before = marked(stage, side, "keys", key), ids = before?.map.get(key);
+  return before ? `\nwas: ${ids?.length ? ids.map((id) => `#${id}`).join(", ") : "not in the map"}` : "";
 }
 
 // Tokens as running text; a model without words has numbers, which need a space between them.

@@ -60,6 +60,7 @@ export class Hearing {
     if (isWorse) return this.learn(known, header);
     const stood = stage.position;
     side.begin(payload, isNews ? undefined : side.moment);
+    if (!stage.isPair) this.markAgain(isSame, side);
     if (!isSame && side.index === 0) stage.track.beats?.clear();
     this.addWords(payload, side);
     stage.isReady = stage.sides.every(({ recording }) => recording);
@@ -72,11 +73,16 @@ export class Hearing {
     stage.repaint();
   }
 
+  // The marked moment of the same recording stays marked; another one has none.
+  markAgain(isSame, { recording }) {
+    const { stage } = this, { reference } = stage, isKnown = isSame && reference !== null && reference.position >= recording.start && reference.position <= recording.end;
+    stage.compareWith(isKnown ? reference.position : null);
+  }
+
   standAtNews({ stand = null }) {
     const { stage } = this;
     stage.player.stop();
     Object.assign(stage, { isResting: true, isFollowing: stand === null, isFollowed: stand === null });
-    stage.track.index = -2;
     stage.position = stage.within(stand ?? stage.track.end);
   }
 
@@ -106,7 +112,14 @@ export class Hearing {
   // Where the lab stands when it is quiet: whoever stands elsewhere has missed something.
   ended({ generation, end }, { recording }) {
     if (!recording || recording.header.generation !== generation || recording.end !== end) this.resync();
-    else this.stage.tell("quiet");
+    else this.quiet();
+  }
+
+  // After a run Python takes everybody to be at the newest moment: who has stayed behind says so.
+  quiet() {
+    const { stage } = this;
+    if (stage.isReady && !stage.isFollowing && !stage.isPlaying && !stage.player.isHeld) stage.asking.sayWhere();
+    stage.tell("quiet");
   }
 
   // A run goes on: who stood at its end goes with it, and who watched a step is taken there.
@@ -182,7 +195,6 @@ const MESSAGES = {
   stand({ stage }, content) {
     if (!stage.isReady || stage.isPair) return;
     stage.player.stop();
-    stage.track.index = -2;
     stage.go(stage.within(content.moment ?? stage.track.end), false);
     stage.isFollowing = true; // where Python puts the views they stand until the lab goes on
   },

@@ -8,7 +8,7 @@ const OF_A_LAB = [
 ];
 const KEYS = [
   ["← →", "one moment back, one on"],
-  ["page up, page down", "one step back, one on"],
+  ["page up, page down", "to the end of the step before, of the next"],
   ["home", "before this step, and before the one before"],
   ["end", "the newest moment"],
   ["r", "play on from here, or the last step again"],

@@ -143,26 +143,31 @@ export class PairTime {
     const { track } = this.stage;
     context.font = `11px ${theme.ui}`;
     context.textBaseline = "middle";
-    let free = 0;
+    const spans = track.spans.map(({ step }, i) => ({ step, x: this.x(track.spanOf(i).start), right: this.x(track.spanOf(i).end) }));
+    context.fillStyle = theme.faint;
+    for (const { step, x, right } of spans) if (step % 2) context.fillRect(x, TOP, right - x, this.height - TOP);
+    context.fillStyle = theme.soft;
     this.stepNames = [];
-    track.spans.forEach(({ step }, i) => {
-      const { start, end } = track.spanOf(i), x = this.x(start), right = this.x(end);
-      context.fillStyle = theme.faint;
-      if (step % 2) context.fillRect(x, TOP, right - x, this.height - TOP);
-      context.fillStyle = theme.soft;
-      if (x < free) return;
-      const text = right - x > 44 ? `step ${step}` : String(step);
-      context.fillText(text, x + 7, this.height - 7);
-      this.stepNames.push([x + 7, x + 7 + context.measureText(text).width]);
-      free = x + context.measureText(text).width + 12;
-    });
-    this.paintMeaning(context, theme, free);
+    for (const span of spans) this.paintStepName(context, span);
+    this.paintMeaning(context, theme, (this.stepNames.at(-1)?.[1] ?? 0) + 12);
+  }
+
+  // In full, or the number alone, or not at all: a name stays within its step, and behind the name before it.
+  paintStepName(context, { step, x, right }) {
+    const from = x + 7, free = (this.stepNames.at(-1)?.[1] ?? 0) + 5;
+    for (const text of [`step ${step}`, String(step)]) {
+      const to = from + context.measureText(text).width;
+      if (from < free || to > Math.min(right, this.width - 8)) continue;
+      context.fillText(text, from, this.height - 7);
+      return this.stepNames.push([from, to]);
+    }
   }
 
   // What the marks mean, where the names of the steps leave room.
   paintMeaning(context, theme, free) {
-    const right = this.width - RIGHT;
-    if (right - context.measureText(MEANING).width < free) return;
+    const right = this.width - RIGHT, left = right - context.measureText(MEANING).width;
+    if (left < free) return;
+    this.stepNames.push([left, right]); // so much is taken
     context.fillStyle = theme.soft;
     context.textAlign = "right";
     context.fillText(MEANING, right, this.height - 7);

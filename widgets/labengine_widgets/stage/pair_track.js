@@ -1,10 +1,12 @@
 // Where one can stand on two recordings at once: a position is a number of beats, each with a moment on either side.
 
+import { lastBefore } from "../model/steps.js";
+
 const ENDS = 0, SENTENCE = 1, PHASE = 2, DIFFERS = 3, LEFT = 4, RIGHT = 5, STOP = 6, STEP = 7;
 
 export class PairTrack {
   constructor(sides) {
-    Object.assign(this, { sides, rows: [], base: 0, starts: [0, 0], spans: [], parting: null, parted: null, guide: [], questions: [], names: ["", ""], roles: ["", ""], later: null, title: "", resting: ["", ""], index: -1 });
+    Object.assign(this, { sides, rows: [], base: 0, starts: [0, 0], spans: [], parting: null, parted: null, guide: [], questions: [], names: ["", ""], roles: ["", ""], later: null, title: "", resting: ["", ""] });
   }
 
   // Beats from Python, from a number on; false when some between are missing.
@@ -21,7 +23,6 @@ export class PairTrack {
     Object.assign(this, { base: first, starts, parting, parted, guide, questions, names, roles, later, title, resting: rest });
     this.spans = [];
     this.rows.forEach((row, i) => row[STEP] !== null && this.spans.push({ step: row[STEP], start: first + i }));
-    this.index = -2;
     return true;
   }
 
@@ -76,31 +77,26 @@ export class PairTrack {
 
   // -- steps -------------------------------------------------------------------------------------------------------------
 
+  // Where a step ends, and another begins, is the end of the first.
   span(position) {
-    if (this.index >= -1 && this.contains(this.index, position)) return this.spanOf(this.index);
-    this.index = this.find(position);
-    return this.spanOf(this.index);
-  }
-
-  enter(position) {
-    this.index = this.find(position);
+    return this.spanOf(this.find(position));
   }
 
   find(position) {
-    let index = -1;
-    while (index + 1 < this.spans.length && this.spans[index + 1].start <= position) index += 1;
-    return index;
-  }
-
-  contains(index, position) {
-    if (index >= this.spans.length) return false;
-    const { start, end } = this.spanOf(index);
-    return start <= position && position <= end;
+    return lastBefore(this.spans, position, ({ start }) => start);
   }
 
   spanOf(index) {
     const start = index < 0 ? this.first : this.spans[index].start, end = index + 1 < this.spans.length ? this.spans[index + 1].start : this.end;
     return { index, step: index < 0 ? null : this.spans[index].step, start, end };
+  }
+
+  // Where a step is over on both sides, before anything that follows it; of a step that goes on, the newest position.
+  endOf(index) {
+    const { start, end } = this.spanOf(index);
+    if (index < 0) return end;
+    const ends = this.moments(end).map((moment, side) => this.positionAt(side, this.sides[side].recording.stepAt(moment)?.end ?? moment));
+    return Math.max(start + 1, Math.min(end, Math.max(...ends)));
   }
 
   get numSpans() {

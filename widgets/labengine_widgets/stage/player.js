@@ -7,19 +7,18 @@ export const SPEEDS = [0.5, 1, 2];
 export class Player {
   // go(position, isAnimated): stand there now. canAnimate: can somebody watch?
   constructor(stage, canAnimate, go) {
-    Object.assign(this, { stage, canAnimate, go, timer: 0, speed: 1, target: null, isPlaying: false, isHeld: false });
+    Object.assign(this, { stage, canAnimate, go, timer: 0, speed: 1, target: null, onEnd: null, isPlaying: false, isHeld: false });
   }
 
-  // Plays from a position to another one; a play under way towards it goes on farther.
-  play(from, to) {
+  // Plays from a position to another one; a play under way towards it goes on farther. onEnd: when it has come there.
+  play(from, to, onEnd = null) {
     if (this.isPlaying && this.target === from) {
       this.target = to;
       return;
     }
     this.stop();
     if (from >= to) return;
-    this.target = to;
-    this.stage.track.enter(from);
+    Object.assign(this, { target: to, onEnd });
     if (!this.canAnimate()) {
       this.isHeld = true;
       return this.go(from, false);
@@ -53,7 +52,7 @@ export class Player {
     if (isLast) this.isPlaying = false;
     if (position !== this.stage.position) this.go(position, false);
     if (next !== this.stage.position) this.go(next, true);
-    if (isLast) this.stop();
+    if (isLast) this.finish();
     else if (this.isPlaying) this.timer = setTimeout(() => this.tick(), this.due - performance.now());
   }
 
@@ -64,10 +63,16 @@ export class Player {
     return (Math.min(STOP_MS, STEP_MS / Math.max(1, this.paced.count)) + (track.reading?.(position) ?? 0)) / this.speed;
   }
 
-  hold() {
-    const { target } = this;
+  finish() {
+    const { onEnd } = this;
     this.stop();
-    this.target = target;
+    onEnd?.();
+  }
+
+  hold() {
+    const { target, onEnd } = this;
+    this.stop();
+    Object.assign(this, { target, onEnd });
     this.isHeld = this.stage.position < target;
     this.stage.changed();
   }
@@ -75,6 +80,6 @@ export class Player {
   stop() {
     clearTimeout(this.timer);
     this.isPlaying = this.isHeld = false;
-    this.target = null;
+    this.target = this.onEnd = null;
   }
 }

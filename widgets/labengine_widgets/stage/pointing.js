@@ -1,5 +1,6 @@
 // Hover, click and highlight for everything that stands for something, in any view: by delegation on the root.
 import { write } from "../look/element.js";
+import { eventOf } from "../views/standing.js";
 import { describe } from "./describe.js";
 
 const KINDS = ["event", "hash", "block", "request"];
@@ -51,9 +52,10 @@ export class Pointing {
   choose(event) {
     const subject = event.target.closest?.("button, input, select, textarea, summary, a") && !event.target.closest(SELECTOR) ? null : this.subjectAt(event);
     if (!subject) return;
-    const { selection } = this.stage, isChosen = selection && selection.kind === subject.kind && selection.id === subject.id;
-    if (subject.about) this.stage.wonder?.(subject.about, subject.side);
-    this.stage.select(isChosen && !subject.about ? null : { kind: subject.kind, id: subject.id });
+    const { stage } = this, { selection } = stage, { kind, id, side } = subject, chosen = kind === "event" ? eventOf(stage, stage.sides[side], id) : { kind, id };
+    const isChosen = selection && selection.kind === kind && selection.id === id && selection.side === chosen.side;
+    if (subject.about) stage.wonder?.(subject.about, side);
+    stage.select(isChosen && !subject.about ? null : chosen);
   }
 
   chooseFocused(event) {

@@ -1,5 +1,6 @@
 // Time: buttons, a slider over all steps, a slider over the moments of one step, the speed, and the moment compared with.
-import { button, element, write } from "../look/element.js";
+import { button, element, put, write } from "../look/element.js";
+import { Flag } from "./flag.js";
 import { SPEEDS } from "./player.js";
 
 function slider(label) {
@@ -27,7 +28,11 @@ export class Scrubber {
     this.speed.setAttribute("aria-label", this.speed.title);
     for (const speed of SPEEDS) this.speed.append(new Option(`${speed}×`, speed, speed === 1, speed === 1));
     this.pin = button("Mark", "mark this moment: what changes from it on is outlined (m)", "le-pin");
-    this.element.append(this.back, this.replay, this.forth, this.steps, this.stepCount, this.moments, this.count, this.speed, this.pin);
+    this.since = element("div", "le-since");
+    this.since.setAttribute("role", "status");
+    this.flags = [this.steps, this.moments].map((one) => new Flag(one));
+    const [steps, moments] = this.flags.map(({ element: made }) => made);
+    this.element.append(this.back, this.replay, this.forth, steps, this.stepCount, moments, this.count, this.speed, this.pin, this.since);
     this.listen();
   }
 
@@ -44,7 +49,7 @@ export class Scrubber {
 
   toggleMark() {
     const { stage } = this;
-    stage.compareWith(stage.reference === null || stage.reference === undefined ? stage.position : null);
+    stage.compareWith(stage.reference === null ? stage.position : null);
   }
 
   paint() {
@@ -55,16 +60,33 @@ export class Scrubber {
     this.forth.disabled = position >= track.end;
     this.replay.disabled = track.end === track.first;
     write(this.replay, stage.isPlaying ? "Skip" : stage.player.isHeld || position < track.end ? "Play" : "Replay");
-    const isMarked = stage.reference !== null && stage.reference !== undefined;
+    this.paintMark(span);
+  }
+
+  // Where the marked moment lies among the steps, and in this one.
+  paintMark(span) {
+    const { reference } = this.stage, isMarked = reference !== null, name = isMarked ? `marked: ${reference.name}` : "";
     write(this.pin, isMarked ? "Unmark" : "Mark");
     this.pin.classList.toggle("le-is-on", isMarked);
+    this.element.classList.toggle("le-is-marked", isMarked);
+    const isHere = isMarked && reference.position >= span.start && reference.position <= span.end;
+    this.flags[0].stand(isMarked ? Math.max(this.steps.min, reference.step ?? 0) : null, name);
+    this.flags[1].stand(isHere ? indexOf(this.positions, reference.position) : null, name);
+  }
+
+  // What is not as it was at the marked moment, counted.
+  tell(words) {
+    write(this.since, words);
+    put(this.since, "title", words);
   }
 
   paintSteps(track, span) {
     const { recording } = this.stage.sides[0], last = recording.steps.at(-1)?.step ?? 0;
     const first = Math.min((recording.header.first_step ?? 1) - 1, last), step = span.step ?? first;
     set(this.steps, { min: first, max: last, value: step, disabled: last <= first });
-    write(this.stepCount, last ? `step ${step} of ${last}` : "no step yet");
+    const isKept = recording.header.is_recorded !== false;
+    write(this.stepCount, last ? `step ${step} of ${last}` : isKept ? "no step yet" : "recording is off");
+    put(this.stepCount, "title", isKept ? "" : "this lab keeps no events, and time begins where its first view came: Lab(..., record=True) keeps them all");
   }
 
   paintMoments(track, span, position) {
@@ -73,10 +95,11 @@ export class Scrubber {
       this.beats = track.beats?.list.length;
       this.positions = [span.start, ...track.stops(span)];
     }
-    const total = this.positions.length - 1, at = indexOf(this.positions, position);
+    const total = this.positions.length - 1, first = Math.min(total, span.index < 0 ? 0 : 1); // before its first event one stands in the step before
+    const at = Math.max(first, indexOf(this.positions, position));
     this.at = at;
     this.total = total;
-    set(this.moments, { min: 0, max: total, value: at, disabled: !total });
+    set(this.moments, { min: first, max: total, value: at, disabled: total === first });
     write(this.count, total ? `moment ${at} of ${total}` : "");
   }
 }

@@ -15,7 +15,7 @@ export function lay(stage, root, { views }) {
   root.classList.add("le-single");
   root.style.setProperty("--le-num-views", panels.length);
   root.append(sentence.element, main, scrubber.element, new Notice(stage).element, layer, keys.element);
-  for (const part of [sentence, scrubber, new Marks(stage, scrubber), new Difference(stage)]) stage.add(part);
+  for (const part of [sentence, scrubber, new Marks(stage, scrubber), new Difference(stage, (words) => scrubber.tell(words))]) stage.add(part);
   root.addEventListener("keydown", (event) => onKey(event, { stage, scrubber, keys }));
   stage.open([[sentence.element, 0.6], [main, 0.3]]);
 }

@@ -15,7 +15,7 @@ import { Wire } from "./wire.js";
 
 export class Stage {
   constructor(root, source, numSides = 1) {
-    Object.assign(this, { root, numSides, selection: null, position: 0, speed: 1, isReady: false, isFollowing: true, isFollowed: false, isResting: false, listeners: new Map(), themeRead: null });
+    Object.assign(this, { root, numSides, selection: null, position: 0, speed: 1, isReady: false, isFollowing: true, isFollowed: false, isResting: false, reference: null, listeners: new Map(), themeRead: null });
     root.stage = this; // for whoever looks at the page with the browser's tools
     this.end = new AbortController();
     this.sides = Array.from({ length: numSides }, (_, index) => new Side(index));
@@ -134,11 +134,10 @@ export class Stage {
     this.stand(this.track.next(this.position));
   }
 
-  // Before the step; before the one before it, if one stands there already.
+  // Before the step; where one stands there, that is the end of the step before, and this goes before that one.
   first() {
-    const { start } = this.track.span(this.position);
-    if (this.position > start || start <= this.track.first) return this.stand(start);
-    this.step(-1);
+    if (this.position <= this.track.first) return this.askOlder();
+    this.stand(this.track.span(this.position).start);
   }
 
   // The newest moment.
@@ -146,21 +145,20 @@ export class Stage {
     this.stand(this.track.end);
   }
 
-  // To the beginning of the step before, or the end of the next one.
+  // To the end of the step before, or of the next one; within a step to its own end, which is the next.
   step(direction) {
-    const { index } = this.track.span(this.position), next = index + direction;
+    const { track, position } = this, { index } = track.span(position), isInside = direction > 0 && index >= 0 && position < track.endOf(index);
+    const next = isInside ? index : index + direction;
     if (next < -1) return this.askOlder();
-    if (next >= this.track.numSpans) return this.last();
-    const span = this.track.spanOf(next);
-    this.track.index = next;
-    this.stand(direction < 0 ? span.start : span.end);
+    if (next >= track.numSpans) return this.last();
+    this.stand(track.endOf(next));
   }
 
   // From here on to the end; the last step again, if one stands there.
   play() {
     this.sight.approach();
     const from = this.position >= this.track.end ? this.track.span(this.position).start : this.position;
-    this.player.play(from, this.track.end);
+    this.player.play(from, this.track.end, () => this.asking.sayWhere());
     this.changed();
   }
 
@@ -183,10 +181,10 @@ export class Stage {
     if (isHeard) this.wire.send({ type: "select", side: 0, selection: this.selection });
   }
 
-  // What changed since a moment of this side is marked; null: nothing is.
+  // What changed since this moment is marked; null: nothing is.
   compareWith(position) {
     const moments = position === null ? null : this.track.moments(position);
-    this.reference = position;
+    this.reference = position === null ? null : { position, name: this.track.nameOf(position), step: this.track.span(position).step };
     this.sides.forEach((side, i) => side.compareWith(moments && moments[i]));
     this.repaint();
   }
@@ -210,8 +208,8 @@ export class Stage {
     return this.asking.askOlder();
   }
 
-  seekStep(step, isAtEnd = true) {
-    return this.asking.seekStep(step, isAtEnd);
+  seekStep(step) {
+    return this.asking.seekStep(step);
   }
 
   // -- what Python says --------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 // Plain words where Python's are missing: for a running lab, and for one at rest, by its numbers.
 
 export function counted(number, noun) {
-  return number === 1 ? `1 ${noun}` : `${number} ${noun}s`;
+  return number === 1 ? `1 ${noun}` : `${number} ${noun}${noun.endsWith("sh") ? "es" : "s"}`;
 }
 
 export function runningWords(scene) {

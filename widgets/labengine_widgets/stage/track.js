@@ -1,11 +1,12 @@
 // Where one can stand on the recording of one lab: a position is a moment; the stops of a step are its beats, or its events.
+import { lastBefore } from "../model/steps.js";
 import { Beats } from "./beats.js";
 import { plainly } from "../views/plain.js";
 import { restingWords } from "./telling.js";
 
 export class SoloTrack {
   constructor(side) {
-    Object.assign(this, { side, beats: new Beats(), rest: null, index: -1 });
+    Object.assign(this, { side, beats: new Beats(), rest: null });
   }
 
   get first() {
@@ -20,38 +21,30 @@ export class SoloTrack {
     return [position];
   }
 
-  // The step around a position with what follows it up to the next one; on a border the one where the reader came from.
+  // The step of a position with what follows it up to the next one: where a step ends, and another begins, is the end of the first.
   span(position) {
-    if (this.index >= -1 && this.contains(this.index, position)) return this.spanOf(this.index);
-    this.index = this.find(position);
-    return this.spanOf(this.index);
-  }
-
-  // Makes the step that begins at a position the one in which it lies.
-  enter(position) {
-    this.index = this.find(position);
+    return this.spanOf(this.find(position));
   }
 
   find(position) {
-    const { steps } = this.side.recording;
-    let low = 0, high = steps.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (steps[middle].start <= position) low = middle + 1;
-      else high = middle;
-    }
-    return low - 1;
-  }
-
-  contains(index, position) {
-    if (index >= this.side.recording.steps.length) return false;
-    const { start, end } = this.spanOf(index);
-    return start <= position && position <= end;
+    return lastBefore(this.side.recording.steps, position, ({ start }) => start);
   }
 
   spanOf(index) {
     const { steps, start, end } = this.side.recording;
     return { index, step: index < 0 ? null : steps[index].step, start: index < 0 ? start : steps[index].start, end: index + 1 < steps.length ? steps[index + 1].start : end };
+  }
+
+  // Where a step is over, before anything that follows it; of a step that goes on, the newest moment.
+  endOf(index) {
+    return (index < 0 ? null : this.side.recording.steps[index].end) ?? this.spanOf(index).end;
+  }
+
+  // A moment in words, by the event that led to it.
+  nameOf(position) {
+    const { index, step } = this.span(position);
+    if (index < 0) return position >= this.endOf(index) && this.numSpans ? `before step ${this.side.recording.steps[0].step}` : `event ${position - 1}`;
+    return position === this.endOf(index) && this.side.recording.steps[index].end !== null ? `the end of step ${step}` : `step ${step}, event ${position - 1}`;
   }
 
   get numSpans() {
@@ -66,16 +59,13 @@ export class SoloTrack {
 
   next(position) {
     if (position >= this.end) return this.end;
-    let span = this.span(position);
-    if (position >= span.end) span = this.spanOf((this.index = this.find(position)));
+    const span = this.span(position + 1);
     return this.stops(span).find((stop) => stop > position) ?? span.end;
   }
 
   previous(position) {
     if (position <= this.first) return this.first;
-    let span = this.span(position);
-    if (position <= span.start) span = this.spanOf((this.index = this.find(position - 1)));
-    const before = this.stops(span).filter((stop) => stop < position);
+    const span = this.span(position), before = this.stops(span).filter((stop) => stop < position);
     return before.length ? before.at(-1) : span.start;
   }
 

@@ -2,6 +2,7 @@
 import { element } from "../look/element.js";
 import { LOST_HUE, contentName, hueOf, requestName } from "../look/palette.js";
 import { LIFE, LIFE_NAMES, NOBODY, SHARED, countUpTo, storyOf } from "../model/story.js";
+import { aboutOf } from "./about.js";
 import { Board, drawPen, hatch, label } from "./board.js";
 import { standAt } from "./standing.js";
 import { labelSteps, shownSteps } from "./steps_drawn.js";
@@ -167,19 +168,13 @@ class Bands {
   paintOver(context, { width, height }) {
     const { axis } = this.board, { theme } = this.stage, { selection } = this;
     if (selection?.kind === "block" && selection.id < this.story.numBlocks) this.ringRow(context, Number(selection.id), width, theme);
-    if (selection?.kind === "hash" || selection?.kind === "request") for (const block of this.blocksOf(selection)) this.tagRow(context, block, theme);
+    else for (const block of aboutOf(selection, this.side).block) this.tagRow(context, block, theme);
     if (this.moment >= axis.from && this.moment <= axis.to) drawPen(context, axis.x(this.moment), height, theme);
     const { canvas } = this.board;
     canvas.setAttribute("aria-valuenow", this.moment);
     canvas.setAttribute("aria-valuemin", axis.start);
     canvas.setAttribute("aria-valuemax", axis.end);
     canvas.setAttribute("aria-valuetext", `${this.bar.words(this.moment)}${selection?.kind === "block" ? ` · ${this.lifeWords(Number(selection.id), this.moment)}` : ""}`);
-  }
-
-  // Which blocks belong to a request or a hash at the moment shown.
-  blocksOf({ kind, id }) {
-    if (kind === "hash") return this.scene.map.get(String(id)) ?? [];
-    return (this.scene.requests.get(Number(id))?.tables ?? []).flat().filter((block) => block >= 0 && block !== this.scene.nullBlock);
   }
 
   ringRow(context, block, width, theme) {

@@ -151,7 +151,7 @@ function sign(context, text, x, y, theme) {
 // ≠ beside the letter, or where there is room: not as on the other side.
 function drawUnlike(context, { x, y, w, h }, id, block, { theme }) {
   const isLettered = block && (block.content >= 0 || block.fill), font = `700 ${isLettered && w < 84 ? 11 : 12}px ${theme.ui}`;
-  if (!isLettered || w >= 84) return label(context, "≠", x + w - (isLettered ? 29 : 8), y + h - 8, font, theme.ink, "right");
+  if (!isLettered || w >= 84) return label(context, "≠", x + w - (!isLettered ? 8 : block.content >= 0 ? 11 + letterWidth(block) : 29), y + h - 8, font, theme.ink, "right");
   if (block.isLost || isDoubled(block)) return;
   const from = 5 + 19 * Math.min(block.owners.length, 3), to = w - (block.content >= 0 ? letterWidth(block) + 7 : 28);
   if (to - from >= 10) return label(context, "≠", x + (from + to) / 2, y + h - 8, font, theme.ink, "center");

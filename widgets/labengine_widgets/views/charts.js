@@ -2,6 +2,7 @@
 import { element, write } from "../look/element.js";
 import { countUpTo, storyOf } from "../model/story.js";
 import { hatch, label } from "./board.js";
+import { Mentioned } from "./mentioned.js";
 import { standAt } from "./standing.js";
 
 export const title = "Charts";
@@ -14,7 +15,7 @@ export function create(stage, side) {
 
 class Charts {
   constructor(stage, side) {
-    Object.assign(this, { stage, side, moment: 0, hovered: null });
+    Object.assign(this, { stage, side, moment: 0, hovered: null, selection: stage.selection, mentioned: new Mentioned(), marked: [] });
     this.element = element("div", "le-charts");
     this.figures = figures().map((figure) => new Figure(figure, this));
     for (const figure of this.figures) this.element.append(figure.element);
@@ -29,19 +30,35 @@ class Charts {
     const isNew = news !== this.news || changes.all;
     if (!isNew && moment === this.moment) return;
     Object.assign(this, { news, moment });
-    const current = countUpTo(story.series.moment, moment) - 1;
-    for (const figure of this.figures) figure.paint(story, recording, current, isNew);
+    if (isNew) this.findMarked();
+    this.draw(isNew);
   }
 
-  mark() {}
+  draw(isNew = false) {
+    const { story, moment } = this, current = countUpTo(story.series.moment, moment) - 1;
+    this.isInside = moment > (story.series.moment[current] ?? story.start);
+    for (const figure of this.figures) figure.paint(story, this.side.recording, current, isNew);
+  }
+
+  mark(selection) {
+    this.selection = selection;
+    if (!this.news) return;
+    this.findMarked();
+    this.draw();
+  }
+
+  // The steps in which the run speaks of what is selected.
+  findMarked() {
+    const { series } = this.story, events = this.mentioned.find(this.side.recording, this.selection);
+    this.marked = [...new Set(events.map((event) => countUpTo(series.moment, event)))].filter((index) => index < series.step.length);
+  }
 
   point() {}
 
   hover(index) {
     if (this.hovered === index) return;
     this.hovered = index;
-    const current = countUpTo(this.story.series.moment, this.moment) - 1;
-    for (const figure of this.figures) figure.paint(this.story, this.side.recording, current, false);
+    this.draw();
   }
 
   resize() {
@@ -80,6 +97,7 @@ class Figure {
     this.canvas = document.createElement("canvas");
     this.canvas.tabIndex = 0;
     this.canvas.setAttribute("role", "img");
+    this.canvas.title = "click a step: stand at its end (← →)";
     this.element.append(this.head, this.canvas);
     this.canvas.addEventListener("pointermove", (event) => charts.hover(this.indexAt(event.offsetX)));
     this.canvas.addEventListener("pointerleave", () => charts.hover(null));
@@ -204,9 +222,12 @@ class Figure {
   paintPen(context, theme) {
     const { hovered } = this.charts;
     if (hovered !== null) context.fillStyle = theme.soft, context.fillRect(this.x(hovered) - 0.5, TOP, 1, this.height);
-    if (this.current < 0 || this.current >= this.count) return;
     context.fillStyle = theme.accent;
-    context.fillRect(this.x(this.current) - 1, TOP - 4, 2, this.height + 8);
+    const w = Math.max(3, Math.min(8, this.width / this.span - 1));
+    for (const index of this.charts.marked) context.fillRect(this.x(index) - w / 2, TOP + this.height + 2, w, 3);
+    const { isInside } = this.charts;
+    if (this.current < 0 && !isInside) return;
+    context.fillRect(this.x(this.current + (isInside ? 0.5 : 0)) - 1, TOP - 4, 2, this.height + 8);
   }
 }
 

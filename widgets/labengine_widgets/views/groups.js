@@ -1,7 +1,8 @@
 // The KV-cache groups side by side: each one's rule, the blocks in its tables, its share of the map, and every table in it.
 import { badge, element as make, write as say } from "../look/element.js";
 import { arrows } from "./arrows.js";
-import { dressBead, groupName, groupOf, isNull, keep, lookOf, markIn, middleLeftOut, moreText } from "./pieces.js";
+import { dressBead, groupName, groupOf, isNull, keep, lookOf, middleLeftOut, moreText } from "./pieces.js";
+import { Marks } from "./marks.js";
 import { factsAt } from "./step_facts.js";
 
 export const title = "KV-cache groups";
@@ -20,6 +21,7 @@ class Groups {
     this.element = make("div", "le-groups");
     this.element.setAttribute("role", "group");
     this.element.setAttribute("aria-label", "KV-cache groups side by side");
+    this.marks = new Marks(stage, side, this.element);
     arrows(this.element, stage);
   }
 
@@ -34,6 +36,7 @@ class Groups {
     const shown = ids.slice(0, MAX_REQUESTS), limit = Math.max(6, Math.floor(MAX_BEADS_IN_ALL / Math.max(1, shown.length * scene.groups.length)));
     this.element.style.setProperty("--le-groups", scene.groups.length);
     keep(this.element, scene.groups.map((_, group) => ({ key: group, group })), () => makeColumn(), (column, { group }) => this.paintColumn(column, group, shown, ids.length - shown.length, limit));
+    this.marks.again();
   }
 
   // Distinct blocks per group, kept up to date from the requests that changed.
@@ -109,7 +112,7 @@ class Groups {
   }
 
   mark(selection) {
-    markIn(this.element, selection);
+    this.marks.mark(selection);
   }
 
   destroy() {

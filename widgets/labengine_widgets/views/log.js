@@ -1,14 +1,15 @@
 // Every event in a line, as many as there are: only the lines in sight exist. Filters, and each line leads to its moment.
-import { element } from "../look/element.js";
+import { element, write } from "../look/element.js";
 import { requestName } from "../look/palette.js";
 import { TOPIC_NAMES, storyOf } from "../model/story.js";
 import { mentions } from "./mentions.js";
 import { kindWords, plainly } from "./plain.js";
-import { standAt } from "./standing.js";
+import { eventOf, standAt } from "./standing.js";
 
 export const title = "Log";
 
 const LINE = 22, SLICE_MS = 8, MARGIN = 6;
+const NOT_RECORDED = "Recording is off: this lab keeps no events, and the log begins where its first view came. Lab(..., record=True) keeps them all.";
 const SIGNS = ["▏", "●", "■", "∿", "⇅", "▲"];
 
 export function create(stage, side) {
@@ -17,7 +18,7 @@ export function create(stage, side) {
 
 class Log {
   constructor(stage, side) {
-    Object.assign(this, { stage, side, moment: 0, selection: null, found: null, scanned: 0, active: null, lines: new Map() });
+    Object.assign(this, { stage, side, moment: 0, selection: null, found: null, sought: null, looked: 0, scanned: 0, active: null, lines: new Map() });
     this.element = element("div", "le-log");
     this.filter = { kind: "", about: "", text: "" };
     this.list = element("div", "le-log-list");
@@ -26,7 +27,9 @@ class Log {
     this.list.setAttribute("aria-label", "Events");
     this.sheet = element("div", "le-log-sheet");
     this.list.append(this.sheet);
-    this.element.append(this.buildBar(), this.list);
+    this.note = element("p", "le-log-note", "");
+    this.note.hidden = true;
+    this.element.append(this.buildBar(), this.note, this.list);
     this.list.addEventListener("scroll", () => this.askFill());
     this.list.addEventListener("click", (event) => this.click(event));
     this.list.addEventListener("keydown", (event) => this.onKey(event));
@@ -58,6 +61,8 @@ class Log {
   offerKinds() {
     if (this.offered === this.side.recording.header) return;
     this.offered = this.side.recording.header;
+    this.note.hidden = this.offered.is_recorded !== false;
+    write(this.note, NOT_RECORDED);
     const names = this.offered.kinds.map(([name]) => name), chosen = this.kinds.value;
     const options = [["", "all kinds"], ...TOPIC_NAMES.map((name, i) => [`topic:${i}`, `all about: ${name}`]), ...names.map((name) => [name, kindWords(name)])];
     this.kinds.replaceChildren(...options.map(([value, words]) => option(value, words)));
@@ -141,23 +146,31 @@ class Log {
     }
     if (!this.news) this.news = news, this.mark(this.selection);
     Object.assign(this, { news, start: recording.start });
-    if (moment !== this.moment || changes.all) {
-      this.moment = moment;
-      if (!this.list.contains(document.activeElement)) this.reveal(moment - 1);
-    }
+    if (moment !== this.moment) this.looked = moment - 1;
+    if ((moment !== this.moment || changes.all) && !this.list.contains(document.activeElement)) this.reveal(this.looked);
+    this.moment = moment;
     if (changes.all) this.lines.clear(), this.sheet.replaceChildren();
+    this.seek();
     this.fill();
   }
 
   mark(selection) {
     const isNew = JSON.stringify(selection) !== JSON.stringify(this.selection);
     this.selection = selection;
+    if (isNew) this.sought = selection?.kind === "event" ? Number(selection.id) : null;
     if (!this.news) return;
     this.speaks = mentions(this.side.recording, selection);
     this.only.disabled = !this.speaks && !this.isOnly;
     if (isNew && this.isOnly) this.refilter();
-    if (isNew && selection?.kind === "event") this.reveal(selection.id);
+    this.seek();
     this.fill();
+  }
+
+  // Brings a chosen event into sight, as soon as there is something to be seen.
+  seek() {
+    if (this.sought === null || !this.list.clientHeight) return;
+    this.reveal((this.looked = this.sought));
+    this.sought = null;
   }
 
   toggleOnly() {
@@ -238,7 +251,7 @@ class Log {
   }
 
   choose(i) {
-    this.stage.select({ kind: "event", id: i });
+    this.stage.select(eventOf(this.stage, this.side, i));
     this.go(i);
   }
 

@@ -4,7 +4,8 @@ import { contentName, hueOf, roundOf } from "../look/palette.js";
 import { arrows } from "./arrows.js";
 import { ChainLayout } from "./chain_layout.js";
 import { InSight } from "./in_sight.js";
-import { cutLink, groupName, keep, markIn, moreText } from "./pieces.js";
+import { Marks } from "./marks.js";
+import { cutLink, groupName, keep, moreText } from "./pieces.js";
 import { factsAt } from "./step_facts.js";
 
 export const title = "Hash map";
@@ -36,7 +37,8 @@ class HashMap {
     this.list = make("div", "le-map-rows");
     this.list.setAttribute("role", "list");
     this.element.append(legend(), this.summary, this.list);
-    this.sight = new InSight(this.element, this.list, () => this.mark(stage.selection));
+    this.marks = new Marks(stage, side, this.element, { rowOf: (about) => this.rowOf(about) });
+    this.sight = new InSight(this.element, this.list, () => this.marks.again());
     this.forget();
     arrows(this.element, stage);
   }
@@ -65,12 +67,14 @@ class HashMap {
     const shown = this.layout.rows.filter((row) => row.present > 0 || this.coming.has(row) || row.keys.some((key) => this.evicted.has(key)));
     this.setDigits(String(scene.numBlocks).length);
     this.limit = MAX_BEADS_IN_ALL / [16, 32, MAX_ROWS].find((rows) => shown.length <= rows || rows === MAX_ROWS);
-    const numHidden = Math.max(0, shown.length - MAX_ROWS);
+    const numHidden = Math.max(0, shown.length - MAX_ROWS), rows = shown.slice(numHidden);
+    if (this.stage.isPair) rows.sort((a, b) => a.group - b.group); // the same groups stand beside one another
     this.element.classList.toggle("le-is-empty", !shown.length);
     this.paintSummary(numHidden);
-    this.sight.expect(shown.length - numHidden);
-    keep(this.list, shown.slice(numHidden).map((row) => ({ key: row.index, row, signature: row.version })), ({ row }) => makeRow(row), (child, { row }, place) => this.sight.paint(child, () => this.paintRow(child, row), place));
+    this.sight.expect(rows.length);
+    keep(this.list, rows.map((row) => ({ key: row.index, row, signature: row.version })), ({ row }) => makeRow(row), (child, { row }, place) => this.sight.paint(child, () => this.paintRow(child, row), place));
     this.sight.settle();
+    this.marks.again();
   }
 
   // What this step will bring into the map has its place from the step's beginning, as far as the recording goes.
@@ -194,7 +198,14 @@ class HashMap {
   }
 
   mark(selection) {
-    markIn(this.element, selection);
+    this.marks.mark(selection);
+  }
+
+  // Where it stands once it is painted.
+  rowOf({ hash, block }) {
+    if (!this.scene) return null;
+    const keys = new Set([...hash, ...[...block].flatMap((id) => this.scene.block(id).keys)]);
+    return [...this.list.children].find(({ keptAs }) => this.layout.rows[keptAs]?.keys.some((key) => keys.has(key) && this.present.has(key)));
   }
 
   csv() {
@@ -232,6 +243,7 @@ function makeRow(row) {
   made.setAttribute("role", "listitem");
   Object.assign(made, { group: make("span", "le-map-group"), more: make("span", "le-quiet"), beads: make("span", "le-map-beads") });
   made.classList.toggle("le-map-branch", row.after !== null);
+  made.dataset.group = row.group;
   made.style.setProperty("--le-depth", Math.min(row.depth, 6));
   made.append(made.group, made.more, made.beads);
   return made;

@@ -21,16 +21,30 @@ export function mentions(recording, selection) {
   };
 }
 
+// What an event names: {block: [ids], request: [ids], hash: ["group:hex"]}.
+export function namedBy(recording, i) {
+  const row = recording.row(i), [, ...fields] = recording.header.kinds[row[0]], named = { block: [], request: [], hash: [] };
+  for (const kind of ["block", "request"]) for (const { at, read } of readersOf(fields, ids[kind])) named[kind].push(...read(row[at]));
+  const { hash, group, transfers } = hashPlaces(fields);
+  if (hash) named.hash.push(`${row[group]}:${row[hash]}`);
+  if (transfers) named.hash.push(...row[transfers].map(([of, , , hex]) => `${of}:${hex}`));
+  return named;
+}
+
 function readersOf(fields, known) {
   return fields.map((name, i) => ({ at: i + 1, read: known[name] })).filter(({ read }) => read);
 }
 
 function hashMatcher(recording, key) {
   const [group, hex] = key.split(":");
-  const places = recording.header.kinds.map(([, ...fields]) => ({ hash: fields.indexOf("block_hash") + 1, group: fields.indexOf("group") + 1, transfers: fields.indexOf("transfers") + 1 }));
+  const places = recording.header.kinds.map(([, ...fields]) => hashPlaces(fields));
   return (i) => {
     const row = recording.row(i), place = places[row[0]];
     if (place.hash && row[place.hash] === hex) return String(row[place.group]) === group;
     return place.transfers > 0 && row[place.transfers].some((transfer) => transfer[3] === hex && String(transfer[0]) === group);
   };
+}
+
+function hashPlaces(fields) {
+  return { hash: fields.indexOf("block_hash") + 1, group: fields.indexOf("group") + 1, transfers: fields.indexOf("transfers") + 1 };
 }

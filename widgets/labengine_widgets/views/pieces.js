@@ -122,11 +122,3 @@ export function runsOf(values) {
   }
   return runs;
 }
-
-// Marks what stands for the chosen thing, here and nowhere else.
-export function markIn(element, selection) {
-  for (const marked of element.querySelectorAll(".le-selected")) marked.classList.remove("le-selected");
-  if (!selection || !selection.kind) return;
-  const wanted = CSS.escape(String(selection.id));
-  for (const found of element.querySelectorAll(`[data-${selection.kind}="${wanted}"]`)) found.classList.add("le-selected");
-}

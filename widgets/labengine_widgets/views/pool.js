@@ -1,5 +1,6 @@
 // The block pool on a canvas: a cell per block, which keeps its place. Fill is content, border is life, vermilion hatch is lost.
 import { element } from "../look/element.js";
+import { aboutOf } from "./about.js";
 import { painterFor, ring } from "./cards.js";
 import { differing, unlike } from "./differing.js";
 import { Dots } from "./dots.js";
@@ -121,23 +122,18 @@ class Pool {
   outlinesOf(scene, reference, focus) {
     this.focus = new Set(focus);
     this.different = !reference ? new Set() : this.isPair ? unlike(scene, reference) : differing(scene, reference).blocks;
-    return new Set([...this.focus, ...this.different, ...this.named(this.pointed, scene), ...this.named(this.chosen, scene)]);
+    return new Set([...this.focus, ...this.different, ...this.named(this.pointed), ...this.named(this.chosen)]);
   }
 
   // The blocks that something leads to.
-  named(subject, scene) {
-    if (!subject) return [];
-    if (subject.kind === "block") return subject.id < scene.numBlocks ? [subject.id] : [];
-    if (subject.kind === "hash") return scene.map.get(subject.id) ?? [];
-    if (subject.kind !== "request") return [];
-    const request = scene.requests.get(subject.id);
-    return request ? request.tables.flat().filter((id) => id >= 0 && id !== scene.nullBlock) : [];
+  named(subject) {
+    return aboutOf(subject, this.side).block;
   }
 
   paintCells(scene, ids, focus) {
     const { context, theme } = this, { groups } = scene, [next = -1] = scene.queue.first(1);
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    const chosen = new Set(this.named(this.chosen, scene)), pointed = new Set(this.named(this.pointed, scene));
+    const chosen = this.named(this.chosen), pointed = this.named(this.pointed);
     const text = (token) => this.side.text(token);
     for (const id of ids ?? range(scene.numBlocks)) {
       const rect = this.rectOf(id), block = shown(scene, id);
@@ -160,7 +156,7 @@ class Pool {
     context.setTransform(1, 0, 0, 1, 0, 0);
     this.dots.paint(scene, ids);
     if (!this.outlined.size) return;
-    const chosen = new Set(this.named(this.chosen, scene));
+    const chosen = this.named(this.chosen);
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     context.fillStyle = theme.ink;
     for (const id of this.outlined) {

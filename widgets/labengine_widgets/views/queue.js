@@ -3,7 +3,8 @@ import { element as make, write as say } from "../look/element.js";
 import { contentName, requestName } from "../look/palette.js";
 import { arrows } from "./arrows.js";
 import { InSight } from "./in_sight.js";
-import { dressBead, keep, lookOf, markIn } from "./pieces.js";
+import { Marks } from "./marks.js";
+import { dressBead, keep, lookOf } from "./pieces.js";
 import { seatsAt } from "./queue_seats.js";
 import { factsAt, shadowAt } from "./step_facts.js";
 
@@ -26,14 +27,15 @@ export function create(stage, side) {
 
 class Queue {
   constructor(stage, side) {
-    Object.assign(this, { stage, side });
+    Object.assign(this, { stage, side, items: [] });
     this.element = make("div", "le-queue-view");
     this.element.setAttribute("role", "group");
     this.element.setAttribute("aria-label", "Free queue, the next to be used first");
     this.summary = make("p", "le-queue-summary");
     this.list = make("ol", "le-queue-list");
     this.element.append(this.summary, this.list);
-    this.sight = new InSight(this.element, this.list, () => markIn(this.element, stage.selection));
+    this.marks = new Marks(stage, side, this.element, { covered: () => this.summary.offsetHeight, rowOf: ({ block }) => this.seatOf(block) });
+    this.sight = new InSight(this.element, this.list, () => this.marks.again());
     arrows(this.element, stage);
   }
 
@@ -48,11 +50,12 @@ class Queue {
     if (!begun) return;
     const seating = seatsAt(recording, begun, { from: facts.base, moment, to: facts.stop }, MAX_HEAD + MAX_TAIL);
     this.paintSummary();
-    const items = this.items(seating);
+    const items = (this.items = this.itemsOf(seating));
     this.place = items.findIndex(({ rank }) => rank === 1);
     this.sight.expect(isRunning ? items.length : 0); // at rest all seats are there to be read
     keep(this.list, items, (item) => (item.more ? make("li", "le-queue-more le-quiet") : makeSeat()), (child, item, place) => (item.more ? say(child, `… ${item.more.toLocaleString("en")} more …`) : this.sight.paint(child, () => this.paintSeat(child, item), place)));
     this.sight.settle();
+    this.marks.again();
   }
 
   // When all views are painted, and measuring costs no more than the layout that is due anyway.
@@ -79,7 +82,7 @@ class Queue {
   }
 
   // Up to a page before the head and beyond it, and the tail's end; all of a short queue.
-  items(seating) {
+  itemsOf(seating) {
     const { low, high, head } = seating, seats = [];
     const isAll = high - low < MAX_HEAD + MAX_TAIL;
     const first = isAll ? low : Math.max(low, low + PAGE * Math.floor((head - low - PAGE / 2) / PAGE));
@@ -140,11 +143,14 @@ class Queue {
     child.setAttribute("aria-label", `${isNext ? "next: " : ""}block ${block}, ${why}${!taken && look.block.content >= 0 ? `, content ${contentName(look.block.content)} kept` : ""}`);
   }
 
-  // A seat chosen in another view comes into sight, too.
   mark(selection) {
-    markIn(this.element, selection);
-    const chosen = this.element.contains(document.activeElement) ? null : this.list.querySelector(".le-selected");
-    if (chosen && !isSeen(this.element, this.summary, chosen)) this.element.scrollTop = Math.max(0, chosen.offsetTop - this.element.clientHeight + chosen.offsetHeight + 4);
+    this.marks.mark(selection);
+  }
+
+  // The seat of a block, painted or not.
+  seatOf(block) {
+    const at = this.items.findIndex((item) => block.has(item.block));
+    return at < 0 ? null : this.list.children[at];
   }
 
   csv() {

@@ -3,7 +3,8 @@ import { badge, element as make, write as say } from "../look/element.js";
 import { requestName } from "../look/palette.js";
 import { arrows } from "./arrows.js";
 import { SLOT_WORDS, contextOf, faultsIn, mappingOf } from "./attention.js";
-import { dressBead, groupName, groupOf, keep, lookOf, markIn, middleLeftOut, moreText, runsOf } from "./pieces.js";
+import { dressBead, groupName, groupOf, keep, lookOf, middleLeftOut, moreText, runsOf } from "./pieces.js";
+import { Marks } from "./marks.js";
 import { factsAt, shadowAt } from "./step_facts.js";
 
 export const title = "Step";
@@ -31,6 +32,7 @@ class Step {
     this.element.append(this.summary, legend(), this.list);
     this.element.addEventListener("click", (event) => this.choose(event.target.closest?.("[data-position]")));
     this.element.addEventListener("keydown", (event) => event.key === "Enter" && this.choose(this.element.querySelector(".le-at[data-position]")), true);
+    this.marks = new Marks(stage, side, this.element);
     arrows(this.element, stage);
   }
 
@@ -64,6 +66,7 @@ class Step {
     const items = shown.map((id) => this.itemOnce(id, share, changes));
     if (ids.length > shown.length) items.push({ key: "more", signature: ids.length, more: ids.length - shown.length });
     keep(this.list, items, (item) => (item.more ? make("p", "le-quiet") : makeRequest(item.id)), (child, item) => (item.more ? say(child, moreText(item.more, "requests")) : this.paintRequest(child, item)));
+    this.marks.again();
   }
 
   paintSummary(ids) {
@@ -158,7 +161,7 @@ class Step {
   }
 
   mark(selection) {
-    markIn(this.element, selection);
+    this.marks.mark(selection);
   }
 
   csv() {

@@ -1,9 +1,10 @@
 // Block tables: per request and group, logical block to physical block, and every token's state: found, loaded, computed, in this step, not yet.
-import { badge, element as make, write as say } from "../look/element.js";
+import { badge, element as make, put, write as say } from "../look/element.js";
 import { requestName } from "../look/palette.js";
 import { arrows } from "./arrows.js";
 import { InSight } from "./in_sight.js";
-import { dressBead, groupName, groupOf, isNull, joined, keep, lookOf, markIn, middleLeftOut, moreText, runsOf } from "./pieces.js";
+import { Marks } from "./marks.js";
+import { dressBead, groupName, groupOf, isNull, joined, keep, lookOf, middleLeftOut, moreText, runsOf } from "./pieces.js";
 import { factsAt } from "./step_facts.js";
 import { STATES, bar, fillBar, legend, numPlaces, numWritten, slots, snippet, stateOf } from "./token_states.js";
 
@@ -33,7 +34,9 @@ class Tables {
     this.list.setAttribute("role", "list");
     this.element.append(legend(), this.list);
     this.rows = new Map();
-    this.sight = new InSight(this.element, this.list, () => this.mark(stage.selection));
+    const covered = () => this.element.firstElementChild.offsetHeight, whole = (found) => (found.dataset.request === undefined ? found : found.closest(".le-tables-row"));
+    this.marks = new Marks(stage, side, this.element, { covered, whole, rowOf: (about) => this.rowOf(about) });
+    this.sight = new InSight(this.element, this.list, () => this.marks.again());
     arrows(this.element, stage);
   }
 
@@ -43,13 +46,24 @@ class Tables {
     const isNewStep = this.facts.start !== this.start || changes.all;
     this.start = this.facts.start;
     if (isNewStep) this.rows.clear();
-    const { shown, numHidden } = shownRequests(scene, this.facts), layout = this.layoutFor(shown);
+    const { shown, numHidden } = this.shownRequests(), layout = this.layoutFor(shown);
     this.element.classList.toggle("le-is-empty", !shown.length);
     const items = shown.map((id) => ({ key: id, id, signature: this.version(id, changes, layout) }));
     if (numHidden) items.push({ key: "more", signature: numHidden, more: numHidden });
     this.sight.expect(items.length);
     keep(this.list, items, (item) => (item.more ? make("p", "le-tables-more le-quiet") : makeRow(item.id)), (row, item, place) => (item.more ? say(row, moreText(item.more, "requests")) : this.sight.paint(row, () => this.paintRow(row, item.id, layout), place)));
     this.sight.settle();
+    this.marks.again();
+  }
+
+  // In a comparison the same requests in the same order on both sides: last those who ended before on either.
+  shownRequests() {
+    const { scene, facts, stage } = this, own = shownRequests(scene, facts);
+    if (!stage.isPair) return own;
+    const others = stage.sides.filter((side) => side !== this.side).map((side) => ({ scene: side.scene, facts: factsAt(side.recording, side.moment) }));
+    const ids = [...new Set([own, ...others.map((other) => shownRequests(other.scene, other.facts))].flatMap(({ shown }) => shown))].filter((id) => scene.requests.has(id));
+    const isOver = (id) => [{ scene, facts }, ...others].every((one) => hasEnded(one, id));
+    return { shown: ids.sort((a, b) => isOver(a) - isOver(b) || a - b), numHidden: own.numHidden };
   }
 
   // Cards while they can be taken in at a glance, chips beyond; chosen by what cannot change within a step.
@@ -71,7 +85,7 @@ class Tables {
   }
 
   isFolded(id) {
-    return this.scene.requests.get(id).status === "finished" && !this.facts.finished.has(id);
+    return hasEnded(this, id);
   }
 
   // A row looks different when its request changed, or one of the blocks drawn in it.
@@ -157,12 +171,13 @@ class Tables {
   // A null entry is outside the window; in a group without one, its block has just been given back.
   noBlockWords({ request, id, group, found }, isChip) {
     const isWaiting = this.scene.requests.get(request).status === "waiting" && this.facts.hits.has(request);
-    if (isWaiting && found !== undefined && found !== this.scene.nullBlock) return isChip ? `#${found}` : `found in #${found}`;
-    if (id !== undefined && groupOf(this.scene, group).window) return isChip ? "⊘" : "outside window";
+    const { isPair } = this.stage; // and less room
+    if (isWaiting && found !== undefined && found !== this.scene.nullBlock) return isChip ? `#${found}` : isPair ? `#${found} found` : `found in #${found}`;
+    if (id !== undefined && groupOf(this.scene, group).window) return isChip ? "⊘" : isPair ? "outside" : "outside window";
     if (id !== undefined) return isChip ? "–" : "given back";
     const { status, numComputed, tables } = this.scene.requests.get(request);
     const isGone = !isWaiting && (status === "finished" || status === "preempted" || (numComputed > 0 && !tables[group]?.length));
-    return isChip ? "–" : isGone ? "given back" : "no block yet";
+    return isChip ? "–" : isGone ? (isPair ? "freed" : "given back") : isPair ? "none yet" : "no block yet";
   }
 
   said(request) {
@@ -185,7 +200,13 @@ class Tables {
   }
 
   mark(selection) {
-    markIn(this.element, selection);
+    this.marks.mark(selection);
+  }
+
+  // Where a block stands once its row is painted.
+  rowOf({ request, block }) {
+    const { requests } = this.scene;
+    return [...this.list.children].find(({ keptAs: id }) => request.has(id) || requests.get(id)?.tables.some((table) => table.some((held) => block.has(held))));
   }
 
   csv() {
@@ -199,6 +220,12 @@ class Tables {
     this.sight.close();
     this.element.remove();
   }
+}
+
+// Before this step. One that this side does not have is not in its way.
+function hasEnded({ scene, facts }, id) {
+  const request = scene.requests.get(id);
+  return !request || (request.status === "finished" && !facts.finished.has(id));
 }
 
 // The oldest of those who wait or run, and the last who ended.
@@ -232,19 +259,27 @@ function paintHead(head, scene, facts, id) {
   head.status.title = request.status === "finished" && request.finishReason ? ENDS[request.finishReason] || request.finishReason : "";
   say(head.doing, now ? (now.isPrefill ? `prefill ${now.num}` : `decode ${now.num}`) : "");
   head.doing.classList.toggle("le-tables-is-doing", Boolean(now));
-  const parts = [progress(request, written)];
-  const external = request.external ?? facts.external.get(id)?.num;
-  if (external) parts.push(`${external} ${request.isLoading ? "loading" : "loaded"}`);
-  if (request.numPreempted) parts.push(`preempted ${request.numPreempted}×`);
-  say(head.facts, parts.join(" · "));
+  const external = request.external ?? facts.external.get(id)?.num ?? 0, counts = countsOf(request, written, external), again = request.numPreempted;
+  say(head.facts, progress(counts) + (again ? ` · ↺${again}×` : ""));
+  put(head.facts, "title", progressInFull(counts) + (again ? `; preempted ${again === 1 ? "once" : `${again} times`}` : ""));
 }
 
-// How many of its tokens have keys and values, and where they come from. (What an external tier holds is told beside it.)
-function progress(request, written) {
-  const total = request.tokens.length, found = request.hit || 0, computed = Math.max(0, written - found - (request.external || 0));
-  if (request.status === "finished") return `${total} tokens`;
-  if (!found) return `${computed} of ${total} tokens computed`;
-  return computed ? `${found} from the cache + ${computed} computed, of ${total} tokens` : `${found} of ${total} tokens found in the cache`;
+function countsOf(request, written, external) {
+  const found = request.hit || 0;
+  return { total: request.tokens.length, found, external, computed: Math.max(0, written - found - (request.external || 0)), isLoading: request.isLoading, isOver: request.status === "finished" };
+}
+
+// How many of its tokens have keys and values, and where they come from: short, for these numbers are compared, and must not be cut.
+function progress({ total, found, external, computed, isLoading, isOver }) {
+  if (isOver) return `${total} tokens`;
+  const kept = [found && `${found} cached`, external && `${external} ${isLoading ? "loading" : "loaded"}`].filter(Boolean);
+  if (!kept.length) return `${computed} of ${total} computed`;
+  return `${[...kept, ...(computed ? [`${computed} new`] : [])].join(" + ")} of ${total}`;
+}
+
+function progressInFull({ total, found, external, computed, isLoading }) {
+  const parts = [found && `${found} found in the cache`, external && `${external} ${isLoading ? "being loaded" : "loaded"} from the external tier`, `${computed} computed`].filter(Boolean);
+  return `of ${total} tokens: ${parts.join(", ")}`;
 }
 
 // All of a request's tokens as one bar.

@@ -2,7 +2,8 @@
 import { badge, element as make, write as say } from "../look/element.js";
 import { contentName, hueOf, requestName } from "../look/palette.js";
 import { arrows } from "./arrows.js";
-import { groupName, keep, markIn } from "./pieces.js";
+import { groupName, keep } from "./pieces.js";
+import { Marks } from "./marks.js";
 import { factsAt } from "./step_facts.js";
 
 export const title = "External tier";
@@ -24,6 +25,7 @@ class Tier {
     this.held = make("div", "le-tier-held");
     this.told = make("div", "le-tier-told");
     this.element.append(this.summary, make("p", "le-tier-legend", "● in the pool as well  ○ only here  ↓ loaded, ↑ saved in this step"), this.held, make("h4", "le-tier-heading", "Back and forth, the newest first"), this.told);
+    this.marks = new Marks(stage, side, this.element);
     arrows(this.element, stage);
   }
 
@@ -36,6 +38,7 @@ class Tier {
     this.paintSummary();
     keep(this.held, this.heldItems(), () => make("span"), (cell, item) => this.paintHeld(cell, item));
     keep(this.told, traffic.slice(-MAX_TOLD).reverse().map((told) => ({ key: told.event, signature: told.event > facts.start, told })), () => make("div"), (line, { told }) => this.paintTold(line, told));
+    this.marks.again();
   }
 
   paintSummary() {
@@ -96,7 +99,7 @@ class Tier {
   }
 
   mark(selection) {
-    markIn(this.element, selection);
+    this.marks.mark(selection);
   }
 
   csv() {

@@ -4,8 +4,8 @@ import { requestName } from "../look/palette.js";
 import { STATE, STATE_NAMES, TOPIC_NAMES, countUpTo, storyOf } from "../model/story.js";
 import { Board, drawPen, hatch, label } from "./board.js";
 import { labelSteps, shownSteps } from "./steps_drawn.js";
-import { mentions } from "./mentions.js";
-import { standAt } from "./standing.js";
+import { Mentioned } from "./mentioned.js";
+import { eventOf, standAt } from "./standing.js";
 import { timeBar } from "./time_bar.js";
 
 export const title = "Timeline";
@@ -19,7 +19,7 @@ export function create(stage, side) {
 
 class Timeline {
   constructor(stage, side) {
-    Object.assign(this, { stage, side, moment: 0, selection: null, marked: [] });
+    Object.assign(this, { stage, side, moment: 0, selection: null, marked: [], mentioned: new Mentioned(), lane: null });
     this.element = element("div", "le-timeline");
     this.board = new Board("le-timeline-canvas", "Timeline: the moment that is shown, in events", {
       paintAll: (context, size) => this.paintAll(context, size),
@@ -27,7 +27,10 @@ class Timeline {
       stand: (moment) => standAt(stage, side, moment),
     });
     this.bar = timeBar(stage, side, this.board, () => this.moment, legend());
-    this.element.append(this.bar.element, this.board.canvas);
+    const { canvas } = this.board;
+    canvas.addEventListener("keydown", (event) => this.onKey(event));
+    for (const kind of ["focus", "blur"]) canvas.addEventListener(kind, () => this.news && this.board.paint());
+    this.element.append(this.bar.element, canvas);
   }
 
   get story() {
@@ -62,12 +65,9 @@ class Timeline {
     return STEPS + 8 + this.tick * TOPICS;
   }
 
-  // Where the run speaks of what is selected: looked for once per selection, and in what is new.
+  // Where the run speaks of what is selected.
   findMarked() {
-    const { recording } = this.side, name = JSON.stringify(this.selection), speaks = mentions(recording, this.selection);
-    if (name !== this.markedFor || recording.start !== this.markedStart || recording.end < this.markedEnd) Object.assign(this, { marked: [], markedEnd: recording.start });
-    if (speaks) for (let i = this.markedEnd; i < recording.end; i++) if (speaks(i)) this.marked.push(i);
-    Object.assign(this, { markedFor: name, markedStart: recording.start, markedEnd: recording.end });
+    this.marked = this.mentioned.find(this.side.recording, this.selection);
   }
 
   resize() {
@@ -168,7 +168,9 @@ class Timeline {
       drawn = x;
       context.fillRect(x, this.lanesTop - 5, Math.max(2, axis.perEvent), 3);
     }
-    if (this.selection?.kind === "request") this.paintChosen(context, Number(this.selection.id), theme);
+    const isHere = document.activeElement === this.board.canvas;
+    if (isHere && this.lane !== null) this.paintLaneRing(context, this.lane, theme.ink, [4, 3]);
+    if (this.selection?.kind === "request") this.paintLaneRing(context, Number(this.selection.id), theme.accent);
     if (this.selection?.kind === "event") {
       context.strokeStyle = theme.accent;
       context.lineWidth = 2;
@@ -178,16 +180,42 @@ class Timeline {
     this.board.canvas.setAttribute("aria-valuenow", this.moment);
     this.board.canvas.setAttribute("aria-valuemin", axis.start);
     this.board.canvas.setAttribute("aria-valuemax", axis.end);
-    this.board.canvas.setAttribute("aria-valuetext", this.bar.words(this.moment));
+    this.board.canvas.setAttribute("aria-valuetext", this.bar.words(this.moment) + (isHere && this.lane !== null ? ` · request ${requestName(this.lane)}` : ""));
   }
 
-  paintChosen(context, request, theme) {
+  paintLaneRing(context, request, color, dash = []) {
     const found = this.rows.placed.find(([lane]) => lane.id === request);
     if (!found) return;
     const { axis } = this.board, x = Math.max(axis.left, axis.x(found[2] ?? found[0].at[0])), right = Math.min(axis.left + axis.width, axis.x(endOf(found[0], this.story.end)));
-    context.strokeStyle = theme.accent;
+    context.strokeStyle = color;
     context.lineWidth = 2;
+    context.setLineDash(dash);
     context.strokeRect(x - 1, this.lanesTop + found[1] * this.rows.height - 1.5, right - x + 2, this.rows.height);
+    context.setLineDash([]);
+  }
+
+  // -- the keyboard: down and up from the events to the lanes; Enter chooses the lane's request, or the event at the pen ----
+
+  onKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || !this.rows) return;
+    const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    if (by) this.moveLane(by);
+    else if (event.key === "Enter") this.choose();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  moveLane(by) {
+    const lanes = this.rows.placed.map(([lane]) => lane.id), at = lanes.indexOf(this.lane) + by;
+    this.lane = lanes[Math.min(at, lanes.length - 1)] ?? null;
+    this.board.paint();
+  }
+
+  choose() {
+    const event = this.moment - 1, { recording } = this.side;
+    if (this.lane !== null) this.stage.select({ kind: "request", id: this.lane });
+    else if (event >= recording.start) this.stage.select(eventOf(this.stage, this.side, event));
   }
 
   at(event) {

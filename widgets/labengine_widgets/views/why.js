@@ -61,7 +61,7 @@ class WhyDrawer {
   offer() {
     const { scene, recording } = this.side;
     if (!scene || !recording) return;
-    this.offered = questionsFor(this.selection, scene, recording, this.moment);
+    this.offered = questionsFor(this.selection, scene, recording, this.moment, this.stage.track?.parted);
     reconcile(
       this.questions,
       this.offered,
@@ -105,6 +105,7 @@ class WhyDrawer {
   async ask(question) {
     const number = ++this.asked, { moment } = this;
     clearTimeout(this.patience);
+    if (question.answer) return this.tell(question.answer);
     const carried = this.carried(question.subject);
     if (carried) return this.tell(carried.answer, carried.moment === moment ? "" : `As it was at event ${carried.moment}.`);
     this.wait(question);

@@ -1,11 +1,16 @@
-// Which questions one can ask of what is chosen, likeliest first: {text, subject: {kind, id, about}}.
+// Which questions one can ask of what is chosen, likeliest first: {text, subject: {kind, id, about}}; of a parting, with the answer.
 import { requestName } from "../look/palette.js";
 
 const HASH_DIGITS = 8;
 
-export function questionsFor(selection, scene, recording, moment) {
-  const ask = OF[selection?.kind];
-  return [...(ask ? ask(selection.id, scene, recording) : []), ...always(selection, scene, recording, moment)];
+// parted: the answer to why two sides part, where there are two, and they do.
+export function questionsFor(selection, scene, recording, moment, parted = null) {
+  const ask = OF[selection?.kind], chosen = ask ? ask(selection.id, scene, recording) : [];
+  return [...chosen, ...ofParting(parted), ...always(selection, scene, recording, moment)];
+}
+
+function ofParting(parted) {
+  return parted ? [{ text: "Why do the two part?", subject: { kind: "parting", id: parted.question }, answer: parted }] : [];
 }
 
 function always(selection, scene, recording, moment) {

@@ -1,0 +1,135 @@
+"""One letter per content: texts, static pictures and the widget say the same of one recording."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import labengine
+from browser.chromium import launched
+from browser.exported_page import opened
+from labengine import Lab
+from labengine import events as ev
+from labengine.timeline import Timeline
+from labengine_widgets import block_map, block_map_svg, lettering
+from labengine_widgets.ascii import content_letters
+from widgets.dashboard_page import Look, View, looks
+from widgets.story_219 import begin, merging_step, schedule_and_forward
+
+MAPPED = re.compile(r"(\w+)->\(?#(\d+)")
+BEADS = """() => [...document.querySelectorAll(".le-map-bead")].filter((one) => one.dataset.hash).flatMap((one) => {
+  const letter = one.querySelector(".le-map-letter").textContent;
+  return [...one.querySelectorAll(".le-map-block")].map((block) => [letter, block.dataset.block]);
+})"""
+
+
+@pytest.fixture(scope="module")
+def look() -> Iterator[Look]:
+    with looks() as run:
+        yield run
+
+
+def two_that_part() -> Lab:
+    """Equal prompts of two blocks, other answers: what B's first answer fills is new before what A's second does."""
+    lab = Lab("simulated", num_blocks=12, block_size=4)
+    for _ in range(2):
+        lab.add(token_ids=list(range(8)), max_tokens=14)
+    lab.run()
+    return lab
+
+
+def told_in(text: str) -> dict[str, str]:
+    """Block to letter, by the line of the map."""
+    [line] = [line for line in text.splitlines() if line.startswith("map ")]
+    return {block: letter for letter, block in MAPPED.findall(line)}
+
+
+def timeline_of(events: list[ev.Event]) -> Timeline:
+    timeline = Timeline()
+    for event in events:
+        timeline.record(event)
+    return timeline
+
+
+def test_letters_come_in_the_order_of_the_events_at_every_moment() -> None:
+    with two_that_part() as lab:
+        assert lab.timeline is not None
+        last = told_in(repr(lab))
+        order = [e.block_id for e in lab.timeline.of_kind(ev.BlockCached)]
+        first = {block_id: letter for letter, block_id in zip("pqrstuvwxyz", dict.fromkeys(order), strict=False)}
+        assert last == {str(block_id): letter for block_id, letter in first.items()}
+        for step in range(1, 15):
+            told = told_in(repr(lab.goto(step)))
+            assert told.items() <= last.items(), step
+        assert list(told_in(block_map(lab.snapshot())).values()) != list(last.values()), "a snapshot knows no order"
+
+
+@pytest.mark.browser
+def test_text_picture_and_widget_agree(look: Look) -> None:
+    with two_that_part() as lab:
+        assert lab.timeline is not None
+        events = list(lab.timeline.events())
+
+        def check(view: View) -> None:
+            timeline = view.bench.timeline
+            assert timeline is not None
+            for step in (5, 9, 12, 14):
+                moment = timeline.step_moments(step)[1]
+                view.page.evaluate("(at) => document.querySelector('.labengine').stage.stand(at)", moment)
+                view.painted()
+                beads = {block: letter for letter, block in view.page.evaluate(BEADS)}
+                snapshot = timeline.state(moment).snapshot()
+                assert told_in(block_map(snapshot, timeline)) == beads and len(beads) > 3
+                svg = block_map_svg(snapshot, timeline=timeline)
+                [line] = re.findall(r"hash map: ([^<]*)<", svg)
+                assert {b: a for a, b in re.findall(r"(\w+) → #(\d+)", line)} == beads
+
+        look(check, events)
+
+
+@pytest.mark.browser
+def test_an_exported_page_without_scripts_says_what_it_says_with_them(tmp_path: Path) -> None:
+    with two_that_part() as lab, launched() as browser:
+        path = lab.export_html(tmp_path / "run.html")
+        with opened(browser, path) as page:
+            page.press("End")
+            beads = {block: letter for letter, block in page.page.evaluate(BEADS)}
+        [still] = re.findall(r"<pre>(.*?)</pre>", path.read_text(encoding="utf-8"), re.DOTALL)
+        assert told_in(still.replace("&gt;", ">")) == beads == told_in(repr(lab))
+
+
+def test_what_a_step_taken_back_has_brought_keeps_its_letter() -> None:
+    """As in the browser: a letter that was seen is not given to anything else."""
+    done = merging_step()
+    timeline = timeline_of([*begin(), *schedule_and_forward(), ev.StepRolledBack(1, "KeyboardInterrupt"), *done])
+    letters = content_letters(timeline.state().snapshot(), timeline)
+    assert list(letters.values()) == ["p", "q", "r"]
+
+
+def test_a_recording_that_starts_over_is_lettered_anew() -> None:
+    timeline = timeline_of([*begin(), *merging_step()])
+    before = content_letters(timeline.state().snapshot(), timeline)
+    for event in [*begin(), *merging_step()]:
+        timeline.record(event)
+    assert content_letters(timeline.state().snapshot(), timeline) == before
+    assert list(before.values()) == ["p", "q", "r"]
+
+
+def test_of_a_recording_too_long_to_walk_everything_still_has_a_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lettering, "MAX_WALKED", 20)
+    with two_that_part() as lab:
+        letters = list(told_in(repr(lab)).values())
+    assert "?" not in letters and len(set(letters)) == len(letters)
+
+
+def test_a_comparison_names_each_side_by_its_own_recording() -> None:
+    with labengine.compare("nano-vllm", "nano-vllm+243", num_blocks=12, block_size=4) as comparison:
+        for _ in range(2):
+            comparison.add(token_ids=list(range(14)), max_tokens=6)
+        comparison.run()
+        left, right = repr(comparison).split("\n\nnano-vllm+243\n")
+        for text, lab in ((left, comparison.left), (right, comparison.right)):
+            assert told_in(text) == told_in(repr(lab))

@@ -1,0 +1,123 @@
+"""Steps in a page: the keys go where lab.back() and lab.forward() go, and every moment belongs to one step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from labengine import Lab
+from labengine import events as ev
+from labengine.desk.time.moments import steps_after, steps_before
+from labengine.timeline import Timeline
+from widgets.dashboard_page import Look, View, looks
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def look() -> Iterator[Look]:
+    with looks() as run:
+        yield run
+
+
+def five_steps() -> list[ev.Event]:
+    """Two equal prompts, five steps; a third request comes between step 2 and step 3."""
+    with Lab("simulated", num_blocks=12, block_size=4) as lab:
+        for _ in range(2):
+            lab.add(token_ids=list(range(14)), max_tokens=8)
+        lab.step(2)
+        lab.add(token_ids=[1, 2, 3], max_tokens=4)
+        lab.step(3)
+        assert lab.timeline is not None
+        return list(lab.timeline.events())
+
+
+def recorded(view: View) -> Timeline:
+    assert view.bench.timeline is not None
+    return view.bench.timeline
+
+
+def with_words(view: View) -> None:
+    """Wait until the words of the step have come: its moments are counted by them."""
+    view.page.wait_for_timeout(200)
+    view.answer()
+
+
+def labels(view: View) -> tuple[str, str, str]:
+    """The step as head, slider and sentence have it."""
+    view.painted()
+    slider = view.page.locator(".le-scrub input").first
+    return view.data("step"), view.text(".le-step-count").split()[1], slider.input_value()
+
+
+def test_page_up_goes_where_lab_back_goes_and_page_down_takes_it_back(look: Look) -> None:
+    def check(view: View) -> None:
+        timeline = recorded(view)
+        view.press("End")
+        wanted = [timeline.end, *(steps_before(timeline, None, n) for n in range(1, 6))]
+        seen = [int(view.data("moment"))]
+        for _ in range(5):
+            view.press("PageUp")
+            seen.append(int(view.data("moment")))
+        assert seen == wanted
+        for moment in reversed(wanted[:-1]):
+            view.press("PageDown")
+            assert int(view.data("moment")) == moment
+
+    look(check, five_steps())
+
+
+def test_from_anywhere_the_keys_move_and_agree_with_the_lab(look: Look) -> None:
+    def check(view: View) -> None:
+        timeline = recorded(view)
+        start, end = timeline.step_moments(3)
+        for moment in range(start - 1, end + 1):
+            view.page.evaluate("(at) => document.querySelector('.labengine').stage.stand(at)", moment)
+            view.press("PageUp")
+            back = int(view.data("moment"))
+            assert back < moment and back == steps_before(timeline, moment, 1), moment
+            view.page.evaluate("(at) => document.querySelector('.labengine').stage.stand(at)", moment)
+            view.press("PageDown")
+            on = int(view.data("moment"))
+            assert on > moment and on == steps_after(timeline, moment, 1), moment
+
+    look(check, five_steps())
+
+
+def test_one_moment_has_one_label_whoever_goes_there(look: Look) -> None:
+    def check(view: View) -> None:
+        timeline = recorded(view)
+        view.answer()
+        end = timeline.step_moments(4)[1]
+        assert timeline.step_moments(5)[0] == end
+        view.feed.stand(end)
+        view.feed.tick()
+        with_words(view)
+        told = (*labels(view), view.data("frame"), view.data("numFrames"))
+        assert told[:3] == ("4", "4", "4") and told[3] == told[4] != "0"
+        slide = """([index, value]) => {
+          const slider = document.querySelectorAll(".le-scrub input")[index];
+          slider.value = value;
+          slider.dispatchEvent(new Event("input"));
+        }"""
+        view.press("Home")
+        view.page.evaluate(slide, [0, 4])
+        with_words(view)
+        assert int(view.data("moment")) == end
+        assert (*labels(view), view.data("frame"), view.data("numFrames")) == told
+        view.press("ArrowRight")
+        assert labels(view) == ("5", "5", "5") and view.data("frame") == "1"
+        view.press("Home")
+        assert (int(view.data("moment")), *labels(view)) == (end, "4", "4", "4")
+
+    look(check, five_steps())
+
+
+def test_at_every_moment_head_and_slider_name_the_same_step(look: Look) -> None:
+    def check(view: View) -> None:
+        for moment in range(recorded(view).end + 1):
+            view.page.evaluate("(at) => document.querySelector('.labengine').stage.stand(at)", moment)
+            assert len(set(labels(view))) == 1, moment
+
+    look(check, five_steps())

@@ -1,0 +1,86 @@
+// Marks what is chosen, and what that is about, in a view of elements; and brings it into sight within the view's own frame.
+import { aboutOf } from "./about.js";
+
+const THINGS = "[data-block], [data-request], [data-hash], [data-event]";
+const KINDS = ["block", "request", "hash"];
+const TRIES = 3; // rows that come into sight are painted a little later
+
+export class Marks {
+  // frame: the view's element, which scrolls. covered(): pixels at its top that something stands before; whole(found): what has
+  // to be seen of it; rowOf(about): the row of what is not painted yet.
+  constructor(stage, side, frame, { covered = () => 0, whole = (found) => found, rowOf = () => null } = {}) {
+    Object.assign(this, { stage, side, frame, covered, whole, rowOf, selection: null, tries: 0, isByHand: false, isMarked: false });
+    for (const kind of ["click", "keydown"]) frame.addEventListener(kind, () => this.noteHand(), true);
+  }
+
+  // Who chooses something in this view has it before them: nothing moves there.
+  noteHand() {
+    this.isByHand = true;
+    setTimeout(() => (this.isByHand = false));
+  }
+
+  // Something else is chosen.
+  mark(selection) {
+    this.selection = selection?.kind ? selection : null;
+    this.tries = this.selection && !this.isByHand ? TRIES : 0;
+    this.again();
+  }
+
+  // After rows were painted: they may be new, and so may be what the selection is about.
+  again() {
+    if (!this.selection && !this.isMarked) return;
+    this.isMarked = Boolean(this.selection);
+    const about = aboutOf(this.selection, this.side);
+    for (const one of this.frame.querySelectorAll(THINGS)) {
+      const isChosen = this.isMarked && one.getAttribute(`data-${this.selection.kind}`) === String(this.selection.id);
+      one.classList.toggle("le-selected", isChosen);
+      one.classList.toggle("le-related", !isChosen && isAbout(one, about));
+    }
+    if (this.tries && this.frame.clientHeight) this.seek(about);
+  }
+
+  seek(about) {
+    const { frame } = this, found = ["le-selected", "le-related"].map((name) => particular([...frame.querySelectorAll(`.${name}`)])).find((some) => some.length);
+    const row = found ? null : this.rowOf(about);
+    this.tries = found ? 0 : this.tries - 1;
+    if (row) this.reveal(row);
+    else if (found && !found.some((one) => this.isSeen(one))) this.reveal(this.whole(found[0]));
+  }
+
+  isSeen(one) {
+    const inner = this.inner(), rect = one.getBoundingClientRect();
+    return rect.width > 0 && rect.top >= inner.top && rect.bottom <= inner.bottom && rect.left >= inner.left && rect.right <= inner.right;
+  }
+
+  inner() {
+    const { top, left } = this.frame.getBoundingClientRect(), { clientHeight, clientWidth } = this.frame;
+    return { top: top + this.covered(), bottom: top + clientHeight, left, right: left + clientWidth };
+  }
+
+  // Scrolls this frame and no other: the page stays where the reader has it.
+  reveal(one) {
+    const { frame } = this, inner = this.inner(), rect = one.getBoundingClientRect();
+    frame.scrollTop += away(rect.top, rect.bottom, inner.top, inner.bottom);
+    if (frame.scrollWidth > frame.clientWidth) frame.scrollLeft += away(rect.left, rect.right, inner.left, inner.right);
+  }
+}
+
+function isAbout(one, about) {
+  return KINDS.some((kind) => {
+    const id = about[kind].size ? one.getAttribute(`data-${kind}`) : null;
+    return id !== null && about[kind].has(kind === "hash" ? id : Number(id));
+  });
+}
+
+// A block of a request rather than the request, where both are marked.
+function particular(found) {
+  const some = found.filter(({ dataset }) => dataset.request === undefined);
+  return some.length ? some : found;
+}
+
+// How far a stretch lies outside of another one; of one that does not fit its beginning counts.
+function away(from, to, low, high) {
+  const room = 4;
+  if (from - room < low) return from - room - low;
+  return to + room > high ? Math.min(to + room - high, from - room - low) : 0;
+}
