@@ -129,7 +129,8 @@ def _value(word: str) -> tuple[str, Any]:
     name, equals, text = word.partition("=")
     if not equals or not name:
         raise UsageError(f"{word!r} is no FIELD=VALUE, such as block_id=3")
-    return name, int(text) if text.lstrip("-").isdecimal() else {"True": True, "False": False}.get(text, text)
+    is_number = text.lstrip("-").isdecimal() and not name.endswith("hash")
+    return name, int(text) if is_number else {"True": True, "False": False}.get(text, text)
 
 
 def _tell(current: CurrentLab, look: Look | PairLook) -> None:

@@ -63,6 +63,8 @@ def test_break_stops_both_and_says_on_which_side(both: Notebook) -> None:
 def test_a_run_of_both_tells_a_stop_of_the_right_side(both: Notebook) -> None:
     both.value("comparison.reset()")
     both.printed("%lab add some prompt that is long enough for a block or two --copies 2 --max-tokens 3")
+    assert "block_hash=12345678" in both.printed("%lab break BlockCached block_hash=12345678"), "digits, and no number"
+    both.printed("%lab break --off")
     both.printed("%lab break BlockMerged")
     assert both.printed("%lab run --wait").startswith("nano-vllm+243: stopped after step 1")
 

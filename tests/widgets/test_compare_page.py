@@ -136,6 +136,12 @@ def test_why_is_asked_of_what_was_chosen_before(look: Look) -> None:
         question = page.page.locator(".le-why-question").first
         page.until("the answer", lambda: page.page.locator(".le-why-item").count())
         assert "#0" in (question.text_content() or "")
+        again = page.page.locator(".le-why-again").first
+        assert not again.is_visible()
+        page.press("ArrowLeft")
+        page.until("its age", lambda: again.is_visible() and (again.text_content() or "").startswith("Asked at event"))
+        again.click()
+        page.until("the newer answer", lambda: not again.is_visible())
 
     look(check, bug("nano-vllm-219").compare())
 

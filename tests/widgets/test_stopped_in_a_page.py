@@ -73,10 +73,12 @@ def test_both_say_which_side_has_stopped_and_where(look_at_both: compare_page.Lo
         said = page.text(MESSAGE)
         assert said == f"nano-vllm+243 {comparison.stopped_at[1]}" and "BlockMerged into_block_id=0" in said
         assert not is_wrong(page) and page.page.locator(MESSAGE).first.get_attribute("title") == said
+        page.until("the event", lambda: page.data("step") == "1 1" and page.data("position") != page.data("end"))
         breakpoint.close()
         page.click("Run")
         page.until("the end", lambda: not comparison.is_running and page.text(MESSAGE) == "")
         assert [snapshot.step for snapshot in comparison.snapshots] == [3, 3]
+        page.until("the view", lambda: page.data("step") == "3 3" and page.data("position") == page.data("end"))
 
     look_at_both(check, comparison)
 

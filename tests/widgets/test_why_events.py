@@ -14,6 +14,7 @@ def test_a_hash_is_named_by_its_beginning() -> None:
     timeline = recording(OVERWRITTEN)
     digits = block_hash(0).hex()
     told = why(timeline, {"hash": digits[:6]})
+    assert why(timeline, {"hash": f"{digits[:8]}…"}) == told, "as it is printed"
     assert (
         told.question == f"Why does hash {digits[:8]}… lead to #4?"
         and "#0 holds the same, alive, and cannot be found" in told.answer

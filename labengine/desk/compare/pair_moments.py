@@ -42,7 +42,7 @@ def _look(timeline: Timeline, moment: int) -> Look:
         return Look.at(timeline, moment)
     from labengine_widgets.ascii import block_map
 
-    return Look(moment, newest, f"no step taken\n{block_map(timeline.state(moment).snapshot())}")
+    return Look(moment, newest, f"no step taken\n{block_map(timeline.state(moment).snapshot(), timeline)}")
 
 
 def moments_of(timelines: Timelines, step: object) -> Ends:

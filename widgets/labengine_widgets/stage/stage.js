@@ -195,7 +195,7 @@ export class Stage {
 
   wish(action, args = {}) {
     this.tell("wish", action);
-    if (action === "step" || action === "phase") {
+    if (["step", "phase", "start"].includes(action)) {
       this.player.stop();
       this.go(this.track.end, false);
       this.sight.approach();

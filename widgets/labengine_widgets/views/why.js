@@ -22,13 +22,16 @@ class WhyDrawer {
     this.questions.setAttribute("aria-label", "Questions to ask");
     this.questions.addEventListener("click", (event) => this.onQuestion(event));
     this.heading = element("h4", "le-why-question");
+    this.again = element("button", "le-button le-why-again");
+    Object.assign(this.again, { type: "button", hidden: true });
+    this.again.addEventListener("click", () => this.ask(this.question));
     this.answer = element("p", "le-why-answer");
     this.answer.setAttribute("role", "status");
     this.chain = element("ol", "le-why-chain");
     this.chain.addEventListener("click", (event) => this.onLink(event));
     this.element.addEventListener("keydown", (event) => this.onKey(event));
     this.sheet = element("div", "le-why-sheet");
-    this.sheet.append(this.heading, this.answer, this.chain);
+    this.sheet.append(this.heading, this.again, this.answer, this.chain);
     this.element.append(this.questions, this.sheet);
     this.rest();
   }
@@ -41,6 +44,13 @@ class WhyDrawer {
     this.offer();
     this.markHere();
     this.follow();
+    this.paintAge();
+  }
+
+  // An answer is about the moment at which it was asked for; whoever has gone on since may ask again.
+  paintAge() {
+    this.again.hidden = !this.question || this.askedAt === this.moment;
+    write(this.again, this.again.hidden ? "" : `Asked at event ${this.askedAt}. Ask again here`);
   }
 
   // A choice made while the drawer is open is a question.
@@ -105,6 +115,8 @@ class WhyDrawer {
   async ask(question) {
     const number = ++this.asked, { moment } = this;
     clearTimeout(this.patience);
+    Object.assign(this, { question: question.answer ? null : question, askedAt: moment });
+    this.paintAge();
     if (question.answer) return this.tell(question.answer);
     const carried = this.carried(question.subject);
     if (carried) return this.tell(carried.answer, carried.moment === moment ? "" : `As it was at event ${carried.moment}.`);
@@ -143,7 +155,7 @@ class WhyDrawer {
 
   rest() {
     this.show("", NOTHING_CHOSEN, []);
-    this.links = null;
+    this.links = this.question = null;
   }
 
   // -- the answer ------------------------------------------------------------------------------------------------------

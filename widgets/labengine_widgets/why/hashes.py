@@ -47,7 +47,7 @@ def _parsed(asked: str | bytes) -> tuple[int | None, str]:
         return None, asked.hex()
     if not isinstance(asked, str):
         raise WhyError(f"a hash is bytes, 'group:hex', or the beginning of its hex digits; got {asked!r}")
-    group, colon, digits = asked.rpartition(":")
+    group, colon, digits = asked.removesuffix("…").rpartition(":")  # as the views print it
     if (colon and not group.isdecimal()) or not digits or set(digits.lower()) - set("0123456789abcdef"):
         raise WhyError(f"a hash is bytes, 'group:hex', or the beginning of its hex digits; got {asked!r}")
     return (int(group) if colon else None), digits.lower()
