@@ -59,14 +59,14 @@ def test_it_is_told_by_keyboard_alone_from_the_cell_to_the_end(extended: LabPage
     assert outline == "solid", "and one sees that it does"
     view = OpenComparison(extended, cell)
     told = [view.root.locator(".le-guide-words").inner_text()]
-    while "What the fix does not save" not in told[-1]:
+    while "What the fix cannot save" not in told[-1]:
         wanted = str(int(view.data("stop")) + 1)
         keys.press("n")
         view.until("stop", wanted)
         view.until("playing", "false")
         told.append(view.root.locator(".le-guide-words").inner_text())
     assert (view.data("used"), view.data("lost"), view.data("peak")) == ("8 5", "3 0", "8 8")
-    assert "overwrites" in " ".join(told)
+    assert "takes the entry" in " ".join(told)
     view.screenshot("219-by-keyboard")
     keys.press("w")
     why = view.root.locator(".le-why-answer:visible")

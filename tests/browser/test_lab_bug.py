@@ -44,7 +44,7 @@ def test_219_is_told_by_keyboard_alone(lab_page: LabPage) -> None:
     assert view.data("stop") == "0" and view.data("used") == "0 0"
     told = [(view.next_stop(), view.data("used"), view.data("lost")) for _ in range(5)]
     assert [(used, lost) for _, used, lost in told[-3:]] == [("8 8", "0 0"), ("8 7", "1 0"), ("8 5", "3 0")]
-    assert "overwrites" in told[-2][0] and "What the fix does not save" in told[-1][0]
+    assert "takes the entry" in told[-2][0] and "What the fix cannot save" in told[-1][0]
     assert view.data("peak") == "8 8"
     lab_page.screenshot("bug-219-after-the-step", of=view.root)
     view.press("ArrowLeft")
@@ -68,7 +68,7 @@ def test_what_it_costs_later_is_a_button(lab_page: LabPage) -> None:
     view.until("stop", "6")
     view.until("playing", "false")
     told = [view.next_stop() for _ in range(3)]
-    assert "Left: it finds 0 blocks. Right: it finds 3" in told[1]
+    assert "Left, it finds none of it. Right, it finds 3 blocks" in told[1]
     assert view.data("used") == "8 5" and view.data("step") == "4 4"
     lab_page.screenshot("bug-219-later", of=view.root)
     assert lab_page.errors() == []

@@ -13,6 +13,7 @@ from labengine import events as ev
 from labengine.hooks import Hooks
 from labengine.timeline import Timeline
 from labengine_widgets.bench import Bench
+from labengine_widgets.names import readable
 from labengine_widgets.plotted import BLUE, GREEN, ORANGE, PlotWidget, sparkline, template
 from labengine_widgets.series import StepFigures, StepSeries
 
@@ -118,7 +119,9 @@ def drawn(series: StepSeries, title: str) -> go.Figure:
     for (row, column, name, line), (x, y) in zip(looks, curves(series), strict=True):
         trace = go.Scatter(x=x, y=y, mode="lines", name=name, line=line, showlegend=name in LEGENDS)
         figure.add_trace(trace, row, column)
-    figure.update_layout(title={"text": title}, template=template(), height=460, legend={"orientation": "h", "y": -0.2})
+    figure.update_layout(
+        title={"text": readable(title)}, template=template(), height=460, legend={"orientation": "h", "y": -0.2}
+    )
     figure.update_xaxes(title_text="step", row=2)
     figure.update_yaxes(range=[0, max(1, series.num_blocks)], row=1, col=1)
     figure.update_yaxes(range=[0, 1], tickformat=".0%", row=1, col=2)

@@ -13,7 +13,7 @@ export class Beyond {
     beside(this.element);
   }
 
-  // Costs a layout only where something is beyond the frame.
+  // After the views: the layout that it asks for is due anyway.
   paint() {
     const { view, noun } = this, below = view.scrollHeight - view.clientHeight - view.scrollTop > 3, right = view.scrollWidth - view.clientWidth - view.scrollLeft > 3;
     put(this.element, "hidden", !below && !right);

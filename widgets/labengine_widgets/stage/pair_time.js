@@ -4,8 +4,8 @@ import { requestName } from "../look/palette.js";
 
 const TOP = 20, LEFT = 52, RIGHT = 16, BOTTOM = 15, MAX_LANES = 5, STOP_RADIUS = 8;
 const POOL = "pool";
-const MEANING = "grey: on both sides, dark: on one";
-const EXPLAINED = "Grey: an event on both sides. Dark: on one side, or otherwise there: the left side's above, the right side's below.";
+const MEANING = "pale: on both sides, strong: on one";
+const EXPLAINED = "Pale: an event on both sides. Strong: on one side, or otherwise there: the left side's above, the right side's below.";
 
 export class PairTime {
   constructor(stage) {
