@@ -4,47 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import labengine
-from browser.chromium import launched
-from browser.exported_page import opened
-from labengine import Lab
 from labengine import events as ev
 from labengine.timeline import Timeline
 from labengine_widgets import block_map, block_map_svg, lettering
 from labengine_widgets.ascii import content_letters
 from widgets.dashboard_page import Look, View, looks
+from widgets.lettered import BEADS, told_in, two_that_part
 from widgets.story_219 import begin, merging_step, schedule_and_forward
-
-MAPPED = re.compile(r"(\w+)->\(?#(\d+)")
-BEADS = """() => [...document.querySelectorAll(".le-map-bead")].filter((one) => one.dataset.hash).flatMap((one) => {
-  const letter = one.querySelector(".le-map-letter").textContent;
-  return [...one.querySelectorAll(".le-map-block")].map((block) => [letter, block.dataset.block]);
-})"""
 
 
 @pytest.fixture(scope="module")
 def look() -> Iterator[Look]:
     with looks() as run:
         yield run
-
-
-def two_that_part() -> Lab:
-    """Equal prompts of two blocks, other answers: what B's first answer fills is new before what A's second does."""
-    lab = Lab("simulated", num_blocks=12, block_size=4)
-    for _ in range(2):
-        lab.add(token_ids=list(range(8)), max_tokens=14)
-    lab.run()
-    return lab
-
-
-def told_in(text: str) -> dict[str, str]:
-    """Block to letter, by the line of the map."""
-    [line] = [line for line in text.splitlines() if line.startswith("map ")]
-    return {block: letter for letter, block in MAPPED.findall(line)}
 
 
 def timeline_of(events: list[ev.Event]) -> Timeline:
@@ -88,17 +64,6 @@ def test_text_picture_and_widget_agree(look: Look) -> None:
                 assert {b: a for a, b in re.findall(r"(\w+) → #(\d+)", line)} == beads
 
         look(check, events)
-
-
-@pytest.mark.browser
-def test_an_exported_page_without_scripts_says_what_it_says_with_them(tmp_path: Path) -> None:
-    with two_that_part() as lab, launched() as browser:
-        path = lab.export_html(tmp_path / "run.html")
-        with opened(browser, path) as page:
-            page.press("End")
-            beads = {block: letter for letter, block in page.page.evaluate(BEADS)}
-        [still] = re.findall(r"<pre>(.*?)</pre>", path.read_text(encoding="utf-8"), re.DOTALL)
-        assert told_in(still.replace("&gt;", ">")) == beads == told_in(repr(lab))
 
 
 def test_what_a_step_taken_back_has_brought_keeps_its_letter() -> None:
