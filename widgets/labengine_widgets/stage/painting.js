@@ -97,7 +97,7 @@ export class Painting {
     this.hasNews = false;
     const due = shown.filter((entry) => !late.includes(entry));
     for (const entry of due) this.paintView(entry);
-    for (const { view } of due) view.settle?.(); // who measures does it when everything is written
+    for (const entry of due) this.settle(entry);
     clearTimeout(this.later);
     if (late.length) this.later = setTimeout(() => this.changed(), this.isHurried ? TURN_MS : 0);
   }
@@ -119,8 +119,14 @@ export class Painting {
     entry.from = moment;
     entry.paintedAt = begun;
     if (isFirst && this.stage.selection) entry.view.mark(this.stage.selection); // chosen before the view was made
-    const kind = changes.all ? "all" : "some";
-    entry.costs[kind] = Math.max(MEMORY * entry.costs[kind], performance.now() - begun);
+    Object.assign(entry, { kind: changes.all ? "all" : "some", took: performance.now() - begun });
+  }
+
+  // Who measures does it when everything is written; the layout that it asks for is part of what it costs.
+  settle(entry) {
+    const { view, kind, took, costs } = entry, begun = performance.now();
+    view.settle?.();
+    costs[kind] = Math.max(MEMORY * costs[kind], took + performance.now() - begun);
   }
 }
 
