@@ -120,7 +120,7 @@ def press_ctrl_c() -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def raise_at_event(hooks: Hooks, n: int) -> Subscription:
+def raise_at_event(hooks: Hooks, n: int, error: type[Exception] = ListenerFailed) -> Subscription:
     """Subscribe a listener that raises at the n-th event from now on."""
     left = n
 
@@ -128,7 +128,7 @@ def raise_at_event(hooks: Hooks, n: int) -> Subscription:
         nonlocal left
         left -= 1
         if left < 0:
-            raise ListenerFailed
+            raise error
 
     return hooks.subscribe(listen)
 

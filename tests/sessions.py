@@ -116,6 +116,14 @@ def broken(lab: Lab, method: str, error: BaseException | None = None) -> Iterato
         delattr(runner, method)
 
 
+def two_equal_requests() -> Lab:
+    """Two equal requests of 13 tokens: they merge in step 1, and finish in step 6."""
+    lab = Lab("simulated", num_blocks=12, block_size=4)
+    for _ in range(2):
+        lab.add(token_ids=range(13), max_tokens=6)
+    return lab
+
+
 def story(lab: Lab) -> list[Event]:
     """All that is recorded."""
     assert lab.timeline is not None

@@ -15,15 +15,12 @@ from labengine.config import ConfigError
 from labengine.core.parts import Parts
 from labengine.desk.background import LabClosedError
 from labengine.lab import Lab
-from sessions import broken, story
+from sessions import broken, story, two_equal_requests
 
 
 @pytest.fixture
 def lab() -> Iterator[Lab]:
-    """Two equal requests of 13 tokens: they merge in step 1, and finish in step 6."""
-    with Lab("simulated", num_blocks=12, block_size=4) as lab:
-        for _ in range(2):
-            lab.add(token_ids=range(13), max_tokens=6)
+    with two_equal_requests() as lab:
         yield lab
 
 

@@ -8,7 +8,6 @@ from random import Random
 from driving import Drive
 from labengine.config import SamplingParams
 from labengine.events import Event, StepEnded, StepStarted, TokenSampled
-from labengine.hooks import Hooks
 
 
 def outcome(call: Callable[[], object]) -> object:
@@ -17,19 +16,6 @@ def outcome(call: Callable[[], object]) -> object:
         return call()
     except (ValueError, RuntimeError) as error:
         return type(error)
-
-
-def raise_at(hooks: Hooks, n: int) -> Callable[[], None]:
-    """Subscribe a listener that raises at the n-th event from now on; what ends that."""
-    left = n
-
-    def listen(event: Event) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise ValueError
-
-    return hooks.subscribe(listen).close
 
 
 def abort(drive: Drive, rng: Random) -> object:

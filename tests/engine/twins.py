@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 
+from disturbing import raise_at_event
 from driving import Drive, assert_drained, assert_sound, difference, queues, recorded
-from engine.between_steps import DISTURBANCES, outcome, raise_at
+from engine.between_steps import DISTURBANCES, outcome
 from grounds import ALL_GROUNDS
 from labengine.config import EngineConfig, GroupSpec, SamplingParams
 from labengine.core.editions import EDITIONS
@@ -113,12 +114,14 @@ class Twins:
                 drive.runner.fail_in_forward, drive.runner.num_writes_before = ValueError(), n
             elif kind == "sample":
                 drive.runner.fail_in_sample = ValueError()
-        subscriptions = [raise_at(drive.engine.hooks, n) for drive in self.drives] if kind == "listener" else []
+        subscriptions = (
+            [raise_at_event(drive.engine.hooks, n, ValueError) for drive in self.drives] if kind == "listener" else []
+        )
         self.both(lambda drive: drive.engine.step_freely())
         for drive in self.drives:
             drive.runner.fail_in_forward = drive.runner.fail_in_sample = None
-        for close in subscriptions:
-            close()
+        for subscription in subscriptions:
+            subscription.close()
 
 
 def first_difference(one: list[Event], other: list[Event]) -> str:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import base64
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Browser, Page
 
-from browser.chromium import launched
 from labengine.desk.compare.comparison import Comparison
 from labengine_widgets.browser import css, esm
 from labengine_widgets.compare import CompareView
+from widgets.browser_thread import Look as Look
+from widgets.browser_thread import looking
 from widgets.view_stand import THEMES
 
 PICTURES = Path(__file__).parents[2] / ".artifacts" / "compare"
@@ -175,21 +175,19 @@ def _texts(parts: Sequence[bytes]) -> list[str]:
     return [base64.b64encode(part).decode() for part in parts]
 
 
-Look = Callable[..., None]
-"""look(check, comparison, width=..., has_kernel=..., and options of the browser's context)."""
+def numbers(page: ComparePage) -> list[dict[str, str]]:
+    """Used, peak, findable, lost and computed of either side, as they stand above the columns."""
+    names = ("used", "peak", "findable", "lost", "computed")
+    heads = page.page.locator(".le-column-head").all()
+    return [dict(zip(names, head.locator("b").all_text_contents(), strict=True)) for head in heads]
 
 
-@contextmanager
-def looks() -> Iterator[Look]:
-    """Runs checks on fresh pages, on a thread of its own; a check must leave no error in the page."""
-    with ThreadPoolExecutor(1) as thread, ExitStack() as stack:
-        browser = thread.submit(lambda: stack.enter_context(launched())).result()
-        try:
-            yield lambda check, comparison, **options: thread.submit(
-                _checked, browser, check, comparison, **options
-            ).result()
-        finally:
-            thread.submit(stack.close).result()
+def looks() -> AbstractContextManager[Look]:
+    """Runs checks on fresh pages; a check must leave no error in the page.
+
+    look(check, comparison, width=..., has_kernel=..., and options of the browser's context).
+    """
+    return looking(_checked)
 
 
 def _checked(

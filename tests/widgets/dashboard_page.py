@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
 
-from browser.chromium import launched
 from labengine import events as ev
 from labengine_widgets import feed as feeds
 from labengine_widgets.browser import css, esm
 from labengine_widgets.feed import Feed
 from labengine_widgets.saved import saved_bytes
+from widgets.browser_thread import Look as Look
+from widgets.browser_thread import looking
 from widgets.fake_bench import FakeBench
 from widgets.story_219 import begin
 
@@ -140,19 +140,12 @@ class View:
         return [message for message in self.page.evaluate("() => window.sent") if message["type"] == kind]
 
 
-Look = Callable[..., None]
-"""look(check, events, words, and options of the browser's context)."""
+def looks() -> AbstractContextManager[Look]:
+    """Runs checks on fresh views; a check must leave no error in the page.
 
-
-@contextmanager
-def looks() -> Iterator[Look]:
-    """Runs checks on fresh views, on a thread of its own: the other browser tests' playwright has the main one."""
-    with ThreadPoolExecutor(1) as thread, ExitStack() as stack:
-        browser = thread.submit(lambda: stack.enter_context(launched())).result()
-        try:
-            yield lambda check, *story, **options: thread.submit(_checked, browser, check, *story, **options).result()
-        finally:
-            thread.submit(stack.close).result()
+    look(check, events, words, and options of the browser's context).
+    """
+    return looking(_checked)
 
 
 def _checked(

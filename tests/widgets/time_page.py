@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import base64
 import random
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from playwright.sync_api import Browser, Page
 
-from browser.chromium import launched
 from labengine import Lab
 from labengine import events as ev
 from labengine_widgets.browser import bundle, css, esm
 from labengine_widgets.whole import whole_payload
+from widgets.browser_thread import Look as Look
+from widgets.browser_thread import looking
 from widgets.fake_bench import FakeBench
 
 MOUNT = """
@@ -113,19 +113,12 @@ def blocks_of(event: ev.Event) -> set[str]:
     return {str(block_id) for block_id in ids}
 
 
-Look = Callable[..., None]
-"""look(check, events, the views' names, words=..., width=..., seconds=...)."""
+def looks() -> AbstractContextManager[Look]:
+    """Runs checks on views of a recording; a check must leave no error in the page.
 
-
-@contextmanager
-def looks() -> Iterator[Look]:
-    """Runs checks on views of a recording, on a thread of its own; a check must leave no error in the page."""
-    with ThreadPoolExecutor(1) as thread, ExitStack() as stack:
-        browser = thread.submit(lambda: stack.enter_context(launched())).result()
-        try:
-            yield lambda check, *shown, **options: thread.submit(_checked, browser, check, *shown, **options).result()
-        finally:
-            thread.submit(stack.close).result()
+    look(check, events, the views' names, words=..., width=..., seconds=...).
+    """
+    return looking(_checked)
 
 
 def _checked(

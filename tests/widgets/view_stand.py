@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, Route
 
 import labengine_widgets
-from browser.chromium import launched
 from labengine import events as ev
 from labengine.trace import codec
 from labengine_widgets.browser import css
+from widgets.browser_thread import Look as Show
+from widgets.browser_thread import looking
 
 SOURCES = Path(labengine_widgets.__file__).parent
 PICTURES = Path(__file__).parents[2] / ".artifacts" / "views"
@@ -143,21 +143,12 @@ class Stand:
         self.page.locator("#root").screenshot(path=str(PICTURES / f"{self.name}-{title}-{theme}.png"))
 
 
-Show = Callable[..., None]
-"""show(check, view's name, events, words=..., width=..., and options of the browser's context)."""
+def stands() -> AbstractContextManager[Show]:
+    """Runs checks on fresh stands; a check must leave no error in the page.
 
-
-@contextmanager
-def stands() -> Iterator[Show]:
-    """Runs checks on fresh stands, on a thread of its own; a check must leave no error in the page."""
-    with ThreadPoolExecutor(1) as thread, ExitStack() as stack:
-        browser = thread.submit(lambda: stack.enter_context(launched())).result()
-        try:
-            yield lambda check, name, events, **options: thread.submit(
-                _checked, browser, check, name, events, **options
-            ).result()
-        finally:
-            thread.submit(stack.close).result()
+    show(check, view's name, events, words=..., width=..., and options of the browser's context).
+    """
+    return looking(_checked)
 
 
 def _checked(

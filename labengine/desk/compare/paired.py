@@ -128,7 +128,7 @@ class Paired:
         left, right = (requests_of_lab(lab, first) for lab in labs)
         stranger = first_stranger(left, right, first)
         if stranger or counts[0] != counts[1]:
-            told = stranger or f"the left one has seen {counts[0]} requests, the right one {counts[1]}"
+            told = stranger or f"the left one has seen {counts[0]} of them, the right one {counts[1]}"
             raise ConfigError(
                 f"the two sides have not seen the same requests any more: {told}. {ON_THEIR_OWN}what is added to both "
                 f"is added with comparison.add(...). comparison.reset() begins anew with both"

@@ -100,7 +100,8 @@ class Pool {
     this.say(scene);
   }
 
-  // The lists follow a frame later: to touch a canvas again then means to wait until the browser is done with the first time.
+  // The lists follow a frame later. To draw words on a canvas is to ask for the page's style, which they have just changed:
+  // what is drawn already is not drawn again with them.
   isPainted(isNew, changes, moment, reference, focus) {
     const painted = moment === null || this.isPair ? null : `${moment} ${reference ? reference.moment : ""} ${focus}`, isSame = painted !== null && painted === this.painted;
     this.painted = painted;
