@@ -129,6 +129,8 @@ class EngineConfig:
     retention_interval: int | None = None
     """Which blocks of a sliding window are cached: None all that a hit could use, 0 only those before a prompt's end,
     n those before every n-th token too. (vLLM: prefix_cache_retention_interval.)"""
+    keep_finished: int | None = None
+    """Finished requests that are kept, the newest ones (>= 0); None keeps all."""
 
     def __post_init__(self) -> None:
         _make_int(self, "num_blocks", 1, MAX_NUM_BLOCKS)
@@ -140,6 +142,8 @@ class EngineConfig:
         if not all(isinstance(group, GroupSpec) for group in self.groups):
             raise ConfigError(f"groups must be GroupSpecs, got {self.groups!r}")
         _make_int(self, "long_prefill_token_threshold", 0)
+        if self.keep_finished is not None:
+            _make_int(self, "keep_finished", 0)
         if not 0 <= _as_float(self.watermark) < 1:
             raise ConfigError(f"watermark is a share of the pool, from 0 to below 1, got {self.watermark!r}")
         self._check_block_sizes()

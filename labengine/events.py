@@ -111,6 +111,13 @@ class RequestFinished(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RequestForgotten(Event):
+    """A finished request is kept no longer: newer ones have taken its place. It happens between steps."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class ExternalHit(Event):
     """The external tier holds the num_tokens tokens after the prefix hit. Blocks for them are about to be allocated.
 

@@ -200,6 +200,10 @@ class Fold:
     def _request_finished(self, event: ev.RequestFinished) -> None:
         self._request(event.request_id).clear(FINISHED)
 
+    def _request_forgotten(self, event: ev.RequestForgotten) -> None:
+        self.changes.requests.add(event.request_id)
+        self.requests.pop(event.request_id, None)
+
     def _tokens_computed(self, event: ev.TokensComputed) -> None:
         self._request(event.request_id).num_computed_tokens = event.num_computed_tokens
 
@@ -289,6 +293,7 @@ class Fold:
         ev.RequestScheduled: _request_scheduled,
         ev.RequestPreempted: _request_preempted,
         ev.RequestFinished: _request_finished,
+        ev.RequestForgotten: _request_forgotten,
         ev.TokensComputed: _tokens_computed,
         ev.TokenSampled: _token_sampled,
         ev.BlockEvicted: _block_evicted,

@@ -45,6 +45,7 @@ class Lab(Stepping, Looking, TimeTravel, Recorded):
     attention: who computes it ("cpu", "triton", "flash_attn", "torch"); None picks the fastest that can, see status().
     cuda_graphs: record decode steps on a GPU; without, every step runs module by module.
     overlap: schedule a free step while the one before is computed; None: where it gains something, see status().
+    keep_finished: finished requests that are kept, the newest ones; older ones are forgotten. None keeps all.
     record: keep a timeline (the newest 100,000 events, or as many as the number given).
     check: judge every step: invariants on what it changed, and what each attention read has seen (`violations`).
 
@@ -73,6 +74,7 @@ class Lab(Stepping, Looking, TimeTravel, Recorded):
         long_prefill_token_threshold: int = 0,
         retention_interval: int | None = None,
         overlap: bool | None = None,
+        keep_finished: int | None = 10_000,
         record: bool | int = True,
         check: bool = True,
         seed: int = 0,
@@ -97,6 +99,7 @@ class Lab(Stepping, Looking, TimeTravel, Recorded):
             long_prefill_token_threshold=long_prefill_token_threshold,
             retention_interval=retention_interval,
             overlap=overlap,
+            keep_finished=keep_finished,
             record=record,
             check=check,
             seed=seed,

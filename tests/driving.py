@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -57,9 +58,10 @@ class Drive:
         *,
         checks_reads: bool = True,
         engine_class: type[Engine] = Engine,
+        keep_finished: int | None = None,
     ) -> None:
         parts = as_parts(edition)
-        config = workload.config(num_null_blocks(parts))
+        config = replace(workload.config(num_null_blocks(parts)), keep_finished=keep_finished)
         self.workload, self.connector = workload, connector
         self.runner = PagedMemoryRunner(workload.next_token, config.groups, checks=checks_reads)
         self.engine = engine_class(

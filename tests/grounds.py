@@ -50,11 +50,22 @@ class Ground:
         return random_hybrid_workload(seed) if self.is_hybrid else random_workload(seed)
 
     def drive(
-        self, seed: int, hooks: Hooks | None = None, luck: Luck | None = None, parts: Parts | None = None
+        self,
+        seed: int,
+        hooks: Hooks | None = None,
+        luck: Luck | None = None,
+        parts: Parts | None = None,
+        keep_finished: int | None = None,
     ) -> Drive:
         """At the workload's beginning; with other parts, if any, than the edition's."""
-        is_sound = self.edition not in UNSOUND_EDITIONS
-        return Drive(self.workload(seed), parts or self.edition, hooks, self._tier(seed, luck), checks_reads=is_sound)
+        return Drive(
+            self.workload(seed),
+            parts or self.edition,
+            hooks,
+            self._tier(seed, luck),
+            checks_reads=self.edition not in UNSOUND_EDITIONS,
+            keep_finished=keep_finished,
+        )
 
     def undisturbed(self, seed: int) -> dict[int, tuple[int, ...]]:
         """What each request holds at the end when nothing happens to it, and there is no tier."""

@@ -203,7 +203,7 @@ def test_a_site_that_nobody_listens_to_builds_no_event(ground: Ground, monkeypat
     for kind in EVENT_KINDS:
         monkeypatch.setattr(kind, "__init__", refuse)
     for seed in range(5):
-        for _ in ground.drive(seed, Hooks(strict=True)).operations(Random(seed)):
+        for _ in ground.drive(seed, Hooks(strict=True), keep_finished=2).operations(Random(seed)):
             pass
 
 
@@ -236,7 +236,7 @@ def test_a_site_builds_only_the_events_that_somebody_hears(ground: Ground, monke
         for seed in range(10):
             hooks = Hooks(strict=True)
             hooks.subscribe(lambda event: None, *heard)
-            for _ in ground.drive(seed, hooks).operations(Random(seed)):
+            for _ in ground.drive(seed, hooks, keep_finished=2).operations(Random(seed)):
                 pass
         assert built <= set(heard)
         assert set(heard) - built <= unmet

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Protocol
 
-from labengine.core.request import Request
+from labengine.core.request import ExtraKeys
+
+
+class Identified(Protocol):
+    """A request, as far as its KV depends on it."""
+
+    @property
+    def token_ids(self) -> list[int]: ...
+    @property
+    def extra_keys(self) -> ExtraKeys: ...
+
+
+class Requests(Protocol):
+    """Requests by id."""
+
+    def __getitem__(self, request_id: int, /) -> Identified: ...
 
 
 class PrefixIdentities:
@@ -14,7 +29,7 @@ class PrefixIdentities:
     has nothing in common with the hash chain of the core, whose mistakes it is there to find.
     """
 
-    def __init__(self, requests: Mapping[int, Request]) -> None:
+    def __init__(self, requests: Requests) -> None:
         self._requests = requests
         self._known: dict[int, list[int]] = {}
 
@@ -39,7 +54,7 @@ class PrefixIdentities:
         self._known.pop(request_id, None)
 
 
-def _root(request: Request) -> int:
+def _root(request: Identified) -> int:
     """A cache salt keeps requests apart without changing their KV; any other key (an adapter) changes it."""
     changing = tuple(pair for pair in request.extra_keys if pair[0] != "cache_salt")
     return hash(changing) if changing else 0

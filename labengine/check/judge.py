@@ -69,6 +69,11 @@ class Judge:
         self._changed_requests.add(event.request_id)
         self.oracle.release(event.request_id)
 
+    def note_forgotten(self, event: ev.RequestForgotten) -> None:
+        """A finished request is not kept any more: what its tables were is settled now."""
+        self._changed_requests.discard(event.request_id)
+        self._blocks |= self._state.forget(event.request_id)
+
     def note_load(self, event: ev.BlocksLoaded) -> None:
         """Blocks hold what the external tier had."""
         self.oracle.loaded(event.request_id, event.transfers)

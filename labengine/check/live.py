@@ -78,6 +78,11 @@ class LiveState:
                 del self._tables[request_id]
         return changed, blocks
 
+    def forget(self, request_id: int) -> set[int]:
+        """A request is gone: its entries with it. Returns the blocks that they led to."""
+        tables = enumerate(self._tables.pop(request_id, []))
+        return {block_id for group, table in tables for block_id in self._compare(request_id, group, table, ())}
+
     def note_keys(self, block_ids: Iterable[int]) -> set[Key]:
         """Look at these blocks' hashes; returns those they have now, and those they had."""
         seen: set[Key] = set()

@@ -3,12 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from labengine import events as ev
 from labengine.check.identity import PrefixIdentities
 from labengine.check.slot_memory import SlotMemory
-from labengine.core.request import Request
+from labengine.core.request import ExtraKeys, Request
 from labengine.timeline import Fold
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A request that the engine keeps no longer, as its events tell of it: what extra keys it had is not known."""
+
+    token_ids: list[int]
+    extra_keys: ExtraKeys = ()
+
+
+class _KeptOrTold:
+    """Requests by id: the engine's own, and those that it has forgotten since."""
+
+    def __init__(self, kept: Mapping[int, Request], fold: Fold) -> None:
+        self._kept = kept
+        self._fold = fold
+
+    def __getitem__(self, request_id: int) -> Request | _Told:
+        kept = self._kept.get(request_id)
+        return _Told(self._fold.requests[request_id].token_ids) if kept is None else kept
 
 
 class Past:
@@ -20,7 +41,7 @@ class Past:
     def __init__(self, fold: Fold, requests: Mapping[int, Request], *, is_complete: bool) -> None:
         self.fold = fold
         self.is_complete = is_complete
-        self.identities = PrefixIdentities(requests)
+        self.identities = PrefixIdentities(_KeptOrTold(requests, fold))
         self._memory: SlotMemory | None = None
         self._written: dict[tuple[int, int], int] = {}
         """(request, group): how far this step has brought its KV, before the step is booked as computed."""

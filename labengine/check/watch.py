@@ -57,6 +57,7 @@ class Watch:
             subscribe(judge.note_merge, ev.BlockMerged),
             subscribe(judge.note_eviction, ev.BlockEvicted),
             subscribe(judge.note_release, ev.RequestFinished, ev.RequestPreempted),
+            subscribe(judge.note_forgotten, ev.RequestForgotten),
             subscribe(judge.note_load, ev.BlocksLoaded),
             subscribe(judge.note_save, ev.BlocksSaved),
             subscribe(judge.note_rollback, ev.StepRolledBack),

@@ -129,7 +129,7 @@ class LLM:
             self.add_request(prompt, sampling)
         outputs = dict(self._run_to_the_end(len(prompts), use_tqdm))
         return [
-            {"text": self.lab.output(request_id).text, "token_ids": outputs[request_id]}
+            {"text": self.lab._model.tokenizer.decode(outputs[request_id]), "token_ids": outputs[request_id]}
             for request_id in sorted(outputs)
         ]
 

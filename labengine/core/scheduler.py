@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 
 from labengine.config import ConfigError, EngineConfig
@@ -16,6 +16,7 @@ from labengine.core.unsampled import UNSAMPLED
 from labengine.events import (
     RequestAdded,
     RequestFinished,
+    RequestForgotten,
     RequestPreempted,
     RequestScheduled,
     TokenSampled,
@@ -28,6 +29,7 @@ class Scheduler:
     """Queues, and what all engines share; a subclass says how a step is filled.
 
     waiting: new requests at the back, preempted ones at the front. running: in the order of admission.
+    requests: every request that is kept, by id. finished: the ids of those that have finished, oldest first.
     external: what is to be loaded and saved, and the requests that wait for it.
     """
 
@@ -40,7 +42,8 @@ class Scheduler:
         self.external = ExternalLoads(connector, manager, config.scheduler_block_size, journal)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
-        self._requests: dict[int, Request] = {}
+        self.requests: dict[int, Request] = {}
+        self.finished: OrderedDict[int, None] = OrderedDict()
         self._hooks = hooks
         self._journal = journal
 
@@ -64,7 +67,7 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Queue a request at the back."""
-        self._requests[request.request_id] = request
+        self.requests[request.request_id] = request
         self.waiting.append(request)
         if RequestAdded in self._hooks:
             tokens = tuple(request.token_ids)
@@ -82,6 +85,16 @@ class Scheduler:
             self.running.remove(request)
         self._finish(request, "abort")
 
+    def forget_finished(self) -> None:
+        """Between steps: let the oldest finished requests go, so that config.keep_finished of them are left."""
+        keep = self.config.keep_finished
+        while keep is not None and len(self.finished) > keep:
+            request_id, _ = self.finished.popitem(last=False)
+            del self.requests[request_id]
+            self.external.disappointed.discard(request_id)
+            if RequestForgotten in self._hooks:
+                self._hooks.emit(RequestForgotten(request_id))
+
     def schedule(self) -> StepPlan:
         """Fill one step: blocks are allocated for what it will compute."""
         raise NotImplementedError
@@ -94,7 +107,7 @@ class Scheduler:
         tokens = iter(sampled)
         finished = []
         for scheduled in plan.scheduled:
-            request = self._requests[scheduled.request_id]
+            request = self.requests[scheduled.request_id]
             self._book_computed(request, scheduled.end)
             if scheduled.samples:
                 self._append_token(request, next(tokens))
@@ -111,7 +124,7 @@ class Scheduler:
         False when the update was wrong, for a token ends its request otherwise than assumed: it has to be taken back.
         """
         for scheduled, token_id in zip(plan.sampling, sampled, strict=True):
-            request = self._requests[scheduled.request_id]
+            request = self.requests[scheduled.request_id]
             if request.token_ids[-1] is not UNSAMPLED:
                 return False
             request.token_ids[-1] = token_id
@@ -129,7 +142,7 @@ class Scheduler:
         written.update(load.block_id for load in plan.loads)
         self.manager.pool.evict_cached(sorted(written), "distrusted")
         for request_id in plan.preempted:
-            victim = self._requests[request_id]
+            victim = self.requests[request_id]
             if any(written.intersection(table) for table in victim.block_tables):
                 self._preempt_anew(victim)
 
@@ -239,6 +252,8 @@ class Scheduler:
         self._set(request, "num_computed_tokens", 0)
         self._set(request, "status", RequestStatus.FINISHED)
         self._set(request, "finish_reason", reason)
+        self._journal.record((self.finished.pop, request.request_id, None))
+        self.finished[request.request_id] = None
         for name in ("block_hashes", "links", "prefixes"):  # a quarter of what is kept of it, and of no use any more
             self._set(request, name, [])
         if RequestFinished in self._hooks:

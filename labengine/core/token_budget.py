@@ -25,7 +25,7 @@ class TokenBudgetScheduler(Scheduler):
             self._admit_waiting(chunk, batch)
             while not batch and self._take_back_last(preempted):
                 self._admit_waiting(chunk, batch)
-        saves = self.external.saves(batch, self._requests)
+        saves = self.external.saves(batch, self.requests)
         return StepPlan(tuple(batch), tuple(preempted), self.external.take_loads(), saves)
 
     def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:

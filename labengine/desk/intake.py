@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
-from labengine.config import ConfigError, SamplingParams, checked_text
+from labengine.config import ConfigError, SamplingParams, checked_text, is_single_int
 from labengine.core.request import ExtraKeys, Request
 from labengine.desk.keywords import refuse_unknown
 from labengine.desk.request_names import request_id_of
 from labengine.desk.stepper import Stepper
 from labengine.desk.time.inputs import AbortInput, AddInput, Inputs, ResetInput
+from labengine.engine.engine import Engine
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.loaded_model import LoadedModel
 
@@ -45,7 +48,8 @@ class Wanted:
 
     def as_input(self, num_steps: int) -> AddInput:
         """To be remembered."""
-        return AddInput(num_steps, tuple(self.token_ids), self.sampling, self.cache_salt, self.extra_keys)
+        packed = array("q", self.token_ids).tobytes()
+        return AddInput(num_steps, packed, self.sampling, self.cache_salt, self.extra_keys)
 
 
 class Intake:
@@ -84,14 +88,18 @@ class Intake:
 
     def queue(self, requests: Sequence[Wanted]) -> list[int]:
         """Add requests one right after the other; their ids."""
+        return [request.request_id for request in self.queue_all(requests)]
+
+    def queue_all(self, requests: Sequence[Wanted]) -> list[Request]:
+        """Add requests one right after the other; the requests, which outlive being forgotten."""
         with self._stepper.between_steps(), interrupts_deferred():
             return [self._add(wanted) for wanted in requests]
 
-    def _add(self, wanted: Wanted) -> int:
+    def _add(self, wanted: Wanted) -> Request:
         engine = self._stepper.engine
         request_id = engine.add(wanted.token_ids, wanted.sampling, wanted.cache_salt, wanted.extra_keys)
         self._inputs.note(wanted.as_input(engine.num_finished_steps))
-        return request_id
+        return engine.requests[request_id]
 
     def abort(self, named: int | str) -> bool:
         """End a request; False when it had finished before. KeyError for an unknown one."""
@@ -114,9 +122,18 @@ class Intake:
 
     def request(self, named: int | str) -> Request:
         """The request of that id, or of that letter. KeyError for an unknown one."""
-        requests: dict[Any, Request] = self._stepper.engine.requests
-        request_id = request_id_of(named)
-        if request_id not in requests:
-            known = f"known are 0 to {len(requests) - 1}" if requests else "none was added yet"
-            raise KeyError(f"there is no request {named!r}; {known}")
-        return requests[request_id]
+        engine, asked = self._stepper.engine, request_id_of(named)
+        request_id = index(asked) if is_single_int(asked) else -1  # type: ignore[arg-type]
+        request = engine.requests.get(request_id)
+        if request is None:
+            raise KeyError(_unknown(named, request_id, engine))
+        return request
+
+
+def _unknown(named: object, request_id: int, engine: Engine) -> str:
+    """What is said of a request that is not there: it never was, or it is kept no longer."""
+    if 0 <= request_id < engine.num_added:
+        keep = f"{engine.config.keep_finished:,}"
+        return f"request {named!r} has finished and was forgotten: the newest {keep} are kept; see Lab(keep_finished=)"
+    known = f"known are 0 to {engine.num_added - 1}" if engine.num_added else "none was added yet"
+    return f"there is no request {named!r}; {known}"

@@ -66,7 +66,8 @@ class Looking(Assembled):
         external = {} if self.external is None else {"external": self.external.describe()}
         scheduling = scheduling_line(self._stepper.engine, self._scheduling)
         state = "closed" if self._stepper.is_closed else "running" if self._stepper.is_running else "paused"
-        core = {"edition": self.parts.name, "pool": pool, **external, "scheduling": scheduling}
+        core = {"edition": self.parts.name, "pool": pool, "requests": self._request_words(), **external}
+        core["scheduling"] = scheduling
         return {**self._model.describe(), **core, "state": state}
 
     def token_text(self, token_id: int) -> str:
@@ -77,6 +78,13 @@ class Looking(Assembled):
     def title(self) -> str:
         """Model, edition and pool in one line."""
         return f"{self._model.name} · edition {self.parts.name} · {self.config.num_blocks} {self._block_words()}"
+
+    def _request_words(self) -> str:
+        """How many there were, and how many of them are kept."""
+        engine, keep = self._stepper.engine, self.config.keep_finished
+        kept = "all" if keep is None else f"the newest {keep:,}"
+        forgotten = engine.num_added - len(engine.requests)
+        return f"{engine.num_added:,} added, {forgotten:,} forgotten; of finished ones {kept} are kept (keep_finished)"
 
     def _block_words(self, unit: str = "") -> str:
         """'blocks of 16', and in how many groups if there are several."""

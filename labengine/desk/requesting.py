@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from labengine.core.request import Request
 from labengine.desk.assembled import Assembled
 from labengine.desk.intake import ExtraKeySpec
 from labengine.desk.outputs import RequestOutput
@@ -53,8 +54,10 @@ class Requesting(Assembled):
         return self._intake.reset_prefix_cache()
 
     def output(self, request_id: int | str) -> RequestOutput:
-        """What a request (its id, or its letter) has generated so far."""
-        request = self._intake.request(request_id)
+        """What a request (its id, or its letter) has generated so far. KeyError for one that is not kept."""
+        return self._output_of(self._intake.request(request_id))
+
+    def _output_of(self, request: Request) -> RequestOutput:
         with self._stepper.turn_to_read():
             token_ids = tuple(request.token_ids[request.num_prompt_tokens :])
             finish_reason = request.finish_reason

@@ -38,6 +38,7 @@ class LabSettings:
     long_prefill_token_threshold: int = 0
     retention_interval: int | None = None
     overlap: bool | None = None
+    keep_finished: int | None = 10_000
     record: bool | int = True
     check: bool = True
     seed: int = 0
@@ -73,6 +74,7 @@ class LabSettings:
             watermark=self.watermark,
             long_prefill_token_threshold=self.long_prefill_token_threshold,
             retention_interval=self.retention_interval,
+            keep_finished=self.keep_finished,
         )
 
     def model_options(self) -> ModelOptions:

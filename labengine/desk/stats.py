@@ -11,6 +11,7 @@ from labengine.events import (
     PrefixHit,
     RequestAdded,
     RequestFinished,
+    RequestForgotten,
     StepRolledBack,
     StepStarted,
     TokenSampled,
@@ -32,7 +33,9 @@ class LabStats:
     """Sampled tokens over the time spent inside steps."""
     seconds_stepping: float
     time_to_first_token: dict[int, float]
-    """Per request, from add() to its first token, waiting included."""
+    """Per request that is kept, from add() to its first token, waiting included."""
+    mean_time_to_first_token: float
+    """Over all requests that have one, those forgotten since included; 0.0 before any."""
     occupancy: float
     """Used blocks over all blocks, now."""
     peak_used_blocks: int
@@ -48,6 +51,9 @@ class Counts:
     num_sampled_tokens: int = 0
     num_hit_tokens: int = 0
     num_looked_up_tokens: int = 0
+    num_forgotten_firsts: int = 0
+    """Forgotten requests that had a first token."""
+    seconds_to_forgotten_firsts: float = 0.0
 
 
 class StatsListener:
@@ -73,11 +79,14 @@ class StatsListener:
         hooks.subscribe(self._looked_up, PrefixHit)
         hooks.subscribe(self._sampled, TokenSampled)
         hooks.subscribe(self._finished, RequestFinished)
+        hooks.subscribe(self._forgotten, RequestForgotten)
 
     def figures(self, stepper: Stepper) -> LabStats:
         """All figures now."""
         counts, engine, seconds = self._counts, stepper.engine, stepper.seconds_stepping
         looked_up = counts.num_looked_up_tokens
+        waited = {i: at - self._added_at[i] for i, at in list(self._first_token_at.items())}
+        num_firsts = len(waited) + counts.num_forgotten_firsts
         return LabStats(
             num_requests=counts.num_requests,
             num_finished=counts.num_finished,
@@ -86,7 +95,8 @@ class StatsListener:
             hit_rate=counts.num_hit_tokens / looked_up if looked_up else 0.0,
             tokens_per_second=counts.num_sampled_tokens / seconds if seconds else 0.0,
             seconds_stepping=seconds,
-            time_to_first_token={i: at - self._added_at[i] for i, at in list(self._first_token_at.items())},
+            time_to_first_token=waited,
+            mean_time_to_first_token=(sum(waited.values()) + counts.seconds_to_forgotten_firsts) / (num_firsts or 1),
             occupancy=engine.num_used_blocks / engine.config.num_blocks,
             peak_used_blocks=stepper.peak_used_blocks,
         )
@@ -118,3 +128,12 @@ class StatsListener:
 
     def _finished(self, event: RequestFinished) -> None:
         self._counts.num_finished += 1
+
+    def _forgotten(self, event: RequestForgotten) -> None:
+        """Between steps: the request's own figures go, and stay in the sums."""
+        added_at = self._added_at.pop(event.request_id)
+        self._prompt_lengths.pop(event.request_id, None)
+        first = self._first_token_at.pop(event.request_id, None)
+        if first is not None:
+            self._counts.num_forgotten_firsts += 1
+            self._counts.seconds_to_forgotten_firsts += first - added_at

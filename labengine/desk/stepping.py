@@ -94,15 +94,15 @@ class Stepping(Requesting):
         keys = ExtraKeySpec(cache_salt)
         requests = [self._intake.checked(Stepping.generate, text, ids, keys, sampling) for text, ids in texts_and_ids]
         self.pause()
-        added = self._intake.queue(requests)
+        added = self._intake.queue_all(requests)
         if added:
             self.run(until=lambda lab: lab._have_finished(added))
-        return [self.output(request_id) for request_id in added]
+        return [self._output_of(request) for request in added]
 
-    def _have_finished(self, request_ids: Sequence[int]) -> bool:
+    def _have_finished(self, requests: Sequence[Request]) -> bool:
         """Between steps: an end that is seen in the middle of another thread's step may be taken back with it."""
         with self._stepper.turn_to_look():
-            return all(self._intake.request(i).finish_reason is not None for i in request_ids)
+            return all(request.finish_reason is not None for request in requests)
 
     def stream(self, request_id: int | str) -> Iterator[str]:
         """The generated text of a request, piece by piece; steps the lab unless the background already does."""

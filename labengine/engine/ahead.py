@@ -101,6 +101,7 @@ class OverlappedEngine(Engine):
             if not self._came_true(plan, token_ids):
                 self._forget_ahead()
                 self._update(plan, token_ids)
+        self._forget_finished()
         return self.report
 
     # -- the next step, begun while this one is computed ---------------------------------------------------------------

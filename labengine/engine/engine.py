@@ -58,7 +58,8 @@ class Engine:
         self.parts = parts
         self.hooks = hooks
         self.runner = runner
-        self.requests: dict[int, Request] = {}
+        self.num_added = 0
+        """Requests added so far, those forgotten since included: the next one's id."""
         self.step_number = 0
         self.report = StepReport(0)
         self.reached: Phase | None = None
@@ -66,6 +67,8 @@ class Engine:
         self._open_step = Lock()
         self._journal = Journal()
         self.scheduler = parts.assemble(config, hooks, self._journal, connector)
+        self.requests = self.scheduler.requests
+        """Every request that is kept, by id; see EngineConfig.keep_finished."""
         self.transfers = Transfers(connector, self.scheduler.external, runner, hooks)
         if EngineStarted in hooks:
             groups = tuple((spec.kind, spec.block_size, spec.window) for spec in config.groups)
@@ -79,7 +82,7 @@ class Engine:
         extra_keys: ExtraKeys = (),
     ) -> int:
         """Queue a request; returns its id, counted from 0. ConfigError for a prompt that is empty or can never fit."""
-        request = self.new_request(len(self.requests), token_ids, sampling, cache_salt, extra_keys)
+        request = self.new_request(self.num_added, token_ids, sampling, cache_salt, extra_keys)
         self.queue(request)
         return request.request_id
 
@@ -98,7 +101,7 @@ class Engine:
         if cache_salt is not None:
             salt = checked_text("cache_salt", cache_salt)
             extra_keys = (*extra_keys, ("cache_salt", salt)) if salt else extra_keys
-        seed = sampling.seed if sampling.seed is not None else self.config.seed * 1_000_003 + request_id
+        seed = seed_of(sampling, request_id, self.config)
         request = Request(request_id, prompt, sampling, seed, len(self.config.groups), extra_keys)
         self.scheduler.refuse_what_never_fits(request)
         return request
@@ -107,7 +110,7 @@ class Engine:
         """Put a new request into the waiting queue."""
         self._refuse_while_busy("add()")
         with interrupts_deferred():
-            self.requests[request.request_id] = request
+            self.num_added += 1
             self.scheduler.add(request)
 
     def abort(self, request_id: int) -> bool:
@@ -118,6 +121,7 @@ class Engine:
             return False
         with interrupts_deferred():
             self.scheduler.abort(request)
+            self.scheduler.forget_finished()
         return True
 
     def step(self) -> StepReport:
@@ -156,6 +160,7 @@ class Engine:
             token_ids = self.runner.sample(plan, logits) if plan.sampling else []
             yield "sample"
             self._update(plan, token_ids)
+        self._forget_finished()
         yield "update"
 
     def snapshot(self) -> Snapshot:
@@ -208,6 +213,11 @@ class Engine:
             finished = self.scheduler.update(plan, token_ids)
         self.report = self._report(plan, token_ids, finished)
 
+    def _forget_finished(self) -> None:
+        """After a step: it cannot be taken back any more."""
+        with interrupts_deferred():
+            self.scheduler.forget_finished()
+
     def _report(self, plan: StepPlan, token_ids: list[int], finished: tuple[int, ...]) -> StepReport:
         return StepReport(
             self.step_number,
@@ -255,3 +265,8 @@ class Engine:
             raise RuntimeError(f"{call} was called inside a hook listener: listeners look and never steer")
         if self._open_step.locked():
             raise RuntimeError(f"{call} was called in the middle of a step: finish or close its phases() first")
+
+
+def seed_of(sampling: SamplingParams, request_id: int, config: EngineConfig) -> int:
+    """What a request's tokens are drawn with: its own seed, else one that follows from the engine's and its id."""
+    return sampling.seed if sampling.seed is not None else config.seed * 1_000_003 + request_id

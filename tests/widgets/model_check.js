@@ -19,7 +19,7 @@ export function blockState(scene, id) {
 
 export function stateOf(scene) {
   const blocks = Array.from({ length: scene.numBlocks }, (_, id) => blockState(scene, id));
-  const requests = [...scene.requests.values()].map((r) => [r.id, r.status, r.tokens, r.numPrompt, r.numComputed, r.tables]);
+  const requests = [...scene.requests.values()].filter((r) => !r.isForgotten).map((r) => [r.id, r.status, r.tokens, r.numPrompt, r.numComputed, r.tables]);
   const { used, peak, findable, lost } = scene.score;
   return [scene.step, scene.phase, [used, peak, findable, lost], blocks, requests, scene.queue.first(), [...scene.map], [...scene.tier.keys()]];
 }

@@ -80,6 +80,7 @@ def decoded(*last: ev.Event) -> list[ev.Event]:
         (AFTER, ev.RequestFinished(1, "stop"), "B is finished: it said its end-of-text token."),
         (AFTER, ev.RequestFinished(1, "length"), "B is finished: it has all the tokens it may have."),
         (AFTER, ev.RequestFinished(1, "abort"), "B is finished: it was aborted."),
+        (AFTER, ev.RequestForgotten(1), "B had finished, and is kept no longer: newer requests have taken its place."),
         (AFTER, ev.BlockEvicted(6), "#6 is needed anew: what it held is forgotten"),
         (AFTER, ev.BlockAllocated(6, 0, 0, 4), "A takes a block from the front of the free queue: #6."),
         (AFTER, ev.BlockTouched(0, 1, 0, 4, 3), "B shares #0: 3 requests hold it now."),

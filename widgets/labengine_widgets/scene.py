@@ -278,7 +278,8 @@ class Scene:
 
     def _update_owners(self, request_id: int) -> set[int]:
         now: dict[int, tuple[int, ...]] = {}
-        for group, table in enumerate(self.fold.requests[request_id].block_tables):
+        request = self.fold.requests.get(request_id)
+        for group, table in enumerate(request.block_tables if request is not None else ()):
             for block_id in set(table) - {self.fold.null_block}:
                 now[block_id] = (*now.get(block_id, ()), group)
         before = self._held.pop(request_id, {})

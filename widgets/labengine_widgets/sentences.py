@@ -158,6 +158,13 @@ def _request_finished(run: Sequence[ev.RequestFinished], scene: Scene) -> str:
     return f"{request_name(run[0].request_id)} is finished: {reason}."
 
 
+@_tells(ev.RequestForgotten)
+def _request_forgotten(run: Sequence[ev.RequestForgotten], scene: Scene) -> str:
+    names = listed(request_name(event.request_id) for event in run)
+    are, their = _plural(run, "is", "are"), _plural(run, "its", "their")
+    return f"{names} had finished, and {are} kept no longer: newer requests have taken {their} place."
+
+
 @_tells(ev.BlockEvicted)
 def _block_evicted(run: Sequence[ev.BlockEvicted], scene: Scene) -> str:
     why = {

@@ -95,6 +95,9 @@ class StepSeries:
     def _note_added(self, event: ev.RequestAdded) -> None:
         self._prompt_lengths[event.request_id] = len(event.token_ids)
 
+    def _note_forgotten(self, event: ev.RequestForgotten) -> None:
+        self._prompt_lengths.pop(event.request_id, None)
+
     def _note_hit(self, event: ev.PrefixHit) -> None:
         length = self._prompt_lengths.get(event.request_id, 0)
         self._now.hit += min(event.num_tokens, length)  # more after a preemption
@@ -128,6 +131,7 @@ class StepSeries:
         ev.StepEnded: _note_end,
         ev.StepRolledBack: _note_rollback,
         ev.RequestAdded: _note_added,
+        ev.RequestForgotten: _note_forgotten,
         ev.PrefixHit: _note_hit,
         ev.RequestScheduled: _note_scheduled,
         ev.TokenSampled: _note_sampled,

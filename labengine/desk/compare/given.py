@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from labengine.desk.time.inputs import AddInput
+from labengine.engine.engine import seed_of
 from labengine.events import RequestAdded
 
 if TYPE_CHECKING:
-    from labengine.core.request import Request
+    from labengine.config import EngineConfig
     from labengine.lab import Lab
     from labengine.timeline import Timeline
 
@@ -40,14 +42,14 @@ def requests_of(side: Any) -> list[Given]:
 def requests_of_lab(lab: Lab, first: int = 0) -> list[Given]:
     """Those of a lab, from an id on."""
     with lab._stepper.turn_to_look():
-        requests = lab._stepper.engine.requests
-        return [_of(requests[request_id]) for request_id in range(first, len(requests))]
+        adds = [given for given in lab._inputs.done if isinstance(given, AddInput)]
+        return [_of(given, request_id, lab.config) for request_id, given in enumerate(adds[first:], first)]
 
 
-def _of(request: Request) -> Given:
-    prompt = tuple(request.token_ids[: request.num_prompt_tokens])
-    drawn = {"the seed": request.seed} if request.sampling.temperature else {}
-    return Given(prompt, {**asdict(request.sampling), **_keys(request.extra_keys), **drawn})
+def _of(given: AddInput, request_id: int, config: EngineConfig) -> Given:
+    drawn = {"the seed": seed_of(given.sampling, request_id, config)} if given.sampling.temperature else {}
+    keys = _keys((*given.extra_keys, ("cache_salt", given.cache_salt or "")))
+    return Given(tuple(given.token_ids), {**asdict(given.sampling), **keys, **drawn})
 
 
 def _keys(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
@@ -72,12 +74,15 @@ def _from_inputs(told: object) -> list[Given]:
 def _from_recording(timeline: Timeline) -> list[Given]:
     """Of a recording alone: prompts, and max_tokens of those whose RequestAdded is kept."""
     most = {event.request_id: event.max_tokens for event in timeline.of_kind(RequestAdded)}
+    kept = timeline.state().requests
+    if [*kept] != [*range(len(kept))]:  # some are forgotten: what they were is not told
+        return []
     return [
         Given(
             tuple(request.token_ids[: request.num_prompt_tokens]),
             {"max_tokens": most[request_id]} if request_id in most else {},
         )
-        for request_id, request in timeline.state().requests.items()
+        for request_id, request in kept.items()
     ]
 
 

@@ -86,4 +86,4 @@ class Lockstep:
 def progress(lab: Lab) -> tuple[int, int]:
     """Finished steps and requests: an act adds to one of them."""
     engine, is_open = lab._stepper.engine, lab._stepper.phase not in (None, "update")
-    return engine.step_number - is_open, len(engine.requests)
+    return engine.step_number - is_open, engine.num_added

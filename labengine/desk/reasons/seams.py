@@ -43,6 +43,7 @@ DECIDED_BY: dict[str, tuple[str, ...]] = {
     "RequestPreempted": ("Scheduler._preempt_for", "Scheduler._allocate_or_preempt", "Scheduler._take_blocks"),
     "RequestFinished": ("Scheduler._finish_reason", "Scheduler._finish"),
     "RequestFinished:abort": ("Scheduler.abort", "Scheduler._finish"),
+    "RequestForgotten": ("Scheduler.forget_finished",),
     "ExternalHit": ("ExternalLoads.match", "KVCacheManager.admit"),
     "BlocksLoaded": ("KVCacheManager.external_blocks", "ExternalLoads.load", "Transfers.load"),
     "BlocksSaved": ("ExternalLoads.saves", "Transfers.save"),

@@ -70,7 +70,7 @@ def _input(given: Input) -> dict[str, Any]:
     match given:
         case AddInput():
             sampling, keys = asdict(given.sampling), dict(given.extra_keys)
-            told: dict[str, Any] = {"do": "add", "token_ids": given.token_ids, "sampling": sampling}
+            told: dict[str, Any] = {"do": "add", "token_ids": list(given.token_ids), "sampling": sampling}
             told |= {"cache_salt": given.cache_salt, "extra_keys": keys}
         case AbortInput():
             told = {"do": "abort", "request_id": given.request_id}

@@ -6,7 +6,8 @@ prefix cache, and steps that were broken off, for these leave blocks behind whos
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -35,10 +36,16 @@ class Input:
 class AddInput(Input):
     """A request was queued. Its id is the number of requests added before it."""
 
-    token_ids: tuple[int, ...]
+    packed_tokens: bytes
+    """Its prompt, 8 bytes a token: kept for as long as the lab lives."""
     sampling: SamplingParams
     cache_salt: str | None = None
     extra_keys: ExtraKeys = ()
+
+    @property
+    def token_ids(self) -> Sequence[int]:
+        """The prompt."""
+        return array("q", self.packed_tokens)
 
 
 @dataclass(frozen=True, slots=True)

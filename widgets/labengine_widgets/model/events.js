@@ -10,6 +10,7 @@ export const FIELDS = {
   RequestScheduled: ["request_id", "start", "num_tokens", "is_prefill", "status"],
   RequestPreempted: ["request_id"],
   RequestFinished: ["request_id", "reason"],
+  RequestForgotten: ["request_id"],
   ExternalHit: ["request_id", "num_tokens", "is_loading"],
   BlocksLoaded: ["request_id", "transfers"],
   BlocksSaved: ["request_id", "transfers"],

@@ -46,6 +46,13 @@ export const HANDLERS = {
     emptied(scene, id, "finished").finishReason = reason;
   },
 
+  // Views of the step that has just ended still draw it: it goes when the next one begins.
+  RequestForgotten(scene, [, id]) {
+    if (!scene.requests.has(id)) return;
+    emptied(scene, id, "finished").isForgotten = true;
+    scene.leaving = [...scene.leaving, id];
+  },
+
   ExternalHit(scene, [, id, numTokens, isLoading]) {
     const request = scene.own(id);
     request.external = numTokens;

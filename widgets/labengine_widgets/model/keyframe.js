@@ -4,7 +4,7 @@ import { RequestRecord } from "./requests.js";
 import { KEPT_ARRAYS } from "./scene.js";
 import { TokenStore } from "./tokens.js";
 
-const SMALL = ["moment", "contents", "edition", "step", "phase", "groups", "numBlocks", "nullBlock", "peak", "numLost", "scheduled", "version"];
+const SMALL = ["moment", "contents", "edition", "step", "phase", "groups", "numBlocks", "nullBlock", "peak", "numLost", "scheduled", "leaving", "version"];
 
 // Independent of the scene from now on.
 export function packed(scene) {

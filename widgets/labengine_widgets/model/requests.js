@@ -17,6 +17,7 @@ export class RequestRecord {
     this.numPreempted = 0;
     this.finishReason = null;
     this.isLoading = false;
+    this.isForgotten = false; // the engine keeps it no longer; it is drawn until the next step begins
     this.lastKeys = []; // per group: {index, key} of its newest full block in the map
     this.stamp = this.tablesStamp = stamp;
     this.taken = null;

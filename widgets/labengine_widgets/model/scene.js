@@ -187,8 +187,10 @@ export class Scene {
   }
 
   beginStep() {
-    for (const id of this.scheduled) this.own(id).scheduled = null;
+    for (const id of this.leaving) if (this.requests.get(id)?.isForgotten) this.requests.delete(id), this.changes.requests.add(id);
+    for (const id of this.scheduled) if (this.requests.has(id)) this.own(id).scheduled = null;
     this.scheduled = [];
+    this.leaving = [];
     this.slotRows = [];
     this.sampled = new Map();
   }
@@ -222,6 +224,7 @@ export class Scene {
     this.twins.reset(numBlocks);
     this.peak = this.numLost = 0;
     this.scheduled = [];
+    this.leaving = [];
     this.slotRows = [];
     this.sampled = new Map();
   }

@@ -45,6 +45,7 @@ const TELL = {
   RequestScheduled: (get) => `${who(get)} gets ${counted(get("num_tokens"), "token")} of this step to ${get("is_prefill") ? "prefill" : "decode"}, from position ${get("start")}`,
   RequestPreempted: (get) => `${who(get)} is preempted: it gave its blocks back and waits again`,
   RequestFinished: (get) => `${who(get)} has finished (${get("reason")})`,
+  RequestForgotten: (get) => `${who(get)} had finished, and is kept no longer: newer requests have taken its place`,
   ExternalHit: (get) => `The external tier holds ${counted(get("num_tokens"), "more token")} of ${who(get)}${get("is_loading") ? "; they are on their way" : ""}`,
   BlocksLoaded: (get) => `${counted(get("transfers").length, "block")} of ${who(get)} came from the external tier: ${listed(get("transfers").map((one) => one[2]))}`,
   BlocksSaved: (get) => `${counted(get("transfers").length, "block")} of ${who(get)} went to the external tier: ${listed(get("transfers").map((one) => one[2]))}`,

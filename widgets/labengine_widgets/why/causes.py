@@ -191,6 +191,7 @@ _CAUSES: dict[type[ev.Event], Finder] = {
     ),
     ev.RequestPreempted: _preempted,
     ev.RequestFinished: _finished,
+    ev.RequestForgotten: _of_request(ev.RequestFinished),
     ev.ExternalHit: _of_request(ev.PrefixHit),
     ev.BlocksLoaded: _of_request(ev.ExternalHit),
     ev.BlocksSaved: _of_request(ev.SlotsWritten),

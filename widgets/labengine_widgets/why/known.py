@@ -7,9 +7,12 @@ from operator import index
 from typing import Any
 
 from labengine.config import is_single_int
+from labengine.events import RequestForgotten
 from labengine_widgets.names import listed, request_name
 from labengine_widgets.why.answer import NO_ENGINE_YET, WhyError
 from labengine_widgets.why.past import Past
+
+FORGOTTEN = "had finished, and is kept no longer: see Lab(keep_finished=...); at an earlier moment it may be there"
 
 MAX_NAMED = 8
 """Of more requests than these the first two and the last are named."""
@@ -41,6 +44,8 @@ def known_request(past: Past, asked: Any) -> int:
     there_are = requests_told(known)
     if request_id is None or request_id < 0:
         raise WhyError(f"request= is a whole number from 0 on, or a name such as 'A'; got {asked!r}: {there_are}")
+    if RequestForgotten(request_id) in past.timeline.events(past.first, past.moment):
+        raise WhyError(f"request {request_id} ({request_name(request_id)}) {FORGOTTEN}")
     when = " at this moment" if past.moment < past.timeline.end else ""
     raise WhyError(f"there is no request {request_id}{when}; {there_are}")
 

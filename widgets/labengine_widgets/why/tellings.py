@@ -153,6 +153,7 @@ _TELLERS: dict[type[ev.Event], Callable[[Any], str]] = {
     ev.RequestScheduled: _scheduled,
     ev.RequestPreempted: lambda e: f"{request_name(e.request_id)} was preempted: it waits, and starts over.",
     ev.RequestFinished: _finished,
+    ev.RequestForgotten: lambda e: f"{request_name(e.request_id)} was kept no longer: newer requests had finished.",
     ev.ExternalHit: _external_hit,
     ev.BlocksLoaded: _transfers("Keys and values came from the external tier into {name}'s {blocks}."),
     ev.BlocksSaved: _transfers("{name}'s full {blocks} were copied to the external tier."),
