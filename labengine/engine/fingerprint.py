@@ -1,50 +1,65 @@
-"""A name for what a model's KV depends on: weights, dtype, and how layers lie in blocks. Cheap: it reads samples."""
+"""A name for what a model's KV depends on: every byte of its weights, the dtype, and how layers lie in blocks."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 
-from labengine.config import GroupSpec
-from labengine.engine.sources.manifest import known_digests
-
-SAMPLES, SAMPLE_BYTES = 256, 4096
-"""How much of a weights file is read where no manifest says its digest."""
+from labengine.config import ConfigError, GroupSpec
+from labengine.engine.sources.digests import FileIdentity, digests_of, identity_of
+from labengine.engine.sources.remembered import RememberedDigests
 
 
-def fingerprint(model_dir: Path, dtype: str, groups: Sequence[GroupSpec], layer_groups: Sequence[int]) -> str:
+class ModelFiles:
+    """config.json and the weights of a model directory, as they are while the model is loaded from them.
+
+    Made before anything is read. Digests are computed when first asked for: a lab without an external tier needs none.
+    """
+
+    def __init__(self, model_dir: Path) -> None:
+        self._directory = model_dir
+        self._paths = [model_dir / "config.json", *sorted(model_dir.glob("*.safetensors"))]
+        self._identities = self._look()
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 by file name. ConfigError if a file is not the one that was loaded."""
+        try:
+            found = digests_of(self._paths, f"{self._directory.name}: hash weights", RememberedDigests())
+        except OSError as error:
+            raise ConfigError(f"{self._directory} cannot be read to its end: {error}") from error
+        self.require_unchanged()
+        return {path.name: digest for path, digest in found.items()}
+
+    def require_unchanged(self) -> None:
+        """ConfigError, naming the file, if one has changed since this object was made."""
+        now = self._look()
+        for path in self._paths:
+            if now[path] != self._identities[path]:
+                raise ConfigError(f"{path} has changed since it was loaded: close the lab and open the model again")
+
+    def _look(self) -> dict[Path, FileIdentity]:
+        try:
+            return {path: identity_of(path) for path in self._paths}
+        except FileNotFoundError as error:
+            missing = f"{error.filename} is missing: a model directory holds config.json and *.safetensors"
+            raise ConfigError(missing) from None
+        except OSError as error:
+            raise ConfigError(f"{error.filename} cannot be read: {error.strerror}") from error
+
+
+def fingerprint(files: Mapping[str, str], dtype: str, groups: Sequence[GroupSpec], layer_groups: Sequence[int]) -> str:
     """32 hex digits; equal for equal weights, dtype and layout, on any device and in any number of blocks.
 
-    Weights are known by the manifest's digests in a directory that has one, else by each file's size, time of change
-    and 1 MiB spread over its content: weights written anew get a new name, even where the old one would do.
+    files: the SHA-256 of config.json and of each file of weights, by name.
     """
     described = {
-        "model": _files(model_dir),
+        "model": dict(files),
         "dtype": dtype,
         "groups": [[spec.kind, spec.block_size, spec.window] for spec in groups],
         "layer_groups": list(layer_groups),
     }
-    return _digest(json.dumps(described, sort_keys=True).encode())
-
-
-def _files(model_dir: Path) -> dict[str, str]:
-    """Something that changes with the content, by file name, for config.json and the weights."""
-    paths = [model_dir / "config.json", *sorted(model_dir.glob("*.safetensors"))]
-    known = known_digests(model_dir)
-    return {path.name: known.get(path.name) or _sampled(path) for path in paths}
-
-
-def _sampled(path: Path) -> str:
-    stat = path.stat()
-    pieces = [f"{stat.st_size} {stat.st_mtime_ns}".encode()]
-    with path.open("rb") as file:
-        for sample in range(SAMPLES):
-            file.seek(stat.st_size * sample // SAMPLES)
-            pieces.append(file.read(SAMPLE_BYTES))
-    return _digest(b"".join(pieces))
-
-
-def _digest(content: bytes) -> str:
-    return blake2b(content, digest_size=16).hexdigest()
+    return blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=16).hexdigest()

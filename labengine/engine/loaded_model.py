@@ -49,8 +49,11 @@ class LoadedModel(ABC):
     runner: Runner
     tokenizer: Tokenizer
     num_layers: int = 0
-    fingerprint: str
-    """Names what KV depends on besides tokens: weights, dtype, groups. An external tier keeps models apart by it."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Names what KV depends on besides tokens: weights, dtype, groups. External tiers keep models apart by it."""
 
     def encode(self, prompt: str) -> list[int]:
         """Token ids of a prompt. ConfigError when it is no text."""
@@ -93,9 +96,13 @@ class SimulatedModel(LoadedModel):
     def __init__(self, config: EngineConfig) -> None:
         self.name = "simulated"
         self.config = config
-        self.fingerprint = f"simulated-{'-'.join(f'{g.kind}.{g.block_size}.{g.window}' for g in config.groups)}"
         self.runner = SimulatedRunner()
         self.tokenizer = WordTokenizer()
+
+    @property
+    def fingerprint(self) -> str:
+        """The groups: there are no weights."""
+        return f"simulated-{'-'.join(f'{g.kind}.{g.block_size}.{g.window}' for g in self.config.groups)}"
 
     def checked_ids(self, token_ids: Sequence[int]) -> list[int]:
         """Any non-negative integers will do."""
@@ -133,16 +140,21 @@ class RealModel(LoadedModel):
         num_blocks = runner.kv_tensors.num_blocks
         self.config = replace(config, num_blocks=num_blocks, groups=runner.groups, eos_token_ids=runner.eos_token_ids)
         self.runner = runner
-        self.fingerprint = runner.fingerprint
         self.num_layers = runner.num_layers
         self._directory = directory
 
+    @property
+    def fingerprint(self) -> str:
+        """The runner's."""
+        return self.runner.fingerprint
+
     @cached_property
     def tokenizer(self) -> Tokenizer:  # type: ignore[override]
-        """Loaded on first use: token ids alone need none."""
+        """The directory's, loaded on first use; one that shows ids where the directory has none."""
+        from labengine.engine.tokenizer import IdTokenizer, has_tokenizer
         from labengine.engine.tokenizer import Tokenizer as HuggingFaceTokenizer
 
-        return HuggingFaceTokenizer(self._directory)
+        return HuggingFaceTokenizer(self._directory) if has_tokenizer(self._directory) else IdTokenizer(self._directory)
 
     def checked_ids(self, token_ids: Sequence[int]) -> list[int]:
         """Ids within the vocabulary."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from labengine.core.step_plan import StepPlan
 from labengine.engine.device import choose_device, choose_dtype, on_the_host
-from labengine.engine.fingerprint import fingerprint
+from labengine.engine.fingerprint import ModelFiles, fingerprint
 from labengine.engine.forward import Forward
 from labengine.engine.forward.choice import choose_forward
 from labengine.engine.kv_tensors import KVTensors
@@ -29,8 +30,7 @@ from labengine.engine.weights import load_weights
 class ModelRunner:
     """A loaded model and its KV pool, whose blocks all of the model's KV-cache groups share.
 
-    groups: the model's, as the scheduler has to keep tables for them. fingerprint: 32 hex digits that name weights,
-    dtype, groups and block size: what KV may be kept under, and found again by another process.
+    groups: the model's, as the scheduler has to keep tables for them.
     """
 
     def __init__(
@@ -43,7 +43,6 @@ class ModelRunner:
         self.model = weights.model
         self.kv_tensors = kv
         self.groups = pool.groups
-        self.fingerprint = fingerprint(weights.directory, str(weights.dtype), pool.groups, pool.layer_groups)
         self._forward = forward
         self._weights, self._pool = weights, pool
         self._reasons = {**weights.reasons, "kv_pool": pool.reason}
@@ -71,6 +70,7 @@ class ModelRunner:
         the fastest backend that can (see attention/choice.py). Without cuda_graphs every step runs module by module.
         Raises ConfigError: a model, dtype, device or backend that is not supported, or a pool that does not fit.
         """
+        files = ModelFiles(model_dir)
         config = ModelConfig.load(model_dir)
         torch_device, device_reason = choose_device(device)
         torch_dtype, dtype_reason = choose_dtype(dtype, torch_device)
@@ -78,10 +78,11 @@ class ModelRunner:
         with torch.device("meta"):
             model = PagedModel(config)
         load_weights(model, model_dir, torch_dtype, torch_device)
+        files.require_unchanged()
         reasons = {"device": device_reason, "dtype": dtype_reason}
         if torch_device.type == "cpu":
             reasons["torch_threads"] = load_torch()
-        weights = Weights(model, model_dir, torch_device, torch_dtype, reasons, cuda_graphs)
+        weights = Weights(model, files, torch_device, torch_dtype, reasons, cuda_graphs)
         return cls._on(weights, pool, max_num_seqs)
 
     @on_the_host
@@ -103,6 +104,15 @@ class ModelRunner:
         num_graphed = max_num_seqs if weights.cuda_graphs else 0
         forward = choose_forward(weights.model, kv, pool.groups, pool.backend, pool.attention_reason, num_graphed, like)
         return cls(forward, weights, kv, pool)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """32 hex digits that name weights, dtype, groups and block size: another process finds KV again by them.
+
+        Reads the weights to their last byte unless their digest is known. ConfigError if they changed since loading.
+        """
+        weights, pool = self._weights, self._pool
+        return fingerprint(weights.files.digests, str(weights.dtype), pool.groups, pool.layer_groups)
 
     @property
     def is_asynchronous(self) -> bool:

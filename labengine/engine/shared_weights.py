@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Lock
 from weakref import WeakSet
 
 import torch
 
+from labengine.engine.fingerprint import ModelFiles
 from labengine.engine.model import PagedModel
 
 
@@ -17,7 +17,8 @@ class Weights:
     """A model on a device, as it was loaded from a directory."""
 
     model: PagedModel
-    directory: Path
+    files: ModelFiles
+    """What they were loaded from."""
     device: torch.device
     dtype: torch.dtype
     reasons: dict[str, str]

@@ -3,19 +3,33 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
 
-from labengine.engine import fingerprint as module
+from engine.digesting import aged, next_tick, read_whole
+from labengine.config import ConfigError
+from labengine.engine import model_runner
+from labengine.engine.external import DiskStore
 from labengine.engine.model_runner import ModelRunner
-from labengine.engine.sources.manifest import write_manifest
+from labengine.engine.sources import remembered
+from labengine.lab import Lab
+
+__all__ = ["aged", "read_whole"]
 
 
 @pytest.fixture
 def model_dir(tiny_llama: Path, tmp_path: Path) -> Path:
     """A copy to change."""
     return Path(shutil.copytree(tiny_llama, tmp_path / "model"))
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Digests are remembered here."""
+    monkeypatch.setattr(remembered, "cache_root", lambda: tmp_path / "cache")
+    return tmp_path / "cache" / "digests.json"
 
 
 def name_of(model_dir: Path, **settings: object) -> str:
@@ -35,49 +49,71 @@ def test_what_changes_kv_changes_the_name(model_dir: Path, tiny_gemma: Path) -> 
     assert len(names | {name_of(tiny_gemma)}) == len(settings) + 1
 
 
-@pytest.mark.parametrize("with_manifest", [True, False])
-def test_other_weights_of_the_same_shape_have_another_name(model_dir: Path, with_manifest: bool) -> None:
-    """Even where size, header and time of change are those of before."""
-    path = model_dir / "model.safetensors"
+def edit(path: Path) -> None:
+    """One bit of the last weight, with size and mtime as before."""
     stat = path.stat()
-    names = []
-    for _ in range(2):
-        if with_manifest:
-            write_manifest(model_dir, source="a test")
-        names.append(name_of(model_dir))
-        tensors = {name: tensor + 0.01 for name, tensor in load_file(path).items()}
-        save_file(tensors, path, metadata={"format": "pt"})
-        assert path.stat().st_size == stat.st_size
-        os.utime(path, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
-    assert names[0] != names[1]
+    next_tick(path)
+    content = bytearray(path.read_bytes())
+    content[-2] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
-def test_a_manifest_is_not_believed_of_a_file_that_has_changed(model_dir: Path) -> None:
-    write_manifest(model_dir, source="a test")
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_every_byte_counts(model_dir: Path, aged: None, store: Path, name: str) -> None:
     before = name_of(model_dir)
-    path = model_dir / "model.safetensors"
-    save_file({name: tensor + 0.01 for name, tensor in load_file(path).items()}, path, metadata={"format": "pt"})
+    if name == "config.json":
+        (model_dir / name).write_text((model_dir / name).read_text().replace('"eos_token_id": 2', '"eos_token_id": 3'))
+    else:
+        edit(model_dir / name)
     assert name_of(model_dir) != before
 
 
-def test_a_manifest_names_a_copy_alike(model_dir: Path, tmp_path: Path) -> None:
-    write_manifest(model_dir, source="a test")
-    copy = Path(shutil.copytree(model_dir, tmp_path / "copy"))
+def test_a_copy_has_the_same_name(model_dir: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(model_dir, tmp_path / "copy", copy_function=shutil.copyfile))
     assert name_of(copy) == name_of(model_dir)
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"files": 3}', '{"files": {"model.safetensors": {"size": "?"}}}'])
-def test_a_manifest_of_another_program_is_no_matter(model_dir: Path, content: str) -> None:
-    before = name_of(model_dir)
-    (model_dir / "manifest.json").write_text(content)
-    assert name_of(model_dir) == before
+def test_without_an_external_tier_nothing_is_hashed(model_dir: Path, read_whole: list[str]) -> None:
+    with Lab(model_dir, num_blocks=8, block_size=4) as lab:
+        lab.generate([3, 4, 5], max_tokens=2)
+    assert read_whole == []
 
 
-def test_large_files_are_not_read_whole(model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SAMPLES", 3)
-    monkeypatch.setattr(module, "SAMPLE_BYTES", 16)
-    read: list[int] = []
-    original = module._digest
-    monkeypatch.setattr(module, "_digest", lambda content: (read.append(len(content)), original(content))[1])
-    name_of(model_dir)
-    assert max(read[:-1]) < 100
+def test_a_name_is_that_of_the_weights_in_memory(model_dir: Path, aged: None, store: Path) -> None:
+    """Asked for after the files have changed, there is none; known before, it stays, a sibling's too."""
+    first, second = (ModelRunner.load(model_dir, num_blocks=8, block_size=4, device="cpu") for _ in range(2))
+    before = first.fingerprint
+    edit(model_dir / "model.safetensors")
+    assert first.sibling(8, 4, 4).fingerprint == before
+    with pytest.raises(ConfigError, match=r"model.safetensors has changed since it was loaded: close the lab and open"):
+        _ = second.fingerprint
+
+
+def test_weights_that_change_while_they_are_loaded(model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = model_runner.load_weights
+
+    def interrupted(*arguments: Any) -> None:
+        original(*arguments)
+        edit(model_dir / "model.safetensors")
+
+    monkeypatch.setattr(model_runner, "load_weights", interrupted)
+    with pytest.raises(ConfigError, match="has changed since it was loaded"):
+        name_of(model_dir)
+
+
+def test_a_tier_does_not_serve_the_kv_of_edited_weights(
+    model_dir: Path, tmp_path: Path, aged: None, store: Path
+) -> None:
+    prompt, answers = list(range(3, 40)), []
+    for kind in ("first", "edited", "edited, without a tier"):
+        if kind == "edited":
+            tensors = {name: tensor.flip(0) for name, tensor in load_file(model_dir / "model.safetensors").items()}
+            stat = (model_dir / "model.safetensors").stat()
+            save_file(tensors, model_dir / "model.safetensors", metadata={"format": "pt"})
+            os.utime(model_dir / "model.safetensors", ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        external = None if kind.endswith("without a tier") else DiskStore(tmp_path / "kv", max_bytes=10**8)
+        with Lab(model_dir, num_blocks=32, block_size=4, external=external) as lab:
+            answers.append(lab.generate(prompt, max_tokens=10)[0].token_ids)
+            assert lab.check() == []
+    assert answers[1] == answers[2] != answers[0]

@@ -1,13 +1,18 @@
+"""A prepared directory is read whole once a process; whatever has changed in it since is refused."""
+
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from labengine.engine.sources import manifest
+from engine.digesting import aged, next_tick, read_whole
 from labengine.engine.sources.errors import SourceError
 from labengine.engine.sources.manifest import MANIFEST, verify, write_manifest
+
+__all__ = ["aged", "read_whole"]
 
 
 @pytest.fixture
@@ -18,55 +23,54 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def digested(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the files whose content was read."""
-    names: list[str] = []
-    original = manifest.sha256_of
-    monkeypatch.setattr(manifest, "sha256_of", lambda path: (names.append(path.name), original(path))[1])
-    return names
-
-
-def touch(path: Path) -> None:
-    os.utime(path, ns=(0, path.stat().st_mtime_ns + 10**9))
-
-
-def test_a_whole_directory_is_verified_without_reading_it(directory: Path, digested: list[str]) -> None:
-    verify(directory)
-    assert digested == []
-
-
-def test_a_touched_file_is_read_once(directory: Path, digested: list[str]) -> None:
-    touch(directory / "config.json")
+def test_every_file_is_read_once(directory: Path, read_whole: list[str], aged: None) -> None:
     verify(directory)
     verify(directory)
-    assert digested == ["config.json"]
-    assert sorted(path.name for path in directory.iterdir()) == ["config.json", MANIFEST, "model.safetensors"]
+    assert sorted(read_whole) == ["config.json", "model.safetensors"]
 
 
-def test_an_unwritable_manifest_costs_time_only(
-    directory: Path, digested: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise PermissionError("read-only")
-
-    monkeypatch.setattr(manifest, "_write", refuse)
-    touch(directory / "config.json")
+def test_a_touched_file_is_read_again_and_alone(directory: Path, read_whole: list[str], aged: None) -> None:
     verify(directory)
+    read_whole.clear()
+    next_tick(directory / "config.json")
+    (directory / "config.json").touch()
     verify(directory)
-    assert digested == ["config.json"] * 2
+    assert read_whole == ["config.json"]
 
 
-def test_changed_content_of_the_same_size(directory: Path) -> None:
+@pytest.mark.parametrize("was_verified", [True, False])
+def test_one_flipped_bit_of_the_same_size_and_mtime(directory: Path, was_verified: bool, aged: None) -> None:
+    if was_verified:
+        verify(directory)
     path = directory / "model.safetensors"
-    path.write_bytes(b"Weights" + b"weights" * 99)
-    touch(path)
+    stat = path.stat()
+    next_tick(path)
+    content = bytearray(path.read_bytes())
+    content[350] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     for _ in range(2):  # the failed check does not become the new truth
-        with pytest.raises(SourceError, match=r"is damaged: model.safetensors has changed. Delete the directory"):
+        with pytest.raises(SourceError, match=r"is damaged: model.safetensors has changed.* Delete the directory"):
             verify(directory)
 
 
-def test_another_size_or_none(directory: Path) -> None:
+def test_a_directory_may_move(directory: Path, tmp_path: Path) -> None:
+    verify(Path(shutil.copytree(directory, tmp_path / "elsewhere")))
+
+
+def test_a_manifest_of_before_digests_were_always_asked(directory: Path) -> None:
+    """Those of earlier versions say a time of change, too."""
+    path = directory / MANIFEST
+    path.write_text(path.read_text().replace('"size"', '"mtime_ns": 5, "size"'))
+    verify(directory)
+
+
+def test_another_size_or_none_or_a_file_too_many(directory: Path) -> None:
+    (directory / ".DS_Store").touch()
+    verify(directory)
+    (directory / "more.safetensors").touch()
+    with pytest.raises(SourceError, match=r"more.safetensors is not part of it"):
+        verify(directory)
     path = directory / "model.safetensors"
     path.write_bytes(b"weights")
     with pytest.raises(SourceError, match=r"model.safetensors has 7 bytes and should have 700"):
@@ -76,7 +80,9 @@ def test_another_size_or_none(directory: Path) -> None:
         verify(directory)
 
 
-@pytest.mark.parametrize("content", [None, "", "{", "[]", "{}", '{"files": 3}'])
+@pytest.mark.parametrize(
+    "content", [None, "", "{", "[]", "{}", '{"files": 3}', '{"files": {"a": {"size": "x", "sha256": 1}}}']
+)
 def test_a_manifest_that_says_nothing(directory: Path, content: str | None) -> None:
     path = directory / MANIFEST
     path.unlink() if content is None else path.write_text(content)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from labengine.core.block import Key
-from labengine.engine.external.atomic_write import ASIDE, remove_abandoned, write_atomically
+from labengine.engine.atomic_write import ASIDE, remove_abandoned, write_atomically
 
 _BLOCK = re.compile(r"[A-Za-z0-9-]*-[0-9a-f]{12}/group-\d+/[0-9a-f]*\.safetensors")
 

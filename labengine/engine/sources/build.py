@@ -9,7 +9,7 @@ from pathlib import Path
 from labengine.engine.sources.catalogue import WheelModel
 from labengine.engine.sources.errors import SourceError
 from labengine.engine.sources.gguf_model import convert
-from labengine.engine.sources.manifest import sha256_of
+from labengine.engine.sources.hashing import sha256_of
 from labengine.engine.sources.wheel import copy_member, download
 
 

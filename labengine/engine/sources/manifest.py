@@ -1,24 +1,24 @@
-"""A prepared directory's list of its own files, with sizes and digests: how damage is told from health, cheaply."""
+"""A prepared directory's list of its own files, with sizes and digests: how damage is told from health."""
 
 from __future__ import annotations
 
 import json
-import os
-from contextlib import suppress
-from hashlib import file_digest
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypedDict
 
+from labengine.engine.atomic_write import write_atomically
+from labengine.engine.sources.digests import digests_of
 from labengine.engine.sources.errors import SourceError
+from labengine.engine.sources.hashing import hash_files
 
 MANIFEST = "manifest.json"
 
 
 class FileRecord(TypedDict):
-    """One file as it was when its digest was last right; an unchanged size and mtime stand for an unchanged content."""
+    """One file as it was written: bytes, and hex digest."""
 
     size: int
-    mtime_ns: int
     sha256: str
 
 
@@ -31,70 +31,62 @@ class Manifest(TypedDict):
 
 def write_manifest(directory: Path, *, source: str) -> None:
     """Record all files of `directory`."""
-    files = {path.name: _record(path) for path in sorted(directory.iterdir()) if path.name != MANIFEST}
-    _write(directory, {"source": source, "files": files})
+    digests = hash_files(_files_in(directory), f"{directory.name}: hash")
+    files: dict[str, FileRecord] = {
+        path.name: {"size": path.stat().st_size, "sha256": digest} for path, digest in digests.items()
+    }
+    manifest: Manifest = {"source": source, "files": files}
+    write_atomically(directory / MANIFEST, json.dumps(manifest, indent=1).encode())
 
 
 def verify(directory: Path) -> None:
-    """Raise SourceError unless every recorded file is whole. Reads only files whose mtime is not the recorded one."""
-    manifest = _read(directory)
-    files = manifest["files"]
-    touched = {name: record for name, record in files.items() if not _looks_unchanged(directory / name, record)}
-    if not touched:
-        return
-    for name, record in touched.items():
-        now = _record(directory / name)
-        if now["sha256"] != record["sha256"]:
-            raise _damaged(directory, f"{name} has changed")
-        files[name] = now
-    with suppress(OSError):  # a read-only cache is then read in full every time
-        _write(directory, manifest)
+    """Raise SourceError unless the directory holds the recorded files, whole, and no others.
+
+    Each file is read to its end when this process first asks, and again when its size, times or inode have changed.
+    """
+    files = _read(directory)["files"]
+    for name, record in files.items():
+        _require_size(directory / name, record["size"])
+    if foreign := sorted({path.name for path in _files_in(directory)} - set(files)):
+        raise _damaged(directory, f"{foreign[0]} is not part of it")
+    digests = _digests(directory, files)
+    for name, record in files.items():
+        if digests[directory / name] != record["sha256"]:
+            raise _damaged(directory, f"{name} has changed: its sha256 is not the one in {MANIFEST}")
 
 
-def known_digests(directory: Path) -> dict[str, str]:
-    """The sha256 of each file that is still as it was recorded, by name; none for a directory without our manifest."""
+def _digests(directory: Path, names: Iterable[str]) -> dict[Path, str]:
     try:
-        files = _read(directory)["files"]
-        return {name: record["sha256"] for name, record in files.items() if _looks_unchanged(directory / name, record)}
-    except (SourceError, TypeError, KeyError):
-        return {}
+        return digests_of([directory / name for name in names], f"{directory.name}: verify")
+    except OSError as error:
+        raise _damaged(directory, f"it cannot be read: {error}") from None
 
 
-def sha256_of(path: Path) -> str:
-    """Hex digest of a file."""
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
+def _files_in(directory: Path) -> list[Path]:
+    """The visible files, in the order of their names; the manifest is none of them."""
+    return [path for path in sorted(directory.iterdir()) if path.name != MANIFEST and not path.name.startswith(".")]
 
 
-def _looks_unchanged(path: Path, record: FileRecord) -> bool:
+def _require_size(path: Path, expected: int) -> None:
     try:
-        now = path.stat()
+        found = path.stat().st_size
     except OSError:
         raise _damaged(path.parent, f"{path.name} is missing") from None
-    if now.st_size != record["size"]:
-        raise _damaged(path.parent, f"{path.name} has {now.st_size} bytes and should have {record['size']}")
-    return now.st_mtime_ns == record["mtime_ns"]
-
-
-def _record(path: Path) -> FileRecord:
-    stat = path.stat()
-    return {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "sha256": sha256_of(path)}
+    if found != expected:
+        raise _damaged(path.parent, f"{path.name} has {found} bytes and should have {expected}")
 
 
 def _read(directory: Path) -> Manifest:
     try:
         manifest: Manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        manifest["files"].items()
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        for record in manifest["files"].values():
+            int(record["size"]), str(record["sha256"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise _damaged(directory, f"{MANIFEST} is missing or unreadable") from None
     return manifest
 
 
-def _write(directory: Path, manifest: Manifest) -> None:
-    aside = directory / f".{MANIFEST}.{os.getpid()}"
-    aside.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    aside.replace(directory / MANIFEST)
-
-
 def _damaged(directory: Path, what: str) -> SourceError:
-    return SourceError(f"the cached model in {directory} is damaged: {what}. Delete the directory and try again")
+    return SourceError(
+        f"the cached model in {directory} is damaged: {what}. Delete the directory; it is made anew at the next start"
+    )

@@ -14,8 +14,8 @@ import pytest
 
 from engine.external.pools import FINGERPRINT, TensorPool, chain, held, saved, transfer
 from labengine.core.connector import LoadError
+from labengine.engine.atomic_write import write_atomically
 from labengine.engine.external import DiskStore
-from labengine.engine.external.atomic_write import write_atomically
 
 Reopen = Callable[..., DiskStore]
 

@@ -14,10 +14,11 @@ ASIDE = ".*.aside"
 _NAME = re.compile(r"\..*\.(\d+)-[0-9a-f]{8}\.aside")
 
 
-def write_atomically(path: Path, data: bytes, mtime_ns: int) -> None:
+def write_atomically(path: Path, data: bytes, mtime_ns: int | None = None) -> None:
     """Write aside in the same folder, have it on the disk, rename; an existing file is replaced.
 
-    OSError leaves nothing behind, and an old file as it was. Two writers of one path do not meet.
+    mtime_ns: the file's time of change, None for now. OSError leaves nothing behind, and an old file as it was. Two
+    writers of one path do not meet.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.stem}.{os.getpid()}-{token_hex(4)}.aside")
@@ -26,7 +27,8 @@ def write_atomically(path: Path, data: bytes, mtime_ns: int) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.utime(aside, ns=(mtime_ns, mtime_ns))
+        if mtime_ns is not None:
+            os.utime(aside, ns=(mtime_ns, mtime_ns))
         aside.replace(path)
     except BaseException:
         with suppress(OSError):
