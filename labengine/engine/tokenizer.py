@@ -17,11 +17,40 @@ if TYPE_CHECKING:
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
-class Tokenizer:
-    """The tokenizer of a model directory, loaded when first used.
+def has_tokenizer(model_dir: Path) -> bool:
+    """True if a tokenizer's file is in the directory, whole or damaged."""
+    return any((model_dir / name).exists() for name in TOKENIZER_FILES)
 
-    A directory without one is no error until somebody asks for text: token ids alone need no tokenizer.
-    """
+
+class IdTokenizer:
+    """What stands in for a tokenizer in a directory without one: text is the ids, and no text becomes ids."""
+
+    def __init__(self, model_dir: Path) -> None:
+        self.model_dir = model_dir
+
+    def encode(self, text: str) -> list[int]:
+        """ConfigError, always."""
+        raise self._no_tokenizer()
+
+    def chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        """ConfigError, always."""
+        raise self._no_tokenizer()
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The ids, each with a space before it: longer output begins with the shorter."""
+        return "".join(map(self.token_text, token_ids))
+
+    def token_text(self, token_id: int) -> str:
+        """The id, with a space before it."""
+        return f" {token_id}"
+
+    def _no_tokenizer(self) -> ConfigError:
+        files = ", ".join(TOKENIZER_FILES)
+        return ConfigError(f"{self.model_dir} has no tokenizer ({files}): give token ids, as add(token_ids=[...])")
+
+
+class Tokenizer:
+    """The tokenizer of a model directory, loaded when first used."""
 
     def __init__(self, model_dir: Path) -> None:
         self.model_dir = model_dir
@@ -51,10 +80,6 @@ class Tokenizer:
 
     @cached_property
     def _loaded(self) -> PreTrainedTokenizerBase:
-        if not any((self.model_dir / name).exists() for name in TOKENIZER_FILES):
-            raise ConfigError(
-                f"{self.model_dir} has no tokenizer ({', '.join(TOKENIZER_FILES)}); give token ids instead"
-            )
         from transformers import AutoTokenizer
 
         try:

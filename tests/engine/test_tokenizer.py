@@ -91,13 +91,6 @@ def test_messages_that_are_none(tokenizer: Tokenizer, messages: list[dict[str, s
         tokenizer.chat(messages)
 
 
-def test_a_directory_without_a_tokenizer_is_an_error_on_use_only(tiny_llama: Path) -> None:
-    tokenizer = Tokenizer(tiny_llama)
-    for use in (lambda: tokenizer.encode("x"), lambda: tokenizer.decode([1]), lambda: tokenizer.token_text(1)):
-        with pytest.raises(ConfigError, match=r"has no tokenizer \(tokenizer.json, .*; give token ids instead"):
-            use()
-
-
 @pytest.fixture
 def tokenizer_dir(smollm2: Path, tmp_path: Path) -> Path:
     for name in ("tokenizer.json", "tokenizer_config.json", "config.json"):
