@@ -54,6 +54,18 @@ class StepEnded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class StepFailed(Event):
+    """An exception ended the step. Nothing is taken back yet: the state is the one in which it was raised."""
+
+    step: int
+    error: str
+    """Name of the exception's class."""
+    message: str
+    method: str
+    """Class and method of the part that raised it, such as "BlockPool.release"."""
+
+
+@dataclass(frozen=True, slots=True)
 class StepRolledBack(Event):
     """The step failed or was interrupted; the state is again what it was just before its StepStarted."""
 

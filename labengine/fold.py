@@ -49,7 +49,11 @@ class Changes:
 
 
 class Fold:
-    """The state that a run of events adds up to: apply one, look, apply the next."""
+    """The state that a run of events adds up to: apply one, look, apply the next.
+
+    A wrong part may emit what cannot have happened: a block that leaves a queue in which it was not, an entry of a
+    table that is too short, a request that nobody added. Such an event changes what it can; applying it never raises.
+    """
 
     def __init__(self) -> None:
         self.step = 0
@@ -108,8 +112,12 @@ class Fold:
     def apply(self, event: ev.Event) -> None:
         """Move on by one event. StepRolledBack needs history: Timeline and `fold` handle it."""
         apply = self._APPLY.get(type(event))
-        if apply is not None:
+        if apply is None:
+            return
+        try:  # suppress() would double the cost of an event
             apply(self, event)
+        except LookupError:  # no such request, block, group or table entry
+            return
 
     def snapshot(self) -> Snapshot:
         """The contract's frozen record of this state."""
@@ -260,8 +268,7 @@ class Fold:
         self.ref_counts[event.block_id] = event.ref_count
         if event.queue_end is not None:
             self.free_queue[event.block_id] = None
-            if event.queue_end == "head":
-                self.free_queue.move_to_end(event.block_id, last=False)
+            self.free_queue.move_to_end(event.block_id, last=event.queue_end == "tail")
             self.changes.is_queue_changed = True
         if event.reason != "merged":
             table = self._table(event)
@@ -281,7 +288,7 @@ class Fold:
         return self._request(event.request_id).block_tables[event.group]
 
     def _leave_queue(self, block_id: int) -> None:
-        del self.free_queue[block_id]
+        self.free_queue.pop(block_id, None)
         self.changes.is_queue_changed = True
 
     _APPLY: ClassVar[dict[type[ev.Event], Callable[[Any, Any], None]]] = {

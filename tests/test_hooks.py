@@ -23,6 +23,7 @@ from labengine.events import (
     PrefixCacheReset,
     RequestAdded,
     StepEnded,
+    StepFailed,
     StepStarted,
     ViolationFound,
 )
@@ -208,8 +209,8 @@ def test_a_site_that_nobody_listens_to_builds_no_event(ground: Ground, monkeypat
 
 
 def unmet_by(ground: Ground) -> set[type[Event]]:
-    """What cannot happen there: nobody judges, nothing fails, and the cache is not reset."""
-    unmet: set[type[Event]] = {ViolationFound, PrefixCacheReset, LoadFailed}
+    """What cannot happen there: nobody judges, no part fails, and the cache is not reset."""
+    unmet: set[type[Event]] = {ViolationFound, PrefixCacheReset, LoadFailed, StepFailed}
     if ground.edition not in ("labengine", "nano-vllm+243"):
         unmet.add(BlockMerged)
     if not ground.is_hybrid:

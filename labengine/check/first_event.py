@@ -10,10 +10,10 @@ from labengine.check.invariants import judge_blocks, judge_keys, judge_requests
 from labengine.check.oracle import Misread
 from labengine.check.past import Past
 from labengine.check.state import FoldState
-from labengine.check.violation import Violation
 from labengine.core.request import Request
 from labengine.fold import surviving
 from labengine.timeline import Timeline
+from labengine.violation import Violation
 
 _UNKNOWN = -1
 """Broken for longer than the recording tells."""

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
 from labengine.check.state import Entry, FoldState, RequestView, State
-from labengine.check.violation import Violation as Violation
 from labengine.core.block import Key
 from labengine.snapshot import GroupState, Snapshot, map_key
 from labengine.timeline import Fold
+from labengine.violation import Violation as Violation
 
 
 def check_invariants(snapshot: Snapshot, *, merges: bool = False) -> list[Violation]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from labengine.check.identity import PrefixIdentities
 from labengine.check.slot_memory import SavedBlocks, SlotMemory
-from labengine.check.violation import Violation
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.events import Transfer
 from labengine.snapshot import GroupState
+from labengine.violation import Violation
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from labengine.check.state import State
-from labengine.check.violation import Violation
 from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
+from labengine.violation import Violation
 
 
 def judge_plan(state: State, plan: StepPlan, *, registers_early: bool) -> Iterator[Violation]:

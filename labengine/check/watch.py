@@ -10,12 +10,12 @@ from labengine.check.first_event import BrokenState, Suspicion, first_events
 from labengine.check.invariants import check_invariants
 from labengine.check.judge import Judge, WatchedEngine
 from labengine.check.slot_memory import SavedBlocks
-from labengine.check.violation import Subject, Violation
 from labengine.check.watched_runner import Runner, WatchedRunner
 from labengine.core.step_plan import StepPlan
 from labengine.hooks import Hooks, Subscription
 from labengine.snapshot import Snapshot
 from labengine.timeline import Timeline
+from labengine.violation import Subject, Violation
 
 MAX_VIOLATIONS = 1000
 MAX_FIRST_EVENTS = 50

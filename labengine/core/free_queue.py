@@ -28,11 +28,29 @@ class FreeQueue:
         return self._next[block_id] != _OUT
 
     def __iter__(self) -> Iterator[int]:
-        """Block ids, the next victim first."""
-        block_id = self._next[self._sentinel]
-        while block_id != self._sentinel:
+        """Block ids, the next victim first. Also of a broken list at most num_blocks: no walk over it is endless."""
+        following, sentinel = self._next, self._sentinel
+        block_id = following[sentinel]
+        for _ in range(sentinel):
+            if not 0 <= block_id < sentinel:
+                return
             yield block_id
-            block_id = self._next[block_id]
+            block_id = following[block_id]
+
+    def fault(self) -> str | None:
+        """Where the list is broken, in words; None for a sound one. O(length)."""
+        following, previous, before, count = self._next, self._prev, self._sentinel, 0
+        while count <= self._sentinel:
+            block_id = following[before]
+            if block_id == _OUT or previous[block_id] != before:
+                return f"behind {self._named(before)} stands {block_id}, and not before it: the list is torn"
+            if block_id == self._sentinel:
+                return None if count == self._length else f"it counts {self._length} blocks and holds {count}"
+            before, count = block_id, count + 1
+        return f"it never comes back to its head: it goes in a circle through block {before}"
+
+    def _named(self, block_id: int) -> str:
+        return "its head" if block_id == self._sentinel else f"block {block_id}"
 
     def take(self, num_blocks: int) -> list[int]:
         """Remove and return the first num_blocks ids, in order. IndexError when there are fewer."""

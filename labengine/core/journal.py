@@ -16,10 +16,12 @@ class Journal(list[tuple[Any, ...]]):
     far is the journal's last section, which outlives the commit and can be taken back alone.
     """
 
-    __slots__ = ("_next",)
+    __slots__ = ("_next", "failures")
 
     def __init__(self) -> None:
         super().__init__()
+        self.failures: list[Exception] = []
+        """What the inverses of the newest rollback have raised: the state is then not what it was."""
         self._next: int | None = None
         """Where the next step's section begins; None without one."""
 
@@ -57,7 +59,12 @@ class Journal(list[tuple[Any, ...]]):
             self._rollback_to(self._next)
 
     def _rollback_to(self, start: int) -> None:
+        """Also where an inverse fails, as it may behind a part that corrupts: the others are run all the same."""
+        self.failures = []
         while len(self) > start:
             inverse, *arguments = self.pop()
-            inverse(*arguments)
+            try:
+                inverse(*arguments)
+            except Exception as error:
+                self.failures.append(error)
         self._next = None

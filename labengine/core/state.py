@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 
+from labengine.core.block_pool import BlockPool
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import Request
 from labengine.snapshot import BlockState, GroupState, RequestState, Snapshot, map_key
@@ -27,14 +29,32 @@ def take_snapshot(step: int, requests: Mapping[int, Request], manager: KVCacheMa
             )
             for block in pool.blocks
         ),
-        free_queue=tuple(pool.free_queue),
+        free_queue=walk(pool.free_queue, len(pool.blocks)),
         prefix_map={map_key(*key): ids for key, ids in entries},
         cached_free=tuple(
-            sorted(map_key(*key) for key, ids in entries if not any(pool.blocks[i].ref_count for i in ids))
+            sorted(map_key(*key) for key, ids in entries if not any(_is_used(pool, block_id) for block_id in ids))
         ),
         groups=tuple(GroupState(g.spec.kind, g.spec.block_size, g.spec.window) for g in manager.groups),
         null_block=pool.null_block,
     )
+
+
+def walk(free_queue: Iterable[int], num_blocks: int) -> tuple[int, ...]:
+    """The ids of a free queue, the next victim first; of one in a circle, up to the first that comes again."""
+    block_ids = tuple(islice(free_queue, num_blocks + 1))
+    if len(set(block_ids)) == len(block_ids):
+        return block_ids
+    seen: dict[int, None] = {}
+    for block_id in block_ids:
+        if block_id in seen:
+            return (*seen, block_id)
+        seen[block_id] = None
+    raise AssertionError("a repeated id is met")
+
+
+def _is_used(pool: BlockPool, block_id: int) -> bool:
+    """False also for an id that is none: a wrong part may have put anything into the map."""
+    return 0 <= block_id < len(pool.blocks) and pool.blocks[block_id].ref_count != 0
 
 
 def _request_state(request: Request) -> RequestState:

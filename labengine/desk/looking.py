@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from labengine.check.invariants import check_invariants
-from labengine.check.violation import Violation
 from labengine.core.prefix_cache import LateMerge
 from labengine.desk.assembled import Assembled
 from labengine.desk.stats import LabStats
 from labengine.engine.overlap import scheduling_line
 from labengine.fold import Fold
 from labengine.snapshot import Snapshot
+from labengine.violation import Violation
 
 if TYPE_CHECKING:
     import torch

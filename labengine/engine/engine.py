@@ -15,14 +15,25 @@ from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys, Request, RequestStatus
 from labengine.core.state import take_snapshot
 from labengine.core.step_plan import StepPlan
+from labengine.engine.failure import is_failure, message_of, raising_method
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.runner import Runner
 from labengine.engine.transfers import Transfers
-from labengine.events import EngineStarted, ForwardRan, SlotsWritten, StepEnded, StepRolledBack, StepStarted
+from labengine.events import (
+    EngineStarted,
+    ForwardRan,
+    SlotsWritten,
+    StepEnded,
+    StepFailed,
+    StepRolledBack,
+    StepStarted,
+)
 from labengine.hooks import Hooks
 from labengine.snapshot import Snapshot
 
 Phase = Literal["schedule", "forward", "sample", "update"]
+
+_SOUND_AGAIN = "The state is not to be trusted: reset() begins anew, and rewind() goes back to a step before."
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,8 @@ class Engine:
         self.report = StepReport(0)
         self.reached: Phase | None = None
         """How far the newest step has come, as far as that leaves traces when it is taken back; see forget_written."""
+        self.failure: BaseException | None = None
+        """What a part raised last, ending a step; StepFailed tells of it."""
         self._open_step = Lock()
         self._journal = Journal()
         self.scheduler = parts.assemble(config, hooks, self._journal, connector)
@@ -246,19 +259,36 @@ class Engine:
                 self.hooks.emit(StepEnded(self.step_number))
         except BaseException as error:
             with interrupts_deferred():
+                if is_failure(error):
+                    self._note_failure(error)
                 self.step_number, self.report = step_before, report_before
                 self._roll_back(error)
             raise
         self._journal.commit()
 
+    def _note_failure(self, error: BaseException) -> None:
+        """Nothing is taken back yet: listeners see what was held when the exception was raised."""
+        self.failure = error
+        if StepFailed in self.hooks:
+            told = StepFailed(self.step_number, type(error).__name__, message_of(error), raising_method(error))
+            self.hooks.emit(told)
+
     def _roll_back(self, error: BaseException) -> None:
         """Undo the step, and distrust the slots that its forward pass may have written to."""
         self._journal.rollback()
+        for failure in self._journal.failures:
+            error.add_note(f"The step could not be taken back whole: {failure!r}. {_SOUND_AGAIN}")
         try:
             if StepRolledBack in self.hooks:
                 self.hooks.emit(StepRolledBack(self.step_number + 1, type(error).__name__))
         finally:
+            self._forget_written(error)
+
+    def _forget_written(self, error: BaseException) -> None:
+        try:
             self.scheduler.forget_written(self._written)
+        except Exception as failure:
+            error.add_note(f"What the step had written could not be forgotten: {failure!r}. {_SOUND_AGAIN}")
 
     def _refuse_while_busy(self, call: str) -> None:
         if self.hooks.is_emitting:

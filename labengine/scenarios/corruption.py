@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
-from labengine.check.violation import Violation
 from labengine.events import TokenSampled
 from labengine.lab import Lab
 from labengine.scenarios.side_by_side import SideBySide
+from labengine.violation import Violation
 
 
 @dataclass(frozen=True, slots=True, repr=False)

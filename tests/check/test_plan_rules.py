@@ -10,10 +10,10 @@ from check.watched import FULL, Watched, watched
 from labengine.check.judge import Judge
 from labengine.check.plan_rules import follows_slot_rule, judge_plan
 from labengine.check.slot_memory import SavedBlocks
-from labengine.check.violation import Violation
 from labengine.config import GroupSpec, SamplingParams
 from labengine.core.connector import BlockTransfer
 from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
+from labengine.violation import Violation
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,7 @@ _WAKING = (
     ev.EngineStarted,
     ev.StepStarted,
     ev.StepEnded,
+    ev.StepFailed,
     ev.StepRolledBack,
     ev.RequestAdded,
     ev.RequestFinished,

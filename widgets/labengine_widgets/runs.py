@@ -54,7 +54,7 @@ def phase_after(event: ev.Event, phase: str | None) -> str | None:
         return None
     if isinstance(event, (ev.SlotsWritten, ev.ForwardRan)):
         return "forward"
-    if isinstance(event, (ev.BlocksSaved, ev.ViolationFound)):  # told where they happen to be noticed
+    if isinstance(event, (ev.BlocksSaved, ev.ViolationFound, ev.StepFailed)):  # told where they happen to be noticed
         return phase
     if phase == "forward" and isinstance(event, ev.TokenSampled):
         return "sample"

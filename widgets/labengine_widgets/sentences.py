@@ -108,6 +108,13 @@ def _step_ended(run: Sequence[ev.StepEnded], scene: Scene) -> str:
     return f"{told} Within the step it was {peak}." if peak > used else told
 
 
+@_tells(ev.StepFailed)
+def _step_failed(run: Sequence[ev.StepFailed], scene: Scene) -> str:
+    failed = run[0]
+    error = f"{readable(failed.error)} in {readable(failed.method)}: {readable(failed.message, 200)}"
+    return f"Step {failed.step} fails here. {error}. This is what was held at that moment."
+
+
 @_tells(ev.StepRolledBack)
 def _step_rolled_back(run: Sequence[ev.StepRolledBack], scene: Scene) -> str:
     return f"Step {run[0].step} was broken off ({readable(run[0].reason)}) and undone: all is as it was before it."

@@ -19,6 +19,7 @@ DECIDED_BY: dict[str, tuple[str, ...]] = {
     "EngineStarted": ("Parts.assemble", "Engine.__init__"),
     "StepStarted": ("Engine._all_or_nothing",),
     "StepEnded": ("Engine._all_or_nothing",),
+    "StepFailed": ("Engine._all_or_nothing",),
     "StepRolledBack": ("Scheduler.forget_written", "Engine._roll_back"),
     "RequestAdded": ("Scheduler.add",),
     "PrefixHit": (

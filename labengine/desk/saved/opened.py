@@ -10,7 +10,6 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from labengine.check.violation import Violation
 from labengine.config import ConfigError
 from labengine.desk.recorded import Recorded
 from labengine.desk.saved.code import to_code
@@ -22,6 +21,7 @@ from labengine.timeline import Timeline
 from labengine.trace.atomic import write_whole
 from labengine.trace.errors import TraceError
 from labengine.trace.file import SavedRun, open_file
+from labengine.violation import Violation
 
 if TYPE_CHECKING:
     from labengine.trace.recorded_timeline import RecordedTimeline

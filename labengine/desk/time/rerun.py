@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from labengine.desk.time.inputs import AbortInput, AddInput, BrokenStep, Input, Inputs, ResetInput
 from labengine.engine.engine import Engine
+from labengine.engine.failure import StepBrokenOffError
 from labengine.engine.interrupts import interrupts_deferred
 
 if TYPE_CHECKING:
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
 
 _FEW_STEPS = 50
 """So many steps are over before a progress bar is of use."""
-
-
-class _BrokenOffError(BaseException):
-    """Ends a step where one was once broken off."""
 
 
 def rerun(stepper: Stepper, inputs: Inputs, step: int) -> None:
@@ -65,7 +62,7 @@ def do(engine: Engine, given: Input) -> None:
 
 def _break_off(engine: Engine, broken: BrokenStep) -> None:
     """Take a step as far as it had come, and take it back."""
-    error = type(broken.reason, (_BrokenOffError,), {})
+    error = type(broken.reason, (StepBrokenOffError,), {})
     runner, phases = engine.runner, engine.phases()
     try:
         if broken.reached == "forward":
@@ -73,7 +70,7 @@ def _break_off(engine: Engine, broken: BrokenStep) -> None:
         for phase in phases:
             if phase == ("schedule" if broken.reached == "schedule" else "forward"):
                 phases.throw(error)  # type: ignore[attr-defined]
-    except _BrokenOffError:
+    except StepBrokenOffError:
         pass
     finally:
         engine.runner = runner

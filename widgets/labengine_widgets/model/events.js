@@ -4,6 +4,7 @@ export const FIELDS = {
   EngineStarted: ["num_blocks", "groups", "edition", "null_block"],
   StepStarted: ["step"],
   StepEnded: ["step"],
+  StepFailed: ["step", "error", "message", "method"],
   StepRolledBack: ["step", "reason"],
   RequestAdded: ["request_id", "token_ids", "max_tokens"],
   PrefixHit: ["request_id", "num_tokens", "block_ids"],
@@ -58,7 +59,7 @@ export function phaseAfter(name, phase) {
   if (name === "StepStarted") return "schedule";
   if (phase === null || name === "StepEnded" || name === "StepRolledBack" || name === "EngineStarted") return null;
   if (name === "SlotsWritten" || name === "ForwardRan") return "forward";
-  if (name === "BlocksSaved" || name === "ViolationFound") return phase; // told where they happen to be noticed
+  if (["BlocksSaved", "ViolationFound", "StepFailed"].includes(name)) return phase; // told where they happen to be noticed
   if (phase === "forward" && name === "TokenSampled") return "sample";
   return phase === "forward" || phase === "sample" ? "update" : phase;
 }

@@ -9,7 +9,7 @@ export const NOBODY = -1;
 
 // What an event is about, for the ticks: 0 frame of a step, 1 requests, 2 blocks, 3 the model, 4 the external tier, 5 trouble.
 const TOPICS = {
-  EngineStarted: 0, StepStarted: 0, StepEnded: 0, StepRolledBack: 5,
+  EngineStarted: 0, StepStarted: 0, StepEnded: 0, StepFailed: 5, StepRolledBack: 5,
   RequestAdded: 1, PrefixHit: 1, RequestScheduled: 1, RequestPreempted: 5, RequestFinished: 1, RequestForgotten: 1,
   ExternalHit: 4, BlocksLoaded: 4, BlocksSaved: 4, LoadFailed: 5,
   PrefixCacheReset: 5, BlockEvicted: 2, BlockAllocated: 2, BlocksSkipped: 2, BlockTouched: 2, BlockCached: 2, BlockMerged: 2, BlockFreed: 2,

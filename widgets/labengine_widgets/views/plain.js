@@ -39,6 +39,7 @@ const TELL = {
   EngineStarted: (get) => `The engine starts with ${get("num_blocks")} free blocks, edition ${get("edition")}`,
   StepStarted: (get) => `Step ${get("step")} begins`,
   StepEnded: (get) => `Step ${get("step")} is done`,
+  StepFailed: (get) => `Step ${get("step")} failed in ${get("method")}: ${get("error")}: ${get("message")}`,
   StepRolledBack: (get) => `Step ${get("step")} is taken back: ${get("reason")}`,
   RequestAdded: (get) => `${who(get)} joins the waiting queue with ${counted(get("token_ids").length, "prompt token")}, at most ${get("max_tokens")} more`,
   PrefixHit: (get) => `${who(get)} looks its prompt up ${get("num_tokens") ? `and finds ${counted(get("num_tokens"), "token")} in ${listed(get("block_ids").flat().filter((id) => id >= 0))}` : HIT_NOTHING}`,

@@ -176,8 +176,9 @@ def _violation(past: Past, number: int, event: ev.ViolationFound) -> int | None:
 
 
 def _rolled_back(past: Past, number: int, event: ev.StepRolledBack) -> int | None:
+    """What failed in it; the step itself where it was interrupted."""
     for before, told in past.everything_backwards(number):
-        if isinstance(told, ev.StepStarted):
+        if isinstance(told, (ev.StepStarted, ev.StepFailed)):
             return before
     return None
 

@@ -147,6 +147,9 @@ _TELLERS: dict[type[ev.Event], Callable[[Any], str]] = {
     ev.EngineStarted: _engine_started,
     ev.StepStarted: lambda e: f"Step {e.step} began.",
     ev.StepEnded: lambda e: f"Step {e.step} was over.",
+    ev.StepFailed: lambda e: (
+        f"Step {e.step} failed in {readable(e.method)}: {readable(e.error)}: {readable(e.message, 200)}."
+    ),
     ev.StepRolledBack: lambda e: f"Step {e.step} was broken off ({readable(e.reason)}) and undone.",
     ev.RequestAdded: _request_added,
     ev.PrefixHit: _prefix_hit,

@@ -15,6 +15,8 @@ RULES = {
     "slot": "a token's KV goes to table[position // block_size], at offset position % block_size",
     "write": "a step writes to blocks that nobody else counts on",
     "read": "a request reads the KV of its own tokens, and of no others",
+    "said": "the core holds what the events say it holds",
+    "progress": "a step computes at least one token of each request that it schedules",
     "watch": "the check itself runs",
 }
 """What must hold, by name."""
@@ -27,7 +29,7 @@ class Violation:
     """A rule of RULES that does not hold, with the requests and blocks that show it.
 
     step: the step in which it was seen. first_event: the recording's number of the event that made it so; the timeline
-    stands right before it at that moment. Both None where they are not known.
+    stands right before it at that moment. Both are None only before the watch has reported the violation.
     """
 
     rule: str
