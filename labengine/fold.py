@@ -52,7 +52,8 @@ class Fold:
     """The state that a run of events adds up to: apply one, look, apply the next.
 
     A wrong part may emit what cannot have happened: a block that leaves a queue in which it was not, an entry of a
-    table that is too short, a request that nobody added. Such an event changes what it can; applying it never raises.
+    table that is too short, a request that nobody added. Such an event changes what it can, and is counted in
+    `num_impossible`; applying it never raises.
     """
 
     def __init__(self) -> None:
@@ -65,6 +66,8 @@ class Fold:
         self.free_queue: OrderedDict[int, None] = OrderedDict()
         self.prefix_map: dict[Key, tuple[int, ...]] = {}
         self.null_block = NULL_BLOCK
+        self.num_impossible = 0
+        """Events that cannot have followed those before them."""
         self.changes = Changes()
 
     @classmethod
@@ -117,7 +120,7 @@ class Fold:
         try:  # suppress() would double the cost of an event
             apply(self, event)
         except LookupError:  # no such request, block, group or table entry
-            return
+            self.num_impossible += 1
 
     def snapshot(self) -> Snapshot:
         """The contract's frozen record of this state."""
@@ -233,7 +236,7 @@ class Fold:
     def _block_allocated(self, event: ev.BlockAllocated) -> None:
         self._leave_queue(event.block_id)
         self.ref_counts[event.block_id] = 1
-        self._table(event).append(event.block_id)
+        self._append(event)
         self.changes.blocks.add(event.block_id)
 
     def _blocks_skipped(self, event: ev.BlocksSkipped) -> None:
@@ -242,8 +245,8 @@ class Fold:
     def _block_touched(self, event: ev.BlockTouched) -> None:
         if self.ref_counts[event.block_id] == 0:
             self._leave_queue(event.block_id)
-        self.ref_counts[event.block_id] = event.ref_count
-        self._table(event).append(event.block_id)
+        self._count(event.block_id, event.ref_count, 1)
+        self._append(event)
         self.changes.blocks.add(event.block_id)
 
     def _block_cached(self, event: ev.BlockCached) -> None:
@@ -260,19 +263,19 @@ class Fold:
         self.changes.keys.add(key)
 
     def _block_merged(self, event: ev.BlockMerged) -> None:
-        self._table(event)[event.index] = event.into_block_id
-        self.ref_counts[event.into_block_id] = event.ref_count
+        self._replace(event, event.into_block_id)
+        self._count(event.into_block_id, event.ref_count, 1)
         self.changes.blocks.update((event.block_id, event.into_block_id))
 
     def _block_freed(self, event: ev.BlockFreed) -> None:
-        self.ref_counts[event.block_id] = event.ref_count
+        self._count(event.block_id, event.ref_count, -1)
         if event.queue_end is not None:
+            self.num_impossible += event.block_id in self.free_queue
             self.free_queue[event.block_id] = None
             self.free_queue.move_to_end(event.block_id, last=event.queue_end == "tail")
             self.changes.is_queue_changed = True
         if event.reason != "merged":
-            table = self._table(event)
-            table[event.index] = self.null_block
+            table = self._replace(event, self.null_block)
             while event.reason != "window" and table and table[-1] == self.null_block:
                 table.pop()
         self.changes.blocks.add(event.block_id)
@@ -284,12 +287,27 @@ class Fold:
             request = self.requests[request_id] = request.copy()
         return request
 
-    def _table(self, event: ev.BlockAllocated | ev.BlockTouched | ev.BlockMerged | ev.BlockFreed) -> list[int]:
-        return self._request(event.request_id).block_tables[event.group]
+    def _append(self, event: ev.BlockAllocated | ev.BlockTouched) -> None:
+        table = self._request(event.request_id).block_tables[event.group]
+        self.num_impossible += len(table) != event.index
+        table.append(event.block_id)
+
+    def _replace(self, event: ev.BlockMerged | ev.BlockFreed, block_id: int) -> list[int]:
+        table = self._request(event.request_id).block_tables[event.group]
+        self.num_impossible += table[event.index] != event.block_id
+        table[event.index] = block_id
+        return table
+
+    def _count(self, block_id: int, ref_count: int, change: int) -> None:
+        self.num_impossible += ref_count != self.ref_counts[block_id] + change
+        self.ref_counts[block_id] = ref_count
 
     def _leave_queue(self, block_id: int) -> None:
-        self.free_queue.pop(block_id, None)
         self.changes.is_queue_changed = True
+        if block_id in self.free_queue:
+            del self.free_queue[block_id]
+        else:
+            self.num_impossible += 1
 
     _APPLY: ClassVar[dict[type[ev.Event], Callable[[Any, Any], None]]] = {
         ev.EngineStarted: _engine_started,
