@@ -36,7 +36,9 @@ class Contradiction(NamedTuple):
 ABOUT = ("ref_count", "queue", "order", "keys", "map", "table", "computed", "status", "tokens", "request")
 
 
-def contradictions(fold: Fold, pool: BlockPool, requests: Mapping[int, Request], changes: Changes) -> list[Contradiction]:
+def contradictions(
+    fold: Fold, pool: BlockPool, requests: Mapping[int, Request], changes: Changes
+) -> list[Contradiction]:
     """Every contradiction about what has changed: these blocks, requests and keys, and the head of the free queue."""
     return [
         *_of_queue_front(fold, pool),
@@ -89,8 +91,9 @@ def _of_membership(pool: BlockPool, block_id: int, is_queued: bool) -> Contradic
     if not is_queued:
         return Contradiction("queue", f"block {block_id} is in the free queue", "it is not in it", block_id=block_id)
     queue = walk(pool.free_queue, len(pool.blocks))
-    place = f", at place {queue.index(block_id)}" if block_id in queue else ", and a walk from its head does not meet it"
-    return Contradiction("queue", f"block {block_id} left the free queue", f"it is still in it{place}", block_id=block_id)
+    place = f"at place {queue.index(block_id)}" if block_id in queue else "and a walk from its head does not meet it"
+    said, actual = f"block {block_id} left the free queue", f"it is still in it, {place}"
+    return Contradiction("queue", said, actual, block_id=block_id)
 
 
 def _of_queue_front(fold: Fold, pool: BlockPool) -> Iterator[Contradiction]:
