@@ -55,7 +55,7 @@ class NativeOps:
         return getattr(self._forward, name)
 
     def _note_matrices(self, num_tokens: int, num_sampling: int) -> None:
-        from labengine.engine.native.library import OpKind
+        from labengine.engine.native.layout import OpKind
 
         sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
         program = self._forward._program

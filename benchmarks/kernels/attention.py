@@ -21,7 +21,8 @@ from labengine.config import GroupSpec, SamplingParams
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.engine.attention.torch_gather import TorchGather
 from labengine.engine.kv_tensors import LayerKV
-from labengine.engine.native.library import Op, OpKind, Step, program_of, team
+from labengine.engine.native.layout import Op, OpKind, Step, program_of
+from labengine.engine.native.library import team
 from labengine.engine.staging import step_tensors
 
 MAX_LAYERS, MAX_BYTES = 30, 512 * 2**20

@@ -24,7 +24,8 @@ sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
 from limits import Limits
 from machine import facts, headline, listening_for_noise
 
-from labengine.engine.native.library import Finish, Op, OpKind, Step, packed, program_of, team
+from labengine.engine.native.layout import Finish, Op, OpKind, Step, program_of
+from labengine.engine.native.library import packed, team
 from labengine.engine.native.memory import PackedMemory
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}

@@ -14,16 +14,16 @@ ASIDE = ".*.aside"
 _NAME = re.compile(r"\..*\.(\d+)-[0-9a-f]{8}\.aside")
 
 
-def write_atomically(path: Path, data: bytes, mtime_ns: int | None = None) -> None:
+def write_atomically(path: Path, data: bytes, mtime_ns: int | None = None, mode: int = 0o666) -> None:
     """Write aside in the same folder, have it on the disk, rename; an existing file is replaced.
 
-    mtime_ns: the file's time of change, None for now. OSError leaves nothing behind, and an old file as it was. Two
-    writers of one path do not meet.
+    mtime_ns: the file's time of change, None for now. mode: the new file's permissions, before the umask.
+    OSError leaves nothing behind, and an old file as it was. Two writers of one path do not meet.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.stem}.{os.getpid()}-{token_hex(4)}.aside")
     try:
-        with aside.open("xb") as file:
+        with open(aside, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

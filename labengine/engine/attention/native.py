@@ -18,7 +18,7 @@ class NativeStep(StepAttention):
     """One step and group, as a program of a single op."""
 
     def __init__(self, step: StepTensors, group: GroupTensors) -> None:
-        from labengine.engine.native.library import Step
+        from labengine.engine.native.layout import Step
 
         self._tensors = (step, group)  # their memory is pointed at
         self._slots = group.slots.long()
@@ -39,7 +39,8 @@ class NativeStep(StepAttention):
 
     def attend(self, queries: Tensor, cache: LayerKV, scale: float) -> Tensor:
         """See StepAttention."""
-        from labengine.engine.native.library import Op, OpKind, aligned_empty, program_of, team
+        from labengine.engine.native.layout import Op, OpKind, program_of
+        from labengine.engine.native.library import aligned_empty, team
 
         num_tokens, num_heads, head_dim = queries.shape
         num_kv_heads = cache.keys.shape[2]
@@ -79,7 +80,8 @@ class NativeAttention(AttentionBackend):
         if setting.device.type != "cpu":
             return f"it runs on a CPU, and the model is on {setting.device}"
         from labengine.engine.native.compile import CompileError
-        from labengine.engine.native.library import SUFFIXES, library
+        from labengine.engine.native.kernels import library
+        from labengine.engine.native.library import SUFFIXES
 
         if setting.dtype not in SUFFIXES:
             names = " and ".join(str(dtype).removeprefix("torch.") for dtype in SUFFIXES)

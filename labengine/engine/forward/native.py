@@ -11,7 +11,8 @@ from torch import Tensor
 from labengine.config import ConfigError, GroupSpec
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
-from labengine.engine.native.library import MAX_GROUPS, Step, aligned_empty, program_of, team
+from labengine.engine.native.layout import MAX_GROUPS, Step, program_of
+from labengine.engine.native.library import aligned_empty, team
 from labengine.engine.native.program import Buffer, Program
 from labengine.engine.step_tensors import StepTensors
 

@@ -1,4 +1,4 @@
-"""Compiles the C kernels for this machine on first use; kept by the hash of everything that went into them."""
+"""Compiles the C kernels with the machine's own compiler, and tries what came out before anybody uses it."""
 
 from __future__ import annotations
 
@@ -7,40 +7,46 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
-import tempfile
-from functools import cache
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from labengine.engine.sources.cache import cache_root
+from labengine.engine.native.trust import folder_distrust
 
 SOURCES = Path(__file__).with_name("csrc")
+PROBE = Path(__file__).with_name("probe.py")
 FLAGS = (
     *("-std=gnu11", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
     *("-shared", "-fPIC", "-pthread"),
 )
+COMPILE_SECONDS = 180
+"""A slow machine takes a tenth of it; a compiler that takes longer hangs."""
+PROBE_SECONDS = 60
+
+Command = tuple[str, ...]
+
+_hung: dict[Command, CompileError] = {}
+"""Compilers that are not asked again in this process."""
 
 
 class CompileError(Exception):
     """There are no kernels for this machine; the message is half a sentence that says why."""
 
 
-@cache
-def compiled_library() -> Path:
-    """The shared library, compiled if it is not there yet (a few seconds). Raises CompileError."""
-    compilers = find_compilers()
-    library = cache_root() / "native" / f"{_name(compilers)}.so"
-    if not library.exists():
-        print("labengine: compiling CPU kernels for this machine (once, some seconds)", file=sys.stderr, flush=True)
-        _compile_with_any(compilers, library)
-    return library
+class HungError(CompileError):
+    """A compiler, or what it made, did not come to an end."""
 
 
-def find_compilers() -> list[list[str]]:
+def find_compilers() -> list[Command]:
     """The words of $CC ("ccache gcc" has two), then cc, gcc, clang: those that are there. Raises CompileError."""
+    if os.name != "posix":
+        raise CompileError(f"the kernels are written for Linux and macOS, not for {platform.system()}")
     commands = [_asked(), ["cc"], ["gcc"], ["clang"]]
-    found = [[path, *command[1:]] for command in commands if command and (path := shutil.which(command[0]))]
+    found = [(path, *command[1:]) for command in commands if command and (path := shutil.which(command[0]))]
     if not found:
         raise CompileError("no C compiler (install gcc or clang, or name one in $CC)")
     return found
@@ -53,49 +59,98 @@ def _asked() -> list[str]:
         raise CompileError(f"$CC cannot be read ({error}); write it as in a shell") from error
 
 
-def _compile_with_any(compilers: list[list[str]], library: Path) -> None:
-    """With the first that can. Raises what the very first failed of: that is the one that was asked for."""
+def compiled_image(compilers: Sequence[Command]) -> bytes:
+    """The library made, and tried, by the first compiler that can. Raises what the very first failed of."""
     failures = []
     for compiler in compilers:
         try:
-            return _compile(compiler, library)
+            return _compile(compiler)
         except CompileError as failure:
             failures.append(failure)
+            if isinstance(failure, HungError):
+                _hung[compiler] = failure
+        except OSError as error:
+            failures.append(CompileError(f"the kernels could not be compiled: {error}"))
     raise failures[0]
 
 
-def _compile(compiler: list[str], library: Path) -> None:
-    try:
-        library.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-            built = Path(folder) / "kernels.so"
-            command = [*compiler, *FLAGS, str(SOURCES / "labengine.c"), "-o", str(built), "-lm"]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-            if done.returncode:
-                first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip()[:300])
-                name = " ".join([Path(compiler[0]).name, *compiler[1:]])
-                raise CompileError(f"{name} could not compile the kernels: {first}")
-            built.replace(library)  # whole or not at all: others may be compiling it too
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise CompileError(f"the kernels could not be compiled: {error}") from error
+def _compile(compiler: Command) -> bytes:
+    if compiler in _hung:
+        raise _hung[compiler]
+    with _private_folder() as folder:
+        built = folder / "kernels.so"
+        name = " ".join([Path(compiler[0]).name, *compiler[1:]])
+        command = [*compiler, *FLAGS, str(SOURCES / "labengine.c"), "-o", str(built), "-lm"]
+        status, said = _run(command, folder, COMPILE_SECONDS, f"{name} took more than {COMPILE_SECONDS} s")
+        if status:
+            first = next((line for line in said.splitlines() if "error" in line), said.strip()[:300])
+            raise CompileError(f"{name} could not compile the kernels: {first}")
+        if not built.is_file():
+            raise CompileError(f"{name} compiled nothing, and did not say so")
+        image = built.read_bytes()
+        _probe(built, name)
+        return image
 
 
-def _name(compilers: list[list[str]]) -> str:
-    """One name for sources, flags, compilers and processor: what is compiled for this machine runs only here."""
+@contextmanager
+def _private_folder() -> Iterator[Path]:
+    """A folder for a while, to which nobody else can write. Raises CompileError where $TMPDIR allows no such thing."""
+    with TemporaryDirectory(prefix="labengine-") as folder:
+        distrust = folder_distrust(Path(folder).resolve())
+        if distrust is not None:
+            raise CompileError(f"there is no folder to compile in: {distrust}; or name another in $TMPDIR")
+        yield Path(folder)
+
+
+def _probe(built: Path, name: str) -> None:
+    """Load it and compute a little in another process: bad code would end this one. Raises CompileError."""
+    command = [sys.executable or "python3", "-I", "-S", str(PROBE), str(built)]
+    status, said = _run(command, built.parent, PROBE_SECONDS, f"what {name} made of the kernels hangs")
+    if status < 0:
+        raise CompileError(f"what {name} made of the kernels dies: {signal.strsignal(-status)}")
+    if status:
+        raise CompileError(f"what {name} made of the kernels is no use: {(said.strip().splitlines() or ['?'])[-1]}")
+
+
+def _run(command: Sequence[str], folder: Path, seconds: float, hangs: str) -> tuple[int, str]:
+    """Exit status and the beginning of stderr. Raises HungError; then, or interrupted, all its processes are ended."""
+    errors = folder / "errors"
+    with errors.open("wb") as file:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=file, start_new_session=True
+        )
+        try:
+            status = process.wait(seconds)
+        except BaseException as error:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise HungError(hangs) from None
+            raise
+    with errors.open(encoding="utf-8", errors="replace") as said:
+        return status, said.read(100_000)
+
+
+def image_name(compilers: Sequence[Command] = ()) -> str:
+    """One name for sources, flags, processor and compilers: what is compiled for this machine runs only here.
+
+    A compiler is known by its file's path, size and time: none is run to find what is compiled already.
+    """
     digest = hashlib.sha256()
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + source.read_bytes())
-    versions = (" ".join(compiler) + _version(compiler) for compiler in compilers)
-    for fact in (*FLAGS, *versions, platform.machine(), processor()):
+    for fact in (*FLAGS, *map(_identity, compilers), platform.machine(), processor()):
         digest.update(fact.encode() + b"\0")
     return digest.hexdigest()[:24]
 
 
-def _version(compiler: list[str]) -> str:
+def _identity(compiler: Command) -> str:
     try:
-        return subprocess.run([*compiler, "--version"], capture_output=True, text=True, timeout=30).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ""  # it will fail to compile, too, and then says why
+        status = Path(compiler[0]).stat()
+    except OSError:
+        return repr(compiler)  # gone meanwhile: it will fail, and then says why
+    return repr((compiler, status.st_size, status.st_mtime_ns))
 
 
 def processor() -> str:

@@ -4,60 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
-from ctypes import POINTER, c_double, c_float, c_int, c_int32, c_int64, c_void_p
-from enum import IntEnum
+from ctypes import c_double
 from functools import cache
 from threading import Lock
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from labengine.engine.native.compile import compiled_library
+from labengine.engine.native.kernels import library
+from labengine.engine.native.layout import Op, Step
 from labengine.engine.native.memory import PackedMemory
 
-MAX_GROUPS, MAX_BUFFERS = 16, 32
 SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 """The dtypes that there are kernels for."""
-
-
-class OpKind(IntEnum):
-    """What an op does: csrc/program.h says it in full."""
-
-    EMBED, ROTATION, NORM, LINEAR, TURN, ATTEND, BEST = range(7)
-
-
-class Finish(IntEnum):
-    """What happens to a product before it is stored."""
-
-    PLAIN, ADD, SILU_MUL, GELU_MUL, TO_FLOAT = range(5)
-
-
-class Op(ctypes.Structure):
-    """One op of a program; fields as in csrc/program.h."""
-
-    _fields_: ClassVar = [
-        *((name, c_int32) for name in ("kind", "finish", "in_", "other", "out", "is_sampling", "norm_offset", "group")),
-        *((name, c_int64) for name in ("n", "k")),
-        *((name, c_void_p) for name in ("weight", "weight2")),
-        *((name, c_float) for name in ("eps", "scale")),
-        *((name, c_void_p) for name in ("keys", "values")),
-        *((name, c_int32) for name in ("num_heads", "num_kv_heads", "head_dim", "block_size", "window")),
-    ]
-
-
-class Step(ctypes.Structure):
-    """What is new in each step; fields as in csrc/program.h."""
-
-    _fields_: ClassVar = [
-        *((name, c_int64) for name in ("num_tokens", "num_requests", "num_sampling")),
-        *((name, c_void_p) for name in ("token_ids", "positions", "query_starts", "contexts", "sample_rows")),
-        *((name, c_void_p * MAX_GROUPS) for name in ("slots", "tables")),
-        ("table_strides", c_int64 * MAX_GROUPS),
-        ("buffers", c_void_p * MAX_BUFFERS),
-        ("scratch", c_void_p),
-    ]
 
 
 class Team:
@@ -121,28 +80,3 @@ def aligned_empty(num_elements: int, dtype: torch.dtype) -> Tensor:
         memory = torch.empty(num_elements + spare, dtype=dtype, device="cpu")
     offset = -memory.data_ptr() % 64 // dtype.itemsize
     return memory[offset : offset + num_elements]
-
-
-def program_of(ops: Sequence[Op]) -> ctypes.Array[Op]:
-    """Ops in a row, as C sees them."""
-    return (Op * len(ops))(*ops)
-
-
-@cache
-def library() -> ctypes.CDLL:
-    """The kernels, compiled if need be. Raises CompileError."""
-    kernels = ctypes.CDLL(str(compiled_library()))
-    kernels.team_new.restype = c_void_p
-    kernels.team_new.argtypes = [c_int]
-    kernels.team_free.restype, kernels.team_free.argtypes = None, [c_void_p]
-    kernels.scratch_bytes.restype = c_int64
-    kernels.scratch_bytes.argtypes = [POINTER(Op), c_int64, POINTER(Step), c_int]
-    for suffix in SUFFIXES.values():
-        run = getattr(kernels, f"run_program_{suffix}")
-        run.restype, run.argtypes = None, [c_void_p, POINTER(Op), c_int64, POINTER(Step), POINTER(c_double)]
-        size = getattr(kernels, f"packed_size_{suffix}")
-        size.restype, size.argtypes = c_int64, [c_int64, c_int64]
-        for name in ("pack", "unpack"):
-            move = getattr(kernels, f"{name}_{suffix}")
-            move.restype, move.argtypes = None, [c_void_p, c_void_p, c_int64, c_int64, c_int]
-    return kernels

@@ -25,7 +25,8 @@ from labengine.engine.layers import (
     ScaledEmbedding,
 )
 from labengine.engine.model import PagedModel
-from labengine.engine.native.library import Finish, Op, OpKind, packed
+from labengine.engine.native.layout import Finish, Op, OpKind
+from labengine.engine.native.library import packed
 from labengine.engine.native.memory import PackedMemory
 from labengine.engine.rope import RopeSpec
 

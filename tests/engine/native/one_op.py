@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from labengine.engine.native.library import Op, OpKind, Step, program_of, team
+from labengine.engine.native.layout import Op, OpKind, Step, program_of
+from labengine.engine.native.library import team
 from labengine.engine.step_tensors import StepTensors
 
 

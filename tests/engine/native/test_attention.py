@@ -12,7 +12,7 @@ from engine.native.one_op import run_op
 from engine.plan_builder import Dealer, HandMadeRequest, plan_of
 from labengine.config import GroupSpec
 from labengine.core.step_plan import StepPlan
-from labengine.engine.native.library import OpKind
+from labengine.engine.native.layout import OpKind
 from labengine.engine.staging import step_tensors
 from labengine.engine.step_tensors import StepTensors, first_read, row_ranges
 

@@ -2,67 +2,72 @@
 
 from __future__ import annotations
 
-import stat
+import os
+import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
+from threading import Timer
 
+import psutil
 import pytest
 import torch
 
+from engine.native.fake_compilers import compiler, giving, num_calls, stub
 from labengine.config import ConfigError
 from labengine.engine.attention import AttentionSetting
 from labengine.engine.attention.choice import choose_attention
 from labengine.engine.native import compile as compiling
-from labengine.engine.native import library
+from labengine.engine.native import kernels
 from labengine.engine.native.compile import CompileError
 
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and nothing remembered of what was compiled before."""
-    monkeypatch.setenv("LABENGINE_CACHE", str(tmp_path))
-    compiling.compiled_library.cache_clear()
-    yield tmp_path
-    compiling.compiled_library.cache_clear()
+Compilers = Callable[..., None]
 
 
 def setting(dtype: torch.dtype = torch.float32) -> AttentionSetting:
     return AttentionSetting(torch.device("cpu"), dtype, 4, 2, 16, (16,))
 
 
-def compiler(folder: Path, script: str) -> str:
-    """A program that poses as one."""
-    path = folder / "fake-cc"
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return str(path)
-
-
-def test_the_library_is_compiled_once(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = compiling.compiled_library()
-    assert first.parent == cache / "native" and first.stat().st_size > 10_000
+def test_kernels_are_compiled_once(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the machine's own compiler."""
+    kernels.library()
+    (kept,) = cache.iterdir()
+    before = kept.stat()
+    assert before.st_size > 10_000 and before.st_mode & 0o022 == 0
     assert "compiling CPU kernels" in capsys.readouterr().err
-    compiling.compiled_library.cache_clear()
-    before = first.stat().st_mtime_ns
-    assert compiling.compiled_library() == first and first.stat().st_mtime_ns == before
+    kernels._opened.cache_clear()
+    kernels.library()
+    assert kept.stat() == before and list(cache.iterdir()) == [kept]
     assert capsys.readouterr().err == ""
-    assert [path.name for path in first.parent.iterdir()] == [first.name], "nothing else is left behind"
 
 
-def test_other_sources_are_another_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    name = compiling._name(compiling.find_compilers())
+def test_no_compiler_runs_for_what_is_compiled(image: bytes, cache: Path, compilers: Compilers, tmp_path: Path) -> None:
+    compilers(giving(tmp_path, image))
+    kernels.library()
+    assert num_calls(tmp_path) == 1
+    kernels._opened.cache_clear()
+    kernels.library()
+    assert num_calls(tmp_path) == 1
+
+
+def test_other_sources_and_other_compilers_are_other_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake = Path(compiler(tmp_path, "exit 1"))
+    name = compiling.image_name([(str(fake),)])
+    assert compiling.image_name([(str(fake), "-O1")]) != name != compiling.image_name()
+    os.utime(fake, ns=(0, 0))
+    name, before = compiling.image_name([(str(fake),)]), name
+    assert name != before, "the compiler was replaced"
     (tmp_path / "csrc").mkdir()
     for source in compiling.SOURCES.iterdir():
         (tmp_path / "csrc" / source.name).write_bytes(source.read_bytes())
     monkeypatch.setattr(compiling, "SOURCES", tmp_path / "csrc")
-    assert compiling._name(compiling.find_compilers()) == name
+    assert compiling.image_name([(str(fake),)]) == name
     (tmp_path / "csrc" / "vec.h").write_text("/* other */")
-    assert compiling._name(compiling.find_compilers()) != name
+    assert compiling.image_name([(str(fake),)]) != name
 
 
-def test_without_a_compiler_torch_computes_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_torch_computes_and_says_so(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling.shutil, "which", lambda name: None)
-    compiling.compiled_library.cache_clear()
-    monkeypatch.setattr(library, "library", compiling.compiled_library)
     backend, reason = choose_attention(None, setting())
     assert backend.name == "torch"
     assert reason.endswith("not cpu: no C compiler (install gcc or clang, or name one in $CC))")
@@ -73,60 +78,178 @@ def test_without_a_compiler_torch_computes_and_says_so(monkeypatch: pytest.Monke
 NO_SUCH_THING = "echo 'vec.h:1: error: no such thing' >&2; exit 1"
 
 
-def test_a_compiler_that_fails_is_quoted(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_compiler_that_fails_is_quoted(cache: Path, compilers: Compilers, tmp_path: Path) -> None:
     """The first of them, where all fail."""
-    monkeypatch.setenv("CC", compiler(tmp_path, NO_SUCH_THING))
-    monkeypatch.setattr(compiling.shutil, "which", lambda name: name if name.endswith("fake-cc") else "false")
+    compilers(compiler(tmp_path, NO_SUCH_THING), "/no/such/compiler")
     with pytest.raises(CompileError, match=r"fake-cc could not compile the kernels: vec.h:1: error: no such thing"):
-        compiling.compiled_library()
-    assert list((cache / "native").iterdir()) == []
+        kernels.library()
+    assert not cache.exists()
 
 
-@pytest.mark.parametrize("script", [NO_SUCH_THING, None], ids=["it fails", "it is no program"])
+def nothing(folder: Path, image: bytes) -> str:
+    return compiler(folder, "exit 0")
+
+
+def garbage(folder: Path, image: bytes) -> str:
+    return compiler(folder, 'echo "not a library" >"$out"')
+
+
+def half(folder: Path, image: bytes) -> str:
+    """Mapped, its pages behind the end are no memory at all."""
+    return giving(folder, image[: len(image) // 2])
+
+
+def without_a_symbol(folder: Path, image: bytes) -> str:
+    return giving(folder, stub(folder, without="unpack_bf16"))
+
+
+def with_a_wider_struct(folder: Path, image: bytes) -> str:
+    return giving(folder, stub(folder, op="int64_t more;"))
+
+
+def that_computes_nothing(folder: Path, image: bytes) -> str:
+    return giving(folder, stub(folder))
+
+
+def that_dies(folder: Path, image: bytes) -> str:
+    return giving(folder, stub(folder, "__attribute__((constructor)) void die(void) { __builtin_trap(); }"))
+
+
+LIES = {
+    nothing: "fake-cc compiled nothing, and did not say so",
+    garbage: "what fake-cc made of the kernels is no use: it cannot be loaded: ",
+    half: "what fake-cc made of the kernels dies: Bus error",
+    without_a_symbol: "what fake-cc made of the kernels is no use: it lacks a symbol: .*unpack_bf16",
+    with_a_wider_struct: r"is no use: it was made of other sources: Op.kind is \[8, 4\] there, and \[0, 4\] here",
+    that_computes_nothing: r"what fake-cc made of the kernels is no use: it computes \[0.0, 0.0",
+    that_dies: "what fake-cc made of the kernels dies: (Illegal instruction|Trace)",
+}
+"""What a compiler may make although it returns 0, and what is said of it."""
+
+
+@pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
+def test_a_compiler_that_lies_is_passed_over(
+    lie: Callable[[Path, bytes], str], image: bytes, cache: Path, compilers: Compilers, tmp_path: Path
+) -> None:
+    """Alone, torch computes and says why; nothing bad is kept. With another behind it, that one's kernels are used."""
+    (tmp_path / "good").mkdir()
+    lying, good = lie(tmp_path, image), giving(tmp_path / "good", image, "good-cc")
+    compilers(lying)
+    backend, reason = choose_attention(None, setting())
+    assert backend.name == "torch" and not cache.exists()
+    with pytest.raises(CompileError, match=LIES[lie]) as failure:
+        kernels.library()
+    assert f"not cpu: {failure.value}" in reason
+    compilers(lying, good)
+    assert choose_attention(None, setting())[0].name == "cpu"
+    assert [kept.read_bytes() for kept in cache.iterdir()] == [image]
+
+
+@pytest.mark.parametrize("is_program", [True, False])
 def test_after_a_compiler_that_fails_the_next_is_tried(
-    script: str | None, cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    is_program: bool, image: bytes, cache: Path, compilers: Compilers, tmp_path: Path
 ) -> None:
     """And what that one compiled is found again: the first is not asked to compile twice."""
-    path = Path(compiler(tmp_path, f"echo $# >>{tmp_path}/calls; {script}"))
-    if script is None:
-        path.write_bytes(b"\x7fELF of another machine")
-    monkeypatch.setenv("CC", str(path))
-    compiled = compiling.compiled_library()
-    assert compiled.stat().st_size > 10_000
-    compiling.compiled_library.cache_clear()
-    assert compiling.compiled_library() == compiled
-    if script is not None:
-        compilations = [line for line in (tmp_path / "calls").read_text().split() if line != "1"]
-        assert len(compilations) == 1, "besides --version"
+    (tmp_path / "good").mkdir()
+    bad, good = compiler(tmp_path, NO_SUCH_THING), giving(tmp_path / "good", image)
+    if not is_program:
+        Path(bad).write_bytes(b"\x7fELF of another machine")
+    compilers(bad, good)
+    kernels.library()
+    kernels._opened.cache_clear()
+    kernels.library()
+    assert num_calls(tmp_path) == is_program and num_calls(tmp_path / "good") == 1
 
 
-def test_all_words_of_cc_count(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (real, *_), *_ = compiling.find_compilers()
-    wrapper = compiler(tmp_path, f'echo "$@" >>{tmp_path}/calls; exec "$@"')
+def hanging(folder: Path) -> str:
+    """A compiler whose child holds on to its output, too."""
+    return compiler(folder, f"sleep 600 & echo $! >{folder}/pid; wait")
+
+
+def has_ended(pid_file: Path) -> bool:
+    """Within 10 seconds: a killed process may have to wait for a core to die on."""
+    deadline = time.monotonic() + 10
+    try:
+        child = psutil.Process(int(pid_file.read_text()))
+        while child.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return child.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_a_compiler_that_hangs_is_passed_over(
+    image: bytes, cache: Path, compilers: Compilers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its children end with it, and in this process it is not asked again."""
+    (tmp_path / "good").mkdir()
+    hangs, good = hanging(tmp_path), giving(tmp_path / "good", image)
+    monkeypatch.setattr(compiling, "COMPILE_SECONDS", 1)
+    compilers(hangs)
+    for _ in range(2):
+        with pytest.raises(CompileError, match="fake-cc took more than 1 s"):
+            kernels.library()
+    assert num_calls(tmp_path) == 1 and has_ended(tmp_path / "pid")
+    monkeypatch.setattr(compiling, "COMPILE_SECONDS", 600)
+    compilers(hangs, good)
+    kernels.library()
+    assert num_calls(tmp_path) == 1
+
+
+def test_kernels_that_hang_are_not_kept(
+    cache: Path, compilers: Compilers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compilers(giving(tmp_path, stub(tmp_path, "__attribute__((constructor)) void hang(void) { for (;;); }")))
+    monkeypatch.setattr(compiling, "PROBE_SECONDS", 1)
+    with pytest.raises(CompileError, match="what fake-cc made of the kernels hangs"):
+        kernels.library()
+    assert not cache.exists()
+
+
+def test_an_interrupted_compilation_leaves_nothing(
+    image: bytes, cache: Path, compilers: Compilers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "aside").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "aside"))
+    compilers(hanging(tmp_path))
+    interrupt = Timer(1, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        kernels.library()
+    assert has_ended(tmp_path / "pid") and not cache.exists() and not list((tmp_path / "aside").iterdir())
+    compilers(giving(tmp_path, image))
+    kernels.library()
+
+
+def test_all_words_of_cc_count(image: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    wrapper, real = compiler(tmp_path, 'exec "$@"', "wrapper"), giving(tmp_path, image)
     monkeypatch.setenv("CC", f"'{wrapper}' {real} -DAS_ASKED")
-    assert compiling.find_compilers()[0] == [wrapper, real, "-DAS_ASKED"]
-    assert compiling.compiled_library().stat().st_size > 10_000
-    calls = (tmp_path / "calls").read_text().splitlines()
-    assert all(call.startswith(f"{real} -DAS_ASKED -") for call in calls) and "labengine.c" in calls[-1]
+    assert compiling.find_compilers()[0] == (wrapper, real, "-DAS_ASKED")
+    kernels.library()
+    by_wrapper, by_real = (tmp_path / "calls").read_text().splitlines()
+    assert by_wrapper.startswith(f"{real} -DAS_ASKED -") and "labengine.c" in by_real
 
 
-def test_a_wrapper_of_nothing_says_what_failed(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", "env no-such-compiler")
-    monkeypatch.setattr(compiling.shutil, "which", lambda name: name if name == "env" else None)
-    with pytest.raises(CompileError, match=r"env no-such-compiler could not compile the kernels: .*no-such-compiler"):
-        compiling.compiled_library()
+def test_a_wrapper_of_nothing_says_what_failed(cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    wrapper = compiler(tmp_path, 'exec "$@"', "wrapper")
+    monkeypatch.setenv("CC", f"{wrapper} no-such-compiler")
+    monkeypatch.setattr(compiling.shutil, "which", lambda name: name if name == wrapper else None)
+    match = r"wrapper no-such-compiler could not compile the kernels: .*no-such-compiler"
+    with pytest.raises(CompileError, match=match):
+        kernels.library()
 
 
 def test_cc_with_an_open_quote(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "'ccache gcc")
     with pytest.raises(CompileError, match=r"\$CC cannot be read \(No closing quotation\)"):
-        compiling.compiled_library()
+        kernels.library()
 
 
-def test_a_cache_that_cannot_be_written_to(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (cache / "native").write_text("a file where a folder should be")
-    with pytest.raises(CompileError, match="the kernels could not be compiled"):
-        compiling.compiled_library()
+def test_there_are_none_for_windows(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling.os, "name", "nt")
+    monkeypatch.setattr(compiling.platform, "system", lambda: "Windows")
+    with pytest.raises(CompileError, match="written for Linux and macOS, not for Windows"):
+        compiling.find_compilers()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn.functional import gelu, silu
 
 from labengine.engine.native.compile import FLAGS, SOURCES, find_compilers, processor
-from labengine.engine.native.library import SUFFIXES, Finish, Op, OpKind, Step, packed, program_of, team, unpacked
+from labengine.engine.native.layout import Finish, Op, OpKind, Step, program_of
+from labengine.engine.native.library import SUFFIXES, packed, team, unpacked
 
 FLOAT, BF16 = torch.float32, torch.bfloat16
 GATED = (Finish.SILU_MUL, Finish.GELU_MUL)

@@ -13,7 +13,8 @@ from engine.plan_builder import Dealer, plan_of
 from engine.reference import poison
 from labengine.engine.forward.native import NativeForward
 from labengine.engine.model_runner import ModelRunner
-from labengine.engine.native.library import Op, OpKind, Step, program_of, team
+from labengine.engine.native.layout import Op, OpKind, Step, program_of
+from labengine.engine.native.library import team
 from labengine.engine.sampler import greedy_on_device
 
 FAMILIES = ("llama", "qwen3", "mistral", "gemma3")

@@ -12,7 +12,8 @@ from engine.native.one_op import run_op
 from engine.plan_builder import Dealer, plan_of
 from labengine.config import GroupSpec
 from labengine.engine.layers import Embedding, OffsetRMSNorm, RMSNorm, ScaledEmbedding
-from labengine.engine.native.library import OpKind, packed
+from labengine.engine.native.layout import OpKind
+from labengine.engine.native.library import packed
 from labengine.engine.native.memory import PackedMemory
 from labengine.engine.rope import RopeSpec, Rotation
 from labengine.engine.staging import step_tensors

@@ -2,6 +2,7 @@
 #include "team.h"
 #include "vec.h"
 #include "program.h"
+#include "layout.h"
 #include "best.h"
 #include <time.h>
 

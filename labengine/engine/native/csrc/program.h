@@ -1,5 +1,5 @@
 /* A step as data: a list of ops over numbered buffers, made once per model, and what is new in each step.
-   native/program.py mirrors these structs field by field. */
+   native/layout.py mirrors these structs field by field; layout.h lets it check that. */
 #pragma once
 #include <stdint.h>
 
