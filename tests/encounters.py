@@ -51,8 +51,8 @@ def workloads_meeting(workloads: Iterable[Workload], edition: str) -> Counter[st
 
 def _counting(scheduler: type[Scheduler], counts: Counter[str]) -> type[Scheduler]:
     class CountingScheduler(scheduler):  # type: ignore[valid-type, misc]
-        def _allocate_or_preempt(self, *args: Any) -> bool:
-            has_blocks: bool = super()._allocate_or_preempt(*args)
+        def allocate_or_preempt(self, *args: Any) -> bool:
+            has_blocks: bool = super().allocate_or_preempt(*args)
             counts["self-preemption"] += not has_blocks
             return has_blocks
 

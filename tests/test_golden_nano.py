@@ -77,9 +77,8 @@ class KeepsTheFirstHasher(MergePolicy):
 
 
 class RequeuesAtTheBack(PrefillFirstScheduler):
-    def _preempt(self, victim: Request) -> None:
-        super()._preempt(victim)
-        self.waiting.rotate(-1)
+    def requeue(self, request: Request) -> None:
+        self.waiting.append(request)
 
 
 MUTANTS = {

@@ -30,6 +30,7 @@ from labengine.core.prefix_cache import KeepDuplicates, LateMergeComparingPrefix
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.core.sliding_window import SlidingWindowGroup
+from labengine.core.step_plan import ScheduledRequest
 from labengine.core.token_budget import TokenBudgetScheduler
 from vllm_scheduler_workloads import scheduler_workload
 from vllm_workloads import KINDS, op_workload
@@ -150,12 +151,14 @@ class CountsFreeHitsAsNothing(VllmKVCacheManager):
 
 
 class AdmitsAfterPreempting(TokenBudgetScheduler):
-    def _allocate_or_preempt(self, request: Request, num_tokens: int, preempted: list[int]) -> bool:
-        return super()._allocate_or_preempt(request, num_tokens, [])
+    def allocate_or_preempt(
+        self, request: Request, num_tokens: int, batch: list[ScheduledRequest], preempted: list[int]
+    ) -> bool:
+        return super().allocate_or_preempt(request, num_tokens, batch, [])
 
 
 class HoldsUpTheLonely(TokenBudgetScheduler):
-    def _longest_chunk(self) -> int:
+    def longest_chunk(self) -> int:
         return self.config.long_prefill_token_threshold or self.config.max_num_batched_tokens
 
 

@@ -30,7 +30,6 @@ from labengine.core.parts import Parts
 from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
-from labengine.core.step_plan import ScheduledRequest
 from labengine.engine.workload import simulate
 from labengine.events import EvictReason, PrefixHit
 from labengine.hooks import Hooks
@@ -153,8 +152,8 @@ class TrustsItsOwnChain(EarlyHashManager):
 
 
 class ChargesHitsOnly(WholePromptScheduler):
-    def _prefill(self, request: Request, budget: int, *, is_first: bool) -> ScheduledRequest | None:
-        return PrefillFirstScheduler._prefill(self, request, budget, is_first=False)
+    def admit(self, request: Request, limit: int, *, is_first: bool) -> int | None:
+        return PrefillFirstScheduler.admit(self, request, limit, is_first=False)
 
 
 MUTANTS = {

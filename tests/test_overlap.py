@@ -178,9 +178,9 @@ class PrintsTheLab(TokenBudgetScheduler):
     lab: Lab
     look: Callable[[Lab], object]
 
-    def _finish(self, request: Request, reason: FinishReason) -> None:
+    def finish(self, request: Request, reason: FinishReason) -> None:
         type(self).look(self.lab)
-        super()._finish(request, reason)
+        super().finish(request, reason)
 
 
 @pytest.mark.parametrize("look", [Lab.snapshot, Lab.fold, Lab.check, str])

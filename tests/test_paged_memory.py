@@ -47,8 +47,8 @@ class Interleaved(KVCacheManager):
 class FreesWithoutRepointing(FullAttentionGroup):
     """Late merge that leaves the table at the freed copy (mini-sglang PR 142)."""
 
-    def _merge(self, request: Request, index: int, block_id: int, into_block_id: int) -> None:
-        super()._merge(request, index, block_id, into_block_id)
+    def merge(self, request: Request, index: int, block_id: int, into_block_id: int) -> None:
+        super().merge(request, index, block_id, into_block_id)
         request.block_tables[self.index][index] = block_id
 
 

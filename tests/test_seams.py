@@ -15,7 +15,8 @@ from labengine.core.block import Block
 from labengine.core.editions import EDITIONS, LABENGINE, NANO_VLLM_243, VLLM
 from labengine.core.parts import Parts
 from labengine.core.prefix_cache import LateMerge, MergePolicy
-from labengine.desk.reasons.seams import DECIDED_BY, seams_of
+from labengine.core.seams import DECIDED_BY
+from labengine.desk.reasons.seams import seams_of
 from labengine.events import EVENT_KINDS
 from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
 from labengine.scenarios.vllm_44409_overrides import InterleavedKVCacheManager

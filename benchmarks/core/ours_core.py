@@ -36,7 +36,7 @@ class Core:
         return hooks
 
     def pool(self, num_blocks: int) -> BlockPool:
-        return self.parts.block_pool(num_blocks, self.hooks(), Journal())
+        return self.parts.block_pool(num_blocks, self.parts.free_queue(num_blocks), self.hooks(), Journal())
 
     def take(self, pool: BlockPool, num_blocks: int) -> list[int]:
         return pool.take(num_blocks)

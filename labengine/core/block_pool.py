@@ -20,13 +20,14 @@ class BlockPool:
     null_block: int = NULL_BLOCK
     """Pads block tables. From 0 on it is a block of the pool, set aside for that and never given away."""
 
-    def __init__(self, num_blocks: int, hooks: Hooks, journal: Journal) -> None:
+    def __init__(self, num_blocks: int, free_queue: FreeQueue, hooks: Hooks, journal: Journal) -> None:
         self.blocks = [Block(block_id) for block_id in range(num_blocks)]
-        self.free_queue = FreeQueue(num_blocks)
+        self.free_queue = free_queue
+        self.num_usable = num_blocks
+        """Blocks that requests can ever hold."""
         if self.null_block >= 0:
             self.free_queue.remove(self.null_block)
-        self.num_usable = len(self.free_queue)
-        """Blocks that requests can ever hold."""
+            self.num_usable -= 1
         self.prefix_map: PrefixMap = {}
         self._hooks = hooks
         self._journal = journal
@@ -142,7 +143,7 @@ class BlockPool:
     def _put_back(self, block_ids: list[int]) -> None:
         for block_id in block_ids:
             self.blocks[block_id].ref_count = 0
-        self.free_queue.prepend(block_ids)
+        self.free_queue.put_back(block_ids)
 
     def _untouch(self, block: Block, before: int | None) -> None:
         block.ref_count -= 1

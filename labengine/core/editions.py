@@ -6,6 +6,7 @@ from difflib import get_close_matches
 
 from labengine.config import ConfigError
 from labengine.core.block_pool import BlockPool
+from labengine.core.free_queue import FreeQueue
 from labengine.core.full_attention import FullAttentionGroup, PromptTailGroup
 from labengine.core.kv_cache_manager import KVCacheManager, Moment
 from labengine.core.nano_vllm import NanoBlockPool, NanoKVCacheManager
@@ -24,6 +25,7 @@ NANO_VLLM = Parts(
     full_attention_group=FullAttentionGroup,
     sliding_window_group=SlidingWindowGroup,
     block_pool=NanoBlockPool,
+    free_queue=FreeQueue,
     hash_chain=HashChain,
     merge_policy=MergePolicy,
 )
@@ -48,6 +50,7 @@ LABENGINE = Parts(
     full_attention_group=FullAttentionGroup,
     sliding_window_group=SlidingWindowGroup,
     block_pool=BlockPool,
+    free_queue=FreeQueue,
     hash_chain=HashChain,
     merge_policy=LateMergeComparingPrefixes,
 )

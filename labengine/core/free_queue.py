@@ -73,8 +73,12 @@ class FreeQueue:
         self._insert(self._prev[self._sentinel], block_ids)
 
     def prepend(self, block_ids: Sequence[int]) -> None:
-        """Queue blocks at the head: the first of them is the next victim. As `append`; the inverse of `take`."""
+        """Queue blocks at the head: the first of them is the next victim. As `append`."""
         self._insert(self._sentinel, block_ids)
+
+    def put_back(self, block_ids: Sequence[int]) -> None:
+        """Undo a `take` that returned these ids: a queue that takes from another place puts them back there."""
+        self.prepend(block_ids)
 
     def remove(self, block_id: int) -> int:
         """Take a block out of any place; returns the id before it, for `insert_after` as the inverse."""

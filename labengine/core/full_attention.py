@@ -39,9 +39,10 @@ class PromptTailGroup(FullAttentionGroup):
         end = (request.num_prompt_tokens - 1) // link_size * link_size
         index = end // self.block_size
         if 0 < end <= num_tokens and end % self.block_size and index < len(request.block_tables[self.index]):
-            self._register_tail(request, index, end // link_size - 1)
+            self.register_tail(request, index, end // link_size - 1)
 
-    def _register_tail(self, request: Request, index: int, link: int) -> None:
+    def register_tail(self, request: Request, index: int, link: int) -> None:
+        """Register a block that a prompt fills up to this link: it counts as cached, and is freed to the tail."""
         block = self._pool.blocks[request.block_tables[self.index][index]]
         key = (self.index, request.block_hashes[link])
         if key in block.keys:

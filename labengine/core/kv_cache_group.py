@@ -174,26 +174,32 @@ class KVCacheGroup:
         first = last
         while first and table[first - 1] != null_block:
             first -= 1
-        dropped = list(reversed(table[first:last]))
-        if dropped:
+        if first < last:
+            indices = [first + index for index in self.freeing_order(last - first)]
+            dropped = [table[index] for index in indices]
             self._journal.record((table.__setitem__, slice(first, last), table[first:last]))
-            table[first:last] = [null_block] * len(dropped)
-            self._release(request, dropped, range(last - 1, first - 1, -1), "window")
+            table[first:last] = [null_block] * (last - first)
+            self.release(request, dropped, indices, "window")
+
+    def freeing_order(self, num_entries: int) -> Sequence[int]:
+        """Return the indices of num_entries consecutive table entries, the one to be reused first in front.
+
+        The last entry comes first: a chain's tail is useless without its head.
+        """
+        return range(num_entries - 1, -1, -1)
 
     def free(self, request: Request, reason: FreeReason) -> None:
-        """Give the whole table back, its tail first: a chain's tail is useless without its head, so it goes first."""
+        """Give the whole table back, in the freeing order. The table is emptied first: a freed block is another's."""
         table = request.block_tables[self.index]
         if not table:
             return
         held, null_block = table[:], self._pool.null_block
         self._journal.record((table.extend, held))
         table.clear()
-        indices: Sequence[int] = range(len(held) - 1, -1, -1)
+        indices = self.freeing_order(len(held))
         if null_block in held:
             indices = [index for index in indices if held[index] != null_block]
-            self._release(request, [held[index] for index in indices], indices, reason)
-        else:
-            self._release(request, held[::-1], indices, reason)
+        self.release(request, [held[index] for index in indices], indices, reason)
         self._set_registered(request, 0)
 
     # -- cached content ------------------------------------------------------------------------------------------------
@@ -206,15 +212,15 @@ class KVCacheGroup:
         table, null_block = request.block_tables[self.index], self._pool.null_block
         for index in range(first, last):
             if table[index] != null_block and (self.caches_every_block or self.is_worth_caching(request, index)):
-                self._register_block(request, index)
+                self.register_block(request, index)
         self._set_registered(request, last)
 
     def block_hash(self, request: Request, index: int) -> bytes:
         """The hash of the request's full block `index`: the chain's hash at the block's end."""
         return request.block_hashes[(index + 1) * self._hash_ratio - 1]
 
-    def _register_block(self, request: Request, index: int) -> None:
-        """A full block is merged into an equal one, if the policy says so; else its hash goes into the map."""
+    def register_block(self, request: Request, index: int) -> None:
+        """Merge a full block into an equal one if the policy names one; else put its hash into the map, to be found."""
         link = (index + 1) * self._hash_ratio - 1
         key = (self.index, request.block_hashes[link])
         block = self._pool.blocks[request.block_tables[self.index][index]]
@@ -223,7 +229,7 @@ class KVCacheGroup:
             found = [self._pool.blocks[i] for i in mapped]
             target = self._merge_policy.merge_target(found, block, request, link)
             if target is not None:
-                self._merge(request, index, block.block_id, target.block_id)
+                self.merge(request, index, block.block_id, target.block_id)
                 return
         if block.keys:  # of a shorter prefix: the tail of a prompt that ended inside this block
             self._pool.evict(block, "replaced")
@@ -237,8 +243,8 @@ class KVCacheGroup:
         """The tokens of the block that ends with this link."""
         return tuple(chain.from_iterable(request.links[link + 1 - self._hash_ratio : link + 1]))
 
-    def _merge(self, request: Request, index: int, block_id: int, into_block_id: int) -> None:
-        """Repoint the table before the copy is freed: freeing alone would leave it pointing at a reusable block."""
+    def merge(self, request: Request, index: int, block_id: int, into_block_id: int) -> None:
+        """Repoint the table entry, then free the copy: freeing alone would leave it pointing at a reusable block."""
         self._pool.share(self._pool.blocks[into_block_id])
         table = request.block_tables[self.index]
         self._journal.record((table.__setitem__, index, block_id))
@@ -246,12 +252,12 @@ class KVCacheGroup:
         if BlockMerged in self._hooks:
             ref_count = self._pool.blocks[into_block_id].ref_count
             self._hooks.emit(BlockMerged(block_id, into_block_id, request.request_id, self.index, index, ref_count))
-        self._release(request, [block_id], [index], "merged")
+        self.release(request, [block_id], [index], "merged")
 
     # -- mutations -----------------------------------------------------------------------------------------------------
 
-    def _release(self, request: Request, block_ids: Sequence[int], indices: Sequence[int], reason: FreeReason) -> None:
-        """Drop the references of these table entries, which are gone already."""
+    def release(self, request: Request, block_ids: Sequence[int], indices: Sequence[int], reason: FreeReason) -> None:
+        """Drop the references of table entries that are gone already: no table may lead to a block that is free."""
         head, tail = self._pool.release(block_ids)
         if BlockFreed not in self._hooks:
             return

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.block import Block, Key
 from labengine.core.connector import Connector
+from labengine.core.free_queue import FreeQueue
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.journal import Journal
 from labengine.core.kv_cache_manager import Moment
@@ -19,8 +20,7 @@ from labengine.core.nano_vllm import NanoBlockPool, NanoKVCacheManager
 from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix import Prefix, prefix_of
 from labengine.core.prefix_lookup import Hit
-from labengine.core.request import Request, RequestStatus
-from labengine.core.step_plan import ScheduledRequest
+from labengine.core.request import Request
 from labengine.events import BlockCached, EvictReason
 from labengine.hooks import Hooks
 
@@ -45,16 +45,15 @@ class WholePromptScheduler(PrefillFirstScheduler):
                 f"max_num_batched_tokens={request.max_kv_tokens} or more, and it is {limit}"
             )
 
-    def _prefill(self, request: Request, budget: int, *, is_first: bool) -> ScheduledRequest | None:
+    def admit(self, request: Request, limit: int, *, is_first: bool) -> int | None:
         """The budget is asked for all tokens and charged for those that the cache does not have."""
-        if request.num_tokens > budget:
+        if request.num_tokens > limit:
             return None
         hit = self.manager.find_prefix(request)
         if not self.manager.can_admit(request, hit):
             return None
         self.manager.admit(request, hit, request.num_tokens)
-        self._start_running(request)
-        return self._plan(request, request.num_tokens - hit.num_tokens, RequestStatus.RUNNING)
+        return request.num_tokens - hit.num_tokens
 
 
 class EarlyHashManager(NanoKVCacheManager):
@@ -94,8 +93,8 @@ class EarlyHashManager(NanoKVCacheManager):
 class StaleMapPool(NanoBlockPool):
     """Map entries outlive what they stand for: `stale` holds those that lead to a block of other content by now."""
 
-    def __init__(self, num_blocks: int, hooks: Hooks, journal: Journal) -> None:
-        super().__init__(num_blocks, hooks, journal)
+    def __init__(self, num_blocks: int, free_queue: FreeQueue, hooks: Hooks, journal: Journal) -> None:
+        super().__init__(num_blocks, free_queue, hooks, journal)
         self.stale: dict[Key, int] = {}
 
     def register(

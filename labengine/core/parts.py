@@ -9,6 +9,7 @@ from typing import Any, get_args, get_type_hints
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.block_pool import BlockPool
 from labengine.core.connector import Connector
+from labengine.core.free_queue import FreeQueue
 from labengine.core.journal import Journal
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.kv_cache_manager import KVCacheManager
@@ -32,6 +33,7 @@ class Parts:
     full_attention_group: type[KVCacheGroup] = _AS_EDITION
     sliding_window_group: type[KVCacheGroup] = _AS_EDITION
     block_pool: type[BlockPool] = _AS_EDITION
+    free_queue: type[FreeQueue] = _AS_EDITION
     hash_chain: type[HashChain] = _AS_EDITION
     merge_policy: type[MergePolicy] = _AS_EDITION
 
@@ -57,7 +59,7 @@ class Parts:
         self, config: EngineConfig, hooks: Hooks, journal: Journal, connector: Connector | None = None
     ) -> Scheduler:
         """A core with an empty pool: the scheduler, over its manager, over the groups, over the pool."""
-        pool = self.block_pool(config.num_blocks, hooks, journal)
+        pool = self.block_pool(config.num_blocks, self.free_queue(config.num_blocks), hooks, journal)
         kinds = {"full": self.full_attention_group, "sliding_window": self.sliding_window_group}
         merge_policy = self.merge_policy()
         groups = tuple(

@@ -33,32 +33,38 @@ class PrefillFirstScheduler(Scheduler):
         budget = self.config.max_num_batched_tokens
         batch: list[ScheduledRequest] = []
         while self.waiting and budget and len(batch) < self.config.max_num_seqs:
-            scheduled = self._prefill(self.waiting[0], budget, is_first=not batch)
-            if scheduled is None:
+            request = self.next_waiting()
+            num_tokens = self.admit(request, budget, is_first=not batch)
+            if num_tokens is None:
                 break
-            batch.append(scheduled)
-            budget -= scheduled.num_tokens
+            batch.append(self._prefill(request, num_tokens))
+            budget -= num_tokens
         return StepPlan(tuple(batch)) if batch else None
 
-    def _prefill(self, request: Request, budget: int, *, is_first: bool) -> ScheduledRequest | None:
+    def _prefill(self, request: Request, num_tokens: int) -> ScheduledRequest:
+        """A request runs once its whole prompt is computed; until then it waits in its place."""
+        if request.num_computed_tokens + num_tokens < request.num_tokens:
+            return self.plan(request, num_tokens, RequestStatus.WAITING)
+        self._start_running(request)
+        return self.plan(request, num_tokens, RequestStatus.RUNNING)
+
+    def admit(self, request: Request, limit: int, *, is_first: bool) -> int | None:
+        """Only a prompt that the budget holds whole, but for the step's first: any would else wait for ever."""
         hit = None if request.has_blocks else self.manager.find_prefix(request)
         if hit is not None and not self.manager.can_admit(request, hit):
             return None
         missing = request.num_tokens - (request.num_computed_tokens if hit is None else hit.num_tokens)
-        if missing > budget and not is_first:
+        if missing > limit and not is_first:
             return None
         if hit is not None:
             self.manager.admit(request, hit, request.num_tokens)
-        if missing > budget:
-            return self._plan(request, budget, RequestStatus.WAITING)
-        self._start_running(request)
-        return self._plan(request, missing, RequestStatus.RUNNING)
+        return min(missing, limit)
 
     def _schedule_decode(self) -> StepPlan:
         batch: list[ScheduledRequest] = []
         preempted: list[int] = []
         while len(batch) < min(len(self.running), self.config.max_num_seqs):
             request = self.running[len(batch)]
-            if self._allocate_or_preempt(request, request.num_tokens, preempted):
-                batch.append(self._plan(request, 1, RequestStatus.RUNNING))
+            if self.allocate_or_preempt(request, request.num_tokens, batch, preempted):
+                batch.append(self.plan(request, 1, RequestStatus.RUNNING))
         return StepPlan(tuple(batch), tuple(preempted))

@@ -76,14 +76,14 @@ class Scheduler:
     def abort(self, request: Request) -> None:
         """End a request wherever it stands."""
         if request in self.external.loading:
-            self._finish(request, "abort")
+            self.finish(request, "abort")
             self.external.drop(request)
             return
         if request in self.waiting:
             self.waiting.remove(request)
         else:
             self.running.remove(request)
-        self._finish(request, "abort")
+        self.finish(request, "abort")
 
     def forget_finished(self) -> None:
         """Between steps: let the oldest finished requests go, so that config.keep_finished of them are left."""
@@ -108,13 +108,13 @@ class Scheduler:
         finished = []
         for scheduled in plan.scheduled:
             request = self.requests[scheduled.request_id]
-            self._book_computed(request, scheduled.end)
+            self.book_computed(request, scheduled.end)
             if scheduled.samples:
-                self._append_token(request, next(tokens))
-                reason = self._finish_reason(request)
+                self.append_token(request, next(tokens))
+                reason = self.finish_reason(request)
                 if reason is not None:
                     self._remove_running(request)
-                    self._finish(request, reason)
+                    self.finish(request, reason)
                     finished.append(request.request_id)
         return tuple(finished)
 
@@ -128,7 +128,7 @@ class Scheduler:
             if request.token_ids[-1] is not UNSAMPLED:
                 return False
             request.token_ids[-1] = token_id
-            if self._finish_reason(request) != request.finish_reason:
+            if self.finish_reason(request) != request.finish_reason:
                 return False
         return True
 
@@ -147,20 +147,32 @@ class Scheduler:
                 self._preempt_anew(victim)
 
     def _preempt_anew(self, victim: Request) -> None:
-        """Wherever the victim stood before the step: among the waiting it keeps its place."""
-        if victim in self.waiting:
-            self._take_blocks(victim)
-            return
+        """Preempt a request of a step that was taken back, wherever it stood before that step."""
         if victim in self.external.loading:  # it had arrived in this very step, and what came is overwritten
             self.external.drop(victim)
+            self.requeue(victim)
+            self.take_blocks(victim)
         else:
-            self._remove_running(victim)
-        self._preempt(victim)
+            self.preempt(victim)
 
     # -- filling a step ------------------------------------------------------------------------------------------------
 
-    def _plan(self, request: Request, num_tokens: int, status: RequestStatus) -> ScheduledRequest:
-        """Book a request that has its blocks into the step."""
+    def next_waiting(self) -> Request:
+        """Return the waiting request to admit next: the first, so that no request is overtaken for ever.
+
+        Called while at least one request waits; must return one of `waiting`.
+        """
+        return self.waiting[0]
+
+    def admit(self, request: Request, limit: int, *, is_first: bool) -> int | None:
+        """Give a waiting request blocks; return how many tokens (at most limit) it computes in this step.
+
+        None, and nothing changes, when it has to go on waiting. is_first: True while the step's batch is empty.
+        """
+        raise NotImplementedError
+
+    def plan(self, request: Request, num_tokens: int, status: RequestStatus) -> ScheduledRequest:
+        """Add a request that has its blocks to the step: its next num_tokens tokens, and the slots of their KV."""
         start, end = request.num_computed_tokens, request.num_computed_tokens + num_tokens
         is_decode = num_tokens == 1 and end == request.num_tokens and request.num_generated_tokens > 0
         self._set(request, "status", status)
@@ -178,33 +190,53 @@ class Scheduler:
             seed=request.seed,
         )
 
-    def _allocate_or_preempt(self, request: Request, num_tokens: int, preempted: list[int]) -> bool:
-        """Blocks for a running request's first num_tokens tokens, preempting the youngest running request as needed.
+    def allocate_or_preempt(
+        self, request: Request, num_tokens: int, batch: list[ScheduledRequest], preempted: list[int]
+    ) -> bool:
+        """Allocate blocks for a running request's first num_tokens tokens, preempting requests until they are free.
 
-        False when that was the request itself.
+        A victim that was in the step's batch already leaves it: its blocks are another's. False when the request
+        itself was preempted.
         """
         while not self.manager.allocate(request, num_tokens):
-            victim = self._preempt_for(request)
+            victim = self.choose_victim(request)
+            self.preempt(victim)
             preempted.append(victim.request_id)
+            batch[:] = [scheduled for scheduled in batch if scheduled.request_id != victim.request_id]
             if victim is request:
                 return False
         return True
 
-    def _preempt_for(self, request: Request) -> Request:
-        """Somebody gives all blocks back, so that others can end: the youngest who runs, perhaps the asker itself."""
-        victim = self.running.pop()
-        self._journal.record((self.running.append, victim))
-        self._preempt(victim)
-        return victim
+    def choose_victim(self, request: Request) -> Request:
+        """Return the request that gives its blocks back because `request` lacks one; it may be `request` itself.
 
-    def _preempt(self, victim: Request) -> None:
-        """Take all blocks away; the request waits in front, and recomputes what the cache no longer holds."""
+        The youngest running one: the oldest always get on, so every request ends.
+        """
+        return self.running[-1]
+
+    def preempt(self, victim: Request) -> None:
+        """Take all blocks of a request away. A running or loading one is queued again; a waiting one keeps its place.
+
+        RuntimeError for a request that holds no blocks: the caller would ask for ever.
+        """
+        if not victim.has_blocks:
+            raise RuntimeError(f"request {victim.request_id} holds no blocks: preempting it frees none")
+        if victim in self.external.loading:
+            self.external.give_up(victim)
+            self._set(victim, "is_loading", False)
+            self.requeue(victim)
+        elif victim in self.running:
+            self._remove_running(victim)
+            self.requeue(victim)
+        self.take_blocks(victim)
+
+    def requeue(self, request: Request) -> None:
+        """Queue a request that was admitted before, in front: it came before all that wait."""
         self._journal.record((self.waiting.popleft,))
-        self.waiting.appendleft(victim)
-        self._take_blocks(victim)
+        self.waiting.appendleft(request)
 
-    def _take_blocks(self, victim: Request) -> None:
-        """Preempt a request where it stands."""
+    def take_blocks(self, victim: Request) -> None:
+        """Free a request's blocks; it recomputes what the cache no longer holds, so no KV has to be kept for it."""
         self.manager.free(victim, "preempted")
         self._set(victim, "num_computed_tokens", 0)
         self._set(victim, "status", RequestStatus.PREEMPTED)
@@ -212,42 +244,46 @@ class Scheduler:
             self._hooks.emit(RequestPreempted(victim.request_id))
 
     def _start_running(self, request: Request) -> None:
-        """Move the first waiting request to the running ones."""
-        self._journal.record((self.waiting.appendleft, request))
-        self.waiting.popleft()
+        """Move a waiting request to the running ones."""
+        self._remove_waiting(request)
         self._journal.record((self.running.pop,))
         self.running.append(request)
 
     # -- booking a computed step ---------------------------------------------------------------------------------------
 
-    def _book_computed(self, request: Request, num_tokens: int) -> None:
-        """The KV of the first num_tokens tokens is there: their full blocks may be named, for others to find."""
+    def book_computed(self, request: Request, num_tokens: int) -> None:
+        """Note that the first num_tokens tokens have KV, and register their full blocks: now others can read it."""
         self.manager.register(request, num_tokens, "computed")
         self._set(request, "num_computed_tokens", num_tokens)
         if TokensComputed in self._hooks:
             self._hooks.emit(TokensComputed(request.request_id, num_tokens))
 
-    def _append_token(self, request: Request, token_id: int) -> None:
-        """The sampled token comes last; its own KV is written by a later step."""
+    def append_token(self, request: Request, token_id: int) -> None:
+        """Append the sampled token; it counts as not computed, for a later step writes its KV."""
         self._journal.record((request.token_ids.pop,))
         request.token_ids.append(token_id)
         if TokenSampled in self._hooks:
             self._hooks.emit(TokenSampled(request.request_id, token_id, request.num_tokens - 1))
 
-    def _finish_reason(self, request: Request) -> FinishReason | None:
-        """An end-of-text token, or all the tokens that the request may have; None to go on."""
+    def finish_reason(self, request: Request) -> FinishReason | None:
+        """Return "stop" at an end-of-text token, "length" at max_tokens, None to go on. The last token decides."""
         token_id = request.token_ids[-1]
         if not request.sampling.ignore_eos and token_id is not UNSAMPLED and token_id in self.config.eos_token_ids:
             return "stop"
         return "length" if request.num_generated_tokens == request.sampling.max_tokens else None
+
+    def _remove_waiting(self, request: Request) -> None:
+        index = self.waiting.index(request)
+        self._journal.record((self.waiting.insert, index, request))
+        del self.waiting[index]
 
     def _remove_running(self, request: Request) -> None:
         index = self.running.index(request)
         self._journal.record((self.running.insert, index, request))
         del self.running[index]
 
-    def _finish(self, request: Request, reason: FinishReason) -> None:
-        """Give all blocks back; what the map leads to can be found until the blocks are reused."""
+    def finish(self, request: Request, reason: FinishReason) -> None:
+        """End a request and free its blocks; their cached content can be hit until they are reused."""
         self.manager.free(request, "aborted" if reason == "abort" else "finished")
         self._set(request, "num_computed_tokens", 0)
         self._set(request, "status", RequestStatus.FINISHED)

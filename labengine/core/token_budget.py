@@ -17,8 +17,8 @@ class TokenBudgetScheduler(Scheduler):
 
     def schedule(self) -> StepPlan:
         """Running requests in order, then waiting ones, until the step's budget of tokens is spent."""
-        self._take_arrived()
-        chunk = self._longest_chunk()
+        self.take_arrived()
+        chunk = self.longest_chunk()
         preempted: list[int] = []
         batch = self._schedule_running(chunk, preempted)
         if not preempted:
@@ -34,28 +34,29 @@ class TokenBudgetScheduler(Scheduler):
         while len(batch) < len(self.running) and budget:
             request = self.running[len(batch)]
             num_tokens = min(request.num_tokens - request.num_computed_tokens, budget, chunk)
-            if not self._allocate_or_preempt(request, request.num_computed_tokens + num_tokens, preempted):
+            if not self.allocate_or_preempt(request, request.num_computed_tokens + num_tokens, batch, preempted):
                 break
-            batch.append(self._plan(request, num_tokens, RequestStatus.RUNNING))
+            batch.append(self.plan(request, num_tokens, RequestStatus.RUNNING))
             budget -= num_tokens
         return batch
 
     def _admit_waiting(self, chunk: int, batch: list[ScheduledRequest]) -> None:
         budget = self.config.max_num_batched_tokens - sum(scheduled.num_tokens for scheduled in batch)
         while self.waiting and budget and len(self.running) < self.config.max_num_seqs:
-            request = self.waiting[0]
-            num_tokens = self._admit(request, min(budget, chunk))
+            request = self.next_waiting()
+            num_tokens = self.admit(request, min(budget, chunk), is_first=not batch)
             if num_tokens is None:
                 return
             if num_tokens:
                 self._start_running(request)
-                batch.append(self._plan(request, num_tokens, RequestStatus.RUNNING))
+                batch.append(self.plan(request, num_tokens, RequestStatus.RUNNING))
                 budget -= num_tokens
 
-    def _admit(self, request: Request, limit: int) -> int | None:
-        """Blocks for the first tokens of a waiting request: how many it computes in this step.
+    def admit(self, request: Request, limit: int, *, is_first: bool) -> int | None:
+        """Only a request whose whole prompt fits, else it would hold blocks that those before it need to end.
 
-        None when it does not fit; 0 when it has to wait for the external tier first.
+        Returns how many tokens it computes in this step; None when it does not fit; 0 when it has to wait for the
+        external tier first.
         """
         if request.has_blocks:  # the external tier has delivered
             num_tokens = min(request.num_tokens - request.num_computed_tokens, limit)
@@ -77,25 +78,16 @@ class TokenBudgetScheduler(Scheduler):
             self._start_loading(request, num_computed)
         return num_tokens
 
-    def _preempt_for(self, request: Request) -> Request:
-        """The youngest who runs gives way; but before the asker itself, those who hold blocks and do not run yet.
+    def choose_victim(self, request: Request) -> Request:
+        """Return the youngest running request; but before `request` itself, one that holds blocks and does not run yet.
 
         Else two requests could preempt each other for ever, each loading anew what the other needs.
         """
-        loading = self.external.loading
         if self.running[-1] is not request:
-            return super()._preempt_for(request)
-        if loading:
-            victim = next(reversed(loading))
-            self.external.give_up(victim)
-            self._set(victim, "is_loading", False)
-            self._preempt(victim)
-            return victim
-        holder = self._last_holder()
-        if holder is None:
-            return super()._preempt_for(request)
-        self._take_blocks(holder)
-        return holder
+            return super().choose_victim(request)
+        if self.external.loading:
+            return next(reversed(self.external.loading))
+        return self._last_holder() or super().choose_victim(request)
 
     def _last_holder(self) -> Request | None:
         """The last waiting request to which the external tier has delivered."""
@@ -109,37 +101,36 @@ class TokenBudgetScheduler(Scheduler):
         if self.running or self.external.loading:
             return False
         victim = self._last_holder()
-        if victim is None or victim is self.waiting[0]:
+        if victim is None or victim is self.next_waiting():
             return False
-        self._take_blocks(victim)
+        self.preempt(victim)
         preempted.append(victim.request_id)
         return True
 
-    def _longest_chunk(self) -> int:
-        """Tokens of one request per step, so that a long prompt does not hold up others; no limit for one alone."""
+    def longest_chunk(self) -> int:
+        """Return the most tokens of one request per step: a long prompt must not hold up others; alone, no limit."""
         threshold = self.config.long_prefill_token_threshold
         num_requests = len(self.running) + len(self.waiting) + len(self.external.loading)
         return threshold if threshold and num_requests > 1 else self.config.max_num_batched_tokens
 
     def _start_loading(self, request: Request, num_computed: int) -> None:
         self._set(request, "status", RequestStatus.WAITING)
-        self._journal.record((self.waiting.appendleft, request))
-        self.waiting.popleft()
+        self._remove_waiting(request)
         self.external.wait_for(request, num_computed)
 
-    def _take_arrived(self) -> None:
-        """Requests whose loads are over go to the front again: with their KV, or to recompute it."""
+    def take_arrived(self) -> None:
+        """Put requests whose loads are over in front again, before all that came later: with KV, or to recompute it."""
         for request, num_computed, is_there in reversed(self.external.take_arrived()):
             self._set(request, "is_loading", False)
             if is_there:
                 if BlocksLoaded in self._hooks:
                     loaded = self.external.blocks_of(request, num_computed)
                     self._hooks.emit(BlocksLoaded(request.request_id, tuple(transfer.told for transfer in loaded)))
-                self._book_computed(request, num_computed)
-                self._journal.record((self.waiting.popleft,))
-                self.waiting.appendleft(request)
+                self.book_computed(request, num_computed)
+                self.requeue(request)
             else:
                 if LoadFailed in self._hooks:
                     self._hooks.emit(LoadFailed(request.request_id, self.external.last_failure))
                 self.external.disappointed.add(request.request_id)
-                self._preempt(request)
+                self.requeue(request)
+                self.take_blocks(request)

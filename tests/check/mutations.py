@@ -40,8 +40,8 @@ class TrustingTier(FakeTier):
 class FreesWithoutRepointing(FullAttentionGroup):
     """Frees the duplicate, and leaves the table as it is (mini-sglang PR 142)."""
 
-    def _merge(self, request: Request, index: int, block_id: int, into_block_id: int) -> None:
-        self._release(request, [block_id], [index], "merged")
+    def merge(self, request: Request, index: int, block_id: int, into_block_id: int) -> None:
+        self.release(request, [block_id], [index], "merged")
 
 
 class MergesIntoTheDead(LateMerge):

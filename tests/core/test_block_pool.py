@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from labengine.core.block_pool import BlockPool
+from labengine.core.free_queue import FreeQueue
 from labengine.core.journal import Journal
 from labengine.core.nano_vllm import NanoBlockPool
 from labengine.core.prefix import NO_KEYS, Prefix
@@ -18,7 +19,7 @@ PREFIX, LONGER = Prefix(NO_KEYS, (7, 8)), Prefix(NO_KEYS, (7, 8, 9, 9))
 
 
 def make_pool(num_blocks: int = 4, kind: type[BlockPool] = BlockPool) -> BlockPool:
-    return kind(num_blocks, Hooks(strict=True), Journal())
+    return kind(num_blocks, FreeQueue(num_blocks), Hooks(strict=True), Journal())
 
 
 def cache(pool: BlockPool, block_id: int, key: tuple[int, bytes] = KEY) -> None:

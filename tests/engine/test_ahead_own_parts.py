@@ -30,8 +30,8 @@ class RegistersEarly(KVCacheManager):
 class EndsAtThree(TokenBudgetScheduler):
     """A stop rule of its own."""
 
-    def _finish_reason(self, request: Request) -> FinishReason | None:
-        return "stop" if request.token_ids[-1] % 3 == 0 else super()._finish_reason(request)
+    def finish_reason(self, request: Request) -> FinishReason | None:
+        return "stop" if request.token_ids[-1] % 3 == 0 else super().finish_reason(request)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def looking(method: str, keep_going: Callable[[], AbstractContextManager[object]
         look: Callable[[], object] = list
 
     def look_and_decide(self: Looks, *arguments: object) -> object:
-        if method != "_finish_reason" or self.running[-1].token_ids[-1] is not UNSAMPLED:
+        if method != "finish_reason" or self.running[-1].token_ids[-1] is not UNSAMPLED:
             with keep_going():
                 self.look()
         return getattr(super(Looks, self), method)(*arguments)
@@ -73,7 +73,7 @@ def failing_otherwise() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("keep_going", [nullcontext, lambda: suppress(Exception), failing_otherwise])
-@pytest.mark.parametrize("method", ["update", "_append_token", "_finish", "_finish_reason", "schedule", "_preempt"])
+@pytest.mark.parametrize("method", ["update", "append_token", "finish", "finish_reason", "schedule", "preempt"])
 @pytest.mark.parametrize("disturbances", [0.0, 0.05])
 def test_a_part_that_looks_in_the_middle_ends_it(
     method: str, keep_going: Callable[[], AbstractContextManager[object]], disturbances: float

@@ -9,7 +9,7 @@ from textwrap import dedent
 from types import FunctionType
 from typing import Any
 
-_OWN = ("labengine.core.", "labengine.engine.", "labengine.check.")
+from labengine.core.seams import definers, is_custom
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Method:
             "reason": self.reason,
             "source": self.source,
             "base": None if self.base is None else self.base._as_base(),
-            "is_custom": not self.owner.__module__.startswith(_OWN),
+            "is_custom": is_custom(self.owner),
         }
 
     def _as_base(self) -> dict[str, Any]:
@@ -49,25 +49,18 @@ def method_of(owner: type, name: str, part: str) -> Method | None:
 
     part: the name of the part that the class plays, for the seam's name.
     """
-    definers = [cls for cls in owner.__mro__[:-1] if name in vars(cls) and not _is_promise(vars(cls)[name])]
-    if not definers:
-        return None
-    return _method(definers, name, f"{part}.{name}")
+    classes = definers(owner, name)
+    return _method(classes, name, f"{part}.{name}") if classes else None
 
 
-def _method(definers: list[type], name: str, seam: str) -> Method:
-    owner, *others = definers
+def _method(classes: list[type], name: str, seam: str) -> Method:
+    owner, *others = classes
     base = _method(others[:1], name, seam) if others else None
     source, line = _source(owner, name)
     reason = _first_line(_docstring(owner, name))
     if not reason and base is not None:
         reason = f"{owner.__qualname__} gives no reason; what it overrides says: {base.reason}"
     return Method(seam, owner, source, line, reason, base)
-
-
-def _is_promise(value: object) -> bool:
-    """True for a method that only says that a subclass decides: nobody wants to see a difference from that."""
-    return isinstance(value, FunctionType) and "NotImplementedError" in value.__code__.co_names
 
 
 def _first_line(text: str | None) -> str:

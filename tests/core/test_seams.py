@@ -1,0 +1,105 @@
+"""The table of seams: every decision is a public method with a reason, and the decider of an event is named by it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from labengine import events as ev
+from labengine.core.block_pool import BlockPool
+from labengine.core.editions import EDITIONS, LABENGINE
+from labengine.core.parts import Parts
+from labengine.core.seams import DECIDED_BY, decider, definers, is_custom, owners
+from labengine.core.sliding_window import SlidingWindowGroup
+from labengine.desk.reasons.methods import method_of
+from labengine.desk.reasons.seams import seams_of
+from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
+
+ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
+NOT_THE_CORES = ("Engine.", "Transfers.", "Watch.", "Parts.")
+
+
+def reasons() -> dict[str, str]:
+    """Each seam of the table in docs/architecture.md, and why it is right."""
+    found = {}
+    for line in ARCHITECTURE.read_text(encoding="utf-8").splitlines():
+        row = re.fullmatch(r"\| (`\w+\.\w+`(?:, `\w+`)*) \| ([^|]+) \| ([^|]+) \|", line)
+        if row:
+            part = row[1].strip("`").partition(".")[0]
+            found.update({f"{part}.{name}": row[3] for name in re.findall(r"(\w+)`", row[1])})
+    return found
+
+
+def classes_with(seam: str) -> Iterator[type]:
+    part, method = seam.split(".")
+    for parts in EDITIONS.values():
+        yield from (cls for cls in owners(parts)[part] if definers(cls, method))
+
+
+def test_the_table_of_the_architecture_has_every_deciding_method() -> None:
+    deciding = {seam for seams in DECIDED_BY.values() for seam in seams if not seam.startswith(NOT_THE_CORES)}
+    windowed = {seam for seam in deciding if seam.startswith("SlidingWindowGroup.")}
+    named = {seam.replace("SlidingWindowGroup", "KVCacheGroup") for seam in windowed} | (deciding - windowed)
+    assert named <= set(reasons()), named - set(reasons())
+
+
+@pytest.mark.parametrize("seam", reasons())
+def test_a_seam_is_public_and_says_what_it_does(seam: str) -> None:
+    part, method = seam.split(".")
+    assert not method.startswith("_")
+    owner = next(classes_with(seam))
+    told = method_of(owner, method, part)
+    assert told is not None and told.reason, f"{seam} has no docstring"
+    assert len(reasons()[seam]) > 10
+
+
+def test_a_part_of_ones_own_is_the_decider() -> None:
+    class WrongTouch(BlockPool):
+        def touch(self, block_ids: object) -> None:
+            """Counts, and leaves the block in the queue."""
+
+    parts = Parts(block_pool=WrongTouch).over(LABENGINE)
+    touched = ev.BlockTouched(0, 0, 0, 0, 1)
+    found = decider(parts, touched)
+    assert found is not None and found.owner is WrongTouch and str(found).endswith("WrongTouch.touch")
+    assert str(decider(LABENGINE, touched)) == "KVCacheManager.allocate_computed"
+    assert is_custom(WrongTouch) and not is_custom(BlockPool)
+
+
+def test_a_reason_narrows_the_decider() -> None:
+    parts = Parts(merge_policy=NoAliveCheck).over(LABENGINE)
+    freed = ev.BlockFreed(3, 1, 0, 0, 0, "head", "merged")
+    assert str(decider(LABENGINE, freed)) == str(decider(LABENGINE, "BlockFreed:merged")) != "BlockPool.reused_first"
+    assert str(decider(LABENGINE, "BlockFreed")) == "BlockPool.reused_first"
+    assert str(decider(LABENGINE, "BlockFreed:finished")) == "BlockPool.reused_first"
+    assert str(decider(parts, "BlockMerged")) == "NoAliveCheck.is_alive"
+    tail = ev.BlockCached(3, 1, 0, 0, b"", (3,), is_full=False)
+    assert str(decider(EDITIONS["vllm"], tail)) == "PromptTailGroup.register_tail"
+
+
+def test_a_window_group_of_ones_own_is_found_beside_the_full_one() -> None:
+    class Forgets(SlidingWindowGroup):
+        def merge(self, request: object, index: int, block_id: int, into_block_id: int) -> None:
+            """Does nothing."""
+
+    parts = Parts(sliding_window_group=Forgets).over(LABENGINE)
+    assert str(decider(parts, "BlockMerged")).endswith("Forgets.merge")
+    seam = seams_of(parts)["BlockMerged"]
+    assert seam["seam"] == "KVCacheGroup.merge" and seam["class"].endswith("Forgets") and seam["is_custom"]
+
+
+def test_what_no_part_decides_has_no_decider() -> None:
+    assert decider(LABENGINE, ev.StepStarted(1)) is None
+    with pytest.raises(KeyError):
+        decider(LABENGINE, "NoSuchEvent")
+
+
+def test_every_kind_that_the_core_decides_has_a_decider() -> None:
+    for kind, seams in DECIDED_BY.items():
+        found = [one for parts in EDITIONS.values() if (one := decider(parts, kind)) is not None]
+        of_the_core = {seam.split(".")[1] for seam in seams if not seam.startswith(("Engine.", "Transfers.", "Watch."))}
+        assert bool(found) == bool(of_the_core), kind
+        assert {one.method for one in found} <= of_the_core
