@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import index
 from typing import Any
 
@@ -14,6 +14,7 @@ from labengine.desk.keywords import refuse_unknown
 from labengine.desk.request_names import request_id_of
 from labengine.desk.stepper import Stepper
 from labengine.desk.time.inputs import AbortInput, AddInput, Inputs, ResetInput
+from labengine.desk.time.packed_tokens import pack
 from labengine.engine.engine import Engine
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.loaded_model import LoadedModel
@@ -48,8 +49,7 @@ class Wanted:
 
     def as_input(self, num_steps: int) -> AddInput:
         """To be remembered."""
-        packed = array("q", self.token_ids).tobytes()
-        return AddInput(num_steps, packed, self.sampling, self.cache_salt, self.extra_keys)
+        return AddInput(num_steps, pack(self.token_ids), self.sampling, self.cache_salt, self.extra_keys)
 
 
 class Intake:
@@ -75,6 +75,7 @@ class Intake:
         self._stepper.refuse_if_closed()
         refuse_unknown(f"{call.__name__}()", sampling, SamplingParams, call)
         params = SamplingParams(**sampling)
+        params = _shared(params, repr(params))
         if prompt is not None and token_ids is None:
             ids = self._model.encode(prompt)
         elif token_ids is not None and prompt is None:
@@ -128,6 +129,12 @@ class Intake:
         if request is None:
             raise KeyError(_unknown(named, request_id, engine))
         return request
+
+
+@lru_cache(maxsize=256)
+def _shared(params: SamplingParams, text: str) -> SamplingParams:
+    """One record for all requests that ask for the same: their inputs are kept for good."""
+    return params
 
 
 def _unknown(named: object, request_id: int, engine: Engine) -> str:

@@ -98,3 +98,18 @@ def test_a_comparison_names_each_side_by_its_own_recording() -> None:
         left, right = repr(comparison).split("\n\nnano-vllm+243\n")
         for text, lab in ((left, comparison.left), (right, comparison.right)):
             assert told_in(text) == told_in(repr(lab))
+
+
+def test_contents_that_nothing_holds_any_more_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lab that runs for a day has new contents for ever; those that are there keep their letters."""
+    monkeypatch.setattr(lettering, "MAX_NUMBERED", 40)
+    with labengine.Lab("simulated", num_blocks=6, block_size=4) as lab:
+        assert lab.timeline is not None
+        for i in range(60):
+            lab.add(token_ids=range(9 * i, 9 * i + 9), max_tokens=2)
+            lab.run()
+            keys = list(lab.timeline.state().prefix_map)
+            before = lettering.numbers_in(lab.timeline, keys)
+            assert lettering.numbers_in(lab.timeline, keys) == before and set(before) == set(keys)
+        known = lettering._known[lab.timeline]._contents
+        assert len(known) <= 40 + 2 * len(keys) and max(before.values()) > 100

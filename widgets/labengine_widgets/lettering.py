@@ -15,6 +15,10 @@ MAX_WALKED = 200_000
 """Events that are walked through to number what they bring; of a longer recording the newest ones."""
 
 
+MAX_NUMBERED = 400_000
+"""Names of contents that are remembered; of more, those that no block has and that no look-up finds are let go."""
+
+
 class Lettering:
     """Numbers the contents of one recording as its events come, as a browser does that has all of them.
 
@@ -43,6 +47,13 @@ class Lettering:
         for event in timeline.events(self._moment):
             self._moment += 1
             self._apply(timeline, event)
+        if len(self._contents) > MAX_NUMBERED:
+            self._forget()
+
+    def _forget(self) -> None:
+        state = self._scene.fold
+        kept = {self._scene.content(block_id) for block_id in range(len(state.ref_counts))}
+        self._contents.forget_all_but(kept | {self._contents.of_hash(key) for key in state.prefix_map})
 
     def _apply(self, timeline: Timeline, event: ev.Event) -> None:
         """What a step that was taken back has brought keeps its number."""

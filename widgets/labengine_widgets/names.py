@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Container, Hashable, Iterable, Sequence
 
 from labengine.snapshot import GroupState
 
@@ -110,6 +110,14 @@ class ContentIndex:
     def link(self, prefix: Hashable, key: Hashable) -> None:
         """A block known by this hash was found for this prefix: they are one content."""
         self._numbers.setdefault(("prefix", prefix), self.of_hash(key))
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def forget_all_but(self, kept: Container[int]) -> None:
+        """Let contents go that nothing holds or finds any more. Should one come again, it gets a new number."""
+        self._numbers = {key: number for key, number in self._numbers.items() if number in kept}
+        self._hashed = {number for number in self._hashed if number in kept}
 
     def _number(self, key: Hashable) -> int:
         if key not in self._numbers:

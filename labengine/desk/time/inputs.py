@@ -6,7 +6,6 @@ prefix cache, and steps that were broken off, for these leave blocks behind whos
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from labengine.config import SamplingParams
 from labengine.core.request import ExtraKeys
+from labengine.desk.time.packed_tokens import unpack
 from labengine.events import StepRolledBack
 from labengine.hooks import Hooks
 
@@ -37,7 +37,7 @@ class AddInput(Input):
     """A request was queued. Its id is the number of requests added before it."""
 
     packed_tokens: bytes
-    """Its prompt, 8 bytes a token: kept for as long as the lab lives."""
+    """Its prompt; see packed_tokens.py."""
     sampling: SamplingParams
     cache_salt: str | None = None
     extra_keys: ExtraKeys = ()
@@ -45,7 +45,7 @@ class AddInput(Input):
     @property
     def token_ids(self) -> Sequence[int]:
         """The prompt."""
-        return array("q", self.packed_tokens)
+        return unpack(self.packed_tokens)
 
 
 @dataclass(frozen=True, slots=True)
