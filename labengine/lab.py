@@ -176,20 +176,15 @@ class Lab(Stepping, Looking, TimeTravel, Recorded):
 
         return f"{self.title}\n{block_map(self.snapshot(), self.timeline)}"
 
-    def _repr_mimebundle_(self, **options: Any) -> Any:
-        return {"text/plain": repr(self)} if self._stepper.is_closed else super()._repr_mimebundle_(**options)
-
-    def _refuse_views(self) -> None:
-        self._stepper.refuse_if_closed()
-
     def close(self) -> None:
-        """Stop the background, close the views, let the model go. Twice is harmless; looking still works.
+        """Stop the background and let the model go. Twice is harmless.
 
+        What was recorded can still be looked at, asked and exported; views that are open stay, as the recording.
         A step left open is taken back, and late loads are cancelled: a connector of yours may serve the next lab.
         """
         self._stepper.close()
         self._stepper.engine.transfers.stop()
-        self._close_views()
+        self._settle_views()
         self._model.release()
         if self.external is not None and self._owns_external:
             self.external.close()

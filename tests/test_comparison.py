@@ -304,6 +304,17 @@ def test_closed_means_closed() -> None:
     assert len(pair.snapshots) == 2
 
 
+def test_a_closed_comparison_can_still_be_seen() -> None:
+    pair = labengine.compare("nano-vllm", "vllm", **SMALL)
+    pair.add(token_ids=range(9), max_tokens=2)
+    pair.run()
+    view = pair.show()
+    pair.close()
+    assert pair.show() is view and view.comm is not None
+    assert pair.goto(1).left.step == 1 and "image/svg+xml" in pair._repr_mimebundle_()[0]
+    assert not any(feed.is_alive for feed in view.feeds)
+
+
 def test_without_a_story_there_is_no_later(pair: Comparison) -> None:
     assert not pair.has_later
     with pytest.raises(ConfigError, match="nothing more to show"):

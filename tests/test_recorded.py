@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from labengine.desk.background import LabClosedError
 from labengine.desk.saved.opened import Trace
 from labengine.lab import Lab
 from labengine_widgets.selection import Selection
+from widgets.wire import Wire
 
 
 @pytest.fixture
@@ -186,7 +188,7 @@ def test_one_dashboard_one_feed_and_views_by_name(recorded: Lab | Trace) -> None
     data, _ = recorded.view("tables")._repr_mimebundle_()  # type: ignore[attr-defined]
     assert "5 of 12 blocks used" in data["text/plain"]
     recorded.close()
-    assert dashboard.comm is None and not recorded.feed.is_alive
+    assert (dashboard.comm is None) == isinstance(recorded, Trace) and not recorded.feed.is_alive
 
 
 def test_unknown_settings_of_a_view_are_refused_by_name(lab: Lab) -> None:
@@ -227,14 +229,34 @@ def test_without_a_recording_there_is_nowhere_to_go() -> None:
                 act()
 
 
-def test_a_closed_lab_shows_nothing_new(lab: Lab) -> None:
+def test_a_closed_lab_is_its_recording(lab: Lab, tmp_path: Path) -> None:
+    before, listening = lab.show(), sum(map(len, lab.hooks.values()))
+    lab.view("charts")
+    threads = threading.active_count()
     lab.close()
-    for show in (lab.show, lambda: lab.view("pool"), lambda: lab.view("charts"), lambda: lab.view("pol")):
-        with pytest.raises(LabClosedError, match="this lab is closed; make a new one"):
-            show()
-    assert not lab.feed.is_alive
-    assert lab.goto(1).step == 1, "looking still works"
-    assert "text/plain" in lab._repr_mimebundle_()
+    assert threading.active_count() < threads and sum(map(len, lab.hooks.values())) < listening + 2
+    assert lab.show() is before and before.comm is not None
+    views = [lab.view("pool", "queue"), lab.view("map"), lab.view("charts")]
+    data = [view._repr_mimebundle_()[0] for view in [*views, lab]]  # type: ignore[attr-defined]
+    assert all("image/svg+xml" in each for each in data)
+    assert lab.goto(1).step == 1 and lab.moment is not None and lab.why(block=0).links
+    assert lab.export_html(tmp_path / "closed.html").stat().st_size > 10_000
+    with pytest.raises(ConfigError, match="there is no view 'pol'; did you mean 'pool'"):
+        lab.view("pol")
+
+
+def test_what_a_closed_lab_cannot_do_any_more_is_said_in_its_views(lab: Lab) -> None:
+    wire = Wire()
+    lab.feed.attach(wire)
+    lab.close()
+    (status,) = [message["status"] for message in wire.of_type("status") if not message["status"]["is_live"]]
+    assert "closed" in status["note"]
+    lab.feed.receive(wire, 0, {"type": "resync", "view": "v"})
+    assert wire.messages[-1]["payload"]["header"]["is_live"] is False, "answered at once, on this thread"
+    assert lab.bench().post("goto", step=1).result(0).step == 1
+    with pytest.raises(LabClosedError, match="this lab is closed; make a new one"):
+        lab.bench().post("step").result(0)
+    lab.feed.detach(wire)
 
 
 def test_views_may_not_ask_for_everything(lab: Lab) -> None:

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from labengine.desk.time.breakpoints import Stop
     from labengine.lab import Lab
 
+CLOSED = "This lab is closed. Its recording can still be looked at and asked; a new lab can be stepped."
+"""What a view of a closed lab says in place of its controls."""
+
 
 class LabBench:
     """Reads go straight through; wishes are posted, because widget callbacks may arrive on any thread.
 
     wishes: what the lab does for each action that a view may ask for.
     """
-
-    is_live = True
-    """It can be stepped, unlike a recording that was opened."""
 
     def __init__(self, lab: Lab, stepper: Stepper, wishes: Mapping[str, Callable[..., Any]]) -> None:
         self.title = lab.title
@@ -38,6 +38,16 @@ class LabBench:
         self._told_stop: tuple[Stop | None, str | None] = None, None
         self._stepper = stepper
         self._wishes = wishes
+
+    @property
+    def is_live(self) -> bool:
+        """False once the lab is closed: only its recording is left."""
+        return not self._stepper.is_closed
+
+    @property
+    def note(self) -> str:
+        """What stands where the controls were, once the lab is closed."""
+        return CLOSED if self._stepper.is_closed else ""
 
     @property
     def is_running(self) -> bool:
@@ -80,4 +90,15 @@ class LabBench:
         """
         if action not in self._wishes:
             raise ConfigError(f"a view may not ask for {action!r}; it may for {', '.join(self._wishes)}")
-        return self._stepper.background.post(partial(self._wishes[action], **arguments))
+        call = partial(self._wishes[action], **arguments)
+        return self._stepper.background.post(call) if self.is_live else _outcome(call)
+
+
+def _outcome(call: Callable[[], Any]) -> Future[Any]:
+    """A call made here and now: a closed lab has no thread, and goes to other moments only."""
+    done: Future[Any] = Future()
+    try:
+        done.set_result(call())
+    except Exception as error:
+        done.set_exception(error)
+    return done

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from operator import index
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from labengine.config import ConfigError, is_single_int
 from labengine.desk.request_names import request_id_of
@@ -29,6 +29,14 @@ class Closeable(Protocol):
 
     def close(self) -> None:
         """End it."""
+
+
+@runtime_checkable
+class Listening(Protocol):
+    """A widget that listens to the engine itself, not through a feed."""
+
+    def settle(self) -> None:
+        """Stop listening and stay as it is."""
 
 
 class Recorded:
@@ -63,15 +71,19 @@ class Recorded:
         return self._view(key_of_view(names, settings), lambda: view_of(self, names, settings))
 
     def _view(self, key: tuple[object, ...], make: Callable[[], Closeable]) -> Closeable:
-        self._refuse_views()
         if self._views is None:
             self._views = {}
         if key not in self._views:
             self._views[key] = make()
         return self._views[key]
 
-    def _refuse_views(self) -> None:
-        """Raises what is to be said where nothing can be shown any more."""
+    def _settle_views(self) -> None:
+        """Nothing is recorded any more: the views stay, without a thread or a listener."""
+        for view in list((self._views or {}).values()):
+            if isinstance(view, Listening):
+                view.settle()
+        if self._own_feed is not None:
+            self._own_feed.settle()
 
     def _close_views(self) -> None:
         views, self._views = self._views or {}, None

@@ -17,7 +17,7 @@ class FakeBench:
 
     def __init__(self, events: Iterable[ev.Event] = ()) -> None:
         self.lab = f"fake {id(self)}"
-        self.is_live = True
+        self.is_live, self.note = True, ""
         self.title = "fake · 12 blocks of 4"
         self.hooks = Hooks()
         self.timeline: Timeline | None = Timeline()

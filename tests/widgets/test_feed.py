@@ -125,6 +125,28 @@ def test_token_texts_are_sent_once(bench: FakeBench, feed: Feed, wire: Wire) -> 
     assert wire.states[-1]["payload"]["texts"] == [[7, " t7"]], "the prompts' texts were in the full state"
 
 
+def test_texts_are_known_after_a_new_engine(wire: Wire) -> None:
+    """A view that begins anew has forgotten what it knew: words must not become numbers."""
+    with Lab("simulated", num_blocks=16, block_size=4) as lab:
+        lab.feed.attach(wire)
+        lab.add("Once upon a time there was", max_tokens=1)
+        lab.step()
+        until(lambda: wire.states, "the step")
+        lab.reset()
+        until(lambda: wire.of_type("full"), "a new beginning")
+        lab.add("Once upon a time there was", max_tokens=1)
+        told: dict[int, str] = {}
+
+        def are_told() -> bool:
+            last = max(i for i, message in enumerate(wire.messages) if message["type"] == "full")
+            for message in wire.messages[last:]:
+                told.update(map(tuple, message["payload"].get("texts", [])))  # type: ignore[arg-type]
+            return " upon" in told.values()
+
+        until(are_told, "the prompt's words")
+        lab.feed.detach(wire)
+
+
 def test_what_was_sent_before_is_asked_for(wire: Wire) -> None:
     with Lab("simulated", num_blocks=64, block_size=4) as lab:
         for i in range(8):

@@ -18,7 +18,9 @@ class Bench(Protocol):
     lab: a name that no other lab in this process has; all views of one lab share one feed.
     hooks: None for an opened trace, in which nothing happens any more.
     timeline: the recording; None when the lab records nothing: then the feed keeps a recording of its own.
-    is_live: False for an opened trace: it cannot be stepped, and wishes are refused.
+    is_live: False for a recording to which nothing is added any more (a closed lab's, an opened trace): it cannot be
+        stepped, and wishes are refused.
+    note: where there are no controls, a sentence that says why; empty for none.
     is_running: True while the lab steps by itself, False while the user steps by hand.
     phase: the phase done last in an open step (schedule, forward, sample or update); None between steps.
     stopped: the breakpoint that the newest run or step has met, in a sentence that names it and the event.
@@ -32,6 +34,10 @@ class Bench(Protocol):
     @property
     def is_live(self) -> bool:
         """True when it can be stepped."""
+
+    @property
+    def note(self) -> str:
+        """What a view says in place of its controls."""
 
     @property
     def is_running(self) -> bool:

@@ -60,17 +60,26 @@ class Charts(PlotWidget):
         """A row of small bars for each chart."""
         return told(self._series, str(self.layout.title.text or ""))
 
+    def settle(self) -> None:
+        """Draw what is new and stop listening; the figure stays. Twice is harmless."""
+        self._end_listening()
+        if not self._is_closed:
+            self.refresh()
+
     def close(self) -> None:
         """Stop listening and go; twice is harmless."""
-        with self._lock:
-            self._is_closed = True
-            timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
+        self._is_closed = True
+        self._end_listening()
+        super().close()
+
+    def _end_listening(self) -> None:
         for subscription in self._subscriptions:
             subscription.close()
         self._subscriptions = []
-        super().close()
+        with self._lock:
+            timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
 
     def refresh(self) -> None:
         """Draw what is new."""

@@ -84,6 +84,9 @@ class Feed:
     The recording is the buffer: what lies between `sent` and its end is encoded once and sent to everybody, at most 50
     times a second. A step taken by hand is told beat by beat; a running lab is only followed, and told when it rests.
     An error of a view costs that view a message, which it asks for again; never the engine.
+
+    A recording to which nothing is added any more (the bench's is_live is False) needs no thread: questions are
+    answered on the thread that brings them.
     """
 
     def __init__(self, bench: Bench) -> None:
@@ -106,6 +109,7 @@ class Feed:
         self._subscription: Any = None
         self._hand_start: int | None = None
         self._is_open = self._is_impatient = self._is_following = self._is_fresh = self._is_alone = False
+        self._answering = threading.RLock()
         self._status: Payload = {}
         self._known_texts: set[int] = set()
         self._narration = Narration(lambda: self.recording, bench.token_text)
@@ -121,8 +125,10 @@ class Feed:
         """Send to this widget, too, until `detach`. side: which half of a compare view this lab is."""
         with self._guard:
             self._audience.admit(viewer, side)
-            if self._thread is None:
+            if self._thread is None and self.bench.is_live:
                 self._begin()
+            elif self._thread is None and self._late is None:
+                self._prepare()
 
     def detach(self, viewer: Viewer) -> None:
         """Send it nothing more. With the last view the listening and the thread end; twice is harmless."""
@@ -133,6 +139,21 @@ class Feed:
                 self._end()
         if thread is not None and thread.is_alive() and thread is not threading.current_thread():
             thread.join(timeout=2)
+
+    def settle(self) -> None:
+        """Send what has not been sent and end the thread: nothing is added to the recording any more.
+
+        The views stay, and their questions are answered. Twice is harmless.
+        """
+        with self._guard:
+            thread = self._thread
+            if thread is None:
+                return
+            self._end()
+        if thread is not threading.current_thread():
+            thread.join(timeout=2)
+        with self._answering:
+            self._guarded(self._tell_the_rest)
 
     def close(self) -> None:
         """Close all views: the lab goes, and the feed with it."""
@@ -221,15 +242,18 @@ class Feed:
 
     # -- the feed's thread ---------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def _prepare(self) -> None:
         self._late = LateRecording(self.bench)
-        hooks = self.bench.hooks
-        self._subscription = hooks.subscribe(self._hear, *_WAKING) if hooks is not None else None
-        self._closed = threading.Event()
         self._narration.forget()
         self._is_fresh, self._hand_start, self._num_quiet = False, None, REMINDERS[-1]
         self.sent = self.timeline.end if self.timeline is not None else 0
         self._generation = self.timeline.generation if self.timeline is not None else -1
+
+    def _begin(self) -> None:
+        self._prepare()
+        hooks = self.bench.hooks
+        self._subscription = hooks.subscribe(self._hear, *_WAKING) if hooks is not None else None
+        self._closed = threading.Event()
         self._thread = threading.Thread(target=self._work, args=(self._closed,), name="labengine-feed", daemon=True)
         try:
             self._thread.start()
@@ -266,6 +290,8 @@ class Feed:
                 self._tell_failure(error)
                 closed.wait(IDLE)
                 self._restart_quietly()
+            if not self.bench.is_live:
+                return self.settle()
             if self.num_messages > num_sent:
                 due += max(PERIOD, (self.num_bytes - num_bytes) / BYTES_A_SECOND)
                 closed.wait(max(0.0, due - time.monotonic()))
@@ -285,13 +311,22 @@ class Feed:
         """Publish what there is, answer what was asked."""
         self._wake.clear()
         self._is_impatient = False
+        self._catch_up()
+        if self.timeline is not None and not self._status["running"] and not self._wake.is_set():
+            self._come_to_rest()
+
+    def _catch_up(self) -> None:
         if self.timeline is not None:
             self._publish()
         while self._asked:
             self._guarded(self._asked.popleft())
         self._publish_status()
-        if self.timeline is not None and not self._status["running"] and not self._wake.is_set():
-            self._come_to_rest()
+
+    def _tell_the_rest(self) -> None:
+        self._catch_up()
+        if self._is_following:
+            self._tell_last_step()
+        self._audience.each(lambda viewer: self._guarded(viewer.rest))
 
     def _publish(self) -> None:
         timeline, begun = self.recording, time.thread_time()
@@ -329,6 +364,7 @@ class Feed:
         self._move_on((generation, self.recording.end))
         begun, self.sent = time.thread_time(), self.recording.end
         payload = self._full(self.sent)
+        self._know_texts(payload)
         self._send_state({"type": "full", "view": None}, payload, begun)
 
     def _move_on(self, now: tuple[int, int]) -> None:
@@ -353,16 +389,18 @@ class Feed:
         if self._is_fresh or (self._is_open and self._hand_start is None):
             return
         if self._is_following:
-            self._is_following = False
-            timeline, end = self.recording, self.sent
-            start = step_start(timeline, end)
-            words = {"beats": self.signed_words(start, end), "rest": self.rest_sentence(end)}
-            self._audience.tell({"type": "beats"}, {"start": start, "end": end, **words})
+            self._tell_last_step()
             return self._wake.set()
         if not self._is_alone and self._wake.wait(IDLE):  # something happens again: save later
             return
         self._is_fresh = True
         self._audience.each(lambda viewer: self._guarded(viewer.rest))
+
+    def _tell_last_step(self) -> None:
+        self._is_following = False
+        start, end = step_start(self.recording, self.sent), self.sent
+        words = {"beats": self.signed_words(start, end), "rest": self.rest_sentence(end)}
+        self._audience.tell({"type": "beats"}, {"start": start, "end": end, **words})
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
@@ -372,7 +410,7 @@ class Feed:
         self._publish()
         self._num_quiet = 0
         payload = self._full(self.sent)
-        self._known_texts = {token_id for token_id, _ in payload["texts"]}
+        self._know_texts(payload)
         viewer.send({"type": "full", "side": side, "view": message.get("view")}, [packed(payload)])
 
     def _hear_where(self, message: dict[str, Any]) -> None:
@@ -393,6 +431,9 @@ class Feed:
             self._asked.append(call)
             self._wake.set()
             self._wake_loop()
+        elif self._audience and not self.bench.is_live:
+            with self._answering:
+                self._guarded(call)
 
     def _guarded(self, call: Callable[[], object]) -> None:
         """What goes wrong in a callback or an answer is said beside the widget."""
@@ -416,6 +457,10 @@ class Feed:
         self._num_quiet = 0
         self.num_bytes += size
         self.seconds += time.thread_time() - begun
+
+    def _know_texts(self, payload: Payload) -> None:
+        """A view that begins anew has forgotten all texts but those in its payload."""
+        self._known_texts = {token_id for token_id, _ in payload["texts"]}
 
     def _new_texts(self, kinds: ByKind) -> list[tuple[int, str]]:
         new = tokens_of(kinds) - self._known_texts

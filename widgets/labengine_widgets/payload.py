@@ -66,6 +66,8 @@ def status(bench: Bench) -> Payload:
         "running": bench.is_running,
         "phase": bench.phase,
         "stopped": bench.stopped,
+        "is_live": bench.is_live,
+        "note": bench.note,
         "listener_failures": [f"{type(f.error).__name__}: {f.error}" for f in failures[-3:]],
     }
 

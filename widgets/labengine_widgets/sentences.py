@@ -264,7 +264,7 @@ def _prefix_cache_reset(run: Sequence[ev.PrefixCacheReset], scene: Scene) -> str
 
 @_tells(ev.ViolationFound)
 def _violation_found(run: Sequence[ev.ViolationFound], scene: Scene) -> str:
-    more = f" (and {counted(len(run) - 1, 'more')})" if len(run) > 1 else ""
+    more = f" (and {len(run) - 1} more)" if len(run) > 1 else ""
     return f"A rule is broken: {readable(run[0].message, 200)}{more}."
 
 

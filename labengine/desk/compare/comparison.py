@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from labengine.desk.background import LabClosedError
 from labengine.desk.compare.comparable import Recorded, checked_names, is_live, names_of, refuse_incomparable
 from labengine.desk.compare.later import Later
 from labengine.desk.compare.lockstep import Act
@@ -60,8 +59,6 @@ class Comparison(PairTime):
 
     def show(self) -> CompareView:
         """The compare view."""
-        if self._is_closed:
-            raise LabClosedError
         if self._view is None:
             from labengine_widgets.compare import CompareView
 
@@ -87,16 +84,15 @@ class Comparison(PairTime):
         return ComparisonBench(self)
 
     def close(self) -> None:
-        """Stop, close the view and both sides; looking still works. Twice is harmless."""
+        """Stop and close both sides; what was recorded can still be looked at, also in the view. Twice is harmless."""
         self._is_closed = True
         self._background.close()
-        if self._view is not None:
-            self._view.close()
-            self._view = None
         for side in self.sides:
             close = getattr(side, "close", None)
             if close is not None:
                 close()
+        for feed in self._view.feeds if self._view is not None else ():
+            feed.settle()
 
     def __enter__(self) -> Comparison:
         return self
@@ -117,4 +113,4 @@ class Comparison(PairTime):
         return str(found) if found else " ".join(filter(None, [_SAME, self.configuration_difference]))
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        return {"text/plain": repr(self)} if self._is_closed else self.show()._repr_mimebundle_(**options)
+        return self.show()._repr_mimebundle_(**options)

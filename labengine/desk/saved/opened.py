@@ -123,6 +123,7 @@ class TraceBench:
     is_running: bool = False
     phase: str | None = None
     stopped: str | None = None
+    note: str = ""
 
     def fold(self) -> Fold:
         """The state at the end."""

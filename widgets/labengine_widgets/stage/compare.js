@@ -27,7 +27,7 @@ export function lay(stage, root) {
     fetchOlder(stage, side);
   });
   stage.on("more", () => catchUp(stage));
-  stage.on("quiet", () => track.isShort && stage.resync());
+  stage.on("quiet", () => stage.isReady && track.isShort && stage.resync());
   stage.on("position", (_, { position }) => {
     track.wanted = position ?? track.end;
     goWhereWanted(stage);

@@ -58,7 +58,7 @@ export class Controls {
     stage.on("gone", () => this.showGone());
     stage.on("present", () => this.showPresence());
     stage.on("failure", (message) => this.showError(message));
-    stage.on("began", () => (this.element.hidden = this.message.hidden = !stage.sides[0].recording.header.is_live));
+    stage.on("began", () => this.showStatus());
   }
 
   wish(action, rest) {
@@ -69,7 +69,10 @@ export class Controls {
   }
 
   showStatus() {
-    const { status } = this.stage;
+    const { status, isLive } = this.stage;
+    this.element.hidden = !isLive;
+    this.note = status.note || "";
+    this.message.hidden = !isLive && !this.note;
     this.isRunning = status.running;
     write(this.run, status.running ? "Pause" : "Run");
     for (const one of [this.step, this.phase]) put(one, "disabled", status.running);
@@ -122,7 +125,7 @@ export class Controls {
   showMessage() {
     const failure = this.failures && this.failures.length ? `A listener was dropped because it raised ${this.failures.at(-1)}` : "";
     const working = this.pending.length ? `working: ${this.pending[0]} …` : "", isWrong = Boolean(this.absence || this.error || failure);
-    write(this.message, this.absence || this.error || failure || working || this.stopped || this.hint || "");
+    write(this.message, this.absence || this.error || failure || working || this.note || this.stopped || this.hint || "");
     put(this.message, "title", this.message.textContent);
     this.message.classList.toggle("le-error", isWrong);
   }

@@ -108,7 +108,7 @@ export class Stage {
   }
 
   get isLive() {
-    return this.wire.canAsk && this.isReady && this.sides[0].recording.header.is_live;
+    return this.wire.canAsk && this.isReady && (this.status.is_live ?? this.sides[0].recording.header.is_live);
   }
 
   text(side, tokenId) {
