@@ -33,6 +33,9 @@ def judge_blocks(state: State, block_ids: Iterable[int], *, merges: bool) -> Ite
         if block_id == state.null_block:
             yield from _null_block(state, block_id)
             continue
+        if not state.exists(block_id):
+            yield from _no_block(state, block_id)
+            continue
         entries, ref_count = state.entries(block_id), state.ref_count(block_id)
         if ref_count != len(entries) or state.is_queued(block_id) != (not entries):
             yield from _counts(state, block_id, entries, ref_count)
@@ -76,6 +79,14 @@ def _queued_twice(snapshot: Snapshot) -> Iterator[Violation]:
     for block_id, times in Counter(snapshot.free_queue).items():
         if times > 1:
             yield Violation("partition", f"block {block_id} is in the free queue {times} times", (), (block_id,))
+
+
+def _no_block(state: State, block_id: int) -> Iterator[Violation]:
+    holders = _requests_of(state.entries(block_id))
+    if holders:
+        yield Violation(
+            "held", f"block {block_id} is not in the pool, and stands in the tables of {_named(holders)}", holders
+        )
 
 
 def _null_block(state: State, block_id: int) -> Iterator[Violation]:

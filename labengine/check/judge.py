@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from labengine import events as ev
 from labengine.check.first_event import BrokenState, Suspicion, WrongRead, WrongWrite
@@ -13,16 +13,24 @@ from labengine.check.live import LiveState
 from labengine.check.oracle import Oracle
 from labengine.check.plan_rules import judge_plan
 from labengine.check.slot_memory import SavedBlocks
+from labengine.core.journal import Journal
 from labengine.core.parts import Parts
 from labengine.core.prefix_cache import LateMerge
 from labengine.core.request import Request
 from labengine.core.scheduler import Scheduler
 from labengine.core.step_plan import StepPlan
+from labengine.snapshot import Snapshot
 
 
 class WatchedEngine(Protocol):
     """What there is to judge."""
 
+    report: Any
+    """Of the newest step: a StepReport of the engine, whose `violations` are filled in here."""
+
+    @property
+    def journal(self) -> Journal: ...
+    def snapshot(self) -> Snapshot: ...
     @property
     def requests(self) -> Mapping[int, Request]: ...
     @property

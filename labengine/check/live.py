@@ -35,17 +35,20 @@ class LiveState:
 
     # -- the state -----------------------------------------------------------------------------------------------------
 
+    def exists(self, block_id: int) -> bool:
+        return 0 <= block_id < len(self._blocks)
+
     def ref_count(self, block_id: int) -> int:
-        return self._blocks[block_id].ref_count
+        return self._blocks[block_id].ref_count if self.exists(block_id) else 0
 
     def is_queued(self, block_id: int) -> bool:
-        return block_id in self._pool.free_queue
+        return self.exists(block_id) and block_id in self._pool.free_queue
 
     def is_full(self, block_id: int) -> bool:
-        return bool(self._blocks[block_id].token_ids)
+        return self.exists(block_id) and bool(self._blocks[block_id].token_ids)
 
     def keys(self, block_id: int) -> tuple[Key, ...]:
-        return self._blocks[block_id].keys
+        return self._blocks[block_id].keys if self.exists(block_id) else ()
 
     def mapped(self, key: Key) -> tuple[int, ...]:
         return self._pool.prefix_map.get(key, ())
@@ -87,7 +90,7 @@ class LiveState:
         """Look at these blocks' hashes; returns those they have now, and those they had."""
         seen: set[Key] = set()
         for block_id in block_ids:
-            before, now = self._keys.get(block_id, ()), self._blocks[block_id].keys
+            before, now = self._keys.get(block_id, ()), self.keys(block_id)
             seen.update(before, now)
             if before != now:
                 self._keys[block_id] = now

@@ -13,6 +13,9 @@ from labengine.core.state import walk
 from labengine.fold import Changes, Fold, RequestFold
 from labengine.snapshot import map_key
 
+MAX_FOUND = 50
+"""Contradictions of one kind that a comparison looks for: where everything is wrong, the first ones say so."""
+
 FRONT = 8
 """Ids at the head of the free queue that are compared in every step."""
 
@@ -61,11 +64,11 @@ def all_contradictions(
         and tuple(fold.free_queue) == queue
     )
     if not is_same_pool:
-        found += _of_blocks(fold, pool, range(len(fold.ref_counts)))
+        found += islice(_of_blocks(fold, pool, range(len(fold.ref_counts))), MAX_FOUND)
         found += _of_order(fold, queue)
     if pool.prefix_map != fold.prefix_map:
-        found += _of_map(fold, pool, {**pool.prefix_map, **fold.prefix_map})
-    found += _of_requests(fold, requests, request_ids, whole=True)
+        found += islice(_of_map(fold, pool, {**pool.prefix_map, **fold.prefix_map}), MAX_FOUND)
+    found += islice(_of_requests(fold, requests, request_ids, whole=True), MAX_FOUND)
     return found
 
 
@@ -73,12 +76,14 @@ def all_contradictions(
 
 
 def _of_blocks(fold: Fold, pool: BlockPool, block_ids: Iterable[int]) -> Iterator[Contradiction]:
+    queue: tuple[int, ...] | None = None
     for block_id in block_ids:
         if not 0 <= block_id < len(pool.blocks):
             continue
         block, is_queued = pool.blocks[block_id], block_id in pool.free_queue
         if (block_id in fold.free_queue) != is_queued:
-            yield _of_membership(pool, block_id, is_queued)
+            queue = walk(pool.free_queue, len(pool.blocks)) if queue is None else queue
+            yield _of_membership(block_id, is_queued, queue)
         if block.ref_count != fold.ref_counts[block_id]:
             said = f"block {block_id} has ref_count {fold.ref_counts[block_id]}"
             yield Contradiction("ref_count", said, f"it is {block.ref_count}", block_id=block_id)
@@ -87,10 +92,9 @@ def _of_blocks(fold: Fold, pool: BlockPool, block_ids: Iterable[int]) -> Iterato
             yield Contradiction("keys", said, f"it is known by {_named(block.keys)}", block_id=block_id)
 
 
-def _of_membership(pool: BlockPool, block_id: int, is_queued: bool) -> Contradiction:
+def _of_membership(block_id: int, is_queued: bool, queue: Sequence[int]) -> Contradiction:
     if not is_queued:
         return Contradiction("queue", f"block {block_id} is in the free queue", "it is not in it", block_id=block_id)
-    queue = walk(pool.free_queue, len(pool.blocks))
     place = f"at place {queue.index(block_id)}" if block_id in queue else "and a walk from its head does not meet it"
     said, actual = f"block {block_id} left the free queue", f"it is still in it, {place}"
     return Contradiction("queue", said, actual, block_id=block_id)

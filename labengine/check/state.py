@@ -38,6 +38,10 @@ class State(Protocol):
     @property
     def requests(self) -> Mapping[int, RequestView]: ...
 
+    def exists(self, block_id: int) -> bool:
+        """Whether the pool has a block of this id: a wrong part may put any number into a table."""
+        ...
+
     def ref_count(self, block_id: int) -> int:
         """How many table entries the pool believes to point at the block."""
         ...
@@ -76,17 +80,20 @@ class FoldState:
         self.null_block = fold.null_block
         self.requests = fold.requests
 
+    def exists(self, block_id: int) -> bool:
+        return 0 <= block_id < len(self.fold.ref_counts)
+
     def ref_count(self, block_id: int) -> int:
-        return self.fold.ref_counts[block_id]
+        return self.fold.ref_counts[block_id] if self.exists(block_id) else 0
 
     def is_queued(self, block_id: int) -> bool:
         return block_id in self.fold.free_queue
 
     def is_full(self, block_id: int) -> bool:
-        return bool(self.fold.block_tokens[block_id])
+        return self.exists(block_id) and bool(self.fold.block_tokens[block_id])
 
     def keys(self, block_id: int) -> tuple[Key, ...]:
-        return self.fold.block_keys[block_id]
+        return self.fold.block_keys[block_id] if self.exists(block_id) else ()
 
     def mapped(self, key: Key) -> tuple[int, ...]:
         return self.fold.prefix_map.get(key, ())

@@ -116,7 +116,7 @@ class OverlappedEngine(Engine):
             return
         with interrupts_deferred():
             self._ahead = ahead = Ahead(self.num_used_blocks, self.hooks.num_subscribed)
-            self._journal.begin_next()
+            self.journal.begin_next()
             try:
                 self._run_ahead(plan, ahead)
             except UnsampledError as error:
@@ -130,7 +130,7 @@ class OverlappedEngine(Engine):
     def _run_ahead(self, plan: StepPlan, ahead: Ahead) -> None:
         with self.hooks.held() as ahead.told_by_update:
             ahead.finished = self.scheduler.update(plan, [UNSAMPLED] * len(plan.sampling))
-        pool, ahead.next_section = self.scheduler.manager.pool, len(self._journal)
+        pool, ahead.next_section = self.scheduler.manager.pool, len(self.journal)
         ahead.num_used_after_update = pool.num_used
         if not self.scheduler.is_idle:
             with self.hooks.held() as ahead.told_by_schedule:
@@ -146,7 +146,7 @@ class OverlappedEngine(Engine):
         if ahead is None or self._has_new_listeners(ahead) or not self._fill_in(ahead, plan, token_ids):
             return False
         with interrupts_deferred():
-            self._journal.begin_next(ahead.next_section)
+            self.journal.begin_next(ahead.next_section)
             ahead.num_used_blocks = ahead.num_used_after_update
             self._tell_end(plan, token_ids, ahead)
             self.report = self._report(plan, token_ids, ahead.finished)
@@ -182,7 +182,7 @@ class OverlappedEngine(Engine):
             return None
         with interrupts_deferred():
             self._ahead = None
-            self._journal.enter_next()
+            self.journal.enter_next()
             self.hooks.emit_all(ahead.told_by_schedule)
         self._peak_used_blocks = ahead.peak_used_blocks
         return ahead.plan
@@ -196,7 +196,7 @@ class OverlappedEngine(Engine):
         if self._ahead is not None:
             with interrupts_deferred():
                 self._ahead = None
-                self._journal.rollback_next()
+                self.journal.rollback_next()
 
     # -- nobody sees it ------------------------------------------------------------------------------------------------
 

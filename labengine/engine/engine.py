@@ -30,6 +30,7 @@ from labengine.events import (
 )
 from labengine.hooks import Hooks
 from labengine.snapshot import Snapshot
+from labengine.violation import Violation
 
 Phase = Literal["schedule", "forward", "sample", "update"]
 
@@ -51,6 +52,8 @@ class StepReport:
     """Blocks in use while the step was computed: merging and finishing give blocks back only after that."""
     loading: tuple[int, ...] = ()
     """Requests that wait for KV from the external tier."""
+    violations: tuple[Violation, ...] = ()
+    """What the checks have found in the step; empty where nothing checks."""
 
     def __bool__(self) -> bool:
         return bool(self.scheduled or self.preempted or self.loading)
@@ -78,8 +81,9 @@ class Engine:
         self.failure: BaseException | None = None
         """What a part raised last, ending a step; StepFailed tells of it."""
         self._open_step = Lock()
-        self._journal = Journal()
-        self.scheduler = parts.assemble(config, hooks, self._journal, connector)
+        self.journal = Journal()
+        """How to take the open step back."""
+        self.scheduler = parts.assemble(config, hooks, self.journal, connector)
         self.requests = self.scheduler.requests
         """Every request that is kept, by id; see EngineConfig.keep_finished."""
         self.transfers = Transfers(connector, self.scheduler.external, runner, hooks)
@@ -249,7 +253,7 @@ class Engine:
         """A step that does not reach its end is taken back, whatever ended it."""
         step_before, report_before = self.step_number, self.report
         self._written, self.reached = StepPlan(()), None
-        self._journal.open()
+        self.journal.open()
         try:
             self.step_number = step_before + 1
             if StepStarted in self.hooks:
@@ -264,7 +268,7 @@ class Engine:
                 self.step_number, self.report = step_before, report_before
                 self._roll_back(error)
             raise
-        self._journal.commit()
+        self.journal.commit()
 
     def _note_failure(self, error: BaseException) -> None:
         """Nothing is taken back yet: listeners see what was held when the exception was raised."""
@@ -275,8 +279,8 @@ class Engine:
 
     def _roll_back(self, error: BaseException) -> None:
         """Undo the step, and distrust the slots that its forward pass may have written to."""
-        self._journal.rollback()
-        for failure in self._journal.failures:
+        self.journal.rollback()
+        for failure in self.journal.failures:
             error.add_note(f"The step could not be taken back whole: {failure!r}. {_SOUND_AGAIN}")
         try:
             if StepRolledBack in self.hooks:

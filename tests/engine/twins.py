@@ -76,7 +76,7 @@ class Twins:
         assert plain.step_number == ahead.step_number
         assert plain.num_used_blocks == ahead.num_used_blocks
         assert self.plain.runner.plan == self.ahead.runner.plan
-        assert (ahead._journal._next is None) is (self.ahead.engine._ahead is None)  # type: ignore[attr-defined]
+        assert (ahead.journal._next is None) is (self.ahead.engine._ahead is None)  # type: ignore[attr-defined]
         assert self.events[0] == self.events[1], first_difference(*self.events)
 
     def look(self) -> None:

@@ -1,0 +1,138 @@
+"""Which event a contradiction belongs to, and the method that decided it: a violation of the rule `said`, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from labengine import events as ev
+from labengine.check.said import Contradiction
+from labengine.core.parts import Parts
+from labengine.core.seams import decider, is_custom
+from labengine.violation import Violation
+
+
+class Told(NamedTuple):
+    """An event with its number in the recording, and how many changes the journal held when it was emitted."""
+
+    number: int
+    event: ev.Event
+    num_changes: int
+
+
+class Blamed(NamedTuple):
+    """A violation, and the number of the event that made it so."""
+
+    violation: Violation
+    first_event: int
+
+
+def blame(one: Contradiction, recent: Sequence[Told], parts: Parts) -> Blamed | None:
+    """The newest of these events that tells of this very fact says otherwise than the core. None where none does."""
+    told = last_about(one, recent)
+    if told is None:
+        return None
+    text = f"event {told.number} ({kind_of(told)}) says that {one.said}; {one.actual}{_by(told, parts)}"
+    return _blamed(one, text, told.number)
+
+
+def blame_nobody(one: Contradiction, number: int, parts: Parts) -> Blamed:
+    """The core has changed, and no event says so."""
+    text = f"by all events {one.said}; {one.actual}, and no event says so{_overrides(parts)}"
+    return _blamed(one, text, number)
+
+
+def blame_journal(one: Contradiction, recent: Sequence[Told], number: int, parts: Parts) -> Blamed:
+    """The step was taken back, and this fact was not. `recent`: the events of that step."""
+    told = last_about(one, recent)
+    by = _overrides(parts) if told is None else _by(told, parts)
+    return _blamed(one, f"the step was taken back, so that {one.said}; {one.actual}{by}", number)
+
+
+def blame_order(told: Told, parts: Parts) -> Blamed:
+    """An event that cannot have followed those before it."""
+    request_id, block_id = getattr(told.event, "request_id", None), getattr(told.event, "block_id", None)
+    text = f"event {told.number} ({kind_of(told)}) cannot follow the events before it{_by(told, parts)}"
+    return Blamed(_violation(text, request_id, block_id), told.number)
+
+
+def last_about(one: Contradiction, recent: Sequence[Told]) -> Told | None:
+    """The newest of these events that tells of this fact."""
+    is_about = _ABOUT[one.about]
+    return next((told for told in reversed(recent) if is_about(told.event, one)), None)
+
+
+def kind_of(told: Told) -> str:
+    """The event's kind by name."""
+    return type(told.event).__name__
+
+
+def _blamed(one: Contradiction, text: str, number: int) -> Blamed:
+    return Blamed(_violation(text, one.request_id, one.block_id), number)
+
+
+def _violation(text: str, request_id: int | None, block_id: int | None) -> Violation:
+    request_ids = () if request_id is None else (request_id,)
+    return Violation("said", text, request_ids, () if block_id is None else (block_id,))
+
+
+def _by(told: Told, parts: Parts) -> str:
+    decides = decider(parts, told.event)
+    return "" if decides is None else f" ({decides})"
+
+
+def _overrides(parts: Parts) -> str:
+    """The overrides that are in use, where no event leads to one of them."""
+    deciders = (decider(parts, kind.__name__) for kind in ev.EVENT_KINDS)
+    names = dict.fromkeys(str(one) for one in deciders if one is not None and is_custom(one.owner))
+    return f" (overridden: {', '.join(names)})" if names else ""
+
+
+# -- which events tell of which fact -----------------------------------------------------------------------------------
+
+
+def _moves_block(event: ev.Event, one: Contradiction) -> bool:
+    kinds = (ev.BlockAllocated, ev.BlockTouched, ev.BlockFreed)
+    return isinstance(event, kinds) and event.block_id == one.block_id
+
+
+def _counts_block(event: ev.Event, one: Contradiction) -> bool:
+    if isinstance(event, ev.BlockMerged):
+        return event.into_block_id == one.block_id
+    return _moves_block(event, one)
+
+
+def _changes_keys(event: ev.Event, one: Contradiction) -> bool:
+    return isinstance(event, (ev.BlockCached, ev.BlockEvicted)) and event.block_id == one.block_id
+
+
+def _changes_map(event: ev.Event, one: Contradiction) -> bool:
+    if isinstance(event, ev.BlockCached):
+        return (event.group, event.block_hash) == one.key
+    return isinstance(event, ev.BlockEvicted) and event.block_id == one.block_id
+
+
+def _changes_table(event: ev.Event, one: Contradiction) -> bool:
+    if isinstance(event, (ev.BlockAllocated, ev.BlockTouched, ev.BlockMerged, ev.BlockFreed)):
+        return event.request_id == one.request_id and (event.group, event.index) == one.entry
+    return isinstance(event, (*_ENDS, ev.BlocksSkipped)) and event.request_id == one.request_id
+
+
+def _of_request(*kinds: type[ev.Event]) -> Callable[[ev.Event, Contradiction], bool]:
+    return lambda event, one: isinstance(event, kinds) and getattr(event, "request_id", None) == one.request_id
+
+
+_ENDS = (ev.RequestPreempted, ev.RequestFinished)
+_ABOUT: dict[str, Callable[[ev.Event, Contradiction], bool]] = {
+    "ref_count": _counts_block,
+    "queue": _moves_block,
+    "order": _moves_block,
+    "keys": _changes_keys,
+    "map": _changes_map,
+    "table": _changes_table,
+    "computed": _of_request(ev.TokensComputed, ev.PrefixHit, ev.ExternalHit, *_ENDS),
+    "status": _of_request(ev.RequestScheduled, ev.ExternalHit, ev.RequestAdded, *_ENDS),
+    "tokens": _of_request(ev.TokenSampled, ev.RequestAdded),
+    "request": _of_request(ev.RequestAdded, ev.RequestForgotten),
+}
+"""Per kind of fact (said.ABOUT): whether an event tells of it."""
