@@ -77,12 +77,14 @@ def _violation(text: str, request_id: int | None, block_id: int | None) -> Viola
 
 
 def _by(told: Told, parts: Parts) -> str:
+    """The override that decided the event; where none did, those in use are suspects all the same."""
     decides = decider(parts, told.event)
-    return "" if decides is None else f" ({decides})"
+    if decides is not None and is_custom(decides.owner):
+        return f" ({decides})"
+    return _overrides(parts) or ("" if decides is None else f" ({decides})")
 
 
 def _overrides(parts: Parts) -> str:
-    """The overrides that are in use, where no event leads to one of them."""
     deciders = (decider(parts, kind.__name__) for kind in ev.EVENT_KINDS)
     names = dict.fromkeys(str(one) for one in deciders if one is not None and is_custom(one.owner))
     return f" (overridden: {', '.join(names)})" if names else ""

@@ -43,12 +43,11 @@ def contradictions(
     fold: Fold, pool: BlockPool, requests: Mapping[int, Request], changes: Changes
 ) -> list[Contradiction]:
     """Every contradiction about what has changed: these blocks, requests and keys, and the head of the free queue."""
-    return [
-        *_of_queue_front(fold, pool),
-        *_of_blocks(fold, pool, changes.blocks),
-        *_of_map(fold, pool, changes.keys),
-        *_of_requests(fold, requests, changes.requests, whole=False),
-    ]
+    found = [*_of_blocks(fold, pool, changes.blocks)]
+    if not any(one.about == "queue" for one in found):
+        found += _of_queue_front(fold, pool)
+    found += _of_map(fold, pool, changes.keys)
+    return [*found, *_of_requests(fold, requests, changes.requests, whole=False)]
 
 
 def all_contradictions(
@@ -65,7 +64,8 @@ def all_contradictions(
     )
     if not is_same_pool:
         found += islice(_of_blocks(fold, pool, range(len(fold.ref_counts))), MAX_FOUND)
-        found += _of_order(fold, queue)
+        if not any(one.about == "queue" for one in found):
+            found += _of_order(fold, queue)
     if pool.prefix_map != fold.prefix_map:
         found += islice(_of_map(fold, pool, {**pool.prefix_map, **fold.prefix_map}), MAX_FOUND)
     found += islice(_of_requests(fold, requests, request_ids, whole=True), MAX_FOUND)

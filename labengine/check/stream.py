@@ -25,21 +25,24 @@ MAX_BLAMED = 50
 class Stream:
     """What the events say, as a fold that stands at the start of the open step, while the step's own events wait.
 
-    `settle` applies them when the step has ended, `take_back` drops them when it was rolled back. Both then compare the
+    `settle` applies them when the step is over, `take_back` drops them when it was rolled back. Both then compare the
     fold with the core: what the step has touched, and from time to time all there is.
     """
 
     def __init__(
         self,
-        fold: Fold,
+        state: Callable[[], Fold],
         number: int,
         pool: BlockPool,
         requests: Mapping[int, Request],
         parts: Parts,
         journal: Journal,
     ) -> None:
-        """fold: the state when events begin to be noted; number: the first one's in the recording."""
-        self._fold = fold
+        """state: makes a fold of what the core holds now; number: of the next event, in the recording."""
+        self._state = state
+        self._fold = fold = state()
+        self._is_at_start = False
+        """True while the fold stands at the start of the open step; False also where an interrupt has left it torn."""
         self._pool, self._requests, self._parts, self._journal = pool, requests, parts, journal
         self._next_number = number
         self._waiting: list[Told] = []
@@ -64,8 +67,15 @@ class Stream:
 
     # -- comparing -----------------------------------------------------------------------------------------------------
 
+    def begin(self) -> list[Blamed]:
+        """A step has started: what was said between the steps is compared before anything else changes."""
+        blamed = self.settle()
+        self._is_at_start = True
+        return blamed
+
     def settle(self, *, whole: bool = False) -> list[Blamed]:
         """Apply the events that wait, and compare. Between steps, and at a step's end."""
+        self._is_at_start = False
         impossible = [*self._apply_waiting(self._fold)]
         changes = self._fold.take_changes()
         self._follow(changes.requests)
@@ -91,6 +101,9 @@ class Stream:
         """The open step was rolled back, as the newest event says: the core has to be again what the fold still is."""
         *self._recent, rolled_back = self._waiting
         self._waiting = []
+        if not self._is_at_start:
+            self._fold = self._state()
+            return []
         found = all_contradictions(self._fold, self._pool, self._requests, self._open)
         number, recent, parts = rolled_back.number, self._recent, self._parts
         return [blame_journal(one, recent, number, parts) for one in _distinct(found)]

@@ -84,8 +84,8 @@ class Watch:
 
     def _stream_of(self, engine: WatchedEngine) -> Stream:
         number = 1 if self._timeline is None else self._timeline.end
-        fold, pool = Fold.of(engine.snapshot()), engine.scheduler.manager.pool
-        return Stream(fold, number, pool, engine.requests, engine.parts, engine.journal)
+        pool = engine.scheduler.manager.pool
+        return Stream(lambda: Fold.of(engine.snapshot()), number, pool, engine.requests, engine.parts, engine.journal)
 
     def close(self) -> None:
         """Stop watching. Twice is harmless; what was found stays."""
@@ -107,6 +107,8 @@ class Watch:
         """What the step has changed so far is told at once; where it will write is told when it has."""
         self._compare(lambda stream: judge_progress(plan, stream))
         self._ask(lambda judge: judge.judge_schedule(plan))
+        if self._suspicions:
+            self._compare(lambda stream: stream.look_ahead())
         self._tell()
         self._ask(lambda judge: judge.judge_writes(plan))
 
@@ -123,7 +125,7 @@ class Watch:
 
     def _note_step(self, event: ev.StepStarted) -> None:
         """What has happened between two steps is compared before the next one changes anything."""
-        self._compare(lambda stream: stream.settle())
+        self._compare(lambda stream: stream.begin())
         self._tell()
         self._step, self._is_open, self._num_before_step = event.step, True, len(self.violations)
 
@@ -172,7 +174,7 @@ class Watch:
         self._keep(Violation("watch", f"the check itself failed, and has stopped: {error!r}"), None)
 
     def _tell(self) -> None:
-        """Keep and emit what is new, each with its first event: first what contradicts the events, which is the cause."""
+        """Keep and emit what is new, each with its first event; what contradicts the events goes first."""
         if self._blamed:
             self._tell_blamed()
         if self._suspicions:
@@ -205,11 +207,11 @@ class Watch:
                 return known.first_event
         if self._stream is None:
             return None
-        about = self._stream.newest(
-            lambda event: (
-                not blocks.isdisjoint(blocks_named_by(event)) or getattr(event, "request_id", None) in requests
-            )
-        )
+
+        def is_about(event: ev.Event) -> bool:
+            return not blocks.isdisjoint(blocks_named_by(event)) or getattr(event, "request_id", None) in requests
+
+        about = self._stream.newest(is_about)
         return self._stream.newest() if about is None else about
 
     def _first_events(self, suspicions: list[Suspicion]) -> list[int | None]:

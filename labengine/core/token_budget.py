@@ -47,10 +47,11 @@ class TokenBudgetScheduler(Scheduler):
             num_tokens = self.admit(request, min(budget, chunk), is_first=not batch)
             if num_tokens is None:
                 return
-            if num_tokens:
-                self._start_running(request)
-                batch.append(self.plan(request, num_tokens, RequestStatus.RUNNING))
-                budget -= num_tokens
+            if request.is_loading:  # it has left the queue for as long as the external tier takes
+                continue
+            self._start_running(request)
+            batch.append(self.plan(request, num_tokens, RequestStatus.RUNNING))
+            budget -= num_tokens
 
     def admit(self, request: Request, limit: int, *, is_first: bool) -> int | None:
         """Only a request whose whole prompt fits, else it would hold blocks that those before it need to end.

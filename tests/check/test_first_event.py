@@ -115,15 +115,21 @@ def replace_scheduler(scheduler: type) -> object:
     return Parts(scheduler=scheduler).over(as_parts("labengine"))
 
 
-def test_without_a_recording_nobody_knows() -> None:
+def test_without_a_recording_the_newest_event_about_the_same_is_named() -> None:
+    told = watched(8, FULL, SLOT_RULE_71.over(as_parts("nano-vllm")))
+    told.add(1, 2, 3, max_tokens=2)
+    told.run()
     bench = watched(8, FULL, SLOT_RULE_71.over(as_parts("nano-vllm")))
     bench.watch._timeline = None
     bench.add(1, 2, 3, max_tokens=2)
     bench.run()
-    assert bench.watch.violations and {v.first_event for v in bench.watch.violations} == {None}
+    assert bench.watch.violations
+    for violation in bench.watch.violations:
+        (event,) = told.timeline.events(violation.first_event, violation.first_event + 1)  # type: ignore[operator]
+        assert getattr(event, "request_id", None) in violation.request_ids
 
 
-def test_what_the_recording_has_dropped_is_not_guessed() -> None:
+def test_where_the_recording_has_dropped_the_cause_the_newest_event_about_the_same_is_named() -> None:
     """A block was overwritten long ago, and only now does its owner look: the event is gone."""
     bench = watched(16, FULL, max_events=60)
     bench.add(*range(9), max_tokens=30)
@@ -137,7 +143,9 @@ def test_what_the_recording_has_dropped_is_not_guessed() -> None:
     bench.watch._judge.oracle._disturb(table[0])  # type: ignore[union-attr]
     bench.steps(1)
     (violation,) = bench.watch.violations
-    assert violation.rule == "read" and violation.first_event is None
+    assert violation.rule == "read" and violation.first_event is not None
+    (event,) = bench.timeline.events(violation.first_event, violation.first_event + 1)
+    assert getattr(event, "request_id", None) == 0
 
 
 @pytest.mark.parametrize("edition", ["nano-vllm+243", "labengine"])
