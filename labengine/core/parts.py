@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from functools import cache
 from typing import Any, get_args, get_type_hints
 
@@ -13,6 +14,7 @@ from labengine.core.free_queue import FreeQueue
 from labengine.core.journal import Journal
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.overrides import refuse_wrong_overrides
 from labengine.core.prefix_cache import HashChain, MergePolicy
 from labengine.core.scheduler import Scheduler
 from labengine.hooks import Hooks
@@ -37,6 +39,18 @@ class Parts:
     hash_chain: type[HashChain] = _AS_EDITION
     merge_policy: type[MergePolicy] = _AS_EDITION
 
+    def __new__(cls, *unnamed: object, **given: object) -> Parts:
+        """Refuse what is no field, before the dataclass's own __init__ does it in its way."""
+        if unnamed:
+            raise ConfigError(f"Parts takes its classes by name, as in merge_policy=MyPolicy; got {unnamed[0]!r}")
+        known = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+                raise ConfigError(f"Parts has no field {name!r}; {hint}")
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         for name, base in _bases().items():
             value = getattr(self, name)
@@ -49,6 +63,10 @@ class Parts:
                     f"parts: {name} must be a subclass of {base.__name__}, or a class with its methods: "
                     f"{value.__name__} has no {', '.join(missing)}"
                 )
+            refuse_wrong_overrides("parts", value, base, self._other_parts(value))
+
+    def _other_parts(self, part: type) -> list[type]:
+        return [base for name, base in _bases().items() if getattr(self, name) is not part]
 
     def over(self, edition: Parts) -> Parts:
         """The edition with the fields that are given here in place of its own."""
@@ -80,4 +98,6 @@ def _missing_methods(part: type, base: type) -> list[str]:
     """The methods that others call on such a part, as far as this class lacks them, and does not pass them on."""
     if issubclass(part, base) or hasattr(part, "__getattr__"):
         return []
-    return [name for name in dir(base) if not name.startswith("_") and not hasattr(part, name)]
+    special = [name for name in ("__len__", "__contains__", "__iter__") if hasattr(base, name)]
+    public = [name for name in dir(base) if not name.startswith("_")]
+    return [name for name in (*public, *special) if not hasattr(part, name)]

@@ -154,7 +154,7 @@ class Decider(NamedTuple):
     method: str
 
     def __str__(self) -> str:
-        return f"{self.owner.__qualname__}.{self.method}"
+        return f"{class_name(self.owner)}.{self.method}"
 
 
 def decider(parts: Parts, event: Event | str) -> Decider | None:
@@ -187,6 +187,11 @@ def owners(parts: Parts) -> dict[str, tuple[type, ...]]:
 def definers(owner: type, name: str) -> list[type]:
     """Return the classes that define `name`, the one that counts first. Methods left to subclasses do not count."""
     return [cls for cls in owner.__mro__[:-1] if name in vars(cls) and not _is_left_open(vars(cls)[name])]
+
+
+def class_name(owner: type) -> str:
+    """Return a class's name, without the function that it was written in."""
+    return owner.__qualname__.rpartition("<locals>.")[2]
 
 
 def is_custom(owner: type) -> bool:

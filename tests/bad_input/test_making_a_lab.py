@@ -91,7 +91,7 @@ def test_parts_are_classes() -> None:
     ("name", "part", "base", "lacks"),
     [
         ("merge_policy", int, "MergePolicy", "int has no is_equal, mapped_after, merge_target"),
-        ("scheduler", LateMerge, "Scheduler", "LateMerge has no abort, add, fill_in, "),
+        ("scheduler", LateMerge, "Scheduler", "LateMerge has no abort, add, admit, "),
         ("hash_chain", LateMerge, "HashChain", "LateMerge has no link, root"),
         ("sliding_window_group", dict, "KVCacheGroup", "dict has no add_external, "),
     ],

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from labengine.config import ConfigError
 from labengine.core.connector import Connector
+from labengine.core.overrides import refuse_wrong_overrides
 from labengine.engine.external.disk import DiskStore
 from labengine.engine.external.host import HostStore
 
@@ -19,9 +20,11 @@ HOST_BLOCKS = 2**16
 def open_store(spec: str | PathLike[str] | Connector) -> Connector:
     """The tier for `external=spec`: "host", "disk" (in the user's cache), a folder, or a connector as it is.
 
-    A folder is a Path, or a text with a separator in it. Raises ConfigError for anything else.
+    A folder is a Path, or a text with a separator in it. Raises ConfigError for anything else, and for a connector with
+    a misspelt method, or one that cannot be called the way the engine calls it.
     """
     if isinstance(spec, Connector):
+        refuse_wrong_overrides("external", type(spec), Connector)
         return spec
     if spec == "host":
         return HostStore(max_blocks=HOST_BLOCKS, max_bytes=HOST_BYTES)

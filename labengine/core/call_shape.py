@@ -1,0 +1,81 @@
+"""Whether an override can be called the way the core calls the method it overrides."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from functools import cached_property
+from inspect import Parameter, Signature
+from types import FunctionType
+from typing import Any
+
+_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_READ = (property, cached_property)
+
+
+def shape_fault(name: str, override: object, original: object) -> str | None:
+    """Why `override` cannot stand where the core uses `original`, as the end of a sentence; None if it can.
+
+    Both are as they stand in their classes' `vars()`.
+    """
+    if not is_method(original):
+        return f"is a method, and {name} is read as an attribute: make it a property" if is_method(override) else None
+    if not is_method(override):
+        is_read = isinstance(override, _READ)
+        return f"is {'a property' if is_read else repr(override)}, and {name} is called as a method"
+    function: Any = getattr(override, "__func__", override)
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        return f"is asynchronous, and {name} is called without await: it would never run"
+    if inspect.isgeneratorfunction(function) and name != "__iter__":
+        return f"has a yield in it, and {name} is called as a plain method: it would never run"
+    return _call_fault(override, original)
+
+
+def told_signature(method: object) -> str:
+    """A method's parameters as its author wrote them, without annotations."""
+    try:
+        function: Any = getattr(method, "__func__", method)
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return "(...)"
+    plain = [parameter.replace(annotation=Parameter.empty) for parameter in signature.parameters.values()]
+    return str(Signature(plain))
+
+
+def is_method(value: object) -> bool:
+    """True for what is called on an instance; False for properties and plain values."""
+    return not isinstance(value, _READ) and (callable(value) or isinstance(value, (staticmethod, classmethod)))
+
+
+def _call_fault(override: object, original: object) -> str | None:
+    if not isinstance(getattr(override, "__func__", override), FunctionType):
+        return None  # of a built-in type, or made by something else: Python cannot say what it takes
+    taken = _bound(override)
+    if taken is None:
+        return "takes no self"
+    for arguments, keywords in _calls(_bound(original)):
+        try:
+            taken.bind(*arguments, **keywords)
+        except TypeError as error:
+            return f"cannot be called like that: {error}"
+    return None
+
+
+def _calls(signature: Signature | None) -> Iterator[tuple[list[None], dict[str, None]]]:
+    """The shortest and the longest call that a signature allows; the core makes one or the other, or between them."""
+    parameters = [] if signature is None else list(signature.parameters.values())
+    for chosen in ([p for p in parameters if p.default is Parameter.empty], parameters):
+        keywords = [p.name for p in chosen if p.kind is Parameter.KEYWORD_ONLY]
+        yield [None for p in chosen if p.kind in _POSITIONAL], dict.fromkeys(keywords)
+
+
+def _bound(method: object) -> Signature | None:
+    """What a method takes on an instance: without self, if it has one. None for a function without any parameter."""
+    function: Any = getattr(method, "__func__", method)
+    signature = inspect.signature(function, follow_wrapped=False)
+    if isinstance(method, staticmethod):
+        return signature
+    parameters = list(signature.parameters.values())
+    if not parameters or parameters[0].kind is Parameter.KEYWORD_ONLY:
+        return None
+    return Signature(parameters if parameters[0].kind is Parameter.VAR_POSITIONAL else parameters[1:])

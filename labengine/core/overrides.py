@@ -1,0 +1,127 @@
+"""Refuses a part whose methods the core would never call, or could not: a misspelt seam, another signature."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+from functools import cached_property
+from types import CodeType, FunctionType
+
+from labengine.config import ConfigError
+from labengine.core.call_shape import is_method, shape_fault, told_signature
+from labengine.core.seams import class_name, is_custom
+
+_NEAR = 0.8
+"""Similarity from which on a name is taken for a misspelt seam: two letters exchanged in a name of five."""
+_SPECIAL = ("__init__", "__len__", "__contains__", "__iter__")
+
+
+def refuse_wrong_overrides(where: str, part: type, base: type, others: Iterable[type] = ()) -> None:
+    """Raise ConfigError for the first definition in a user's class that cannot do what its author meant it to do.
+
+    where: begins the message. base: the class whose part it plays. others: classes of other parts, whose methods would
+    never be called here. A helper of any other name is allowed, and any that the class's own methods use.
+    """
+    for owner, name in _without_effect(part):
+        if (meant := _meant(name, owner, part, base, others)) is not None:
+            raise ConfigError(f"{where}: {class_name(owner)}.{name} overrides nothing of {base.__name__}; {meant}")
+    for name in _names_of(base, part):
+        definer, override = _definition(part, name)
+        if definer is None or not is_custom(definer):
+            continue
+        original_owner, original = _original(part, base, name)
+        if (fault := shape_fault(name, override, original)) is not None:
+            own, seam = f"{class_name(definer)}.{name}", f"{original_owner.__name__}.{name}"
+            raise ConfigError(f"{where}: {own}{_told(override)} {fault}; it overrides {seam}{_told(original)}")
+
+
+# -- names that override nothing ---------------------------------------------------------------------------------------
+
+
+def _without_effect(part: type) -> Iterator[tuple[type, str]]:
+    """Every attribute of a user's classes that overrides nothing, and that none of their methods uses."""
+    mro = part.__mro__
+    for number, cls in enumerate(mro):
+        if is_custom(cls) and cls.__module__ not in ("builtins", "abc", "typing"):
+            for name in vars(cls):
+                is_new = not any(name in vars(other) for other in mro[number + 1 :])
+                if is_new and not name.startswith("__") and name not in _used_names(part, but_in=name):
+                    yield cls, name
+
+
+def _used_names(part: type, but_in: str) -> set[str]:
+    used: set[str] = set()
+    for cls in part.__mro__:
+        for name, value in vars(cls).items():
+            if is_custom(cls) and name != but_in:
+                used.update(_names_in(_code(value)))
+    return used
+
+
+def _names_in(code: CodeType | None) -> set[str]:
+    if code is None:
+        return set()
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return set(code.co_names).union(*map(_names_in, inner))
+
+
+def _code(value: object) -> CodeType | None:
+    if isinstance(value, property):
+        value = value.fget
+    elif isinstance(value, cached_property):
+        value = value.func
+    return getattr(getattr(value, "__func__", value), "__code__", None)
+
+
+def _meant(name: str, owner: type, part: type, base: type, others: Iterable[type]) -> str | None:
+    """What the author of a name probably meant, as the end of a sentence; None for a name of its own."""
+    is_called = is_method(vars(owner)[name])
+    overridden = {other for cls in part.__mro__ if issubclass(cls, owner) for other in vars(cls)}
+    seams = {_letters(seam): seam for seam in _seams(part, base, is_called=is_called) if seam not in overridden}
+    if near := get_close_matches(_letters(name), seams, n=1, cutoff=_NEAR):
+        return f"did you mean {seams[near[0]]}?"
+    elsewhere = [other.__name__ for other in others if isinstance(vars(other).get(name), FunctionType)]
+    return f"{name} is a method of {elsewhere[0]}" if elsewhere and is_called else None
+
+
+def _seams(part: type, base: type, *, is_called: bool) -> Iterator[str]:
+    """What there is to override: the methods, or the attributes that are plain values."""
+    for seam in _names_of(base, part):
+        original = _original(part, base, seam)[1]
+        if is_method(original) if is_called else not isinstance(original, (FunctionType, property, cached_property)):
+            yield seam
+
+
+def _letters(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+# -- definitions -------------------------------------------------------------------------------------------------------
+
+
+def _names_of(base: type, part: type) -> list[str]:
+    """The names that the core uses on such a part."""
+    own = next((cls for cls in part.__mro__ if not is_custom(cls)), base)
+    return [name for name in dict.fromkeys([*dir(base), *dir(own)]) if not name.startswith("_") or name in _SPECIAL]
+
+
+def _definition(cls: type, name: str) -> tuple[type | None, object]:
+    owner = next((one for one in cls.__mro__ if name in vars(one)), None)
+    return owner, None if owner is None else vars(owner)[name]
+
+
+def _original(part: type, base: type, name: str) -> tuple[type, object]:
+    """The definition of a name that the part overrides, or else that of the base."""
+    for cls in (*part.__mro__, *base.__mro__):
+        if name in vars(cls) and not is_custom(cls):
+            return cls, vars(cls)[name]
+    return base, _takes_nothing if name == "__init__" else inspect.getattr_static(base, name)
+
+
+def _takes_nothing(self: object) -> None:
+    """How a class without an __init__ is made."""
+
+
+def _told(value: object) -> str:
+    return told_signature(value) if is_method(value) else ""

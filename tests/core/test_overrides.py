@@ -1,0 +1,257 @@
+"""Parts that would decide nothing: misspelt seams, signatures that the core cannot call, unknown fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import pytest
+
+from fake_tier import FakeTier
+from labengine import ConfigError, Lab, Parts
+from labengine.core.block import Block
+from labengine.core.block_pool import BlockPool
+from labengine.core.connector import BlockTransfer
+from labengine.core.editions import EDITIONS, LABENGINE
+from labengine.core.free_queue import FreeQueue
+from labengine.core.full_attention import FullAttentionGroup
+from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.prefix_cache import LateMerge
+from labengine.core.request import Request
+from labengine.core.token_budget import TokenBudgetScheduler
+
+
+def refusal(**given: Any) -> str:
+    with pytest.raises(ConfigError) as refused:
+        Parts(**given)
+    return str(refused.value)
+
+
+def with_method(base: type, name: str, method: object) -> type:
+    return type("Mine", (base,), {name: method})
+
+
+def plain(self: Any, *arguments: Any) -> None:
+    """Whatever it is asked."""
+
+
+# -- names that override nothing ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "base", "misspelt", "meant"),
+    [
+        ("merge_policy", LateMerge, "merge_taget", "merge_target"),
+        ("merge_policy", LateMerge, "isAlive", "is_alive"),
+        ("block_pool", BlockPool, "tuoch", "touch"),
+        ("block_pool", BlockPool, "reuse_first", "reused_first"),
+        ("full_attention_group", FullAttentionGroup, "_merge", "merge"),
+        ("full_attention_group", FullAttentionGroup, "_register_block", "register_block"),
+        ("scheduler", TokenBudgetScheduler, "choose_victm", "choose_victim"),
+        ("scheduler", TokenBudgetScheduler, "_longest_chunk", "longest_chunk"),
+        ("kv_cache_manager", KVCacheManager, "slot_run", "slot_runs"),
+        ("free_queue", FreeQueue, "prependd", "prepend"),
+    ],
+)
+def test_a_misspelt_seam_is_told_the_nearest(field: str, base: type, misspelt: str, meant: str) -> None:
+    message = refusal(**{field: with_method(base, misspelt, plain)})
+    kind = {"full_attention_group": "KVCacheGroup", "scheduler": "Scheduler"}.get(field, base.__name__)
+    kind = "MergePolicy" if field == "merge_policy" else kind
+    assert message == f"parts: Mine.{misspelt} overrides nothing of {kind}; did you mean {meant}?"
+
+
+def test_a_misspelt_attribute_and_a_method_in_the_wrong_class() -> None:
+    assert refusal(block_pool=with_method(BlockPool, "null_blok", 0)).endswith("did you mean null_block?")
+    message = refusal(full_attention_group=with_method(FullAttentionGroup, "touch", plain))
+    assert message == "parts: Mine.touch overrides nothing of KVCacheGroup; touch is a method of BlockPool"
+
+
+def test_it_is_refused_before_a_lab_is_made_and_in_a_class_between() -> None:
+    class Between(LateMerge):
+        def is_allive(self, other: Block) -> bool:
+            return True
+
+    class Mine(Between):
+        """Inherits the slip."""
+
+    with pytest.raises(ConfigError, match=r"parts: Between.is_allive overrides nothing of MergePolicy; .* is_alive\?"):
+        Lab("simulated", num_blocks=12, block_size=4, parts=Parts(merge_policy=Mine))
+
+
+class WithHelpers(BlockPool):
+    """Names of its own, near a seam's or not; and a seam with helpers beside it."""
+
+    num_taken = 0
+    touchd = 0
+
+    def tail_first(self, block_ids: list[int]) -> list[int]:
+        return block_ids[::-1]
+
+    def _reused_firsts(self, block_ids: list[int]) -> list[int]:
+        return block_ids
+
+    def reused_first(self, block_ids: list[int]) -> list[int]:
+        return self._reused_firsts(block_ids)
+
+    def reused_first_of_all(self) -> None:
+        """Near a seam that this class overrides."""
+
+    def take(self, num_blocks: int) -> list[int]:
+        self.num_taken += self.evict_(num_blocks)
+        return super().take(num_blocks)
+
+    def evict_(self, number: int) -> int:
+        """Near a seam, and used by this class itself."""
+        return number
+
+
+def test_helpers_keep_their_names() -> None:
+    parts = Parts(block_pool=WithHelpers)
+    with Lab("simulated", num_blocks=12, block_size=4, parts=parts) as lab:
+        lab.add(token_ids=range(9), max_tokens=3)
+        lab.run()
+
+
+@pytest.mark.parametrize("parts", EDITIONS.values(), ids=EDITIONS)
+def test_the_editions_pass(parts: Parts) -> None:
+    assert replace(parts) == parts
+
+
+# -- overrides that cannot be called -----------------------------------------------------------------------------------
+
+
+def too_few(self: Any, mapped: Sequence[Block], block: Block) -> None: ...
+def too_many(self: Any, mapped: Any, block: Any, request: Any, link: int, more: int) -> None: ...
+def asks_for_a_keyword(self: Any, mapped: Any, block: Any, request: Any, link: int, *, strict: bool) -> None: ...
+def without_self() -> None: ...
+async def later(self: Any, mapped: Any, block: Any, request: Any, link: int) -> None: ...
+def yields(self: Any, mapped: Any, block: Any, request: Any, link: int) -> Iterator[None]:
+    yield None
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        (too_few, "(self, mapped, block) cannot be called like that: too many positional arguments"),
+        (
+            too_many,
+            "(self, mapped, block, request, link, more) cannot be called like that: missing a required argument",
+        ),
+        (
+            asks_for_a_keyword,
+            "(self, mapped, block, request, link, *, strict) cannot be called like that: missing a required",
+        ),
+        (staticmethod(too_many), "missing a required argument: 'link'"),
+        (without_self, "() takes no self"),
+        (later, "is asynchronous, and merge_target is called without await: it would never run"),
+        (yields, "has a yield in it, and merge_target is called as a plain method: it would never run"),
+        (None, "Mine.merge_target is None, and merge_target is called as a method"),
+        (property(lambda self: None), "Mine.merge_target is a property, and merge_target is called as a method"),
+        (cached_property(lambda self: None), "is a property, and merge_target is called as a method"),
+    ],
+)
+def test_an_override_that_cannot_be_called_is_refused_with_both_signatures(override: object, told: str) -> None:
+    message = refusal(merge_policy=with_method(LateMerge, "merge_target", override))
+    assert message.startswith("parts: Mine.merge_target") and told in message
+    assert message.endswith("; it overrides LateMerge.merge_target(self, mapped, block, request, link)")
+
+
+def any_way(self: Any, *arguments: Any, **settings: Any) -> None: ...
+def other_names(self: Any, these: Any, this: Any, by: Any, at: int = 0, *more: Any) -> None: ...
+def of_no_object(mapped: Any, block: Any, request: Any, link: int) -> None: ...
+
+
+@pytest.mark.parametrize("override", [any_way, other_names, staticmethod(of_no_object), classmethod(other_names)])
+def test_an_override_that_can_be_called_is_taken(override: object) -> None:
+    with Lab(
+        "simulated",
+        num_blocks=12,
+        block_size=4,
+        parts=Parts(merge_policy=with_method(LateMerge, "merge_target", override)),
+    ) as lab:
+        for _ in range(2):
+            lab.add(token_ids=range(9), max_tokens=3)
+        lab.run()
+
+
+def test_what_is_read_is_no_method_and_may_be_a_property() -> None:
+    message = refusal(block_pool=with_method(BlockPool, "null_block", plain))
+    assert "Mine.null_block(self, *arguments) is a method, and null_block is read as an attribute" in message
+    Parts(block_pool=with_method(BlockPool, "null_block", property(lambda self: -1)))
+
+
+def test_a_keyword_that_the_core_passes_and_an_optional_argument_count() -> None:
+    class OwnOrder(TokenBudgetScheduler):
+        def admit(self, request: Request, limit: int) -> int | None:  # type: ignore[override]
+            return None
+
+    class Evicts(BlockPool):
+        def evict(self, block: Block) -> None:  # type: ignore[override]
+            """Takes no reason."""
+
+    assert "got an unexpected keyword argument 'is_first'" in refusal(scheduler=OwnOrder)
+    assert "it overrides BlockPool.evict(self, block, reason='reused')" in refusal(block_pool=Evicts)
+
+
+def test_a_part_that_cannot_be_made_is_refused() -> None:
+    class OldPool(BlockPool):
+        def __init__(self, num_blocks: int, hooks: Any, journal: Any) -> None:
+            """As it was before the queue was a part."""
+
+    class AsksForMore(LateMerge):
+        def __init__(self, threshold: int) -> None:
+            self.threshold = threshold
+
+    assert "it overrides BlockPool.__init__(self, num_blocks, free_queue, hooks, journal)" in refusal(
+        block_pool=OldPool
+    )
+    assert "missing a required argument: 'threshold'" in refusal(merge_policy=AsksForMore)
+
+
+def test_a_queue_from_anywhere_needs_a_queues_methods() -> None:
+    class Shelf:
+        take = append = prepend = put_back = remove = insert_after = fault = plain
+
+    message = refusal(free_queue=Shelf)
+    assert message.endswith("Shelf has no __len__, __contains__, __iter__")
+
+
+def test_a_connector_is_held_against_its_contract() -> None:
+    class Misspelt(FakeTier):
+        def get_finnished(self, kv: object) -> tuple[set[int], set[int]]:
+            return set(), set()
+
+    class OtherWay(FakeTier):
+        def start_load_kv(self, loads: Sequence[BlockTransfer]) -> None:  # type: ignore[override]
+            """Where is the pool?"""
+
+    with pytest.raises(
+        ConfigError, match=r"external: Misspelt.get_finnished .* Connector; did you mean get_finished\?"
+    ):
+        Lab("simulated", num_blocks=12, block_size=4, external=Misspelt())
+    with pytest.raises(
+        ConfigError, match=r"external: OtherWay.start_load_kv\(self, loads\) cannot be called like that"
+    ):
+        Lab("simulated", num_blocks=12, block_size=4, external=OtherWay())
+
+
+# -- fields of Parts ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda **given: Parts(**given), lambda **given: replace(LABENGINE, **given)],
+    ids=["Parts", "replace"],
+)
+def test_an_unknown_field_is_told_the_nearest(make: Callable[..., Parts]) -> None:
+    with pytest.raises(ConfigError, match=r"^Parts has no field 'merge_polcy'; did you mean 'merge_policy'\?$"):
+        make(merge_polcy=LateMerge)
+    with pytest.raises(ConfigError, match=r"no field 'xyz'; there are name, scheduler, .*free_queue.*merge_policy$"):
+        make(xyz=LateMerge)
+
+
+def test_parts_are_given_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"takes its classes by name, as in merge_policy=MyPolicy; got 'mine'"):
+        Parts("mine")  # type: ignore[misc]
