@@ -55,7 +55,8 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
 
     Events are delivered in emission order, each to its listeners in subscription order. An event emitted inside a
     listener waits until the current one has reached everybody. A listener that raises is dropped and kept in
-    `failures`; with strict=True its error is raised instead. Listeners look and never steer.
+    `failures`; with strict=True its error is raised instead. An interrupt is raised when the other listeners have heard
+    the event: what follows the engine by its events must not miss one. Listeners look and never steer.
     """
 
     def __init__(self, *, strict: bool = False) -> None:
@@ -111,20 +112,48 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
         """Deliver what was held back, in its order, as if emitted one by one. Not inside a listener."""
         with self._emitting:
             self._pending.clear()
-            for event in events:
-                self._deliver(event)
-                while self._pending:
-                    self._deliver(self._pending.popleft())
+            left = iter(events)
+            try:
+                self._deliver_all(left)
+            except Exception:
+                raise
+            except BaseException:
+                self._deliver_all(left)
+                raise
+
+    def _deliver_all(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._deliver(event)
+            while self._pending:
+                self._deliver(self._pending.popleft())
 
     def _deliver(self, event: Event) -> None:
         for subscription in self.get(type(event), ()):
             try:
                 subscription.listener(event)
             except Exception as error:
-                self._remove(subscription)
-                self.failures.append(HookFailure(subscription.listener, event, error))
+                self._drop(subscription, event, error)
                 if self.strict:
                     raise
+            except BaseException:
+                self._deliver_after(subscription, event)
+                raise
+
+    def _deliver_after(self, interrupted: Subscription, event: Event) -> None:
+        """Tell the listeners that come after one that was interrupted, and what was emitted meanwhile."""
+        listeners = self.get(type(event), ())
+        after = listeners.index(interrupted) + 1 if interrupted in listeners else 0
+        for subscription in listeners[after:]:
+            try:
+                subscription.listener(event)
+            except Exception as error:
+                self._drop(subscription, event, error)
+        while self._pending:
+            self._deliver(self._pending.popleft())
+
+    def _drop(self, subscription: Subscription, event: Event, error: Exception) -> None:
+        self._remove(subscription)
+        self.failures.append(HookFailure(subscription.listener, event, error))
 
     def _remove(self, subscription: Subscription) -> None:
         for kind in subscription.kinds:

@@ -116,9 +116,7 @@ class Lab(Stepping, Looking, TimeTravel, Recorded):
         self.pause()
         with self._stepper.turn():
             self._stepper.engine.transfers.stop()
-            self._stepper.restart()
-            self._inputs.clear()
-            self._breakpoints.forget_stop()
+            self._stepper.restart(self._inputs.clear, self._breakpoints.forget_stop)
             self._tier_was_used = self.external is not None
 
     def compare(self, other: Lab | Trace, **settings: Any) -> Comparison:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from labengine.desk.settings import LabSettings
     from labengine.desk.time.breakpoints import Stop
     from labengine.engine.engine import Engine
+    from labengine.events import Event
 
 _numbers = count(1)
 
@@ -74,14 +75,16 @@ class Assembled:
     def _stopped(self, stop: Stop) -> None:
         """A run has met a breakpoint."""
 
-    def _make_engine(self) -> Engine:
+    def _make_engine(self) -> tuple[Engine, list[Event]]:
+        """An empty engine, and what it has to tell once it is the lab's own."""
         watch, runner = self._watch, self._model.runner
-        engine = self._engine_class(
-            self.config, runner if watch is None else watch.around(runner), self.parts, self.hooks, self.external
-        )
+        with self.hooks.held() as events:
+            engine = self._engine_class(
+                self.config, runner if watch is None else watch.around(runner), self.parts, self.hooks, self.external
+            )
         if watch is not None:
             watch.follow(engine)
-        return engine
+        return engine, events
 
     def _open_external(self) -> Connector | None:
         """The tier that was asked for, told whose KV it will hold, and who names it."""

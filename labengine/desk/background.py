@@ -6,10 +6,14 @@ import contextvars
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
-Job = tuple["Future[Any]", Callable[[], Any]]
+from labengine.desk.outcome import Outcome
+from labengine.desk.thread_interrupt import UnitOfWork
+from labengine.engine.interrupts import interrupts_deferred
+
+Job = tuple[Outcome, Callable[[], Any]]
 
 
 class LabClosedError(RuntimeError):
@@ -23,15 +27,18 @@ class Background:
     """An actor: `step()` is called again and again while it is running, posted calls in between.
 
     Widget callbacks arrive on any thread; they post and never wait. step() returns a falsy value when nothing is left
-    to do, which ends the run. An exception of step() ends it too, and is kept in `error`. The thread starts with
-    its first use, in the context of its caller, so that what a listener prints lands in that cell.
+    to do, which ends the run. An exception of step() ends it too, and is kept in `error`. on_end() is called after a
+    run, on the same thread. The thread starts with its first use, in the context of its caller, so that what a listener
+    prints lands in that cell.
     """
 
-    def __init__(self, step: Callable[[], object]) -> None:
+    def __init__(self, step: Callable[[], object], on_end: Callable[[], object] = lambda: None) -> None:
         self._step = step
+        self._on_end = on_end
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._guard = threading.Lock()
+        self._work = UnitOfWork()
         self._is_running = False
         self._is_closed = False
         self.error: BaseException | None = None
@@ -46,30 +53,41 @@ class Background:
         self._on_thread(self._begin)
 
     def pause(self, *, wait: bool = True) -> None:
-        """Stop; the step under way is finished first. wait=False for a caller whom that step waits for."""
-        if self._is_running:
-            if wait:
-                self._on_thread(self._end)
-            else:
-                self.post(self._end)
+        """Stop; the step under way is finished first, unless it does not end (see `hurry`).
 
-    def post(self, call: Callable[[], Any]) -> Future[Any]:
+        wait=False for a caller whom that step waits for.
+        """
+        with interrupts_deferred():
+            self.hurry()
+            if self._is_running:
+                if wait:
+                    self._on_thread(self._end)
+                else:
+                    self.post(self._end)
+
+    def hurry(self) -> None:
+        """Have a step that is under way half a second from now interrupted, wherever its scheduling stands."""
+        if threading.current_thread() is not self._thread:
+            self._work.hurry()
+
+    def post(self, call: Callable[[], Any]) -> Outcome:
         """Run `call` on the lab's thread; the Future carries its result or its error."""
-        future: Future[Any] = Future()
-        with self._guard:
+        with interrupts_deferred(), self._guard:
+            outcome = Outcome()
             self._ensure_thread()
-            self._jobs.put((future, call))
-        return future
+            self._jobs.put((outcome, call))
+        return outcome
 
     def close(self) -> None:
         """End the thread, after the step under way."""
-        with self._guard:
-            if self._is_closed:
-                return
-            self._is_closed, self._is_running = True, False
-            self._jobs.put(None)
-        if self._thread is not None and threading.current_thread() is not self._thread:
-            self._thread.join(timeout=30)
+        with interrupts_deferred():
+            with self._guard:
+                if not self._is_closed:
+                    self._is_closed, self._is_running = True, False
+                    self._jobs.put(None)
+            self.hurry()
+            if self._thread is not None and threading.current_thread() is not self._thread:
+                self._thread.join(timeout=30)
 
     def _on_thread(self, call: Callable[[], Any]) -> None:
         if threading.current_thread() is self._thread:
@@ -82,16 +100,17 @@ class Background:
 
     def _end(self) -> None:
         self._is_running = False
+        self._on_end()
 
     def _ensure_thread(self) -> None:
         if self._is_closed:
             raise LabClosedError
         if self._thread is None:
             context = contextvars.copy_context()
-            self._thread = threading.Thread(target=context.run, args=(self._work,), name="labengine", daemon=True)
+            self._thread = threading.Thread(target=context.run, args=(self._run,), name="labengine", daemon=True)
             self._thread.start()
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         while True:
             try:
                 job = self._jobs.get(block=not self._is_running)
@@ -99,20 +118,15 @@ class Background:
                 self._step_once()
                 continue
             if job is None:
+                self._on_end()
                 return
-            _run(job)
+            outcome, call = job
+            outcome.of(partial(self._work.do, call))
 
     def _step_once(self) -> None:
         try:
-            if not self._step():
-                self._is_running = False
+            if not self._work.do(self._step):
+                self._end()
         except BaseException as error:
-            self._is_running, self.error = False, error
-
-
-def _run(job: Job) -> None:
-    future, call = job
-    try:
-        future.set_result(call())
-    except BaseException as error:
-        future.set_exception(error)
+            self.error = error
+            self._end()

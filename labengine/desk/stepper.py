@@ -10,15 +10,17 @@ from labengine.desk.background import Background, LabClosedError
 from labengine.desk.time.breakpoints import Breakpoints
 from labengine.desk.turns import FairLock
 from labengine.engine.engine import Engine, Phase, StepReport
+from labengine.engine.interrupts import interrupts_deferred
+from labengine.events import Event
 
 
 class Stepper:
     """Owns the engine. Whoever steps, adds or looks takes a turn; stepping, adding and aborting finish an open step."""
 
-    def __init__(self, make_engine: Callable[[], Engine], breakpoints: Breakpoints) -> None:
+    def __init__(self, make_engine: Callable[[], tuple[Engine, list[Event]]], breakpoints: Breakpoints) -> None:
         self._make_engine = make_engine
         self._breakpoints = breakpoints
-        self._lock = FairLock()
+        self._lock = FairLock(on_interrupt=self._hurry_background)
         self._num_free_runs = 0
         self._is_closed = False
         self._open_step: Iterator[Phase] | None = None
@@ -29,13 +31,20 @@ class Stepper:
         """Take the open step back."""
         self._open_step = None
 
-    def restart(self) -> None:
-        """An empty engine, and all figures at zero. An open step is taken back before the new engine says hello."""
+    def restart(self, *also: Callable[[], object]) -> None:
+        """Begin with an empty engine and all figures at zero, and do `also`, before listeners hear of the new engine.
+
+        All of it happens, or nothing (a part may refuse to be made); an open step is taken back in any case.
+        """
         self._open_step = None
-        self.engine = self._make_engine()
+        engine, events = self._make_engine()
+        self.engine = engine
         self.phase: Phase | None = None
         self.seconds_stepping = 0.0
         self.peak_used_blocks = 0
+        for act in also:
+            act()
+        engine.hooks.emit_all(events)
 
     @property
     def is_running(self) -> bool:
@@ -103,18 +112,20 @@ class Stepper:
     @contextmanager
     def running_freely(self) -> Iterator[None]:
         """Views follow instead of playing each step."""
-        self._num_free_runs += 1
-        try:
-            yield
-        finally:
-            self._num_free_runs -= 1
+        with interrupts_deferred():
+            self._num_free_runs += 1
+            try:
+                yield
+            finally:
+                self._num_free_runs -= 1
 
     def start(self) -> None:
         """Step in the background. RuntimeError once closed, and inside a hook listener."""
-        self.refuse_if_closed()
-        self._refuse_inside_listener()
-        self._breakpoints.forget_stop()
-        self.background.start()
+        with interrupts_deferred():
+            self.refuse_if_closed()
+            self._refuse_inside_listener()
+            self._breakpoints.forget_stop()
+            self.background.start()
 
     def pause(self) -> None:
         """Stop the background after the step under way. Inside a turn there is no waiting for somebody else's."""
@@ -123,10 +134,11 @@ class Stepper:
     def close(self) -> None:
         """End the background; no more turns. RuntimeError inside a hook listener: a step is under way."""
         self._refuse_inside_listener()
-        self.background.close()
-        with self._lock:
-            self._open_step = None
-            self._is_closed = True
+        with interrupts_deferred():
+            self.background.close()
+            with self._lock:
+                self._open_step = None
+                self._is_closed = True
 
     def refuse_if_closed(self) -> None:
         """RuntimeError once closed."""
@@ -138,6 +150,10 @@ class Stepper:
         with self._breakpoints.armed(anew=False):
             report = self.step_freely()
         return bool(report) and not self._breakpoints.is_hit
+
+    def _hurry_background(self) -> None:
+        """Somebody who was waiting for a turn was interrupted: perhaps a step in the background does not end."""
+        self.background.hurry()
 
     def _refuse_inside_listener(self) -> None:
         if self._lock.is_mine and self.engine.hooks.is_emitting:

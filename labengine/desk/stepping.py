@@ -13,6 +13,7 @@ from labengine.desk.outputs import RequestOutput, TextStream
 from labengine.desk.prompts import prompt_list
 from labengine.desk.requesting import Requesting
 from labengine.engine.engine import Phase, StepReport
+from labengine.engine.interrupts import raise_deferred
 
 
 class Stepping(Requesting):
@@ -28,6 +29,7 @@ class Stepping(Requesting):
         with self._breakpoints.armed():
             report = self._stepper.step()
             for _ in range(1, num_steps):
+                raise_deferred()
                 if not report or self._breakpoints.is_hit or not (following := self._stepper.step()):
                     break
                 report = following
@@ -55,6 +57,7 @@ class Stepping(Requesting):
         self.pause()
         with self._breakpoints.armed(), self._stepper.running_freely():
             while self._stepper.step_freely() and not self._breakpoints.is_hit:
+                raise_deferred()
                 if until is not None and until(self):
                     return
 

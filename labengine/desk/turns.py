@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
+
+from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
 
 
 class FairLock:
-    """A reentrant lock, first come first served. An interrupt while waiting leaves the queue in order."""
+    """A reentrant lock, first come first served. An interrupt while waiting leaves the queue in order.
 
-    def __init__(self) -> None:
+    Whoever holds it is interrupted only where `interrupts_allowed` or `raise_deferred` says so, and when it is free
+    again: Python may raise a KeyboardInterrupt as `__exit__` begins, and then nobody would release the lock.
+    """
+
+    def __init__(self, on_interrupt: Callable[[], object] = lambda: None) -> None:
+        self._on_interrupt = on_interrupt
+        """Called when somebody gives up waiting."""
         self._guard = threading.Lock()
         self._owner: int | None = None
         self._depth = 0
@@ -22,6 +31,24 @@ class FairLock:
         return self._owner == threading.get_ident()
 
     def __enter__(self) -> None:
+        deferred = interrupts_deferred()
+        deferred.__enter__()
+        try:
+            self._acquire()
+        except BaseException as error:
+            deferred.__exit__(type(error), error, None)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._guard:
+            self._depth -= 1
+            if self._depth == 0:
+                self._pass_on()
+        interrupts_deferred().__exit__(kind, error, trace)
+
+    def _acquire(self) -> None:
         me = threading.get_ident()
         with self._guard:
             if self._owner in (None, me):
@@ -33,18 +60,12 @@ class FairLock:
             place = (me, gate)
             self._queue.append(place)
         try:
-            gate.acquire()
+            with interrupts_allowed():
+                gate.acquire()
         except BaseException:
             self._give_up(place)
+            self._on_interrupt()
             raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._guard:
-            self._depth -= 1
-            if self._depth == 0:
-                self._pass_on()
 
     def _pass_on(self) -> None:
         self._owner = None

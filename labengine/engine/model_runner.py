@@ -16,6 +16,7 @@ from labengine.engine.device import choose_device, choose_dtype, on_the_host
 from labengine.engine.fingerprint import ModelFiles, fingerprint
 from labengine.engine.forward import Forward
 from labengine.engine.forward.choice import choose_forward
+from labengine.engine.interrupts import interrupts_allowed
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
 from labengine.engine.model_config import ModelConfig
@@ -152,13 +153,13 @@ class ModelRunner:
         """
         if not plan.scheduled:
             return torch.empty(0, self.vocab_size, device=self.kv_tensors.device)
-        with self._device_made_current():
+        with interrupts_allowed(), self._device_made_current():
             return self._forward(self._staging.step_tensors(plan))
 
     @torch.inference_mode()
     def sample(self, plan: StepPlan, logits: Tensor) -> list[int]:
         """One token id per request of plan.sampling. Raises FloatingPointError for NaN logits."""
-        with self._device_made_current():
+        with interrupts_allowed(), self._device_made_current():
             return sample(logits, plan.sampling, self._forward.best(logits))
 
     def kv(self, block_id: int, layer: int) -> tuple[Tensor, Tensor]:

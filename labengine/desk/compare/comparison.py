@@ -11,6 +11,7 @@ from labengine.desk.compare.comparable import Recorded, checked_names, is_live, 
 from labengine.desk.compare.later import Later
 from labengine.desk.compare.lockstep import Act
 from labengine.desk.compare.pair_time import PairTime
+from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -73,8 +74,10 @@ class Comparison(PairTime):
         from labengine_widgets.pair_page import export_pair
 
         with ExitStack() as still:
+            still.enter_context(interrupts_deferred())
             for lab in self._labs() if self.is_live and not self._is_closed else ():
                 still.enter_context(lab._still())
+            still.enter_context(interrupts_allowed())
             return export_pair(self.bench(), path, title, charts=charts)
 
     def bench(self) -> CompareBench:
@@ -85,14 +88,15 @@ class Comparison(PairTime):
 
     def close(self) -> None:
         """Stop and close both sides; what was recorded can still be looked at, also in the view. Twice is harmless."""
-        self._is_closed = True
-        self._background.close()
-        for side in self.sides:
-            close = getattr(side, "close", None)
-            if close is not None:
-                close()
-        for feed in self._view.feeds if self._view is not None else ():
-            feed.settle()
+        with interrupts_deferred():
+            self._is_closed = True
+            self._background.close()
+            for side in self.sides:
+                close = getattr(side, "close", None)
+                if close is not None:
+                    close()
+            for feed in self._view.feeds if self._view is not None else ():
+                feed.settle()
 
     def __enter__(self) -> Comparison:
         return self

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from labengine.desk.compare.later import Later
 from labengine.desk.compare.pair_looking import PairLooking
+from labengine.engine.interrupts import interrupts_deferred, raise_deferred
 
 if TYPE_CHECKING:
     from labengine.desk.time.breakpoints import Stop
@@ -86,21 +87,22 @@ class PairStepping(PairLooking):
         self._require_level_to_run()
         with self._running_freely():
             while self._step_freely():
+                raise_deferred()
                 if until is not None and until(self):
                     return
 
     def start(self) -> None:
         """Step both in the background until the work is done or pause() is called; the notebook stays free."""
-        self._labs()
-        if not self.is_running:
-            self._require_level_to_run()
-        self._background.start()
+        with interrupts_deferred():
+            self._labs()
+            if not self.is_running:
+                self._require_level_to_run()
+            self._background.start()
 
     def pause(self) -> None:
         """Stop the background after the step under way: both sides stand at the same step."""
         self._labs()
         self._background.pause()
-        self._freedom.close()
 
     def reset(self) -> None:
         """Two empty engines; what was interrupted half-way is forgotten, and so is what a story had still to show."""
@@ -148,16 +150,17 @@ class PairStepping(PairLooking):
     @contextmanager
     def _running_freely(self) -> Iterator[None]:
         """Views follow instead of playing each step."""
-        with ExitStack() as stack:
-            for lab in self._labs():
-                stack.enter_context(lab._breakpoints.armed())
-                stack.enter_context(lab._stepper.running_freely())
-            self._num_free_runs += 1
-            try:
-                yield
-            finally:
-                self._num_free_runs -= 1
-        self._show_stop()
+        with interrupts_deferred():
+            with ExitStack() as stack:
+                for lab in self._labs():
+                    stack.enter_context(lab._breakpoints.armed())
+                    stack.enter_context(lab._stepper.running_freely())
+                self._num_free_runs += 1
+                try:
+                    yield
+                finally:
+                    self._num_free_runs -= 1
+            self._show_stop()
 
     def _step_freely(self) -> bool:
         return any(map(bool, self._do(lambda lab: lab._stepper.step_freely()))) and not any(self.stopped_at)

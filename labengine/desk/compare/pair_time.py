@@ -12,6 +12,7 @@ from labengine.desk.compare.pair_breakpoint import PairBreakpoint
 from labengine.desk.compare.pair_stepping import PairStepping
 from labengine.desk.compare.paired import ON_THEIR_OWN
 from labengine.desk.time.inputs import AddInput
+from labengine.engine.interrupts import interrupts_deferred
 
 if TYPE_CHECKING:
     from labengine.events import Event
@@ -33,16 +34,17 @@ class PairTime(PairStepping):
         on one side changes nothing on the other.
         """
         left, right = self._labs()
-        one = left.break_on(kind, **fields)
-        try:
-            other = right.break_on(kind, **fields)
-        except BaseException:
-            one.close()
-            raise
-        self._numbers = getattr(self, "_numbers", count(1))
-        armed = PairBreakpoint(next(self._numbers), one, other)
-        self._armed = (*self.breakpoints, armed)
-        return armed
+        with interrupts_deferred():
+            one = left.break_on(kind, **fields)
+            try:
+                other = right.break_on(kind, **fields)
+            except BaseException:
+                one.close()
+                raise
+            self._numbers = getattr(self, "_numbers", count(1))
+            armed = PairBreakpoint(next(self._numbers), one, other)
+            self._armed = (*self.breakpoints, armed)
+            return armed
 
     @property
     def breakpoints(self) -> tuple[PairBreakpoint, ...]:

@@ -40,8 +40,8 @@ class Paired:
         self._later = later
         self._view: CompareView | None = None
         self._is_closed = False
-        self._background = Background(step)
         self._freedom = ExitStack()
+        self._background = Background(step, self._freedom.close)
         self._num_free_runs = 0
         self._num_known_requests = 0
         self._drift = self._steps_apart()

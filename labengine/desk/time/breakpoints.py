@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from labengine.desk.time.conditions import Condition
+from labengine.engine.interrupts import interrupts_deferred
 from labengine.events import Event, StepRolledBack, ViolationFound
 from labengine.hooks import Hooks, Subscription
 from labengine.timeline import Timeline
@@ -140,15 +141,16 @@ class Breakpoints:
     @contextmanager
     def armed(self, *, anew: bool = True) -> Iterator[None]:
         """While steps are taken for somebody: only then an event counts. anew: an earlier stop is forgotten."""
-        if anew and not self._num_armed:
-            self.forget_stop()
-        self._num_armed += 1
-        try:
-            yield
-        finally:
-            self._num_armed -= 1
-            if self.stop is not None and not self._num_armed:
-                self.on_stop(self.stop)
+        with interrupts_deferred():
+            if anew and not self._num_armed:
+                self.forget_stop()
+            self._num_armed += 1
+            try:
+                yield
+            finally:
+                self._num_armed -= 1
+                if self.stop is not None and not self._num_armed:
+                    self.on_stop(self.stop)
 
     def _heard(self, breakpoint: Breakpoint, event: Event) -> None:
         if not self._num_armed:

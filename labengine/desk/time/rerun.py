@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from labengine.desk.time.inputs import AbortInput, AddInput, BrokenStep, Input, Inputs, ResetInput
 from labengine.engine.engine import Engine
 from labengine.engine.failure import StepBrokenOffError
-from labengine.engine.interrupts import interrupts_deferred
+from labengine.engine.interrupts import interrupts_deferred, raise_deferred
 
 if TYPE_CHECKING:
     from labengine.desk.stepper import Stepper
@@ -26,7 +26,7 @@ def rerun(stepper: Stepper, inputs: Inputs, step: int) -> None:
     """
     with inputs.rerunning(), _progress(stepper.engine.num_finished_steps, step) as advance:
         while True:
-            with interrupts_deferred():
+            with interrupts_deferred(firmly=True):
                 _do_what_is_due(stepper.engine, inputs, step)
                 before = stepper.engine.num_finished_steps
                 if before >= step:
@@ -35,6 +35,7 @@ def rerun(stepper: Stepper, inputs: Inputs, step: int) -> None:
                 if stepper.engine.num_finished_steps == before:
                     return
             advance()
+            raise_deferred()
 
 
 def _do_what_is_due(engine: Engine, inputs: Inputs, step: int) -> None:

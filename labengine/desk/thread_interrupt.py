@@ -1,0 +1,70 @@
+"""Ending a step that does not end, in a thread that Ctrl-C does not reach."""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from labengine.engine.endless import LOOK_EVERY_S, StandingLoop, care_after
+from labengine.engine.safe_points import Care, is_in_step, is_safe_point
+
+T = TypeVar("T")
+
+_raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
+_raise_in.argtypes, _raise_in.restype = (ctypes.c_ulong, ctypes.py_object), ctypes.c_int
+
+
+class UnitOfWork:
+    """What a thread does at the moment, one call at a time. Another thread may have a step in it interrupted."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._thread_id: int | None = None
+        self._loop: StandingLoop | None = None
+
+    def do(self, call: Callable[[], T]) -> T:
+        """Call, on the thread whose work it is. An interrupt's notes say where it stood."""
+        self._number += 1
+        self._thread_id = threading.get_ident()
+        try:
+            return call()
+        except KeyboardInterrupt as error:
+            if self._loop is not None:
+                self._loop.note(error)
+            raise
+        finally:
+            self._thread_id = self._loop = None
+
+    def hurry(self) -> None:
+        """Interrupt a step of this call if it is still under way when the patience has run out. Does not wait."""
+        if self._thread_id is not None and self._loop is None:
+            _thread.start_new_thread(self._watch, (self._number, self._thread_id))
+
+    def _watch(self, number: int, thread_id: int) -> None:
+        since, loop = time.monotonic(), StandingLoop(thread_id)
+        while self._number == number and self._thread_id is not None:
+            time.sleep(LOOK_EVERY_S)
+            loop.look()
+            care = care_after(time.monotonic() - since)
+            if care is not None and self._number == number:
+                self._loop = loop
+                if _interrupt(thread_id, care):
+                    since = time.monotonic()  # whoever goes on in spite of it gets another one
+
+
+def _interrupt(thread_id: int, care: Care) -> bool:
+    """Raise a KeyboardInterrupt in a step on that thread, if it stands where that tears nothing; True if so."""
+    number, error = ctypes.c_ulong(thread_id), ctypes.py_object(KeyboardInterrupt)
+    frame = sys._current_frames().get(thread_id)
+    if frame is None:
+        return False
+    at = frame.f_lasti
+    if not (is_in_step(frame) and is_safe_point(frame, care) and sys._current_frames().get(thread_id) is frame):
+        return False
+    # From here to the call no instruction lets another thread run: what has not moved is interrupted where it stands.
+    return frame.f_lasti == at and _raise_in(number, error) == 1

@@ -1,0 +1,71 @@
+"""Code that does not come to an end: how long to wait for it, and which loop it stands in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import takewhile
+from operator import is_
+from types import FrameType
+
+from labengine.engine.safe_points import Care, is_decision, is_users, short_path
+
+PATIENCE_S = 0.5
+"""Seconds that a step may go on after its end was asked for."""
+
+LOOK_EVERY_S = 0.005
+
+
+def care_after(seconds: float, num_asked: int = 1) -> Care | None:
+    """What to spare when code is ended `seconds` after it was asked to; None: wait on. Asked twice, do not wait."""
+    if seconds > 4 * PATIENCE_S:
+        return Care.OF_LOCKS
+    if seconds > 1.5 * PATIENCE_S or num_asked > 1:
+        return Care.OF_THE_CORE
+    return Care.OF_PARTS if seconds > PATIENCE_S else None
+
+
+class StandingLoop:
+    """Watches a thread: the call that it does not return from, and the user's functions seen inside that call."""
+
+    def __init__(self, thread_id: int) -> None:
+        self._thread_id = thread_id
+        self._standing: list[FrameType] | None = None
+        self._place = ""
+        self._called: dict[str, None] = {}
+
+    def look(self) -> None:
+        """See where the thread is now. Keeps the frames that it has been in at every look."""
+        stack = _stack(sys._current_frames().get(self._thread_id))
+        standing = stack if self._standing is None else list(_common(self._standing, stack))
+        if standing:
+            self._place = _place(standing[-1], standing[-1].f_lineno)
+        inside = (frame for frame in stack[len(standing) :] if is_users(frame))
+        self._called.update(dict.fromkeys(_place(frame, frame.f_code.co_firstlineno) for frame in inside))
+        self._standing = standing
+
+    def note(self, error: BaseException) -> None:
+        """Say in an error's notes where its thread stood, and forget the frames."""
+        self._standing = None
+        if self._place:
+            error.add_note(f"It had not come to an end after {PATIENCE_S} s. It stood in {self._place}.")
+        if self._called:
+            error.add_note(f"Called from there again and again: {', '.join(self._called)}.")
+
+
+def _stack(frame: FrameType | None) -> list[FrameType]:
+    """The frames that decide something, outermost first."""
+    found = []
+    while frame is not None:
+        if is_users(frame) or is_decision(frame):
+            found.append(frame)
+        frame = frame.f_back
+    return found[::-1]
+
+
+def _common(one: list[FrameType], other: list[FrameType]) -> Iterator[FrameType]:
+    return (frame for frame, _ in takewhile(lambda pair: is_(*pair), zip(one, other, strict=False)))
+
+
+def _place(frame: FrameType, line: int) -> str:
+    return f"{frame.f_code.co_qualname} ({short_path(frame.f_code.co_filename)}:{line})"

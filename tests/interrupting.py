@@ -1,0 +1,233 @@
+"""Ctrl-C in every public method of a lab and of a comparison, and what has to hold afterwards."""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from driving import difference
+from labengine.desk.compare.comparing import compare
+from labengine.desk.compare.comparison import Comparison
+from labengine.engine import interrupts
+from labengine.events import BlockFreed
+from labengine.lab import Lab
+
+PATIENCE = 20.0
+"""Seconds after which a test gives up on another thread."""
+
+Act = Callable[[Any], object]
+
+
+@contextmanager
+def hearing_ctrl_c() -> Iterator[None]:
+    """Python's own handler of SIGINT, also in a shell whose children ignore Ctrl-C. It stands again at the end."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def another_thread_at_work(*labs: Lab) -> Iterator[None]:
+    """A thread that looks at the labs again and again, and so asks for the lock all the time."""
+    is_over = threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(0.001):
+            for lab in labs:
+                lab.snapshot()
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    yield
+    is_over.set()
+    thread.join(PATIENCE)
+    assert not thread.is_alive(), "a lock was left taken"
+
+
+def prompt(length: int, of: int = 0) -> list[int]:
+    """Token ids; equal beginnings for an equal `of`."""
+    return [of * 7 + i for i in range(1, length + 1)]
+
+
+def _stream(lab: Lab) -> None:
+    for _ in lab.stream(lab.add(token_ids=prompt(5), max_tokens=3)):
+        pass
+
+
+def _start_and_pause(lab: Any) -> None:
+    lab.start()
+    lab.pause()
+
+
+def _breakpoint(lab: Any) -> None:
+    with lab.break_on(BlockFreed):
+        lab.step()
+
+
+def _fork(lab: Lab) -> None:
+    lab.fork().close()
+
+
+def acts_of_a_lab(folder: Path) -> dict[str, Act]:
+    """What is done to a lab, by the method that it is about. A lab is left as it was before an act, or after it."""
+    return {
+        "add": lambda lab: lab.add(token_ids=prompt(9), max_tokens=3),
+        "abort": lambda lab: lab.abort(0),
+        "reset_prefix_cache": lambda lab: lab.reset_prefix_cache(),
+        "step": lambda lab: lab.step(),
+        "steps": lambda lab: lab.step(3),
+        "next_phase": lambda lab: lab.next_phase(),
+        "phases": lambda lab: list(lab.phases()),
+        "run": lambda lab: lab.run(),
+        "run until": lambda lab: lab.run(until=lambda lab: lab.snapshot().step % 3 == 0),
+        "start, pause": _start_and_pause,
+        "generate": lambda lab: lab.generate([prompt(6), prompt(6, 1)], max_tokens=2),
+        "stream": _stream,
+        "output": lambda lab: lab.output(0),
+        "snapshot": lambda lab: lab.snapshot(),
+        "fold": lambda lab: lab.fold(),
+        "check": lambda lab: lab.check(),
+        "stats": lambda lab: lab.stats(),
+        "status": lambda lab: lab.status(),
+        "inputs": lambda lab: lab.inputs,
+        "break_on": _breakpoint,
+        "post": lambda lab: lab.post(lab.step).result(PATIENCE),
+        "goto": lambda lab: lab.goto(0),
+        "back": lambda lab: lab.back(),
+        "why": lambda lab: lab.why(block=0),
+        "to_code": lambda lab: lab.to_code(),
+        "save": lambda lab: lab.save(folder / "run.lab"),
+        "rewind": lambda lab: lab.rewind(lab.num_known_steps // 2),
+        "fork": _fork,
+        "reset": lambda lab: lab.reset(),
+        "repr": repr,
+    }
+
+
+def acts_of_a_comparison() -> dict[str, Act]:
+    """The same for two labs in lockstep."""
+    return {
+        "add": lambda both: both.add(token_ids=prompt(9), max_tokens=3),
+        "abort": lambda both: both.abort(0),
+        "step": lambda both: both.step(),
+        "next_phase": lambda both: both.next_phase(),
+        "run": lambda both: both.run(),
+        "start, pause": _start_and_pause,
+        "break_on": _breakpoint,
+        "snapshots": lambda both: both.snapshots,
+        "first_difference": lambda both: both.first_difference(),
+        "goto": lambda both: both.goto(0),
+        "why": lambda both: both.why(),
+        "rewind": lambda both: both.rewind(0),
+        "reset": lambda both: both.reset(),
+        "repr": repr,
+    }
+
+
+def busy_lab(**settings: Any) -> Lab:
+    """Two requests with a common beginning, some steps taken and some left."""
+    lab = Lab(**{"model": "simulated", "num_blocks": 12, "block_size": 4} | settings)  # type: ignore[arg-type]
+    set_up(lab)
+    return lab
+
+
+def busy_pair(**settings: Any) -> Comparison:
+    """The same in two editions."""
+    both = compare("labengine", "vllm", **{"num_blocks": 12, "block_size": 4} | settings)
+    set_up(both)
+    return both
+
+
+def set_up(lab: Any) -> None:
+    """The same requests and steps on a lab or a comparison that is empty."""
+    lab.add(token_ids=prompt(9), max_tokens=4)
+    lab.step()
+    lab.add(token_ids=prompt(10), max_tokens=5)
+    lab.step()
+
+
+def interrupted(call: Callable[[], object]) -> bool:
+    """Call; True if a KeyboardInterrupt came out. A KeyError is an answer: a request that a reset swept away."""
+    try:
+        with suppress(KeyError, LookupError):
+            call()
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def assert_nothing_held() -> None:
+    """Ctrl-C is Python's own again."""
+    assert not interrupts._deferral._blocks and interrupts._deferral._held is None
+    assert not interrupts._deferral.is_open and not interrupts._deferral.num_firm
+
+
+def assert_whole(lab: Lab) -> None:
+    """Lock free, timeline, checks and core agree, and nothing of what was interrupted is still marked as under way."""
+    assert_nothing_held()
+    lab.pause()
+    stepper = lab._stepper
+    with stepper.turn_to_look():
+        assert stepper._lock._depth == 1, "a turn was taken and not given back"
+    assert stepper._num_free_runs == 0 and lab._breakpoints._num_armed == 0 and not lab.hooks.is_emitting
+    assert not lab.is_running and lab.background_error is None
+    if stepper.has_open_step:
+        lab.step()
+    core = lab.snapshot()
+    assert lab.timeline is not None and difference(lab.timeline.state().snapshot(), core) is None
+    assert lab.check() == [] and lab._watch is not None and lab._watch._judge is not None
+    assert lab._watch._judge.requests is stepper.engine.requests, "the checks look at another engine"
+
+
+def assert_goes_on(lab: Lab) -> None:
+    """The next step is right: a fork, which takes all steps anew from the inputs, stands where the lab stands."""
+    with lab.fork() as fork:
+        assert difference(fork.snapshot(), lab.snapshot()) is None
+        assert fork.step() == lab.step()
+        assert difference(fork.snapshot(), lab.snapshot()) is None
+
+
+def assert_pair_whole(both: Comparison) -> None:
+    """Both sides whole, the next step brings them level."""
+    assert_nothing_held()
+    both.pause()
+    with both._turn:
+        assert both._turn._depth == 1, "a turn was taken and not given back"
+    assert not both.is_running and both._num_free_runs == 0 and both.background_error is None
+    for lab in both._labs():
+        assert_whole(lab)
+
+
+def labengine_threads() -> set[str]:
+    """Threads of ours that are alive."""
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("labengine")}
+
+
+def pressed_after(seconds: float, call: Callable[[], bool]) -> bool:
+    """Call while another thread presses Ctrl-C once, so long after; the call's answer. The press has come by then."""
+    pressed: list[bool] = []
+    answer = False
+    try:
+        _thread.start_new_thread(_press, (seconds, pressed))
+        answer = call()
+        while not pressed:
+            time.sleep(0.0005)
+    except KeyboardInterrupt:
+        while not pressed:
+            time.sleep(0.0005)
+    return answer
+
+
+def _press(seconds: float, pressed: list[bool]) -> None:
+    time.sleep(seconds)
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    pressed.append(True)
