@@ -42,6 +42,15 @@ export class Painting {
     this.changed();
   }
 
+  // Views that have a scene. One that has not been painted yet is asked nothing, and is marked when it is painted first.
+  get painted() {
+    return this.shows.filter(({ paintedAt }) => paintedAt > 0);
+  }
+
+  mark(selection) {
+    for (const { view } of this.painted) view.mark(selection);
+  }
+
   resized() {
     for (const { view } of this.shows) view.resize?.();
     this.repaint();

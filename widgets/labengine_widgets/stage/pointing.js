@@ -20,7 +20,7 @@ export class Pointing {
   subjectAt(event) {
     const found = event.target.closest?.(SELECTOR);
     if (found && this.stage.root.contains(found)) return subjectOf(found);
-    for (const { view, side } of this.stage.shows) {
+    for (const { view, side } of this.stage.painting.painted) {
       if (view.at && view.element.contains(event.target)) {
         const subject = view.at(event);
         return subject && { ...subject, side, from: null };
@@ -46,7 +46,7 @@ export class Pointing {
     const isRow = subject && subject.kind === "block" && subject.from && subject.from.closest('[data-anchor^="row:"]');
     isRow ? stage.slides.showLine(subject.from, subject.id, subject.side) : stage.slides.hideLine();
     this.pointed = remark(stage.root, this.pointed, subject, "le-pointed");
-    for (const { view } of stage.shows) view.point?.(subject);
+    for (const { view } of stage.painting.painted) view.point?.(subject);
   }
 
   choose(event) {

@@ -176,7 +176,7 @@ export class Stage {
   select(selection, isHeard = true) {
     this.selection = selection && selection.kind ? selection : null;
     this.pointing?.mark();
-    for (const { view } of this.shows) view.mark(this.selection);
+    this.painting.mark(this.selection);
     this.tell("select", this.selection);
     if (isHeard) this.wire.send({ type: "select", side: 0, selection: this.selection });
   }
