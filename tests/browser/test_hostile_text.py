@@ -157,6 +157,7 @@ def test_in_the_compare_view(browser: Browser, compared: Path) -> None:
         for tab in page.page.get_by_role("tab").all():
             tab.click()
             must_be_text(page)
+        page.page.locator(".le-tables-fold").first.click()
         assert "onerror" in page.page.locator(".le-tables").first.inner_text()
 
 

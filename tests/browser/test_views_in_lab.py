@@ -88,9 +88,11 @@ def test_the_dashboard_shows_the_rest_at_once(dashboard: OpenView, theme: str) -
     dashboard.open_tab("Step")
     for name in ("pool", "tables", "map", "queue"):
         says(dashboard, name, f".le-{name}-panel")
+    dashboard.root.locator(".le-tables-fold").first.click()
     words = dashboard.root.locator(".le-tables-panel").inner_text()
     assert "Once" in words and "sea" in words, "tokens are readable"
     assert not dashboard.root.locator(".le-tier-panel").is_visible(), "without an external tier it takes no room"
+    dashboard.root.locator(".le-tables-fold").first.click()
     dashboard.page.wait_for_timeout(900)  # the theme's last style sheet
     dashboard.screenshot(f"views-dashboard-{theme.lower()}")
     dashboard.notebook.set_theme("JupyterLab Light")

@@ -45,7 +45,7 @@ def test_vermilion_is_for_lost_blocks_alone(look: Look) -> None:
         assert view.data("lost") == "3"
         assert view.pixels(VERMILION) > 500
         assert view.page.locator(".le-is-lost").text_content() == "3 lost"
-        assert view.page.locator(".le-tables-card .le-is-lost-bead").count() == 3
+        assert view.page.locator(".le-tables-chip .le-is-lost-bead").count() == 3
 
     look(merged, merging_step())
     look(overwritten, overwriting_step())
@@ -60,6 +60,7 @@ def test_whatever_a_model_or_a_person_writes_stays_text(look: Look) -> None:
         )
         view.press("Home", *["ArrowRight"] * 14)
         assert evil in view.data("sentence") or "<img" in view.data("sentence")
+        view.page.locator(".le-tables-fold").first.click()
         view.page.locator(".le-tables-card").first.hover()
         assert (
             "<img" in view.text(".le-tip")

@@ -94,6 +94,20 @@ def test_a_running_lab_is_followed_and_told_when_it_rests(bench: FakeBench, feed
     assert wire.num_rests == 2, "once at the beginning, once after the run"
 
 
+def test_the_end_of_a_runs_last_step_is_followed_and_not_played(bench: FakeBench, feed: Feed, wire: Wire) -> None:
+    step = merging_step()
+    bench.is_running = True
+    bench.say(step[:9])
+    feed.tick()
+    bench.is_running = False
+    bench.say(step[9:])
+    feed.tick()
+    assert [message["payload"]["told"] for message in wire.states] == [None, None]
+    bench.say([ev.RequestAdded(2, (1, 2, 3), 4)])
+    feed.tick()
+    assert wire.states[-1]["payload"]["told"] == 33, "what is done by hand afterwards is told again"
+
+
 def test_of_several_steps_by_hand_the_last_is_told(bench: FakeBench, feed: Feed, wire: Wire) -> None:
     bench.say([*merging_step(), ev.StepStarted(2), ev.StepEnded(2)])
     feed.tick()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from labengine import Lab
 from labengine import events as ev
 from widgets import story_44409
 from widgets.story_219 import begin, merging_step, overwriting_step
@@ -44,6 +45,7 @@ def test_219_told_by_the_tables(show: Show) -> None:
     events = [*begin(), *merging_step()]
 
     def check(stand: Stand) -> None:
+        stand.unfold()
         stand.at(3)
         assert stand.texts(".le-tables-status") == ["… waiting", "… waiting"]
         assert "no block yet" in stand.text(cell(0, 0))
@@ -62,6 +64,61 @@ def test_219_told_by_the_tables(show: Show) -> None:
         stand.picture("219-merged", "dark")
 
     show(check, "tables", events, words=WORDS | {7: " t7"})
+
+
+def test_a_request_is_one_row_until_it_is_unfolded(show: Show) -> None:
+    events = [*begin(), *merging_step()]
+
+    def check(stand: Stand) -> None:
+        stand.dress("light", 475)
+        rows = stand.boxes(".le-tables-row")
+        assert len(rows) == 2 and rows[-1][1] + rows[-1][3] < 200, "both are seen at once"
+        assert stand.count(".le-tables-chip") == 8 and stand.count(".le-tok") == 0
+        assert stand.texts(f"{cell(1, 0)} .le-bead-id, {cell(1, 3)} .le-bead-id") == ["#0", "#7"]
+        folds = stand.page.locator(".le-tables-fold")
+        folds.nth(1).click()
+        assert [folds.nth(i).get_attribute("aria-expanded") for i in (0, 1)] == ["false", "true"]
+        assert states(stand, 1, 0) == ["now"] * 4 and stand.count(f"{cell(0, 0)} .le-tok") == 0
+        assert stand.page.evaluate("() => window.stand.stage.selection") is None, "to unfold is not to choose"
+        stand.at(stand.end - 3)
+        assert states(stand, 1, 0) == ["now"] * 4, "it stays unfolded"
+        folds.nth(1).click()
+        assert stand.count(".le-tok") == 0
+
+    show(check, "tables", events, words=WORDS)
+
+
+def test_a_prompt_of_hundreds_of_words_is_no_wall_of_boxes(show: Show) -> None:
+    with Lab("simulated", num_blocks=128, block_size=16) as lab:
+        lab.add(token_ids=[i % 50 for i in range(600)], max_tokens=2)
+        before = lab.timeline.end
+        lab.step()
+        events = list(lab.timeline.events())
+
+    def check(stand: Stand) -> None:
+        stand.at(before)
+        assert stand.text(".le-tables-gap") == "0–37: no block yet" and stand.count(".le-tables-unplaced") == 0
+        waiting = stand.boxes(".le-tables-row")[0][3]
+        stand.unfold()
+        assert stand.count(".le-tables-unplaced") == 0
+        stand.at(stand.end)
+        stand.page.locator(".le-tables-fold").click()
+        assert "more" in stand.text(".le-tables-left-out") and stand.count(".le-tables-chip") == 10
+        assert waiting < 70 and stand.boxes(".le-tables-row")[0][3] < 150
+        stand.picture("600-words")
+
+    show(check, "tables", events, width=475)
+
+
+def test_an_empty_place_of_a_short_table_is_a_thin_pale_box(show: Show) -> None:
+    style = "(all) => all.map((one) => { const { borderTopStyle, borderTopWidth } = getComputedStyle(one);"
+    style += " return [borderTopStyle, borderTopWidth]; })"
+
+    def check(stand: Stand) -> None:
+        stand.at(3)
+        assert stand.page.eval_on_selector_all(".le-tables-unplaced", style) == [["dotted", "1px"]] * 8
+
+    show(check, "tables", [*begin(), *merging_step()])
 
 
 @pytest.mark.parametrize("width", [460, 567])
@@ -114,6 +171,7 @@ def test_found_loaded_and_scheduled_are_told_apart_in_each_group(show: Show) -> 
     events = [*story_44409.before(), *story_44409.interleaved()]
 
     def check(stand: Stand) -> None:
+        stand.unfold()
         assert states(stand, 1, 0) == ["hit"] * 4 and states(stand, 1, 3, 1) == ["loaded"] * 4
         assert states(stand, 1, 4)[0] == "plan"
         assert stand.texts(".le-tables-facts")[0] == "8 cached + 8 loaded of 17"
@@ -129,6 +187,7 @@ def test_a_window_leaves_its_places(show: Show) -> None:
     events = hybrid()
 
     def check(stand: Stand) -> None:
+        stand.unfold()
         stand.at(moment_after(events, ev.ForwardRan, 4))
         assert "outside window" in stand.text(cell(0, 0, 1)) and "#" in stand.text(cell(0, 0, 0))
 
@@ -139,6 +198,7 @@ def test_a_preempted_request_says_so_and_keeps_its_words(show: Show) -> None:
     events = preempting()
 
     def check(stand: Stand) -> None:
+        stand.unfold()
         moment = moment_after(events, ev.RequestPreempted)
         stand.at(moment - 1)
         before = stand.places(".le-tables-head, [data-anchor]")
@@ -160,7 +220,8 @@ def test_a_hole_and_a_stray_are_drawn_as_they_lie(show: Show) -> None:
     def check(stand: Stand) -> None:
         stand.at(moment_after(events, ev.ForwardRan, 2))
         assert states(stand, 0, 0) == ["done", "done", "done", "hole"]
-        assert stand.texts(f"{cell(0, 0)} .le-tok")[3] == "–"
+        assert stand.texts(f"{cell(0, 0)} .le-tok")[3] == "3–", "a story about slots has their numbers"
+        assert stand.texts(".le-tok-slot")[:6] == ["0", "1", "2", "3", "4", "5"]
         stand.picture("misplaced")
 
     show(check, "tables", events)
@@ -168,6 +229,7 @@ def test_a_hole_and_a_stray_are_drawn_as_they_lie(show: Show) -> None:
 
 def test_whatever_a_model_writes_stays_text(show: Show) -> None:
     def check(stand: Stand) -> None:
+        stand.unfold()
         assert "<img" in stand.text(".le-tok") and "<img" in stand.text(".le-tables-words")
         assert stand.count("img") == 0 and stand.page.evaluate("() => window.pwned") is None
         assert stand.count("script") == 0

@@ -32,6 +32,7 @@ async ([name, payload]) => {
     text: (which, id) => side.text(id),
     select(selection) { this.selection = selection; view.mark(selection); },
     ask: () => new Promise(() => {}), wish() {}, on: () => () => {}, stand() {},
+    repaint: () => view.paint(side.scene, all, { moment: side.moment, isPlaying: false }),
   };
   const view = module.create(stage, side);
   root.append(view.element);
@@ -47,6 +48,12 @@ async ([name, payload]) => {
   window.more = (events) => side.recording.more({ start: side.recording.end, events });
 }
 """
+
+UNFOLD = """() => {
+  const { view, stage, side } = window.stand;
+  for (const id of side.scene.requests.keys()) view.folding.byHand.set(id, true);
+  stage.repaint();
+}"""
 
 PLACES = """
 (selector) => Object.fromEntries([...document.querySelectorAll(selector)].map((one) => {
@@ -96,6 +103,10 @@ class Stand:
     def at(self, moment: int) -> None:
         """Stand at a moment."""
         self.page.evaluate("(moment) => window.goTo(moment)", moment)
+
+    def unfold(self) -> None:
+        """Every request of the block tables with its slots."""
+        self.page.evaluate(UNFOLD)
 
     def more(self, events: Sequence[ev.Event]) -> None:
         """More of the recording comes in, and the view follows."""

@@ -135,7 +135,7 @@ def drawn(series: StepSeries, title: str) -> go.Figure:
     figure.update_yaxes(range=[0, max(1, series.num_blocks)], row=1, col=1)
     figure.update_yaxes(range=[0, 1], tickformat=".0%", row=1, col=2)
     figure.update_yaxes(rangemode="tozero", row=2)
-    figure.update_yaxes(ticksuffix=" ms", row=2, col=2)
+    figure.update_yaxes(ticksuffix=" ms", separatethousands=True, exponentformat="none", row=2, col=2)
     return figure
 
 

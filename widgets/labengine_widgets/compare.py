@@ -63,8 +63,11 @@ class CompareView(View):
         self._is_pending = False
         with self._guard:
             first = self.joint.grow()
-            if first is not None:
-                self.send({"type": "compare", "side": 0, "view": None}, [dumps(self.joint.payload(first))])
+            if first is None:
+                return
+            payload = self.joint.payload(first)
+            payload["is_running"] |= self.feeds[1].is_following  # the end of a run is not played
+            self.send({"type": "compare", "side": 0, "view": None}, [dumps(payload)])
 
     def _stand_at(self, side: int, moment: int) -> None:
         self._tell()

@@ -25,6 +25,7 @@ from labengine_widgets.payload import (
     ByKind,
     Payload,
     by_kind,
+    ends_inside_step,
     full_payload,
     seconds,
     status,
@@ -110,6 +111,7 @@ class Feed:
         self._hand_start: int | None = None
         self._is_open = self._is_impatient = self._is_following = self._is_fresh = self._is_alone = False
         self._answering = threading.RLock()
+        self._is_inside = False  # what was sent last ends within a step: the rest of a run's is followed, not told
         self._status: Payload = {}
         self._known_texts: set[int] = set()
         self._narration = Narration(lambda: self.recording, bench.token_text)
@@ -223,6 +225,11 @@ class Feed:
         """Send what there is, though a step be open: somebody waits to see it."""
         self._is_impatient = True
         self._wake.set()
+
+    @property
+    def is_following(self) -> bool:
+        """True while what was sent last is a run's: the views go where it is, and play nothing."""
+        return self._is_following
 
     # -- the engine's side: note, and nothing else ---------------------------------------------------------------------
 
@@ -344,8 +351,9 @@ class Feed:
         payload["seconds"] = seconds(timeline, kinds)
         hand_start = self._hand_start
         told = None if hand_start is None or self.bench.is_running else max(start, hand_start)
-        if hand_start is None and not self.bench.is_running and not kinds[ev.StepStarted]:
+        if hand_start is None and not self.bench.is_running and not kinds[ev.StepStarted] and not self._is_inside:
             told = start
+        self._is_inside = ends_inside_step(events, self._is_inside)
         payload |= {"told": told, "beats": self.signed_words(told, self.sent) if told is not None else []}
         self._is_following = told is None or (self._is_following and hand_start is None)
         self._move_on((generation, end))
@@ -360,7 +368,7 @@ class Feed:
             self._audience.tell({"type": "end", "generation": self._generation, "end": self.sent})
 
     def _start_over(self, generation: int) -> None:
-        self._generation, self._is_fresh = generation, False
+        self._generation, self._is_fresh, self._is_inside = generation, False, self._is_open
         self._move_on((generation, self.recording.end))
         begun, self.sent = time.thread_time(), self.recording.end
         payload = self._full(self.sent)

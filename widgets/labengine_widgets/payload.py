@@ -105,6 +105,14 @@ def tokens_of_state(state: Fold) -> Iterator[int]:
         yield from block
 
 
+def ends_inside_step(events: Sequence[ev.Event], was_inside: bool) -> bool:
+    """True if a step is open after these events; was_inside: before them."""
+    for event in reversed(events):
+        if isinstance(event, ev.StepStarted | ev.StepEnded | ev.StepRolledBack):
+            return isinstance(event, ev.StepStarted)
+    return was_inside
+
+
 def step_start(timeline: Timeline, moment: int) -> int:
     """The moment before the step in which a moment lies; the oldest one kept when it lies before all steps."""
     first = timeline.num_dropped

@@ -9,7 +9,7 @@ export function readTheme(root) {
   const color = (name) => resolved(root, name), paper = color("--le-paper");
   return {
     paper, ink: color("--le-ink"), soft: color("--le-soft"), faint: color("--le-faint"), line: color("--le-line"),
-    accent: color("--le-accent"), ui: read("--le-ui-font"), code: read("--le-code-font"), isDark: isDark(paper),
+    accent: color("--le-accent"), alarm: color("--le-alarm"), ui: read("--le-ui-font"), code: read("--le-code-font"), isDark: isDark(paper),
     isStill: matchMedia("(prefers-reduced-motion: reduce)").matches, isForced: matchMedia("(forced-colors: active)").matches,
   };
 }

@@ -16,7 +16,8 @@ export class CompareHead {
     this.transport.element.append(help);
     this.phases = new PairPhases(stage);
     this.controls = new PairControls(stage);
-    this.element.append(this.title, this.transport.element, this.phases.element, this.controls.element);
+    this.prediction = new Prediction(stage);
+    this.element.append(this.title, this.transport.element, this.phases.element, this.controls.element, this.prediction.element);
   }
 
   paint() {
@@ -24,6 +25,7 @@ export class CompareHead {
     this.transport.paint();
     this.phases.paint();
     this.controls.paint();
+    this.prediction.paint();
   }
 }
 
@@ -101,8 +103,7 @@ class PairControls {
     this.run = this.make("Run", "run or pause both (space)", () => stage.wish(stage.status.running ? "pause" : "start"));
     this.message = element("span", "le-message");
     this.message.setAttribute("role", "status");
-    this.prediction = new Prediction(stage);
-    this.element.prepend(this.message, this.prediction.element);
+    this.element.prepend(this.message);
     stage.on("answer", ({ error }) => this.say(error || ""));
     stage.on("failure", (message) => this.say(message));
     stage.on("gone", () => this.hear(true, "No kernel: this is what was saved."));
@@ -144,7 +145,6 @@ class PairControls {
 
   paint() {
     this.show();
-    this.prediction.paint();
     const { stage } = this, { later, end, guide } = stage.track, isLive = stage.isLive && !this.isGone;
     for (const each of [this.caption, this.step, this.phase, this.run]) each.hidden = !isLive;
     this.later.hidden = !isLive || !later || (guide.length > 0 && stage.position < end);

@@ -35,6 +35,7 @@ export class Prediction {
   // The question while one stands at it; on the way the prediction; beside it the truth from the end of the step on.
   paint() {
     const { stage, said } = this, { track, position } = stage, stop = track.guideAt(position), question = track.questions[stop] || "";
+    stage.root.classList.toggle("le-has-questions", track.questions.some(Boolean)); // their line is kept free, so that nothing jumps
     const isDue = said && position >= said.due && position < (track.nextStop(said.due) ?? Infinity);
     const isAsked = question !== "" && !said;
     const isPending = said && position > said.from && position < said.due;

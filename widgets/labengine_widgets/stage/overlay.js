@@ -1,5 +1,6 @@
-// Over the picture: sliding chips, the line to a block, the tooltip.
+// Over the picture: sliding chips, the lines between a block and its holders, the tooltip.
 import { element } from "../look/element.js";
+import { Links } from "./links.js";
 import { Slides } from "./slides.js";
 
 export function overlay(stage) {
@@ -10,5 +11,6 @@ export function overlay(stage) {
   stage.tip.hidden = true;
   layer.append(layer.svg, stage.tip);
   stage.slides = new Slides(stage, layer);
+  stage.links = new Links(stage, layer.svg);
   return layer;
 }

@@ -141,7 +141,7 @@ export class PairTime {
 
   paintSteps(context, theme) {
     const { track } = this.stage;
-    context.font = `11px ${theme.ui}`;
+    context.font = `12px ${theme.ui}`;
     context.textBaseline = "middle";
     const spans = track.spans.map(({ step }, i) => ({ step, x: this.x(track.spanOf(i).start), right: this.x(track.spanOf(i).end) }));
     context.fillStyle = theme.faint;
@@ -186,7 +186,7 @@ export class PairTime {
   // The same on both sides: a grey bar across the lane. Different: in ink, the left side's in the lane's upper half, the right side's in its lower.
   paintLanes(context, theme) {
     const { track } = this.stage, lane = this.laneHeight, wide = this.markWidth;
-    context.font = `600 ${lane < 11 ? 10 : 11}px ${theme.ui}`;
+    context.font = `600 12px ${theme.ui}`;
     this.order.forEach((name, row) => {
       context.fillStyle = theme.soft;
       context.textAlign = "right";
@@ -238,7 +238,7 @@ export class PairTime {
     context.lineTo(x, this.height - BOTTOM + 2);
     context.stroke();
     const text = "the two part here";
-    context.font = `600 11px ${theme.ui}`;
+    context.font = `600 12px ${theme.ui}`;
     const wide = context.measureText(text).width, pen = this.x(this.stage.position), [left, right] = [x - wide - 6, x + 6];
     const isFree = (at) => at > LEFT && at + wide < this.width && (pen < at - 8 || pen > at + wide + 8) && !this.stepNames.some(([a, b]) => at < b + 4 && a - 4 < at + wide);
     const at = [left, right].find(isFree) ?? left;
@@ -259,7 +259,7 @@ export class PairTime {
 
   paintStops(context, theme) {
     const { track, position } = this.stage, current = track.guideAt(position);
-    context.font = `700 10px ${theme.ui}`;
+    context.font = `700 12px ${theme.ui}`;
     context.textAlign = "center";
     for (const [stop, at] of track.guided) {
       const x = this.x(at), y = STOP_RADIUS + 2;

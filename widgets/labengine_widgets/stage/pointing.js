@@ -43,10 +43,16 @@ export class Pointing {
     if (isSame) return;
     this.subject = subject;
     if (!subject) tip.hidden = true;
-    const isRow = subject && subject.kind === "block" && subject.from && subject.from.closest('[data-anchor^="row:"]');
-    isRow ? stage.slides.showLine(subject.from, subject.id, subject.side) : stage.slides.hideLine();
+    this.link();
     this.pointed = remark(stage.root, this.pointed, subject, "le-pointed");
     for (const { view } of stage.painting.painted) view.point?.(subject);
+  }
+
+  // Whoever holds the block that is pointed at.
+  link() {
+    const { stage, subject } = this;
+    if (subject?.kind === "block") stage.links?.show(subject.id, subject.side);
+    else stage.links?.clear();
   }
 
   choose(event) {
@@ -68,6 +74,7 @@ export class Pointing {
   // After a paint: elements may be new.
   repainted() {
     if (this.stage.selection || this.subject) this.mark();
+    if (this.subject) this.link();
     this.refresh();
   }
 

@@ -1,4 +1,4 @@
-// What moves over the picture: a chip that slides from place to place while an event is played, and the line to a hovered block.
+// What moves over the picture: a chip that slides from place to place while an event is played.
 import { element } from "../look/element.js";
 
 const SLIDE_MS = 280;
@@ -8,9 +8,6 @@ const MAX_BLOCKS = 1024; // more of them are dots, too small to see where one go
 export class Slides {
   constructor(stage, layer) {
     Object.assign(this, { stage, layer, starts: new Map() });
-    this.line = document.createElementNS("http://www.w3.org/2000/svg", "line");
-    layer.svg.append(this.line);
-    this.hideLine();
   }
 
   // Finding the places has the page laid out anew: only where the eye can follow.
@@ -56,18 +53,6 @@ export class Slides {
 
   clear() {
     for (const chip of this.layer.querySelectorAll(".le-ghost")) chip.remove();
-  }
-
-  showLine(fromElement, blockId, side) {
-    const origin = this.stage.root.getBoundingClientRect(), rect = fromElement.getBoundingClientRect(), end = this.middle(`pool:${blockId}`, side);
-    if (!end) return this.hideLine();
-    const start = { x: rect.left - origin.left, y: rect.top - origin.top + rect.height / 2 };
-    for (const [name, value] of [["x1", start.x], ["y1", start.y], ["x2", end.x], ["y2", end.y]]) this.line.setAttribute(name, value);
-    this.line.style.display = "";
-  }
-
-  hideLine() {
-    this.line.style.display = "none";
   }
 }
 

@@ -199,6 +199,9 @@ export class Stage {
       this.player.stop();
       this.go(this.track.end, false);
       this.sight.approach();
+    } else if (action === "pause" && this.isPlaying) {
+      this.player.stop();
+      this.go(this.track.end, false, true);
     }
     const side = this.isPair ? {} : { side: 0 };
     if (!this.wire.send({ type: "wish", ...side, action, ...args })) this.tell("gone");

@@ -18,7 +18,7 @@ export function arrows(element, stage) {
   element.addEventListener("keydown", (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
     if (event.key in WAYS) go(isHere(current) ? neighbour(element, current, WAYS[event.key]) || current : element.querySelector(THINGS));
-    else if ((event.key === "Enter" || event.key === " ") && isHere(current)) stage.select(subjectOf(current));
+    else if ((event.key === "Enter" || event.key === " ") && event.target === element && isHere(current)) stage.select(subjectOf(current));
     else if (event.key === "Escape" && isHere(current)) go(null);
     else return;
     event.preventDefault();

@@ -10,7 +10,7 @@ import { timeBar } from "./time_bar.js";
 
 export const title = "Bands";
 
-const TOP = 14, LEAST_ROW = 4, MOST_ROW = 24, REDRAW_MS = 200;
+const TOP = 14, LEAST_ROW = 4, MOST_ROW = 24, IDLE = 16, REDRAW_MS = 200; // IDLE: the line that counts those without a row
 
 export function create(stage, side) {
   return new Bands(stage, side);
@@ -72,19 +72,24 @@ class Bands {
 
   // -- rows ------------------------------------------------------------------------------------------------------------
 
+  // A row per block while all of them fit; of a larger pool the blocks that were ever used have the room for themselves.
   layRows(story, height) {
-    const room = Math.max(LEAST_ROW, height - TOP - 2), perRow = Math.max(1, Math.ceil((story.numBlocks * LEAST_ROW) / room));
-    const numRows = Math.max(1, Math.ceil(story.numBlocks / perRow));
-    return { perRow, numRows, height: Math.min(MOST_ROW, room / numRows), isBinned: perRow > 1 };
+    const full = Math.max(LEAST_ROW, height - TOP - 2), isWhole = story.numBlocks * LEAST_ROW <= full;
+    const ids = isWhole ? range(story.numBlocks) : Object.keys(story.bands).map(Number), numIdle = story.numBlocks - ids.length;
+    const room = full - (numIdle ? IDLE : 0), perRow = Math.max(1, Math.ceil((ids.length * LEAST_ROW) / room)), numRows = Math.max(1, Math.ceil(ids.length / perRow));
+    return { ids, places: new Map(ids.map((id, place) => [id, place])), numIdle, perRow, numRows, height: Math.min(MOST_ROW, room / numRows), isBinned: perRow > 1 };
   }
 
+  // Null for a block that has no row, because nobody ever used it.
   yOf(block) {
-    return TOP + Math.floor(block / this.rows.perRow) * this.rows.height;
+    const place = this.rows.places.get(block);
+    return place === undefined ? null : TOP + Math.floor(place / this.rows.perRow) * this.rows.height;
   }
 
-  blockAt(y) {
+  // The place of a row's first block among those that are drawn.
+  placeAt(y) {
     const row = Math.floor((y - TOP) / this.rows.height);
-    return row < 0 || row >= this.rows.numRows ? null : Math.min(this.story.numBlocks - 1, row * this.rows.perRow);
+    return row < 0 || row >= this.rows.numRows || !this.rows.ids.length ? null : Math.min(this.rows.ids.length - 1, row * this.rows.perRow);
   }
 
   // -- the quiet part --------------------------------------------------------------------------------------------------
@@ -98,7 +103,8 @@ class Bands {
     this.paintSteps(context, story, theme, height);
     this.paintGrid(context, story, theme, width);
     if (this.rows.isBinned) this.paintDensity(context, story, theme);
-    else for (let block = 0; block < story.numBlocks; block++) if (story.bands[block]) this.paintBand(context, story, block, theme);
+    else for (const block of this.rows.ids) if (story.bands[block]) this.paintBand(context, story, block, theme);
+    if (this.rows.numIdle) label(context, `${this.rows.numIdle.toLocaleString("en")} of ${story.numBlocks.toLocaleString("en")} blocks were never used`, axis.left, height - IDLE / 2, null, `12px ${theme.ui}`, theme.soft);
   }
 
   paintSteps(context, story, theme, height) {
@@ -110,7 +116,7 @@ class Bands {
 
   paintGrid(context, story, theme, width) {
     const { rows } = this, every = Math.ceil(13 / rows.height);
-    for (let row = 0; row < rows.numRows; row += every) label(context, `#${row * rows.perRow}`, this.board.axis.left - 5, TOP + (row + 0.5) * rows.height, null, `${rows.height < 13 ? 10 : 11}px ${theme.ui}`, theme.soft, "right");
+    for (let row = 0; row < rows.numRows && rows.ids.length; row += every) label(context, `#${rows.ids[row * rows.perRow]}`, this.board.axis.left - 5, TOP + (row + 0.5) * rows.height, null, `12px ${theme.ui}`, theme.soft, "right");
     context.fillStyle = theme.faint;
     if (rows.height >= 8) for (let row = 0; row <= rows.numRows; row++) context.fillRect(this.board.axis.left, TOP + row * rows.height - 0.5, width, 1);
   }
@@ -131,11 +137,11 @@ class Bands {
 
   // A row stands for many blocks: the darker, the more of them are held; the striped part is freed and still cached.
   paintDensity(context, story, theme) {
-    const { axis } = this.board, { perRow, numRows, height } = this.rows, columns = Math.ceil(axis.width);
+    const { axis } = this.board, { places, perRow, numRows, height } = this.rows, columns = Math.ceil(axis.width);
     const held = new Int32Array((columns + 1) * numRows), cached = new Int32Array((columns + 1) * numRows);
     const columnOf = (moment) => Math.max(0, Math.min(columns, Math.floor((moment - axis.from) * axis.perEvent)));
     for (const id in story.bands) {
-      const band = story.bands[id], row = Math.floor(id / perRow) * (columns + 1);
+      const band = story.bands[id], row = Math.floor(places.get(Number(id)) / perRow) * (columns + 1);
       for (let i = Math.max(0, countUpTo(band.at, axis.from) - 1); i < band.at.length && band.at[i] < axis.to; i++) {
         if (band.life[i] === LIFE.free) continue;
         const sums = band.life[i] === LIFE.cached ? cached : held;
@@ -178,10 +184,11 @@ class Bands {
   }
 
   ringRow(context, block, width, theme) {
+    if (this.yOf(block) === null) return;
     context.strokeStyle = theme.accent;
     context.lineWidth = 2;
     context.strokeRect(this.board.axis.left - 2, this.yOf(block) - 0.5, width - this.board.axis.left, Math.max(4, this.rows.height));
-    const text = `#${block}`, font = `700 11px ${theme.ui}`;
+    const text = `#${block}`, font = `700 12px ${theme.ui}`;
     context.font = font;
     const w = context.measureText(text).width + 6;
     context.fillStyle = theme.accent;
@@ -190,6 +197,7 @@ class Bands {
   }
 
   tagRow(context, block, theme) {
+    if (this.yOf(block) === null) return;
     context.fillStyle = theme.accent;
     context.fillRect(this.board.axis.left - 3, this.yOf(block), 3, Math.max(2, this.rows.height - 1));
   }
@@ -198,17 +206,16 @@ class Bands {
 
   at(event) {
     if (event.target !== this.board.canvas || !this.rows) return null;
-    const block = this.blockAt(event.offsetY);
-    if (block === null) return null;
-    const id = this.rows.isBinned ? this.busiest(block, this.board.axis.clicked(event.offsetX)) : block;
+    const place = this.placeAt(event.offsetY);
+    if (place === null) return null;
+    const id = this.rows.isBinned ? this.busiest(place, this.board.axis.clicked(event.offsetX)) : this.rows.ids[place];
     return this.board.clicked(event, { kind: "block", id }, this.selection);
   }
 
   // Of a row's blocks the first that is held at the moment, else the first.
   busiest(first, moment) {
-    const last = Math.min(first + this.rows.perRow, this.story.numBlocks);
-    for (let id = first; id < last; id++) if (this.story.bands[id] && this.story.lifeAt(id, moment).life !== LIFE.free) return id;
-    return first;
+    const row = this.rows.ids.slice(first, first + this.rows.perRow);
+    return row.find((id) => this.story.bands[id] && this.story.lifeAt(id, moment).life !== LIFE.free) ?? row[0];
   }
 
   onKey(event) {
@@ -252,7 +259,7 @@ function paintLife(context, rect, { life, content, isHashed, owner, refs, isSame
   if (life === LIFE.lost) hatch(context, rect, LOST_HUE, 7, 2.5);
   if (h > 4) paintEdges(context, rect, { isLive, life, refs }, theme);
   context.restore();
-  if (h > 7) paintWords(context, rect, { content, owner, refs, life, isLive, isSame }, theme);
+  if (h > 9) paintWords(context, rect, { content, owner, refs, life, isLive, isSame }, theme);
 }
 
 // Shared blocks have a second line below, as on a map a road with more lanes.
@@ -270,13 +277,17 @@ function paintEdges(context, { x, y, w, h }, { isLive, life, refs }, theme) {
 
 function paintWords(context, { x, y, w, h }, { content, owner, refs, life, isLive, isSame }, theme) {
   const who = owner === SHARED ? `×${refs}` : owner === NOBODY ? "" : requestName(owner), name = content < 0 || isSame ? "" : contentName(content);
-  const font = `600 ${h > 15 ? 11 : h > 9 ? 9.5 : 8.5}px ${theme.ui}`, color = isLive ? theme.ink : theme.soft;
-  const words = [name, isLive ? who : isSame || h < 10 ? "" : "freed"].filter(Boolean).join(" ");
+  const font = `600 12px ${theme.ui}`, color = isLive ? theme.ink : theme.soft;
+  const words = [name, isLive ? who : isSame ? "" : "freed"].filter(Boolean).join(" ");
   context.font = font;
   const text = [words, name].find((one) => one && context.measureText(one).width <= w - 6);
   if (!text) return;
   if (life === LIFE.lost) context.fillStyle = theme.paper, context.fillRect(x + 2, y + 1, context.measureText(text).width + 4, h - 2);
   label(context, text, x + 4, y + h / 2 + 0.5, null, font, color);
+}
+
+function range(count) {
+  return Array.from({ length: count }, (_, i) => i);
 }
 
 function legend() {

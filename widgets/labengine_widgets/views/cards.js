@@ -9,7 +9,7 @@ const ROOMY = 100;
 // look: {theme, text(token), groups, isNext, isNull, isUnlike (the other side's is not the same)}; block: as Scene.block gives it, null where there is nothing to draw.
 export function painterFor({ cellWidth, cellHeight }) {
   if (cellWidth >= 62 && cellHeight >= 40) return drawCard;
-  return cellWidth >= 22 && cellHeight >= 16 ? drawTile : null;
+  return cellWidth >= 15 && cellHeight >= 15 ? drawTile : null;
 }
 
 function roundRect(context, { x, y, w, h }, radius, inset = 0) {
@@ -118,12 +118,12 @@ function drawCard(context, rect, id, block, look) {
   label(context, `#${id}`, x + 7, y + 14, `600 12px ${theme.ui}`, block && block.refCount ? theme.ink : theme.soft);
   if (look.isUnlike) drawUnlike(context, rect, id, block, look);
   const word = look.isNull ? "null" : look.isNext ? "next" : "";
-  if (!block) return word ? label(context, word, x + w - 7, y + 14, `11px ${theme.ui}`, theme.soft, "right") : undefined;
-  drawRefCount(context, rect, block, theme);
+  if (!block) return hasRoom(context, id, word, w, theme) ? label(context, word, x + w - 7, y + 14, `12px ${theme.ui}`, theme.soft, "right") : undefined;
+  drawRefCount(context, rect, id, block, theme);
   drawTokens(context, rect, block, look);
   drawOwners(context, rect, block, look);
   if (block.content >= 0) drawLetter(context, rect, block, theme);
-  else if (block.fill) label(context, `${numWritten(block)}/${block.size}`, x + w - 7, y + rect.h - 7, `11px ${theme.ui}`, theme.soft, "right");
+  else if (block.fill) label(context, `${numWritten(block)}/${block.size}`, x + w - 7, y + rect.h - 7, `12px ${theme.ui}`, theme.soft, "right");
   if (!block.isLost) return;
   cutLink(context, x + w / 2 + (w < ROOMY ? 6 : 0), y + 12, w < 72 ? 0.55 : w < ROOMY ? 0.75 : 1, theme);
   if (w >= 84 && rect.h < 64 && block.owners.length < 2 && groupsAreOne(look)) sign(context, "lost", x + w / 2 - 8, y + rect.h - 8, theme);
@@ -131,13 +131,20 @@ function drawCard(context, rect, id, block, look) {
 
 drawCard.hasMark = true;
 
+// A word beside the id.
+function hasRoom(context, id, word, w, theme) {
+  if (!word) return false;
+  context.font = `600 12px ${theme.ui}`;
+  return widthOf(context, `#${id} ${word}`) + 14 <= w;
+}
+
 function groupsAreOne({ groups }) {
   return groups.length <= 1;
 }
 
 // A word on a hatch.
 function sign(context, text, x, y, theme) {
-  context.font = `700 11px ${theme.ui}`;
+  context.font = `700 12px ${theme.ui}`;
   const wide = widthOf(context, text) + 6;
   context.save();
   context.globalAlpha = 0.85;
@@ -145,12 +152,12 @@ function sign(context, text, x, y, theme) {
   roundRect(context, { x: x - wide / 2, y: y - 10, w: wide, h: 13 }, 3);
   context.fill();
   context.restore();
-  label(context, text, x, y, `700 11px ${theme.ui}`, theme.ink, "center");
+  label(context, text, x, y, `700 12px ${theme.ui}`, theme.ink, "center");
 }
 
 // ≠ beside the letter, or where there is room: not as on the other side.
 function drawUnlike(context, { x, y, w, h }, id, block, { theme }) {
-  const isLettered = block && (block.content >= 0 || block.fill), font = `700 ${isLettered && w < 84 ? 11 : 12}px ${theme.ui}`;
+  const isLettered = block && (block.content >= 0 || block.fill), font = `700 12px ${theme.ui}`;
   if (!isLettered || w >= 84) return label(context, "≠", x + w - (!isLettered ? 8 : block.content >= 0 ? 11 + letterWidth(block) : 29), y + h - 8, font, theme.ink, "right");
   if (block.isLost || isDoubled(block)) return;
   const from = 5 + 19 * Math.min(block.owners.length, 3), to = w - (block.content >= 0 ? letterWidth(block) + 7 : 28);
@@ -180,11 +187,11 @@ function label(context, text, x, y, font, color, align = "left") {
   context.fillText(text, x, y);
 }
 
-function drawRefCount(context, { x, y, w }, block, theme) {
-  if (!block.refCount) return label(context, "kept", x + w - 7, y + 14, `11px ${theme.ui}`, theme.soft, "right");
+function drawRefCount(context, { x, y, w }, id, block, theme) {
+  if (!block.refCount) return hasRoom(context, id, "kept", w, theme) ? label(context, "kept", x + w - 7, y + 14, `12px ${theme.ui}`, theme.soft, "right") : undefined;
   label(context, String(block.refCount), x + w - 7, y + 14, `700 13px ${theme.ui}`, theme.ink, "right");
   const right = x + w - 11 - widthOf(context, String(block.refCount));
-  const numPips = block.isLost && w < ROOMY ? 0 : Math.min(block.refCount, 4);
+  const pips = Math.min(block.refCount, 4), room = right - x - 7 - widthOf(context, `#${id}`), numPips = (block.isLost && w < ROOMY) || room < 7 * pips + 4 ? 0 : pips;
   for (let i = 0; i < numPips; i++) {
     context.beginPath();
     context.arc(right - 4 - i * 7, y + 9.5, 2.5, 0, 7);
@@ -198,7 +205,7 @@ function drawTokens(context, { x, y, w, h }, block, { theme, text: textOf }) {
   if (bottom - top < 10) return;
   if (size <= 4 && w >= ROOMY && bottom - top >= 34) return drawSlots(context, { x: x + 6, y: top, w: w - 12, h: bottom - top }, words, { theme, size, color });
   const lines = Math.max(1, Math.floor((bottom - top) / 13));
-  const text = joined(words).trimStart(), font = `11px ${theme.code}`;
+  const text = joined(words).trimStart(), font = `12px ${theme.code}`;
   context.font = font;
   if (block.isLost) veil(context, { x: x + 4, y: top - 1, w: w - 8, h: lines * 13 + 2 }, theme);
   let rest = text + (words.length < block.fill ? "…" : "");
@@ -236,10 +243,9 @@ function drawSlots(context, { x, y, w, h }, words, { theme, size, color }) {
     context.clip();
     context.globalAlpha = 1;
     if (isWritten) {
-      const size = slotHeight >= 17 ? 11 : 10;
-      context.font = `${size}px ${theme.code}`;
+      context.font = `12px ${theme.code}`;
       const text = fit(context, words[slot].trim() || "␣", slotWidth - 7);
-      label(context, text, rect.x + rect.w / 2, rect.y + rect.h / 2 + size * 0.36, context.font, color, "center");
+      label(context, text, rect.x + rect.w / 2, rect.y + rect.h / 2 + 4.3, context.font, color, "center");
     }
     context.restore();
   }
@@ -276,15 +282,20 @@ function breakText(context, text, width, isLast) {
 
 function drawOwners(context, { x, y, w, h }, block, { theme, groups }) {
   if (groups.length > 1 && block.groups.length) drawGroups(context, { x: x + 26 + 19 * (Math.min(block.owners.length, 3) - 1), y: y + h - 8, w }, block, theme, groups);
-  block.owners.slice(0, 3).forEach((request, i) => badge(context, x + 14 + i * 19, y + h - 12, 8, request, theme));
-  if (block.owners.length > 3)
-    label(context, `+${block.owners.length - 3}`, x + 7 + 3 * 19, y + h - 8, `11px ${theme.ui}`, theme.ink);
+  const count = Math.max(1, Math.min(3, Math.floor((w - 10 - besides(block)) / 19))), more = block.owners.length - count;
+  block.owners.slice(0, count).forEach((request, i) => badge(context, x + 14 + i * 19, y + h - 12, 9, request, theme));
+  if (more > 0 && w - 10 - besides(block) - 19 * count >= 16) label(context, `+${more}`, x + 7 + count * 19, y + h - 8, `12px ${theme.ui}`, theme.ink);
+}
+
+// Room that the letter takes, or how full the block is.
+function besides(block) {
+  return block.content >= 0 ? letterWidth(block) + 6 : block.fill ? 26 : 0;
 }
 
 // Whose tables: the group's name; two names are one too many.
 function drawGroups(context, { x, y, w }, block, theme, groups) {
   const names = block.groups.map((group) => groupLabel({ groups }, group));
-  context.font = `${isDoubled(block) ? "700 " : ""}10px ${theme.ui}`;
+  context.font = `${isDoubled(block) ? "700 " : ""}12px ${theme.ui}`;
   const room = w - 72, text = isDoubled(block) ? names.join("+") : names[0], isFitting = widthOf(context, text) <= room;
   const shown = isFitting || room >= 34 ? fit(context, text, room) : isDoubled(block) ? "!!" : "";
   label(context, shown, x, y, context.font, isDoubled(block) ? theme.ink : theme.soft);
@@ -300,7 +311,7 @@ function badge(context, x, y, radius, request, theme) {
   else for (let i = 0; i < sides; i++) context.lineTo(x + radius * 1.2 * Math.sin((2 * Math.PI * i) / sides), y - radius * 1.2 * Math.cos((2 * Math.PI * i) / sides));
   context.fill();
   const name = requestName(request);
-  label(context, name, x, y + 3.6, `700 ${name.length > 1 ? 8 : 10}px ${theme.ui}`, theme.paper, "center");
+  label(context, name, x, y + 4.2, `700 12px ${theme.ui}`, theme.paper, "center");
   context.restore();
 }
 
@@ -348,19 +359,38 @@ function cutLink(context, x, y, scale, theme) {
   context.restore();
 }
 
-// Room for an id and a letter.
+// A small cell: the letter of its content, or its owner's; the id where there is room for it, too.
 function drawTile(context, rect, id, block, look) {
-  const { theme } = look, { x, y, w, h } = rect;
+  const { theme } = look, { x, y, w, h } = rect, isTall = h >= 30, font = `12px ${theme.ui}`, name = nameOf(block);
   drawGround(context, rect, block, look, 3);
-  const isTall = h >= 30, name = block && block.content >= 0 ? contentName(block.content) : "";
-  if (block && block.fill && !name) veil(context, { x: x + 2.5, y: isTall ? y + 3 : y + h / 2 - 6, w: 7 + 5.6 * String(id).length, h: 12 }, theme);
-  if (isTall || !name) label(context, String(id), x + 4, isTall ? y + 12 : y + h / 2 + 3.5, `9.5px ${theme.ui}`, block ? theme.ink : theme.soft);
+  context.font = font;
+  const count = block && block.refCount > 1 ? `×${block.refCount}` : "", hasId = (isTall || !name) && widthOf(context, String(id)) <= w - 5;
+  if (hasId) label(context, String(id), isTall ? x + 4 : x + w / 2, isTall ? y + 13 : y + h / 2 + 4.3, font, block ? theme.ink : theme.soft, isTall ? "left" : "center");
   if (!block) return;
-  const letter = `700 ${name.length > 2 ? 9.5 : 11}px ${theme.ui}`;
-  if (name && isTall) label(context, name, x + w - 4, y + h - 5, letter, theme.ink, "right");
-  else if (name) label(context, name, x + (block.refCount > 1 ? 4 : w / 2), y + h / 2 + 4, letter, theme.ink, block.refCount > 1 ? "left" : "center");
-  if (block.refCount > 1) label(context, `×${block.refCount}`, x + w - 3, isTall ? y + 12 : y + h / 2 + 3.5, `9.5px ${theme.ui}`, theme.ink, "right");
+  drawTileName(context, rect, name, { isTall, theme, hasCount: count && !isTall && drawBeside(context, rect, name, count, theme) });
+  if (isTall && count && hasId && widthOf(context, `${id}${count}`) <= w - 10) label(context, count, x + w - 3, y + 13, font, theme.ink, "right");
   if (block.isLost) cross(context, rect);
+}
+
+// Equal letters are equal contents; of a block that is not full yet, whose it is.
+function nameOf(block) {
+  if (!block) return "";
+  return block.content >= 0 ? contentName(block.content) : block.owners.length ? requestName(block.owners[0]) : "";
+}
+
+function drawTileName(context, { x, y, w, h }, name, { isTall, theme, hasCount }) {
+  context.font = `700 12px ${theme.ui}`;
+  if (!name || widthOf(context, name) > w - 2) return;
+  if (isTall) label(context, name, x + w - 4, y + h - 5, context.font, theme.ink, "right");
+  else label(context, name, hasCount ? x + 3 : x + w / 2, y + h / 2 + 4.3, context.font, theme.ink, hasCount ? "left" : "center");
+}
+
+// How many hold it, beside its letter; false where there is no room.
+function drawBeside(context, { x, y, w, h }, name, count, theme) {
+  context.font = `700 12px ${theme.ui}`;
+  if (widthOf(context, name + count) > w - 8) return false;
+  label(context, count, x + w - 3, y + h / 2 + 4.3, `12px ${theme.ui}`, theme.ink, "right");
+  return true;
 }
 
 function cross(context, { x, y, w, h }) {

@@ -3,6 +3,7 @@ import { element, write } from "../look/element.js";
 import { countUpTo, storyOf } from "../model/story.js";
 import { hatch, label } from "./board.js";
 import { Mentioned } from "./mentioned.js";
+import { said, scaleOf } from "./scale.js";
 import { standAt } from "./standing.js";
 
 export const title = "Charts";
@@ -127,9 +128,18 @@ class Figure {
     return this.left + ((index + 0.5) / this.span) * this.width;
   }
 
+  // What is drawn, and how high: anew when there is more of the run.
+  measure(story, recording) {
+    const { figure } = this, values = (this.values = figure.values(story, recording));
+    if (values === null) return;
+    const stacked = (this.stacked = figure.stacked?.(story) ?? null), most = figure.most?.(story);
+    this.tops = stacked ? values.map((value, i) => value + stacked[i]) : (figure.peaks?.(story) ?? values);
+    Object.assign(this, most === undefined ? scaleOf(this.tops) : { most, isCut: false });
+  }
+
   paint(story, recording, current, isNew) {
     const { canvas, figure, charts } = this, { theme } = charts.stage;
-    if (isNew) this.values = figure.values(story, recording);
+    if (isNew) this.measure(story, recording);
     this.element.hidden = this.values === null;
     if (this.values === null || !canvas.clientWidth) return;
     const ratio = window.devicePixelRatio || 1, { clientWidth: w, clientHeight: h } = canvas;
@@ -137,17 +147,17 @@ class Figure {
     const context = canvas.getContext("2d");
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, w, h);
-    const stacked = figure.stacked?.(story) ?? null, peaks = figure.peaks?.(story) ?? this.values;
+    const { stacked } = this;
     let room = LEAST_STEPS;
     while (room < this.values.length) room = Math.ceil(room * 1.5);
     const isLive = recording.header.is_live !== false;
-    this.most = figure.most?.(story) ?? rounded(largest(stacked ? this.values.map((value, i) => value + stacked[i]) : peaks));
-    context.font = `10px ${theme.ui}`;
+    context.font = `12px ${theme.ui}`;
     const left = Math.max(34, Math.ceil(context.measureText(said(this.most, figure.unit)).width) + 8);
     Object.assign(this, { current, count: this.values.length, span: isLive ? room : Math.max(1, this.values.length), left, width: Math.max(1, w - left - 6), height: h - TOP - BOTTOM });
     this.paintFrame(context, story, theme, h);
     if (stacked) this.paintBars(context, stacked, theme);
-    else this.paintLine(context, peaks, theme);
+    else this.paintLine(context, this.tops, theme);
+    if (this.isCut) this.paintCuts(context, theme);
     this.paintPen(context, theme);
     const shown = charts.hovered ?? current;
     write(this.said, shown >= 0 ? `step ${story.series.step[shown]}: ${figure.say(story, shown, recording)}` : "no step yet");
@@ -156,7 +166,25 @@ class Figure {
   }
 
   y(value) {
-    return TOP + this.height * (1 - value / this.most);
+    return TOP + this.height * (1 - Math.min(value, this.most) / this.most);
+  }
+
+  // What is higher than the axis is torn near its top, and its height is written there, where there is room.
+  paintCuts(context, theme) {
+    const step = this.width / this.span, w = Math.max(2, step);
+    let free = -Infinity;
+    this.tops.forEach((value, i) => {
+      if (value <= this.most) return;
+      const x = this.left + i * step, text = said(value, this.figure.unit), font = `12px ${theme.ui}`;
+      context.fillStyle = theme.paper;
+      for (const y of [TOP + 16, TOP + 20]) context.fillRect(x - 1, y, w + 3, 2);
+      context.font = font;
+      const wide = context.measureText(text).width, at = Math.min(x + w + 3, this.left + this.width - wide);
+      if (at < free) return;
+      free = at + wide + 6;
+      context.fillRect(at - 2, TOP + 1, wide + 4, 14);
+      label(context, text, at, TOP + 8, null, font, theme.ink);
+    });
   }
 
   paintFrame(context, story, theme, h) {
@@ -164,12 +192,12 @@ class Figure {
     for (const share of [0, 1]) {
       const y = this.y(share * this.most);
       context.fillRect(this.left, Math.round(y), this.width, 1);
-      label(context, said(share * this.most, this.figure.unit), this.left - 5, y + (share ? 3 : -3), null, `10px ${theme.ui}`, theme.soft, "right");
+      label(context, said(share * this.most, this.figure.unit), this.left - 5, y + (share ? 3 : -3), null, `12px ${theme.ui}`, theme.soft, "right");
     }
     const steps = story.series.step;
     if (!steps.length) return;
-    label(context, String(steps[0]), this.x(0), h - 6, null, `10px ${theme.ui}`, theme.soft, "center");
-    if (steps.length > 1 && this.x(steps.length - 1) - this.x(0) > 24) label(context, String(steps.at(-1)), this.x(steps.length - 1), h - 6, null, `10px ${theme.ui}`, theme.soft, "center");
+    label(context, String(steps[0]), this.x(0), h - 6, null, `12px ${theme.ui}`, theme.soft, "center");
+    if (steps.length > 1 && this.x(steps.length - 1) - this.x(0) > 24) label(context, String(steps.at(-1)), this.x(steps.length - 1), h - 6, null, `12px ${theme.ui}`, theme.soft, "center");
   }
 
   // Each pixel shows the range of the steps that share it, so that no peak is lost.
@@ -197,8 +225,7 @@ class Figure {
       context.fillRect(x, this.y(high), w, this.y(0) - this.y(high));
     });
     context.globalAlpha = 1;
-    const tops = stacked.map((value, i) => value + this.values[i]);
-    this.eachPixel(this.values, tops, (x, w, low, high, first) => {
+    this.eachPixel(this.values, this.tops, (x, w, low, high, first) => {
       const y = this.y(high), bottom = this.y(Math.max(0, this.values[first]));
       if (high <= this.values[first]) return;
       if (w > 3) hatch(context, { x, y, w, h: bottom - y }, theme.ink, 4, 1);
@@ -233,22 +260,4 @@ class Figure {
 
 function milliseconds(time) {
   return time < 10 ? time.toPrecision(2) : time < 100 ? time.toFixed(1) : Math.round(time).toLocaleString();
-}
-
-function largest(values) {
-  let most = 0;
-  for (const value of values) if (value > most) most = value;
-  return most;
-}
-
-// A round number that is not smaller: 1, 2, 5 and their tens.
-function rounded(value) {
-  if (value <= 0) return 1;
-  const ten = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].find((digit) => digit * ten >= value) * ten;
-}
-
-function said(value, unit) {
-  if (unit === "%") return `${Math.round(100 * value)}%`;
-  return `${value >= 10000 ? `${value / 1000}k` : value}${unit && value ? unit : ""}`;
 }

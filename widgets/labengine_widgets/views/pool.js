@@ -79,6 +79,13 @@ class Pool {
     return this.painter && w >= COUNT_WIDTH && this.side.scene?.refCounts[id] > 0 && offsetX > x + w - Math.min(COUNT_WIDTH, w / 2) && offsetY < y + COUNT_HEIGHT;
   }
 
+  // Where a block's cell is on the page.
+  tileOf(id) {
+    if (!this.grid || !(id >= 0 && id < this.numBlocks)) return null;
+    const origin = this.canvas.getBoundingClientRect(), { x, y, w, h } = this.rectOf(id);
+    return { left: origin.left + x, right: origin.left + x + w, top: origin.top + y, bottom: origin.top + y + h };
+  }
+
   middleOf(anchor) {
     if (!this.grid || !anchor.startsWith("pool:")) return null;
     const origin = this.canvas.getBoundingClientRect(), rect = this.rectOf(Number(anchor.slice(5)));
@@ -225,11 +232,17 @@ function scaled(grid, ratio) {
 function bestGrid(numBlocks, width, height) {
   let best = null;
   for (let columns = 1; columns <= Math.min(Math.max(1, numBlocks), Math.max(1, Math.floor(width))); columns++) {
-    const rows = Math.ceil(numBlocks / columns);
-    const cellWidth = Math.min(width / columns, 152), cellHeight = Math.min(height / rows, 126);
-    const rating = Math.min(cellWidth, cellHeight * 1.25) * (numBlocks <= 16 ? (cellWidth < 84 ? 1 : 1.2) : columns % 16 ? (columns % 4 ? 1 : 1.15) : 1.25) * (numBlocks % columns ? 1 : 1.2) * (painterFor({ cellWidth, cellHeight })?.hasMark ? 1.4 : 1);
-    if (!best || rating > best.rating) best = { rating, columns, cellWidth, cellHeight };
+    const rows = Math.ceil(numBlocks / columns), cell = { cellWidth: Math.min(width / columns, 152), cellHeight: Math.min(height / rows, 126) };
+    const rating = ratingOf(cell, numBlocks, columns);
+    if (!best || rating > best.rating) best = { rating, columns, ...cell };
   }
   const small = Math.min(best.cellWidth, best.cellHeight);
-  return { ...best, gap: small >= 54 ? GAP + 3 : small >= 16 ? 4 : small >= 5 ? 1 : 0 };
+  return { ...best, gap: small >= 54 ? GAP + 3 : small >= 24 ? 4 : small >= 16 ? 2 : small >= 5 ? 1 : 0 };
+}
+
+// Large cells; what can be read in them counts for more than rows of 4, 8 or 16, in which an id is found sooner.
+function ratingOf({ cellWidth, cellHeight }, numBlocks, columns) {
+  const painter = painterFor({ cellWidth, cellHeight }), legible = painter?.hasMark ? 2 : painter ? 1.5 : 1, isRoomy = Math.min(cellWidth, cellHeight) >= 20;
+  const even = numBlocks <= 16 ? (cellWidth < 84 ? 1 : 1.2) : !isRoomy || columns % 4 ? 1 : columns % 16 ? 1.15 : 1.25;
+  return Math.min(cellWidth, cellHeight * 1.25) * legible * even * (numBlocks % columns || !isRoomy ? 1 : 1.2);
 }

@@ -19,7 +19,7 @@ export function labelSteps(context, story, shown, y, theme) {
   let free = -Infinity;
   for (const { i, x, right } of shown) {
     const number = steps.number[i].toLocaleString(), text = `${right - x > 62 ? "step " : ""}${number}${steps.isTakenBack[i] && right - x > 110 ? " taken back" : ""}`;
-    if (x < free || !label(context, text, x + 4, y, right - x < 22 ? null : right - x - 3, `11px ${theme.ui}`, theme.soft)) continue;
+    if (x < free || !label(context, text, x + 4, y, right - x < 22 ? null : right - x - 3, `12px ${theme.ui}`, theme.soft)) continue;
     free = x + 12 + context.measureText(text).width;
   }
 }

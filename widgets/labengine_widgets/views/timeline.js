@@ -11,6 +11,7 @@ import { timeBar } from "./time_bar.js";
 export const title = "Timeline";
 
 const STEPS = 15, TOPICS = TOPIC_NAMES.length, TALL = 190, LEAST_LANE = 10, MOST_LANE = 22;
+const ALARMS = new Set(["ViolationFound", "StepRolledBack", "LoadFailed"]); // the one strong colour; whatever else is trouble is ordinary
 const SHORT = { "external tier": "tier" };
 
 export function create(stage, side) {
@@ -58,7 +59,7 @@ class Timeline {
 
   // With room, the lines of the topics are named; without, they are fine print. Lanes begin below them.
   get tick() {
-    return this.board.size.height >= TALL ? 10 : 4;
+    return this.board.size.height >= TALL ? 13 : 4;
   }
 
   get lanesTop() {
@@ -85,11 +86,11 @@ class Timeline {
   paintAll(context, { width, height }) {
     const { story } = this, theme = this.stage.theme;
     this.rows = this.layLanes(story, height);
-    this.board.axis.left = this.tick > 8 ? 50 : this.rows.isPacked ? 8 : 34;
+    this.board.axis.left = this.tick > 8 ? 58 : this.rows.isPacked ? 8 : 34;
     this.board.axis.width = Math.max(1, width - this.board.axis.left - 6);
     this.paintSteps(context, story, theme, height);
     this.paintTicks(context, story, theme);
-    if (this.tick > 8) TOPIC_NAMES.forEach((name, topic) => label(context, SHORT[name] ?? name, this.board.axis.left - 6, STEPS + 6 + topic * this.tick, null, `9px ${theme.ui}`, theme.soft, "right"));
+    if (this.tick > 8) TOPIC_NAMES.forEach((name, topic) => label(context, SHORT[name] ?? name, this.board.axis.left - 6, STEPS + 6 + topic * this.tick, null, `12px ${theme.ui}`, theme.soft, "right"));
     context.save();
     context.beginPath();
     context.rect(this.board.axis.left - 1, this.lanesTop - 2, width, height);
@@ -97,7 +98,7 @@ class Timeline {
     for (const [lane, row, from] of this.rows.placed) this.paintLane(context, lane, row, from ?? lane.at[0], theme);
     context.restore();
     if (!this.rows.isPacked) for (const [lane, row] of this.rows.placed) this.paintName(context, lane, row, theme);
-    if (this.rows.numHidden) label(context, `and ${this.rows.numHidden} more at a time`, width - 8, height - 8, null, `11px ${theme.ui}`, theme.soft, "right");
+    if (this.rows.numHidden) label(context, `and ${this.rows.numHidden} more at a time`, width - 8, height - 8, null, `12px ${theme.ui}`, theme.soft, "right");
   }
 
   // A lane each while they fit; else requests share rows, one after the other, from when they first run, and rows get thinner.
@@ -133,8 +134,8 @@ class Timeline {
       if (pixel === drawn[topic] && axis.perEvent < 1) continue;
       drawn[topic] = pixel;
       if (x < axis.left) continue;
-      context.fillStyle = topic === 5 ? theme.ink : topic === 0 ? theme.line : theme.soft;
-      if (topic === 5) flag(context, x + width / 2, STEPS + 3, tick * TOPICS, theme);
+      context.fillStyle = topic === 0 ? theme.line : theme.soft;
+      if (topic === 5) flag(context, x + width / 2, STEPS + 3, tick * TOPICS, ALARMS.has(story.recording.kind(i)) ? theme.alarm : theme.soft);
       else context.fillRect(x, STEPS + 3 + topic * tick, width, tick > 8 ? 6 : 3);
     }
   }
@@ -153,7 +154,7 @@ class Timeline {
 
   paintName(context, lane, row, theme) {
     const { height } = this.rows;
-    label(context, requestName(lane.id), this.board.axis.left - 6, this.lanesTop + row * height + (height - 3) / 2 + 0.5, null, `700 ${height > 14 ? 12 : height > 11 ? 10 : 9}px ${theme.ui}`, theme.ink, "right");
+    label(context, requestName(lane.id), this.board.axis.left - 6, this.lanesTop + row * height + (height - 3) / 2 + 0.5, null, `700 12px ${theme.ui}`, theme.ink, "right");
   }
 
   // -- the pen and the selection ---------------------------------------------------------------------------------------
@@ -254,48 +255,54 @@ function rowFor(ends, lane, from, end) {
 // Its letter, in the first stretch that has room for it.
 function nameLane(context, lane, i, { x, y, w, h }, theme) {
   if (lane.state[i] !== STATE.waiting && lane.state[i] !== STATE.decode) return false;
-  return label(context, requestName(lane.id), x + 3, y + h / 2 + 0.5, w - 4, `700 9.5px ${theme.ui}`, lane.state[i] === STATE.decode ? theme.paper : theme.ink);
+  return label(context, requestName(lane.id), x + 3, y + h / 2 + 0.5, w - 4, `700 12px ${theme.ui}`, theme.ink);
 }
 
-function flag(context, x, y, height, theme) {
-  context.fillStyle = theme.ink;
+function flag(context, x, y, height, color) {
+  context.fillStyle = color;
   context.fillRect(x - 0.75, y, 1.5, height);
   context.beginPath();
   context.moveTo(x - 4.5, y + height), context.lineTo(x + 4.5, y + height), context.lineTo(x, y + height - 8);
   context.fill();
 }
 
-// Waiting is hollow, prefill striped, decode solid, preempted crossed out, loading dotted, finished a short bar.
+// Pale hues, for a state is no alarm; and a pattern each, so that none is told by its hue alone: waiting is hollow, prefill striped,
+// decode solid, preempted crossed out, loading dotted, finished a short bar.
+const STATE_HUES = { [STATE.prefill]: "#8f7fc4", [STATE.decode]: "#7fa3c7", [STATE.preempted]: "#c9a25a" };
+
 export function paintState(context, rect, state, theme) {
-  const { x, y, w, h } = rect;
+  const { x, y, w, h } = rect, hue = STATE_HUES[state];
   context.save();
-  context.strokeStyle = context.fillStyle = theme.ink;
+  context.strokeStyle = context.fillStyle = hue ?? theme.soft;
   context.lineWidth = 1;
   if (state === STATE.finished) {
-    context.globalAlpha = 0.9;
+    context.fillStyle = theme.ink;
     context.fillRect(x, y - 1, 2, h + 2);
   } else if (state === STATE.decode) {
-    context.globalAlpha = theme.isDark ? 0.62 : 0.55;
+    context.globalAlpha = theme.isDark ? 0.75 : 0.6;
     context.fillRect(x, y, w, h);
   } else if (state === STATE.prefill) {
-    context.globalAlpha = 0.2;
-    context.fillRect(x, y, w, h);
-    context.globalAlpha = 0.9;
-    hatch(context, rect, theme.ink, 4, 1.6);
+    tint(context, rect);
+    hatch(context, rect, hue, 4, 1.6);
     frame(context, rect);
   } else if (state === STATE.preempted) {
-    context.globalAlpha = 0.75;
-    hatch(context, rect, theme.ink, 6, 1);
-    hatch(context, rect, theme.ink, 6, 1, true);
+    tint(context, rect);
+    hatch(context, rect, hue, 6, 1);
+    hatch(context, rect, hue, 6, 1, true);
     context.setLineDash([3, 2]);
     frame(context, rect);
   } else {
-    context.globalAlpha = 0.6;
     if (state === STATE.loading) for (let dot = x + 2; dot < x + w - 1; dot += 5) context.fillRect(dot, y + h / 2 - 1, 2, 2);
     context.setLineDash([2, 2]);
     frame(context, rect);
   }
   context.restore();
+}
+
+function tint(context, { x, y, w, h }) {
+  context.globalAlpha = 0.28;
+  context.fillRect(x, y, w, h);
+  context.globalAlpha = 1;
 }
 
 function frame(context, { x, y, w, h }) {

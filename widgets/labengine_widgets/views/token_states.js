@@ -51,16 +51,17 @@ export function numWritten(request, facts, id) {
 
 const GENERATED = 5; // letters of room for a token that nobody knows beforehand
 
-// Every slot of a block, empty ones too; a generated token has round ends. Wide as its text is long, where the style sheet asks for that.
-export function slots({ texts, states, index, size, numPrompt }) {
-  const made = make("div", "le-tables-slots");
+// Every slot of a block, empty ones too, with their numbers from firstSlot on, if it is given; a generated token has round ends. Wide as its text is long, where the style sheet asks for that.
+export function slots({ texts, states, index, size, numPrompt, firstSlot }) {
+  const made = make("div", `le-tables-slots${firstSlot === null ? "" : " le-tables-numbered"}`);
   states.forEach((state, i) => {
     const text = texts[i] || undefined, shape = text !== undefined && index * size + i >= numPrompt ? " le-tok-generated" : "";
     const slot = make("span", `le-tok le-tok-${state}${shape}`, text === undefined ? "" : text.trim() || "␣");
     slot.style.setProperty("--le-letters", index * size + i >= numPrompt || text === undefined ? GENERATED : /^\s*\d+$/.test(text) ? Math.max(4, text.trim().length) : Math.min(12, Math.max(1, text.trim().length)));
     if (FAULTS[state]) slot.title = FAULTS[state];
     else if (text) slot.title = `${text.trim()} · position ${index * size + i}`;
-    if (FAULTS[state]) slot.setAttribute("aria-label", `slot ${i}: ${FAULTS[state]}`);
+    if (FAULTS[state]) slot.setAttribute("aria-label", `slot ${(firstSlot ?? 0) + i}: ${FAULTS[state]}`);
+    if (firstSlot !== null) slot.prepend(make("small", "le-tok-slot", firstSlot + i));
     made.append(slot);
   });
   return made;

@@ -1,0 +1,117 @@
+"""Large pools, long runs and one great prefill: bands use their room, charts are not flattened, cells keep a letter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from labengine import events as ev
+from widgets.story_219 import begin, merging_step
+from widgets.view_recordings import crowd, preempting
+from widgets.view_stand import Show, Stand, stands
+
+pytestmark = pytest.mark.browser
+
+LISTEN = """() => {
+  window.drawn = [];
+  const { fillText } = CanvasRenderingContext2D.prototype;
+  CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+    window.drawn.push(String(text));
+    return fillText.call(this, text, ...rest);
+  };
+  window.stand.view.resize?.();
+  window.stand.stage.repaint();
+}"""
+ROWS = """() => {
+  const { rows, board, story } = window.stand.view;
+  const ids = Object.keys(story.bands).map(Number), tops = ids.map((id) => window.stand.view.yOf(id));
+  const ends = { first: Math.min(...tops), last: Math.max(...tops) };
+  return { ...ends, height: board.size.height, idle: rows.numIdle, used: ids.length };
+}"""
+SCALE = "async ([name, ...values]) => { const all = await import('/views/scale.js'); return all[name](...values); }"
+HUES = """() => {
+  const canvas = document.querySelector(".le-timeline-canvas"), { width, height } = canvas, strong = new Set();
+  const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+  for (let i = 0; i < data.length; i += 4) {
+    const spread = Math.max(data[i], data[i + 1], data[i + 2]) - Math.min(data[i], data[i + 1], data[i + 2]);
+    if (data[i + 3] === 255 && spread > 130) strong.add(`${data[i]},${data[i + 1]},${data[i + 2]}`);
+  }
+  return [...strong];
+}"""
+ALARM = "200,0,30"
+THEME = f"""() => {{
+  const theme = {{ paper: "#fff", ink: "#222", soft: "#666", faint: "#f3f3f3", line: "#bbb", accent: "#555" }};
+  Object.assign(window.stand.stage.theme, theme, {{ alarm: "rgb({ALARM})", ui: "sans-serif", code: "monospace" }});
+  window.stand.view.board?.refresh();
+}}"""
+
+
+@pytest.fixture(scope="module")
+def show() -> Iterator[Show]:
+    with stands() as run:
+        yield run
+
+
+def test_of_a_large_pool_the_blocks_that_were_used_fill_the_bands(show: Show) -> None:
+    def check(stand: Stand) -> None:
+        found = stand.page.evaluate(ROWS)
+        assert found["used"] + found["idle"] == 4096 and found["used"] < 1000
+        assert found["first"] < 20 and found["last"] > 0.85 * found["height"] - 20, found
+        stand.page.evaluate(LISTEN)
+        assert f"{found['idle']:,} of 4,096 blocks were never used" in stand.page.evaluate("() => window.drawn")
+
+    show(check, "bands", crowd(20, 4096, 3, 180))
+
+
+def test_one_great_step_does_not_flatten_the_others(show: Show) -> None:
+    def check(stand: Stand) -> None:
+        def ask(name: str, *values: object) -> object:
+            return stand.page.evaluate(SCALE, [name, *values])
+
+        assert ask("scaleOf", [2400, 16, 18, 17, 19, 16]) == {"most": 20, "isCut": True}
+        assert ask("scaleOf", [12, 16, 18, 17]) == {"most": 20, "isCut": False}
+        assert ask("scaleOf", [2400, 18]) == {"most": 5000, "isCut": False}, "of two steps neither stands out"
+        assert ask("scaleOf", [0, 0]) == {"most": 1, "isCut": False}
+        said = [ask("said", *told) for told in ((20_000, "ms"), (5, "ms"), (0, "ms"), (12_000,), (4096,), (0.5, "%"))]
+        assert said == ["20 s", "5 ms", "0", "12k", "4096", "50%"]
+
+    show(check, "charts", [*begin(), *merging_step()])
+
+
+@pytest.mark.parametrize("width", [900, 480, 300])
+def test_the_title_of_a_chart_is_never_cut(show: Show, width: int) -> None:
+    cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"
+
+    def check(stand: Stand) -> None:
+        assert stand.page.eval_on_selector_all(".le-chart-head, .le-chart-head > *", cut) == []
+
+    show(check, "charts", crowd(12, 4096, 3, 180), width=width)
+
+
+@pytest.mark.parametrize("num_blocks", [64, 256, 512])
+def test_a_cell_of_a_large_pool_has_its_letter_or_its_owner(show: Show, num_blocks: int) -> None:
+    def check(stand: Stand) -> None:
+        stand.page.evaluate("() => (window.stand.view.canvas.style.cssText = 'width: 520px; height: 440px')")
+        stand.page.evaluate(THEME)
+        stand.page.evaluate(LISTEN)
+        drawn = stand.page.evaluate("() => window.drawn")
+        assert stand.page.evaluate("() => Boolean(window.stand.view.painter)")
+        assert {"p", "q", "z"} <= set(drawn), "contents"
+        assert {"A", "B", "C"} <= set(drawn), "whose blocks are not full yet"
+
+    show(check, "pool", crowd(3, num_blocks, 2, 180))
+
+
+def test_in_the_timeline_only_alarm_is_a_strong_colour(show: Show) -> None:
+    quiet = preempting()
+    found = ev.ViolationFound("partition", "#1 is in the queue, and held", (0,), (1,), 3, 20)
+
+    def check(stand: Stand) -> None:
+        stand.page.evaluate(THEME)
+        assert stand.page.evaluate(HUES) == []
+        stand.more([found])
+        stand.page.evaluate(THEME)
+        assert ALARM in stand.page.evaluate(HUES)
+
+    show(check, "timeline", quiet)
