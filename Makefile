@@ -1,13 +1,15 @@
 # Everything one types. `make` alone says what there is.
 #   PYTHON=python3.12        the interpreter the environment is made from
-#   PIP_FLAGS="..."          handed to pip (its own settings are used in any case)
+#   TORCH=cpu                torch's build for setup, from PyTorch's own index: cpu, cu130, auto ... (uv's --torch-backend)
+#   PIP_FLAGS="..."          handed to pip and uv, as --find-links (pip's own settings are used in any case)
 #   PYTEST_FLAGS="-k merge"  handed to pytest, which runs twice: 5 is its word for "nothing was selected"
+#   LOCK_FLAGS="--upgrade"   handed to uv when it makes constraints.txt anew
 #   LAB_FLAGS="--no-browser" handed to JupyterLab
 #   CHROMIUM=/path/to/it     the browser the tests drive, if not /usr/bin/chromium
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup model models browser lab demo test pictures lint clean
+.PHONY: help setup model models browser lab demo test test-all pictures lint lock clean
 
 PYTHON ?= python3
 CHROMIUM ?= /usr/bin/chromium
@@ -32,13 +34,15 @@ help:
 	@echo
 	@echo "  make lab      open JupyterLab on the first notebook  (the first time: setup and model before it)"
 	@echo "  make demo     two equal prompts, one step: eight blocks, then five, in this terminal"
-	@echo "  make setup    install everything into .venv          (2 to 10 minutes, once)"
+	@echo "  make setup    install everything into .venv          (1 to 10 minutes, once)"
 	@echo "  make model    fetch and convert the default model    (about a minute, once)"
 	@echo "  make models   the hybrid model too, Gemma-3-270M     (another minute; the tests need it)"
 	@echo "  make browser  make sure that Chromium is there       (needed by the tests only)"
 	@echo "  make test     all tests, in a real browser too       (some minutes)"
+	@echo "  make test-all the long sweeps too, and an installation on every Python there is"
 	@echo "  make pictures the README's animation, docs/*.png and the lesson, made anew (a minute or two)"
 	@echo "  make lint     ruff and mypy"
+	@echo "  make lock     constraints.txt made anew, for all platforms and Pythons"
 	@echo "  make clean    remove caches and test artefacts, keep .venv"
 
 setup: $(STAMP)
@@ -50,10 +54,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@[ -z "$(CLEAR)" ] && $(PY) -c "" 2>/dev/null || { \
 	    echo "setup 1/3: making $(VENV) with $$($(PYTHON) --version)"; \
 	    $(PYTHON) -m venv $(CLEAR) $(VENV) || { echo "No venv could be made. On Debian: apt-get install python3-venv"; exit 1; }; }
-	@echo "setup 2/3: $$(grep '^torch==' constraints.txt) (200 MB, or 2 GB with CUDA: the longest part)"
-	@$(PIP) install --quiet $(PIP_FLAGS) "$$(grep '^torch==' constraints.txt)"
-	@echo "setup 3/3: labengine with its other dependencies, as pinned in constraints.txt (1 to 3 minutes)"
-	@$(PIP) install --quiet $(PIP_FLAGS) --constraint constraints.txt --editable ".[test,dev]"
+	@echo "setup 2/3: fetching uv, which installs the rest"
+	@$(PIP) install --quiet $(PIP_FLAGS) "$$(grep '^uv==' constraints.txt)"
+	@echo "setup 3/3: labengine and what it needs, with the versions of constraints.txt"
+	@$(PY) tools/install.py $(PIP_FLAGS) $(if $(TORCH),--torch-backend=$(TORCH))
 	@printf %s "$(CURDIR)" > $@
 	@echo "setup done: source $(VENV)/bin/activate, or go on with make lab, make demo, make test"
 
@@ -77,17 +81,18 @@ browser:
 
 lab: setup model
 	@echo "lab: opening JupyterLab on notebooks/00_why_blocks.ipynb (Ctrl-C twice ends it)"
-	@$(PY) -m jupyterlab $(AS_ROOT) $(LAB_FLAGS) notebooks/00_why_blocks.ipynb
+	@$(PY) -m jupyterlab $(AS_ROOT) --LabApp.default_url=/lab/tree/notebooks/00_why_blocks.ipynb $(LAB_FLAGS)
 
 demo: setup model
 	@$(PY) -m labengine demo
 
-test: setup models browser
-	@echo "test: JupyterLab in Chromium, and beside it everything else; screenshots go to .artifacts/"
+test: AND_NOT_SWEEP := and not sweep
+test test-all: setup models browser
+	@echo "$@: JupyterLab in Chromium, and beside it everything else; screenshots go to .artifacts/"
 	@mkdir -p .artifacts
-	@$(TESTS) -m "browser and not sweep" > .artifacts/browser.log 2>&1 & lab=$$!; \
-	$(TESTS) -m "not browser and not sweep"; rest=$$?; \
-	echo "test: and JupyterLab in Chromium (until now it wrote to .artifacts/browser.log)"; \
+	@$(TESTS) -m "browser $(AND_NOT_SWEEP)" > .artifacts/browser.log 2>&1 & lab=$$!; \
+	$(TESTS) -m "not browser $(AND_NOT_SWEEP)"; rest=$$?; \
+	echo "$@: and JupyterLab in Chromium (until now it wrote to .artifacts/browser.log)"; \
 	wait $$lab; lab=$$?; cat .artifacts/browser.log; \
 	[ $$rest -ne 5 ] || rest=$$lab; [ $$lab -ne 5 ] || lab=$$rest; [ $$rest -eq 0 ] && [ $$lab -eq 0 ]
 
@@ -98,6 +103,9 @@ lint: setup
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+
+lock: setup
+	@$(PY) tools/lock.py $(LOCK_FLAGS)
 
 clean:
 	@rm -rf build dist .artifacts .pytest_cache .mypy_cache .ruff_cache .hypothesis

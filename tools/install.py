@@ -1,0 +1,44 @@
+"""Installs labengine, editable, with the pins of constraints.txt: by uv, under pip's settings. Arguments go to uv."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pip_settings
+
+CUDA_NOTICE = """\
+setup: this fetches the CUDA build of torch, 4.7 GB, and there is no NVIDIA card here.
+       For the CPU build (0.2 GB): Ctrl-C, then make setup TORCH=cpu
+"""
+
+
+def install(arguments: list[str]) -> int:
+    """Say what is not obvious about the plan, then carry it out. Returns uv's exit status."""
+    settings = pip_settings.read()
+    environment = os.environ | pip_settings.variables(settings)
+    command = [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable, *pip_settings.flags(settings)]
+    command += ["--constraint", "constraints.txt", "--editable", ".[test,dev]", *arguments]
+    plan = subprocess.run([*command, "--dry-run"], env=environment, capture_output=True, text=True)
+    print(notice(plan.stderr, has_nvidia_card()), end="", flush=True)
+    return subprocess.run(command, env=environment).returncode
+
+
+def notice(plan: str, has_card: bool) -> str:
+    """Return what to say before `plan` (the output of a dry run), or "": torch's CUDA build brings nvidia- packages."""
+    return CUDA_NOTICE if " + nvidia-" in plan and not has_card else ""
+
+
+def has_nvidia_card() -> bool:
+    """True if the NVIDIA driver lists at least one GPU."""
+    command = shutil.which("nvidia-smi")
+    if command is None:
+        return False
+    listing = subprocess.run([command, "--list-gpus"], capture_output=True, text=True)
+    return listing.returncode == 0 and "GPU 0" in listing.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(install(sys.argv[1:]))
