@@ -57,7 +57,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "setup 2/3: fetching uv, which installs the rest"
 	@$(PIP) install --quiet $(PIP_FLAGS) "$$(grep '^uv==' constraints.txt)"
 	@echo "setup 3/3: labengine and what it needs, with the versions of constraints.txt"
-	@$(PY) tools/install.py $(PIP_FLAGS) $(if $(TORCH),--torch-backend=$(TORCH))
+	@$(PY) -m tools.install $(PIP_FLAGS) $(if $(TORCH),--torch-backend=$(TORCH))
 	@printf %s "$(CURDIR)" > $@
 	@echo "setup done: source $(VENV)/bin/activate, or go on with make lab, make demo, make test"
 
@@ -105,7 +105,7 @@ lint: setup
 	$(PY) -m mypy
 
 lock: setup
-	@$(PY) tools/lock.py $(LOCK_FLAGS)
+	@$(PY) -m tools.lock $(LOCK_FLAGS)
 
 clean:
 	@rm -rf build dist .artifacts .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,11 +7,11 @@ import shutil
 import subprocess
 import sys
 
-import pip_settings
+from tools import pip_settings
 
 CUDA_NOTICE = """\
-setup: this fetches the CUDA build of torch, 4.7 GB, and there is no NVIDIA card here.
-       For the CPU build (0.2 GB): Ctrl-C, then make setup TORCH=cpu
+setup: this fetches the CUDA build of torch (2.8 GB with all the rest, 5.4 GB on disk); there is no NVIDIA card here.
+       For the CPU build (0.6 GB with all the rest, 2.2 GB on disk): Ctrl-C, then make setup TORCH=cpu
 """
 
 

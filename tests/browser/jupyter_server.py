@@ -16,7 +16,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-START_TIMEOUT = 60.0  # seconds; about 2.5 on two idle cores
+START_TIMEOUT = 180.0  # seconds; about 2.5 on two idle cores
 
 # A test reads every cell from the page, so none may be virtual; and nothing may ask, save or phone home by itself.
 OVERRIDES = {
@@ -28,10 +28,14 @@ OVERRIDES = {
 
 
 class JupyterServer:
-    """JupyterLab over `base`/notebooks; started by `start()`, ended by `stop()` or with this process at the latest."""
+    """JupyterLab over `base`/notebooks; started by `start()`, ended by `stop()` or with this process at the latest.
 
-    def __init__(self, base: Path) -> None:
+    options: further settings of JupyterLab or its server, as "ServerApp.port".
+    """
+
+    def __init__(self, base: Path, options: dict[str, object] | None = None) -> None:
         self.base = base
+        self.options = options or {}
         self.root_dir = base / "notebooks"
         self.settings_dir = base / "user-settings"
         self.port = _free_port()
@@ -96,7 +100,7 @@ class JupyterServer:
             "LabApp.workspaces_dir": self.base / "workspaces",
             "LabApp.user_settings_dir": self.settings_dir,
         }
-        flags = [f"--{name}={value}" for name, value in options.items()]
+        flags = [f"--{name}={value}" for name, value in (options | self.options).items()]
         return [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", *flags]
 
     def _wait_until_it_answers(self) -> None:
