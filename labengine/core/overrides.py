@@ -23,7 +23,7 @@ def refuse_wrong_overrides(where: str, part: type, base: type, others: Iterable[
     where: begins the message. base: the class whose part it plays. others: classes of other parts, whose methods would
     never be called here. A helper of any other name is allowed, and any that the class's own methods use.
     """
-    for owner, name in _without_effect(part):
+    for owner, name in _without_effect(part, base):
         if (meant := _meant(name, owner, part, base, others)) is not None:
             raise ConfigError(f"{where}: {class_name(owner)}.{name} overrides nothing of {base.__name__}; {meant}")
     for name in _names_of(base, part):
@@ -39,13 +39,12 @@ def refuse_wrong_overrides(where: str, part: type, base: type, others: Iterable[
 # -- names that override nothing ---------------------------------------------------------------------------------------
 
 
-def _without_effect(part: type) -> Iterator[tuple[type, str]]:
+def _without_effect(part: type, base: type) -> Iterator[tuple[type, str]]:
     """Every attribute of a user's classes that overrides nothing, and that none of their methods uses."""
-    mro = part.__mro__
-    for number, cls in enumerate(mro):
+    for number, cls in enumerate(part.__mro__):
         if is_custom(cls) and cls.__module__ not in ("builtins", "abc", "typing"):
             for name in vars(cls):
-                is_new = not any(name in vars(other) for other in mro[number + 1 :])
+                is_new = not any(name in vars(other) for other in (*part.__mro__[number + 1 :], *base.__mro__))
                 if is_new and not name.startswith("__") and name not in _used_names(part, but_in=name):
                     yield cls, name
 

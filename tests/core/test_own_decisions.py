@@ -1,0 +1,165 @@
+"""Decisions and queues of one's own, right or wrong: other policies run soundly, and a wrong queue is told by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from driving import LiveFold, assert_drained, assert_sound, difference
+from grounds import Ground
+from labengine import Parts
+from labengine.core.editions import EDITIONS
+from labengine.core.free_queue import FreeQueue
+from labengine.core.full_attention import FullAttentionGroup
+from labengine.core.prefill_first import PrefillFirstScheduler
+from labengine.core.request import Request
+from labengine.core.scheduler import Scheduler
+from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.hooks import Hooks
+
+# -- other policies ----------------------------------------------------------------------------------------------------
+
+
+class OldestGivesWay(Scheduler):
+    """Preempts the request that runs longest; it may have its place in the step already."""
+
+    def choose_victim(self, request: Request) -> Request:
+        return self.running[0]
+
+
+class LongestGivesWay(Scheduler):
+    """As some engines do: the request with the most tokens."""
+
+    def choose_victim(self, request: Request) -> Request:
+        return max(self.running, key=lambda running: running.num_tokens)
+
+
+class ShortestFirst(Scheduler):
+    """Admits the request with the fewest tokens."""
+
+    def next_waiting(self) -> Request:
+        return min(self.waiting, key=lambda waiting: waiting.num_tokens)
+
+
+class HeadFirst(FullAttentionGroup):
+    """Frees a chain's head first."""
+
+    def freeing_order(self, num_entries: int) -> Sequence[int]:
+        return range(num_entries)
+
+
+class NewestFirst(FreeQueue):
+    """A stack: takes the block that was freed last."""
+
+    def take(self, num_blocks: int) -> list[int]:
+        if num_blocks > len(self):
+            raise IndexError(f"{num_blocks} blocks asked for, {len(self)} are free")
+        taken = list(self)[::-1][:num_blocks]
+        for block_id in taken:
+            self.remove(block_id)
+        return taken
+
+    def put_back(self, block_ids: Sequence[int]) -> None:
+        self.append(block_ids[::-1])
+
+
+class ListQueue:
+    """A queue that is no FreeQueue by birth: one Python list."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self.ids = list(range(num_blocks))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __contains__(self, block_id: int) -> bool:
+        return block_id in self.ids
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.ids)
+
+    def fault(self) -> str | None:
+        """None: a list has no links to tear."""
+        return None
+
+    def take(self, num_blocks: int) -> list[int]:
+        """From the head."""
+        taken, self.ids = self.ids[:num_blocks], self.ids[num_blocks:]
+        return taken
+
+    def append(self, block_ids: Sequence[int]) -> None:
+        """At the tail."""
+        self.ids.extend(block_ids)
+
+    def prepend(self, block_ids: Sequence[int]) -> None:
+        """At the head."""
+        self.ids[:0] = block_ids
+
+    put_back = prepend
+
+    def remove(self, block_id: int) -> int:
+        """Its place is the note for `insert_after`."""
+        place = self.ids.index(block_id)
+        del self.ids[place]
+        return place
+
+    def insert_after(self, before: int, block_id: int) -> None:
+        """Back to its place."""
+        self.ids.insert(before, block_id)
+
+
+def scheduling(policy: type[Scheduler], base: type[Scheduler]) -> dict[str, Any]:
+    return {"scheduler": type(policy.__name__, (policy, base), {})}
+
+
+POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
+    f"{name} on {edition}": (edition, given)
+    for edition, base in (
+        ("labengine", TokenBudgetScheduler),
+        ("vllm", TokenBudgetScheduler),
+        ("nano-vllm", PrefillFirstScheduler),
+    )
+    for name, given in {
+        "oldest gives way": scheduling(OldestGivesWay, base),
+        "longest gives way": scheduling(LongestGivesWay, base),
+        "shortest first": scheduling(ShortestFirst, base),
+        "head freed first": {"full_attention_group": HeadFirst},
+        "newest block first": {"free_queue": NewestFirst},
+        "a list": {"free_queue": ListQueue},
+    }.items()
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_another_policy_is_sound_and_taken_back_exactly(name: str) -> None:
+    """With aborts, resets and abandoned steps; every read is checked, and the fold follows."""
+    edition, given = POLICIES[name]
+    parts = Parts(**given).over(EDITIONS[edition])
+    for seed in range(6):
+        rng, hooks = Random(seed), Hooks(strict=True)
+        live = LiveFold(hooks)
+        drive = Ground(edition).drive(seed, hooks, parts=parts)
+        for operation in drive.operations(rng):
+            assert difference(live.state.snapshot(), drive.engine.snapshot()) is None, operation
+        assert_sound(drive.engine.snapshot(), edition)
+        assert_drained(drive.engine)
+
+
+def test_the_policies_decide_otherwise() -> None:
+    """Each of them leads to other block ids, preemptions or order in some workload, but for the list."""
+    for name, (edition, given) in POLICIES.items():
+        parts = Parts(**given).over(EDITIONS[edition])
+        differs = any(events_of(edition, seed, parts) != events_of(edition, seed) for seed in range(12))
+        assert differs == (not name.startswith("a list")), name
+
+
+def events_of(edition: str, seed: int, parts: Parts | None = None) -> list[object]:
+    events: list[object] = []
+    hooks = Hooks(strict=True)
+    drive = Ground(edition).drive(seed, hooks, parts=parts)
+    hooks.subscribe(events.append)
+    drive.run()
+    return events
