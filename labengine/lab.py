@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from labengine.desk.compare.comparison import Comparison
     from labengine.desk.saved.opened import Trace
     from labengine.desk.time.breakpoints import Stop
+    from labengine.desk.time.crash import Crash
 
 
 class Lab(Stepping, Looking, TimeTravel, Recorded):
@@ -116,8 +117,16 @@ class Lab(Stepping, Looking, TimeTravel, Recorded):
         self.pause()
         with self._stepper.turn():
             self._stepper.engine.transfers.stop()
-            self._stepper.restart(self._inputs.clear, self._breakpoints.forget_stop)
+            self._stepper.restart(self._inputs.clear, self._breakpoints.forget_stop, self._crashes.forget)
             self._tier_was_used = self.external is not None
+
+    @property
+    def crash(self) -> Crash | None:
+        """The newest exception that a part has raised inside a step, kept until reset() or the next; None without one.
+
+        It names step, class and method, and holds the exception and the step's events. goto("crash") looks there.
+        """
+        return self._crashes.newest
 
     def compare(self, other: Lab | Trace, **settings: Any) -> Comparison:
         """Have this lab and another one in lockstep, side by side; see labengine.compare."""

@@ -13,6 +13,7 @@ from labengine.desk.intake import Intake
 from labengine.desk.stats import StatsListener
 from labengine.desk.stepper import Stepper
 from labengine.desk.time.breakpoints import Breakpoints
+from labengine.desk.time.crash import Crashes
 from labengine.desk.time.inputs import Inputs
 from labengine.engine.loaded_model import LoadedModel, load_model
 from labengine.engine.overlap import choose_engine
@@ -69,6 +70,7 @@ class Assembled:
         self._breakpoints = Breakpoints(self.hooks, self.timeline, lambda: self._stepper.engine.step_number)
         self._stepper = Stepper(self._make_engine, self._breakpoints)
         self._inputs = Inputs(self._stepper, self.hooks)
+        self._crashes = Crashes(self.hooks, self.timeline, lambda: self._stepper.engine.failure)
         self._intake = Intake(self._model, self._stepper, self._inputs)
         self._breakpoints.on_stop = self._stopped
 

@@ -7,10 +7,11 @@ from contextlib import AbstractContextManager, nullcontext
 from operator import index
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
 
 from labengine.config import ConfigError, is_single_int
 from labengine.desk.request_names import request_id_of
+from labengine.desk.time.crash import Crash, newest_crash
 from labengine.desk.time.moments import Look, moment_of, steps_after, steps_before
 from labengine.timeline import Timeline
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from labengine_widgets.feed import Feed
     from labengine_widgets.selection import Selection
     from labengine_widgets.why import Why
+
+
+CRASH: Final = "crash"
+"""In place of a step: where the newest crash happened."""
 
 
 class Closeable(Protocol):
@@ -151,12 +156,28 @@ class Recorded:
             raise ConfigError(f"a moment is a number of events, {known}; got {moment!r}")
         self._stand(moment)
 
-    def goto(self, step: int, event: int | None = None) -> Look:
+    @property
+    def crash(self) -> Crash | None:
+        """The newest exception that a part has raised inside a step; None without one."""
+        return newest_crash(self._recording())
+
+    def goto(self, step: int | Literal["crash"], event: int | None = None) -> Look:
         """Look at the state after a step, or after an event inside it (counted from 0); the engine does not move.
 
-        0 is before the first step. The views stand there, too. ConfigError for what is not recorded.
+        0 is before the first step; "crash" is the moment at which a part raised, before the step was taken back. The
+        views stand there, too. ConfigError for what is not recorded.
         """
+        if step == CRASH:
+            return self._look(self._crash_moment(event))
         return self._look(moment_of(self._recording(), step, event))
+
+    def _crash_moment(self, event: int | None = None) -> int:
+        if event is not None:
+            raise ConfigError(f'goto("crash") is one moment: leave event={event!r} out')
+        timeline, crash = self._recording(), self.crash
+        if crash is None:
+            raise ConfigError('goto("crash"): no part has raised an exception inside a step')
+        return crash.moment_in(timeline)
 
     def back(self, num_steps: int = 1) -> Look:
         """Look at the end of the step before the one that the views stand at; several times, or so many steps back."""

@@ -79,7 +79,7 @@ class Engine:
         self.reached: Phase | None = None
         """How far the newest step has come, as far as that leaves traces when it is taken back; see forget_written."""
         self.failure: BaseException | None = None
-        """What a part raised last, ending a step; StepFailed tells of it."""
+        """What a part has raised in the newest step, which was taken back for it; StepFailed tells of it."""
         self._open_step = Lock()
         self.journal = Journal()
         """How to take the open step back."""
@@ -252,7 +252,7 @@ class Engine:
     def _all_or_nothing(self) -> Iterator[None]:
         """A step that does not reach its end is taken back, whatever ended it."""
         step_before, report_before = self.step_number, self.report
-        self._written, self.reached = StepPlan(()), None
+        self._written, self.reached, self.failure = StepPlan(()), None, None
         self.journal.open()
         try:
             self.step_number = step_before + 1

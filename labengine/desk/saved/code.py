@@ -59,6 +59,8 @@ def _imports(facts: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]]) -> I
     lines = {str(line) for told in classes for line in told["imports"]}
     if any(given["do"] == "break_off" for given in inputs):
         lines.add("from labengine.desk.time.breaking import break_off")
+    if any(given["do"] == "fail" for given in inputs):
+        lines.add("from contextlib import suppress")
     yield from sorted(lines | {"import labengine"}, key=_place)
     yield ""
 
@@ -140,11 +142,17 @@ def _break_off(given: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
     yield f"break_off(lab, {arguments})  # a step that was interrupted here, and taken back"
 
 
+def _fail(given: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
+    yield f"with suppress(Exception):  # a part raises {_in_a_line(given['reason'])} here, and the step is taken back"
+    yield "    lab.step()"
+
+
 _CALLS: dict[str, Callable[[Mapping[str, Any], TokenText | None], Iterator[str]]] = {
     "add": _add,
     "abort": _abort,
     "reset_prefix_cache": _reset_prefix_cache,
     "break_off": _break_off,
+    "fail": _fail,
 }
 
 

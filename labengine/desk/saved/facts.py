@@ -76,6 +76,8 @@ def _input(given: Input) -> dict[str, Any]:
             told = {"do": "abort", "request_id": given.request_id}
         case ResetInput():
             told = {"do": "reset_prefix_cache"}
+        case BrokenStep(is_failure=True):
+            told = {"do": "fail", "reason": given.reason}
         case BrokenStep():
             told = {"do": "break_off", "reached": given.reached, "reason": given.reason}
         case _:

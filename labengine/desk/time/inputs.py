@@ -65,12 +65,14 @@ class BrokenStep(Input):
     """A step was broken off and taken back: interrupted, failed, or left open and dropped.
 
     reached: how far it had come. "schedule": blocks were loaded; "forward": the forward pass had begun; "sample": it
-    was done, and its blocks were saved.
+    was done, and its blocks were saved; None: it has left nothing behind.
     """
 
-    reached: Phase
+    reached: Phase | None
     reason: str
     """The name of what ended it."""
+    is_failure: bool = False
+    """True where a part raised it: the same parts will raise it again."""
 
 
 class Inputs:
@@ -165,10 +167,12 @@ class Inputs:
         self._num_known_steps = max(self._num_known_steps, self._now)
 
     def _note_broken_step(self, event: StepRolledBack) -> None:
-        reached = self._stepper.engine.reached
-        if reached is None or self._is_emptying or event.reason == _STARTED_ANEW or self._is_doing_again(event):
+        reached, is_failure = self._stepper.engine.reached, self._stepper.engine.failure is not None
+        if self._is_emptying or event.reason == _STARTED_ANEW or self._is_doing_again(event):
             return
-        broken = BrokenStep(event.step - 1, reached, event.reason)
+        if reached is None and not is_failure:
+            return
+        broken = BrokenStep(event.step - 1, reached, event.reason, is_failure)
         if not self._is_rerunning:
             self.note(broken)
             return

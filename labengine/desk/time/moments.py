@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from labengine.config import ConfigError, is_single_int
+from labengine.events import StepFailed
 from labengine.timeline import Timeline
 
 
@@ -94,6 +95,10 @@ def _line(timeline: Timeline, moment: int, step: int) -> str:
     if step == first:
         return f"before step {first + 1} of {newest}"
     start, end = timeline.step_moments(step)
+    failed = [event for event in timeline.events(start, moment) if isinstance(event, StepFailed)]
+    if failed and moment < end:
+        error = f"{failed[0].error}: {failed[0].message}"
+        return f"step {step}, which failed here in {failed[0].method}: {error}"
     if moment >= end:
         return step_line(step, newest, timeline.events(start, end))
     from labengine_widgets.beats import beats

@@ -55,10 +55,21 @@ def do(engine: Engine, given: Input) -> None:
             engine.abort(given.request_id)
         case ResetInput():
             engine.reset_prefix_cache()
+        case BrokenStep(is_failure=True):
+            _fail_again(engine)
         case BrokenStep():
             _break_off(engine, given)
         case _:
             raise AssertionError(f"{given} is no input that could be done again")
+
+
+def _fail_again(engine: Engine) -> None:
+    """Take the step in which a part raised: it raises again, and the step is taken back again."""
+    try:
+        engine.step()
+    except BaseException as error:
+        if engine.failure is not error:
+            raise
 
 
 def _break_off(engine: Engine, broken: BrokenStep) -> None:

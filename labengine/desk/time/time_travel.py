@@ -16,7 +16,7 @@ from labengine.desk.settings import LabSettings
 from labengine.desk.time.breakpoints import Breakpoint, Stop
 from labengine.desk.time.conditions import condition
 from labengine.desk.time.field_values import Bounds
-from labengine.desk.time.inputs import Input
+from labengine.desk.time.inputs import BrokenStep, Input
 from labengine.desk.time.rerun import rerun
 from labengine.events import ViolationFound
 
@@ -55,6 +55,8 @@ class TimeTravel(Assembled):
         of the weights. parts replaces fields of the edition's, or else of this lab's own. With the same settings it
         has gone the same way, event by event; with others the same inputs come before the same steps, or, where it has
         nothing left to do, at once.
+        Steps in which a part of this lab has raised are left out where the parts differ; a fork whose own parts raise
+        stands at its crash, and warns of it.
         An external tier in host memory begins empty; another one cannot be had twice: give external=. ConfigError for
         a step that was not taken, and for what cannot work. This lab does not change.
         """
@@ -64,6 +66,8 @@ class TimeTravel(Assembled):
             now = self._stepper.engine.num_finished_steps
             inputs = self._inputs.done if step is None else self._inputs.until(self._known_step(step))
             changed = self._changed_settings(edition, parts, settings)
+            if changed.all_parts != self.parts:
+                inputs = tuple(given for given in inputs if not _is_failure(given))
             model = self._model.sibling(changed.engine_config(), changed.model_options())
         return self._fork_on(model, changed, inputs, now if step is None else step)
 
@@ -80,6 +84,10 @@ class TimeTravel(Assembled):
                 rerun(fork._stepper, fork._inputs, step)
         except BaseException as error:
             reached = fork._stepper.engine.num_finished_steps
+            if fork._stepper.engine.failure is error:
+                warn(f"The fork stands after step {reached} of {step}, where its parts fail: {fork._crashes.newest}",
+                     stacklevel=3)  # fmt: skip
+                return fork
             fork.close()  # type: ignore[attr-defined]
             error.add_note(f"The fork was given up after {reached} of {step} steps; this lab is as it was.")
             raise
@@ -208,3 +216,7 @@ class TimeTravel(Assembled):
     def stopped_at(self) -> Stop | None:
         """The breakpoint that the newest run or step has met first, with its event and a sentence; None for none."""
         return self._breakpoints.stop
+
+
+def _is_failure(given: Input) -> bool:
+    return isinstance(given, BrokenStep) and given.is_failure

@@ -1,0 +1,185 @@
+"""The core against its events: what a part does and does not say is told with event, class and method."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from check.watched import HYBRID, Watched, watched
+from driving import as_parts
+from labengine import events as ev
+from labengine.core.block_pool import BlockPool
+from labengine.core.full_attention import FullAttentionGroup
+from labengine.core.parts import Parts
+from labengine.core.request import Request
+from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.violation import Violation
+
+EQUAL = range(1, 10)
+
+
+def said(bench: Watched) -> list[Violation]:
+    """The violations of the rule `said`."""
+    return [violation for violation in bench.watch.violations if violation.rule == "said"]
+
+
+def story(**parts: Any) -> Watched:
+    """A prompt is computed; then it comes again beside another one, and both go on for a while."""
+    bench = watched(8, edition=Parts(**parts).over(as_parts("labengine")))
+    bench.add(*EQUAL)
+    bench.steps(1)
+    bench.add(*EQUAL, max_tokens=6)
+    bench.add(*range(50, 62), max_tokens=6)
+    return bench
+
+
+class WrongTouch(BlockPool):
+    """Leaves a touched block in the free queue."""
+
+    def touch(self, block_ids: Sequence[int]) -> None:
+        for block_id in block_ids:
+            self.blocks[block_id].ref_count += 1
+
+
+def test_an_event_that_says_what_its_method_did_not_do() -> None:
+    bench = story(block_pool=WrongTouch)
+    bench.steps(1)
+    first = said(bench)[0]
+    (event,) = bench.timeline.events(first.first_event, first.first_event + 1)  # type: ignore[operator]
+    assert isinstance(event, ev.BlockTouched) and first.block_ids == (event.block_id,)
+    number, block = first.first_event, event.block_id
+    assert first.message.startswith(f"event {number} (BlockTouched) says that block {block} left the free queue; it is")
+    assert "still in it, at place" in first.message and first.message.endswith("(WrongTouch.touch)")
+    assert bench.watch.violations[0] is first, "the cause is told before what follows from it"
+
+
+class SilentPool(BlockPool):
+    """Frees one block more than it says."""
+
+    def release(self, block_ids: Sequence[int]) -> tuple[list[int], list[int]]:
+        head, tail = super().release(block_ids)
+        return head, tail[:-1]
+
+
+def test_an_event_that_is_missing() -> None:
+    bench = story(block_pool=SilentPool)
+    bench.run()
+    assert said(bench) and all(v.first_event is not None for v in bench.watch.violations)
+
+
+class SecretTable(FullAttentionGroup):
+    """Lets a table name its first block twice, and tells nobody."""
+
+    def extend(self, request: Request, num_tokens: int) -> None:
+        super().extend(request, num_tokens)
+        if len(request.block_tables[0]) == 3:
+            self._extend_table(request.block_tables[0], request.block_tables[0][:1])
+
+
+def test_a_change_that_no_event_tells_of_names_the_overrides() -> None:
+    bench = watched(8, edition=Parts(full_attention_group=SecretTable).over(as_parts("labengine")))
+    bench.add(*range(8), max_tokens=4)
+    bench.steps(2)
+    texts = [violation.message for violation in said(bench)]
+    assert any("and no event says so (overridden: SecretTable.extend)" in text for text in texts), texts
+
+
+class ForgetsTheJournal(BlockPool):
+    """Touches as it should, and notes no way back."""
+
+    def touch(self, block_ids: Sequence[int]) -> None:
+        super().touch(block_ids)
+        del self._journal[-len(block_ids) :]
+
+
+def test_a_change_that_was_not_taken_back() -> None:
+    bench = story(block_pool=ForgetsTheJournal)
+    phases = bench.engine.phases()
+    next(phases)
+    phases.close()  # type: ignore[attr-defined]
+    found = said(bench)
+    assert found and all("the step was taken back, so that" in violation.message for violation in found)
+    assert any("(ForgetsTheJournal.touch)" in violation.message for violation in found)
+    assert {type(bench.timeline.events()[v.first_event]) for v in found} == {ev.StepRolledBack}  # type: ignore[index]
+
+
+class LiesAndFails(WrongTouch):
+    """Leaves touched blocks in the queue, and raises in the same step."""
+
+    def take(self, num_blocks: int) -> list[int]:
+        if any(block.ref_count and block.block_id in self.free_queue for block in self.blocks):
+            raise RuntimeError("a used block is free")
+        return super().take(num_blocks)
+
+
+def test_the_lie_of_a_step_that_fails_is_seen_before_it_is_taken_back() -> None:
+    bench = story(block_pool=LiesAndFails)
+    with pytest.raises(RuntimeError):
+        bench.steps(1)
+    kinds = [type(event) for event in bench.timeline.events()]
+    failed, rolled_back = kinds.index(ev.StepFailed), kinds.index(ev.StepRolledBack)
+    assert ev.ViolationFound in kinds[failed:rolled_back]
+    assert "left the free queue; it is still in it" in said(bench)[0].message
+
+
+class FailsHalfWay(BlockPool):
+    """Is honest, and raises when the queue has already changed and nobody was told."""
+
+    def take(self, num_blocks: int) -> list[int]:
+        taken = super().take(num_blocks)
+        if self.num_used > 4:
+            raise RuntimeError("half-way")
+        return taken
+
+
+def test_a_part_that_raises_in_the_middle_of_a_change_is_not_accused_of_lying() -> None:
+    bench = story(block_pool=FailsHalfWay)
+    with pytest.raises(RuntimeError):
+        bench.steps(1)
+    assert bench.watch.violations == []
+
+
+class AdmitsForNothing(TokenBudgetScheduler):
+    """Gives a request its blocks, and leaves it out of the plan."""
+
+    def schedule(self) -> Any:
+        plan = super().schedule()
+        return type(plan)(plan.scheduled[:-1], plan.preempted, plan.loads, plan.saves)
+
+
+class HitsAll(as_parts("labengine").kv_cache_manager):  # type: ignore[misc]
+    """Lets a hit cover the last token too: nothing is left to compute (vLLM issue 17999, nano-vLLM issue 114)."""
+
+    def find_prefix(self, request: Request) -> Any:
+        self.extend_hashes(request, request.num_tokens)
+        return self._lookup.longest_hit(request, request.num_tokens)
+
+
+@pytest.mark.parametrize("part", [{"scheduler": AdmitsForNothing}, {"kv_cache_manager": HitsAll}])
+def test_a_step_that_schedules_nothing_for_a_request_it_admits(part: dict[str, type]) -> None:
+    bench = watched(8, edition=Parts(**part).over(as_parts("labengine")))  # type: ignore[arg-type]
+    for _ in range(2):
+        bench.add(*range(8), max_tokens=2)
+        bench.engine.step()
+    progress = [violation for violation in bench.watch.violations if violation.rule == "progress"]
+    assert progress and progress[0].request_ids and progress[0].first_event is not None
+
+
+def test_a_steps_report_lists_what_was_found_in_it() -> None:
+    bench = story(block_pool=WrongTouch)
+    report = bench.engine.step()
+    assert report.violations == tuple(bench.watch.violations) != ()
+    assert bench.engine.step().violations == ()
+
+
+def test_a_pool_too_large_for_every_step_is_compared_whole_now_and_then() -> None:
+    """A change that nobody tells of, in a block that no event names."""
+    bench = watched(6000, HYBRID)
+    bench.add(*range(9), max_tokens=30)
+    bench.steps(2)
+    bench.engine.scheduler.manager.pool.blocks[5000].ref_count += 1
+    bench.steps(6)
+    (violation,) = said(bench)
+    assert violation.block_ids == (5000,) and "no event says so" in violation.message
