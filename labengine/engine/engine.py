@@ -15,7 +15,7 @@ from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys, Request, RequestStatus
 from labengine.core.state import take_snapshot
 from labengine.core.step_plan import StepPlan
-from labengine.engine.failure import is_failure, message_of, raising_method
+from labengine.engine.failure import is_failure, name_of, told_failure
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.runner import Runner
 from labengine.engine.transfers import Transfers
@@ -274,8 +274,7 @@ class Engine:
         """Nothing is taken back yet: listeners see what was held when the exception was raised."""
         self.failure = error
         if StepFailed in self.hooks:
-            told = StepFailed(self.step_number, type(error).__name__, message_of(error), raising_method(error))
-            self.hooks.emit(told)
+            self.hooks.emit(told_failure(self.step_number, error))
 
     def _roll_back(self, error: BaseException) -> None:
         """Undo the step, and distrust the slots that its forward pass may have written to."""
@@ -284,7 +283,7 @@ class Engine:
             error.add_note(f"The step could not be taken back whole: {failure!r}. {_SOUND_AGAIN}")
         try:
             if StepRolledBack in self.hooks:
-                self.hooks.emit(StepRolledBack(self.step_number + 1, type(error).__name__))
+                self.hooks.emit(StepRolledBack(self.step_number + 1, name_of(error)))
         finally:
             self._forget_written(error)
 

@@ -5,15 +5,39 @@ from __future__ import annotations
 from types import FrameType, TracebackType
 
 from labengine.core.connector import LoadError
+from labengine.events import StepFailed
 
 MAX_MESSAGE = 1000
 
 _OWN = "labengine."
 _STEP_ITSELF = ("labengine.engine.engine", "labengine.engine.ahead", "labengine.engine.interrupts")
 
+_CALLS_RUNNER = ("_forward", "_phases", "step_freely")
+"""The engine's methods that call the runner, and no part of the core."""
+
 
 class StepBrokenOffError(BaseException):
     """Ends a step on purpose, where one was once broken off; see desk/time/rerun.py."""
+
+
+class RecordedFailureError(Exception):
+    """What a step once failed with, to be raised again in its place: StepFailed tells of it in the same words."""
+
+    def __init__(self, failed: StepFailed) -> None:
+        super().__init__(failed.message)
+        self.failed = failed
+
+
+def name_of(error: BaseException) -> str:
+    """The name of the exception's class."""
+    return error.failed.error if isinstance(error, RecordedFailureError) else type(error).__name__
+
+
+def told_failure(step: int, error: BaseException) -> StepFailed:
+    """The event that tells of an exception."""
+    if isinstance(error, RecordedFailureError):
+        return error.failed
+    return StepFailed(step, name_of(error), message_of(error), raising_method(error))
 
 
 def is_failure(error: BaseException) -> bool:
@@ -27,6 +51,12 @@ def message_of(error: BaseException) -> str:
         return str(error)[:MAX_MESSAGE]
     except Exception as second:
         return f"(its text cannot be made: {type(second).__name__})"
+
+
+def is_of_runner(error: BaseException) -> bool:
+    """True if the model's runner raised it: the engine's own frames end where one of its methods is called."""
+    own = [frame for frame in _frames(error.__traceback__) if _module(frame) in _STEP_ITSELF]
+    return bool(own) and own[-1].f_code.co_name in _CALLS_RUNNER
 
 
 def raising_method(error: BaseException) -> str:
@@ -49,10 +79,14 @@ def _frames(traceback: TracebackType | None) -> list[FrameType]:
 
 def _is_of_a_part(frame: FrameType) -> bool:
     """True for a method of some object, other than the engine's own way through a step."""
-    return "self" in frame.f_locals and frame.f_globals.get("__name__", "") not in _STEP_ITSELF
+    return "self" in frame.f_locals and _module(frame) not in _STEP_ITSELF
 
 
 def _qualified(frame: FrameType) -> tuple[str, bool]:
     """(Class.method, True if it is one of labengine's own)."""
     name = frame.f_code.co_qualname.rpartition("<locals>.")[2]
-    return name, str(frame.f_globals.get("__name__", "")).startswith(_OWN)
+    return name, _module(frame).startswith(_OWN)
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))

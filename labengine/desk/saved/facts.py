@@ -12,6 +12,7 @@ from labengine.core.parts import Parts
 from labengine.desk.reasons.seams import seams_of
 from labengine.desk.saved.class_text import class_text
 from labengine.desk.time.inputs import AbortInput, AddInput, BrokenStep, Input, ResetInput
+from labengine.events import StepFailed
 
 if TYPE_CHECKING:
     from labengine.desk.looking import Looking
@@ -76,7 +77,7 @@ def _input(given: Input) -> dict[str, Any]:
             told = {"do": "abort", "request_id": given.request_id}
         case ResetInput():
             told = {"do": "reset_prefix_cache"}
-        case BrokenStep(is_failure=True):
+        case BrokenStep(failed=StepFailed(), by_runner=False):
             told = {"do": "fail", "reason": given.reason}
         case BrokenStep():
             told = {"do": "break_off", "reached": given.reached, "reason": given.reason}

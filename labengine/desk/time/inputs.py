@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from labengine.config import SamplingParams
 from labengine.core.request import ExtraKeys
 from labengine.desk.time.packed_tokens import unpack
-from labengine.events import StepRolledBack
+from labengine.engine.failure import is_of_runner, told_failure
+from labengine.events import StepFailed, StepRolledBack
 from labengine.hooks import Hooks
 
 if TYPE_CHECKING:
@@ -71,8 +72,11 @@ class BrokenStep(Input):
     reached: Phase | None
     reason: str
     """The name of what ended it."""
-    is_failure: bool = False
-    """True where a part raised it: the same parts will raise it again."""
+    failed: StepFailed | None = None
+    """What told of it, where it was no interrupt."""
+    by_runner: bool = False
+    """True where the model's runner raised it, as when a device is gone; the scheduler's parts decide by their inputs
+    alone, and will raise it again."""
 
 
 class Inputs:
@@ -167,12 +171,15 @@ class Inputs:
         self._num_known_steps = max(self._num_known_steps, self._now)
 
     def _note_broken_step(self, event: StepRolledBack) -> None:
-        reached, is_failure = self._stepper.engine.reached, self._stepper.engine.failure is not None
+        engine = self._stepper.engine
+        reached, failure = engine.reached, engine.failure
         if self._is_emptying or event.reason == _STARTED_ANEW or self._is_doing_again(event):
             return
-        if reached is None and not is_failure:
+        if reached is None and failure is None:
             return
-        broken = BrokenStep(event.step - 1, reached, event.reason, is_failure)
+        told = None if failure is None else told_failure(event.step, failure)
+        by_runner = failure is not None and is_of_runner(failure)
+        broken = BrokenStep(event.step - 1, reached, event.reason, told, by_runner)
         if not self._is_rerunning:
             self.note(broken)
             return

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from labengine.desk.time.inputs import AbortInput, AddInput, BrokenStep, Input, Inputs, ResetInput
 from labengine.engine.engine import Engine
-from labengine.engine.failure import StepBrokenOffError
+from labengine.engine.failure import RecordedFailureError, StepBrokenOffError
 from labengine.engine.interrupts import interrupts_deferred, raise_deferred
+from labengine.events import StepFailed
 
 if TYPE_CHECKING:
     from labengine.desk.stepper import Stepper
@@ -55,21 +56,28 @@ def do(engine: Engine, given: Input) -> None:
             engine.abort(given.request_id)
         case ResetInput():
             engine.reset_prefix_cache()
-        case BrokenStep(is_failure=True):
-            _fail_again(engine)
+        case BrokenStep(failed=StepFailed()):
+            _fail_again(engine, given)
         case BrokenStep():
             _break_off(engine, given)
         case _:
             raise AssertionError(f"{given} is no input that could be done again")
 
 
-def _fail_again(engine: Engine) -> None:
-    """Take the step in which a part raised: it raises again, and the step is taken back again."""
+def _fail_again(engine: Engine, broken: BrokenStep) -> None:
+    """Take the step in which a part raised: it raises again, and the step is taken back. A runner is made to raise."""
+    assert broken.failed is not None
+    runner = engine.runner
+    if broken.by_runner:
+        method = "forward" if broken.reached == "forward" else "sample"
+        engine.runner = _FailingRunner(runner, RecordedFailureError(broken.failed), method)
     try:
         engine.step()
     except BaseException as error:
         if engine.failure is not error:
             raise
+    finally:
+        engine.runner = runner
 
 
 def _break_off(engine: Engine, broken: BrokenStep) -> None:
@@ -78,7 +86,7 @@ def _break_off(engine: Engine, broken: BrokenStep) -> None:
     runner, phases = engine.runner, engine.phases()
     try:
         if broken.reached == "forward":
-            engine.runner = _FailingRunner(runner, error)
+            engine.runner = _FailingRunner(runner, error(), "forward")
         for phase in phases:
             if phase == ("schedule" if broken.reached == "schedule" else "forward"):
                 phases.throw(error)  # type: ignore[attr-defined]
@@ -89,14 +97,14 @@ def _break_off(engine: Engine, broken: BrokenStep) -> None:
 
 
 class _FailingRunner:
-    """The runner, in whose forward pass something goes wrong."""
+    """The runner, in one of whose methods something goes wrong, as it once did."""
 
-    def __init__(self, runner: Any, error: type[BaseException]) -> None:
+    def __init__(self, runner: Any, error: BaseException, method: str) -> None:
         self._runner = runner
         self._error = error
+        setattr(self, method, self._fail)
 
-    def forward(self, plan: Any) -> Any:
-        """As it once was."""
+    def _fail(self, *_: Any) -> Any:
         raise self._error
 
     def __getattr__(self, name: str) -> Any:

@@ -67,7 +67,7 @@ class TimeTravel(Assembled):
             inputs = self._inputs.done if step is None else self._inputs.until(self._known_step(step))
             changed = self._changed_settings(edition, parts, settings)
             if changed.all_parts != self.parts:
-                inputs = tuple(given for given in inputs if not _is_failure(given))
+                inputs = tuple(given for given in inputs if not _is_failure_of_parts(given))
             model = self._model.sibling(changed.engine_config(), changed.model_options())
         return self._fork_on(model, changed, inputs, now if step is None else step)
 
@@ -218,5 +218,5 @@ class TimeTravel(Assembled):
         return self._breakpoints.stop
 
 
-def _is_failure(given: Input) -> bool:
-    return isinstance(given, BrokenStep) and given.is_failure
+def _is_failure_of_parts(given: Input) -> bool:
+    return isinstance(given, BrokenStep) and given.failed is not None and not given.by_runner
