@@ -80,3 +80,12 @@ def test_a_wrong_weight_would_be_seen(tiny_llama: Path) -> None:
     runner = ModelRunner.load(tiny_llama, num_blocks=20, block_size=4, device="cpu")
     runner.model.get_parameter("layers.1.mlp_norm.weight").mul_(1.01)
     assert largest_difference(runner, texts, expected, chunk=7, num_decodes=0) > 1e-3
+
+
+@pytest.mark.parametrize("attention", ["cpu", "torch"])
+def test_texts_longer_than_4096_tokens(attention: str, tiny_model: Callable[..., Path]) -> None:
+    model_dir = tiny_model("llama", num_hidden_layers=1, max_position_embeddings=8192)
+    (text,) = random_texts(101, [4300])
+    runner = ModelRunner.load(model_dir, num_blocks=270, block_size=16, device="cpu", attention=attention)
+    expected = [transformers_logits(model_dir)(text)]
+    assert largest_difference(runner, [text], expected, chunk=500, num_decodes=3) < 1e-4

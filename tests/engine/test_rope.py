@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from labengine.config import ConfigError
 from labengine.engine.rope import RopeSpec, Rotation, rope_spec
@@ -52,3 +53,23 @@ def test_a_turn_is_a_rotation_by_position_times_frequency() -> None:
     assert first == [1.0, 0.0, 0.0, 2.0]
     expected = [math.cos(1.5), -2 * math.sin(0.3), math.sin(1.5), 2 * math.cos(0.3)]
     assert turned == pytest.approx(expected, abs=1e-6)
+
+
+FAR = [0, 1, 4_095, 4_096, 4_097, 8_191, 8_192, 40_000, 131_071, 1_000_003, 2**24 - 1]
+"""Positions: floats hold them all, and their products with frequencies are rounded once."""
+
+
+def far_rotation(frequencies: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines and sines at FAR in float64, of angles as float32 has them."""
+    angles = torch.tensor(FAR, dtype=torch.float64).unsqueeze(1) * frequencies.double()
+    angles = angles.float().double()
+    return angles.cos(), angles.sin()
+
+
+@pytest.mark.parametrize("spec", [RopeSpec(10_000.0), RopeSpec(1e6, "linear", factor=8.0)])
+def test_far_positions(spec: RopeSpec) -> None:
+    frequencies = spec.inverse_frequencies(64)
+    cosines, sines = far_rotation(frequencies)
+    rotation = Rotation.at(torch.tensor(FAR, dtype=torch.int32), frequencies)
+    torch.testing.assert_close(rotation.cos[:, 0].double(), cosines, rtol=0, atol=2e-7)
+    torch.testing.assert_close(rotation.sin[:, 0].double(), sines, rtol=0, atol=2e-7)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
+import psutil
 import pytest
 import torch
 from torch import Tensor
 
+from engine.far_memory import MAX_BYTES, far_cache, first_block, move
 from engine.plan_builder import Dealer, HandMadeRequest, plan_of
 from engine.triton_device import DEVICE
 from labengine.config import GroupSpec
@@ -256,3 +259,38 @@ def test_the_table_decides_what_is_read() -> None:
     own.tables = ((other.table[0], own.table[1]),)
     texts.keys[0][:4], texts.values[0][:4] = texts.keys[1][:4], texts.values[1][:4]
     assert largest_error(texts, backend, [[1, 0]]) < 1e-5
+
+
+@pytest.mark.parametrize(("block_size", "gpu"), [(4, IDLE), (16, BUSY)], ids=["small blocks, spans", "blocks, whole"])
+def test_kv_behind_2_to_the_31_elements(block_size: int, gpu: Gpu, tmp_path: Path) -> None:
+    """A step's keys are found through several entries of a table, or through one."""
+    before = psutil.Process().memory_info().rss
+    texts = Texts.deal([26, 10], group_of(block_size), Heads(2, 1, 64), torch.float16)
+    num_blocks, *block = texts.cache.keys.shape
+    if DEVICE.type == "cpu":
+        texts.cache = far_cache(tmp_path, tuple(block), num_blocks, torch.float16)
+    else:
+        shape = (first_block(tuple(block)) + num_blocks, *block)
+        texts.cache = LayerKV(*(torch.zeros(shape, dtype=torch.float16, device=DEVICE) for _ in range(2)))
+    move(texts.requests, first_block(tuple(block)))
+    assert largest_error(texts, backend_for(texts, gpu, small=True), [[25, 9], [1, 1]]) < TOLERANCES[torch.float16]
+    assert psutil.Process().memory_info().rss - before < MAX_BYTES
+
+
+@pytest.mark.parametrize("loud", [0, 150, 592])
+def test_the_joins_maximum_is_that_of_all_spans(loud: int) -> None:
+    """Keys that score so much higher than all others that no other span's maximum could stand in for theirs."""
+    texts = Texts.deal([600], group_of(16), Heads(1, 1, 16), torch.float32)
+    (request,), (keys,), (values,) = texts.requests, texts.keys, texts.values
+    keys *= 0.01
+    keys[loud : loud + 8] = 1.0
+    request.num_computed = 599
+    slots = [request.table[p // 16] * 16 + p % 16 for p in range(600)]
+    for pool, kept in ((texts.cache.keys, keys), (texts.cache.values, values)):
+        pool.view(-1, 1, 16)[slots] = kept.to(DEVICE)
+    plan, queries = texts.take([1]), torch.full((1, 1, 16), 30.0, device=DEVICE)
+    step = step_tensors(plan, [texts.spec], DEVICE)
+    assert num_spans(IDLE, SMALL_DECODE, 1, 600) > SPANS_AT_ONCE
+    attention = backend_for(texts, IDLE, small=True).prepare(step, step.groups[0])
+    out = attention.attend(queries, texts.cache, 1.0).cpu().double()
+    torch.testing.assert_close(out, texts.expected(plan, queries, 1.0), atol=1e-5, rtol=1e-5)

@@ -165,6 +165,24 @@ def test_few_long_decodes_are_split(length: int, num_threads: int, dtype: torch.
     case.check([1, 1], num_threads)
 
 
+@DTYPES
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+@pytest.mark.parametrize("loud", [0, 200, 256, 500, 640])
+def test_the_maximum_is_that_of_all_parts(loud: int, chunk: int, dtype: torch.dtype) -> None:
+    """Keys that score so much higher than all others that no other part's maximum could stand in for theirs."""
+    case = Case(Heads(3, 1, 64), [700], group_of(16), dtype)
+    case.plan([700 - chunk])
+    plan, (request,) = case.plan([chunk]), case.requests
+    case.keys[case.slots(request, 0, 700)] *= 0.01
+    case.keys[case.slots(request, loud, loud + 20)] = 4.0
+    step = step_tensors(plan, [case.spec], torch.device("cpu"))
+    rows = torch.full((chunk, case.heads.width), 20.0).to(dtype)
+    expected = case.dense(step, [0], rows[:, : 3 * 64].view(-1, 3, 64))
+    for num_threads in (1, 2):
+        out = case.attend(step, rows, num_threads).double()
+        torch.testing.assert_close(out, expected, atol=TOLERANCES[dtype], rtol=TOLERANCES[dtype])
+
+
 def test_many_decodes() -> None:
     case = Case(Heads(9, 3, 64), [2 + i % 37 for i in range(100)], group_of(4))
     case.check([1 + i % 37 for i in range(100)], 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from engine.native.one_op import run_op
 from engine.plan_builder import Dealer, plan_of
+from engine.test_rope import FAR, far_rotation
 from labengine.config import GroupSpec
 from labengine.engine.layers import Embedding, OffsetRMSNorm, RMSNorm, ScaledEmbedding
 from labengine.engine.native.layout import OpKind
@@ -78,6 +80,15 @@ def test_rotation(head_dim: int) -> None:
     expected = Rotation.at(step.positions, frequencies)
     torch.testing.assert_close(out[:, 0], expected.cos[:, 0], rtol=0, atol=2e-7)
     torch.testing.assert_close(out[:, 1], expected.sin[:, 0], rtol=0, atol=2e-7)
+
+
+def test_rotation_at_far_positions() -> None:
+    frequencies, step = RopeSpec(10_000.0).inverse_frequencies(64), step_of(len(FAR))
+    step = replace(step, positions=torch.tensor(FAR, dtype=torch.int32))
+    out = torch.empty(len(FAR), 2, 32)
+    run_op(OpKind.ROTATION, step, {"other": torch.empty(0), "out": out}, k=32, weight=frequencies)
+    for found, expected in zip(out.unbind(1), far_rotation(frequencies), strict=True):
+        torch.testing.assert_close(found.double(), expected, rtol=0, atol=2e-7)
 
 
 def native_norm(

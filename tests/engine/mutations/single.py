@@ -1,0 +1,146 @@
+"""Wrong changes all over the computing code, by file: name, how the place reads, and how it reads wrong."""
+
+from __future__ import annotations
+
+from engine.mutations.mutants import changes
+
+STAGING = changes(
+    "staging.py",
+    "test_step_tensors.py",
+    ("the row behind the last is sampled", "(ends - 1)[samples]", "np.minimum(ends, ends[-1] - 1)[samples]"),
+    ("contexts lack the chunk", "contexts = starts + query_lens", "contexts = starts + 0 * query_lens"),
+    (
+        "a table is checked to its last whole block",
+        "end = -(-request.end // block_size)",
+        "end = request.end // block_size",
+    ),
+    ("a table of equal length counts as written", "if table != before:", "if len(table) != len(before):"),
+    ("a grown array keeps what it forgot", "self._rows, self._has_null = [], []\n", "pass\n"),
+    ("offsets in blocks are forgotten", "block_ids * block_size + offsets", "block_ids * block_size"),
+)
+WINDOW = changes(
+    "step_tensors.py",
+    "test_attention.py",
+    ("a window reads one token more", "start - window + 1)", "start - window)"),
+)
+GATHER = changes(
+    "attention/torch_gather.py",
+    "test_attention.py",
+    (
+        "the mask's window is one wider",
+        "positions.unsqueeze(1) > askers - group.window",
+        "positions.unsqueeze(1) >= askers - group.window",
+    ),
+    (
+        "a query sees the token behind it",
+        "mask = positions.unsqueeze(1) <= askers",
+        "mask = positions.unsqueeze(1) <= askers + 1",
+    ),
+    ("the scale is torch's own", "attn_mask=mask.unsqueeze(1), scale=scale", "attn_mask=mask.unsqueeze(1)"),
+    (
+        "what lies behind the last query is read",
+        "positions < starts + num_queries",
+        "positions < starts + num_queries + 1",
+    ),
+    (
+        "heads are grouped the other way",
+        "out.view(num_tiles, num_kv_heads, group, num_queries, head_dim).permute(0, 3, 1, 2, 4)",
+        "out.view(num_tiles, num_kv_heads, group, num_queries, head_dim).permute(0, 3, 2, 1, 4)",
+    ),
+)
+ATTENTION = changes(
+    "native/csrc/attention_decode.h",
+    "native/test_attention.py",
+    (
+        "a joined part counts in full",
+        "*all.total = *all.total * shrink + *part.total * weight;",
+        "*all.total = *all.total * shrink + *part.total;",
+    ),
+    (
+        "a part's totals are not scaled down",
+        "reading.total[head] = reading.total[head] * shrink[head] + sum;",
+        "reading.total[head] += sum;",
+    ),
+    (
+        "a part ends one key early",
+        "smaller_int(first + size, position + 1)",
+        "smaller_int(first + size - 1, position + 1)",
+    ),
+)
+SOFTMAX = changes(
+    "native/csrc/softmax.h",
+    "native/test_attention.py",
+    ("masked scores are zero", "words nothing = (words)splat(-INFINITY);", "words nothing = (words)splat(0);"),
+    ("the maximum so far is forgotten", "vec largest = splat(most[row]);", "vec largest = splat(LEAST);"),
+)
+ROWWISE = changes(
+    "native/csrc/rowwise.h",
+    "native/test_rowwise.py",
+    ("epsilon is forgotten", "NAME(mean_square)(in, size) + op->eps", "NAME(mean_square)(in, size)"),
+    (
+        "values are kept in the key's place",
+        "memcpy((REAL *)op->values + slot * size, keys + size",
+        "memcpy((REAL *)op->values + slot * size, keys",
+    ),
+    ("padding is written to slot 0", "if (slot < 0) return;", "if (slot < 0) slot = 0;"),
+    (
+        "keys are normed as queries are",
+        "op->num_kv_heads, op->weight2, rotation",
+        "op->num_kv_heads, op->weight2 ? op->weight : NULL, rotation",
+    ),
+)
+LINEAR = changes(
+    "native/csrc/linear_finish.h",
+    "native/test_linear.py",
+    ("gelu's factor is off by a thousandth", "0.044715f", "0.0448f"),
+    ("the gate is not rounded", "vec gate = NAME(rounded)(sums[0]),", "vec gate = sums[0],"),
+    ("a sum is not rounded before it is added", "+ NAME(rounded)(x);", "+ x;"),
+)
+BEST = changes(
+    "native/csrc/best.h",
+    "native/test_program.py",
+    ("the first token wins where the tail has the best", "best = logits[i] > best ? logits[i] : best;", ""),
+    ("NaN in the tail is not seen", "has_nan |= logits[i] != logits[i];", ""),
+)
+SAMPLER = changes(
+    "sampler.py",
+    "test_sampler.py",
+    ("a token of weight 0 may be drawn", "ends <= targets * totals", "ends < targets * totals"),
+    ("top-k keeps one more", "masked_fill_(ranks >= top_k, 0.0)", "masked_fill_(ranks > top_k, 0.0)"),
+    ("top-p drops the token that reaches p", "(sums - kept >= top_p * totals)", "(sums >= top_p * totals)"),
+    (
+        "positions are not mixed in",
+        "_splitmix64(_splitmix64(seed & _MASK) + position)",
+        "_splitmix64(_splitmix64(seed & _MASK) + position // 2)",
+    ),
+    (
+        "equal logits keep the higher ids",
+        "torch.arange(last, -1, -1, device=values.device)\n    return last - ",
+        "torch.arange(0, last + 1, device=values.device)\n    return ",
+    ),
+    ("minus infinity among the logits is an error", "logits.amax(dim=-1).isfinite()", "logits.isfinite().all(dim=-1)"),
+)
+ROPE = changes(
+    "rope.py",
+    "test_rope.py",
+    (
+        "a linear rope is stretched the other way",
+        "return frequencies / self.factor\n        if",
+        "return frequencies * self.factor\n        if",
+    ),
+    ("llama3's blend is not clamped", "keep.clamp(0.0, 1.0)", "keep"),
+    ("the sine's sign is wrong", "second * self.cos + first * self.sin", "second * self.cos - first * self.sin"),
+)
+KV = changes(
+    "kv_tensors.py",
+    "test_kv_tensors.py",
+    ("groups do not share tensors", "self.layer_groups[:layer].count(group)", "layer"),
+    (
+        "a block is given away, not copied",
+        "return kv.keys[block_id].clone(), kv.values[block_id].clone()",
+        "return kv.keys[block_id], kv.values[block_id]",
+    ),
+    ("another dtype is taken", "or given.dtype != view.dtype", ""),
+    ("keys are written twice", "= kv.keys[block_id], kv.values[block_id]", "= kv.keys[block_id], kv.keys[block_id]"),
+)
+SINGLE = (*STAGING, *WINDOW, *GATHER, *ATTENTION, *SOFTMAX, *ROWWISE, *LINEAR, *BEST, *SAMPLER, *ROPE, *KV)
