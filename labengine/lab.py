@@ -48,7 +48,8 @@ class Lab(Stepping, Looking, TimeTravel, Recorded):
     overlap: schedule a free step while the one before is computed; None: where it gains something, see status().
     keep_finished: finished requests that are kept, the newest ones; older ones are forgotten. None keeps all.
     record: keep a timeline (the newest 100,000 events, or as many as the number given).
-    check: judge every step: invariants on what it changed, and what each attention read has seen (`violations`).
+    check: judge every step: invariants on what it changed, what each attention read has seen, and whether the core is
+    what its events say (`violations`, and a warning for each rule); "stop" ends a run at the first violation.
 
     One lock serves all threads in turn. A step left open by phases() is finished by whoever steps, adds or aborts.
     What it does is told by theme: requests in desk/requesting.py, steps in stepping.py, the state in looking.py,
@@ -77,7 +78,7 @@ class Lab(Stepping, Looking, TimeTravel, Recorded):
         overlap: bool | None = None,
         keep_finished: int | None = 10_000,
         record: bool | int = True,
-        check: bool = True,
+        check: bool | Literal["stop"] = True,
         seed: int = 0,
         **unknown: object,
     ) -> None:

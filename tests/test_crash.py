@@ -174,3 +174,25 @@ def test_an_inverse_that_raises_keeps_no_other_from_being_run() -> None:
     assert any("could not be taken back whole: OSError('lost')" in note for note in raised.value.__notes__)
     assert lab.snapshot() == before
     assert lab.crash is not None and lab.crash.method == "FailsToUndo.register"
+
+
+def test_in_a_comparison_one_side_stands_at_its_crash_and_the_other_is_led_on() -> None:
+    wrong, right = two_steps_and_two_more_requests(WRONG), two_steps_and_two_more_requests(RIGHT)
+    comparison = labengine.compare(wrong, right)
+    with pytest.raises(ZeroDivisionError) as raised:
+        comparison.step()
+    assert "this was the left side of the comparison" in raised.value.__notes__
+    comparison.step()
+    assert (wrong.snapshot().step, right.snapshot().step) == (2, 4)
+    look = comparison.goto("crash")
+    assert (look.left.moment, look.right.moment) == (wrong.crash.moment, right.timeline.step_moments(3)[1])  # type: ignore[union-attr]
+    comparison.run()
+    assert wrong.snapshot().step == 2 and right.output(3).finish_reason == "length"
+
+
+def test_a_comparison_without_a_crash_has_no_such_moment() -> None:
+    comparison = labengine.compare(two_steps_and_two_more_requests(RIGHT), two_steps_and_two_more_requests(RIGHT))
+    with pytest.raises(ConfigError, match="no part of either side"):
+        comparison.goto("crash")
+    with pytest.raises(ConfigError, match="one side's own"):
+        comparison.goto("crash", event=1)

@@ -13,10 +13,13 @@ from labengine.desk.intake import Intake
 from labengine.desk.stats import StatsListener
 from labengine.desk.stepper import Stepper
 from labengine.desk.time.breakpoints import Breakpoints
+from labengine.desk.time.conditions import Condition
 from labengine.desk.time.crash import Crashes
 from labengine.desk.time.inputs import Inputs
+from labengine.desk.violation_warnings import ViolationWarnings
 from labengine.engine.loaded_model import LoadedModel, load_model
 from labengine.engine.overlap import choose_engine
+from labengine.events import ViolationFound
 from labengine.hooks import Hooks
 from labengine.timeline import Timeline
 
@@ -52,6 +55,7 @@ class Assembled:
         if self.timeline is not None:
             self.hooks.subscribe(self.timeline.record)
         self._watch = Watch(self.hooks, self.timeline) if settings.check else None
+        self._violation_warnings = ViolationWarnings(self.hooks)
         self._stats = StatsListener()
         self._stats.subscribe(self.hooks)
         self._model = load_model(settings.model, config, settings.model_options()) if model is None else model
@@ -61,7 +65,7 @@ class Assembled:
             self.parts,
             self._model.runner,
             has_external=settings.external is not None,
-            is_watched=settings.check,
+            is_watched=bool(settings.check),
         )
         self.external = self._open_external()
         self._tier_was_used = False
@@ -73,6 +77,8 @@ class Assembled:
         self._crashes = Crashes(self.hooks, self.timeline, lambda: self._stepper.engine.failure)
         self._intake = Intake(self._model, self._stepper, self._inputs)
         self._breakpoints.on_stop = self._stopped
+        if settings.check == "stop":
+            self._breakpoints.add(Condition((ViolationFound,), {}, None, 'the first violation (check="stop")'))
 
     def _stopped(self, stop: Stop) -> None:
         """A run has met a breakpoint."""

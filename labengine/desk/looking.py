@@ -66,8 +66,8 @@ class Looking(Assembled):
         external = {} if self.external is None else {"external": self.external.describe()}
         scheduling = scheduling_line(self._stepper.engine, self._scheduling)
         state = "closed" if self._stepper.is_closed else "running" if self._stepper.is_running else "paused"
-        core = {"edition": self.parts.name, "pool": pool, "requests": self._request_words(), **external}
-        core["scheduling"] = scheduling
+        core: dict[str, str] = {"edition": self.parts.name, "pool": pool, "requests": self._request_words(), **external}
+        core |= {"violations": self._violation_words(), "scheduling": scheduling}
         return {**self._model.describe(), **core, "state": state}
 
     def token_text(self, token_id: int) -> str:
@@ -78,6 +78,14 @@ class Looking(Assembled):
     def title(self) -> str:
         """Model, edition and pool in one line."""
         return f"{self._model.name} · edition {self.parts.name} · {self.config.num_blocks} {self._block_words()}"
+
+    def _violation_words(self) -> str:
+        """'none', or how many were found and the rules they break."""
+        if self._watch is None:
+            return "not looked for (check=False)"
+        found = self.violations
+        rules = ", ".join(dict.fromkeys(violation.rule for violation in found))
+        return f"{len(found):,} ({rules})" if found else "none"
 
     def _request_words(self) -> str:
         """How many there were, and how many of them are kept."""

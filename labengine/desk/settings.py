@@ -40,7 +40,7 @@ class LabSettings:
     overlap: bool | None = None
     keep_finished: int | None = 10_000
     record: bool | int = True
-    check: bool = True
+    check: bool | Literal["stop"] = True
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -48,6 +48,8 @@ class LabSettings:
             raise ConfigError(f"parts must be a labengine.Parts, got {self.parts!r}")
         if isinstance(self.num_blocks, str) and self.num_blocks != "auto":
             raise ConfigError(f'num_blocks must be an integer or "auto", got {self.num_blocks!r}')
+        if self.check not in (True, False, "stop"):
+            raise ConfigError(f'check must be True, False or "stop", got {self.check!r}')
         if self.groups is not None and self.model != "simulated":
             raise ConfigError("groups are for the simulated model; a real model's layers say what groups it has")
 

@@ -52,7 +52,7 @@ class StepReport:
     """Blocks in use while the step was computed: merging and finishing give blocks back only after that."""
     loading: tuple[int, ...] = ()
     """Requests that wait for KV from the external tier."""
-    violations: tuple[Violation, ...] = ()
+    violations: tuple[Violation, ...] = field(default=(), repr=False)
     """What the checks have found in the step; empty where nothing checks."""
 
     def __bool__(self) -> bool:

@@ -27,10 +27,11 @@ class Column:
     says: str
 
     def lab(self, model: str, settings: Mapping[str, Any]) -> Lab:
-        """An empty lab of this column."""
-        if isinstance(self.parts, str):
-            return Lab(model, edition=self.parts, **settings)
-        return Lab(model, parts=self.parts, **settings)
+        """An empty lab of this column. It breaks rules on purpose: its story tells so, and no warning has to."""
+        given = {"edition": self.parts} if isinstance(self.parts, str) else {"parts": self.parts}
+        lab = Lab(model, **given, **settings)  # type: ignore[arg-type]
+        lab._violation_warnings.is_silent = True
+        return lab
 
 
 def settings(**keywords: Any) -> Mapping[str, Any]:

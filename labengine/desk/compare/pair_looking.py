@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from labengine.config import ConfigError
 from labengine.desk.compare.comparable import generations
 from labengine.desk.compare.difference import Difference, difference_of, why_of
-from labengine.desk.compare.pair_moments import PairLook, look_at, moments_of, steps_from
+from labengine.desk.compare.pair_moments import PairLook, crash_moments, look_at, moments_of, steps_from
 from labengine.desk.compare.paired import Ends, Paired
+from labengine.desk.recorded import CRASH
 from labengine.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -40,12 +41,17 @@ class PairLooking(Paired):
             return None
         return self._standing[2]
 
-    def goto(self, step: int) -> PairLook:
+    def goto(self, step: int | Literal["crash"], event: int | None = None) -> PairLook:
         """Look at both sides after a step (0: before the first one); the view stands there, and no engine moves.
 
-        A side that has taken fewer steps stands at its end. ConfigError for a step that is not recorded. A moment
-        inside a step is one side's own: comparison.left.goto(step, event).
+        A side that has taken fewer steps stands at its end. "crash" is the moment at which a part of either side
+        raised; the other side stands at the end of that step. ConfigError for what is not recorded. A moment inside a
+        step is one side's own: comparison.left.goto(step, event).
         """
+        if event is not None:
+            raise ConfigError(f"a moment inside a step is one side's own: comparison.left.goto({step!r}, {event!r})")
+        if step == CRASH:
+            return self._look(crash_moments(self.timelines, (self.left.crash, self.right.crash)))
         return self._look(moments_of(self.timelines, step))
 
     def back(self, num_steps: int = 1) -> PairLook:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from labengine.config import ConfigError, is_single_int
+from labengine.desk.time.crash import Crash
 from labengine.desk.time.moments import Look, moment_of
 from labengine.timeline import Timeline
 
@@ -52,6 +53,18 @@ def moments_of(timelines: Timelines, step: object) -> Ends:
         dropped = " (older ones were dropped)" if any(timeline.num_dropped for timeline in timelines) else ""
         raise ConfigError(f"step {step} is not in both recordings, which go from {first} to {newest}{dropped}")
     left, right = (_moment(timeline, step) for timeline in timelines)  # type: ignore[arg-type]
+    return left, right
+
+
+def crash_moments(timelines: Timelines, crashes: tuple[Crash | None, Crash | None]) -> Ends:
+    """Where a part of either side raised; a side without a crash stands at that step's end. ConfigError for none."""
+    step = next((crash.step for crash in crashes if crash is not None), None)
+    if step is None:
+        raise ConfigError('goto("crash"): no part of either side has raised an exception inside a step')
+    left, right = (
+        _moment(timeline, step) if crash is None else crash.moment_in(timeline)
+        for timeline, crash in zip(timelines, crashes, strict=True)
+    )
     return left, right
 
 

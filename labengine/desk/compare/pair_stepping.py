@@ -14,6 +14,7 @@ from labengine.engine.interrupts import interrupts_deferred, raise_deferred
 if TYPE_CHECKING:
     from labengine.desk.time.breakpoints import Stop
     from labengine.engine.engine import Phase, StepReport
+    from labengine.lab import Lab
 
 
 class PairStepping(PairLooking):
@@ -55,7 +56,8 @@ class PairStepping(PairLooking):
         """One step on either side; the two reports.
 
         After an interrupt, or when one lab was stepped or rewound by itself, only the other one: then both stand level
-        again. ConfigError when one of them was given other requests.
+        again. A side whose part raises stands at its crash from then on, while the other one is led on. ConfigError
+        when one of them was given other requests.
         """
         with self._turn:
             left, right = self._stepped()
@@ -71,7 +73,13 @@ class PairStepping(PairLooking):
         resting = labs[0] if self._ahead > 0 else labs[1] if self._ahead < 0 else None
         if resting is not None:
             resting._breakpoints.forget_stop()
-        return self._done(lambda lab: lab._stepper.engine.report if lab is resting else lab.step())
+        crashed = self._crashed()
+        return self._done(lambda lab: lab._stepper.engine.report if lab in (resting, crashed) else lab.step())
+
+    def _crashed(self) -> Lab | None:
+        """The side that stands at its crash, while the other one can go on."""
+        crashed = [lab for lab in self._labs() if lab.is_at_crash]
+        return crashed[0] if len(crashed) == 1 else None
 
     def next_phase(self) -> tuple[Phase | None, Phase | None]:
         """The next phase on either side: schedule, forward, sample, update. None where there is nothing to do."""
@@ -163,7 +171,9 @@ class PairStepping(PairLooking):
             self._show_stop()
 
     def _step_freely(self) -> bool:
-        return any(map(bool, self._do(lambda lab: lab._stepper.step_freely()))) and not any(self.stopped_at)
+        crashed = self._crashed()
+        reports = self._do(lambda lab: None if lab is crashed else lab._stepper.step_freely())
+        return any(map(bool, reports)) and not any(self.stopped_at)
 
     def _show_stop(self) -> None:
         """The view stands at the event for which a run has stopped, the left side's first."""

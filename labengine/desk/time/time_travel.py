@@ -42,6 +42,14 @@ class TimeTravel(Assembled):
         with self._stepper.turn_to_look():
             return self._inputs.num_known_steps
 
+    @property
+    def is_at_crash(self) -> bool:
+        """True while the newest thing that has happened is a step in which a part raised, and which was taken back."""
+        with self._stepper.turn_to_look():
+            done = self._inputs.done
+            here = self._stepper.engine.num_finished_steps
+            return bool(done) and _is_failure_of_parts(done[-1]) and done[-1].num_steps == here
+
     # -- another way ---------------------------------------------------------------------------------------------------
 
     def fork(

@@ -1,0 +1,44 @@
+"""A warning for each rule that the checks of a lab find broken, so that a script and a cell see it too."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from types import FrameType
+
+from labengine.events import EngineStarted, ViolationFound
+from labengine.hooks import Hooks
+
+_OWN = ("labengine", "threading", "concurrent")
+
+
+class ViolationWarning(UserWarning):
+    """A rule was found broken while a lab was working; its `violations` hold all that was found."""
+
+
+class ViolationWarnings:
+    """Warns of the first violation of each rule, at once, and again after a reset."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self.is_silent = False
+        """True for a lab that is known to be broken, and is there to show it."""
+        self._rules: set[str] = set()
+        hooks.subscribe(self._note, ViolationFound)
+        hooks.subscribe(lambda event: self._rules.clear(), EngineStarted)
+
+    def _note(self, event: ViolationFound) -> None:
+        if event.rule in self._rules or self.is_silent:
+            return
+        self._rules.add(event.rule)
+        why = "" if event.first_event is None else f" lab.why(event={event.first_event}) tells why;"
+        text = f"step {event.step} breaks the rule {event.rule!r}: {event.message}.{why} lab.violations holds all."
+        warnings.warn(text, ViolationWarning, stacklevel=_level_of_caller())
+
+
+def _level_of_caller() -> int:
+    """How far above `_note` the first frame stands that is not labengine's own."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 1
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_OWN):
+        frame, level = frame.f_back, level + 1
+    return level if frame is not None else 1

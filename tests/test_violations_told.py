@@ -1,0 +1,85 @@
+"""A violation cannot be overlooked: warnings, status, the step's report, and runs that stop."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import pytest
+
+from labengine import ConfigError, Lab, Parts
+from labengine.core.block_pool import BlockPool
+from labengine.desk.violation_warnings import ViolationWarning
+
+EQUAL = list(range(1, 10))
+
+
+class WrongTouch(BlockPool):
+    """Leaves a touched block in the free queue."""
+
+    def touch(self, block_ids: Sequence[int]) -> None:
+        for block_id in block_ids:
+            self.blocks[block_id].ref_count += 1
+
+
+def wrong_lab(**settings: object) -> Lab:
+    lab = Lab("simulated", num_blocks=8, block_size=4, parts=Parts(block_pool=WrongTouch), **settings)  # type: ignore[arg-type]
+    lab.add(token_ids=EQUAL, max_tokens=1)
+    lab.step()
+    lab.add(token_ids=EQUAL, max_tokens=6)
+    lab.add(token_ids=list(range(50, 62)), max_tokens=6)
+    return lab
+
+
+def test_each_rule_is_warned_of_once_where_the_user_called() -> None:
+    lab = wrong_lab()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        lab.step(3)
+    told = [str(warning.message) for warning in caught if warning.category is ViolationWarning]
+    assert len(told) == len({violation.rule for violation in lab.violations}) >= 3
+    assert "breaks the rule 'said'" in told[0] and "(WrongTouch.touch)" in told[0] and "lab.why(event=" in told[0]
+    assert {warning.filename for warning in caught} == {__file__}
+
+
+def test_a_reset_lab_warns_again() -> None:
+    lab = wrong_lab()
+    with pytest.warns(ViolationWarning):
+        lab.step()
+    lab.reset()
+    for _ in range(2):
+        lab.add(token_ids=EQUAL, max_tokens=1)
+        lab.step() if lab.snapshot().step == 0 else None
+    with pytest.warns(ViolationWarning):
+        lab.step()
+
+
+def test_status_counts_the_violations_and_names_their_rules() -> None:
+    lab = wrong_lab()
+    assert lab.status()["violations"] == "none"
+    with pytest.warns(ViolationWarning):
+        report = lab.step()
+    assert report.violations == tuple(lab.violations)
+    assert lab.status()["violations"] == f"{len(lab.violations)} (said, partition, held)"
+
+
+def test_without_checks_nothing_is_looked_for() -> None:
+    lab = wrong_lab(check=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert lab.step().violations == ()
+    assert lab.status()["violations"] == "not looked for (check=False)"
+
+
+def test_check_stop_ends_a_run_at_the_first_violation() -> None:
+    lab = wrong_lab(check="stop")
+    with pytest.warns(ViolationWarning):
+        lab.run()
+    assert lab.snapshot().step == 2 and lab.stopped_at is not None
+    assert "the first violation" in str(lab.stopped_at)
+    assert lab.stopped_at.moment == lab.violations[0].first_event + 1  # type: ignore[operator]
+
+
+def test_check_takes_three_values() -> None:
+    with pytest.raises(ConfigError, match="check must be True, False or \"stop\", got 'halt'"):
+        Lab("simulated", check="halt")  # type: ignore[arg-type]
