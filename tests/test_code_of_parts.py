@@ -207,3 +207,43 @@ def test_a_strangers_value_becomes_no_other_code(text: str, tmp_path: Path) -> N
             trace.facts["parts"]["classes"]["merge_policy"]["constants"] = constants
             with pytest.raises(TraceError, match=r"there is no code in it"):
                 trace.to_code()
+
+
+QUEUE = '''
+from labengine.core.free_queue import FreeQueue
+
+
+class Mine(FreeQueue):
+    """Takes the block that was freed last."""
+
+    def take(self, num_blocks):
+        """From the tail."""
+        taken = list(self)[::-1][:num_blocks]
+        for block_id in taken:
+            self.remove(block_id)
+        return taken
+
+    def put_back(self, block_ids):
+        """At the tail."""
+        self.append(block_ids[::-1])
+'''
+
+
+def test_a_free_queue_of_ones_own_goes_wherever_its_lab_goes(cell: Cell, tmp_path: Path) -> None:
+    parts = labengine.Parts(free_queue=cell(QUEUE))
+    with Lab("simulated", num_blocks=12, block_size=4, parts=parts) as lab:
+        lab.add(token_ids=range(14), max_tokens=3)
+        lab.run()
+        end = lab.snapshot()
+        assert end.blocks[11].block_hashes and not end.blocks[0].block_hashes
+        lab.save(tmp_path / "own.lab")
+        code = labengine.open(tmp_path / "own.lab").to_code()
+        assert code == lab.to_code() and "parts=labengine.Parts(free_queue=Mine)" in code
+        with lab.fork(1) as fork:
+            fork.run()
+            assert fork.snapshot() == end
+        lab.rewind(1)
+        lab.run()
+        assert lab.snapshot() == end
+    again = ran(code + "end = lab.snapshot()\n")
+    assert again["end"] == end

@@ -199,7 +199,7 @@ class KVCacheGroup:
         indices = self.freeing_order(len(held))
         if null_block in held:
             indices = [index for index in indices if held[index] != null_block]
-        self.release(request, [held[index] for index in indices], indices, reason)
+        self.release(request, list(map(held.__getitem__, indices)), indices, reason)
         self._set_registered(request, 0)
 
     # -- cached content ------------------------------------------------------------------------------------------------

@@ -23,6 +23,8 @@ def refuse_wrong_overrides(where: str, part: type, base: type, others: Iterable[
     where: begins the message. base: the class whose part it plays. others: classes of other parts, whose methods would
     never be called here. A helper of any other name is allowed, and any that the class's own methods use.
     """
+    if not any(is_custom(cls) for cls in part.__mro__[:-1]):
+        return
     for owner, name in _without_effect(part, base):
         if (meant := _meant(name, owner, part, base, others)) is not None:
             raise ConfigError(f"{where}: {class_name(owner)}.{name} overrides nothing of {base.__name__}; {meant}")
