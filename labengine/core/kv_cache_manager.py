@@ -52,7 +52,11 @@ class KVCacheManager:
     def find_prefix(self, request: Request) -> Hit:
         """The longest cached prefix; at least the last token is left to compute, for its logits give the next one."""
         self.extend_hashes(request, request.num_tokens)
-        return self._lookup.longest_hit(request, request.num_tokens - 1)
+        return self.longest_hit(request, request.num_tokens - 1)
+
+    def longest_hit(self, request: Request, max_tokens: int) -> Hit:
+        """Return the hit on at most max_tokens leading tokens that all groups have: one alone cannot skip a token."""
+        return self._lookup.longest_hit(request, max_tokens)
 
     def can_admit(self, request: Request, hit: Hit, num_external: int = 0, num_spare: int = 0) -> bool:
         """True when the whole request fits now and leaves num_spare blocks free.

@@ -76,7 +76,7 @@ class EarlyHashManager(NanoKVCacheManager):
         request.block_hashes.clear()
         request.links.clear()
         self.extend_hashes(request, request.num_tokens)
-        return self._lookup.longest_hit(request, request.num_tokens)
+        return self.longest_hit(request, request.num_tokens)
 
     def extend_hashes(self, request: Request, num_tokens: int) -> None:
         """At decode the chain goes on from the hash that the block before is known by now, whoever named it last."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from labengine.core.connector import BlockTransfer
+from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request, RequestStatus
 from labengine.core.scheduler import Scheduler
 from labengine.core.step_plan import ScheduledRequest, StepPlan
@@ -25,7 +29,7 @@ class TokenBudgetScheduler(Scheduler):
             self._admit_waiting(chunk, batch)
             while not batch and self._take_back_last(preempted):
                 self._admit_waiting(chunk, batch)
-        saves = self.external.saves(batch, self.requests)
+        saves = self.choose_saves(batch)
         return StepPlan(tuple(batch), tuple(preempted), self.external.take_loads(), saves)
 
     def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
@@ -63,7 +67,7 @@ class TokenBudgetScheduler(Scheduler):
             num_tokens = min(request.num_tokens - request.num_computed_tokens, limit)
             return num_tokens if self.manager.allocate(request, request.num_computed_tokens + num_tokens) else None
         hit = self.manager.find_prefix(request)
-        num_external = self.external.match(request, hit)
+        num_external = self.match_external(request, hit)
         num_spare = int(self.config.watermark * self.config.num_blocks) if self.running else 0
         if not self.manager.can_admit(request, hit, num_external, num_spare):
             return None
@@ -107,6 +111,14 @@ class TokenBudgetScheduler(Scheduler):
         self.preempt(victim)
         preempted.append(victim.request_id)
         return True
+
+    def match_external(self, request: Request, hit: Hit) -> int:
+        """Return how many tokens behind a hit the external tier supplies; a failed load is not asked for again."""
+        return self.external.match(request, hit)
+
+    def choose_saves(self, batch: Sequence[ScheduledRequest]) -> tuple[BlockTransfer, ...]:
+        """Return the blocks to save after the forward: those that this batch fills, and that the tier lacks."""
+        return self.external.saves(batch, self.requests)
 
     def longest_chunk(self) -> int:
         """Return the most tokens of one request per step: a long prompt must not hold up others; alone, no limit."""
