@@ -272,11 +272,15 @@ def test_a_lab_that_records_nothing_is_recorded_from_the_first_look_on(is_runnin
         lab.feed.detach(wire)
 
 
-def test_an_error_of_the_feed_costs_a_resync_and_not_the_feed(bench: FakeBench, wire: Wire) -> None:
+def test_an_error_of_the_feed_costs_a_resync_and_not_the_feed(
+    bench: FakeBench, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
     feed = Feed(bench)
     feed.attach(wire)
-    bench.say([ev.BlockFreed(0, 99, 0, 0, 0, "tail", "finished"), ev.StepStarted(1), ev.StepEnded(1)])  # of nobody
+    monkeypatch.setattr(bench, "token_text", lambda token_id: {}[token_id])
+    bench.say([ev.RequestAdded(0, (1, 2), 1)])
     until(lambda: feed.failures, "the failure")
+    monkeypatch.undo()
     bench.say([*begin(), *merging_step()])
     until(lambda: wire.states and heard(wire.of_type("full")[-1]["payload"], []).end >= 3, "the picture")
     assert isinstance(feed.failures[0], KeyError)

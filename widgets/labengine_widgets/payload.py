@@ -9,10 +9,13 @@ from typing import Any
 from labengine import events as ev
 from labengine.fold import Fold
 from labengine.timeline import Timeline
-from labengine.trace.codec import KINDS, keyframe, rows
+from labengine.trace.codec import KINDS, Row, keyframe, rows
 from labengine_widgets.beats import Beat
 from labengine_widgets.bench import Bench
 from labengine_widgets.tier import kept_contents
+
+MAX_EARLIER = 200
+"""Violations and failures before the oldest event that is sent, at most: the first ones say where it began."""
 
 Payload = dict[str, Any]
 ByKind = dict[type[ev.Event], list[Any]]
@@ -23,6 +26,7 @@ def full_payload(bench: Bench, timeline: Timeline, start: int, end: int, told: S
     events, state = timeline.events(start, end), timeline.state(start)
     return stretch(bench, timeline, start, events, state) | {
         "header": header(bench, timeline),
+        "earlier": earlier(timeline, start),
         "beats": told,
         "status": status(bench),
         "selection": None,
@@ -41,6 +45,17 @@ def stretch(bench: Bench, timeline: Timeline, start: int, events: Sequence[ev.Ev
         "tier": kept_contents(timeline, start),
         "seconds": seconds(timeline, kinds),
     }
+
+
+def earlier(timeline: Timeline, start: int) -> list[tuple[int, Row]]:
+    """Number and row of the violations and failures that lie before a moment: since the engine started, the oldest first."""
+    found: list[tuple[int, ev.Event]] = []
+    for number, event in enumerate(timeline.events(timeline.num_dropped, start), timeline.num_dropped):
+        if isinstance(event, ev.EngineStarted):
+            found.clear()
+        elif isinstance(event, ev.ViolationFound | ev.StepFailed) and len(found) < MAX_EARLIER:
+            found.append((number, event))
+    return [(number, row) for (number, _), row in zip(found, rows([event for _, event in found]), strict=True)]
 
 
 def header(bench: Bench, timeline: Timeline) -> Payload:

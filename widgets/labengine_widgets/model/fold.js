@@ -172,8 +172,9 @@ export const HANDLERS = {
     scene.sampled.set(id, token);
   },
 
-  ViolationFound(scene) {
+  ViolationFound(scene, [, , , , blocks]) {
     scene.violations.push(scene.moment);
+    for (const id of blocks) scene.touch(id);
   },
 };
 

@@ -26,10 +26,11 @@ export class Recording {
     return new Recording(payload, limits);
   }
 
-  constructor({ header, start = 0, keyframe = null, events = [], texts = [], tier = [], seconds = [] }, limits = {}) {
+  constructor({ header, start = 0, keyframe = null, events = [], texts = [], tier = [], seconds = [], earlier = [] }, limits = {}) {
     this.maxEvents = limits.maxEvents ?? MAX_EVENTS;
     this.keyframeEvery = limits.keyframeEvery ?? KEYFRAME_EVERY;
     this.header = header;
+    this.earlier = earlier; // [number, row] of violations and failures before the oldest event here
     this.kinds = new Kinds(header.kinds);
     this.handlers = this.kinds.names.map((name) => HANDLERS[name] ?? null);
     this.texts = new Map(texts);

@@ -1,5 +1,6 @@
 // The two columns: each side's name and numbers above its tables, pool, map and queue, in the same places. In a narrow cell they are tabs.
 import { element, write } from "../look/element.js";
+import { AlarmCount, CrashSign } from "./alarm.js";
 import { Beyond } from "./beyond.js";
 import { PairScore } from "./compare_score.js";
 import { panel } from "./panel.js";
@@ -74,7 +75,8 @@ class Column {
     this.role = element("span", "le-column-role");
     this.score = new PairScore(side);
     const line = element("span", "le-column-line");
-    line.append(this.name, this.role);
+    this.alarms = [new AlarmCount(stage, side), new CrashSign(stage, side)];
+    line.append(this.name, this.role, ...this.alarms.map(({ element: made }) => made));
     this.head.append(line, this.score.element);
     this.head.addEventListener("click", choose);
     this.element = element("div", "le-column");
@@ -109,6 +111,8 @@ class Column {
     write(this.role, roles[index]);
     this.name.title = this.role.title = [names[index], roles[index]].filter(Boolean).join(": ");
     this.score.paint();
+    for (const one of this.alarms) one.paint();
+    this.score.element.classList.toggle("le-is-doubtful", this.alarms[0].found.length > 0);
     write(this.queue, `Free queue: ${this.side.scene.queue.size}`);
   }
 }

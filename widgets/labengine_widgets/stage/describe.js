@@ -1,15 +1,16 @@
 // One thing in words, for the tooltip.
 import { contentName, requestName } from "../look/palette.js";
+import { alarmsAt, saidAndIs } from "../model/alarms.js";
 import { differing } from "../views/differing.js";
 import { plainly } from "../views/plain.js";
 import { counted } from "./telling.js";
 
 export function describe(stage, side, { kind, id, about }) {
   const { scene, recording } = side;
-  if (kind === "block") return blockWords(stage, side, Number(id)) + wasBlock(stage, side, Number(id)) + (about && stage.wonder ? "\nclick: why this ref count?" : "");
+  if (kind === "block") return blockWords(stage, side, Number(id)) + wasBlock(stage, side, Number(id)) + (about && stage.wonder ? "\nclick: why this ref count?" : "") + brokenBlock(side, Number(id));
   if (kind === "request") return requestWords(scene, Number(id)) + wasRequest(stage, side, Number(id));
   if (kind === "hash") return hashWords(scene, String(id)) + wasHash(stage, side, String(id));
-  if (kind === "event" && id >= recording.start && id < recording.end) return `event ${id}\n${plainly(recording, id, (token) => side.text(token))}`;
+  if (kind === "event" && id >= recording.start && id < recording.end) return `event ${id}\n${brokenEvent(side, id) ?? plainly(recording, id, (token) => side.text(token))}${about && stage.wonder ? "\nclick: why?" : ""}`;
   return "";
 }
 
@@ -44,6 +45,26 @@ function requestWords(scene, id) {
 function hashWords(scene, key) {
   const ids = scene.map.get(key), content = scene.contentOf(key), name = content >= 0 ? `content ${contentName(content)} · ` : "";
   return `${name}${key.slice(0, 18)}… · ${ids && ids.length ? `the map leads to ${ids.map((id) => `#${id}`).join(", ")}` : "not in the map"}`;
+}
+
+const MAX_BROKEN = 3; // violations that are told of a block
+
+// Which rules the checks found broken: what the events say, and what is, where it is that.
+function brokenBlock(side, id) {
+  const found = alarmsAt(side.recording, side.moment).violations.filter(({ blocks }) => blocks.includes(id));
+  const more = found.length > MAX_BROKEN ? `\n… and ${found.length - MAX_BROKEN} more` : "";
+  return found.slice(0, MAX_BROKEN).map((one) => `\n⚠ ${violationWords(one)}`).join("") + more;
+}
+
+function brokenEvent({ recording }, id) {
+  const found = recording.kind(id) === "ViolationFound" && alarmsAt(recording, id + 1).violations.at(-1);
+  return found ? violationWords(found) : null;
+}
+
+export function violationWords(violation) {
+  if (!violation.isSaid) return `${violation.rule}: ${violation.message}`;
+  const { said, is } = saidAndIs(violation);
+  return is ? `said: ${said}\n    is: ${is}` : said;
 }
 
 // What an outlined thing was at the marked moment; in a comparison nothing is marked.

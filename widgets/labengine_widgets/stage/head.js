@@ -1,5 +1,6 @@
 // Above the picture: title, score, phases, and the sentence of the moment.
 import { button, element, write } from "../look/element.js";
+import { Alarm, AlarmCount } from "./alarm.js";
 
 const PHASES = ["schedule", "forward", "sample", "update"];
 const FACTS = [
@@ -10,7 +11,7 @@ const FACTS = [
 
 // Used, peak, findable, lost: of one side.
 export class Score {
-  constructor(side) {
+  constructor(stage, side) {
     this.side = side;
     this.element = element("div", "le-score");
     this.number = element("b", "", "0");
@@ -19,6 +20,8 @@ export class Score {
     this.used.append(this.number, this.total);
     const facts = element("span", "le-facts");
     this.facts = new Map(FACTS.map(([name, words, title]) => [name, factElement(facts, words, title)]));
+    this.alarm = new AlarmCount(stage, side);
+    facts.append(this.alarm.element);
     this.element.append(this.used, facts);
   }
 
@@ -27,7 +30,9 @@ export class Score {
     write(this.number, score.used);
     write(this.total, ` used of ${scene.numBlocks - (scene.nullBlock < 0 ? 0 : 1)}`);
     for (const [name, { number }] of this.facts) write(number, score[name]);
-    this.facts.get("lost").element.classList.toggle("le-is-lost", score.lost > 0);
+    const lost = this.facts.get("lost").element.classList, isBroken = this.alarm.paint();
+    lost.toggle("le-is-lost", score.lost > 0);
+    lost.toggle("le-is-doubtful", isBroken && !score.lost); // what is counted is what events say
   }
 }
 
@@ -44,7 +49,7 @@ export class Head {
     this.stage = stage;
     this.element = element("header", "le-head");
     this.title = element("div", "le-title");
-    this.score = new Score(stage.sides[0]);
+    this.score = new Score(stage, stage.sides[0]);
     this.phases = new Phases(stage);
     const help = button("?", "keys", "le-help");
     help.addEventListener("click", () => keys.toggle());
@@ -94,14 +99,18 @@ export function phaseOf(stage) {
 export class Sentence {
   constructor(stage) {
     this.stage = stage;
-    this.element = element("p", "le-sentence");
-    this.element.setAttribute("aria-live", "polite");
+    this.element = element("div", "le-told-line");
+    this.alarm = new Alarm(stage, stage.sides[0]);
+    this.words = element("p", "le-sentence");
+    this.words.setAttribute("aria-live", "polite");
+    this.element.append(this.alarm.element, this.words);
   }
 
   paint() {
     const { sentence } = this.stage.told;
-    write(this.element, sentence);
-    if (this.element.title !== sentence) this.element.title = sentence;
+    this.alarm.paint();
+    write(this.words, sentence);
+    if (this.words.title !== sentence) this.words.title = sentence;
   }
 }
 

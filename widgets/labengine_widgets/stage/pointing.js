@@ -102,7 +102,7 @@ export class Pointing {
 // The most particular thing that an element stands for.
 function subjectOf(found) {
   const kind = KINDS.find((one) => one in found.dataset), id = found.dataset[kind];
-  return { kind, id: kind === "hash" ? id : Number(id), side: Number(found.closest("[data-side]")?.dataset.side ?? 0), from: found };
+  return { kind, id: kind === "hash" ? id : Number(id), side: Number(found.closest("[data-side]")?.dataset.side ?? 0), from: found, about: found.dataset.about };
 }
 
 function remark(root, old, subject, className) {

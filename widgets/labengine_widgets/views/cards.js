@@ -142,6 +142,26 @@ function groupsAreOne({ groups }) {
   return groups.length <= 1;
 }
 
+const BROKEN = "#c62828";
+const TAG = 52; // a card of this width, and more, has room for words
+
+// Where the sign of a broken rule is: in the middle of a card's lower edge, or in a small cell's corner.
+export function violatedBox({ x, y, w, h }, { isSaid }) {
+  const wide = isSaid && w >= 2 * TAG ? TAG : 15;
+  return w < TAG ? { x: x + w - 9, y, w: 9, h: 9 } : { x: x + (w - wide) / 2, y: y + h - 20, w: wide, h: 16 };
+}
+
+// A rule is broken about the block: said/is where the core is not what its events say.
+export function drawViolated(context, rect, violation, theme) {
+  const box = violatedBox(rect, violation);
+  ring(context, { ...rect, gap: 0 }, theme.alarm, 2);
+  context.fillStyle = BROKEN;
+  if (rect.w < TAG) return void (context.beginPath(), context.moveTo(box.x, box.y), context.lineTo(box.x + box.w, box.y), context.lineTo(box.x + box.w, box.y + box.h), context.fill());
+  roundRect(context, box, 3);
+  context.fill();
+  label(context, box.w > 20 ? "said/is" : "!", box.x + box.w / 2, box.y + 12, `700 12px ${theme.ui}`, "#fff", "center");
+}
+
 // A word on a hatch.
 function sign(context, text, x, y, theme) {
   context.font = `700 12px ${theme.ui}`;

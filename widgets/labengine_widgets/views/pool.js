@@ -1,7 +1,8 @@
 // The block pool on a canvas: a cell per block, which keeps its place. Fill is content, border is life, vermilion hatch is lost.
 import { element } from "../look/element.js";
+import { alarmsAt, violationOf } from "../model/alarms.js";
 import { aboutOf } from "./about.js";
-import { painterFor, ring } from "./cards.js";
+import { drawViolated, painterFor, ring, violatedBox } from "./cards.js";
 import { differing, unlike } from "./differing.js";
 import { Dots } from "./dots.js";
 
@@ -70,7 +71,15 @@ class Pool {
     if (!this.grid) return null;
     const column = Math.floor(event.offsetX / this.grid.cellWidth), id = Math.floor(event.offsetY / this.grid.cellHeight) * this.grid.columns + column;
     if (column >= this.grid.columns || id < 0 || id >= this.numBlocks) return null;
+    const broken = this.violated?.get(id);
+    if (broken && this.isOnSign(event, id)) return { kind: "event", id: broken.event, about: "event" };
     return this.isOnCount(event, id) ? { kind: "block", id, about: "ref_count" } : { kind: "block", id };
+  }
+
+  // The sign of a broken rule asks why it is.
+  isOnSign({ offsetX, offsetY }, id) {
+    const { x, y, w, h } = violatedBox(this.rectOf(id), this.violated.get(id));
+    return Boolean(this.painter) && offsetX >= x && offsetX <= x + w && offsetY >= y && offsetY <= y + h;
   }
 
   // A click on the number itself asks why it is what it is.
@@ -98,6 +107,7 @@ class Pool {
     const { theme } = this.stage, isNew = this.layout(scene.numBlocks, theme) || changes.all;
     let isAll = isNew;
     if (!this.isSized || this.isPainted(isNew, changes, moment, reference, focus)) return;
+    this.takeViolations();
     const outlined = this.outlinesOf(scene, reference, focus);
     isAll ||= this.painter && scene.numBlocks <= FEW && (outlined.size || this.outlined.size); // rings and marks reach beyond their cells
     if (isAll) this.context.clearRect(0, 0, this.canvas.width, this.canvas.height);
@@ -126,11 +136,17 @@ class Pool {
     return ids;
   }
 
+  // The blocks about which a rule is broken, each with the first violation that names it.
+  takeViolations() {
+    const { recording, moment } = this.side, { violations } = alarmsAt(recording, moment);
+    this.violated = new Map(violations.flatMap(({ blocks }) => blocks).map((id) => [id, violationOf(violations, { block: id })]));
+  }
+
   // What wants a ring: where to look, what is pointed at and chosen, what differs from the marked moment.
   outlinesOf(scene, reference, focus) {
     this.focus = new Set(focus);
     this.different = !reference ? new Set() : this.isPair ? unlike(scene, reference) : differing(scene, reference).blocks;
-    return new Set([...this.focus, ...this.different, ...this.named(this.pointed), ...this.named(this.chosen)]);
+    return new Set([...this.focus, ...this.different, ...this.named(this.pointed), ...this.named(this.chosen), ...this.violated.keys()]);
   }
 
   // The blocks that something leads to.
@@ -147,6 +163,7 @@ class Pool {
       const rect = this.rectOf(id), block = shown(scene, id);
       if (ids) context.clearRect(rect.x - rect.gap / 2, rect.y - rect.gap / 2, rect.w + rect.gap, rect.h + rect.gap);
       this.painter(context, rect, id, block, { theme, text, groups, isNext: id === next, isNull: id === scene.nullBlock, isUnlike: this.isPair && this.different.has(id) });
+      if (this.violated.has(id)) drawViolated(context, rect, this.violated.get(id), theme);
       this.paintRings(rect, id, chosen, pointed);
     }
   }
@@ -166,9 +183,10 @@ class Pool {
     if (!this.outlined.size) return;
     const chosen = this.named(this.chosen);
     context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
-    context.fillStyle = theme.ink;
     for (const id of this.outlined) {
-      const { x, y, w, h } = this.rectOf(id);
+      const { x, y, w, h } = this.rectOf(id), isBroken = this.violated.has(id);
+      context.fillStyle = isBroken ? theme.alarm : theme.ink;
+      if (isBroken) context.fillRect(x, y, w, h);
       if (chosen.has(id) || this.pointed?.id === id || this.different.has(id)) context.fillRect(x, y, w, h);
     }
   }
@@ -200,7 +218,8 @@ class Pool {
   }
 
   say(scene) {
-    const { used, lost } = scene.score, label = `Block pool: ${used} of ${scene.numBlocks} blocks used, ${lost} lost.`;
+    const { used, lost } = scene.score, broken = this.violated.size ? ` Rules are broken about ${this.violated.size === 1 ? "1 block" : `${this.violated.size} blocks`}.` : "";
+    const label = `Block pool: ${used} of ${scene.numBlocks} blocks used, ${lost} lost.${broken}`;
     if (label === this.label) return;
     this.canvas.setAttribute("aria-label", (this.label = label));
   }

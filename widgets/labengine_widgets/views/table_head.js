@@ -1,5 +1,7 @@
 // The first line of a request in the block tables, and its tokens as one bar.
 import { badge, element as make, put, write as say } from "../look/element.js";
+import { violationOf } from "../model/alarms.js";
+import { violated } from "./table_places.js";
 import { STATES, fillBar, numWritten, stateOf } from "./token_states.js";
 
 const ENDS = { stop: "it said its end", length: "it has all its tokens", abort: "aborted" };
@@ -9,12 +11,13 @@ export function makeHead(id) {
   const head = make("header", "le-tables-head");
   head.dataset.request = id;
   Object.assign(head, { status: make("b", "le-tables-status"), doing: make("span", "le-tables-doing"), facts: make("span", "le-tables-facts") });
-  head.append(badge(id), head.status, head.doing, head.facts);
+  head.append(badge(id), head.status, head.doing, head.facts, (head.broken = make("span")));
   return head;
 }
 
 // Its status, its part of this step, and how far it is.
-export function paintHead(head, scene, facts, id) {
+export function paintHead(head, { scene, facts, violations }, id) {
+  paintBroken(head.broken, violationOf(violations, { request: id }));
   const request = scene.requests.get(id), now = facts.scheduled.get(id), written = numWritten(request, facts, id);
   const status = facts.preempted.has(id) ? "preempted" : request.status;
   say(head.status, `${SIGNS[status] || ""} ${status}`);
@@ -24,6 +27,13 @@ export function paintHead(head, scene, facts, id) {
   const external = request.external ?? facts.external.get(id)?.num ?? 0, counts = countsOf(request, written, external), again = request.numPreempted;
   say(head.facts, progress(counts) + (again ? ` · ↺${again}×` : ""));
   put(head.facts, "title", progressInFull(counts) + (again ? `; preempted ${again === 1 ? "once" : `${again} times`}` : ""));
+}
+
+// A violation that names the request and no block.
+function paintBroken(target, broken) {
+  if (target.told === broken?.event) return;
+  target.told = broken?.event;
+  target.replaceChildren(...(broken ? [violated(broken)] : []));
 }
 
 function countsOf(request, written, external) {

@@ -1,5 +1,6 @@
 // The places of a request's block table: cards with a slot per token, cards with their text, or chips.
 import { element as make } from "../look/element.js";
+import { violationOf } from "../model/alarms.js";
 import { dressBead, groupOf, isNull, joined, lookOf, middleLeftOut, runsOf } from "./pieces.js";
 import { bar, numPlaces, slots, snippet, stateOf } from "./token_states.js";
 
@@ -21,8 +22,9 @@ export function placesOf(view, id, group, layout) {
     const texts = isText ? tokens.slice(0, layout.kind === "slots" ? size : MAX_TEXTS).map((token) => stage.text(side, token)) : [];
     for (const [offset, token] of look?.block.strays || []) putStray(view, states, texts, offset, token, tokens[offset]);
     const runs = layout.kind === "slots" ? states : runsOf(states), firstSlot = look && layout.hasNumbers ? block * size : null;
-    const signature = JSON.stringify([layout.kind, block, look || request.status, look && look.signature, was, found, runs, texts, firstSlot]);
-    return { key: `${layout.kind}${index}`, signature, request: id, group, index, id: block, look, was, found, states, runs, texts, size, firstSlot, numPrompt: request.numPrompt };
+    const broken = look && violationOf(view.violations, { block, request: id });
+    const signature = JSON.stringify([broken?.event, layout.kind, block, look || request.status, look && look.signature, was, found, runs, texts, firstSlot]);
+    return { key: `${layout.kind}${index}`, signature, request: id, group, index, id: block, look, was, found, states, runs, texts, size, firstSlot, broken, numPrompt: request.numPrompt };
   });
 }
 
@@ -83,6 +85,15 @@ function targetOf(view, place, isChip) {
   if (!isChip) made.append(make("span", "le-tables-arrow", "→"));
   if (place.was !== undefined) made.append(make("s", "", `#${place.was}`));
   made.append(place.look ? bead(place.look) : make("span", "le-tables-none", noBlockWords(view, place, isChip)));
+  if (place.broken) made.append(violated(place.broken));
+  return made;
+}
+
+// A rule is broken here: a click asks why. said/is: the core is not what its events say.
+export function violated({ event, isSaid, rule }) {
+  const made = make("b", "le-violated", isSaid ? "said/is" : "!");
+  Object.assign(made.dataset, { event, about: "event" });
+  made.setAttribute("aria-label", isSaid ? "the core is not what its events say: why?" : `the rule ${rule} is broken: why?`);
   return made;
 }
 
@@ -99,15 +110,15 @@ function noBlockWords({ scene, facts, stage }, { request, id, group, found }, is
 }
 
 // Written where it is new: a style written again would have all cells styled again.
-export function arrange(cells, { kind, isFolded, hasNumbers }, size, { numShown, numBlocks }) {
-  const isLong = isFolded && numShown > FEW, digits = String(numBlocks).length, arranged = [kind, size, isLong, hasNumbers, digits].join(), columns = size > 8 ? 4 : size > 1 ? 2 : 1;
+export function arrange(cells, { kind, isFolded, hasNumbers }, size, { numShown, numBlocks, hasSaid }) {
+  const isLong = isFolded && numShown > FEW, digits = String(numBlocks).length, arranged = [kind, size, isLong, hasNumbers, digits, hasSaid].join(), columns = size > 8 ? 4 : size > 1 ? 2 : 1;
   if (cells.arranged === arranged) return;
   cells.arranged = arranged;
   cells.className = `le-tables-cells le-tables-${kind}${isLong ? " le-tables-close" : ""}${hasNumbers ? " le-tables-with-numbers" : ""}`;
   cells.style.setProperty("--le-columns", columns);
   cells.style.setProperty("--le-lines", kind === "slots" ? Math.ceil(size / columns) : 3);
   cells.style.setProperty("--le-card", size > 8 ? "212px" : "122px");
-  cells.style.setProperty("--le-chip", `${(isLong ? 66 : 92) + 8 * digits}px`); // a letter, a count or a struck number may come: nothing moves
+  cells.style.setProperty("--le-chip", `${(isLong ? 66 : 92) + 8 * digits + (hasSaid ? 32 : 0)}px`); // a letter, a count or a struck number may come: nothing moves
 }
 
 function bead(look) {

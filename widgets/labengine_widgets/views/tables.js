@@ -2,6 +2,7 @@
 // loaded, computed, in this step, not yet.
 import { element as make, write as say } from "../look/element.js";
 import { requestName } from "../look/palette.js";
+import { alarmsAt } from "../model/alarms.js";
 import { arrows } from "./arrows.js";
 import { Folding } from "./folding.js";
 import { InSight } from "./in_sight.js";
@@ -53,6 +54,7 @@ class Tables {
     if (isNewStep) this.rows.clear();
     const { shown, numHidden } = this.shownRequests();
     this.hasNumbers = isAboutSlots(this.stage);
+    this.takeViolations(moment);
     const layout = this.layoutFor(shown);
     this.element.classList.toggle("le-is-empty", !shown.length);
     const items = shown.map((id) => ({ key: id, id, signature: this.version(id, changes, layout) }));
@@ -61,6 +63,14 @@ class Tables {
     keep(this.list, items, (item) => (item.more ? make("p", "le-tables-more le-quiet") : makeRow(item.id, this.folding.toggle(item.id))), (row, item, place) => (item.more ? say(row, moreText(item.more, "requests")) : this.sight.paint(row, () => this.paintRow(row, item.id, layout), place)));
     this.sight.settle();
     this.marks.again();
+  }
+
+  // What is broken is marked where it is: new ones may be about any row.
+  takeViolations(moment) {
+    this.violations = alarmsAt(this.side.recording, moment).violations;
+    const broken = this.violations.map(({ event }) => event).join();
+    if (broken !== this.broken) this.rows.clear();
+    this.broken = broken;
   }
 
   // In a comparison the same requests in the same order on both sides: last those who ended before on either.
@@ -120,7 +130,7 @@ class Tables {
     if (!request || !known) return;
     const isOver = this.isOver(id), isUnfolded = this.isUnfolded(id);
     row.classList.toggle("le-tables-ended", request.status === "finished");
-    paintHead(row.head, scene, facts, id);
+    paintHead(row.head, this, id);
     this.folding.paint(row.fold, isUnfolded);
     row.body.hidden = row.said.hidden = isOver;
     row.strip.hidden = isOver || !isUnfolded;
@@ -139,7 +149,7 @@ class Tables {
     child.label.hidden = isAlone;
     if (!isAlone) say(child.label, groupName(scene, group) + (rule.window ? `, last ${rule.window}` : ""));
     const shown = shownPlaces(this, placesOf(this, id, group, layout), layout);
-    arrange(child.cells, layout, rule.size, { numShown: shown.length, numBlocks: scene.numBlocks });
+    arrange(child.cells, layout, rule.size, { numShown: shown.length, numBlocks: scene.numBlocks, hasSaid: this.violations.some(({ isSaid }) => isSaid) });
     keep(child.cells, shown, () => make("div"), (cell, item) => paintPlace(this, cell, item, layout));
     return shown.filter((item) => item.look).map((item) => item.id);
   }

@@ -11,7 +11,8 @@ import { timeBar } from "./time_bar.js";
 export const title = "Timeline";
 
 const STEPS = 15, TOPICS = TOPIC_NAMES.length, TALL = 190, LEAST_LANE = 10, MOST_LANE = 22;
-const ALARMS = new Set(["ViolationFound", "StepRolledBack", "LoadFailed"]); // the one strong colour; whatever else is trouble is ordinary
+const NEAR = 5; // pixels from an alarm's sign
+const ALARMS = new Set(["ViolationFound", "StepFailed", "StepRolledBack", "LoadFailed"]); // the one strong colour; whatever else is trouble is ordinary
 const SHORT = { "external tier": "tier" };
 
 export function create(stage, side) {
@@ -227,10 +228,20 @@ class Timeline {
   under(event) {
     if (event.target !== this.board.canvas || !this.rows) return null;
     const { axis } = this.board, moment = Math.floor(axis.momentAt(event.offsetX));
+    const alarm = this.alarmAt(event);
+    if (alarm !== null) return { kind: "event", id: alarm, about: "event" };
     if (event.offsetY < this.lanesTop) return moment >= axis.start && moment < axis.end && event.offsetX >= axis.left ? { kind: "event", id: moment } : null;
     const row = Math.floor((event.offsetY - this.lanesTop) / this.rows.height);
     const found = this.rows.placed.find(([lane, place, from]) => place === row && (event.offsetX < axis.left || ((from ?? lane.at[0]) <= moment && moment <= endOf(lane, this.story.end))));
     return found ? { kind: "request", id: found[0].id } : null;
+  }
+
+  // The sign of a violation or a failure, within a few pixels of the mouse.
+  alarmAt({ offsetX, offsetY }) {
+    if (offsetY >= this.lanesTop) return null;
+    const { axis } = this.board, { troubles, recording } = this.story, x = (i) => axis.x(i) + axis.perEvent / 2;
+    const near = troubles.filter((i) => ALARMS.has(recording.kind(i)) && Math.abs(x(i) - offsetX) <= NEAR);
+    return near.length ? near.reduce((best, i) => (Math.abs(x(i) - offsetX) < Math.abs(x(best) - offsetX) ? i : best)) : null;
   }
 
   csv() {

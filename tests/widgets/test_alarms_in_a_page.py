@@ -1,0 +1,166 @@
+"""Violations and a failed step cannot be overlooked: counted in red, told in words, marked, each with its Why?."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from labengine import events as ev
+from labengine.fold import Fold
+from labengine.scenarios import bug
+from labengine.timeline import Timeline
+from labengine_widgets.payload import earlier
+from widgets import compare_page
+from widgets.compare_page import ComparePage
+from widgets.dashboard_page import Look, View, looks
+from widgets.story_219 import begin, merging_step
+
+pytestmark = pytest.mark.browser
+
+SAID = ev.ViolationFound(
+    "said",
+    "event 23 (BlockTouched) says that block 0 left the free queue; it is still in it, at place 3 (WrongTouch.touch)",
+    (),
+    (0,),
+    1,
+    23,
+)
+PARTITION = ev.ViolationFound("partition", "block 7 is in the free queue, and its ref_count is 1", (1,), (7,), 1, 24)
+FAILED = ev.StepFailed(2, "RuntimeError", "block 1 is freed twice: its ref_count is 0", "BlockPool.release")
+STORY = [*merging_step(), SAID, PARTITION, ev.StepStarted(2), FAILED, ev.StepRolledBack(2, "RuntimeError")]
+FITS = "(one) => one.getBoundingClientRect().right <= one.parentElement.getBoundingClientRect().right + 1"
+RED = "(one) => getComputedStyle(one).backgroundColor"
+CHOSEN = "() => document.querySelector('.labengine').stage.selection"
+OPEN = "() => document.querySelector('.labengine').stage.drawer.open"
+SIGN = """(id) => {
+  const pool = document.querySelector(".labengine").stage.shows.find(({ view }) => view.tileOf).view;
+  const { left, right, bottom } = pool.tileOf(id);
+  return [(left + right) / 2, bottom - 11];
+}"""
+
+
+@pytest.fixture(scope="module")
+def look() -> Iterator[Look]:
+    with looks() as run:
+        yield run
+
+
+@pytest.fixture(scope="module")
+def look_at_both() -> Iterator[compare_page.Look]:
+    with compare_page.looks() as run:
+        yield run
+
+
+def test_no_violation_no_alarm(look: Look) -> None:
+    def check(view: View) -> None:
+        assert view.page.locator(".le-alarm-count:visible, .le-alarm:visible, .le-violated").count() == 0
+        assert view.page.locator(".le-is-doubtful").count() == 0
+
+    look(check, merging_step())
+
+
+def test_they_are_counted_in_red_and_told_in_words(look: Look) -> None:
+    def check(view: View) -> None:
+        counts = view.page.locator(".le-alarm-count:visible")
+        assert counts.all_text_contents() == ["⚠ 2 violations"] * 2, "in the header, and above the sentence"
+        assert {count.evaluate(RED) for count in counts.all()} == {"rgb(198, 40, 40)"}
+        assert view.text(".le-alarm-words") == f"in step 1: {SAID.message}"
+        lost = view.page.locator(".le-fact.le-is-doubtful")
+        assert lost.count() == 1 and "0 lost" in str(lost.text_content()), "what is counted is what events say"
+        assert view.text(".le-sentence") != ""
+        view.press("Home")
+        assert counts.count() == 0, "at the step's beginning none was found yet"
+
+    look(check, [*merging_step(), SAID, PARTITION])
+
+
+def test_each_leads_to_its_why(look: Look) -> None:
+    def check(view: View) -> None:
+        first = len(begin()) + len(merging_step())
+        count = view.page.locator(".le-facts .le-alarm-count")
+        for number in (first, first + 1, first):
+            count.click()
+            view.painted()
+            assert view.page.evaluate(CHOSEN) == {"kind": "event", "id": number}
+            assert view.page.evaluate(OPEN) == "why"
+        view.page.locator("[data-anchor='row:1:0:3'] .le-violated").click()
+        assert view.page.evaluate(CHOSEN) == {"kind": "event", "id": first + 1}
+        view.page.mouse.click(*view.page.evaluate(SIGN, 0))
+        assert view.page.evaluate(CHOSEN) == {"kind": "event", "id": first}
+
+    look(check, [*merging_step(), SAID, PARTITION])
+
+
+def test_blocks_and_entries_are_marked_as_said_and_as_is(look: Look) -> None:
+    def check(view: View) -> None:
+        marks = view.page.locator(".le-violated")
+        places = [mark.evaluate("(one) => one.closest('[data-anchor]').dataset.anchor") for mark in marks.all()]
+        told = dict(zip(places, marks.all_text_contents(), strict=True))
+        assert told == {"row:0:0:0": "said/is", "row:1:0:0": "said/is", "row:1:0:3": "!"}
+        for mark in marks.all():
+            assert mark.evaluate(FITS)
+        view.page.locator("[data-anchor='row:0:0:0']").hover(position={"x": 40, "y": 10})
+        tip = view.text(".le-tip")
+        assert "said: block 0 left the free queue\n" in tip and "is: it is still in it, at place 3" in tip
+        assert "Rules are broken about 2 blocks." in str(view.page.locator(".le-pool").get_attribute("aria-label"))
+
+    look(check, [*merging_step(), SAID, PARTITION])
+
+
+def test_one_stands_where_the_step_failed(look: Look) -> None:
+    def check(view: View) -> None:
+        crash = view.page.locator(".le-alarm .le-alarm-crash")
+        assert crash.text_content() == "step 2 failed"
+        assert view.text(".le-alarm-words") == (
+            "RuntimeError in BlockPool.release: block 1 is freed twice: its ref_count is 0"
+        )
+        end = int(view.data("end"))
+        crash.click()
+        view.painted()
+        assert int(view.data("moment")) == end - 1, "just before the step was taken back"
+        assert "Step 2 fails here. RuntimeError in BlockPool.release" in view.data("sentence")
+
+    look(check, STORY)
+
+
+def test_a_view_that_comes_late_knows_of_them_and_a_reset_ends_them(look: Look) -> None:
+    def check(view: View) -> None:
+        view.take([ev.StepStarted(3), ev.StepEnded(3)])
+        view.mount()
+        view.until("step", "3")
+        view.painted()
+        assert view.page.locator(".le-facts .le-alarm-count").text_content() == "⚠ 2 violations"
+        view.answer()
+        view.take([*begin()])
+        assert view.page.locator(".le-alarm-count:visible, .le-alarm:visible").count() == 0
+
+    look(check, STORY)
+
+
+def test_what_lies_before_the_events_that_are_sent_is_sent_by_itself() -> None:
+    timeline = Timeline.starting_at(Fold())
+    for event in [*begin(), *STORY]:
+        timeline.record(event)
+    assert [number for number, _ in earlier(timeline, timeline.end)] == [
+        i for i, event in enumerate(timeline.events()) if event in (SAID, PARTITION, FAILED)
+    ]
+    assert earlier(timeline, 3) == []
+    for event in begin():
+        timeline.record(event)
+    assert earlier(timeline, timeline.end) == [], "the engine has started anew"
+
+
+def test_in_a_comparison_the_side_that_breaks_a_rule_says_so(look_at_both: compare_page.Look) -> None:
+    def check(page: ComparePage) -> None:
+        page.press("End")
+        heads = page.page.locator(".le-column-head")
+        counts = [head.locator(".le-alarm-count:visible").all_text_contents() for head in heads.all()]
+        assert counts[0] and "violation" in counts[0][0] and counts[1] == []
+        heads.nth(0).locator(".le-alarm-count").click()
+        chosen = page.page.evaluate(CHOSEN)
+        assert chosen["kind"] == "event" and chosen["side"] == 0
+        page.picture("violations")
+        page.picture("violations", "dark")
+
+    look_at_both(check, bug("nano-vllm-71").compare())
