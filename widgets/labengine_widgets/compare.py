@@ -65,8 +65,7 @@ class CompareView(View):
             first = self.joint.grow()
             if first is None:
                 return
-            payload = self.joint.payload(first)
-            payload["is_running"] |= self.feeds[1].is_following  # the end of a run is not played
+            payload = self.joint.payload(first) | {"is_followed": self.feeds[1].is_following}
             self.send({"type": "compare", "side": 0, "view": None}, [dumps(payload)])
 
     def _stand_at(self, side: int, moment: int) -> None:

@@ -48,7 +48,7 @@ def stretch(bench: Bench, timeline: Timeline, start: int, events: Sequence[ev.Ev
 
 
 def earlier(timeline: Timeline, start: int) -> list[tuple[int, Row]]:
-    """Number and row of the violations and failures that lie before a moment: since the engine started, the oldest first."""
+    """Number and row of the violations and failures before a moment since the engine started, the oldest first."""
     found: list[tuple[int, ev.Event]] = []
     for number, event in enumerate(timeline.events(timeline.num_dropped, start), timeline.num_dropped):
         if isinstance(event, ev.EngineStarted):

@@ -57,8 +57,13 @@ function hear(stage, payload) {
   if (!stage.isReady) return;
   if (payload.from === payload.first && !isFirst) track.wanted = null; // it was about what is no more
   if (isFirst || payload.from === payload.first) return settle(stage);
-  track.followed = follows || track.followed !== null ? { from: Math.min(end, payload.from), isPlayed: !payload.is_running } : null;
+  track.followed = follows || track.followed !== null ? { from: Math.min(end, payload.from), isPlayed: !payload.is_running && !isRunsEnd(stage, payload) } : null;
   catchUp(stage);
+}
+
+// The end of a run is not played. What a guided story goes on with is, however both engines came there.
+function isRunsEnd({ track }, payload) {
+  return Boolean(payload.is_followed) && !track.guide.length;
 }
 
 // A play towards the newest moment, be it held until somebody looks. A guided story is told from stop to stop, as the reader wishes.
