@@ -12,7 +12,7 @@ from labengine.magics import commands as _commands  # noqa: F401  (they put them
 from labengine.magics.arguments import PROMPT
 from labengine.magics.current_lab import CurrentLab, told_plainly
 from labengine.magics.stepping import add_text
-from labengine.magics.table import command_named, completions, listing, words
+from labengine.magics.table import asks_for_help, command_named, completions, listing, words
 from labengine.magics.words import report_line
 
 if TYPE_CHECKING:
@@ -35,6 +35,12 @@ _GUIDE = """Step a real LLM engine in this notebook and watch every KV block mov
 The lab is also the variable `lab`: lab.step(), lab.kv(0, layer=3), lab.fork(1). A labengine.Lab that you make yourself
 and call `lab` is used just as well. A longer prompt goes into a cell below %%prompt --max-tokens 32 --copies 2.
 
+%lab bug leaves `lab` alone: its engines are called `comparison` (with --column, `bug_lab`), and the commands act on
+them until %lab close. A lab that is closed, by %lab close or by another %lab start, keeps its recording: its pictures
+stay where they are, and show(), view(), goto() and why() still work; only stepping is over.
+%lab view pool tables --at 2 is a picture of the end of step 2 that stays as it is; --at 2:5 is event 5 of that step.
+%lab start --help tells what each option is; every command has such a --help.
+
 """
 
 
@@ -49,10 +55,13 @@ class LabMagics(Magics):
     @line_magic
     def lab(self, line: str) -> object:
         name, *rest = words(line) or [""]
-        if not name:
-            print(listing())
+        if not name or name in ("--help", "-h", "help"):
+            print(listing() if not rest else command_named(rest[0]).explanation)
             return None
         command = command_named(name)
+        if asks_for_help(rest):
+            print(command.explanation)
+            return None
         with told_plainly(f"%lab {name}"):
             return command.run(self._current, **command.reader.read(rest))
 
@@ -60,6 +69,8 @@ class LabMagics(Magics):
 
     @cell_magic
     def prompt(self, line: str, cell: str) -> None:
+        if asks_for_help(words(line)):
+            return print(PROMPT.explanation())
         options = PROMPT.read(words(line))
         text = cell.strip("\n")
         if not text.strip():
@@ -67,7 +78,7 @@ class LabMagics(Magics):
         with told_plainly("%%prompt"):
             add_text(self._current, text, **options)
 
-    prompt.__doc__ = f"Add the text below this line to the lab as a request.\n\n{PROMPT.call}"
+    prompt.__doc__ = f"Add the text below this line to the lab as a request.\n\n{PROMPT.explanation()}"
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

@@ -87,6 +87,17 @@ class Timeline:
         with self._guard:
             return self.num_dropped, self._state(self.num_dropped), self.events()
 
+    def until(self, moment: int) -> Timeline:
+        """A copy of the recording up to a moment, to which nothing is added. IndexError as for `state`."""
+        first, state, events = self.kept()
+        if not first <= moment <= first + len(events):
+            raise IndexError(f"moment {moment} is not kept: the recording spans {first} to {first + len(events)}")
+        part = Timeline.starting_at(state, self.max_events)
+        part.num_dropped, part._keyframes = first, {first: state}
+        part.step_seconds = dict(self.step_seconds)
+        part._events = list(events[: moment - first])
+        return part
+
     def of_kind(
         self, kind: type[E] | tuple[type[E], ...], start: int | None = None, stop: int | None = None
     ) -> list[E]:

@@ -18,6 +18,7 @@ from labengine.timeline import Timeline
 if TYPE_CHECKING:
     import pandas
 
+    from labengine.desk.frozen import At, Frozen
     from labengine_widgets.bench import Bench
     from labengine_widgets.dashboard import Dashboard
     from labengine_widgets.feed import Feed
@@ -51,26 +52,35 @@ class Recorded:
     bench: Callable[[], Bench]
     _own_feed: Feed | None = None
     _views: dict[tuple[object, ...], Closeable] | None = None
+    _newest_frozen: tuple[object, Frozen] | None = None
     _standing: tuple[int, int, int] | None = None
     """(generation, end, moment): where Python has put the views, until something happens."""
 
     # -- views ---------------------------------------------------------------------------------------------------------
 
-    def show(self) -> Dashboard:
-        """The dashboard, always the same one."""
+    def show(self, *, at: At | None = None) -> Dashboard:
+        """The dashboard, always the same one. at: a picture of an earlier moment instead, see `view`."""
+        if at is not None:
+            return self._frozen(at).show()
         from labengine_widgets.dashboard import Dashboard
 
         dashboard = self._view(("dashboard",), lambda: Dashboard(self.feed))
         assert isinstance(dashboard, Dashboard)
         return dashboard
 
-    def view(self, *names: str, **settings: Any) -> Closeable:
+    def view(self, *names: str, at: At | None = None, **settings: Any) -> Closeable:
         """One view alone, or several beside each other: "pool", "tables", "map", "queue", "timeline" ...
 
+        at: the moment to show, as for `goto`: 2 is the end of step 2, (2, 5) is after event 5 of step 2. Such a view
+        stays there, whatever the lab does later; the reader can go back in it, and on to the end of that step.
         Two are figures of plotly, each alone: "charts", and "xray" (request=0, position=None), what a token of the real
-        model looks at. ConfigError for a name that no view has; it lists those there are.
+        model looks at. ConfigError for a name that no view has (it lists those there are), and for a moment that is not
+        recorded.
         """
         from labengine.desk.views import key_of_view, named, view_of
+
+        if at is not None:
+            return self._frozen(at).view(*names, **settings)
 
         names = tuple(map(named, names))
         return self._view(key_of_view(names, settings), lambda: view_of(self, names, settings))
@@ -81,6 +91,16 @@ class Recorded:
         if key not in self._views:
             self._views[key] = make()
         return self._views[key]
+
+    def _frozen(self, at: At) -> Frozen:
+        """The recording at a moment: the same one for equal moments, until something happens."""
+        from labengine.desk.frozen import frozen
+
+        timeline = self._recording()
+        key = (timeline.generation, timeline.end, repr(at))
+        if self._newest_frozen is None or self._newest_frozen[0] != key:
+            self._newest_frozen = key, frozen(timeline, self.bench(), at)
+        return self._newest_frozen[1]
 
     def _settle_views(self) -> None:
         """Nothing is recorded any more: the views stay, without a thread or a listener."""

@@ -64,7 +64,7 @@ def _xray(recorded: Recorded, settings: Mapping[str, Any]) -> Closeable:
 
     refuse_unknown("view('xray')", dict(settings), xray)
     if not isinstance(recorded, Lab):
-        raise ConfigError("the attention X-ray computes with the model: a saved recording has none")
+        raise ConfigError("the attention X-ray computes with the model: a recording has none")
     return xray(recorded, **settings)
 
 

@@ -29,6 +29,14 @@ def block_count(text: str) -> int | str:
         raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor auto") from None
 
 
+def step_or_event(text: str) -> int | tuple[int, int]:
+    """A moment: the number of a step, or STEP:EVENT for an event inside it, counted from 0."""
+    step, colon, event = text.partition(":")
+    if not step.isdecimal() or not (event.isdecimal() if colon else True):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a step, such as 2, nor an event inside one, such as 2:5")
+    return (int(step), int(event)) if colon else int(step)
+
+
 def request_id_of(text: str, known: Iterable[int]) -> int:
     """A request by its id (0, 1 ...) or its name (A, B ...). UsageError for one that there is not."""
     names = {name_of(request_id): request_id for request_id in known}
@@ -39,15 +47,19 @@ def request_id_of(text: str, known: Iterable[int]) -> int:
 
 
 SAMPLING = (
-    argument("--max-tokens", type=int, metavar="N"),
-    argument("--copies", type=whole_number, metavar="N"),
-    argument("--temperature", type=float, metavar="T"),
-    argument("--top-k", type=int, metavar="K"),
-    argument("--top-p", type=float, metavar="P"),
-    argument("--seed", type=int, metavar="SEED"),
-    argument("--ignore-eos", action="store_true"),
-    argument("--chat", action="store_true"),
+    argument("--max-tokens", type=int, metavar="N", help="new tokens, at most"),
+    argument("--copies", type=whole_number, metavar="N", help="equal requests to add"),
+    argument("--temperature", type=float, metavar="T", help="0 (the default) takes the likeliest token"),
+    argument("--top-k", type=int, metavar="K", help="sample among the K likeliest tokens"),
+    argument(
+        "--top-p", type=float, metavar="P", help="sample among the likeliest tokens with this share of probability"
+    ),
+    argument("--seed", type=int, metavar="SEED", help="of this request's sampling"),
+    argument("--ignore-eos", action="store_true", help="do not stop at the model's end-of-text token"),
+    argument("--chat", action="store_true", help="wrap the text as a user's message"),
 )
+
+AT = argument("--at", type=step_or_event, metavar="STEP[:EVENT]", help="a picture of that moment, which stays there")
 
 PROMPT = LineReader("%%prompt", SAMPLING)
 """How the first line of a %%prompt cell is read."""

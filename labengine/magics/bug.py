@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 @command(
-    argument("id", nargs="?", metavar="ID", offers=tuple(SCENARIOS)),
-    argument("--column", metavar="NAME"),
-    argument("--model", offers=("simulated", "smollm2"), metavar="NAME"),
+    argument("id", nargs="?", metavar="ID", offers=tuple(SCENARIOS), help="the report"),
+    argument("--column", metavar="NAME", help="open this engine alone"),
+    argument("--model", offers=("simulated", "smollm2"), metavar="NAME", help="run it on these weights"),
 )
 def bug(current: CurrentLab, id: str | None = None, column: str | None = None, model: str = "simulated") -> None:
     """Judge an upstream bug report, and open broken and fixed side by side; --column opens one engine alone."""
@@ -34,16 +34,16 @@ def bug(current: CurrentLab, id: str | None = None, column: str | None = None, m
 
 
 def _open_both(current: CurrentLab, scenario: Scenario, model: str) -> None:
-    verdict = scenario.verdict()
-    comparison = current.adopt_comparison(scenario.compare(model))
-    display(verdict)  # type: ignore[no-untyped-call]
+    comparison = current.open("comparison", scenario.compare(model))
+    display(comparison.show())  # type: ignore[no-untyped-call]
+    print(_told("comparison", "holds both engines", current))
+    display(scenario.verdict())  # type: ignore[no-untyped-call]
     if model != "simulated" and (corruption := scenario.corruption(model)) is not None:
         display(corruption)  # type: ignore[no-untyped-call]
     for number, sentence in enumerate(scenario.sentences, 1):
         print(f"{number}. {sentence}")
     if comparison.has_later:
-        print(f"comparison.step() goes on with both, comparison.later() tells the rest: {comparison.later_question}")
-    display(comparison.show())  # type: ignore[no-untyped-call]
+        print(f"comparison.step() takes a step of both; comparison.later() answers: {comparison.later_question}")
 
 
 def _open_one(current: CurrentLab, scenario: Scenario, column: str, model: str) -> None:
@@ -51,7 +51,12 @@ def _open_one(current: CurrentLab, scenario: Scenario, column: str, model: str) 
         raise UsageError(
             f"there is no column {column!r}; there are {', '.join(repr(c.name) for c in scenario.columns)}"
         )
-    verdict = scenario.verdict()
-    lab = current.adopt(scenario.played(column, model))
-    display(verdict)  # type: ignore[no-untyped-call]
+    lab = current.open("bug_lab", scenario.played(column, model))
     display(scenario.show(lab))  # type: ignore[no-untyped-call]
+    print(_told("bug_lab", f"is the engine {column}", current))
+    display(scenario.verdict())  # type: ignore[no-untyped-call]
+
+
+def _told(name: str, what: str, current: CurrentLab) -> str:
+    acted = f"`{name}` {what}. %lab step, run, back, why ... act on it now, and %lab close ends it"
+    return f"{acted}; `lab` stays as it is." if current.has_own_lab else f"{acted}."

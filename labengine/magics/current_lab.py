@@ -1,4 +1,4 @@
-"""Where the magics find their lab: under the name `lab` in the user's namespace, so that cells and magics share it."""
+"""What %lab acts on: the variable `lab`, which cells and magics share, or what %lab bug has opened beside it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from traceback import extract_tb
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core.error import UsageError
 
@@ -21,37 +21,64 @@ if TYPE_CHECKING:
     from labengine.desk.compare.comparison import Comparison
     from labengine.desk.saved.opened import Trace
 
+Opened = TypeVar("Opened", "Comparison", Lab)
+
 
 class CurrentLab:
-    """One notebook's lab. A lab that the user made by hand and called `lab` comes before one that %lab start made."""
+    """What one notebook's commands act on.
+
+    It is the lab called `lab`, made by hand or by %lab start. After %lab bug it is what that has opened, until it is
+    closed or `lab` becomes another lab; the variable `lab` stays as it is.
+    """
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
         self._started: Lab | None = None
-        self._compared: Comparison | None = None
+        self._opened: Comparison | Lab | None = None
+        self._beside: Lab | None = None
+        """The lab called `lab` when %lab bug opened something."""
         self._trace: Trace | None = None
         self._forks: dict[str, Lab] = {}
 
     @property
     def lab(self) -> Lab:
-        """The lab to work on. UsageError when there is none."""
-        named = self._shell.user_ns.get("lab")
-        lab = named if isinstance(named, Lab) else self._started
+        """The lab to work on; of two that are compared the left one. UsageError when there is none."""
+        opened = self.opened
+        if opened is not None:
+            left = opened if isinstance(opened, Lab) else opened.left
+            assert isinstance(left, Lab)
+            return left
+        lab = self._own_lab
         if lab is None:
-            raise UsageError("there is no lab yet: %lab start --model smollm2 --blocks 32 --block-size 16 makes one")
+            raise UsageError("there is no lab yet: %lab start --model smollm2 --blocks 32 --block-size 4 makes one")
         return lab
+
+    @property
+    def _own_lab(self) -> Lab | None:
+        """The lab called `lab`, or the one that %lab start has made."""
+        named = self._shell.user_ns.get("lab")
+        return named if isinstance(named, Lab) else self._started
+
+    @property
+    def has_own_lab(self) -> bool:
+        """True if there is a lab called `lab`, or started."""
+        return self._own_lab is not None
 
     @property
     def has_lab(self) -> bool:
         """False before the first one is made."""
-        return isinstance(self._shell.user_ns.get("lab"), Lab) or self._started is not None
+        return self.opened is not None or self._own_lab is not None
+
+    @property
+    def opened(self) -> Comparison | Lab | None:
+        """What %lab bug has opened; None once it is closed, or `lab` is another lab than before."""
+        return self._opened if self._own_lab is self._beside else None
 
     @property
     def comparison(self) -> Comparison | None:
-        """What %lab bug has opened last, as long as the left one of its labs is `lab`."""
-        compared = self._compared
-        is_current = compared is not None and self.has_lab and self.lab is compared.left
-        return compared if is_current else None
+        """Both engines that %lab bug has opened."""
+        opened = self.opened
+        return None if isinstance(opened, Lab) else opened
 
     @property
     def desk(self) -> Lab | Comparison:
@@ -89,32 +116,35 @@ class CurrentLab:
         return trace
 
     def start(self, settings: dict[str, Any]) -> Lab:
-        """Close the lab that was started before, make a new one, and call it `lab`. Bad settings close nothing."""
-        if self._started is not None:
+        """Close what was started or opened before, make a lab, and call it `lab`. Bad settings close nothing."""
+        if self._started is not None or self._opened is not None:
             _rehearse(**settings)
-            self._started.close()
-        return self._call_lab(Lab(**settings))
+        for former in (self._started, self._opened):
+            if former is not None:
+                former.close()
+        self._opened = None
+        self._started = self._shell.user_ns["lab"] = Lab(**settings)
+        return self._started
 
-    def adopt(self, lab: Lab) -> Lab:
-        """Close the lab that was started before, and call this one `lab`."""
-        if self._started is not None:
-            self._started.close()
-        return self._call_lab(lab)
+    def open(self, name: str, opened: Opened) -> Opened:
+        """Give a report's engines a variable of their own, and act on them from now on. What was opened before closes.
 
-    def adopt_comparison(self, comparison: Comparison) -> Comparison:
-        """Close what was started before; call this one `comparison`, and its left side `lab`."""
-        left = comparison.left
-        assert isinstance(left, Lab)
-        self.adopt(left)
-        self._compared = self._shell.user_ns["comparison"] = comparison
-        return comparison
+        `lab` stays what it is.
+        """
+        if self._opened is not None:
+            self._opened.close()
+        self._opened, self._beside = opened, self._own_lab
+        self._shell.user_ns[name] = opened
+        return opened
 
-    def _call_lab(self, lab: Lab) -> Lab:
-        if self._compared is not None:
-            self._compared.close()
-            self._compared = None
-        self._started = self._shell.user_ns["lab"] = lab
-        return lab
+    def close(self) -> str:
+        """Close what the commands act on; returns what they act on next, in a sentence."""
+        is_opened = self.opened is not None
+        self.desk.close()
+        if is_opened and self._own_lab is not None:
+            self._opened = None
+            return "closed; the commands act on `lab` again, which is as it was"
+        return "closed; the recording can still be looked at (%lab show, back, goto, why), %lab start makes a new lab"
 
 
 def _rehearse(model: str = "smollm2", **settings: Any) -> None:

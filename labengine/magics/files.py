@@ -10,7 +10,7 @@ from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
 
 
-@command(argument("path", metavar="FILE"))
+@command(argument("path", metavar="FILE", help="a path; FILE.html makes a page"))
 def save(current: CurrentLab, path: str) -> None:
     """Save the recording to FILE: every view of it opens again anywhere, without a model. FILE.html is a page."""
     target = Path(path)
@@ -22,7 +22,10 @@ def save(current: CurrentLab, path: str) -> None:
     print(f"{path}, {target.stat().st_size / 1024:,.0f} KiB: %lab open {path}, or labengine.open({path!r})")
 
 
-@command(argument("path", metavar="FILE"), argument("--name", metavar="VARIABLE"))
+@command(
+    argument("path", metavar="FILE", help="a path; FILE.html makes a page"),
+    argument("--name", metavar="VARIABLE", help="what to call it (trace)"),
+)
 def open(current: CurrentLab, path: str, name: str = "trace") -> None:
     """Open what `save` has written, call it `trace`, and show it; there is no engine in it to step."""
     import labengine

@@ -9,7 +9,7 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from labengine.desk.views import VIEW_NAMES
-from labengine.magics.arguments import request_id_of
+from labengine.magics.arguments import AT, request_id_of
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command, nearest
 from labengine.magics.words import background_error_line, breakpoint_lines, request_lines, stop_lines
@@ -21,19 +21,28 @@ if TYPE_CHECKING:
 _SUBJECTS = ("block", "request", "hash", "event")
 
 
-@command()
-def show(current: CurrentLab) -> None:
+@command(AT)
+def show(current: CurrentLab, at: int | tuple[int, int] | None = None) -> None:
     """Show the dashboard; after %lab bug both engines."""
-    display(current.shown.show())  # type: ignore[no-untyped-call]
+    if at is None:
+        display(current.shown.show())  # type: ignore[no-untyped-call]
+    elif current.comparison is not None:
+        raise UsageError("--at is for one lab: comparison.left.show(at=...) shows a moment of one side")
+    else:
+        display(current.recorded.show(at=at))  # type: ignore[no-untyped-call]
 
 
-@command(argument("names", nargs="+", metavar="NAME", offers=VIEW_NAMES), completes=lambda given: VIEW_NAMES)
-def view(current: CurrentLab, names: list[str]) -> None:
+@command(
+    argument("names", nargs="+", metavar="NAME", offers=VIEW_NAMES, help="the views, side by side"),
+    AT,
+    completes=lambda given: VIEW_NAMES,
+)
+def view(current: CurrentLab, names: list[str], at: int | tuple[int, int] | None = None) -> None:
     """Show one view alone, or several: pool, tables, map, queue, timeline ..."""
-    display(current.recorded.view(*names))  # type: ignore[no-untyped-call]
+    display(current.recorded.view(*names, at=at))  # type: ignore[no-untyped-call]
 
 
-@command(argument("subject", nargs="*", metavar="WHAT", offers=(*_SUBJECTS, "nothing")))
+@command(argument("subject", nargs="*", metavar="WHAT", offers=(*_SUBJECTS, "nothing"), help="what to choose"))
 def select(current: CurrentLab, subject: Sequence[str] = ()) -> None:
     """Choose `block 3`, `request A`, `hash 0:ab12` or `event 17` in all views; `nothing` chooses nothing."""
     recorded, shown = current.recorded, current.shown
@@ -46,8 +55,13 @@ def select(current: CurrentLab, subject: Sequence[str] = ()) -> None:
 
 
 @command(
-    argument("subject", nargs="*", metavar="WHAT", offers=(*_SUBJECTS, "next-victim")),
-    argument("--about", metavar="WHAT", offers=("ref_count", "lost", "free", "queue", "hit", "preempted", "waiting")),
+    argument("subject", nargs="*", metavar="WHAT", offers=(*_SUBJECTS, "next-victim"), help="what to ask about"),
+    argument(
+        "--about",
+        metavar="WHAT",
+        offers=("ref_count", "lost", "free", "queue", "hit", "preempted", "waiting"),
+        help="which property of it",
+    ),
 )
 def why(current: CurrentLab, subject: Sequence[str] = (), about: str | None = None) -> Any:
     """Ask why `block 3`, `request A`, `hash 0:ab12`, `event 17` or the `next-victim` is as it is where you stand.

@@ -17,27 +17,45 @@ if TYPE_CHECKING:
 
 
 @command(
-    argument("--model", offers=("smollm2", "gemma3-270m", "simulated"), metavar="NAME"),
-    argument("--blocks", dest="num_blocks", type=block_count, metavar="N"),
-    argument("--block-size", type=int, metavar="TOKENS"),
-    argument("--edition", offers=tuple(EDITIONS), metavar="NAME"),
-    argument("--dtype", offers=("float32", "bfloat16", "float16"), metavar="NAME"),
-    argument("--device", offers=("cpu", "cuda"), metavar="NAME"),
-    argument("--attention", offers=("cpu", "triton", "flash_attn", "torch"), metavar="NAME"),
-    argument("--max-num-seqs", type=int, metavar="N"),
-    argument("--max-num-batched-tokens", type=int, metavar="N"),
-    argument("--external", offers=("host", "disk"), metavar="TIER"),
-    argument("--watermark", type=float, metavar="SHARE"),
-    argument("--long-prefill-token-threshold", type=int, metavar="N"),
-    argument("--retention-interval", type=int, metavar="N"),
-    argument("--seed", type=int, metavar="SEED"),
+    argument(
+        "--model",
+        offers=("smollm2", "gemma3-270m", "simulated"),
+        metavar="NAME",
+        help="a model, or a directory of safetensors",
+    ),
+    argument(
+        "--blocks", dest="num_blocks", type=block_count, metavar="N", help="blocks in the pool, or auto: as many as fit"
+    ),
+    argument("--block-size", type=int, metavar="TOKENS", help="tokens in a block"),
+    argument("--edition", offers=tuple(EDITIONS), metavar="NAME", help="whose decisions to take"),
+    argument("--dtype", offers=("float32", "bfloat16", "float16"), metavar="NAME", help="of weights and KV"),
+    argument("--device", offers=("cpu", "cuda"), metavar="NAME", help="where to compute"),
+    argument(
+        "--attention",
+        offers=("cpu", "triton", "flash_attn", "torch"),
+        metavar="NAME",
+        help="which kernels compute attention",
+    ),
+    argument("--max-num-seqs", type=int, metavar="N", help="requests that may run at once"),
+    argument("--max-num-batched-tokens", type=int, metavar="N", help="tokens computed in a step, at most"),
+    argument(
+        "--external", offers=("host", "disk"), metavar="TIER", help="a tier outside the pool that keeps full blocks"
+    ),
+    argument("--watermark", type=float, metavar="SHARE", help="share of the pool that admission leaves free"),
+    argument(
+        "--long-prefill-token-threshold", type=int, metavar="N", help="tokens of one prompt computed in a step, at most"
+    ),
+    argument(
+        "--retention-interval", type=int, metavar="N", help="sliding windows: every how many tokens blocks stay cached"
+    ),
+    argument("--seed", type=int, metavar="SEED", help="of random sampling"),
 )
 def start(current: CurrentLab, **settings: Any) -> Lab:
-    """Make a lab, call it `lab`, and show it; the one started before is closed."""
+    """Make a lab, call it `lab`, and show it. The one started before is closed; its picture stays, as a recording."""
     return current.start(settings)
 
 
-@command(argument("text", nargs="+", metavar="TEXT"), *SAMPLING)
+@command(argument("text", nargs="+", metavar="TEXT", help="the prompt"), *SAMPLING)
 def add(current: CurrentLab, text: list[str], **options: Any) -> None:
     """Add a request, or several copies of it; longer texts go into a %%prompt cell."""
     add_text(current, " ".join(text), **options)
@@ -50,7 +68,7 @@ def add_text(current: CurrentLab, text: str, copies: int = 1, chat: bool = False
     print(added_line(ids, current.lab.snapshot().requests[ids[0]].num_prompt_tokens))
 
 
-@command(argument("num_steps", nargs="?", type=whole_number, metavar="N"))
+@command(argument("num_steps", nargs="?", type=whole_number, metavar="N", help="how many"))
 def step(current: CurrentLab, num_steps: int = 1) -> StepReport | tuple[StepReport, StepReport]:
     """Take one step, or N, and report the last one. A breakpoint ends them early."""
     if current.comparison is not None:
@@ -77,7 +95,7 @@ def _step_both(comparison: Comparison, num_steps: int) -> tuple[StepReport, Step
     return reports
 
 
-@command(argument("--wait", action="store_true"))
+@command(argument("--wait", action="store_true", help="return when the work is done"))
 def run(current: CurrentLab, wait: bool = False) -> None:
     """Step in the background until the work is done; --wait keeps the cell busy until then."""
     lab, desk = current.lab, current.desk
@@ -107,7 +125,7 @@ def reset(current: CurrentLab) -> None:
     print(f"empty: {current.lab.config.num_blocks} blocks, all of them free")
 
 
-@command(argument("request", metavar="ID", type=str))
+@command(argument("request", metavar="ID", type=str, help="its id (0, 1 ...) or its letter (A, B ...)"))
 def abort(current: CurrentLab, request: str) -> None:
     """End a request, by its id (0, 1 ...) or its name (A, B ...)."""
     request_id = request_id_of(request, current.lab.snapshot().requests)
@@ -119,6 +137,5 @@ def abort(current: CurrentLab, request: str) -> None:
 
 @command()
 def close(current: CurrentLab) -> None:
-    """End the lab; its last state can still be looked at."""
-    current.desk.close()
-    print("closed; %lab start makes a new one")
+    """End the lab, or what %lab bug has opened; the recording can still be looked at."""
+    print(current.close())

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from inspect import cleandoc
 from itertools import chain
 from textwrap import wrap
 from typing import Any, NoReturn, TypeVar
@@ -19,6 +20,11 @@ _WORD = re.compile(r"""(["'])(?P<quoted>.*?)\1(?=\s|$)|(?P<bare>\S+)""", re.DOTA
 def words(line: str) -> list[str]:
     """Split at white space. Quotes around words make them one; an apostrophe inside a word is only that."""
     return [match["quoted"] if match["bare"] is None else match["bare"] for match in _WORD.finditer(line)]
+
+
+def asks_for_help(given: Sequence[str]) -> bool:
+    """True if the first or the last word is --help or -h."""
+    return bool(given) and not {given[0], given[-1]}.isdisjoint(("--help", "-h"))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -63,6 +69,17 @@ class LineReader(argparse.ArgumentParser):
             self.error(f"{unknown[0]!r} is one word too many")
         return {name: value for name, value in vars(known).items() if value is not None}
 
+    def explanation(self, width: int = 110) -> str:
+        """The usage, and a line on each argument: what it is, and the values there are."""
+        lines = wrap(self.call, width, subsequent_indent=" " * 12, break_on_hyphens=False)
+        for name, action in self._actions_by_name.items():
+            value = f" {action.metavar}" if name.startswith("-") and action.metavar else ""
+            offers = ", ".join(self._offers[name])
+            told = " ".join(filter(None, [action.help, f"({offers})" if offers else ""]))
+            called = name if name.startswith("-") else str(action.metavar)
+            lines += wrap(f"  {called + value:<34}{told}", width, subsequent_indent=" " * 36, break_on_hyphens=False)
+        return "\n".join(lines)
+
     def completions(self, given: Sequence[str]) -> list[str]:
         """What may come after these words: values of the option before it, else the options not given yet.
 
@@ -93,6 +110,11 @@ class Command:
     def summary(self) -> str:
         """One line on what it does."""
         return (self.run.__doc__ or "").splitlines()[0]
+
+    @property
+    def explanation(self) -> str:
+        """What it does, how it is called, and what its arguments are."""
+        return f"{cleandoc(self.run.__doc__ or '')}\n\n{self.reader.explanation()}"
 
     def completions(self, given: Sequence[str]) -> list[str]:
         """What may come after these words."""

@@ -25,19 +25,22 @@ if TYPE_CHECKING:
 _KINDS = {kind.__name__: [field.name for field in fields(kind)] for kind in EVENT_KINDS}
 
 
-@command(argument("num_steps", nargs="?", type=whole_number, metavar="N"))
+@command(argument("num_steps", nargs="?", type=whole_number, metavar="N", help="how many"))
 def back(current: CurrentLab, num_steps: int = 1) -> None:
     """Look at the state one step before where you stand, or N; the views go there, the engine does not move."""
     _tell(current, current.shown.back(num_steps))
 
 
-@command(argument("num_steps", nargs="?", type=whole_number, metavar="N"))
+@command(argument("num_steps", nargs="?", type=whole_number, metavar="N", help="how many"))
 def forward(current: CurrentLab, num_steps: int = 1) -> None:
     """Look at the state one step after where you stand, or N, up to the newest."""
     _tell(current, current.shown.forward(num_steps))
 
 
-@command(argument("step", type=int, metavar="STEP"), argument("event", nargs="?", type=int, metavar="EVENT"))
+@command(
+    argument("step", type=int, metavar="STEP", help="the number of a step, 0 for before the first"),
+    argument("event", nargs="?", type=int, metavar="EVENT", help="an event inside the step, counted from 0"),
+)
 def goto(current: CurrentLab, step: int, event: int | None = None) -> None:
     """Look at the state after a step (0: before the first one), or after an event inside it, counted from 0."""
     if current.comparison is None:
@@ -51,7 +54,7 @@ def goto(current: CurrentLab, step: int, event: int | None = None) -> None:
         )
 
 
-@command(argument("step", type=int, metavar="STEP"))
+@command(argument("step", type=int, metavar="STEP", help="the number of a step, 0 for before the first"))
 def rewind(current: CurrentLab, step: int) -> None:
     """Bring the engine (or both) back to where it stood after a step, taking its steps again; later ones stay known."""
     try:
@@ -66,14 +69,14 @@ def rewind(current: CurrentLab, step: int) -> None:
 
 
 @command(
-    argument("step", nargs="?", type=int, metavar="STEP"),
-    argument("--name", metavar="VARIABLE"),
-    argument("--edition", offers=tuple(EDITIONS), metavar="NAME"),
-    argument("--blocks", dest="num_blocks", type=int, metavar="N"),
-    argument("--block-size", type=int, metavar="TOKENS"),
-    argument("--max-num-seqs", type=int, metavar="N"),
-    argument("--max-num-batched-tokens", type=int, metavar="N"),
-    argument("--external", offers=("host", "none"), metavar="TIER"),
+    argument("step", nargs="?", type=int, metavar="STEP", help="the step up to which both went the same way"),
+    argument("--name", metavar="VARIABLE", help="what to call it (fork)"),
+    argument("--edition", offers=tuple(EDITIONS), metavar="NAME", help="whose decisions it takes"),
+    argument("--blocks", dest="num_blocks", type=int, metavar="N", help="blocks in its pool"),
+    argument("--block-size", type=int, metavar="TOKENS", help="tokens in a block"),
+    argument("--max-num-seqs", type=int, metavar="N", help="requests that may run at once"),
+    argument("--max-num-batched-tokens", type=int, metavar="N", help="tokens computed in a step, at most"),
+    argument("--external", offers=("host", "none"), metavar="TIER", help="a tier outside the pool"),
 )
 def fork(current: CurrentLab, step: int | None = None, name: str = "fork", **settings: Any) -> Lab:
     """Make a second lab on the same weights that went the same way up to a step, and call it `fork`."""
@@ -84,8 +87,8 @@ def fork(current: CurrentLab, step: int | None = None, name: str = "fork", **set
     if settings.get("external") == "none":
         settings["external"] = None
     made = current.name(name, current.lab.fork(step, **settings))
-    print(f"{name} stands after step {made.snapshot().step}: {name}.add(...), {name}.step() go another way, ")
-    print(f"labengine.compare(lab, {name}) shows both side by side, {name}.close() ends it")
+    print(f"`{name}` stands after step {made.snapshot().step}: {name}.add(...) and {name}.step() lead it another way;")
+    print(f"labengine.compare(lab, {name}) shows both side by side, and {name}.close() ends it")
     return made
 
 
@@ -95,14 +98,16 @@ def _fields_of(given: Sequence[str]) -> Sequence[str]:
 
 
 @command(
-    argument("kind", nargs="?", metavar="KIND", offers=(VIOLATION, *_KINDS)),
-    argument("fields", nargs="*", metavar="FIELD=VALUE"),
-    argument("--off", nargs="?", const=0, type=whole_number, metavar="N"),
+    argument("kind", nargs="?", metavar="KIND", offers=(VIOLATION, *_KINDS), help="a kind of event, or violation"),
+    argument("fields", nargs="*", metavar="FIELD=VALUE", help="values that its fields must have"),
+    argument(
+        "--off", nargs="?", const=0, type=whole_number, metavar="N", help="remove breakpoint N; all of them without N"
+    ),
     name="break",
     completes=_fields_of,
 )
 def break_(current: CurrentLab, kind: str | None = None, fields: Sequence[str] = (), off: int | None = None) -> None:
-    """Have runs stop after an event: `break BlockEvicted block_id=3`, `break violation`; --off N takes one away."""
+    """Have runs stop after an event: `break BlockEvicted block_id=3`, `break violation`; --off N removes one."""
     desk = current.desk
     if off is not None:
         _take_away(desk, off)

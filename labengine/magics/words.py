@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from labengine.lab import Lab
     from labengine.magics.current_lab import CurrentLab
 
-NOTHING_TO_DO = "nothing to do: no request waits or runs; %%prompt or %lab add brings one"
+NOTHING_TO_DO = "nothing to do: no request waits or runs; %%prompt or %lab add adds one"
 
 _BLOCK_VERBS: dict[type[ev.Event], str] = {
     ev.BlockTouched: "found in the cache",
@@ -67,7 +67,7 @@ def background_error_line(lab: Lab) -> str:
     error = lab.background_error
     if error is None:
         return ""
-    return f"the background run was broken off, its last step undone: {type(error).__name__}: {error}\n"
+    return f"an error ended the background run, and its last step was taken back: {type(error).__name__}: {error}\n"
 
 
 def breakpoint_lines(current: CurrentLab) -> list[str]:
@@ -100,7 +100,7 @@ def added_line(request_ids: Sequence[int], num_tokens: int) -> str:
 
 def _computed(num_tokens: Mapping[int, int]) -> str:
     if not num_tokens:
-        return "nobody fitted"
+        return "no request was scheduled"
     return f"{_counted(sum(num_tokens.values()), 'token')} computed ({_per_request(num_tokens)})"
 
 

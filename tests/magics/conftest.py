@@ -10,6 +10,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 import labengine
+from labengine.desk.compare.comparison import Comparison
 from labengine.lab import Lab
 from magic_notebook import PROMPT, START, Notebook
 
@@ -27,7 +28,7 @@ def notebook(shell: Any, capsys: pytest.CaptureFixture[str]) -> Iterator[Noteboo
     shell.reset()
     labengine.load_ipython_extension(shell)
     yield Notebook(shell, capsys)
-    labs = [value for value in shell.user_ns.values() if isinstance(value, Lab)]
+    labs = [value for value in shell.user_ns.values() if isinstance(value, Lab | Comparison)]
     labengine.unload_ipython_extension(shell)
     for lab in labs:
         lab.close()

@@ -17,14 +17,30 @@ def test_bug_judges_the_report_and_opens_broken_and_fixed(started: Notebook) -> 
     assert "The claim holds. nano-vllm goes wrong, nano-vllm+243 does not." in printed
     assert "2. A and B look their prompt up" in printed
     assert "8 of 12 blocks used" in printed and "5 of 12 blocks used" in printed  # the compare view, as text
-    assert started.lab.parts.name == "nano-vllm"
-    assert before.status()["state"] == "closed"
+    assert printed.index("5 of 12 blocks used") < printed.index("The claim holds"), "the picture comes first"
+    assert "`lab` stays as it is" in printed and started.lab is before
+
+
+def test_the_commands_act_on_the_report_until_close_and_then_on_the_lab_again(started: Notebook) -> None:
+    before = started.lab
+    started.printed("%lab bug nano-vllm-219")
+    assert len(started.value("%lab step")) == 2 and before.snapshot().step == 0
+    assert "act on `lab` again" in started.printed("%lab close")
+    assert started.value("%lab step").step == 1 and started.lab is before
+    comparison = started.shell.user_ns["comparison"]
+    assert comparison.show().comm is not None and comparison.goto(1).left.step == 1, "its recording can still be seen"
+
+
+def test_a_lab_made_by_hand_later_comes_before_the_report(started: Notebook) -> None:
+    started.printed("%lab bug nano-vllm-219 --column nano-vllm")
+    started.printed("import labengine\nlab = labengine.Lab('simulated', num_blocks=7)")
+    assert "empty: 7 blocks" in started.printed("%lab reset")
 
 
 def test_bug_opens_both_sides_and_steps_them_together(notebook: Notebook) -> None:
     notebook.printed("%lab bug nano-vllm-219")
     comparison = notebook.shell.user_ns["comparison"]
-    assert comparison.left is notebook.lab and comparison.right.parts.name == "nano-vllm+243"
+    assert "lab" not in notebook.shell.user_ns and comparison.right.parts.name == "nano-vllm+243"
     notebook.value("comparison.step()")
     assert [snapshot.step for snapshot in comparison.snapshots] == [2, 2]
     notebook.printed("%lab bug nano-vllm-71")
@@ -33,8 +49,9 @@ def test_bug_opens_both_sides_and_steps_them_together(notebook: Notebook) -> Non
 
 def test_bug_opens_another_column_on_request(notebook: Notebook) -> None:
     notebook.printed("%lab bug nano-vllm-219 --column nano-vllm+243")
-    assert notebook.lab.parts.name == "nano-vllm+243"
-    assert notebook.lab.snapshot().num_used_blocks == 5
+    lab = notebook.shell.user_ns["bug_lab"]
+    assert lab.parts.name == "nano-vllm+243" and lab.snapshot().num_used_blocks == 5
+    assert "step 1 of 1" in notebook.printed("%lab goto 1")
 
 
 def test_bug_refuses_what_it_does_not_know_and_keeps_the_lab(started: Notebook) -> None:

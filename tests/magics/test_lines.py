@@ -46,6 +46,7 @@ from magic_notebook import NAMES, START, Notebook, wait_until
         ("%lab break BlockEvicted 3", "'3' is no FIELD=VALUE, such as block_id=3"),
         ("%lab break blok_id=3", "no event has the field 'blok_id'"),
         ("%lab break --off 3", "there is no breakpoint 3; there are none"),
+        ("%lab view pool --at x", "'x' is neither a step, such as 2, nor an event inside one"),
         ("%lab view pol", "there is no view 'pol'; did you mean 'pool'?"),
         ("%lab view", "NAME"),
         ("%lab why", "WHAT"),
@@ -122,6 +123,17 @@ def test_the_help_walks_through_and_lists_every_command(started: Notebook) -> No
     assert "--copies" in started.shell.object_inspect("%%prompt")["docstring"]
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_help_with_a_word_on_each_argument(notebook: Notebook, name: str) -> None:
+    told = notebook.printed(f"%lab {name} --help")
+    assert COMMANDS[name].summary in told and "lab" not in notebook.shell.user_ns, "and does nothing else"
+    assert notebook.printed(f"%lab help {name}") == told
+    reader = COMMANDS[name].reader
+    for option, action in reader._actions_by_name.items():
+        assert action.help, option
+        assert f"  {option if option.startswith('-') else action.metavar}" in told
+
+
 def test_the_walk_through_of_the_help_works(
     notebook: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,7 +151,7 @@ def test_the_walk_through_of_the_help_works(
             notebook.printed("%lab run --wait")
             assert [output.finish_reason for output in map(notebook.lab.output, (0, 1))] == ["length"] * 2
     assert (tmp_path / "run.lab").is_file()
-    assert notebook.lab is notebook.shell.user_ns["comparison"].left
+    assert notebook.lab is not notebook.shell.user_ns["comparison"].left, "%lab bug leaves `lab` alone"
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,13 @@ def test_view_displays_single_views(started: Notebook) -> None:
     assert started.lab.view("pool", "tables").arrangement == {"kind": "view", "views": ["pool", "tables"]}
 
 
+def test_a_view_of_an_earlier_moment_stays_there(started: Notebook) -> None:
+    started.value("%lab step 2")
+    assert "step 1 · 5 of 12 blocks used" in started.printed("%lab view pool --at 1")
+    assert "8 of 12 blocks used" in started.printed("%lab show --at 1:12")
+    assert "step 9 is not in the recording" in started.refused("%lab view pool --at 9")
+
+
 def test_select_chooses_in_all_views(started: Notebook) -> None:
     assert started.printed("%lab select") == "nothing is chosen\n"
     assert started.printed("%lab select request B") == "chosen: request 1\n"

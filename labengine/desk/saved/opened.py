@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass
 from itertools import count
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from labengine.config import ConfigError
 from labengine.desk.recorded import Recorded
+from labengine.desk.recording_bench import RecordingBench
 from labengine.desk.saved.code import to_code
 from labengine.events import ViolationFound
 from labengine.fold import Fold
-from labengine.hooks import Hooks
 from labengine.snapshot import Snapshot
-from labengine.timeline import Timeline
 from labengine.trace.atomic import write_whole
 from labengine.trace.errors import TraceError
 from labengine.trace.file import SavedRun, open_file
@@ -27,6 +22,8 @@ if TYPE_CHECKING:
     from labengine.trace.recorded_timeline import RecordedTimeline
 
 _numbers = count(1)
+
+_REFUSAL = "this is a saved recording, without an engine; to_code() writes it down as a script"
 
 
 def open(path: str | PathLike[str]) -> Trace:
@@ -70,10 +67,11 @@ class Trace(Recorded):
         found = self.timeline.of_kind(ViolationFound)
         return [Violation(v.rule, v.message, v.request_ids, v.block_ids, v.step, v.first_event) for v in found]
 
-    def bench(self) -> TraceBench:
+    def bench(self) -> RecordingBench:
         """What a view may see of it (labengine_widgets.bench.Bench)."""
         code = self.facts.get("code")
-        return TraceBench(self.title, self._lab, self.timeline, self.token_text, code if isinstance(code, dict) else {})
+        code = code if isinstance(code, dict) else {}
+        return RecordingBench(self.title, self._lab, self.timeline, self.token_text, code, _REFUSAL)
 
     def to_code(self) -> str:
         """A script that goes the way of this session again, with an engine. Read it before you run a stranger's."""
@@ -107,40 +105,6 @@ class Trace(Recorded):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-@dataclass(slots=True)
-class TraceBench:
-    """A saved session as its views see it: nothing happens in it any more, and wishes are refused."""
-
-    title: str
-    lab: str
-    timeline: Timeline | None
-    token_text: Callable[[int], str]
-    code: dict[str, Any]
-    hooks: Hooks | None = None
-    is_live: bool = False
-    is_running: bool = False
-    phase: str | None = None
-    stopped: str | None = None
-    note: str = ""
-
-    def fold(self) -> Fold:
-        """The state at the end."""
-        assert self.timeline is not None
-        return self.timeline.state()
-
-    def seams(self) -> dict[str, Any]:
-        """Which method decided an event, as the code was when the session was saved."""
-        return self.code
-
-    def post(self, action: str, **arguments: Any) -> Future[Any]:
-        """Refused: the Future carries the error."""
-        refused: Future[Any] = Future()
-        refused.set_exception(
-            ConfigError(f"{action}: this is a saved recording, without an engine; to_code() writes it down as a script")
-        )
-        return refused
 
 
 def _text(facts: dict[str, Any], name: str) -> str:
