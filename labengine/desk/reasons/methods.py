@@ -59,7 +59,7 @@ def _method(classes: list[type], name: str, seam: str) -> Method:
     source, line = _source(owner, name)
     reason = _first_line(_docstring(owner, name))
     if not reason and base is not None:
-        reason = f"{owner.__qualname__} gives no reason; what it overrides says: {base.reason}"
+        reason = f"{owner.__qualname__} overrides {base.owner.__qualname__}.{name}, and gives no reason of its own."
     return Method(seam, owner, source, line, reason, base)
 
 

@@ -9,6 +9,7 @@ from labengine_widgets.why.answer import Link, Why, WhyError
 from labengine_widgets.why.blocks import why_block, why_free
 from labengine_widgets.why.carried import answers_along, carried_answers
 from labengine_widgets.why.causes import why_event
+from labengine_widgets.why.found import with_found, with_found_at
 from labengine_widgets.why.hashes import key_of, why_hash
 from labengine_widgets.why.known import known_block, known_event, known_request
 from labengine_widgets.why.lookup import why_hit
@@ -79,12 +80,15 @@ def answer(bench: Any, timeline: Recording, subject: Mapping[str, Any], moment: 
 def _answer(past: Past, asked: Subject) -> Why:
     match asked.kind:
         case "block":
-            return _ABOUT_BLOCK[asked.about](past, known_block(past, asked.id))
+            block = known_block(past, asked.id)
+            return with_found(past, _ABOUT_BLOCK[asked.about](past, block), block=block)
         case "request":
-            return _ABOUT_REQUEST[asked.about](past, known_request(past, asked.id))
+            request = known_request(past, asked.id)
+            return with_found(past, _ABOUT_REQUEST[asked.about](past, request), request=request)
         case "hash":
             return why_hash(past, key_of(past, asked.id))
         case "event":
-            return why_event(past, known_event(past, asked.id))
+            number = known_event(past, asked.id)
+            return with_found_at(past, why_event(past, number), number)
         case _:
             return why_next(past)

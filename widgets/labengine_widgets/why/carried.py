@@ -10,6 +10,7 @@ from labengine import events as ev
 from labengine_widgets.why.answer import Why
 from labengine_widgets.why.blocks import why_free
 from labengine_widgets.why.causes import why_event
+from labengine_widgets.why.found import with_found, with_found_at
 from labengine_widgets.why.hashes import why_hash
 from labengine_widgets.why.lookup import why_hit
 from labengine_widgets.why.lost import is_lost, why_lost
@@ -39,14 +40,23 @@ def answers_along(timeline: Recording, seams: Seams | None = None) -> list[Carri
     events = timeline.events(first, timeline.end)
     ended = [first + i + 1 for i, event in enumerate(events) if type(event) is ev.StepEnded]
     moments = sorted({*ended[-MAX_STEPS:], timeline.end})
-    pasts = {number: Past(timeline, number + 1, seams) for number in range(first, timeline.end)}
+    found = timeline.of_kind(ev.ViolationFound)
+    pasts = {number: Past(timeline, number + 1, seams, found) for number in range(first, timeline.end)}
     about_events = [_carried(past, "event", number, "", why_event(past, number)) for number, past in pasts.items()]
     return [*about_events, *(carried for moment in moments for carried in carried_answers(timeline, seams, moment))]
 
 
 def _carried(past: Past, kind: str, subject: int | str, about: str, why: Why) -> Carried:
     named = {"kind": kind, "id": subject, "about": about}
+    if isinstance(subject, int):
+        why = _with_found(past, kind, subject, why)
     return {"subject": named, "moment": past.moment, "answer": why.to_dict()}
+
+
+def _with_found(past: Past, kind: str, subject: int, why: Why) -> Why:
+    if kind == "event":
+        return with_found_at(past, why, subject)
+    return with_found(past, why, **{kind: subject})
 
 
 def _answers(past: Past) -> Iterator[tuple[str, int | str, str, Why]]:

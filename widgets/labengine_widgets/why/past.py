@@ -39,6 +39,9 @@ class Recording(Protocol):
     def state(self, moment: int | None = None) -> Fold:
         """The state at a moment."""
 
+    def of_kind(self, kind: type[ev.ViolationFound]) -> list[ev.ViolationFound]:
+        """The events of one kind."""
+
 
 class Past:
     """A recording up to a moment. Steps that were broken off, and are over by then, are left out.
@@ -46,8 +49,16 @@ class Past:
     IndexError-like moments are refused with a WhyError.
     """
 
-    def __init__(self, timeline: Recording, moment: int | None = None, seams: Seams | None = None) -> None:
+    def __init__(
+        self,
+        timeline: Recording,
+        moment: int | None = None,
+        seams: Seams | None = None,
+        found: list[ev.ViolationFound] | None = None,
+    ) -> None:
+        """found: all violations that the recording holds, where the caller has them already."""
         self.timeline = timeline
+        self._found = found
         self.first = timeline.num_dropped
         self.moment = timeline.end if moment is None else moment
         if not is_single_int(self.moment) or not self.first <= self.moment <= timeline.end:
@@ -73,6 +84,12 @@ class Past:
     def start(self, sentence: str) -> Link:
         """Where the recording begins, as the first link of a chain."""
         return Link(self.first, None, sentence)
+
+    @cached_property
+    def found(self) -> list[ev.ViolationFound]:
+        """What the checks have found to be wrong by the moment, whenever they told of it."""
+        known = self._found if self._found is not None else self.timeline.of_kind(ev.ViolationFound)
+        return [one for one in known if one.first_event is None or one.first_event < self.moment]
 
     @cached_property
     def state(self) -> Fold:
@@ -126,12 +143,24 @@ class Past:
         """An event as one link of a chain; its sentence, if it is not given, tells just what the event says."""
         event = self.event(number)
         seam, reason = self.seam(event)
-        return Link(number + 1, number, sentence or tell(event), seam, reason, change)
+        told = sentence or tell(event)
+        if self._is_overridden(
+            event
+        ):  # the event says what the original would have done; the override may do otherwise
+            told = f"{seam} let it be told: {told}"
+        return Link(number + 1, number, told, seam, reason, change)
+
+    def _is_overridden(self, event: ev.Event) -> bool:
+        seam = self._seam_of(event)
+        return seam is not None and bool(seam.get("is_custom"))
+
+    def _seam_of(self, event: ev.Event) -> Mapping[str, Any] | None:
+        kind = type(event).__name__
+        return self.seams.get(f"{kind}:{variant(event)}") or self.seams.get(kind)
 
     def seam(self, event: ev.Event) -> tuple[str | None, str]:
         """The method that decided an event, and its reason; (None, "") where nobody told the seams."""
-        kind = type(event).__name__
-        seam = self.seams.get(f"{kind}:{variant(event)}") or self.seams.get(kind)
+        seam = self._seam_of(event)
         if seam is None:
             return None, ""
         return f"{seam['class']}.{str(seam['seam']).rpartition('.')[2]}", str(seam["reason"])
