@@ -144,10 +144,8 @@ class Past:
         event = self.event(number)
         seam, reason = self.seam(event)
         told = sentence or tell(event)
-        if self._is_overridden(
-            event
-        ):  # the event says what the original would have done; the override may do otherwise
-            told = f"{seam} let it be told: {told}"
+        if self._is_overridden(event):  # the sentence says what the original does; an override may do otherwise
+            told = f"{seam} reports: {told}"
         return Link(number + 1, number, told, seam, reason, change)
 
     def _is_overridden(self, event: ev.Event) -> bool:
