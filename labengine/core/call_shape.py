@@ -21,8 +21,8 @@ def shape_fault(name: str, override: object, original: object) -> str | None:
     if not is_method(original):
         return f"is a method, and {name} is read as an attribute: make it a property" if is_method(override) else None
     if not is_method(override):
-        is_read = isinstance(override, _READ)
-        return f"is {'a property' if is_read else repr(override)}, and {name} is called as a method"
+        found = "a property" if isinstance(override, _READ) else "None" if override is None else "a plain value"
+        return f"is {found}, and {name} is called as a method"
     function: Any = getattr(override, "__func__", override)
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         return f"is asynchronous, and {name} is called without await: it would never run"

@@ -31,11 +31,22 @@ def refuse_wrong_overrides(where: str, part: type, base: type, others: Iterable[
     for name in _names_of(base, part):
         definer, override = _definition(part, name)
         if definer is None or not is_custom(definer):
+            _refuse_hidden(where, part, name, definer)
             continue
         original_owner, original = _original(part, base, name)
         if (fault := shape_fault(name, override, original)) is not None:
             own, seam = f"{class_name(definer)}.{name}", f"{original_owner.__name__}.{name}"
             raise ConfigError(f"{where}: {own}{_told(override)} {fault}; it overrides {seam}{_told(original)}")
+
+
+def _refuse_hidden(where: str, part: type, name: str, definer: type | None) -> None:
+    """Refuse a user's definition that one of labengine's own hides: a mixin that is named behind it."""
+    for cls in part.__mro__:
+        if _is_a_users(cls) and name in vars(cls) and definer is not None:
+            raise ConfigError(
+                f"{where}: {class_name(cls)}.{name} is never called: {definer.__name__} comes first in "
+                f"{class_name(part)}; name {class_name(cls)} first among its bases"
+            )
 
 
 # -- names that override nothing ---------------------------------------------------------------------------------------
@@ -44,11 +55,15 @@ def refuse_wrong_overrides(where: str, part: type, base: type, others: Iterable[
 def _without_effect(part: type, base: type) -> Iterator[tuple[type, str]]:
     """Every attribute of a user's classes that overrides nothing, and that none of their methods uses."""
     for number, cls in enumerate(part.__mro__):
-        if is_custom(cls) and cls.__module__ not in ("builtins", "abc", "typing"):
+        if _is_a_users(cls):
             for name in vars(cls):
                 is_new = not any(name in vars(other) for other in (*part.__mro__[number + 1 :], *base.__mro__))
                 if is_new and not name.startswith("__") and name not in _used_names(part, but_in=name):
                     yield cls, name
+
+
+def _is_a_users(cls: type) -> bool:
+    return is_custom(cls) and cls.__module__ not in ("builtins", "abc", "typing")
 
 
 def _used_names(part: type, but_in: str) -> set[str]:

@@ -80,6 +80,24 @@ def test_it_is_refused_before_a_lab_is_made_and_in_a_class_between() -> None:
         Lab("simulated", num_blocks=12, block_size=4, parts=Parts(merge_policy=Mine))
 
 
+def test_a_mixin_behind_the_class_that_it_should_change_is_refused() -> None:
+    class Oldest:
+        def choose_victim(self, request: Request) -> Request:
+            raise AssertionError("never called")
+
+    class Behind(TokenBudgetScheduler, Oldest):
+        """The wrong order."""
+
+    class Before(Oldest, TokenBudgetScheduler):
+        """The right one."""
+
+    assert refusal(scheduler=Behind) == (
+        "parts: Oldest.choose_victim is never called: TokenBudgetScheduler comes first in Behind; "
+        "name Oldest first among its bases"
+    )
+    assert Parts(scheduler=Before).scheduler is Before
+
+
 class WithHelpers(BlockPool):
     """Names of its own, near a seam's or not; and a seam with helpers beside it."""
 
@@ -165,15 +183,12 @@ def of_no_object(mapped: Any, block: Any, request: Any, link: int) -> None: ...
 
 @pytest.mark.parametrize("override", [any_way, other_names, staticmethod(of_no_object), classmethod(other_names)])
 def test_an_override_that_can_be_called_is_taken(override: object) -> None:
-    with Lab(
-        "simulated",
-        num_blocks=12,
-        block_size=4,
-        parts=Parts(merge_policy=with_method(LateMerge, "merge_target", override)),
-    ) as lab:
+    parts = Parts(merge_policy=with_method(LateMerge, "merge_target", override)).over(EDITIONS["vllm"])
+    with Lab("simulated", num_blocks=12, block_size=4, parts=parts, check=False) as lab:
         for _ in range(2):
             lab.add(token_ids=range(9), max_tokens=3)
         lab.run()
+        assert lab.snapshot().requests[1].status == "finished"
 
 
 def test_what_is_read_is_no_method_and_may_be_a_property() -> None:
