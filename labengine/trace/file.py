@@ -12,12 +12,9 @@ gzip's checksum finds every accident, and nothing in a file is ever run.
 from __future__ import annotations
 
 import gzip
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from labengine.events import Event, RequestAdded, TokenSampled
@@ -28,10 +25,13 @@ from labengine.trace.codec import dumps, keyframe
 from labengine.trace.collector import collector_resting
 from labengine.trace.errors import TraceError
 from labengine.trace.header import header_of, read_header
+from labengine.trace.limits import Limits, parsed_size
 from labengine.trace.parsing import parsed_as
-from labengine.trace.recorded_timeline import RecordedTimeline
+from labengine.trace.recorded_timeline import SEGMENTS_AT_HAND, STATES_AT_HAND, RecordedTimeline
 from labengine.trace.segments import Segment, segments
-from labengine.trace.shapes import FACTS, IDS, NUMBER, TEXT, Shape, array_of, row_of
+from labengine.trace.shapes import FACTS, IDS, SECONDS, TEXT, Shape, array_of, row_of
+from labengine.trace.sound import refuse_unsound
+from labengine.trace.unpacking import content, unpacked
 
 COMPRESSION = 5
 """Of gzip, 1 to 9; more takes longer and gains little."""
@@ -48,12 +48,8 @@ class SavedRun:
     facts: dict[str, Any]
     raw: bytes
     """The file itself."""
-    text_line: bytes
-
-    @cached_property
-    def texts(self) -> dict[int, str]:
-        """The text of each token that occurs."""
-        return _table(TEXT, self.text_line)
+    texts: dict[int, str]
+    """The text of each token that occurs."""
 
 
 def save(
@@ -65,17 +61,24 @@ def save(
     write_whole(path, gzip.compress(lines, COMPRESSION, mtime=0))
 
 
-def open_file(path: str | PathLike[str]) -> SavedRun:
-    """Read a file; events and states are decoded when they are asked for. TraceError for what is no sound trace."""
-    raw = _content(path)
-    lines = _unpacked(path, raw).split(b"\n")
+def open_file(path: str | PathLike[str], limits: Limits | None = None) -> SavedRun:
+    """Read a file; events and states are decoded when they are asked for.
+
+    TraceError for what is no sound trace, and, before it is taken, for what takes more memory or time than allowed.
+    """
+    limits = limits or Limits(path)
+    raw = content(path, limits)
+    lines = unpacked(raw, limits).split(b"\n")
+    for line in lines[:LINES_BEFORE]:
+        limits.refuse_line(line)
     header = read_header(path, lines[0])
     if len(lines) != LINES_BEFORE + 2 * len(header.segments) + 1:
         raise TraceError(f"{path} is incomplete: get it again")
     _, facts, text_line, seconds, *pieces, last = lines
     found = [Segment(*spans, *pieces[2 * i : 2 * i + 2]) for i, spans in enumerate(header.segments)]
-    timeline = RecordedTimeline(found, last, header.kinds, _table(NUMBER, seconds))
-    return SavedRun(timeline, parsed_as(FACTS, facts), raw, text_line)
+    timeline = RecordedTimeline(found, last, header.kinds, _table(SECONDS, seconds), _at_hand(found, last, limits))
+    refuse_unsound(timeline, limits)
+    return SavedRun(timeline, parsed_as(FACTS, facts), raw, _table(TEXT, text_line))
 
 
 def _lines(timeline: Timeline, facts: Mapping[str, Any], token_text: Callable[[int], str]) -> Iterator[bytes]:
@@ -111,17 +114,8 @@ def _token_ids(state: Fold, events: Iterable[Event]) -> set[int]:
     return token_ids
 
 
-def _content(path: str | PathLike[str]) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except (OSError, TypeError, ValueError) as error:
-        raise TraceError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-
-
-def _unpacked(path: str | PathLike[str], raw: bytes) -> bytes:
-    if not raw.startswith(b"\x1f\x8b"):
-        raise TraceError(f"{path} is no trace of labengine: lab.save(...) writes them")
-    try:
-        return gzip.decompress(raw)
-    except (OSError, EOFError, zlib.error) as error:
-        raise TraceError(f"{path} is damaged or incomplete ({error}): get it again") from None
+def _at_hand(found: list[Segment], last_keyframe: bytes, limits: Limits) -> tuple[int, int]:
+    """Segments, each as rows and as events, and states that may be kept decoded."""
+    largest = max((parsed_size(segment.rows) for segment in found), default=0)
+    segments_at_hand = limits.at_hand(SEGMENTS_AT_HAND, 2 * largest)
+    return segments_at_hand, limits.at_hand(STATES_AT_HAND, 2 * parsed_size(last_keyframe))

@@ -26,21 +26,28 @@ STATES_AT_HAND = 8
 class RecordedTimeline(Timeline):
     """A recording that has ended: everything that Timeline tells, and nothing can be added.
 
-    segments: in order, each beginning where the one before ends. last_keyframe: the state at the end, as JSON.
+    segments: in order, each beginning where the one before ends. last_keyframe: the state at the end, as JSON. at_hand:
+    segments, and states, that are kept decoded.
     Whatever does not fit together gives TraceError, at the latest when it is looked at. Any thread may read.
     """
 
     def __init__(
-        self, segments: Sequence[Segment], last_keyframe: bytes, kinds: Sequence[Kind], seconds: dict[int, float]
+        self,
+        segments: Sequence[Segment],
+        last_keyframe: bytes,
+        kinds: Sequence[Kind],
+        seconds: dict[int, float],
+        at_hand: tuple[int, int] = (SEGMENTS_AT_HAND, STATES_AT_HAND),
     ) -> None:
         super().__init__(max_events=segments[-1].end - segments[0].start)
         self.num_dropped, self.step_seconds, self.generation = segments[0].start, seconds, 1
-        self._segments, self._last_keyframe = segments, last_keyframe
+        self.segments, self.last_keyframe = segments, last_keyframe
         self._event_of, self._has_our_kinds = decoder(kinds), kinds == KINDS
         self._starts = [segment.start for segment in segments]
-        self._rows_of = lru_cache(SEGMENTS_AT_HAND)(self._read_rows)
-        self._events_of = lru_cache(SEGMENTS_AT_HAND)(self._read_events)
-        self._state_before = lru_cache(STATES_AT_HAND)(self._read_state)
+        segments_at_hand, states_at_hand = at_hand
+        self.rows_of = lru_cache(segments_at_hand)(self._read_rows)
+        self._events_of = lru_cache(segments_at_hand)(self._read_events)
+        self._state_before = lru_cache(states_at_hand)(self._read_state)
 
     def record(self, event: ev.Event) -> NoReturn:
         """It has ended: RuntimeError."""
@@ -49,7 +56,7 @@ class RecordedTimeline(Timeline):
     @property
     def end(self) -> int:
         """The newest moment."""
-        return self._segments[-1].end
+        return self.segments[-1].end
 
     def events(self, start: int | None = None, stop: int | None = None) -> Sequence[ev.Event]:
         """The events between two moments; by default all that were saved, decoded now."""
@@ -58,7 +65,7 @@ class RecordedTimeline(Timeline):
 
     def rows(self, start: int | None = None, stop: int | None = None) -> list[Row]:
         """The same events as rows of JSON, numbered by codec.KINDS."""
-        pieces = (self._rows_of(i)[low:high] for i, low, high in self._pieces(start, stop))
+        pieces = (self.rows_of(i)[low:high] for i, low, high in self._pieces(start, stop))
         return list(chain.from_iterable(pieces))
 
     def kept(self) -> tuple[int, Fold, Sequence[ev.Event]]:
@@ -71,14 +78,14 @@ class RecordedTimeline(Timeline):
         """The events of one kind, or of several, between two moments; the others are not decoded."""
         numbers = {i for i, known in enumerate(ev.EVENT_KINDS) if issubclass(known, kind)}
         pieces = (piece for piece in self._pieces(start, stop) if self._may_hold(piece[0], numbers))
-        found = (row for i, low, high in pieces for row in self._rows_of(i)[low:high] if row[0] in numbers)
+        found = (row for i, low, high in pieces for row in self.rows_of(i)[low:high] if row[0] in numbers)
         with collector_resting():
             return list(map(decoder(), found))  # type: ignore[arg-type]
 
     def step_moments(self, step: int) -> tuple[int, int]:
         """The moments before and after the last run of `step`. KeyError when it is not recorded."""
-        for i in reversed(range(len(self._segments))):
-            segment = self._segments[i]
+        for i in reversed(range(len(self.segments))):
+            segment = self.segments[i]
             if segment.first_step <= step <= segment.last_step:
                 events = self._events_of(i)
                 for at in reversed(range(len(events))):
@@ -89,7 +96,7 @@ class RecordedTimeline(Timeline):
     def state(self, moment: int | None = None) -> Fold:
         """The state at a moment (the newest by default), as a copy to keep. IndexError for one that was dropped."""
         if moment is None or moment == self.end:
-            return fold_of(parsed(self._last_keyframe))
+            return fold_of(parsed(self.last_keyframe))
         if not self.num_dropped <= moment < self.end:
             raise IndexError(f"moment {moment} is not kept: the recording spans {self.num_dropped} to {self.end}")
         i = bisect_right(self._starts, moment) - 1
@@ -101,22 +108,22 @@ class RecordedTimeline(Timeline):
         """(segment, from, to) of all segments between two moments."""
         low = self.num_dropped if start is None else max(start, self.num_dropped)
         high = self.end if stop is None else min(stop, self.end)
-        for i in range(max(0, bisect_right(self._starts, low) - 1), len(self._segments)):
-            segment = self._segments[i]
+        for i in range(max(0, bisect_right(self._starts, low) - 1), len(self.segments)):
+            segment = self.segments[i]
             if segment.start >= high:
                 return
             yield i, max(low - segment.start, 0), high - segment.start
 
     def _may_hold(self, i: int, numbers: set[int]) -> bool:
         """Whether a segment's text has what rows of these kinds begin with. (Where it has blanks, who knows.)"""
-        text = self._segments[i].rows
+        text = self.segments[i].rows
         if not self._has_our_kinds or any(blank in text for blank in (b" ", b"\t", b"\r")):
             return True
         return any(b"[%d," % number in text or b"[%d]" % number in text for number in numbers)
 
     @collector_resting()
     def _read_rows(self, i: int) -> list[Row]:
-        segment, read = self._segments[i], parsed(self._segments[i].rows)
+        segment, read = self.segments[i], parsed(self.segments[i].rows)
         if not isinstance(read, list) or len(read) != segment.end - segment.start:
             raise TraceError(f"events {segment.start} to {segment.end} of the trace are incomplete: get it again")
         if not self._has_our_kinds:
@@ -127,13 +134,13 @@ class RecordedTimeline(Timeline):
 
     @collector_resting()
     def _read_events(self, i: int) -> list[ev.Event]:
-        return list(map(decoder(), self._rows_of(i)))
+        return list(map(decoder(), self.rows_of(i)))
 
     @collector_resting()
     def _read_state(self, i: int) -> Fold:
         """The state before segment i: from the nearest keyframe on."""
-        nearest = next((j for j in range(i, 0, -1) if self._segments[j].keyframe != NO_KEYFRAME), 0)
-        state = fold_of(parsed(self._segments[nearest].keyframe))
+        nearest = next((j for j in range(i, 0, -1) if self.segments[j].keyframe != NO_KEYFRAME), 0)
+        state = fold_of(parsed(self.segments[nearest].keyframe))
         for j in range(nearest, i):
             self._move(state, j)
         return state

@@ -56,8 +56,16 @@ def _at_most_all_blocks(number: int) -> int:
     return number
 
 
+def _a_time(number: float) -> float:
+    """JSON may say NaN and Infinity, which no page can read."""
+    if not 0 <= number < 1e15:
+        raise ValueError(f"{number} is no number of seconds")
+    return float(number)
+
+
 INT, TEXT, FLAG = Shape((int,)), Shape((str,)), Shape((bool,))
 NUMBER, FACTS = Shape((int, float)), Shape((dict,))
+SECONDS = Shape((int, float), _a_time)
 HASH = Shape((str,), bytes.fromhex)
 NUM_BLOCKS = Shape((int,), _at_most_all_blocks)
 IDS = array_of(INT)

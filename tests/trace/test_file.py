@@ -62,7 +62,7 @@ def test_every_event_and_state_is_the_same_after_a_round_trip(ground: Ground, pa
 def test_every_single_state_is_the_same(path: Path) -> None:
     timeline = recording(LABENGINE, 4)
     opened = saved(timeline, path).timeline
-    assert len(opened._segments) > 5
+    assert len(opened.segments) > 5
     for moment in range(timeline.end + 1):
         assert difference(opened.state(moment).snapshot(), timeline.state(moment).snapshot()) is None, moment
 
@@ -196,9 +196,9 @@ def test_rows_of_other_kinds_are_renumbered(path: Path) -> None:
             s.keyframe,
             dumps([[number[KINDS[row[0]][0]], *row[1:]] for row in json.loads(s.rows)]),
         )
-        for s in run.timeline._segments
+        for s in run.timeline.segments
     ]
-    opened = RecordedTimeline(older, run.timeline._last_keyframe, [*reversed(KINDS)], {})
+    opened = RecordedTimeline(older, run.timeline.last_keyframe, [*reversed(KINDS)], {})
     assert list(opened.events()) == list(timeline.events())
     assert json.loads(dumps(opened.rows())) == json.loads(dumps(rows(timeline.events())))
     assert opened.of_kind(RequestAdded) == timeline.of_kind(RequestAdded)
@@ -206,9 +206,9 @@ def test_rows_of_other_kinds_are_renumbered(path: Path) -> None:
 
 def test_keyframes_are_few_where_states_are_large(path: Path) -> None:
     run = saved(recording(Ground("vllm"), 4), path)
-    keyframes = [len(s.keyframe) for s in run.timeline._segments if s.keyframe != segments.NO_KEYFRAME]
-    row_bytes = sum(len(s.rows) for s in run.timeline._segments)
-    assert 1 < len(keyframes) < len(run.timeline._segments)
+    keyframes = [len(s.keyframe) for s in run.timeline.segments if s.keyframe != segments.NO_KEYFRAME]
+    row_bytes = sum(len(s.rows) for s in run.timeline.segments)
+    assert 1 < len(keyframes) < len(run.timeline.segments)
     assert sum(keyframes[:-1]) * segments.ROWS_PER_KEYFRAME <= row_bytes
 
 
@@ -222,7 +222,7 @@ def test_what_nobody_asks_for_is_not_decoded(path: Path, monkeypatch: pytest.Mon
     opened.state()
     assert len(parsed) == 1
     opened.state(opened.end - 1)
-    assert len(parsed) < len(opened._segments)
+    assert len(parsed) < len(opened.segments)
 
 
 def test_a_kind_that_does_not_occur_is_not_looked_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from labengine.desk.keywords import refuse_unknown
 from labengine.desk.recorded import Recorded
 from labengine.desk.recording_bench import RecordingBench
 from labengine.desk.saved.code import to_code
@@ -16,6 +17,7 @@ from labengine.snapshot import Snapshot
 from labengine.trace.atomic import write_whole
 from labengine.trace.errors import TraceError
 from labengine.trace.file import SavedRun, open_file
+from labengine.trace.limits import MAX_BYTES, MAX_SECONDS, Limits
 from labengine.violation import Violation
 
 if TYPE_CHECKING:
@@ -26,12 +28,17 @@ _numbers = count(1)
 _REFUSAL = "this is a saved recording, without an engine; to_code() writes it down as a script"
 
 
-def open(path: str | PathLike[str]) -> Trace:
+def open(
+    path: str | PathLike[str], *, max_bytes: int = MAX_BYTES, max_seconds: float = MAX_SECONDS, **unknown: object
+) -> Trace:
     """A session that lab.save(path) wrote, to look at as at the lab itself; nothing in the file is run.
 
-    TraceError, before anything else, for what is damaged, no trace, or newer than this labengine.
+    max_bytes, max_seconds: memory and time that opening may take. Every event and keyframe is looked at: what opens can
+    be shown, exported and walked. TraceError, before anything else, for what is damaged, contradicts itself, takes too
+    much, is no trace, or is newer than this labengine.
     """
-    return Trace(open_file(path))
+    refuse_unknown("open()", unknown, open)
+    return Trace(open_file(path, Limits(path, max_bytes, max_seconds)))
 
 
 class Trace(Recorded):

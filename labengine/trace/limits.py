@@ -1,0 +1,74 @@
+"""How much memory and time opening a trace may take, held against what the file claims before it is taken."""
+
+from __future__ import annotations
+
+from numbers import Real
+from time import monotonic
+
+from labengine.config import ConfigError, is_single_int
+from labengine.trace.errors import TraceError
+
+MAX_BYTES = 1_000_000_000
+MAX_SECONDS = 10.0
+MOST_SECONDS = 1e9
+
+BYTES_PER_BLOCK = 150
+"""Of a state: counts, keys, content and place in the queue of one block."""
+
+STATES_WHILE_OPENING = 4
+
+
+class Limits:
+    """The memory and time of one opening; its clock starts when it is made.
+
+    max_bytes: of memory, at least 1. max_seconds: above 0. ConfigError for others.
+    """
+
+    def __init__(self, path: object, max_bytes: int = MAX_BYTES, max_seconds: float = MAX_SECONDS) -> None:
+        if not is_single_int(max_bytes) or max_bytes < 1:
+            raise ConfigError(f"max_bytes must be an integer from 1: memory that opening may take; got {max_bytes!r}")
+        is_number = isinstance(max_seconds, Real) and not isinstance(max_seconds, bool)
+        if not is_number or not 0 < max_seconds < MOST_SECONDS:
+            raise ConfigError(f"max_seconds must be a number above 0: how long opening may take; got {max_seconds!r}")
+        self.path = path
+        self.max_bytes = int(max_bytes)
+        self._max_seconds = max_seconds
+        self._deadline = monotonic() + max_seconds
+
+    def refuse_beyond(self, num_bytes: int, what: str) -> None:
+        """TraceError for something that takes more memory than there may be."""
+        if num_bytes > self.max_bytes:
+            raise TraceError(
+                f"{self.path} takes too much memory to open: {what} at least {_size(num_bytes)}, and "
+                f"{_size(self.max_bytes)} are allowed; if you trust it: labengine.open(path, max_bytes={num_bytes})"
+            )
+
+    def refuse_pool(self, num_blocks: int) -> None:
+        """TraceError for a pool whose states do not fit."""
+        self.refuse_beyond(STATES_WHILE_OPENING * BYTES_PER_BLOCK * num_blocks, f"states of {num_blocks:,} blocks take")
+
+    def refuse_line(self, line: bytes) -> None:
+        """TraceError for a line of JSON that is too much once it is parsed."""
+        self.refuse_beyond(parsed_size(line), f"a line of {len(line):,} bytes takes")
+
+    def refuse_late(self) -> None:
+        """TraceError when time is up."""
+        if monotonic() > self._deadline:
+            raise TraceError(
+                f"{self.path} takes longer to open than {self._max_seconds:g} s; if you trust it: "
+                f"labengine.open(path, max_seconds={10 * self._max_seconds:g})"
+            )
+
+    def at_hand(self, most: int, num_bytes: int) -> int:
+        """How many things of this size may be kept to look at again: at most `most`, in a third of the memory."""
+        return max(1, min(most, self.max_bytes // 3 // max(1, num_bytes)))
+
+
+def parsed_size(line: bytes) -> int:
+    """Bytes of a line's JSON as Python's objects, at most: counted by what separates and opens them."""
+    containers = 96 * line.count(b"[") + 240 * line.count(b"{")
+    return len(line) + 40 * (1 + line.count(b",")) + containers + 30 * line.count(b'"')
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 10**8 else f"{num_bytes / 1e6:.1f} MB"

@@ -1,0 +1,76 @@
+"""Whether a recording can be walked from its beginning to its end: every row and every keyframe looked at, once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from labengine.fold import Fold
+from labengine.trace.codec import KINDS, fold_of
+from labengine.trace.columns import Pool
+from labengine.trace.errors import TraceError
+from labengine.trace.event_columns import check_columns
+from labengine.trace.keyframe_columns import check_keyframe
+from labengine.trace.limits import Limits
+from labengine.trace.parsing import parsed
+from labengine.trace.recorded_timeline import RecordedTimeline
+from labengine.trace.segments import NO_KEYFRAME, Segment
+from labengine.trace.sequence import Sequenced
+
+_NAMES = [name for name, *_ in KINDS]
+_STARTED, _ENGINE = _NAMES.index("StepStarted"), _NAMES.index("EngineStarted")
+
+
+def refuse_unsound(timeline: RecordedTimeline, limits: Limits) -> None:
+    """TraceError, naming the first wrong place, for a recording that could not be shown, exported and walked."""
+    state = _keyframe(timeline.segments[0].keyframe, limits)
+    pool, sequence = Pool(len(state.ref_counts), len(state.groups)), Sequenced(state)
+    for number, segment in enumerate(timeline.segments):
+        limits.refuse_late()
+        if number and segment.keyframe != NO_KEYFRAME:
+            _compare(_keyframe(segment.keyframe, limits), sequence, pool, segment.start)
+        limits.refuse_line(segment.rows)
+        rows = timeline.rows_of(number)
+        try:
+            if not number and rows:
+                pool = _pool(rows[0], pool, limits)
+            check_columns(rows, pool)
+            step = sequence.step
+            sequence.follow(rows)
+            _check_steps(segment, [row[1] for row in rows if row[0] == _STARTED] or [step])
+        except (LookupError, TypeError, ValueError) as error:
+            where = f"among events {segment.start} to {segment.end}"
+            raise TraceError(f"{limits.path} does not add up {where} ({error}): get it again") from None
+    _compare(_keyframe(timeline.last_keyframe, limits), sequence, pool, timeline.end)
+
+
+def _keyframe(line: bytes, limits: Limits) -> Fold:
+    limits.refuse_line(line)
+    document = parsed(line)
+    try:
+        limits.refuse_pool(len(document["ref_counts"]))
+        check_keyframe(document)
+    except TraceError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise TraceError(f"{limits.path} has a keyframe that is none ({error}): get it again") from None
+    return fold_of(document)
+
+
+def _pool(row: Sequence[Any], pool: Pool, limits: Limits) -> Pool:
+    """The pool of the engine that a recording begins with; else the keyframe's."""
+    if row[0] != _ENGINE:
+        return pool
+    check_columns([row], pool)
+    limits.refuse_pool(row[1])
+    return Pool(row[1], len(row[2]))
+
+
+def _compare(state: Fold, sequence: Sequenced, pool: Pool, moment: int) -> None:
+    if Pool(len(state.ref_counts), len(state.groups)) != pool or not sequence.matches(state):
+        raise TraceError(f"the trace contradicts itself: its events and its keyframe at {moment} differ: get it again")
+
+
+def _check_steps(segment: Segment, steps: Sequence[int]) -> None:
+    if (segment.first_step, segment.last_step) != (min(steps), max(steps)):
+        raise ValueError(f"the header has steps {segment.first_step} to {segment.last_step}")

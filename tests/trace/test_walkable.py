@@ -1,0 +1,68 @@
+"""What opens can be shown, exported and walked; else it is refused at opening, whatever is wrong in it."""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import labengine
+from damaged_traces import GROUNDS, damages, sound_lines
+from grounds import Ground
+from labengine.desk.saved.opened import Trace
+from labengine.desk.time.moments import recorded_steps
+from labengine.trace.errors import TraceError
+
+
+def walk(trace: Trace, folder: Path) -> None:
+    """Everything that one does with a trace."""
+    trace.show()
+    trace.export_html(folder / "run.html")
+    first, newest = recorded_steps(trace.timeline)
+    for step in range(first, newest + 1):
+        trace.goto(step)
+    for moment in range(trace.timeline.num_dropped, trace.timeline.end + 1, 7):
+        trace.timeline.state(moment).snapshot()
+    assert repr(trace) and trace.violations is not None
+    trace.close()
+
+
+def try_all(ground: Ground, seeds: range, number: int, folder: Path) -> Counter[str]:
+    """How many of the damaged files were refused, and how many were walked."""
+    outcomes: Counter[str] = Counter()
+    for seed in seeds:
+        for damage in damages(ground, seed, number):
+            (folder / "run.lab").write_bytes(damage.content)
+            try:
+                trace = labengine.open(folder / "run.lab")
+            except TraceError:
+                outcomes["refused"] += 1
+                continue
+            try:
+                walk(trace, folder)
+            except Exception as error:
+                raise AssertionError(f"seed {seed}: {damage.what}") from error
+            outcomes["walked"] += 1
+    return outcomes
+
+
+@pytest.mark.parametrize("ground", GROUNDS, ids=str)
+def test_what_opens_can_be_walked(ground: Ground, tmp_path: Path) -> None:
+    outcomes = try_all(ground, range(1, 3), 20, tmp_path)
+    assert outcomes["refused"] > outcomes["walked"] > 0
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("ground", GROUNDS, ids=str)
+def test_what_opens_can_be_walked_of_many(ground: Ground, tmp_path: Path) -> None:
+    outcomes = try_all(ground, range(10), 150, tmp_path)
+    assert outcomes["refused"] > 500 and outcomes["walked"] > 50
+
+
+@pytest.mark.parametrize("ground", GROUNDS, ids=str)
+def test_sound_ones_open(ground: Ground, tmp_path: Path) -> None:
+    (tmp_path / "run.lab").write_bytes(gzip.compress(b"\n".join(sound_lines(ground, 1))))
+    with labengine.open(tmp_path / "run.lab") as trace:
+        walk(trace, tmp_path)
