@@ -68,7 +68,7 @@ def test_what_takes_too_much_is_refused_before_it_is_taken(name: str, tmp_path: 
 import resource, labengine
 resource.setrlimit(resource.RLIMIT_AS, ({MEMORY + 600_000_000}, resource.RLIM_INFINITY))
 try:
-    labengine.open({str(tmp_path / "run.lab")!r})
+    labengine.open({str(tmp_path / "run.lab")!r}, max_seconds=600)
 except labengine.config.ConfigError as error:
     print(error)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
