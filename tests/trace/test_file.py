@@ -212,17 +212,17 @@ def test_keyframes_are_few_where_states_are_large(path: Path) -> None:
     assert sum(keyframes[:-1]) * segments.ROWS_PER_KEYFRAME <= row_bytes
 
 
-def test_what_nobody_asks_for_is_not_decoded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_read_once_and_states_when_somebody_asks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(path, recording(LABENGINE, 5), FACTS, word)
     parsed: list[bytes] = []
     parse = recorded_timeline.parsed
     monkeypatch.setattr(recorded_timeline, "parsed", lambda text: parsed.append(text) or parse(text))
     opened = open_file(path).timeline
-    assert parsed == []
+    assert parsed == [segment.rows for segment in opened.segments]
     opened.state()
-    assert len(parsed) == 1
+    assert parsed[len(opened.segments) :] == [opened.last_keyframe]
     opened.state(opened.end - 1)
-    assert len(parsed) < len(opened.segments)
+    assert len(parsed) == len(opened.segments) + 2
 
 
 def test_a_kind_that_does_not_occur_is_not_looked_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
