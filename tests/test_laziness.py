@@ -67,5 +67,16 @@ def test_the_notebook_extension_loads_without_torch() -> None:
     assert loaded_by(LOAD_EXTENSION) == set()
 
 
+SIMULATED = """
+import labengine
+with labengine.Lab("simulated", num_blocks=8, block_size=4) as lab:
+    lab.generate("a b c", max_tokens=2)
+"""
+
+
+def test_model_files_are_validated_only_where_there_are_any() -> None:
+    assert loaded_by(SIMULATED, ("pydantic", "safetensors", "tokenizers")) == set()
+
+
 def test_public_names_are_listed_without_torch() -> None:
     assert loaded_by(LOOK_AROUND) == set()

@@ -55,11 +55,12 @@ class ScaledEmbedding(Embedding):
 
 
 class Linear(nn.Module):
-    """A matrix without bias."""
+    """A matrix without bias, or several of one input stacked: out_sizes are the rows of each, top to bottom."""
 
-    def __init__(self, in_size: int, out_size: int) -> None:
+    def __init__(self, in_size: int, *out_sizes: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(out_size, in_size))
+        self.out_sizes = out_sizes
+        self.weight = nn.Parameter(torch.empty(sum(out_sizes), in_size))
         self.product: Product = linear
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -131,7 +132,7 @@ class MLP(nn.Module):
     def __init__(self, config: ModelConfig, activation: Activation) -> None:
         super().__init__()
         self.activation = activation
-        self.gate_up = Linear(config.hidden_size, 2 * config.intermediate_size)
+        self.gate_up = Linear(config.hidden_size, config.intermediate_size, config.intermediate_size)
         self.down = Linear(config.intermediate_size, config.hidden_size)
 
     def forward(self, hidden: Tensor, step: LayerStep) -> Tensor:
@@ -148,7 +149,8 @@ class Attention(nn.Module):
         self.head_dim = config.head_dim
         self.scale = config.attention_scale
         self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
-        self.qkv = Linear(config.hidden_size, (config.num_heads + 2 * config.num_kv_heads) * config.head_dim)
+        sizes = (heads * config.head_dim for heads in (config.num_heads, config.num_kv_heads, config.num_kv_heads))
+        self.qkv = Linear(config.hidden_size, *sizes)
         self.out = Linear(config.num_heads * config.head_dim, config.hidden_size)
 
     def forward(self, hidden: Tensor, step: LayerStep) -> Tensor:

@@ -156,6 +156,16 @@ class RealModel(LoadedModel):
 
         return HuggingFaceTokenizer(self._directory) if has_tokenizer(self._directory) else IdTokenizer(self._directory)
 
+    def encode(self, prompt: str) -> list[int]:
+        """Token ids of a prompt. ConfigError when it is no text, or the tokenizer is another model's."""
+        token_ids, limit = super().encode(prompt), self.runner.vocab_size
+        if token_ids and max(token_ids) >= limit:
+            raise ConfigError(
+                f"the tokenizer in {self._directory} gives token id {max(token_ids)}, but vocab_size is {limit} in its "
+                "config.json: they are of different models"
+            )
+        return token_ids
+
     def checked_ids(self, token_ids: Sequence[int]) -> list[int]:
         """Ids within the vocabulary."""
         return checked_token_ids(token_ids, self.runner.vocab_size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 from labengine.config import ConfigError, GroupSpec
 from labengine.engine.kv_layout import kv_groups
 from labengine.engine.layer_plan import LayerSpec, layer_plan
+from labengine.engine.model_files.config_file import SCHEMAS, ConfigFields, Gemma3Fields, GenerationFields, TokenFields
+from labengine.engine.model_files.json_file import errors_about, read_object, shown, validated
 
 _LLAMA_LIKE = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
 _GEMMA3 = {
@@ -29,12 +30,6 @@ _ONLY: dict[str, dict[str, Any]] = {
 """Per model type, settings that change the computation, with the one value that we write."""
 
 SUPPORTED_MODEL_TYPES = tuple(_ONLY)
-
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "qwen3": {"head_dim": 128},
-    "gemma3_text": {"head_dim": 256, "query_pre_attn_scalar": 256, "tie_word_embeddings": True},
-}
-"""What a config.json may leave out, as in transformers; another model's head_dim is hidden_size over heads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,57 +63,68 @@ class ModelConfig:
     @classmethod
     def load(cls, model_dir: Path) -> ModelConfig:
         """Read config.json and generation_config.json. Raises ConfigError for a model this engine cannot compute."""
-        raw = _read_json(model_dir / "config.json")
-        generation_file = model_dir / "generation_config.json"
-        generation = _read_json(generation_file) if generation_file.exists() else {}
-        _refuse_unsupported(raw)
-        try:
-            return cls._from_json({**_DEFAULTS.get(raw["model_type"], {}), **raw}, generation)
-        except KeyError as error:
-            raise ConfigError(f"{model_dir / 'config.json'} lacks {error.args[0]!r}") from None
+        path = model_dir / "config.json"
+        raw = read_object(path)
+        with errors_about(path):
+            _refuse_unsupported(raw)
+        fields = validated(SCHEMAS[raw["model_type"]], raw, path)
+        with errors_about(path):
+            layers = layer_plan(fields.model_dump(exclude_none=True))
+            by_config = _end_tokens(fields, fields.vocab_size)
+        return cls._of(fields, layers, _end_tokens_of_generation(model_dir, fields.vocab_size, by_config))
 
     @classmethod
-    def _from_json(cls, raw: Mapping[str, Any], generation: Mapping[str, Any]) -> ModelConfig:
-        num_heads = raw["num_attention_heads"]
-        head_dim = raw.get("head_dim") or raw["hidden_size"] // num_heads
-        eos = generation.get("eos_token_id", raw.get("eos_token_id"))
+    def _of(cls, fields: ConfigFields, layers: tuple[LayerSpec, ...], eos_token_ids: frozenset[int]) -> ModelConfig:
+        head_dim = fields.head_dim or fields.hidden_size // fields.num_attention_heads
+        scale_of = fields.query_pre_attn_scalar if isinstance(fields, Gemma3Fields) else head_dim
         return cls(
-            model_type=raw["model_type"],
-            vocab_size=raw["vocab_size"],
-            hidden_size=raw["hidden_size"],
-            intermediate_size=raw["intermediate_size"],
-            layers=layer_plan(raw),
-            num_heads=num_heads,
-            num_kv_heads=raw.get("num_key_value_heads") or num_heads,
+            model_type=fields.model_type,
+            vocab_size=fields.vocab_size,
+            hidden_size=fields.hidden_size,
+            intermediate_size=fields.intermediate_size,
+            layers=layers,
+            num_heads=fields.num_attention_heads,
+            num_kv_heads=fields.num_key_value_heads or fields.num_attention_heads,
             head_dim=head_dim,
-            attention_scale=raw.get("query_pre_attn_scalar", head_dim) ** -0.5,
-            rms_norm_eps=raw["rms_norm_eps"],
-            max_model_len=raw["max_position_embeddings"],
-            tie_word_embeddings=raw.get("tie_word_embeddings", False),
-            eos_token_ids=frozenset([eos] if isinstance(eos, int) else eos or ()),
+            attention_scale=scale_of**-0.5,
+            rms_norm_eps=fields.rms_norm_eps,
+            max_model_len=fields.max_position_embeddings,
+            tie_word_embeddings=fields.tie_word_embeddings,
+            eos_token_ids=eos_token_ids,
         )
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path} is missing: a model directory holds config.json and *.safetensors") from None
-    except ValueError as error:
-        raise ConfigError(f"{path} is not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} should hold one JSON object")
-    return content
+def _end_tokens_of_generation(model_dir: Path, vocab_size: int, by_config: frozenset[int]) -> frozenset[int]:
+    """Those of generation_config.json where it names any, or none on purpose; else those of config.json."""
+    path = model_dir / "generation_config.json"
+    if not path.exists():
+        return by_config
+    fields = validated(GenerationFields, read_object(path), path)
+    with errors_about(path):
+        by_generation = _end_tokens(fields, vocab_size)
+    return by_generation if "eos_token_id" in fields.model_fields_set else by_config
+
+
+def _end_tokens(fields: TokenFields, vocab_size: int) -> frozenset[int]:
+    eos = fields.eos_token_id
+    ids = frozenset([eos] if isinstance(eos, int) else eos or ())
+    if ids and max(ids) >= vocab_size:
+        raise ConfigError(f"eos_token_id {max(ids)} should be below vocab_size, which is {vocab_size}")
+    return ids
 
 
 def _refuse_unsupported(raw: Mapping[str, Any]) -> None:
     """Every setting that would change the computation into one that we do not write."""
     model_type = raw.get("model_type")
     if model_type not in SUPPORTED_MODEL_TYPES:
-        raise ConfigError(f"model_type {model_type!r} is not supported; supported: {', '.join(SUPPORTED_MODEL_TYPES)}")
+        raise ConfigError(
+            f"model_type {shown(model_type)} is not supported; supported: {', '.join(SUPPORTED_MODEL_TYPES)}"
+        )
     for name, only in _ONLY[model_type].items():
         value = raw.get(name, only)
         if value != only and (value or only):
-            raise ConfigError(f"{name}={value!r} is not supported for {model_type}; only {only!r} is")
+            raise ConfigError(f"{name}={shown(value)} is not supported for {model_type}; only {only!r} is")
     if raw.get("quantization_config"):
-        raise ConfigError("quantized weights are not supported; save the model in bfloat16, float16 or float32")
+        raise ConfigError(
+            "quantization_config: quantized weights are not supported; save the model in bfloat16, float16 or float32"
+        )

@@ -25,7 +25,7 @@ from labengine.engine.sampler import sample
 from labengine.engine.shared_weights import Weights
 from labengine.engine.staging import Staging
 from labengine.engine.torch_threads import load_torch
-from labengine.engine.weights import load_weights
+from labengine.engine.weights import check_weights, load_weights
 
 
 class ModelRunner:
@@ -75,9 +75,10 @@ class ModelRunner:
         config = ModelConfig.load(model_dir)
         torch_device, device_reason = choose_device(device)
         torch_dtype, dtype_reason = choose_dtype(dtype, torch_device)
-        pool = Pool.planned(config, torch_device, torch_dtype, block_size, num_blocks, attention)
         with torch.device("meta"):
             model = PagedModel(config)
+        check_weights(model, model_dir)
+        pool = Pool.planned(config, torch_device, torch_dtype, block_size, num_blocks, attention)
         load_weights(model, model_dir, torch_dtype, torch_device)
         files.require_unchanged()
         reasons = {"device": device_reason, "dtype": dtype_reason}

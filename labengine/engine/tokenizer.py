@@ -83,9 +83,13 @@ class Tokenizer:
         from transformers import AutoTokenizer
 
         try:
-            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(self.model_dir, local_files_only=True)
+            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+                self.model_dir, local_files_only=True, trust_remote_code=False
+            )
         except Exception as error:
-            raise ConfigError(f"the tokenizer in {self.model_dir} does not load: {error}") from error
+            files = " or ".join(name for name in TOKENIZER_FILES if (self.model_dir / name).exists())
+            said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+            raise ConfigError(f"the tokenizer in {self.model_dir} does not load ({files}): {said}") from error
         return tokenizer
 
     def _render(self, messages: Sequence[dict[str, str]]) -> str:
@@ -98,6 +102,8 @@ class Tokenizer:
             text: Any = self._loaded.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
         except TemplateError as error:
             raise ConfigError(f"the model's chat template refuses these messages: {error}") from error
+        except Exception as error:  # a template is a program, and may fail in any way
+            raise ConfigError(f"the chat template in {self.model_dir} fails: {error!r}") from error
         return str(text)
 
     def _readable(self, token_id: int) -> str:

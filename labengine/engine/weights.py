@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from labengine.config import ConfigError
 from labengine.engine.families import FAMILIES
+from labengine.engine.layers import Linear
 from labengine.engine.model import PagedModel
+from labengine.engine.model_files.tensor_files import DTYPES, StoredTensor, StoredTensors, open_tensors
 
 TOP_NAMES = {"embedding": "model.embed_tokens", "norm": "model.norm", "lm_head": "lm_head"}
+LM_HEAD = "lm_head.weight"
+UNUSED = re.compile(r".*\.rotary_emb\.inv_freq|(?!model\.|lm_head\.).*")
+"""Tensors that may be there and are not read: ropes, which config.json says, and other programs' names."""
+
+
+def check_weights(model: PagedModel, model_dir: Path) -> None:
+    """ConfigError, naming file and tensor, unless the files hold the tensors that config.json asks for, and no others.
+
+    model: on the meta device. Only headers are read.
+    """
+    with open_tensors(model_dir) as tensors:
+        shapes = _expected_shapes(model)
+        for name, shape in shapes.items():
+            _check_tensor(_named(tensors, name, model_dir), shape)
+        may_be_there = {LM_HEAD} if model.config.tie_word_embeddings else set()
+        for name in sorted(tensors.keys() - shapes.keys() - may_be_there):
+            if not UNUSED.fullmatch(name):
+                raise ConfigError(f"{tensors[name].path} holds the tensor {name}, for which config.json has no place")
 
 
 def load_weights(model: PagedModel, model_dir: Path, dtype: torch.dtype, device: torch.device) -> None:
-    """Fill a model built on the meta device. Raises ConfigError for files that are missing or broken, or don't fit."""
+    """Fill a model built on the meta device from files that check_weights has seen. ConfigError for what is in them."""
     names = FAMILIES[model.config.model_type].names
     with open_tensors(model_dir) as tensors:
-        for name, parameter in list(model.named_parameters()):
-            tensor = stacked(tensors, source_names(name, names), model_dir)
-            if tensor.shape != parameter.shape:
-                found, asked = tuple(tensor.shape), tuple(parameter.shape)
-                raise ConfigError(f"{name} in {model_dir} has shape {found}, but config.json asks for {asked}")
+        _check_tied(model, tensors)
+        for name, _ in list(model.named_parameters()):
+            sources = [_named(tensors, source, model_dir) for source in source_names(name, names)]
+            parts = [source.read() for source in sources]
+            tensor = torch.cat(parts) if len(parts) > 1 else parts[0]
             owner, _, leaf = name.rpartition(".")
             # A copy: tensors that stay mapped to the file would crash the process if someone rewrote it.
             filled = nn.Parameter(tensor.to(device=device, dtype=dtype, copy=True), requires_grad=False)
+            _check_finite(filled, sources, parts)
             setattr(model.get_submodule(owner), leaf, filled)
 
 
@@ -42,28 +61,60 @@ def source_names(parameter: str, layer_names: Mapping[str, tuple[str, ...]]) -> 
     return tuple(f"model.layers.{layer}.{source}.{leaf}" for source in layer_names[part])
 
 
-@contextmanager
-def open_tensors(model_dir: Path) -> Iterator[Mapping[str, Any]]:
-    """The open safetensors file that holds each tensor, by the tensor's name; nothing is read yet."""
-    paths = sorted(model_dir.glob("*.safetensors"))
-    if not paths:
-        raise ConfigError(f"{model_dir} holds no *.safetensors")
-    with ExitStack() as stack:
-        files = [stack.enter_context(_open(path)) for path in paths]
-        yield {name: file for file in files for name in file.keys()}  # noqa: SIM118 (no dict)
+def _expected_shapes(model: PagedModel) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor of the files, by its name there."""
+    names = FAMILIES[model.config.model_type].names
+    return {
+        source: shape
+        for name, parameter in model.named_parameters()
+        for source, shape in zip(source_names(name, names), _shapes(model, name, parameter), strict=True)
+    }
 
 
-def stacked(tensors: Mapping[str, Any], names: tuple[str, ...], model_dir: Path) -> Tensor:
-    """Read the named tensors and join them on their first dimension."""
-    for name in names:
-        if name not in tensors:
-            raise ConfigError(f"{model_dir} lacks the tensor {name}; its config.json is not that of its *.safetensors")
-    parts = [tensors[name].get_tensor(name) for name in names]
-    return torch.cat(parts) if len(parts) > 1 else parts[0]
+def _shapes(model: PagedModel, name: str, parameter: Tensor) -> Iterator[tuple[int, ...]]:
+    """The shapes of what is stacked in a parameter, top to bottom."""
+    owner = model.get_submodule(name.rpartition(".")[0])
+    sizes = owner.out_sizes if isinstance(owner, Linear) else parameter.shape[:1]
+    return ((size, *parameter.shape[1:]) for size in sizes)
 
 
-def _open(path: Path) -> Any:
-    try:
-        return safe_open(path, framework="pt")
-    except (SafetensorError, OSError) as error:
-        raise ConfigError(f"{path} is not a readable safetensors file ({error}); fetch it again") from error
+def _named(tensors: StoredTensors, name: str, model_dir: Path) -> StoredTensor:
+    if name not in tensors:
+        raise ConfigError(f"{model_dir} lacks the tensor {name}; its config.json is not that of its *.safetensors")
+    return tensors[name]
+
+
+def _check_tensor(tensor: StoredTensor, shape: tuple[int, ...]) -> None:
+    if tensor.shape != shape:
+        raise ConfigError(
+            f"{tensor.path}: the tensor {tensor.name} has shape {tensor.shape}, but config.json asks for {shape}"
+        )
+    if tensor.dtype not in DTYPES:
+        raise ConfigError(
+            f"{tensor.path}: the tensor {tensor.name} has dtype {tensor.dtype}, which is not supported for weights; "
+            f"save the model in bfloat16, float16 or float32"
+        )
+
+
+def _check_tied(model: PagedModel, tensors: StoredTensors) -> None:
+    """One matrix serves both ends of a tied model: a second one in the files has to be the same."""
+    if not model.config.tie_word_embeddings or LM_HEAD not in tensors:
+        return
+    head, embedding = tensors[LM_HEAD], tensors["model.embed_tokens.weight"]
+    if head.shape != embedding.shape or not torch.equal(head.read(), embedding.read()):
+        raise ConfigError(
+            f"{head.path}: {LM_HEAD} is not {embedding.name}, but config.json says tie_word_embeddings=true; "
+            "set it to false, or delete the tensor"
+        )
+
+
+def _check_finite(filled: Tensor, sources: list[StoredTensor], parts: list[Tensor]) -> None:
+    """A sum is finite if all of its numbers are: one pass over them, without a tensor of truth values."""
+    if torch.isfinite(filled.sum(dtype=torch.float32)) or filled.isfinite().all():
+        return
+    for source, part in zip(sources, parts, strict=True):
+        if not part.isfinite().all():
+            raise ConfigError(f"{source.path}: the tensor {source.name} holds NaN or infinity; fetch the file again")
+    raise ConfigError(
+        f"{sources[0].path}: the tensor {sources[0].name} holds numbers beyond {filled.dtype}; use bfloat16 or float32"
+    )

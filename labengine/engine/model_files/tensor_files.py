@@ -1,0 +1,109 @@
+"""The *.safetensors of a model directory: which tensor is in which file, as what, before any of them is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import AfterValidator
+from safetensors import SafetensorError, safe_open
+
+from labengine.config import ConfigError
+from labengine.engine.model_files.json_file import FileModel, read_object, relation_error, shown, validated
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+INDEX = "model.safetensors.index.json"
+DTYPES = ("BF16", "F16", "F32", "F64")
+"""Those that weights may have, in the words of safetensors."""
+
+
+def _file_name(text: str) -> str:
+    if "/" in text or "\\" in text or not text.endswith(".safetensors"):
+        raise relation_error("should be a .safetensors file in the same directory, got {text}", text=shown(text))
+    return text
+
+
+class IndexFields(FileModel):
+    """model.safetensors.index.json: the file of each tensor."""
+
+    weight_map: dict[str, Annotated[str, AfterValidator(_file_name)]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor in an open file: dtype in the words of safetensors, and shape, by the file's header."""
+
+    name: str
+    path: Path
+    dtype: str
+    shape: tuple[int, ...]
+    _file: Any
+
+    def read(self) -> Tensor:
+        """Return its content, mapped to the file. ConfigError if the file cannot give it."""
+        try:
+            tensor: Tensor = self._file.get_tensor(self.name)
+        except (SafetensorError, OSError, ValueError, RuntimeError) as error:
+            raise ConfigError(
+                f"{self.path}: the tensor {self.name} cannot be read ({error}); fetch the file again"
+            ) from error
+        return tensor
+
+
+StoredTensors = Mapping[str, StoredTensor]
+
+
+@contextmanager
+def open_tensors(model_dir: Path) -> Iterator[StoredTensors]:
+    """All tensors of the directory, by name. ConfigError for a broken file, a tensor in two, or a wrong index."""
+    paths = sorted(model_dir.glob("*.safetensors"))
+    if not paths:
+        raise ConfigError(f"{model_dir} holds no *.safetensors")
+    with ExitStack() as stack:
+        found: dict[str, StoredTensor] = {}
+        for path in paths:
+            file = stack.enter_context(_open(path))
+            for tensor in _tensors_of(path, file):
+                if other := found.get(tensor.name):
+                    files = f"{other.path.name} and {path.name}"
+                    raise ConfigError(
+                        f"{model_dir} holds the tensor {tensor.name} twice, in {files}; delete one of them"
+                    )
+                found[tensor.name] = tensor
+        _check_index(model_dir / INDEX, found)
+        yield found
+
+
+def _open(path: Path) -> Any:
+    if not path.is_file():
+        raise ConfigError(f"{path} is not a file")
+    try:
+        return safe_open(path, framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise ConfigError(f"{path} is not a readable safetensors file ({error}); fetch it again") from error
+
+
+def _tensors_of(path: Path, file: Any) -> Iterator[StoredTensor]:
+    for name in file.keys():  # noqa: SIM118 (no dict)
+        header = file.get_slice(name)
+        yield StoredTensor(name, path, str(header.get_dtype()), tuple(header.get_shape()), file)
+
+
+def _check_index(index: Path, found: StoredTensors) -> None:
+    """Where there is an index, each tensor is in the file that it names."""
+    if not index.exists():
+        return
+    for name, file in validated(IndexFields, read_object(index), index).weight_map.items():
+        if not (index.parent / file).is_file():
+            raise ConfigError(f"{index}: {name} should be in {file}, which is missing; fetch it")
+        if name not in found:
+            raise ConfigError(f"{index}: {name} should be in {file}, which lacks it; fetch both again")
+        if found[name].path.name != file:
+            raise ConfigError(
+                f"{index}: {name} should be in {file}, and is in {found[name].path.name}; fetch both again"
+            )
