@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -152,8 +153,13 @@ def test_the_policies_decide_otherwise() -> None:
     """Each of them leads to other block ids, preemptions or order in some workload, but for the list."""
     for name, (edition, given) in POLICIES.items():
         parts = Parts(**given).over(EDITIONS[edition])
-        differs = any(events_of(edition, seed, parts) != events_of(edition, seed) for seed in range(12))
+        differs = any(events_of(edition, seed, parts) != usual_events(edition, seed) for seed in range(8))
         assert differs == (not name.startswith("a list")), name
+
+
+@cache
+def usual_events(edition: str, seed: int) -> list[object]:
+    return events_of(edition, seed)
 
 
 def events_of(edition: str, seed: int, parts: Parts | None = None) -> list[object]:
