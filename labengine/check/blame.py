@@ -115,6 +115,8 @@ def _changes_map(event: ev.Event, one: Contradiction) -> bool:
 
 
 def _changes_table(event: ev.Event, one: Contradiction) -> bool:
+    if isinstance(event, ev.BlockFreed) and event.reason == "merged":  # the entry had left before
+        return False
     if isinstance(event, (ev.BlockAllocated, ev.BlockTouched, ev.BlockMerged, ev.BlockFreed)):
         return event.request_id == one.request_id and (event.group, event.index) == one.entry
     return isinstance(event, (*_ENDS, ev.BlocksSkipped)) and event.request_id == one.request_id

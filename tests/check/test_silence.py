@@ -43,7 +43,10 @@ def test_nothing_is_found(edition: str) -> None:
 
 
 def test_the_edition_that_reads_anothers_kv_breaks_no_other_rule() -> None:
-    """nano-vLLM of July 2025 hits blocks by their own tokens alone; a table may then name one of them twice."""
+    """nano-vLLM of July 2025 hits blocks by their own tokens alone; a table may then name one of them twice.
+
+    Its hits may cover a whole prompt, so that nothing is left to compute (nano-vLLM issue 114).
+    """
     broken: Counter[str] = Counter()
     for seed in range(NUM_EPISODES):
         episode = Episode(seed, "nano-vllm-2025-07")
@@ -51,4 +54,4 @@ def test_the_edition_that_reads_anothers_kv_breaks_no_other_rule() -> None:
             pass
         episode.drain()
         broken.update(violation.rule for violation in episode.bench.watch.check(episode.bench.engine.snapshot()))
-    assert set(broken) == {"read", "one_entry"}, broken
+    assert set(broken) == {"read", "one_entry", "progress"}, broken

@@ -12,6 +12,7 @@ from labengine import events as ev
 from labengine.timeline import Timeline
 from labengine_widgets.alignment import Ends, Pair, aligned, first_differing
 from labengine_widgets.apart import told_apart
+from labengine_widgets.blamed import blamed
 from labengine_widgets.configuration import is_of_configuration, shift_of
 from labengine_widgets.names import ContentIndex
 from labengine_widgets.scene import Scene
@@ -241,13 +242,13 @@ def _is_decision(pair: Pair) -> bool:
 
 
 def parting(number: int, pair: Pair, before: Ends, timelines: Sequence[Timeline], shift: int = 0) -> Parting:
-    """The events at which a beat differs."""
+    """The events at which a beat differs; where one side reports a violation there, the events that made it so."""
     sides = [t.events(a, b) for t, a, b in zip(timelines, before, pair.ends, strict=True)]
     common = first_differing(sides[0], sides[1], shift) or 0
     left, right = (
         start + common if common < len(events) else None for start, events in zip(before, sides, strict=True)
     )
-    return Parting(number, pair.ends, left, right)
+    return Parting(number, pair.ends, *blamed(timelines, (left, right), shift))
 
 
 def first_parting(left: Timeline, right: Timeline) -> tuple[Parting, Pair, Ends] | None:

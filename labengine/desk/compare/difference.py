@@ -79,6 +79,7 @@ def difference_of(comparison: Paired) -> Difference | None:
     from labengine_widgets.apart import told_apart
     from labengine_widgets.compared import first_parting, told_alone
     from labengine_widgets.configuration import told_configurations
+    from labengine_widgets.why.tellings import tell
 
     left, right = comparison.timelines
     found = first_parting(left, right)
@@ -91,14 +92,14 @@ def difference_of(comparison: Paired) -> Difference | None:
         for at, timeline in zip((place.left, place.right), (left, right), strict=True)
     ]
     sentences = [
-        told_alone(timeline, side.token_text, told, start, end) or NOTHING
-        for timeline, side, told, start, end in zip(
-            (left, right), comparison.sides, (pair.left, pair.right), before, pair.ends, strict=True
+        told_alone(timeline, side.token_text, told, start, end) or (NOTHING if event is None else tell(event))
+        for timeline, side, told, start, end, event in zip(
+            (left, right), comparison.sides, (pair.left, pair.right), before, pair.ends, events, strict=True
         )
     ]
     reasons = [_reason(side, event) for side, event in zip(comparison.sides, events, strict=True)]
     return Difference(
-        step=left.state(before[0]).step if pair.left else right.state(before[1]).step,
+        step=left.state(moments[0]).step if pair.left else right.state(moments[1]).step,
         phase=pair.phase,
         names=comparison.names,
         moments=(moments[0], moments[1]),

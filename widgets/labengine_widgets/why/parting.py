@@ -9,6 +9,7 @@ from typing import Any
 from labengine import events as ev
 from labengine_widgets.apart import told_apart
 from labengine_widgets.configuration import told_configurations
+from labengine_widgets.names import readable
 from labengine_widgets.why.answer import Why
 from labengine_widgets.why.past import Past, Recording, Seams
 from labengine_widgets.why.tellings import tell, variant
@@ -37,7 +38,7 @@ def why_parted(
         for side, (past, n) in enumerate(zip(pasts, numbers, strict=True))
         if n is not None
     )
-    told = _sides(events, names)
+    told = _found(pasts, numbers, names) or _sides(events, names)
     parts = told, _decision(events, seams, names), told_configurations(left, right, names)
     return Why(question, " ".join(filter(None, parts)), links)
 
@@ -52,6 +53,17 @@ def why_not_parted(left: Recording, right: Recording, names: Names) -> Why:
 
 def _until(steps: int) -> str:
     return f"up to step {steps}" if steps else "and no step has been taken yet"
+
+
+def _found(pasts: tuple[Past, Past], numbers: tuple[int | None, int | None], names: Names) -> str:
+    """Where both do the same by their events, and the checks have found that one of them does not."""
+    told = [
+        f"{name}: {readable(one.message, 300)}."
+        for past, number, name in zip(pasts, numbers, names, strict=True)
+        for one in past.found
+        if number is not None and one.first_event == number
+    ]
+    return f"By their events both do the same here, but the checks found: {' '.join(told[:2])}" if told else ""
 
 
 def _sides(events: list[ev.Event | None], names: Names) -> str:

@@ -1,0 +1,58 @@
+"""Where two engines part in what one of them holds and does not say, the part that differs is blamed."""
+
+from __future__ import annotations
+
+import warnings
+
+import labengine
+from labengine import Lab, Parts
+from labengine.core.full_attention import FullAttentionGroup
+from labengine.core.request import Request
+from labengine.events import BlockMerged
+
+PROMPT = list(range(14))
+
+
+class NoRemap(FullAttentionGroup):
+    """Merges by its events, and leaves the table as it was (mini-sglang PR 142)."""
+
+    def merge(self, request: Request, index: int, block_id: int, into_block_id: int) -> None:
+        into = self._pool.blocks[into_block_id]
+        self._pool.share(into)
+        if BlockMerged in self._hooks:
+            told = BlockMerged(block_id, into_block_id, request.request_id, self.index, index, into.ref_count)
+            self._hooks.emit(told)
+        self.release(request, [block_id], [index], "merged")
+
+
+def lab_with(parts: Parts | None = None) -> Lab:
+    lab = Lab("simulated", num_blocks=12, block_size=4, parts=parts)
+    for _ in range(2):
+        lab.add(token_ids=PROMPT, max_tokens=4)
+    return lab
+
+
+def test_a_merge_that_does_not_remap_is_the_difference_and_not_the_check_that_sees_it() -> None:
+    comparison = labengine.compare(lab_with(Parts(full_attention_group=NoRemap)), lab_with(), names=("wrong", "right"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        comparison.step()
+    difference = comparison.first_difference()
+    assert difference is not None
+    assert isinstance(difference.left, BlockMerged) and difference.left == difference.right
+    assert difference.moments[0] == difference.moments[1] == comparison.left.violations[0].first_event
+    assert difference.reasons[0].startswith("NoRemap.merge: ")
+    assert "Watch" not in repr(difference)
+    why = comparison.why()
+    assert "The decision is KVCacheGroup.merge" in why.answer and "the checks found" in why.answer
+    assert {link.event_number for link in why.links} == {difference.moments[0]}
+
+
+def test_the_same_from_the_right_side() -> None:
+    comparison = labengine.compare(lab_with(), lab_with(Parts(full_attention_group=NoRemap)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        comparison.step()
+    difference = comparison.first_difference()
+    assert difference is not None and isinstance(difference.right, BlockMerged)
+    assert difference.reasons[1].startswith("NoRemap.merge: ")
