@@ -41,10 +41,14 @@ class HungError(CompileError):
     """A compiler, or what it made, did not come to an end."""
 
 
-def find_compilers() -> list[Command]:
-    """The words of $CC ("ccache gcc" has two), then cc, gcc, clang: those that are there. Raises CompileError."""
+def require_posix() -> None:
+    """Raise CompileError on a system that the kernels are not written for."""
     if os.name != "posix":
         raise CompileError(f"the kernels are written for Linux and macOS, not for {platform.system()}")
+
+
+def find_compilers() -> list[Command]:
+    """The words of $CC ("ccache gcc" has two), then cc, gcc, clang: those that are there. Raises CompileError."""
     commands = [_asked(), ["cc"], ["gcc"], ["clang"]]
     found = [(path, *command[1:]) for command in commands if command and (path := shutil.which(command[0]))]
     if not found:

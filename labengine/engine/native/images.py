@@ -31,10 +31,9 @@ class ImageFolder:
         except OSError:
             return
         for file in files:
-            with suppress(OSError):
-                image = self._read(file)
-                if image is not None and file.name == _file_name(name, image):
-                    yield image
+            image = self._read(file)
+            if image is not None and file.name == _file_name(name, image):
+                yield image
 
     def keep(self, name: str, image: bytes) -> Path:
         """Write the image to the disk, in place of others of that name. Raises OSError, PermissionError included."""
@@ -61,9 +60,12 @@ class ImageFolder:
 
     def _read(self, file: Path) -> bytes | None:
         """What the file holds; None if it is not to be trusted. Asked is what was opened, not what has its name now."""
-        number = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(number, "rb") as opened:
-            return opened.read() if self._distrust_file(os.fstat(number)) is None else None
+        try:
+            number = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with open(number, "rb") as opened:
+                return opened.read() if self._distrust_file(os.fstat(number)) is None else None
+        except OSError:
+            return None
 
 
 class InstalledImages(ImageFolder):

@@ -7,7 +7,7 @@ from ctypes import CDLL
 from functools import cache
 from threading import Lock
 
-from labengine.engine.native.compile import CompileError, compiled_image, find_compilers, image_name
+from labengine.engine.native.compile import CompileError, compiled_image, find_compilers, image_name, require_posix
 from labengine.engine.native.image import ImageError, open_image
 from labengine.engine.native.images import ImageFolder, cached_images, installed_images
 
@@ -22,6 +22,7 @@ def library() -> CDLL:
 
 @cache
 def _opened() -> CDLL:
+    require_posix()
     installed = _first_usable(installed_images(), image_name())
     return installed or _cached_or_compiled()
 

@@ -20,16 +20,15 @@ from engine.mutations.single import SINGLE
 pytestmark = [pytest.mark.sweep, pytest.mark.timeout(1200)]
 
 
-def tests_against(package: Path, tests: str, project_root: Path) -> subprocess.CompletedProcess[str]:
-    """Run them with `package` as labengine, whose kernels are compiled into a cache beside it."""
+def run_tests(package: Path, mutant: Mutant, project_root: Path) -> subprocess.CompletedProcess[str]:
+    """Run the mutant's tests with `package` as labengine; kernels of its own are compiled into a cache beside it."""
     paths = os.pathsep.join([str(package.parent), str(project_root / "widgets")])
-    ours = {
-        "PYTHONPATH": paths,
-        "LABENGINE_CACHE": str(package.parent / "cache"),
-        "TRITON_INTERPRET": str(int("triton_" in tests)),
-    }
-    command = [sys.executable, "-P", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *shlex.split(tests)]
-    return subprocess.run(command, cwd=project_root, env={**os.environ, **ours}, capture_output=True, text=True)
+    environment = {**os.environ, "PYTHONPATH": paths, "TRITON_INTERPRET": str(int("triton_" in mutant.tests))}
+    if "csrc" in mutant.file:
+        environment["LABENGINE_CACHE"] = str(package.parent / "cache")
+    alone = ["-x", "-q", "-p", "no:cacheprovider", "-o", "pythonpath=tests"]  # not the project's own labengine
+    command = [sys.executable, "-P", "-m", "pytest", *alone, *shlex.split(f"tests/engine/{mutant.tests}")]
+    return subprocess.run(command, cwd=project_root, env=environment, capture_output=True, text=True)
 
 
 @pytest.fixture
@@ -43,6 +42,6 @@ def package(tmp_path: Path, project_root: Path) -> Path:
 def test_a_wrong_change_is_seen(mutant: Mutant, package: Path, project_root: Path) -> None:
     file = package / "engine" / mutant.file
     file.write_text(mutant.applied(file.read_text()))
-    run = tests_against(package, f"tests/engine/{mutant.tests}", project_root)
+    run = run_tests(package, mutant, project_root)
     assert run.returncode == 1 and " failed" in run.stdout, run.stdout[-4000:] + run.stderr[-2000:]
     assert "error" not in run.stdout.splitlines()[-1], f"it could not even be tried: {run.stdout[-4000:]}"
