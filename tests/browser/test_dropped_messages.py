@@ -122,7 +122,7 @@ def lines(lab: LabPage, source: str) -> list[str]:
 def the_page_shows_what_the_lab_is_in(lab: LabPage) -> dict[str, Any]:
     state: dict[str, Any] = json.loads(lines(lab, STATE)[-1])
     assert sum(state["ref_counts"]) > 0 and state["step"] > 10
-    lab.wait_for("the lab's moment", lambda: lab.page.evaluate(PICTURE)["end"] == state["end"], timeout=30)
+    lab.wait_for("the lab's moment", lambda: lab.page.evaluate(PICTURE)["end"] == state["end"])
     assert lab.page.evaluate(PICTURE) == state
     return state
 
