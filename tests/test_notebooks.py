@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -17,8 +18,9 @@ EXPECTED = {
     "01_first_light",
     "02_late_merge",
     "03_the_off_by_one_that_was_none",
-    "04_two_phase_allocation",
-    "05_ask_why",
+    "04_two_tables",
+    "05_two_phase_allocation",
+    "06_ask_why",
 }
 NOTEBOOKS = sorted({*FOLDER.glob("*.ipynb"), *(FOLDER / f"{name}.ipynb" for name in EXPECTED)})  # a missing one fails
 CELL_TIMEOUT = 240  # seconds; the first cell that needs the model may convert it
@@ -67,3 +69,14 @@ def test_notebook_is_committed_without_outputs(path: Path) -> None:
     assert code, "a notebook of the course has code"
     assert [cell.source for cell in code if cell.outputs or cell.execution_count is not None] == []
     assert "widgets" not in notebook.metadata, "widget state is saved in the notebook's metadata"
+
+
+def test_its_drawings_are_what_the_script_draws() -> None:
+    spec = importlib.util.spec_from_file_location("course_pictures", FOLDER.parent / "docs" / "course_pictures.py")
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    drawn = {name: draw() for name, draw in script.PICTURES.items()}
+    assert drawn == {path.name: path.read_text(encoding="utf-8") for path in (FOLDER / "pictures").iterdir()}
+    text = (FOLDER / "00_why_blocks.ipynb").read_text(encoding="utf-8")
+    assert all(f"](pictures/{name})" in text for name in drawn)

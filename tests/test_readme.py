@@ -48,6 +48,9 @@ def test_the_code_runs_as_it_stands(shell):
     for cell in cells:
         shell.run_cell(cell).raise_error()
     lab = shell.user_ns["lab"]
+    assert {request.num_prompt_tokens for request in lab.snapshot().requests.values()} == {14}
+    assert [block.ref_count for block in lab.snapshot().blocks[:4]] == [2, 2, 2, 1], "the step has merged three blocks"
+    assert (lab.status()["state"], lab.snapshot().num_used_blocks, len(lab.snapshot().blocks)) == ("paused", 5, 12)
     lab.run()
     assert not lab.hooks.failures
     assert lab.stats().num_finished == len(lab.snapshot().requests) > 0

@@ -57,8 +57,14 @@ def test_the_whole_notebook_runs_and_so_it_does_after_a_restart(lab_page: LabPag
     for run in (lab_page.run_all, lab_page.restart_and_run_all):
         run(timeout=300)
         assert lab_page.errors() == []
-        for selector, lost, used in ((".le-compare", "3 0", "4 4"), (".labengine-dashboard", "0", "0")):
-            root = lab_page.page.locator(selector).first
+        pictures = (
+            (".le-compare", 0, "3 0", "8 5"),
+            (".labengine-dashboard", 0, "0", "0"),
+            (".labengine-view", 0, "0", "5"),  # each stays at the moment that its text is about
+            (".labengine-view", 1, "0", "8"),
+        )
+        for selector, which, lost, used in pictures:
+            root = lab_page.page.locator(selector).nth(which)
             root.scroll_into_view_if_needed()  # one out of sight paints nothing
             for name, value in (("lost", lost), ("used", used)):
                 what = f"{selector}: {name} {value}"

@@ -1,4 +1,4 @@
-"""Notebooks 02 and 05 as a person meets them: what the cells say, the pictures show."""
+"""Notebooks 02 and 06 as a person meets them: what the cells say, the pictures show."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def pictures(lab: LabPage, name: str, of: Locator) -> None:
         lab.screenshot(f"{name}-{shade}", of)
 
 
-def test_05_the_picture_goes_where_the_cells_go(lab_page: LabPage) -> None:
-    lab_page.open(FOLDER / "05_ask_why.ipynb")
+def test_06_the_picture_goes_where_the_cells_go(lab_page: LabPage) -> None:
+    lab_page.open(FOLDER / "06_ask_why.ipynb")
     at = run_to(lab_page, "lab.show()")
     view = lab_page.cell(at).locator(".labengine-dashboard")
     seen(lab_page, view, step="7")
@@ -48,7 +48,7 @@ def test_05_the_picture_goes_where_the_cells_go(lab_page: LabPage) -> None:
     lab_page.wait_for("the chosen block in the queue", lambda: chosen.get_attribute("data-block") == "1", timeout=30)
     assert "3" in (chosen.text_content() or ""), "number 3 in the line, as the next cell says"
     assert is_inside(view.locator(".le-queue-view"), chosen), "in a low panel, too"
-    pictures(lab_page, "05-chosen", view)
+    pictures(lab_page, "06-chosen", view)
     at = run_to(lab_page, "with lab.break_on", at + 1)
     seen(lab_page, view, step="3")
     assert "#1" in (view.get_attribute("data-sentence") or "")
@@ -56,7 +56,7 @@ def test_05_the_picture_goes_where_the_cells_go(lab_page: LabPage) -> None:
     both = lab_page.cell(at).locator(".le-compare")
     seen(lab_page, both, step="1 1")
     lab_page.wait_for("where they part", lambda: both.get_attribute("data-left") != both.get_attribute("data-right"))
-    pictures(lab_page, "05-both", both)
+    pictures(lab_page, "06-both", both)
     at = run_to(lab_page, "page = ", at + 1)
 
 
@@ -70,12 +70,13 @@ def test_02_tells_both_engines_and_what_it_costs_later(lab_page: LabPage) -> Non
         seen(lab_page, view, stop=str(stop), playing="false")
     seen(lab_page, view, used="8 5", lost="3 0")
     pictures(lab_page, "02-after-the-step", view)
-    at = run_to(lab_page, "comparison.left.why", at + 1)
-    view.scroll_into_view_if_needed()
-    lab_page.wait_for("what came later", lambda: view.get_attribute("data-step") != "1 1", timeout=30)
-    view.press("End")
-    seen(lab_page, view, used="8 5", step="4 4", playing="false")
-    pictures(lab_page, "02-later", view)
+    at = run_to(lab_page, "from labengine.events import PrefixHit", at + 1)
+    later = lab_page.cell(at).locator(".le-compare")
+    seen(lab_page, later, stop="0")
+    later.press("End")
+    seen(lab_page, later, used="8 5", step="4 4", playing="false")
+    pictures(lab_page, "02-later", later)
+    seen(lab_page, view, used="8 5", step="1 1")  # the first picture stays where its text is
 
 
 def is_inside(panel: Locator, part: Locator) -> bool:

@@ -1,4 +1,4 @@
-"""Notebook 04 as a person meets it: the dashboard opens where it went wrong, and shows two groups, nulls and a tier."""
+"""Notebook 05 as a person meets it: the dashboard opens where it went wrong, and shows two groups, nulls and a tier."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from playwright.sync_api import Locator
 
 from browser.lab_page import LabPage
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "04_two_phase_allocation.ipynb"
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "05_two_phase_allocation.ipynb"
 DOUBLED = "G takes #4 and #5 for the window group, but another of its groups has them: each stands in two tables!"
 
 

@@ -1,0 +1,125 @@
+"""Draws the pictures of notebook 00: `python docs/course_pictures.py` writes them to notebooks/pictures.
+
+Grey ink and strong fills on no ground: readable on a light page and on a dark one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[1] / "notebooks" / "pictures"
+HUES = {"A": "#56b4e9", "B": "#009e73", "C": "#e69f00"}
+"""Three of Okabe and Ito's colours, as in the dashboard."""
+
+INK = "#787878"
+"""A grey of 4.2 to 1 or more against white and against JupyterLab's dark ground."""
+
+FONT = "font-family:system-ui,'DejaVu Sans',sans-serif"
+CELL = 22
+
+
+def text(x: float, y: float, words: str, *, size: int = 14, fill: str = INK, bold: bool = False, end: str = "") -> str:
+    """Words at a place; end: "middle" or "end"."""
+    look = f'font-size="{size}" fill="{fill}"' + (' font-weight="700"' if bold else "")
+    anchor = f' text-anchor="{end}"' if end else ""
+    return f'<text x="{x:g}" y="{y:g}" {look}{anchor}>{escape(words)}</text>'
+
+
+def slot(x: float, y: float, owner: str | None, words: str = "", size: int = CELL) -> str:
+    """One slot: filled if it is written, hatched if it is only held, empty if it is free."""
+    fill = "none" if owner is None else HUES.get(owner, f"url(#held{owner[-1]})")
+    box = f'<rect x="{x:g}" y="{y:g}" width="{size}" height="{size}" fill="{fill}" stroke="{INK}" stroke-width="1"/>'
+    return box + (
+        text(x + size / 2, y + size / 2 + 5, words, size=13, fill="#111", bold=True, end="middle") if words else ""
+    )
+
+
+def frame(x: float, y: float, num_slots: int) -> str:
+    """The border of a block, or of a reserved stretch."""
+    width = num_slots * CELL
+    return f'<rect x="{x:g}" y="{y:g}" width="{width}" height="{CELL}" fill="none" stroke="{INK}" stroke-width="3"/>'
+
+
+def drawn(width: int, height: int, title: str, *parts: str) -> str:
+    """A whole SVG file."""
+    hatches = "".join(
+        f'<pattern id="held{name}" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+        f'<rect width="2" height="6" fill="{hue}"/></pattern>'
+        for name, hue in HUES.items()
+    )
+    body = "\n".join(parts)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
+        f'role="img" style="{FONT}">\n<title>{escape(title)}</title>\n<defs>{hatches}</defs>\n{body}\n</svg>\n'
+    )
+
+
+def row(x: float, y: float, held: str, written: int) -> Iterator[str]:
+    """The slots of a stretch: `held` names the owner of each, "." is free; the first `written` ones are written."""
+    for i, owner in enumerate(held):
+        name = None if owner == "." else owner if i < written else f"held{owner}"
+        yield slot(x + i * CELL, y, name)
+
+
+def contiguous_and_paged() -> str:
+    """The same 32 slots, reserved in stretches of 16 and in blocks of 4."""
+    x, parts = 20, [text(20, 24, "contiguous: each request reserves 16 slots", bold=True)]
+    for i, (name, written) in enumerate((("A", 6), ("B", 9))):
+        parts += [*row(x + i * 16 * CELL, 38, name * 16, written), frame(x + i * 16 * CELL, 38, 16)]
+        told = f"{name}: {written} written, {16 - written} held for nothing"
+        parts.append(text(x + i * 16 * CELL, 80, told))
+    parts.append(text(x, 100, "C waits: no stretch of 16 is free."))
+    parts.append(text(x, 140, "paged: blocks of 4 slots, handed out one by one", bold=True))
+    for i, (name, written) in enumerate(zip("AABBBC.C", (4, 2, 4, 4, 1, 4, 0, 3), strict=True)):
+        parts += [*row(x + i * 4 * CELL, 154, name * 4, written), frame(x + i * 4 * CELL, 154, 4)]
+        parts.append(text(x + i * 4 * CELL + 2 * CELL, 196, f"block {i}", size=13, end="middle"))
+    parts.append(text(x, 222, "A 6, B 9, C 7 written; 6 slots held for nothing, and one block is free."))
+    for i, (owner, told) in enumerate((("A", "written"), ("heldA", "held, never written"), (None, "free"))):
+        parts += [slot(x + i * 190, 240, owner), text(x + i * 190 + 30, 256, told)]
+    title = "Contiguous reservation holds 32 slots for two requests that write 15; paging serves three requests in 28."
+    return drawn(744, 274, title, *parts)
+
+
+def position_to_slot() -> str:
+    """Position 6 of a request: entry 1 of its table, block 2, offset 2, slot 10."""
+    x, table = 150, (5, 2, 7)
+    parts = [text(x - 16, 36, "position", end="end"), text(x - 16, 116, "block table", end="end")]
+    for position in range(10):
+        name = "C" if position == 6 else "A"
+        parts.append(slot(x + position * 32, 16, name, str(position), 32))
+    for i, block_id in enumerate(table):
+        name = "C" if i == 1 else "A"
+        parts += [slot(x + 48 + i * 128, 94, name, f"#{block_id}", 32)]
+        parts.append(text(x + 64 + i * 128, 144, f"entry {i}", size=13, end="middle"))
+    parts += [arrow(x + 208, 50, x + 192, 90), text(x + 216, 78, "6 // 4 = 1")]
+    parts.append(text(x - 16, 214, "pool", end="end"))
+    for block_id in range(8):
+        left = x + block_id * 4 * 17 + block_id * 6
+        for offset in range(4):
+            number, is_it = block_id * 4 + offset, (block_id, offset) == (2, 2)
+            owned = block_id in table and table.index(block_id) * 4 + offset < 10
+            parts.append(slot(left + offset * 17, 200, "C" if is_it else "A" if owned else None, size=17))
+            if is_it:
+                parts.append(text(left + offset * 17 + 8, 264, f"slot {number}", size=14, bold=True, end="middle"))
+        parts.append(text(left + 34, 236, f"#{block_id}", size=13, end="middle"))
+    end = x + 2 * 74 + 2 * 17 + 8
+    parts += [arrow(x + 192, 150, end, 196), text(end + 34, 176, "6 % 4 = 2: offset 2 in #2, and 2 * 4 + 2 = 10")]
+    return drawn(
+        760, 278, "Position 6 is in entry 1 of the table, which is block 2; at offset 2 this is slot 10.", *parts
+    )
+
+
+def arrow(x1: float, y1: float, x2: float, y2: float) -> str:
+    """A line with a small head at its end, which points down."""
+    head = f"M{x2 - 5:g} {y2 - 8:g}L{x2:g} {y2:g}L{x2 + 5:g} {y2 - 8:g}"
+    return f'<path d="M{x1:g} {y1:g}L{x2:g} {y2:g}{head}" fill="none" stroke="{INK}" stroke-width="2"/>'
+
+
+PICTURES = {"contiguous_and_paged.svg": contiguous_and_paged, "position_to_slot.svg": position_to_slot}
+
+if __name__ == "__main__":
+    for name, draw in PICTURES.items():
+        (FOLDER / name).write_text(draw(), encoding="utf-8")
+        print(FOLDER / name)
