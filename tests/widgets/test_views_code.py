@@ -268,6 +268,21 @@ def test_a_chosen_event_comes_before_the_current_one(show: Show) -> None:
     show(check, "code", MERGED)
 
 
+def test_what_is_chosen_opens_at_the_last_decision_about_it(show: Show) -> None:
+    def check(stand: Stand) -> None:
+        armed(stand, MERGED, NANO_VLLM_243)
+        merged = next(i for i, event in enumerate(MERGED) if isinstance(event, ev.BlockMerged))
+        choose(stand, "block", 0)
+        head = stand.text(".le-code-head")
+        assert head == f"BlockMerged, event {merged}, decided by LateMerge.merge_target", "the last that names #0"
+        stand.at(merged)
+        assert stand.text(".le-code-head").startswith("BlockCached"), "up to where one stands"
+        choose(stand, "block", 11)
+        assert stand.text(".le-code-head").startswith(type(MERGED[merged - 1]).__name__), "nobody has used #11"
+
+    show(check, "code", MERGED)
+
+
 def test_an_override_is_a_difference_from_production(show: Show) -> None:
     def check(stand: Stand) -> None:
         armed(stand, MERGED, NO_ALIVE_CHECK)

@@ -1,9 +1,12 @@
 // The method that decided the event one looks at, and the one that emitted it; an override as a difference from what it overrides.
 import { element, seen, write } from "../look/element.js";
 import { lineDiff } from "./line_diff.js";
+import { mentions } from "./mentions.js";
 import { pieces } from "./python_text.js";
 
 export const title = "Code";
+
+const FAR = 20_000; // events back, in which a decision about what is chosen is looked for
 
 export function create(stage, side) {
   return new Code(stage, side);
@@ -57,11 +60,22 @@ class Code {
     this.element.remove();
   }
 
-  // The chosen event, or the one that has just happened.
+  // The chosen event; else the last decision about what is chosen; else the event that has just happened.
   get event() {
-    const { recording } = this.side;
-    const chosen = this.selection?.kind === "event" ? Number(this.selection.id) : (this.moment ?? 0) - 1;
+    const { recording, selection } = this, last = (this.moment ?? 0) - 1;
+    const chosen = selection?.kind === "event" ? Number(selection.id) : (this.lastDecision(last) ?? last);
     return recording && chosen >= recording.start && chosen < recording.end ? chosen : null;
+  }
+
+  get recording() {
+    return this.side.recording;
+  }
+
+  // The newest of the events up to one that speak of what is chosen, and of which the method is known.
+  lastDecision(last) {
+    const { recording } = this, speaks = recording && mentions(recording, this.selection);
+    if (speaks) for (let i = last; i >= Math.max(recording.start, last - FAR); i--) if (speaks(i) && seamOf(recording, i)) return i;
+    return null;
   }
 
   show() {
