@@ -265,3 +265,6 @@ class Recorded:
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         return self.show()._repr_mimebundle_(**options)
+
+    def _ipython_display_(self) -> None:
+        self.show()._ipython_display_()

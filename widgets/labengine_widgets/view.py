@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any
+from uuid import uuid4
 
 import anywidget
 import traitlets
@@ -12,6 +13,7 @@ import traitlets
 from labengine_widgets.ascii import block_map
 from labengine_widgets.bench import Bench
 from labengine_widgets.browser import css, esm
+from labengine_widgets.displayed import display_with_picture
 from labengine_widgets.feed import Feed, feed_of
 from labengine_widgets.saved import saved_bytes
 from labengine_widgets.svg import block_map_svg
@@ -31,11 +33,13 @@ class View(anywidget.AnyWidget):
     _css = css()
     arrangement = traitlets.Dict().tag(sync=True)
     """What is shown: {"kind": "dashboard", "view" or "compare", "views": [names]}."""
+    picture = traitlets.Unicode().tag(sync=True)
+    """Names this view's saved pictures in a page; the browser half hides them while it is there."""
     saved = traitlets.List(traitlets.Bytes()).tag(sync=True)
     """What a saved notebook keeps: the last step of each side, refreshed when the lab comes to rest."""
 
     def __init__(self, source: Feed | Bench | Sequence[Feed | Bench], arrangement: Arrangement) -> None:
-        super().__init__(arrangement=arrangement)
+        super().__init__(arrangement=arrangement, picture=uuid4().hex)
         sources = source if isinstance(source, Sequence) else [source]
         self.feeds = [one if isinstance(one, Feed) else feed_of(one) for one in sources]
         self.on_msg(self._receive)
@@ -102,6 +106,11 @@ class View(anywidget.AnyWidget):
         data["text/plain"] = block_map(snapshot, timeline)
         data["image/svg+xml"] = block_map_svg(snapshot, self.bench.token_text, self.bench.title, timeline)
         return data, metadata
+
+    def _ipython_display_(self) -> None:
+        bundle = self._repr_mimebundle_()
+        if bundle is not None:
+            display_with_picture(bundle, self.picture)
 
 
 def _error_of(done: Future[Any]) -> BaseException | None:

@@ -1,6 +1,7 @@
 // The entry: `render` for a widget with a kernel behind it, `mount` for a page that has none.
 import { element } from "../look/element.js";
 import { LAYOUTS } from "./layouts.js";
+import { hidePicture } from "./saved_picture.js";
 import { Stage } from "./stage.js";
 import { bytesOf } from "./wire.js";
 
@@ -31,6 +32,7 @@ export function render({ model, el }) {
   const arrangement = model.get("arrangement") || DASHBOARD, root = makeRoot(el, arrangement);
   const stage = new Stage(root, sourceOf(model), arrangement.kind === "compare" ? 2 : 1);
   LAYOUTS[arrangement.kind](stage, root, arrangement);
+  const showPicture = hidePicture(model.get("picture"));
   const onConnection = () => stage.resync(true);
   model.on("comm_live_update", onConnection);
   beginAll(stage, model.get("saved") || []);
@@ -38,6 +40,7 @@ export function render({ model, el }) {
   return () => {
     model.off("comm_live_update", onConnection);
     stage.close();
+    showPicture();
   };
 }
 

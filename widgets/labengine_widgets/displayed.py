@@ -1,0 +1,41 @@
+"""A live view in a notebook, and above it the picture that a saved notebook keeps: one of the two is seen."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from html import escape
+from typing import Any
+
+WIDGET = "application/vnd.jupyter.widget-view+json"
+SVG = "image/svg+xml"
+
+WORDS = "This picture was saved. Run the cell to make it live."
+
+STYLE = (
+    ".jp-OutputArea-child:has([data-labengine-picture]) + .jp-OutputArea-child "
+    ".jupyter-widgets:not(:has(*)) { display: none; }"
+)
+"""JupyterLab puts an error where a widget's model is gone; the picture stands there instead."""
+
+
+def display_with_picture(bundle: tuple[dict[str, Any], dict[str, Any]], token: str) -> None:
+    """Publish a view as two outputs: its picture and text, then the widget alone.
+
+    A front end that has the widget's model hides the picture (stage/saved_picture.js finds it by the token). Every
+    other one, such as a saved notebook that is opened again, nbviewer or GitHub, shows the picture.
+    """
+    from IPython.display import publish_display_data
+
+    data, metadata = bundle
+    picture = {name: value for name, value in data.items() if name != WIDGET}
+    publish_display_data({**picture, "text/html": picture_html(data[SVG], data["text/plain"], token)}, metadata)
+    publish_display_data({WIDGET: data[WIDGET], "text/plain": ""}, metadata)
+
+
+def picture_html(svg: str, text: str, token: str) -> str:
+    """The picture as an image, which runs nothing, with a line that says how it comes alive."""
+    source, told = b64encode(svg.encode()).decode(), escape(text.splitlines()[0] if text else "", quote=True)
+    image = f'<img alt="{told}" src="data:{SVG};base64,{source}" style="max-width: 100%">'
+    return (
+        f'<div data-labengine-picture="{escape(token, quote=True)}"><style>{STYLE}</style>{image}<p>{WORDS}</p></div>'
+    )

@@ -1,0 +1,22 @@
+// The picture that a saved notebook keeps above a live view: hidden while the view is there.
+
+const OUTPUT = ".jp-OutputArea-child";
+const LATE_MS = [0, 200, 1000]; // a page that is loaded again may draw the picture after the view
+const live = new Map(); // token -> how many views of it there are
+
+// Hides the pictures of a view; returns what shows them again when the last view of it has gone.
+export function hidePicture(token) {
+  if (!token) return () => {};
+  live.set(token, (live.get(token) ?? 0) + 1);
+  const timers = LATE_MS.map((ms) => setTimeout(() => show(token, false), ms));
+  return () => {
+    timers.forEach(clearTimeout);
+    live.set(token, live.get(token) - 1);
+    if (!live.get(token)) show(token, true);
+  };
+}
+
+function show(token, isShown) {
+  for (const picture of document.querySelectorAll(`[data-labengine-picture="${CSS.escape(token)}"]`))
+    (picture.closest(OUTPUT) ?? picture).style.display = isShown ? "" : "none";
+}
