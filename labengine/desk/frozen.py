@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 from labengine.config import ConfigError, is_single_int
 from labengine.desk.recorded import Recorded
@@ -13,8 +13,8 @@ from labengine.desk.time.moments import moment_of
 from labengine.timeline import Timeline
 from labengine_widgets.bench import Bench
 
-At = int | tuple[int, int]
-"""The end of a step, or (step, event): after an event inside it, counted from 0; as lab.goto takes them."""
+At = int | tuple[int, int] | Literal["crash"]
+"""The end of a step, (step, event) for after an event inside it, counted from 0, or "crash"; as lab.goto takes them."""
 
 _numbers = count(1)
 
@@ -44,8 +44,11 @@ class Frozen(Recorded):
         self.feed.stand(moment)
 
 
-def frozen(timeline: Timeline, bench: Bench, at: At) -> Frozen:
+def frozen(timeline: Timeline, bench: Bench, at: At, crash_moment: Callable[[], int]) -> Frozen:
     """The recording of a lab at a moment. ConfigError for a moment that is not recorded."""
+    if at == "crash":
+        moment = crash_moment()
+        return Frozen(timeline.until(moment), moment, f"at the crash of step {timeline.state(moment).step}", bench)
     step, event = _step_and_event(at)
     moment = moment_of(timeline, step, event)
     end = moment if event is None else timeline.step_moments(step)[1]
@@ -58,4 +61,4 @@ def _step_and_event(at: Any) -> tuple[int, int | None]:
         return at, None
     if isinstance(at, (tuple, list)) and len(at) == 2 and all(map(is_single_int, at)):
         return at[0], at[1]
-    raise ConfigError(f"at is the number of a step, or (step, event) for an event inside it, got {at!r}")
+    raise ConfigError(f'at is the number of a step, (step, event) for an event inside it, or "crash", got {at!r}')

@@ -71,8 +71,9 @@ class Recorded:
     def view(self, *names: str, at: At | None = None, **settings: Any) -> Closeable:
         """One view alone, or several beside each other: "pool", "tables", "map", "queue", "timeline" ...
 
-        at: the moment to show, as for `goto`: 2 is the end of step 2, (2, 5) is after event 5 of step 2. Such a view
-        stays there, whatever the lab does later; the reader can go back in it, and on to the end of that step.
+        at: the moment to show, as for `goto`: 2 is the end of step 2, (2, 5) is after event 5 of step 2, "crash" is
+        where a part has raised. Such a view stays there, whatever the lab does later; the reader can go back in it,
+        and on to the end of that step.
         Two are figures of plotly, each alone: "charts", and "xray" (request=0, position=None), what a token of the real
         model looks at. ConfigError for a name that no view has (it lists those there are), and for a moment that is not
         recorded.
@@ -99,7 +100,7 @@ class Recorded:
         timeline = self._recording()
         key = (timeline.generation, timeline.end, repr(at))
         if self._newest_frozen is None or self._newest_frozen[0] != key:
-            self._newest_frozen = key, frozen(timeline, self.bench(), at)
+            self._newest_frozen = key, frozen(timeline, self.bench(), at, self._crash_moment)
         return self._newest_frozen[1]
 
     def _settle_views(self) -> None:

@@ -29,11 +29,32 @@ def block_count(text: str) -> int | str:
         raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor auto") from None
 
 
-def step_or_event(text: str) -> int | tuple[int, int]:
-    """A moment: the number of a step, or STEP:EVENT for an event inside it, counted from 0."""
+CHECK_MODES = ("on", "stop", "off")
+
+
+def check_mode(text: str) -> bool | str:
+    """The value of Lab(check=...): "on", "off", or "stop" for runs that end at the first violation."""
+    if text not in CHECK_MODES:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(CHECK_MODES)}")
+    return {"on": True, "off": False}.get(text, text)
+
+
+def step_or_crash(text: str) -> int | str:
+    """The number of a step, or "crash"."""
+    if text == "crash" or text.isdecimal():
+        return text if text == "crash" else int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is neither the number of a step nor crash")
+
+
+def step_or_event(text: str) -> int | str | tuple[int, int]:
+    """A moment: the number of a step, STEP:EVENT for an event inside it, counted from 0, or "crash"."""
+    if text == "crash":
+        return text
     step, colon, event = text.partition(":")
     if not step.isdecimal() or not (event.isdecimal() if colon else True):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a step, such as 2, nor an event inside one, such as 2:5")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a step, such as 2, nor an event inside one, such as 2:5, nor crash"
+        )
     return (int(step), int(event)) if colon else int(step)
 
 
@@ -59,7 +80,9 @@ SAMPLING = (
     argument("--chat", action="store_true", help="wrap the text as a user's message"),
 )
 
-AT = argument("--at", type=step_or_event, metavar="STEP[:EVENT]", help="a picture of that moment, which stays there")
+AT = argument(
+    "--at", type=step_or_event, metavar="MOMENT", help="a picture of a step's end (2), an event (2:5) or the crash"
+)
 
 PROMPT = LineReader("%%prompt", SAMPLING)
 """How the first line of a %%prompt cell is read."""

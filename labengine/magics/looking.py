@@ -16,13 +16,14 @@ from labengine.magics.words import background_error_line, breakpoint_lines, requ
 
 if TYPE_CHECKING:
     from labengine.desk.compare.comparison import Comparison
+    from labengine.desk.frozen import At
     from labengine.desk.recorded import Recorded
 
 _SUBJECTS = ("block", "request", "hash", "event")
 
 
 @command(AT)
-def show(current: CurrentLab, at: int | tuple[int, int] | None = None) -> None:
+def show(current: CurrentLab, at: At | None = None) -> None:
     """Show the dashboard; after %lab bug both engines."""
     if at is None:
         display(current.shown.show())  # type: ignore[no-untyped-call]
@@ -37,7 +38,7 @@ def show(current: CurrentLab, at: int | tuple[int, int] | None = None) -> None:
     AT,
     completes=lambda given: VIEW_NAMES,
 )
-def view(current: CurrentLab, names: list[str], at: int | tuple[int, int] | None = None) -> None:
+def view(current: CurrentLab, names: list[str], at: At | None = None) -> None:
     """Show one view alone, or several: pool, tables, map, queue, timeline ..."""
     display(current.recorded.view(*names, at=at))  # type: ignore[no-untyped-call]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from labengine.core.editions import EDITIONS
-from labengine.magics.arguments import SAMPLING, block_count, request_id_of, whole_number
+from labengine.magics.arguments import CHECK_MODES, SAMPLING, block_count, check_mode, request_id_of, whole_number
+from labengine.magics.checks import told_checks
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
 from labengine.magics.words import NOTHING_TO_DO, added_line, background_error_line, name_of, stop_lines
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         "--retention-interval", type=int, metavar="N", help="sliding windows: every how many tokens blocks stay cached"
     ),
     argument("--seed", type=int, metavar="SEED", help="of random sampling"),
+    argument("--check", type=check_mode, offers=CHECK_MODES, metavar="MODE", help="stop: a run ends at a violation"),
 )
 def start(current: CurrentLab, **settings: Any) -> Lab:
     """Make a lab, call it `lab`, and show it. The one started before is closed; its picture stays, as a recording."""
@@ -72,13 +74,15 @@ def add_text(current: CurrentLab, text: str, copies: int = 1, chat: bool = False
 def step(current: CurrentLab, num_steps: int = 1) -> StepReport | tuple[StepReport, StepReport]:
     """Take one step, or N, and report the last one. A breakpoint ends them early."""
     if current.comparison is not None:
-        reports = _step_both(current.comparison, num_steps)
+        with told_checks(current):
+            reports = _step_both(current.comparison, num_steps)
         for line in stop_lines(current):
             print(line)
         return reports
     lab = current.lab
     before = lab.snapshot().step
-    report = lab.step(num_steps)
+    with told_checks(current):
+        report = lab.step(num_steps)
     if lab.stopped_at is not None:
         print(lab.stopped_at)
     elif report and report.step - before < num_steps:
@@ -102,7 +106,8 @@ def run(current: CurrentLab, wait: bool = False) -> None:
     if all(request.status == "finished" for request in lab.snapshot().requests.values()):
         print(NOTHING_TO_DO)
     elif wait:
-        desk.run()
+        with told_checks(current):
+            desk.run()
         print(*stop_lines(current) or [f"done after step {lab.snapshot().step}"], sep="\n")
     else:
         desk.start()

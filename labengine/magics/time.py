@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from IPython.core.error import UsageError
 
@@ -13,7 +13,7 @@ from labengine.desk.time.conditions import VIOLATION
 from labengine.desk.time.moments import Look
 from labengine.events import EVENT_KINDS
 from labengine.lab import Lab
-from labengine.magics.arguments import whole_number
+from labengine.magics.arguments import step_or_crash, whole_number
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
 from labengine.magics.words import breakpoint_lines
@@ -38,11 +38,12 @@ def forward(current: CurrentLab, num_steps: int = 1) -> None:
 
 
 @command(
-    argument("step", type=int, metavar="STEP", help="the number of a step, 0 for before the first"),
+    argument("step", type=step_or_crash, metavar="STEP", help="the number of a step, 0 for before the first, or crash"),
     argument("event", nargs="?", type=int, metavar="EVENT", help="an event inside the step, counted from 0"),
+    completes=lambda given: ("crash",),
 )
-def goto(current: CurrentLab, step: int, event: int | None = None) -> None:
-    """Look at the state after a step (0: before the first one), or after an event inside it, counted from 0."""
+def goto(current: CurrentLab, step: int | Literal["crash"], event: int | None = None) -> None:
+    """Look at the state after a step (0: before the first), after an event in it, or where a part raised (crash)."""
     if current.comparison is None:
         _tell(current, current.recorded.goto(step, event))
     elif event is None:

@@ -57,7 +57,7 @@ from magic_notebook import NAMES, START, Notebook, wait_until
         ("%lab select request", "which request? Like this: request A"),
         ("%lab open nowhere.lab", "nowhere.lab"),
         ("%lab save", "FILE"),
-        ("%lab goto one", "invalid int value: 'one'"),
+        ("%lab goto one", "'one' is neither the number of a step nor crash"),
         ("%%prompt --top-q 1\nhello", "there is no option --top-q; did you mean --top-p?"),
     ],
 )

@@ -75,4 +75,6 @@ class _LateBar:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
+            if kind is None:
+                self._bar.update(self._total - self._bar.n)  # a bar that ends early turns red in a notebook, and stays
             self._bar.close()
