@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 
@@ -142,8 +143,10 @@ class KVCacheGroup:
             self._hooks.emit(BlocksSkipped(request.request_id, self.index, num_skipped))
         self._extend_table(table, [*[self._pool.null_block] * num_skipped, *touched])
         if BlockTouched in self._hooks:
+            to_come = Counter(touched)  # a hit that names a block twice counts it twice, one after the other
             for index, block_id in enumerate(touched, num_skipped):
-                ref_count = self._pool.blocks[block_id].ref_count
+                to_come[block_id] -= 1
+                ref_count = self._pool.blocks[block_id].ref_count - to_come[block_id]
                 self._hooks.emit(BlockTouched(block_id, request.request_id, self.index, index, ref_count))
         self._set_registered(request, len(table))
 
@@ -264,6 +267,9 @@ class KVCacheGroup:
         ends: dict[int, QueueEnd] = dict.fromkeys(tail, "tail")
         ends |= dict.fromkeys(head, "head")
         entries = dict(zip(block_ids, indices, strict=True))
+        if len(entries) < len(block_ids):
+            self._tell_repeated(request, block_ids, indices, reason)
+            block_ids = [*entries]
         # The queue's head is told from the back, so that putting each block in front ends in the right order.
         for block_id in (*(i for i in block_ids if ends.get(i) != "head"), *reversed(head)):
             ref_count = self._pool.blocks[block_id].ref_count
@@ -271,6 +277,17 @@ class KVCacheGroup:
             self._hooks.emit(
                 BlockFreed(block_id, request.request_id, self.index, entries[block_id], ref_count, end, reason)
             )
+
+    def _tell_repeated(
+        self, request: Request, block_ids: Sequence[int], indices: Sequence[int], reason: FreeReason
+    ) -> None:
+        """Tell of all but the last reference to a block that a table names several times."""
+        to_come = Counter(block_ids)
+        for block_id, index in zip(block_ids, indices, strict=True):
+            to_come[block_id] -= 1
+            if left := to_come[block_id]:
+                ref_count = self._pool.blocks[block_id].ref_count + left
+                self._hooks.emit(BlockFreed(block_id, request.request_id, self.index, index, ref_count, None, reason))
 
     def _extend_table(self, table: list[int], block_ids: Sequence[int]) -> None:
         self._journal.record((table.__delitem__, slice(len(table), None)))
