@@ -203,7 +203,9 @@ class Fold:
             request.num_computed_tokens += event.num_tokens
 
     def _request_scheduled(self, event: ev.RequestScheduled) -> None:
-        self._request(event.request_id).status = event.status
+        request = self._request(event.request_id)
+        self.num_impossible += request.num_computed_tokens != event.start
+        request.status = event.status
 
     def _request_preempted(self, event: ev.RequestPreempted) -> None:
         self._request(event.request_id).clear("preempted")
@@ -219,7 +221,9 @@ class Fold:
         self._request(event.request_id).num_computed_tokens = event.num_computed_tokens
 
     def _token_sampled(self, event: ev.TokenSampled) -> None:
-        self._request(event.request_id).token_ids.append(event.token_id)
+        token_ids = self._request(event.request_id).token_ids
+        self.num_impossible += len(token_ids) != event.position
+        token_ids.append(event.token_id)
 
     def _block_evicted(self, event: ev.BlockEvicted) -> None:
         block_id = event.block_id

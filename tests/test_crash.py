@@ -196,3 +196,23 @@ def test_a_comparison_without_a_crash_has_no_such_moment() -> None:
         comparison.goto("crash")
     with pytest.raises(ConfigError, match="one side's own"):
         comparison.goto("crash", event=1)
+
+
+class RaisesOnFree(BlockPool):
+    """Cannot let go of a block."""
+
+    def release(self, block_ids: Sequence[int]) -> tuple[list[int], list[int]]:
+        raise LookupError("release")
+
+
+def test_an_abort_that_raises_has_never_happened() -> None:
+    lab = Lab("simulated", num_blocks=8, block_size=4, parts=Parts(block_pool=RaisesOnFree))
+    lab.add(token_ids=EQUAL, max_tokens=6)
+    lab.step()
+    assert lab.timeline is not None
+    before, told = lab.snapshot(), lab.timeline.events()
+    with pytest.raises(LookupError):
+        lab.abort(0)
+    assert lab.snapshot() == before and lab.timeline.events() == told
+    assert lab.inputs[-1].num_steps == 0 and lab.violations == [] and lab.check() == []
+    lab.step()

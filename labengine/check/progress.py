@@ -40,6 +40,4 @@ def _admitted_in_vain(plan: StepPlan, stream: Stream) -> Iterator[Blamed]:
 
 def _blamed(text: str, request_id: int, stream: Stream) -> Blamed:
     number = stream.newest(lambda event: getattr(event, "request_id", None) == request_id)
-    newest = stream.newest()
-    assert newest is not None, "a step has begun"
-    return Blamed(Violation("progress", text, (request_id,)), newest if number is None else number)
+    return Blamed(Violation("progress", text, (request_id,)), stream.last_number if number is None else number)

@@ -56,7 +56,12 @@ class Stream:
         self._waiting.append(Told(self._next_number, event, len(self._journal)))
         self._next_number += 1
 
-    def newest(self, is_wanted: Callable[[ev.Event], bool] = lambda event: True) -> int | None:
+    @property
+    def last_number(self) -> int:
+        """The number of the newest event."""
+        return self._next_number - 1
+
+    def newest(self, is_wanted: Callable[[ev.Event], bool]) -> int | None:
         """The number of the newest event of this step, or of the one before, that is wanted; None for none."""
         told = (*reversed(self._waiting), *reversed(self._recent))
         return next((one.number for one in told if is_wanted(one.event)), None)
@@ -136,7 +141,7 @@ class Stream:
         return True
 
     def _blame(self, one: Contradiction) -> Blamed:
-        number = self._recent[0].number if self._recent else self._next_number - 1
+        number = self._recent[0].number if self._recent else self.last_number
         return blame(one, self._recent, self._parts) or blame_nobody(one, number, self._parts)
 
     def _num_told_changes(self) -> int:

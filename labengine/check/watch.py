@@ -212,7 +212,7 @@ class Watch:
             return not blocks.isdisjoint(blocks_named_by(event)) or getattr(event, "request_id", None) in requests
 
         about = self._stream.newest(is_about)
-        return self._stream.newest() if about is None else about
+        return self._stream.last_number if about is None else about
 
     def _first_events(self, suspicions: list[Suspicion]) -> list[int | None]:
         traced = suspicions[: max(0, MAX_FIRST_EVENTS - len(self.violations))]

@@ -80,9 +80,9 @@ class Scheduler:
             self.external.drop(request)
             return
         if request in self.waiting:
-            self.waiting.remove(request)
+            self._remove_waiting(request)
         else:
-            self.running.remove(request)
+            self._remove_running(request)
         self.finish(request, "abort")
 
     def forget_finished(self) -> None:

@@ -136,8 +136,9 @@ class Engine:
         request = self.requests[request_id]
         if request.status is RequestStatus.FINISHED:
             return False
-        with interrupts_deferred():
+        with self._whole():
             self.scheduler.abort(request)
+        with interrupts_deferred():
             self.scheduler.forget_finished()
         return True
 
@@ -197,7 +198,7 @@ class Engine:
     def reset_prefix_cache(self) -> bool:
         """Forget all cached content, as after new weights; False while some request holds blocks."""
         self._refuse_while_busy("reset_prefix_cache()")
-        with interrupts_deferred():
+        with self._whole():
             return self.scheduler.manager.reset_prefix_cache()
 
     def _schedule(self) -> StepPlan:
@@ -270,6 +271,21 @@ class Engine:
             raise
         self.journal.commit()
 
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """A change between two steps, which happens whole or not at all; listeners hear of it when it has happened."""
+        with interrupts_deferred():
+            self.journal.open()
+            with self.hooks.held() as told:
+                try:
+                    yield
+                except BaseException as error:
+                    self.journal.rollback()
+                    self._note_torn(error)
+                    raise
+            self.journal.commit()
+            self.hooks.emit_all(told)
+
     def _note_failure(self, error: BaseException) -> None:
         """Nothing is taken back yet: listeners see what was held when the exception was raised."""
         self.failure = error
@@ -279,13 +295,16 @@ class Engine:
     def _roll_back(self, error: BaseException) -> None:
         """Undo the step, and distrust the slots that its forward pass may have written to."""
         self.journal.rollback()
-        for failure in self.journal.failures:
-            error.add_note(f"The step could not be taken back whole: {failure!r}. {_SOUND_AGAIN}")
+        self._note_torn(error)
         try:
             if StepRolledBack in self.hooks:
                 self.hooks.emit(StepRolledBack(self.step_number + 1, name_of(error)))
         finally:
             self._forget_written(error)
+
+    def _note_torn(self, error: BaseException) -> None:
+        for failure in self.journal.failures:
+            error.add_note(f"This could not be taken back whole: {failure!r}. {_SOUND_AGAIN}")
 
     def _forget_written(self, error: BaseException) -> None:
         try:

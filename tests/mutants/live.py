@@ -1,0 +1,151 @@
+"""What the live checks of a default lab see of each mutant: python -m mutants.live NAME ... prints a line of JSON each.
+
+Every mutant has a process of its own, forked from one that has imported all but labengine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+import warnings
+from contextlib import suppress
+from random import Random
+from time import monotonic
+from typing import Any
+
+from mutants.patched import install
+from mutants.table import MUTANTS, Mutant
+
+NUM_LABS = 16
+NUM_ACTS = 40
+MAX_SECONDS = 60
+
+
+def main(names: list[str]) -> None:
+    """One line per mutant."""
+    import numpy  # noqa: F401 - imported once, for all that are forked
+    import torch  # noqa: F401
+
+    known = {mutant.name: mutant for mutant in MUTANTS}
+    for name in names:
+        print(json.dumps(_in_a_fork(known.get(name))), flush=True)
+
+
+def _in_a_fork(mutant: Mutant | None) -> dict[str, Any]:
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        told = json.dumps(_try(mutant)).encode()
+        os.write(write, told)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        told = pipe.read()
+    os.waitpid(child, 0)
+    return json.loads(told) if told else {"name": mutant.name if mutant else None, "died": True}
+
+
+def _try(mutant: Mutant | None) -> dict[str, Any]:
+    warnings.simplefilter("ignore")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+    if mutant is not None:
+        install(mutant)
+    before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, monotonic()
+    seen: dict[str, Any] = {"rules": [], "errors": [], "first": None, "without_first_event": 0}
+    for seed in range(NUM_LABS):
+        if seen["rules"] or seen["errors"] or monotonic() - begun > MAX_SECONDS:
+            break
+        _work(seed, seen)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return {"name": mutant.name if mutant else None, "megabytes": round(grown), **seen}
+
+
+def _work(seed: int, seen: dict[str, Any]) -> None:
+    """A short random session: prompts that share prefixes, aborts, resets, interrupts, steps that are broken off."""
+    rng, lab = Random(seed), _lab(seed)
+    acts = (_add, _add, _add, _step, _step, _step, _abort, _break_off, _interrupt, _drain_and_reset)
+    for _ in range(NUM_ACTS):
+        try:
+            rng.choice(acts)(lab, rng)
+        except Exception as error:
+            seen["errors"].append(f"{type(error).__name__}: {error}"[:200])
+        if lab.violations or seen["errors"]:
+            break
+    with suppress(Exception):
+        lab.check()
+    seen["rules"] = sorted({*seen["rules"], *(violation.rule for violation in lab.violations)})
+    seen["without_first_event"] += sum(violation.first_event is None for violation in lab.violations)
+    if lab.violations and seen["first"] is None:
+        seen["first"] = lab.violations[0].message
+
+
+def _lab(seed: int) -> Any:
+    """A default lab with a small pool: one group or two, with and without a tier."""
+    from labengine import GroupSpec, Lab
+
+    is_hybrid, has_tier = seed % 2 == 0, seed % 4 in (1, 2)
+    groups = [GroupSpec(4), GroupSpec(4, "sliding_window", 8)] if is_hybrid else [GroupSpec(4)]
+    return Lab(
+        "simulated",
+        num_blocks=9 * len(groups) + seed % 3,
+        groups=groups,
+        external="host" if has_tier else None,
+        max_num_batched_tokens=24,
+        retention_interval=0 if is_hybrid and seed % 3 == 0 else None,
+    )
+
+
+def _add(lab: Any, rng: Random) -> None:
+    from labengine.config import ConfigError
+
+    length, start = rng.choice((3, 4, 5, 8, 9, 12, 13, 16, 17, 21, 29, 33)), rng.choice((0, 0, 0, 100, 200))
+    prompt = [start + i for i in range(length)]
+    if rng.random() < 0.2:
+        prompt = prompt[: length // 2] + [rng.randint(0, 2) for _ in range(length - length // 2)]
+    with suppress(ConfigError):
+        lab.add(
+            token_ids=prompt, max_tokens=rng.choice((1, 1, 2, 5, 9)), cache_salt=rng.choice((None, None, None, "s"))
+        )
+
+
+def _step(lab: Any, rng: Random) -> None:
+    lab.step()
+
+
+def _abort(lab: Any, rng: Random) -> None:
+    if requests := list(lab.snapshot().requests):
+        lab.abort(rng.choice(requests))
+
+
+def _break_off(lab: Any, rng: Random) -> None:
+    """A step is taken back from the middle; at times who was to be computed gives up for good."""
+    from labengine.desk.time.breaking import break_off
+
+    break_off(lab, rng.choice(("schedule", "forward", "sample")))
+    if rng.random() < 0.5:
+        for request_id, request in lab.snapshot().requests.items():
+            if request.status == "waiting":
+                lab.abort(request_id)
+
+
+def _interrupt(lab: Any, rng: Random) -> None:
+    """Ctrl-C while a token is booked: the whole step is taken back from its end."""
+    from labengine.events import TokenSampled
+
+    listener = lab.hooks.subscribe(lambda event: signal.raise_signal(signal.SIGINT), TokenSampled)
+    with suppress(KeyboardInterrupt):
+        lab.step()
+    listener.close()
+
+
+def _drain_and_reset(lab: Any, rng: Random) -> None:
+    """All requests end, and the pool forgets: what comes again comes from the tier, where there is one."""
+    lab.run()
+    lab.reset_prefix_cache()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or [mutant.name for mutant in MUTANTS])

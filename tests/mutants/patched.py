@@ -1,0 +1,49 @@
+"""Importing labengine with one line of its source changed, in this process alone."""
+
+from __future__ import annotations
+
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from mutants.table import Mutant
+
+
+class _PatchedLoader(SourceFileLoader):
+    """Compiles the changed text; nothing of it is cached."""
+
+    def __init__(self, fullname: str, path: str, mutant: Mutant) -> None:
+        super().__init__(fullname, path)
+        self._mutant = mutant
+
+    def get_code(self, fullname: str) -> CodeType:
+        text = Path(self.path).read_text()
+        times = text.count(self._mutant.old)
+        assert times == 1, f"{self._mutant.name}: its text is {times} times in {self.path}"
+        return compile(text.replace(self._mutant.old, self._mutant.new), self.path, "exec", dont_inherit=True)
+
+
+class _PatchingFinder(MetaPathFinder):
+    """Finds the one module that is changed."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+        self._name = "labengine." + mutant.file.removesuffix(".py").replace("/", ".")
+
+    def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        assert spec is not None and spec.origin is not None
+        spec.loader = _PatchedLoader(fullname, spec.origin, self._mutant)
+        return spec
+
+
+def install(mutant: Mutant) -> None:
+    """Have the mutant imported in place of the original. AssertionError when that was imported already."""
+    finder = _PatchingFinder(mutant)
+    assert finder._name not in sys.modules, f"{finder._name} was imported before it could be changed"
+    sys.meta_path.insert(0, finder)
