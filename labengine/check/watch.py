@@ -202,8 +202,8 @@ class Watch:
         """Where the recording does not tell: the cause if it is known, else the newest event about the same."""
         blocks, requests = set(violation.block_ids), set(violation.request_ids)
         for known in self.violations:
-            is_about = not blocks.isdisjoint(known.block_ids) or not requests.isdisjoint(known.request_ids)
-            if known.rule == "said" and is_about:
+            is_same = not blocks.isdisjoint(known.block_ids) or not requests.isdisjoint(known.request_ids)
+            if known.rule == "said" and is_same:
                 return known.first_event
         if self._stream is None:
             return None

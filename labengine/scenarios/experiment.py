@@ -29,7 +29,7 @@ class Column:
     def lab(self, model: str, settings: Mapping[str, Any]) -> Lab:
         """An empty lab of this column. It breaks rules on purpose: its story tells so, and no warning has to."""
         given = {"edition": self.parts} if isinstance(self.parts, str) else {"parts": self.parts}
-        lab = Lab(model, **given, **settings)  # type: ignore[arg-type]
+        lab = Lab(model, **given, **settings)
         lab._violation_warnings.is_silent = True
         return lab
 

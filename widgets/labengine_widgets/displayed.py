@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Callable
 from html import escape
 from typing import Any
 
@@ -26,10 +27,11 @@ def display_with_picture(bundle: tuple[dict[str, Any], dict[str, Any]], token: s
     """
     from IPython.display import publish_display_data
 
+    publish: Callable[..., None] = publish_display_data
     data, metadata = bundle
     picture = {name: value for name, value in data.items() if name != WIDGET}
-    publish_display_data({**picture, "text/html": picture_html(data[SVG], data["text/plain"], token)}, metadata)
-    publish_display_data({WIDGET: data[WIDGET], "text/plain": ""}, metadata)
+    publish({**picture, "text/html": picture_html(data[SVG], data["text/plain"], token)}, metadata)
+    publish({WIDGET: data[WIDGET], "text/plain": ""}, metadata)
 
 
 def picture_html(svg: str, text: str, token: str) -> str:

@@ -79,6 +79,10 @@ class Newest:
         """The state at a moment."""
         return self._timeline.state(moment)
 
+    def of_kind(self, kind: type[ev.ViolationFound]) -> list[ev.ViolationFound]:
+        """The events of one kind among the newest."""
+        return self._timeline.of_kind(kind, self.num_dropped, self.end)
+
 
 def _kept(timeline: Timeline) -> tuple[int, Fold, Sequence[Row]]:
     """The oldest moment, the state there, and the rows of all events since."""

@@ -9,6 +9,7 @@ from labengine.desk.compare.given import first_stranger, requests_of
 from labengine.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from labengine.desk.time.crash import Crash
     from labengine.timeline import Timeline
 
 SAME_WAY = "compare labs that were given the same requests (lab.fork(edition=...) makes such a one), or empty ones"
@@ -27,6 +28,10 @@ class Recorded(Protocol):
     @property
     def title(self) -> str:
         """One line."""
+
+    @property
+    def crash(self) -> Crash | None:
+        """The newest exception that a part has raised inside a step."""
 
     def snapshot(self) -> Snapshot:
         """The newest state."""
