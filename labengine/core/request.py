@@ -83,6 +83,11 @@ class Request:
         return any(self.block_tables)
 
     @property
+    def num_table_entries(self) -> int:
+        """Block table entries over all groups, null blocks included."""
+        return sum(map(len, self.block_tables))
+
+    @property
     def max_kv_tokens(self) -> int:
         """KV slots the request can ever need: the last sampled token's KV is never written."""
         return self.num_prompt_tokens + self.sampling.max_tokens - 1

@@ -200,7 +200,7 @@ class Scheduler:
         """
         while not self.manager.allocate(request, num_tokens):
             victim = self.choose_victim(request)
-            self.preempt(victim)
+            self._preempt_for_blocks(victim)
             preempted.append(victim.request_id)
             batch[:] = [scheduled for scheduled in batch if scheduled.request_id != victim.request_id]
             if victim is request:
@@ -213,6 +213,15 @@ class Scheduler:
         The youngest running one: the oldest always get on, so every request ends.
         """
         return self.running[-1]
+
+    def _preempt_for_blocks(self, victim: Request) -> None:
+        """Preempt a request whose blocks are needed. RuntimeError if it keeps them: the caller would ask for ever."""
+        num_held = victim.num_table_entries
+        self.preempt(victim)
+        if victim.num_table_entries >= num_held:
+            raise RuntimeError(
+                f"request {victim.request_id} still holds its {num_held} block table entries: preempting it frees none"
+            )
 
     def preempt(self, victim: Request) -> None:
         """Take all blocks of a request away. A running or loading one is queued again; a waiting one keeps its place.

@@ -47,11 +47,13 @@ class TokenBudgetScheduler(Scheduler):
     def _admit_waiting(self, chunk: int, batch: list[ScheduledRequest]) -> None:
         budget = self.config.max_num_batched_tokens - sum(scheduled.num_tokens for scheduled in batch)
         while self.waiting and budget and len(self.running) < self.config.max_num_seqs:
-            request = self.next_waiting()
+            request, num_waiting = self.next_waiting(), len(self.waiting)
             num_tokens = self.admit(request, min(budget, chunk), is_first=not batch)
             if num_tokens is None:
                 return
             if request.is_loading:  # it has left the queue for as long as the external tier takes
+                if len(self.waiting) == num_waiting:
+                    raise RuntimeError(f"request {request.request_id} is to be loaded, and still waits to be admitted")
                 continue
             self._start_running(request)
             batch.append(self.plan(request, num_tokens, RequestStatus.RUNNING))
@@ -108,7 +110,7 @@ class TokenBudgetScheduler(Scheduler):
         victim = self._last_holder()
         if victim is None or victim is self.next_waiting():
             return False
-        self.preempt(victim)
+        self._preempt_for_blocks(victim)
         preempted.append(victim.request_id)
         return True
 

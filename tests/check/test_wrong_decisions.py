@@ -123,3 +123,33 @@ def test_a_victim_without_blocks_ends_the_step_and_not_the_kernel() -> None:
             lab.run()
         assert not lab.violations
         assert lab.snapshot().num_used_blocks > 0
+
+
+class KeepsItsBlocks(TokenBudgetScheduler):
+    """Preempts without giving anything back."""
+
+    def take_blocks(self, victim: Request) -> None:
+        pass
+
+
+class LoadsAndWaits(TokenBudgetScheduler):
+    """Has a request loaded that stays where it is."""
+
+    def admit(self, request: Request, limit: int, *, is_first: bool) -> int | None:
+        request.is_loading = True
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "told"),
+    [
+        (KeepsItsBlocks, r"request \d still holds its \d+ block table entries: preempting it frees none"),
+        (LoadsAndWaits, r"request \d is to be loaded, and still waits to be admitted"),
+    ],
+)
+def test_a_loop_that_gets_nowhere_ends_the_step(scheduler: type[TokenBudgetScheduler], told: str) -> None:
+    with Lab("simulated", num_blocks=8, block_size=4, parts=Parts(scheduler=scheduler)) as lab:
+        for number in range(4):
+            lab.add(token_ids=range(20 * number, 20 * number + 9), max_tokens=12)
+        with pytest.raises(RuntimeError, match=told):
+            lab.run()

@@ -1,15 +1,17 @@
-"""What the live checks of a default lab see of each mutant: python -m mutants.live NAME ... prints a line of JSON each.
+"""What the live checks of a default lab see of each mutant: python -m mutants.live [--labs N] [NAME ...].
+
+Prints a line of JSON for each, of all that the table has unless some are named.
 
 Every mutant has a process of its own, forked from one that has imported all but labengine.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import resource
 import signal
-import sys
 import warnings
 from contextlib import suppress
 from random import Random
@@ -19,25 +21,29 @@ from typing import Any
 from mutants.patched import install
 from mutants.table import MUTANTS, Mutant
 
-NUM_LABS = 16
+NUM_LABS = 64
 NUM_ACTS = 40
 MAX_SECONDS = 60
 
 
-def main(names: list[str]) -> None:
+def main() -> None:
     """One line per mutant."""
     import numpy  # noqa: F401 - imported once, for all that are forked
     import torch  # noqa: F401
 
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--labs", type=int, default=NUM_LABS)
+    asked = parser.parse_args()
     known = {mutant.name: mutant for mutant in MUTANTS}
-    for name in names:
-        print(json.dumps(_in_a_fork(known.get(name))), flush=True)
+    for name in asked.names or known:
+        print(json.dumps(_in_a_fork(known.get(name), asked.labs)), flush=True)
 
 
-def _in_a_fork(mutant: Mutant | None) -> dict[str, Any]:
+def _in_a_fork(mutant: Mutant | None, num_labs: int) -> dict[str, Any]:
     read, write = os.pipe()
     if (child := os.fork()) == 0:
-        told = json.dumps(_try(mutant)).encode()
+        told = json.dumps(_try(mutant, num_labs)).encode()
         os.write(write, told)
         os._exit(0)
     os.close(write)
@@ -47,7 +53,7 @@ def _in_a_fork(mutant: Mutant | None) -> dict[str, Any]:
     return json.loads(told) if told else {"name": mutant.name if mutant else None, "died": True}
 
 
-def _try(mutant: Mutant | None) -> dict[str, Any]:
+def _try(mutant: Mutant | None, num_labs: int) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
@@ -55,7 +61,7 @@ def _try(mutant: Mutant | None) -> dict[str, Any]:
         install(mutant)
     before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, monotonic()
     seen: dict[str, Any] = {"rules": [], "errors": [], "first": None, "without_first_event": 0}
-    for seed in range(NUM_LABS):
+    for seed in range(num_labs):
         if seen["rules"] or seen["errors"] or monotonic() - begun > MAX_SECONDS:
             break
         _work(seed, seen)
@@ -148,4 +154,4 @@ def _drain_and_reset(lab: Any, rng: Random) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or [mutant.name for mutant in MUTANTS])
+    main()

@@ -271,7 +271,6 @@ MUTANTS = (
         CACHE,
         "            if other is not block and self.is_alive(other) and self.is_equal(other, request, link):\n                return other",
         "            pass",
-        missed="every rule but `duplicate` holds; where nothing is merged that one is broken",
     ),
     Mutant(
         "a block is cached under its neighbour's hash",
@@ -307,7 +306,6 @@ MUTANTS = (
         CACHE,
         "return hashlib.sha256(parent_hash + array",
         "return hashlib.sha256(array",
-        missed="edition labengine compares whole prefixes at every look-up: equal hashes of unlike prefixes are misses",
     ),
     Mutant(
         "salts share one root",
@@ -315,7 +313,6 @@ MUTANTS = (
         CACHE,
         '        if not extra_keys:\n            return b""',
         '        return b""',
-        missed="as above: the roots differ, and prefixes are compared from the root on",
     ),
     Mutant(
         "prefixes are not compared, and hashes have six bits",
@@ -323,7 +320,6 @@ MUTANTS = (
         CACHE,
         'return hashlib.sha256(parent_hash + array("q", token_ids).tobytes()).digest()',
         'return bytes([hashlib.sha256(parent_hash + array("q", token_ids).tobytes()).digest()[0] % 64])',
-        missed="as above: comparing whole prefixes is there to survive this",
     ),
     Mutant(
         "a prefix is equal if its last link is",
@@ -331,6 +327,7 @@ MUTANTS = (
         PREFIX,
         "    return _is_same_chain(prefix, request, link)",
         "    return prefix.token_ids == request.links[link]",
+        missed="equal hashes of 256 bits mean equal prefixes: it takes a hash that collides to tell the two apart",
     ),
     Mutant(
         "blocks are registered before they are computed",
@@ -360,6 +357,7 @@ MUTANTS = (
         MANAGER,
         "            group.add_hit(request, block_ids, num_computed)\n        if num_external:\n            for group in self.groups:\n                group.add_external(request, num_computed)",
         "            group.add_hit(request, block_ids, num_computed)\n            if num_external:\n                group.add_external(request, num_computed)",
+        missed="it takes a pool of the prompt's size, whose only free blocks are the other group's hit",
     ),
     Mutant(
         "admission counts the hit one block too long",
@@ -578,7 +576,6 @@ MUTANTS = (
         TRANSFERS,
         "            self._connector.start_load_kv(plan.loads, self._runner)",
         "            pass",
-        missed="on the simulated model a load moves no KV: there is nothing that could be missing",
     ),
     Mutant(
         "the tier is asked one block too far",
