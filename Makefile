@@ -51,7 +51,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null || { \
 	    echo "labengine needs Python 3.11 or newer; $(PYTHON) is: $$($(PYTHON) --version 2>&1)."; \
 	    echo "Install one, then name it: make setup PYTHON=python3.12"; exit 1; }
-	@[ -z "$(CLEAR)" ] && $(PY) -c "" 2>/dev/null || { \
+	@[ -z "$(CLEAR)" ] && $(PY) -m pip --version > /dev/null 2>&1 || { \
 	    echo "setup 1/3: making $(VENV) with $$($(PYTHON) --version)"; \
 	    $(PYTHON) -m venv $(CLEAR) $(VENV) || { echo "No venv could be made. On Debian: apt-get install python3-venv"; exit 1; }; }
 	@echo "setup 2/3: fetching uv, which installs the rest"

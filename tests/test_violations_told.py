@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from labengine import ConfigError, Lab, Parts
+from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
+from labengine.core.prefix_cache import LateMerge
 from labengine.desk.violation_warnings import ViolationWarning
 
 EQUAL = list(range(1, 10))
@@ -29,6 +31,26 @@ def wrong_lab(**settings: object) -> Lab:
     lab.add(token_ids=EQUAL, max_tokens=6)
     lab.add(token_ids=list(range(50, 62)), max_tokens=6)
     return lab
+
+
+class NoAliveCheck(LateMerge):
+    """Merges into free blocks, which the checks see at the step's end."""
+
+    def is_alive(self, other: Block) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("work", [Lab.step, Lab.run, lambda lab: lab.step(2)])
+def test_a_warning_names_the_line_of_the_caller(work: Callable[[Lab], object]) -> None:
+    parts = Parts(merge_policy=NoAliveCheck)
+    lab = Lab("simulated", num_blocks=8, block_size=4, edition="nano-vllm+243", parts=parts)
+    lab.add(token_ids=EQUAL, max_tokens=1)
+    lab.add(token_ids=EQUAL, max_tokens=6)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        work(lab)
+    assert {warning.category for warning in caught} == {ViolationWarning}
+    assert {warning.filename for warning in caught} == {__file__}
 
 
 def test_each_rule_is_warned_of_once_where_the_user_called() -> None:

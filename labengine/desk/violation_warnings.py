@@ -9,7 +9,8 @@ from types import FrameType
 from labengine.events import EngineStarted, ViolationFound
 from labengine.hooks import Hooks
 
-_OWN = ("labengine", "threading", "concurrent")
+_OWN = ("labengine", "threading", "concurrent", "contextlib")
+"""Modules whose frames stand between `_note` and the caller: ours, and those of the standard library that call ours."""
 
 
 class ViolationWarning(UserWarning):

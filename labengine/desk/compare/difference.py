@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from labengine.desk.compare.paired import Paired
     from labengine_widgets.why import Why
 
+_WRAPPED = "margin:0 0 6px;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"
+"""Style of a side's lines: JupyterLab's own breaks a line of preformatted text inside a word."""
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Difference:
@@ -51,9 +54,7 @@ class Difference:
         return lines + ([f"    {self.reasons[side]}"] if self.reasons[side] else [])
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<pre style='margin:0 0 6px'>{escape(chr(10).join(self._lines(side)))}</pre>" for side in (0, 1)
-        )
+        rows = "".join(f"<pre style='{_WRAPPED}'>{escape(chr(10).join(self._lines(side)))}</pre>" for side in (0, 1))
         made = f"<p>{escape(self.configuration)}</p>" if self.configuration else ""
         return f"<p><b>{escape(repr(self).splitlines()[0])}</b></p>{rows}{made}"
 
