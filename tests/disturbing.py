@@ -70,7 +70,8 @@ class SignalPoints:
 
 def _is_replaceable(frame: FrameType) -> bool:
     path, name = frame.f_code.co_filename, frame.f_code.co_name
-    return path.startswith(CORE) and not path.endswith(("journal.py", "state.py")) and name != "<genexpr>"
+    is_code = path.startswith(CORE) and not path.endswith(("journal.py", "state.py")) and name != "<genexpr>"
+    return is_code and not _is_called_by("_forget_finished", frame)  # the step has happened by then
 
 
 def _is_called_by(name: str, frame: FrameType | None) -> bool:

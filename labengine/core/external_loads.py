@@ -116,12 +116,17 @@ class ExternalLoads:
         return self._manager.external_blocks(request, request.num_computed_tokens, num_computed)
 
     def drop(self, request: Request) -> None:
-        """The request gives up waiting, its blocks are about to be freed, and nobody takes that back."""
-        assert self.connector is not None
+        """The request gives up waiting, and its blocks are about to be freed. The load itself is ended by `cancel`."""
+        self._journal.record((self._put_back, dict(self.loading), dict(self.arrived)))
+        self._journal.record((setattr, request, "is_loading", request.is_loading))
         del self.loading[request]
         self.arrived.pop(request.request_id, None)
         request.is_loading = False
-        self.connector.cancel(request.request_id)
+
+    def cancel(self, request: Request) -> None:
+        """End the load of a request that does not wait any more, if there is one: it must write to no block of it."""
+        if self.connector is not None:
+            self.connector.cancel(request.request_id)
 
     def give_up(self, request: Request) -> None:
         """Within a step: the request stops waiting. If the step is taken back, its load counts as failed."""

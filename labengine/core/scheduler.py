@@ -150,6 +150,7 @@ class Scheduler:
         """Preempt a request of a step that was taken back, wherever it stood before that step."""
         if victim in self.external.loading:  # it had arrived in this very step, and what came is overwritten
             self.external.drop(victim)
+            self.external.cancel(victim)
             self.requeue(victim)
             self.take_blocks(victim)
         else:

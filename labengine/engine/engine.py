@@ -131,15 +131,22 @@ class Engine:
             self.scheduler.add(request)
 
     def abort(self, request_id: int) -> bool:
-        """End a request; False when it had finished before. KeyError for an unknown id."""
+        """End a request; False when it had finished before. KeyError for an unknown id.
+
+        It has ended also where its load cannot be cancelled; what the external tier raises then is raised.
+        """
         self._refuse_while_busy("abort()")
         request = self.requests[request_id]
         if request.status is RequestStatus.FINISHED:
             return False
-        with self._whole():
-            self.scheduler.abort(request)
+        external = self.scheduler.external
+        is_loading = request in external.loading
         with interrupts_deferred():
+            with self._whole():
+                self.scheduler.abort(request)
             self.scheduler.forget_finished()
+            if is_loading:
+                external.cancel(request)
         return True
 
     def step(self) -> StepReport:

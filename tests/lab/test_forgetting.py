@@ -12,6 +12,7 @@ from check.mutations import FreesWithoutRepointing
 from driving import difference
 from labengine.config import ConfigError
 from labengine.core.parts import Parts
+from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.events import RequestFinished, RequestForgotten, StepEnded
 from labengine.fold import fold
 from labengine.lab import Lab
@@ -77,6 +78,27 @@ def test_a_forgotten_request_is_told_as_such() -> None:
         lab.goto(2)
         assert "A" in str(lab.why(request="A"))
         assert "6 added, 4 forgotten" in lab.status()["requests"]
+
+
+class CannotForget(TokenBudgetScheduler):
+    """Fails after the first step in which a request has finished."""
+
+    def forget_finished(self) -> None:
+        if self.finished:
+            raise OSError("no")
+
+
+def test_a_part_that_fails_to_forget_fails_after_the_step() -> None:
+    """What was computed stays: there is nothing that could be taken back."""
+    with small_lab(0, parts=Parts(scheduler=CannotForget)) as lab, small_lab(None) as whole:
+        for one in (lab, whole):
+            one.add(token_ids=range(6), max_tokens=2)
+            one.step()
+        with pytest.raises(OSError, match="no"):
+            lab.step()
+        whole.step()
+        assert difference(lab.snapshot(), whole.snapshot()) is None and not lab.check()
+        assert difference(fold(lab.timeline.events()), lab.snapshot()) is None  # type: ignore[union-attr]
 
 
 def test_ids_are_counted_on() -> None:

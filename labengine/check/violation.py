@@ -1,0 +1,44 @@
+"""A rule that does not hold, and who shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RULES = {
+    "partition": "every block is either free, queued once, or used",
+    "ref_count": "a block's ref_count is the number of table entries that point at it",
+    "one_entry": "a block stands in the tables of one group only, and once per table",
+    "held": "no block of a request is free, and a finished request holds none",
+    "prefix_map": "the map leads to blocks that are known by that hash",
+    "duplicate": "where an edition merges, no two live blocks hold the same content",
+    "window": "the tokens that a request's next token attends to are covered by its tables",
+    "slot": "a token's KV goes to table[position // block_size], at offset position % block_size",
+    "write": "a step writes to blocks that nobody else counts on",
+    "read": "a request reads the KV of its own tokens, and of no others",
+    "watch": "the check itself runs",
+}
+"""What must hold, by name."""
+
+Subject = tuple[str, int | None, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A rule of RULES that does not hold, with the requests and blocks that show it.
+
+    step: the step in which it was seen. first_event: the recording's number of the event that made it so; the timeline
+    stands right before it at that moment. Both None where they are not known.
+    """
+
+    rule: str
+    message: str
+    request_ids: tuple[int, ...] = ()
+    block_ids: tuple[int, ...] = ()
+    step: int | None = None
+    first_event: int | None = None
+
+    @property
+    def subjects(self) -> frozenset[Subject]:
+        """(rule, request, block), each combination: what has been told once is not told again."""
+        requests, blocks = self.request_ids or (None,), self.block_ids or (None,)
+        return frozenset((self.rule, request_id, block_id) for request_id in requests for block_id in blocks)
