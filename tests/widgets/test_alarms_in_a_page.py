@@ -94,7 +94,7 @@ def test_each_leads_to_its_why(look: Look) -> None:
 
 def test_blocks_and_entries_are_marked_as_said_and_as_is(look: Look) -> None:
     def check(view: View) -> None:
-        marks = view.page.locator(".le-violated")
+        marks = view.page.locator(".le-tables .le-violated")
         places = [mark.evaluate("(one) => one.closest('[data-anchor]').dataset.anchor") for mark in marks.all()]
         told = dict(zip(places, marks.all_text_contents(), strict=True))
         assert told == {"row:0:0:0": "said/is", "row:1:0:0": "said/is", "row:1:0:3": "!"}
@@ -104,6 +104,19 @@ def test_blocks_and_entries_are_marked_as_said_and_as_is(look: Look) -> None:
         tip = view.text(".le-tip")
         assert "said: block 0 left the free queue\n" in tip and "is: it is still in it, at place 3" in tip
         assert "Rules are broken about 2 blocks." in str(view.page.locator(".le-pool").get_attribute("aria-label"))
+
+    look(check, [*merging_step(), SAID, PARTITION])
+
+
+def test_in_the_free_queue_what_the_core_has_otherwise_is_marked(look: Look) -> None:
+    def check(view: View) -> None:
+        assert "the core's queue differs" in view.text(".le-queue-summary")
+        seats = view.page.locator(".le-queue-seat", has=view.page.locator(".le-violated"))
+        assert [seat.get_attribute("data-block") for seat in seats.all()] == ["0"]
+        seats.locator(".le-violated").click()
+        assert view.page.evaluate(CHOSEN) == {"kind": "event", "id": len(begin()) + len(merging_step())}
+        view.press("Home")
+        assert "differs" not in view.text(".le-queue-summary") and seats.count() == 0
 
     look(check, [*merging_step(), SAID, PARTITION])
 

@@ -64,6 +64,14 @@ def test_of_a_large_pool_the_blocks_that_were_used_fill_the_bands(show: Show) ->
     show(check, "bands", crowd(20, 4096, 3, 180))
 
 
+def test_a_row_of_many_blocks_says_what_its_darkness_means(show: Show) -> None:
+    def check(stand: Stand) -> None:
+        assert "blocks a row: the darker, the more of them are in use" in stand.text(".le-time-density")
+        assert not stand.page.locator(".le-time-key").is_visible()
+
+    show(check, "bands", crowd(20, 4096, 8, 300), width=900)
+
+
 def test_one_great_step_does_not_flatten_the_others(show: Show) -> None:
     def check(stand: Stand) -> None:
         def ask(name: str, *values: object) -> object:

@@ -53,6 +53,20 @@ def test_a_chain_grows_bead_by_bead_and_loses_its_first_blocks(show: Show) -> No
     show(check, "map", events)
 
 
+def test_of_a_long_chain_that_is_still_to_come_no_hash_is_counted(show: Show) -> None:
+    events = crowd(1, 256, 1, 2400)
+    more = ".le-map-row > .le-quiet"
+
+    def check(stand: Stand) -> None:
+        stand.at(moment_after(events, ev.BlockAllocated, 5))
+        assert stand.text(".le-map-summary") == "no hashes"
+        assert not stand.page.locator(more).first.is_visible()
+        stand.at(stand.end)
+        assert stand.page.locator(more).first.is_visible() and "more" in stand.text(more)
+
+    show(check, "map", events, width=300)
+
+
 def test_of_duplicates_the_one_served_first_is_named(show: Show) -> None:
     def check(stand: Stand) -> None:
         assert stand.texts(".le-map-bead") == ["p▸#0#4", "q▸#1#5", "r▸#2#6"]

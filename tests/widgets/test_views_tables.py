@@ -110,6 +110,23 @@ def test_a_prompt_of_hundreds_of_words_is_no_wall_of_boxes(show: Show) -> None:
     show(check, "tables", events, width=475)
 
 
+def test_a_chip_of_a_large_pool_has_room_for_number_letter_and_count(show: Show) -> None:
+    with Lab("simulated", num_blocks=256, block_size=4, seed=1) as lab:
+        for _ in range(2):
+            lab.add(token_ids=range(600), max_tokens=4)
+            lab.step()
+        events = list(lab.timeline.events())
+    over = """(all) => all.filter(
+      (one) => one.getBoundingClientRect().right > one.closest(".le-tables-chip").getBoundingClientRect().right
+    ).map((one) => one.textContent)"""
+
+    def check(stand: Stand) -> None:
+        assert "×2" in stand.texts(".le-bead")[-2]
+        assert stand.page.eval_on_selector_all(".le-tables-chip:not(.le-tables-moved) .le-bead", over) == []
+
+    show(check, "tables", events)
+
+
 def test_an_empty_place_of_a_short_table_is_a_thin_pale_box(show: Show) -> None:
     style = "(all) => all.map((one) => { const { borderTopStyle, borderTopWidth } = getComputedStyle(one);"
     style += " return [borderTopStyle, borderTopWidth]; })"

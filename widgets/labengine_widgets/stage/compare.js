@@ -7,6 +7,7 @@ import { Legend } from "./compare_legend.js";
 import { Story } from "./compare_story.js";
 import { nextStop, previousStop } from "./guide_moves.js";
 import { Keys, onKey } from "./keys.js";
+import { watchWidth } from "./narrow.js";
 import { overlay } from "./overlay.js";
 import { PairTime } from "./pair_time.js";
 
@@ -33,9 +34,7 @@ export function lay(stage, root) {
     goWhereWanted(stage);
   });
   stage.open([[story.element, 0.6], [columns.element, 0.2]]);
-  const sizes = new ResizeObserver(() => narrow(stage));
-  sizes.observe(root);
-  stage.end.signal.addEventListener("abort", () => sizes.disconnect());
+  watchWidth(stage, root, NARROW);
   Object.assign(track, { followed: null, wanted: null });
 }
 
@@ -120,14 +119,6 @@ async function fetchOlder(stage, { index, recording }) {
     if (!payload || payload.end !== recording.start || recording.older(payload) === false) return;
     stage.changed();
   }
-}
-
-function narrow(stage) {
-  const isNarrow = stage.root.clientWidth < NARROW;
-  if (stage.isNarrow === isNarrow) return;
-  stage.isNarrow = isNarrow;
-  stage.root.classList.toggle("le-is-narrow", isNarrow);
-  stage.repaint();
 }
 
 // What tests and style sheets may read of the moment.

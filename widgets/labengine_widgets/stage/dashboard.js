@@ -4,10 +4,12 @@ import { Controls } from "./controls.js";
 import { Difference } from "./difference.js";
 import { Head, Marks, Sentence } from "./head.js";
 import { Keys, onKey } from "./keys.js";
+import { watchWidth } from "./narrow.js";
 import { overlay } from "./overlay.js";
 import { Drawer, panel } from "./panel.js";
 import { Scrubber } from "./scrubber.js";
 
+const NARROW = 640; // below it the panels stand one above the other
 const DRAWN = ["timeline", "step", "bands", "groups", "log", "why", "code", "charts"];
 
 export function lay(stage, root) {
@@ -24,6 +26,7 @@ export function lay(stage, root) {
   if (tier) stage.add({ paint: () => (tier.hidden = !hasTier(stage.sides[0].recording)) });
   stage.drawer = drawer;
   stage.wonder = (about) => drawer.wonder(about);
+  watchWidth(stage, root, NARROW);
   stage.open([[sentence.element, 0.6], [main.firstElementChild, 0.3]]);
 }
 

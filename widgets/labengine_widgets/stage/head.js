@@ -1,5 +1,5 @@
 // Above the picture: title, score, phases, and the sentence of the moment.
-import { button, element, write } from "../look/element.js";
+import { button, element, put, write } from "../look/element.js";
 import { Alarm, AlarmCount } from "./alarm.js";
 
 const PHASES = ["schedule", "forward", "sample", "update"];
@@ -57,7 +57,9 @@ export class Head {
   }
 
   paint() {
-    write(this.title, this.stage.sides[0].title);
+    const { title } = this.stage.sides[0];
+    write(this.title, title);
+    put(this.title, "title", title); // a narrow cell cuts it
     this.score.paint();
     this.phases.paint();
   }

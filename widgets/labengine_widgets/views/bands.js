@@ -1,5 +1,5 @@
 // Who held which block, and for how long: a row per block, a band per life. Hue is content, border and hatch are life, letters are owners.
-import { element } from "../look/element.js";
+import { element, write } from "../look/element.js";
 import { LOST_HUE, contentName, hueOf, requestName } from "../look/palette.js";
 import { LIFE, LIFE_NAMES, NOBODY, SHARED, countUpTo, storyOf } from "../model/story.js";
 import { aboutOf } from "./about.js";
@@ -27,6 +27,8 @@ class Bands {
     });
     this.bar = timeBar(stage, side, this.board, () => this.moment, legend());
     this.board.canvas.addEventListener("keydown", (event) => this.onKey(event));
+    this.density = element("span", "le-time-density");
+    this.bar.element.prepend(this.density);
     this.element.append(this.bar.element, this.board.canvas);
   }
 
@@ -100,11 +102,19 @@ class Bands {
     this.drawnAt = performance.now();
     axis.left = 14 + 7 * String(Math.max(0, story.numBlocks - 1)).length;
     axis.width = Math.max(1, width - axis.left - 6);
+    this.explain();
     this.paintSteps(context, story, theme, height);
     this.paintGrid(context, story, theme, width);
     if (this.rows.isBinned) this.paintDensity(context, story, theme);
     else for (const block of this.rows.ids) if (story.bands[block]) this.paintBand(context, story, block, theme);
     if (this.rows.numIdle) label(context, `${this.rows.numIdle.toLocaleString("en")} of ${story.numBlocks.toLocaleString("en")} blocks were never used`, axis.left, height - IDLE / 2, null, `12px ${theme.ui}`, theme.soft);
+  }
+
+  // A row of many blocks has no content's hue and no border: what its darkness means is said instead of the key.
+  explain() {
+    const { isBinned, perRow } = this.rows;
+    this.bar.element.classList.toggle("le-is-dense", isBinned);
+    write(this.density, isBinned ? `${perRow} blocks a row: the darker, the more of them are in use; stripes: freed, cached` : "");
   }
 
   paintSteps(context, story, theme, height) {

@@ -1,12 +1,14 @@
 // The free queue in order: why each block is in it, whether its content is kept, and who is evicted next.
 import { element as make, write as say } from "../look/element.js";
 import { contentName, requestName } from "../look/palette.js";
+import { alarmsAt, violationOf } from "../model/alarms.js";
 import { arrows } from "./arrows.js";
 import { InSight } from "./in_sight.js";
 import { Marks } from "./marks.js";
 import { dressBead, keep, lookOf } from "./pieces.js";
 import { seatsAt } from "./queue_seats.js";
 import { factsAt, shadowAt } from "./step_facts.js";
+import { violated } from "./table_places.js";
 
 export const title = "Free queue";
 
@@ -42,7 +44,8 @@ class Queue {
   paint(scene, changes, { moment, isRunning }) {
     const { recording } = this.side;
     const facts = factsAt(recording, moment), isNewStep = facts.base !== this.base || facts.stop !== this.stop;
-    const isStill = !changes.all && !changes.queue && !changes.blocks.size && !isNewStep;
+    const isBrokenAnew = this.takeViolations(moment);
+    const isStill = !isBrokenAnew && !changes.all && !changes.queue && !changes.blocks.size && !isNewStep;
     this.revealing = isRunning ? null : { isOver: isOver(recording, moment) };
     if (isStill) return;
     Object.assign(this, { scene, recording, facts, base: facts.base, stop: facts.stop });
@@ -56,6 +59,14 @@ class Queue {
     keep(this.list, items, (item) => (item.more ? make("li", "le-queue-more le-quiet") : makeSeat()), (child, item, place) => (item.more ? say(child, `… ${item.more.toLocaleString("en")} more …`) : this.sight.paint(child, () => this.paintSeat(child, item), place)));
     this.sight.settle();
     this.marks.again();
+  }
+
+  // Where the core's queue is not what the events say; true if that has changed.
+  takeViolations(moment) {
+    this.violations = alarmsAt(this.side.recording, moment).violations.filter(({ isSaid }) => isSaid);
+    const before = this.broken;
+    this.broken = this.violations.map(({ event }) => event).join();
+    return this.broken !== (before ?? "");
   }
 
   // When all views are painted, and measuring costs no more than the layout that is due anyway.
@@ -75,10 +86,11 @@ class Queue {
   paintSummary() {
     const { scene } = this, next = scene.queue.first(1)[0];
     this.element.classList.toggle("le-queue-is-empty", next === undefined);
-    if (next === undefined) return say(this.summary, "No block is free: whoever needs one must wait, or preempt another.");
+    const differs = this.violations.some(({ message }) => message.includes("free queue")) ? " · the core's queue differs" : "";
+    if (next === undefined) return say(this.summary, `No block is free: whoever needs one must wait, or preempt another.${differs}`);
     const { content, isHashed } = scene.block(next);
     const fate = content >= 0 && isHashed ? `evicts ${contentName(content)}` : "holds nothing";
-    say(this.summary, `${scene.queue.size.toLocaleString("en")} free · next #${next}: ${fate}`);
+    say(this.summary, `${scene.queue.size.toLocaleString("en")} free · next #${next}: ${fate}${differs}`);
   }
 
   // Up to a page before the head and beyond it, and the tail's end; all of a short queue.
@@ -109,7 +121,8 @@ class Queue {
     const { block, taken } = seats.get(seat) || (known === undefined ? {} : { block: known, taken: null });
     if (block === undefined) return { key: seat, signature: "empty" };
     const look = lookOf(this.scene, block), why = taken ? `${taken.how} ${requestName(taken.request)}` : this.reason(block, look);
-    return { key: seat, signature: JSON.stringify([block, taken && taken.event, rank, taken ? 0 : look.signature, why]), block, taken, rank, look, why };
+    const broken = violationOf(this.violations, { block });
+    return { key: seat, signature: JSON.stringify([block, taken && taken.event, rank, taken ? 0 : look.signature, why, broken?.event]), block, taken, rank, look, why, broken };
   }
 
   reason(block, { block: { content, isHashed } }) {
@@ -120,12 +133,13 @@ class Queue {
     return words ? words(requestName(recording.field(freed, "request_id"))) : "freed";
   }
 
-  paintSeat(child, { block, taken, rank, look, why }) {
+  paintSeat(child, { block, taken, rank, look, why, broken }) {
     const isNext = rank === 1;
     if (isNext) this.next = child;
     child.className = `le-queue-seat${isNext ? " le-queue-is-next" : ""}${taken ? " le-queue-is-taken" : ""}`;
     delete child.dataset.block;
     delete child.dataset.anchor;
+    child.sign.replaceChildren(...(broken ? [violated(broken)] : []));
     say(child.tag, isNext ? "next" : rank || "");
     if (block === undefined) {
       child.bead.className = "le-queue-nobody";
@@ -179,7 +193,7 @@ function isSeen(element, summary, seat) {
 
 function makeSeat() {
   const seat = make("li", "le-queue-seat");
-  Object.assign(seat, { tag: make("span", "le-queue-tag"), bead: make("span"), why: make("span", "le-queue-why") });
-  seat.append(seat.tag, seat.bead, seat.why);
+  Object.assign(seat, { tag: make("span", "le-queue-tag"), bead: make("span"), sign: make("span", "le-queue-sign"), why: make("span", "le-queue-why") });
+  seat.append(seat.tag, seat.bead, seat.sign, seat.why);
   return seat;
 }

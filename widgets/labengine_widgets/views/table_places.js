@@ -118,7 +118,7 @@ export function arrange(cells, { kind, isFolded, hasNumbers }, size, { numShown,
   cells.style.setProperty("--le-columns", columns);
   cells.style.setProperty("--le-lines", kind === "slots" ? Math.ceil(size / columns) : 3);
   cells.style.setProperty("--le-card", size > 8 ? "212px" : "122px");
-  cells.style.setProperty("--le-chip", `${(isLong ? 66 : 92) + 8 * digits + (hasSaid ? 32 : 0)}px`); // a letter, a count or a struck number may come: nothing moves
+  cells.style.setProperty("--le-chip", `${(isLong ? 66 : 92) + 8 * digits + 12 * Math.max(0, digits - 2) + (hasSaid ? 32 : 0)}px`); // a letter with its number, a count or a struck number may come: nothing moves
 }
 
 function bead(look) {

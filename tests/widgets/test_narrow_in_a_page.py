@@ -1,0 +1,99 @@
+"""In a narrow cell nothing is cut, and nothing lies over anything else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+import pytest
+
+from labengine.scenarios import bug
+from widgets import compare_page, dashboard_page
+from widgets.compare_page import ComparePage
+from widgets.dashboard_page import View
+from widgets.story_219 import merging_step
+from widgets.test_alarms_in_a_page import FAILED, SAID, STORY
+
+pytestmark = pytest.mark.browser
+
+BOXES = """(selector) => [...document.querySelectorAll(selector)].filter(
+  (one) => one.getClientRects().length
+).map((one) => {
+  const { left, right, top, bottom } = one.getBoundingClientRect();
+  return { name: one.className || one.tagName, text: one.textContent, left, right, top, bottom };
+})"""
+CUT = """(selector) => [...document.querySelectorAll(selector)].filter(
+  (one) => one.getClientRects().length
+).filter(
+  (one) => one.scrollWidth > one.clientWidth + 1 || one.scrollHeight > one.clientHeight + 2
+).map((one) => one.textContent)"""
+OUTSIDE = """() => [...document.querySelectorAll(".le-pair-score > span")].filter(
+  (one) => one.getBoundingClientRect().right > one.closest(".le-column-head").getBoundingClientRect().right
+).map((one) => one.textContent)"""
+RIGHT = "() => document.querySelector('.labengine').getBoundingClientRect().right - 1"
+PARTS = ".labengine .le-head > *, .labengine .le-scrub > *, .labengine .le-controls .le-button, .labengine .le-panel"
+PAIR_PARTS = ".labengine .le-compare-head > *, .labengine .le-guide > *, .labengine .le-pair-score > span"
+CELL = "(width) => (document.getElementById('cell').style.width = width + 'px')"
+
+
+@pytest.fixture(scope="module")
+def look() -> Iterator[dashboard_page.Look]:
+    with dashboard_page.looks() as run:
+        yield run
+
+
+@pytest.fixture(scope="module")
+def look_at_both() -> Iterator[compare_page.Look]:
+    with compare_page.looks() as run:
+        yield run
+
+
+def wrong_places(boxes: list[dict[str, float]], right: float) -> list[str]:
+    """What is beyond the right edge, and what lies over something else."""
+    beyond = [f"{box['name']} is cut" for box in boxes if box["right"] > right]
+    return beyond + [
+        f"{one['name']} and {other['name']} overlap" for one, other in combinations(boxes, 2) if meet(one, other)
+    ]
+
+
+def meet(one: dict[str, float], other: dict[str, float]) -> bool:
+    is_beside = one["right"] <= other["left"] + 1 or other["right"] <= one["left"] + 1
+    is_above = one["bottom"] <= other["top"] + 1 or other["bottom"] <= one["top"] + 1
+    return not (is_beside or is_above)
+
+
+@pytest.mark.parametrize("width", [844, 545])
+def test_a_dashboard_with_a_failed_step(look: dashboard_page.Look, width: int) -> None:
+    def check(view: View) -> None:
+        view.page.evaluate(CELL, width)
+        view.painted()
+        assert wrong_places(view.page.evaluate(BOXES, PARTS), view.page.evaluate(RIGHT)) == []
+        assert FAILED.message in view.text(".le-alarm-words")
+        assert view.page.evaluate(CUT, ".le-alarm-words, .le-sentence, .le-score") == []
+        view.page.locator(".le-pin").click()
+        assert wrong_places(view.page.evaluate(BOXES, PARTS), view.page.evaluate(RIGHT)) == []
+
+    look(check, STORY)
+
+
+@pytest.mark.parametrize("width", [844, 545])
+def test_the_words_of_a_violation_are_read_to_their_end(look: dashboard_page.Look, width: int) -> None:
+    def check(view: View) -> None:
+        view.page.evaluate(CELL, width)
+        view.painted()
+        assert view.text(".le-alarm-words").endswith("(WrongTouch.touch)")
+        assert view.page.evaluate(CUT, ".le-alarm-words, .le-sentence") == []
+
+    look(check, [*merging_step(), SAID])
+
+
+def test_a_comparison_beside_its_story(look_at_both: compare_page.Look) -> None:
+    def check(page: ComparePage) -> None:
+        for _ in range(5):
+            page.next_stop()
+            assert wrong_places(page.page.evaluate(BOXES, PAIR_PARTS), page.page.evaluate(RIGHT)) == []
+            assert page.page.evaluate(CUT, ".le-guide-words, .le-told-both, .le-told-side") == []
+            page.picture("narrow")
+            assert page.page.evaluate(OUTSIDE) == []
+
+    look_at_both(check, bug("nano-vllm-219").compare(), width=545)
