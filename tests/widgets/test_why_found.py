@@ -70,6 +70,13 @@ def test_an_answer_about_the_event_has_it_too_and_one_before_it_does_not(lab: La
     lab.moment = None
 
 
+def test_the_cause_of_a_violation_is_what_the_override_reports(lab: Lab) -> None:
+    found = lie(lab)
+    assert lab.timeline is not None
+    why = lab.why(event=lab.timeline.events().index(found))
+    assert f"Because of event {found.first_event}: WrongTouch.touch reports: #" in why.answer
+
+
 def test_a_page_without_python_carries_it_along(lab: Lab) -> None:
     found = lie(lab)
     carried = answers_along(lab.timeline, lab.bench().seams())  # type: ignore[arg-type]

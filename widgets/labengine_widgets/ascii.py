@@ -43,10 +43,14 @@ def content_letters(snapshot: Snapshot, timeline: Timeline | None = None) -> dic
 
 
 def _keys_in_order(snapshot: Snapshot) -> list[Key]:
-    """The key that names each block's content, once, in the order in which one meets the blocks."""
+    """The key that names each block's content, once, in the order in which one meets the blocks.
+
+    An id that is none (wrong code may leave one in a table) names nothing.
+    """
     tables = [table for r in snapshot.requests.values() for table in r.block_tables]
-    ordered = [snapshot.blocks[i] for table in tables for i in table if i != snapshot.null_block]
-    named = [block.grouped_hashes[0] for block in [*ordered, *snapshot.blocks] if block.grouped_hashes]
+    blocks, null = snapshot.blocks, snapshot.null_block
+    ordered = [blocks[i] for table in tables for i in table if 0 <= i < len(blocks) and i != null]
+    named = [block.grouped_hashes[0] for block in [*ordered, *blocks] if block.grouped_hashes]
     return [(group, bytes.fromhex(block_hash)) for group, block_hash in dict.fromkeys(named)]
 
 

@@ -45,7 +45,7 @@ def _because(past: Past, event: ev.Event, chain: list[int]) -> str:
     if len(chain) == 1:
         begin = "" if past.is_whole else f", which begins with event {past.first},"
         return _UNCAUSED.get(type(event), f"Nothing in the recording{begin} brought it about.")
-    return f"Because of event {chain[1]}: {tell(past.event(chain[1]))}"
+    return f"Because of event {chain[1]}: {past.link(chain[1]).sentence}"
 
 
 _UNCAUSED: dict[type[ev.Event], str] = {
