@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from inspect import signature
 from math import gcd, lcm
 from numbers import Real
 from operator import index
+from pathlib import Path
 from typing import Any, Literal
 
 GroupKind = Literal["full", "sliding_window"]
@@ -21,6 +24,12 @@ MAX_NUM_BLOCKS = 10_000_000
 """Keeps a slip of the keyboard from taking all memory: the core spends some hundred bytes on a block."""
 
 
+def shown(value: object) -> str:
+    """The value's repr, cut in the middle when it is long: what messages say was given."""
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:120]}...{text[-40:]}"
+
+
 def is_single_int(value: object) -> bool:
     """True for one integer of Python, numpy or torch; False for truth values, and for a sequence of integers."""
     is_truth_value = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
@@ -30,7 +39,7 @@ def is_single_int(value: object) -> bool:
 def checked_token_ids(token_ids: Iterable[object], vocab_size: int | None = None) -> list[int]:
     """Token ids as Python's ints. ConfigError for what is no row of integers from 0 (and below vocab_size)."""
     if isinstance(token_ids, (str, bytes)) or not hasattr(token_ids, "__iter__"):
-        raise ConfigError(f"token_ids must be a list of integers, got {token_ids!r}")
+        raise ConfigError(f"token_ids must be a list of integers, got {shown(token_ids)}")
     ids: list[Any] = list(token_ids)
     if set(map(type, ids)) == {int} and min(ids) >= 0 and max(ids) < (2**63 if vocab_size is None else vocab_size):
         return ids
@@ -40,7 +49,7 @@ def checked_token_ids(token_ids: Iterable[object], vocab_size: int | None = None
 def checked_text(name: str, text: object) -> str:
     """The text itself. ConfigError for what is none, or cannot be written as UTF-8."""
     if not isinstance(text, str):
-        raise ConfigError(f"{name} must be a text, got {text!r}")
+        raise ConfigError(f"{name} must be a text, got {shown(text)}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -72,17 +81,56 @@ def _as_float(value: object) -> float:
         return math.nan
 
 
-def _make_int(record: object, name: str, minimum: int, maximum: int | None = None) -> None:
-    """Have a frozen record's field be Python's int. ConfigError for one that is no integer, or out of bounds."""
-    value = getattr(record, name)
+def checked_int(name: str, value: object, minimum: int | None = None, maximum: int | None = None) -> int:
+    """The value as Python's int. ConfigError for one that is no integer, or out of bounds."""
     number = _as_int(value)
     if number is None:
-        raise ConfigError(f"{name} must be an integer, got {value!r}")
-    if number < minimum:
+        raise ConfigError(f"{name} must be an integer, got {shown(value)}")
+    if minimum is not None and number < minimum:
         raise ConfigError(f"{name} must be at least {minimum}, got {number}")
     if maximum is not None and number > maximum:
         raise ConfigError(f"{name} must be at most {maximum:,}, got {number:,}")
-    object.__setattr__(record, name, number)
+    return number
+
+
+def checked_bool(name: str, value: object) -> bool:
+    """The value as Python's bool. ConfigError for what is not True or False, Python's or numpy's."""
+    if not isinstance(value, bool) and type(value).__name__ not in ("bool_", "bool"):
+        raise ConfigError(f"{name} must be True or False, got {shown(value)}")
+    return bool(value)
+
+
+def checked_call(name: str, value: object, *arguments: str) -> None:
+    """ConfigError for what cannot be called with so many arguments; they are named in the message."""
+    takes = f"a function of ({', '.join(arguments)})"
+    if not callable(value):
+        raise ConfigError(f"{name} must be {takes}, got {shown(value)}")
+    try:
+        signature(value).bind(*arguments)
+    except TypeError as error:
+        raise ConfigError(f"{name} must be {takes}, and {shown(value)} is not: {error}") from None
+    except ValueError:  # a function in C that does not tell its arguments
+        pass
+
+
+def checked_path(name: str, value: object) -> Path:
+    """The path. ConfigError for what is none, and for one that no file can have: too long, or with a NUL in it."""
+    if not isinstance(value, (str, os.PathLike)) or isinstance(os.fspath(value), bytes):
+        raise ConfigError(f"{name} must be a path, as a text or a pathlib.Path, got {shown(value)}")
+    try:
+        os.lstat(value)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{name} cannot be a path: {getattr(error, 'strerror', None) or error}: {shown(value)}"
+        ) from None
+    return Path(value)
+
+
+def _make_int(record: object, name: str, minimum: int, maximum: int | None = None) -> None:
+    """Have a frozen record's field be Python's int. ConfigError for one that is no integer, or out of bounds."""
+    object.__setattr__(record, name, checked_int(name, getattr(record, name), minimum, maximum))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +144,7 @@ class GroupSpec:
     def __post_init__(self) -> None:
         _make_int(self, "block_size", 1)
         if self.kind not in ("full", "sliding_window"):
-            raise ConfigError(f"group kind must be 'full' or 'sliding_window', got {self.kind!r}")
+            raise ConfigError(f"group kind must be 'full' or 'sliding_window', got {shown(self.kind)}")
         if (self.kind == "sliding_window") != (self.window is not None):
             raise ConfigError("a sliding_window group needs a window, a full group has none")
         if self.window is not None:
@@ -137,15 +185,17 @@ class EngineConfig:
         _make_int(self, "max_num_seqs", 1)
         _make_int(self, "max_num_batched_tokens", 1)
         _make_int(self, "seed", 0)
+        if not isinstance(self.groups, tuple):
+            raise ConfigError(f"groups must be a list of GroupSpecs, got {shown(self.groups)}")
         if not self.groups:
             raise ConfigError("groups must name at least one KV-cache group")
         if not all(isinstance(group, GroupSpec) for group in self.groups):
-            raise ConfigError(f"groups must be GroupSpecs, got {self.groups!r}")
+            raise ConfigError(f"groups must be GroupSpecs, got {shown(self.groups)}")
         _make_int(self, "long_prefill_token_threshold", 0)
         if self.keep_finished is not None:
             _make_int(self, "keep_finished", 0)
         if not 0 <= _as_float(self.watermark) < 1:
-            raise ConfigError(f"watermark is a share of the pool, from 0 to below 1, got {self.watermark!r}")
+            raise ConfigError(f"watermark is a share of the pool, from 0 to below 1, got {shown(self.watermark)}")
         self._check_block_sizes()
 
     @property
@@ -188,12 +238,11 @@ class SamplingParams:
     def __post_init__(self) -> None:
         _make_int(self, "max_tokens", 1)
         if not 0 <= _as_float(self.temperature) < math.inf:
-            raise ConfigError(f"temperature must be a finite number >= 0 (0 is greedy), got {self.temperature!r}")
+            raise ConfigError(f"temperature must be a finite number >= 0 (0 is greedy), got {shown(self.temperature)}")
         if self.top_k is not None:
             _make_int(self, "top_k", 1)
         if self.top_p is not None and not 0 < _as_float(self.top_p) <= 1:
-            raise ConfigError(f"top_p must lie in (0, 1], got {self.top_p!r}")
+            raise ConfigError(f"top_p must lie in (0, 1], got {shown(self.top_p)}")
         if self.seed is not None:
             _make_int(self, "seed", 0)
-        if self.ignore_eos not in (True, False):
-            raise ConfigError(f"ignore_eos must be True or False, got {self.ignore_eos!r}")
+        object.__setattr__(self, "ignore_eos", checked_bool("ignore_eos", self.ignore_eos))

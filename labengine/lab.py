@@ -18,6 +18,7 @@ from labengine.desk.recorded import Recorded
 from labengine.desk.settings import LabSettings
 from labengine.desk.stepping import Stepping
 from labengine.desk.time.time_travel import TimeTravel
+from labengine.engine.interrupts import interrupts_deferred
 
 if TYPE_CHECKING:
     import torch
@@ -190,12 +191,13 @@ class Lab(Stepping, Looking, TimeTravel, Recorded):
         What was recorded can still be looked at, asked and exported; views that are open stay, as the recording.
         A step left open is taken back, and late loads are cancelled: a connector of yours may serve the next lab.
         """
-        self._stepper.close()
-        self._stepper.engine.transfers.stop()
-        self._settle_views()
-        self._model.release()
-        if self.external is not None and self._owns_external:
-            self.external.close()
+        with interrupts_deferred():
+            self._stepper.close()
+            self._stepper.engine.transfers.stop()
+            self._settle_views()
+            self._model.release()
+            if self.external is not None and self._owns_external:
+                self.external.close()
 
     def __enter__(self) -> Lab:
         return self

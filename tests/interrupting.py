@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import _thread
+import inspect
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from driving import difference
+from labengine.config import ConfigError
 from labengine.desk.compare.comparing import compare
 from labengine.desk.compare.comparison import Comparison
 from labengine.engine import interrupts
@@ -37,13 +40,14 @@ def hearing_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def another_thread_at_work(*labs: Lab) -> Iterator[None]:
-    """A thread that looks at the labs again and again, and so asks for the lock all the time."""
+    """A thread that looks at the labs again and again, and so asks for their locks all the time."""
     is_over = threading.Event()
 
     def look() -> None:
         while not is_over.wait(0.001):
             for lab in labs:
                 lab.snapshot()
+                lab.status(), lab.stats()
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
@@ -77,9 +81,63 @@ def _fork(lab: Lab) -> None:
     lab.fork().close()
 
 
+def _close(lab: Lab) -> None:
+    with lab.fork() as other:
+        other.start()
+        other.close()
+
+
+def _close_pair(both: Comparison) -> None:
+    with compare(both.left.fork(), both.right.fork()) as others:  # type: ignore[attr-defined]
+        others.start()
+        others.close()
+
+
+def _compare(lab: Lab) -> None:
+    with lab.fork() as other:
+        lab.compare(other)
+
+
+def _stand(on: Any) -> None:
+    on.selection = ("block", 1)
+    on.moment = on.timeline.num_dropped
+    on.selection = on.moment = None
+
+
+def _select(both: Comparison) -> None:
+    both.selection = ("block", 1)
+    both.selection = None
+
+
+def public_names(kind: type) -> tuple[set[str], set[str]]:
+    """(methods, properties) of a class that a user may call and read."""
+    names = [name for name in dir(kind) if not name.startswith("_")]
+    properties = {name for name in names if isinstance(inspect.getattr_static(kind, name), property)}
+    return {*names} - properties, properties
+
+
+def _look_at_properties(kind: type) -> Act:
+    return lambda on: [getattr(on, name) for name in sorted(public_names(kind)[1])]
+
+
 def acts_of_a_lab(folder: Path) -> dict[str, Act]:
     """What is done to a lab, by the method that it is about. A lab is left as it was before an act, or after it."""
     return {
+        "chat": lambda lab: lab.chat([{"role": "user", "content": "Hi there"}], max_tokens=2),
+        "encode": lambda lab: lab.encode("Once upon a time"),
+        "token_text": lambda lab: lab.token_text(1),
+        "kv": lambda lab: lab.kv(0, 0),
+        "forward": lambda lab: lab.forward(),
+        "show": lambda lab: lab.show(),
+        "view": lambda lab: lab.view("pool"),
+        "view at": lambda lab: lab.view("tables", at=1),
+        "bench": lambda lab: lab.bench().post("step").result(PATIENCE),
+        "events_frame": lambda lab: lab.events_frame(),
+        "export_html": lambda lab: lab.export_html(folder / "run.html"),
+        "close": _close,
+        "compare": _compare,
+        "moment, selection": _stand,
+        "properties": _look_at_properties(Lab),
         "add": lambda lab: lab.add(token_ids=prompt(9), max_tokens=3),
         "abort": lambda lab: lab.abort(0),
         "reset_prefix_cache": lambda lab: lab.reset_prefix_cache(),
@@ -98,7 +156,6 @@ def acts_of_a_lab(folder: Path) -> dict[str, Act]:
         "check": lambda lab: lab.check(),
         "stats": lambda lab: lab.stats(),
         "status": lambda lab: lab.status(),
-        "inputs": lambda lab: lab.inputs,
         "break_on": _breakpoint,
         "post": lambda lab: lab.post(lab.step).result(PATIENCE),
         "goto": lambda lab: lab.goto(0),
@@ -113,9 +170,22 @@ def acts_of_a_lab(folder: Path) -> dict[str, Act]:
     }
 
 
-def acts_of_a_comparison() -> dict[str, Act]:
+def acts_of_a_comparison(folder: Path) -> dict[str, Act]:
     """The same for two labs in lockstep."""
     return {
+        "chat": lambda both: both.chat([{"role": "user", "content": "Hi there"}], max_tokens=2),
+        "snapshot": lambda both: both.snapshot(),
+        "back": lambda both: both.back(),
+        "forward": lambda both: both.forward(),
+        "post": lambda both: both.post(both.step).result(PATIENCE),
+        "bench": lambda both: both.bench().post("step").result(PATIENCE),
+        "show": lambda both: both.show(),
+        "export_html": lambda both: both.export_html(folder / "both.html"),
+        "fork": lambda both: both.fork(),
+        "later": lambda both: both.later(),
+        "selection": _select,
+        "close": _close_pair,
+        "properties": _look_at_properties(Comparison),
         "add": lambda both: both.add(token_ids=prompt(9), max_tokens=3),
         "abort": lambda both: both.abort(0),
         "step": lambda both: both.step(),
@@ -123,7 +193,6 @@ def acts_of_a_comparison() -> dict[str, Act]:
         "run": lambda both: both.run(),
         "start, pause": _start_and_pause,
         "break_on": _breakpoint,
-        "snapshots": lambda both: both.snapshots,
         "first_difference": lambda both: both.first_difference(),
         "goto": lambda both: both.goto(0),
         "why": lambda both: both.why(),
@@ -155,14 +224,18 @@ def set_up(lab: Any) -> None:
     lab.step()
 
 
-def interrupted(call: Callable[[], object]) -> bool:
-    """Call; True if a KeyboardInterrupt came out. A KeyError is an answer: a request that a reset swept away."""
+def interrupted(call: Callable[[], object]) -> str:
+    """Call; the file and line where a KeyboardInterrupt was raised, "" if none came out.
+
+    Answers are, too: a request that a reset swept away, a refusal.
+    """
     try:
-        with suppress(KeyError, LookupError):
+        with suppress(LookupError, ConfigError):
             call()
-    except KeyboardInterrupt:
-        return True
-    return False
+    except KeyboardInterrupt as error:
+        *_, (frame, line) = walk_tb(error.__traceback__)
+        return f"{frame.f_code.co_filename}:{line}"
+    return ""
 
 
 def assert_nothing_held() -> None:
@@ -175,11 +248,13 @@ def assert_whole(lab: Lab) -> None:
     """Lock free, timeline, checks and core agree, and nothing of what was interrupted is still marked as under way."""
     assert_nothing_held()
     lab.pause()
+    lab.post(lambda: None).result(PATIENCE)  # what was posted before is over
     stepper = lab._stepper
     with stepper.turn_to_look():
         assert stepper._lock._depth == 1, "a turn was taken and not given back"
     assert stepper._num_free_runs == 0 and lab._breakpoints._num_armed == 0 and not lab.hooks.is_emitting
-    assert not lab.is_running and lab.background_error is None
+    assert not lab.is_running
+    assert lab.background_error is None
     if stepper.has_open_step:
         lab.step()
     core = lab.snapshot()
@@ -200,6 +275,7 @@ def assert_pair_whole(both: Comparison) -> None:
     """Both sides whole, the next step brings them level."""
     assert_nothing_held()
     both.pause()
+    both.post(lambda: None).result(PATIENCE)
     with both._turn:
         assert both._turn._depth == 1, "a turn was taken and not given back"
     assert not both.is_running and both._num_free_runs == 0 and both.background_error is None
@@ -212,10 +288,10 @@ def labengine_threads() -> set[str]:
     return {thread.name for thread in threading.enumerate() if thread.name.startswith("labengine")}
 
 
-def pressed_after(seconds: float, call: Callable[[], bool]) -> bool:
+def pressed_after(seconds: float, call: Callable[[], str]) -> str:
     """Call while another thread presses Ctrl-C once, so long after; the call's answer. The press has come by then."""
     pressed: list[bool] = []
-    answer = False
+    answer = ""
     try:
         _thread.start_new_thread(_press, (seconds, pressed))
         answer = call()

@@ -104,7 +104,7 @@ def test_equal_pictures_are_one_widget(lab: Lab) -> None:
 
 def test_what_is_no_moment_is_refused(lab: Lab) -> None:
     for wrong, told in (
-        ("x", "at is the number of a step, or .step, event. for an event inside it, got 'x'"),
+        ("x", "at is the number of a step, .step, event. for an event inside it, or \"crash\", got 'x'"),
         (True, "at is the number of a step"),
         ((1, 2, 3), "at is the number of a step"),
         (9, "step 9 is not in the recording, which goes from 0 to 3"),

@@ -112,7 +112,7 @@ def test_what_is_chosen(recorded: Lab | Trace) -> None:
     assert recorded.selection is None
     with pytest.raises(ValueError, match="one can select a block, a request, a hash or an event"):
         recorded.selection = ("blok", 3)
-    with pytest.raises(TypeError, match="a selection is a Selection"):
+    with pytest.raises(ConfigError, match="a selection is a Selection"):
         recorded.selection = 3  # type: ignore[assignment]
 
 
@@ -174,7 +174,7 @@ def test_requests_by_their_letters(recorded: Lab | Trace) -> None:
     assert recorded.selection == Selection("request", 1)
     assert recorded.why(request="B").to_dict() == recorded.why(request=1).to_dict() != recorded.why(request=0).to_dict()
     for wrong in ("three", "0", ""):
-        with pytest.raises(TypeError, match="the id of a request is a whole number"):
+        with pytest.raises(ConfigError, match="the id of a request is a whole number"):
             recorded.selection = ("request", wrong)
         with pytest.raises(ValueError, match="request= is a whole number"):
             recorded.why(request=wrong)

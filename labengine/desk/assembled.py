@@ -6,7 +6,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from labengine.check.watch import Watch
-from labengine.config import ConfigError, EngineConfig
+from labengine.config import ConfigError, EngineConfig, shown
 from labengine.core.connector import Connector
 from labengine.core.prefix_cache import HashChain
 from labengine.desk.intake import Intake
@@ -115,5 +115,5 @@ def _timeline(record: bool | int) -> Timeline | None:
     if record is False:
         return None
     if not isinstance(record, int) or record < 1:
-        raise ConfigError(f"record must be True, False, or a number of events from 1, got {record!r}")
+        raise ConfigError(f"record must be True, False, or a number of events from 1, got {shown(record)}")
     return Timeline() if record is True else Timeline(max_events=record)

@@ -40,6 +40,8 @@ class Background:
         self._guard = threading.Lock()
         self._work = UnitOfWork()
         self._is_running = False
+        self._num_starts = 0
+        """Calls of start() whose beginning has not come yet."""
         self._is_closed = False
         self.error: BaseException | None = None
 
@@ -49,8 +51,14 @@ class Background:
         return self._is_running
 
     def start(self) -> None:
-        """Begin to step."""
-        self._on_thread(self._begin)
+        """Begin to step. An interrupt may come before the beginning; pause() ends that one, too."""
+        with interrupts_deferred():
+            if threading.current_thread() is self._thread:
+                return self._begin()
+            with self._guard:
+                begun = self._post(self._begin_as_asked)
+                self._num_starts += 1
+            begun.result()
 
     def pause(self, *, wait: bool = True) -> None:
         """Stop; the step under way is finished first, unless it does not end (see `hurry`).
@@ -59,7 +67,7 @@ class Background:
         """
         with interrupts_deferred():
             self.hurry()
-            if self._is_running:
+            if self._is_running or self._num_starts:
                 if wait:
                     self._on_thread(self._end)
                 else:
@@ -73,10 +81,7 @@ class Background:
     def post(self, call: Callable[[], Any]) -> Outcome:
         """Run `call` on the lab's thread; the Future carries its result or its error."""
         with interrupts_deferred(), self._guard:
-            outcome = Outcome()
-            self._ensure_thread()
-            self._jobs.put((outcome, call))
-        return outcome
+            return self._post(call)
 
     def close(self) -> None:
         """End the thread, after the step under way."""
@@ -95,8 +100,19 @@ class Background:
         else:
             self.post(call).result()
 
+    def _post(self, call: Callable[[], Any]) -> Outcome:
+        outcome = Outcome()
+        self._ensure_thread()
+        self._jobs.put((outcome, call))
+        return outcome
+
     def _begin(self) -> None:
         self._is_running, self.error = not self._is_closed, None
+
+    def _begin_as_asked(self) -> None:
+        self._begin()
+        with self._guard:
+            self._num_starts -= 1
 
     def _end(self) -> None:
         self._is_running = False

@@ -8,7 +8,7 @@ from functools import lru_cache
 from operator import index
 from typing import Any
 
-from labengine.config import ConfigError, SamplingParams, checked_text, is_single_int
+from labengine.config import ConfigError, SamplingParams, checked_int, checked_text, is_single_int, shown
 from labengine.core.request import ExtraKeys, Request
 from labengine.desk.keywords import refuse_unknown
 from labengine.desk.request_names import request_id_of
@@ -31,7 +31,7 @@ class ExtraKeySpec:
         """(domain, value) pairs in the order of their domains. ConfigError for what is no mapping of texts."""
         keys = {} if self.extra_keys is None else self.extra_keys
         if not isinstance(keys, Mapping):
-            raise ConfigError(f"extra_keys must be a mapping of names to texts, got {keys!r}")
+            raise ConfigError(f"extra_keys must be a mapping of names to texts, got {shown(keys)}")
         if "cache_salt" in keys:
             raise ConfigError("extra_keys may not hold 'cache_salt': give it as cache_salt=")
         pairs = ((checked_text("a name in extra_keys", k), checked_text(f"extra_keys[{k!r}]", keys[k])) for k in keys)
@@ -122,7 +122,9 @@ class Intake:
             return was_reset
 
     def request(self, named: int | str) -> Request:
-        """The request of that id, or of that letter. KeyError for an unknown one."""
+        """The request of that id, or of that letter. KeyError for an unknown one, ConfigError for what names none."""
+        if not isinstance(named, str):
+            checked_int("request_id", named)
         engine, asked = self._stepper.engine, request_id_of(named)
         request_id = index(asked) if is_single_int(asked) else -1  # type: ignore[arg-type]
         request = engine.requests.get(request_id)
@@ -143,4 +145,4 @@ def _unknown(named: object, request_id: int, engine: Engine) -> str:
         keep = f"{engine.config.keep_finished:,}"
         return f"request {named!r} has finished and was forgotten: the newest {keep} are kept; see Lab(keep_finished=)"
     known = f"known are 0 to {engine.num_added - 1}" if engine.num_added else "none was added yet"
-    return f"there is no request {named!r}; {known}"
+    return f"there is no request {shown(named)}; {known}"

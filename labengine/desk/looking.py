@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from labengine.check.invariants import check_invariants
+from labengine.config import checked_int
 from labengine.core.prefix_cache import LateMerge
 from labengine.desk.assembled import Assembled
 from labengine.desk.stats import LabStats
@@ -45,6 +46,7 @@ class Looking(Assembled):
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V of one block in one layer, each [block_size, kv_heads, head_dim]. Also inside a listener."""
         self._stepper.refuse_if_closed()
+        checked_int("block_id", block_id), checked_int("layer", layer)
         if not 0 <= block_id < self.config.num_blocks:
             raise IndexError(f"block {block_id} does not exist: the pool has blocks 0 to {self.config.num_blocks - 1}")
         return self._model.kv(block_id, layer)
@@ -72,7 +74,7 @@ class Looking(Assembled):
 
     def token_text(self, token_id: int) -> str:
         """One token as readable text."""
-        return self._model.tokenizer.token_text(token_id)
+        return self._model.tokenizer.token_text(checked_int("token_id", token_id))
 
     @property
     def title(self) -> str:

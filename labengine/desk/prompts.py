@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from labengine.config import ConfigError, is_single_int
+from labengine.config import ConfigError, is_single_int, shown
 
 
 def prompt_list(prompts: str | Iterable[Any]) -> list[Any]:
     """Every prompt: a text, or a row of token ids. ConfigError for what holds no prompts."""
     if isinstance(prompts, str):
         return [prompts]
-    if isinstance(prompts, bytes) or not hasattr(prompts, "__iter__"):
-        raise ConfigError(f"prompts are texts or lists of token ids, one or several, got {prompts!r}")
+    if isinstance(prompts, (bytes, Mapping)) or not hasattr(prompts, "__iter__"):
+        raise ConfigError(f"prompts are texts or lists of token ids, one or several, got {shown(prompts)}")
     several = list(prompts)
     return [several] if several and is_single_int(several[0]) else several

@@ -9,10 +9,11 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
 
-from labengine.config import ConfigError, is_single_int
+from labengine.config import ConfigError, checked_bool, checked_text, is_single_int, shown
 from labengine.desk.request_names import request_id_of
 from labengine.desk.time.crash import Crash, newest_crash
 from labengine.desk.time.moments import Look, moment_of, steps_after, steps_before
+from labengine.engine.interrupts import interrupts_deferred
 from labengine.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -45,13 +46,17 @@ class Listening(Protocol):
         """Stop listening and stay as it is."""
 
 
+Views = dict[tuple[object, ...], Closeable]
+"""Widgets by what they show."""
+
+
 class Recorded:
     """A recording and its views. Whoever has one gives `timeline` and `bench()`; the rest follows."""
 
     timeline: Timeline | None
     bench: Callable[[], Bench]
     _own_feed: Feed | None = None
-    _views: dict[tuple[object, ...], Closeable] | None = None
+    _views: Views | None = None
     _newest_frozen: tuple[object, Frozen] | None = None
     _standing: tuple[int, int, int] | None = None
     """(generation, end, moment): where Python has put the views, until something happens."""
@@ -87,11 +92,18 @@ class Recorded:
         return self._view(key_of_view(names, settings), lambda: view_of(self, names, settings))
 
     def _view(self, key: tuple[object, ...], make: Callable[[], Closeable]) -> Closeable:
-        if self._views is None:
-            self._views = {}
-        if key not in self._views:
-            self._views[key] = make()
-        return self._views[key]
+        views: Views = vars(self).setdefault("_views", {})
+        if key not in views:
+            with interrupts_deferred():
+                self._keep_one(views, key, make())
+        return views[key]
+
+    def _keep_one(self, views: Views, key: tuple[object, ...], made: Closeable) -> None:
+        """Keep the first of the views that several threads have made at once; settle it if the lab is closed by now."""
+        if views.setdefault(key, made) is not made:
+            made.close()
+        elif not self.bench().is_live and isinstance(made, Listening):
+            made.settle()
 
     def _frozen(self, at: At) -> Frozen:
         """The recording at a moment: the same one for equal moments, until something happens."""
@@ -99,9 +111,11 @@ class Recorded:
 
         timeline = self._recording()
         key = (timeline.generation, timeline.end, repr(at))
-        if self._newest_frozen is None or self._newest_frozen[0] != key:
-            self._newest_frozen = key, frozen(timeline, self.bench(), at, self._crash_moment)
-        return self._newest_frozen[1]
+        newest = self._newest_frozen
+        if newest is None or newest[0] != key:
+            with interrupts_deferred():
+                newest = self._newest_frozen = key, frozen(timeline, self.bench(), at, self._crash_moment)
+        return newest[1]
 
     def _settle_views(self) -> None:
         """Nothing is recorded any more: the views stay, without a thread or a listener."""
@@ -112,8 +126,7 @@ class Recorded:
             self._own_feed.settle()
 
     def _close_views(self) -> None:
-        views, self._views = self._views or {}, None
-        for view in views.values():
+        for view in vars(self).pop("_views", {}).values():
             view.close()
 
     @property
@@ -145,9 +158,12 @@ class Recorded:
         if isinstance(chosen, (tuple, list)) and len(chosen) == 2:
             kind, id_ = chosen
             id_ = request_id_of(id_) if kind == "request" else id_  # type: ignore[assignment]
-            chosen = Selection(kind, id_)  # type: ignore[arg-type]  # it judges the kind itself
+            try:
+                chosen = Selection(kind, id_)  # type: ignore[arg-type]  # it judges the kind itself
+            except (TypeError, ValueError) as error:
+                raise ConfigError(str(error)) from None
         if not isinstance(chosen, Selection | None):
-            raise TypeError(f'a selection is a Selection, such as ("block", 3), or None; got {chosen!r}')
+            raise ConfigError(f'a selection is a Selection, such as ("block", 3), or None; got {shown(chosen)}')
         if chosen is not None:
             timeline = self.feed.timeline or Timeline.starting_at(self.bench().fold())
             try:
@@ -174,7 +190,7 @@ class Recorded:
         kept = range(timeline.num_dropped, timeline.end + 1)
         if moment is not None and (not is_single_int(moment) or moment not in kept):
             known = f"here {kept[0]} to {kept[-1]}, or None for the newest"
-            raise ConfigError(f"a moment is a number of events, {known}; got {moment!r}")
+            raise ConfigError(f"a moment is a number of events, {known}; got {shown(moment)}")
         self._stand(moment)
 
     @property
@@ -256,6 +272,9 @@ class Recorded:
         """
         from labengine_widgets.page import export_html
 
+        charts = checked_bool("charts", charts)
+        if title is not None:
+            checked_text("title", title)
         self._recording()
         with self._still():
             return export_html(self.bench(), path, title, charts=charts)

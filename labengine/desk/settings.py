@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
-from labengine.config import ConfigError, EngineConfig, GroupSpec
+from labengine.config import ConfigError, EngineConfig, GroupSpec, checked_bool, shown
 from labengine.core.connector import Connector
 from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts
@@ -45,11 +45,17 @@ class LabSettings:
 
     def __post_init__(self) -> None:
         if not isinstance(self.parts, Parts | None):
-            raise ConfigError(f"parts must be a labengine.Parts, got {self.parts!r}")
+            raise ConfigError(f"parts must be a labengine.Parts, got {shown(self.parts)}")
         if isinstance(self.num_blocks, str) and self.num_blocks != "auto":
-            raise ConfigError(f'num_blocks must be an integer or "auto", got {self.num_blocks!r}')
+            raise ConfigError(f'num_blocks must be an integer or "auto", got {shown(self.num_blocks)}')
         if self.check not in (True, False, "stop"):
-            raise ConfigError(f'check must be True, False or "stop", got {self.check!r}')
+            raise ConfigError(f'check must be True, False or "stop", got {shown(self.check)}')
+        checked_bool("cuda_graphs", self.cuda_graphs)
+        _require_name("dtype", self.dtype, "dtype", '"float32", "bfloat16", "float16", torch.float32 ...')
+        _require_name("device", self.device, "device", '"cpu", "cuda" or "cuda:1"')
+        _require_name("attention", self.attention, "", '"cpu", "triton", "flash_attn" or "torch"')
+        if self.groups is not None and (isinstance(self.groups, str) or not isinstance(self.groups, Iterable)):
+            raise ConfigError(f"groups must be a list of GroupSpecs, got {shown(self.groups)}")
         if self.groups is not None and self.model != "simulated":
             raise ConfigError("groups are for the simulated model; a real model's layers say what groups it has")
 
@@ -87,3 +93,10 @@ class LabSettings:
         """The keywords that differ from their defaults, in the order of Lab's own."""
         values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
         return {name: value for name, (value, default) in values.items() if value is not default and value != default}
+
+
+def _require_name(name: str, value: object, torch_type: str, such_as: str) -> None:
+    """ConfigError for what is no text, None, or such an object of torch, which need not be imported here."""
+    of_torch = type(value).__module__ == "torch" and type(value).__name__ == torch_type
+    if not (value is None or isinstance(value, str) or of_torch):
+        raise ConfigError(f"{name} must be a name, such as {such_as}, got {shown(value)}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, Self
 
-from labengine.config import ConfigError, is_single_int
+from labengine.config import checked_call, checked_int
 from labengine.core.request import Request, RequestStatus
 from labengine.desk.intake import ExtraKeySpec
 from labengine.desk.outputs import RequestOutput, TextStream
@@ -24,8 +24,7 @@ class Stepping(Requesting):
 
         Several steps end early at a breakpoint, and when there is nothing left: then the last step's report is given.
         """
-        if not is_single_int(num_steps) or num_steps < 1:
-            raise ConfigError(f"num_steps must be an integer from 1, got {num_steps!r}")
+        num_steps = checked_int("num_steps", num_steps, 1)
         with self._breakpoints.armed():
             report = self._stepper.step()
             for _ in range(1, num_steps):
@@ -54,6 +53,8 @@ class Stepping(Requesting):
 
     def run(self, until: Callable[[Self], object] | None = None) -> None:
         """Step until nothing waits or runs, or until(lab) is true after a step. Pauses the background first."""
+        if until is not None:
+            checked_call("until", until, "lab")
         self.pause()
         with self._breakpoints.armed(), self._stepper.running_freely():
             while self._stepper.step_freely() and not self._breakpoints.is_hit:
@@ -81,6 +82,7 @@ class Stepping(Requesting):
 
     def post(self, call: Callable[[], Any]) -> Future[Any]:
         """Run a call on the lab's own thread: for callbacks, which may arrive on any thread and must not wait."""
+        checked_call("call", call)
         return self._stepper.background.post(call)
 
     # -- until prompts are answered ------------------------------------------------------------------------------------

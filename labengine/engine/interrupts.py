@@ -45,17 +45,32 @@ _nudge: Callable[[], object] = (
 class _Held:
     """An interrupt that is held back."""
 
-    __slots__ = ("frame", "is_nudged", "is_over", "loop", "num_pressed", "signum", "since")
+    __slots__ = ("frame", "is_being_nudged", "is_nudged", "is_over", "loop", "num_pressed", "signum", "since")
 
     def __init__(self, signum: int, frame: FrameType | None) -> None:
         self.signum, self.frame = signum, frame
         self.since, self.num_pressed = time.monotonic(), 1
-        self.is_over = self.is_nudged = False
+        self.is_over = self.is_nudged = self.is_being_nudged = False
         self.loop = StandingLoop(_MAIN)
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.since
+
+    def nudge(self) -> None:
+        """Have the handler look again, unless the interrupt is over. By the watching thread."""
+        self.is_being_nudged = True
+        if not self.is_over:
+            self.is_nudged = True
+            _nudge()
+        self.is_being_nudged = False
+
+    def end(self) -> None:
+        """No nudge comes any more: one that is on its way is received before this returns."""
+        self.is_over = True
+        while self.is_being_nudged:
+            time.sleep(0)
+        time.sleep(0)
 
 
 class _Deferral:
@@ -149,11 +164,10 @@ class _Deferral:
             raise
 
     def _taken(self) -> _Held | None:
-        """The interrupt, held back no more. A nudge that is on its way is received before that."""
+        """The interrupt, held back no more."""
         held = self._held
         if held is not None:
-            held.is_over = True
-            time.sleep(0)
+            held.end()
         self._held = None
         return held
 
@@ -163,9 +177,8 @@ class _Deferral:
             time.sleep(LOOK_EVERY_S)
             held.loop.look()
             is_due = care_after(held.seconds, held.num_pressed) is not None
-            if is_due and self._held is held and not held.is_over:
-                held.is_nudged = True
-                _nudge()
+            if is_due and self._held is held:
+                held.nudge()
 
 
 _deferral = _Deferral()

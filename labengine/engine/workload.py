@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from labengine.config import ConfigError, EngineConfig, GroupSpec, SamplingParams, is_single_int
+from labengine.config import ConfigError, EngineConfig, GroupSpec, SamplingParams, checked_call, is_single_int, shown
 from labengine.core.editions import edition as edition_named
 from labengine.core.parts import Parts
 from labengine.core.request import Request
@@ -37,6 +37,10 @@ def simulate(
     ValueError, before the first step, for a request that can never fit and for anything unknown. hooks: listeners that
     hear every event of the run.
     """
+    if next_token is not None:
+        checked_call("next_token", next_token, "request_id", "position")
+    if not isinstance(hooks, Hooks | None):
+        raise ConfigError(f"hooks must be a labengine.hooks.Hooks, got {shown(hooks)}")
     parts = edition if isinstance(edition, Parts) else edition_named(edition)
     runner = SimulatedRunner(next_token or default_next_token)
     engine = Engine(_config(workload), runner, parts, Hooks() if hooks is None else hooks)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from numbers import Real
 from time import monotonic
 
-from labengine.config import ConfigError, is_single_int
+from labengine.config import ConfigError, checked_int, shown
 from labengine.trace.errors import TraceError
 
 MAX_BYTES = 1_000_000_000
 MAX_SECONDS = 10.0
 MOST_SECONDS = 1e9
+MOST_BYTES = 2**62
 
 BYTES_PER_BLOCK = 150
 """Of a state: counts, keys, content and place in the queue of one block."""
@@ -25,13 +26,13 @@ class Limits:
     """
 
     def __init__(self, path: object, max_bytes: int = MAX_BYTES, max_seconds: float = MAX_SECONDS) -> None:
-        if not is_single_int(max_bytes) or max_bytes < 1:
-            raise ConfigError(f"max_bytes must be an integer from 1: memory that opening may take; got {max_bytes!r}")
+        self.max_bytes = checked_int("max_bytes", max_bytes, 1, MOST_BYTES)
         is_number = isinstance(max_seconds, Real) and not isinstance(max_seconds, bool)
         if not is_number or not 0 < max_seconds < MOST_SECONDS:
-            raise ConfigError(f"max_seconds must be a number above 0: how long opening may take; got {max_seconds!r}")
+            raise ConfigError(
+                f"max_seconds must be a number above 0: how long opening may take; got {shown(max_seconds)}"
+            )
         self.path = path
-        self.max_bytes = int(max_bytes)
         self._max_seconds = max_seconds
         self._deadline = monotonic() + max_seconds
 

@@ -101,7 +101,11 @@ def test_the_error_of_a_wish_is_shown(dashboard: Dashboard, bench: FakeBench) ->
 
 
 def test_nonsense_from_the_browser_is_ignored(dashboard: Dashboard, bench: FakeBench) -> None:
-    for content in (None, [], "step", {}, {"type": "wishes"}, {"type": "wish", "action": "step", "side": 7}):
+    step = {"type": "wish", "action": "step"}
+    sides = [{**step, "side": side} for side in (7, -1, 0.5, 1.0, True, "0", [0], {"0": 0})]
+    kinds = [{**step, "type": kind} for kind in (None, 5, True, "wishes", ["wish"], {"wish": 1})]
+    actions = [{**step, "action": action} for action in (None, 5, ["step"], {"step": 1}, "close", "x" * 10_000)]
+    for content in (None, [], "step", {}, *sides, *kinds, *actions):
         dashboard._receive(dashboard, content, [])
     assert wish(dashboard, action="step")["error"] is None
     assert len(bench.posted) == 1

@@ -315,7 +315,10 @@ def test_what_is_chosen_travels_both_ways(bench: FakeBench, feed: Feed, wire: Wi
     assert ask(feed, wire, type="resync")["selection"] == {"kind": "block", "id": 3}
     feed.receive(wire, 0, {"type": "select", "view": "v", "selection": {"kind": "planet", "id": 3}})
     feed.tick()
-    assert feed.selection is None, "nonsense chooses nothing"
+    assert feed.selection == Selection("block", 3), "nonsense changes nothing"
+    feed.receive(wire, 0, {"type": "select", "view": "v", "selection": None})
+    feed.tick()
+    assert feed.selection is None
 
 
 def test_where_the_reader_stands_travels_both_ways(bench: FakeBench, feed: Feed, wire: Wire) -> None:
@@ -331,6 +334,28 @@ def test_where_the_reader_stands_travels_both_ways(bench: FakeBench, feed: Feed,
     bench.say([ev.StepStarted(2), ev.StepEnded(2)])
     feed.tick()
     assert feed.moment is None, "the lab moved on, and the views with it"
+
+
+JSON = [None, True, False, 0, -1, 1.0, 10**30, "", "at", "x" * 10_000, [], ["at"], {}, {"type": "at"}, [[None]]]
+"""One value of each kind that a message may carry where another one was meant."""
+
+
+@pytest.mark.parametrize("kind", ["at", "select", "older", "beats", "why", "resync", *JSON])
+def test_an_impossible_message_changes_nothing(bench: FakeBench, feed: Feed, wire: Wire, kind: object) -> None:
+    bench.say(merging_step())
+    feed.tick()
+    feed.select(Selection("block", 3))
+    feed.stand(7)
+    feed.tick()
+    for value in JSON:
+        names = ["moment", "selection", "before", "start", "end", "subject", "view", "id"]
+        feed.receive(wire, 0, {"type": kind, **dict.fromkeys(names, value)})
+        feed.tick()
+        if (kind, value) in [("at", None), ("at", 0), ("select", None)]:
+            feed.select(Selection("block", 3))  # these are possible
+            feed.stand(7)
+        assert (feed.moment, feed.selection) == (7, Selection("block", 3)), value
+    assert feed.is_alive and ask(feed, wire, type="resync")["stand"] == 7
 
 
 def test_one_feed_serves_all_views_of_a_lab(bench: FakeBench) -> None:

@@ -45,3 +45,8 @@ def moment_of(told: object, timeline: Timeline) -> int:
     """A moment that a browser asks for, within what is kept."""
     moment = told if isinstance(told, int) and not isinstance(told, bool) else timeline.end
     return max(timeline.num_dropped, min(moment, timeline.end))
+
+
+def is_moment(told: object, timeline: Timeline) -> bool:
+    """True for a moment of the recording that is kept."""
+    return isinstance(told, int) and not isinstance(told, bool) and timeline.num_dropped <= told <= timeline.end

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from labengine import events as ev
 from labengine.timeline import Timeline
 from labengine.trace.codec import rows
-from labengine_widgets.answers import ANSWERS
+from labengine_widgets.answers import ANSWERS, is_moment
 from labengine_widgets.audience import Audience, Viewer
 from labengine_widgets.beats import Beat
 from labengine_widgets.bench import Bench
@@ -33,7 +33,7 @@ from labengine_widgets.payload import (
     texts,
     tokens_of,
 )
-from labengine_widgets.selection import Selection, selection_of
+from labengine_widgets.selection import Selection, is_choice, selection_of
 
 PERIOD = 1 / 50
 """Seconds between two messages of state, at least."""
@@ -72,11 +72,13 @@ _WAKING = (
 """With which an operation begins or ends. What happens in between is read from the recording."""
 
 _feeds: WeakValueDictionary[str, Feed] = WeakValueDictionary()
+_making = threading.Lock()
 
 
 def feed_of(bench: Bench) -> Feed:
     """The feed of a lab: the same for all its views."""
-    return _feeds.get(bench.lab) or Feed(bench)
+    with _making:
+        return _feeds.get(bench.lab) or Feed(bench)
 
 
 class Feed:
@@ -210,15 +212,15 @@ class Feed:
 
     def receive(self, viewer: Viewer, side: int, message: dict[str, Any]) -> None:
         """A message of a browser half, on whatever thread: it is answered on the feed's."""
-        kind = message.get("type")
-        acts: dict[object, Callable[[], object]] = {
+        kind = str(message.get("type"))
+        acts: dict[str, Callable[[], object]] = {
             "resync": lambda: self._answer_resync(viewer, side, message),
             "at": lambda: self._hear_where(message),
             "select": lambda: self._hear_choice(message),
         }
         if kind in acts:
             self._post(acts[kind])
-        elif isinstance(kind, str) and kind in ANSWERS:
+        elif kind in ANSWERS:
             self._post(lambda: self._reply(viewer, side, message, ANSWERS[kind](self, message)))
 
     def hurry(self) -> None:
@@ -423,10 +425,13 @@ class Feed:
 
     def _hear_where(self, message: dict[str, Any]) -> None:
         moment = message.get("moment")
-        self._moment = moment if isinstance(moment, int) and not isinstance(moment, bool) else None
-        self.on_stand(self._moment)
+        if moment is None or is_moment(moment, self.recording):
+            self._moment = moment
+            self.on_stand(moment)
 
     def _hear_choice(self, message: dict[str, Any]) -> None:
+        if not is_choice(message.get("selection")):
+            return
         self.selection = selection_of(message.get("selection"))
         told = self.selection and self.selection.to_dict()
         self._audience.tell({"type": "select", "selection": told, "from": message.get("view")})

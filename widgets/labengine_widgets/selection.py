@@ -37,6 +37,12 @@ class Selection:
         return {"kind": self.kind, "id": self.id}
 
 
+def is_choice(told: object) -> bool:
+    """True for what a browser may say is chosen: something, or nothing. False for nonsense."""
+    is_nothing = told is None or (isinstance(told, dict) and told.get("kind", 0) is None)
+    return is_nothing or selection_of(told) is not None
+
+
 def selection_of(told: object) -> Selection | None:
     """What a browser says is chosen; None for nothing, and for nonsense."""
     if not isinstance(told, dict) or told.get("kind") is None:

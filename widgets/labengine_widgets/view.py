@@ -72,10 +72,10 @@ class View(anywidget.AnyWidget):
         """A message from the browser, on whatever thread: post it, and let the Future speak."""
         if not isinstance(content, dict):
             return
-        side = content.get("side") or 0
-        if side not in range(len(self.feeds)):
+        kind, side = content.get("type"), content.get("side") or 0
+        if not isinstance(kind, str) or type(side) is not int or side not in range(len(self.feeds)):
             return
-        if content.get("type") == "wish":
+        if kind == "wish":
             self._wish(self.feeds[side], side, content)
         else:
             self.feeds[side].receive(self, side, content)

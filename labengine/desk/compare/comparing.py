@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, checked_text
 from labengine.desk.compare.comparable import Recorded, checked_names
 from labengine.desk.compare.comparison import Comparison
 
@@ -21,6 +21,7 @@ def compare(left: Recorded | str | Parts, right: Recorded | str | Parts, **setti
     """
     told = {name: settings.pop(name) for name in ("names", "title") if name in settings}
     checked_names(told.get("names"))
+    checked_text("title", told.get("title", ""))
     is_made = [isinstance(side, str) or not hasattr(side, "timeline") for side in (left, right)]
     if settings and not any(is_made):
         raise ConfigError(f"both sides are made already: there is no lab to give {', '.join(settings)} to")

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from labengine.config import checked_bool, checked_text
 from labengine.desk.compare.comparable import Recorded, checked_names, is_live, names_of, refuse_incomparable
 from labengine.desk.compare.later import Later
 from labengine.desk.compare.lockstep import Act
@@ -60,10 +61,15 @@ class Comparison(PairTime):
 
     def show(self) -> CompareView:
         """The compare view."""
-        if self._view is None:
-            from labengine_widgets.compare import CompareView
+        from labengine_widgets.compare import CompareView
 
-            self._view = CompareView(self.bench())
+        if self._view is None:
+            with interrupts_deferred():
+                made = CompareView(self.bench())
+                with self._guard:  # of views that several threads have made at once the first one stays
+                    self._view = self._view or made
+                if self._view is not made:
+                    made.close()
         return self._view
 
     def export_html(self, path: str | PathLike[str], title: str | None = None, *, charts: bool = False) -> Path:
@@ -73,6 +79,9 @@ class Comparison(PairTime):
         """
         from labengine_widgets.pair_page import export_pair
 
+        charts = checked_bool("charts", charts)
+        if title is not None:
+            checked_text("title", title)
         with ExitStack() as still:
             still.enter_context(interrupts_deferred())
             for lab in self._labs() if self.is_live and not self._is_closed else ():

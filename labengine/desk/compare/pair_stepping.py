@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
+from labengine.config import checked_call
 from labengine.desk.compare.later import Later
 from labengine.desk.compare.pair_looking import PairLooking
 from labengine.engine.interrupts import interrupts_deferred, raise_deferred
@@ -91,6 +92,8 @@ class PairStepping(PairLooking):
 
         It ends early, with both sides at the same step, when one of them meets a breakpoint.
         """
+        if until is not None:
+            checked_call("until", until, "comparison")
         self.pause()
         self._require_level_to_run()
         with self._running_freely():
@@ -144,6 +147,7 @@ class PairStepping(PairLooking):
 
     def post(self, call: Callable[[], Any]) -> Future[Any]:
         """Run a call on the comparison's own thread: for callbacks, which must not wait."""
+        checked_call("call", call)
         return self._background.post(call)
 
     # -- runs ----------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from labengine.config import ConfigError
@@ -39,6 +40,7 @@ class Paired:
         self._lockstep = Lockstep([*self.sides] if self.is_live else [])  # type: ignore[list-item]
         self._later = later
         self._view: CompareView | None = None
+        self._guard = Lock()
         self._is_closed = False
         self._freedom = ExitStack()
         self._background = Background(step, self._freedom.close)

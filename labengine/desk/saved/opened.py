@@ -7,6 +7,7 @@ from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from labengine.config import checked_int
 from labengine.desk.keywords import refuse_unknown
 from labengine.desk.recorded import Recorded
 from labengine.desk.recording_bench import RecordingBench
@@ -66,7 +67,7 @@ class Trace(Recorded):
 
     def token_text(self, token_id: int) -> str:
         """One token as readable text; <#id> for one that does not occur."""
-        return self._saved.texts.get(token_id, f"<#{token_id}>")
+        return self._saved.texts.get(checked_int("token_id", token_id), f"<#{token_id}>")
 
     @property
     def violations(self) -> list[Violation]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, checked_call, shown
 from labengine.desk.time.field_values import Bounds, checked, is_wanted
 from labengine.events import EVENT_KINDS, Event, ViolationFound
 
@@ -39,7 +39,7 @@ class Condition:
 def condition(kind: type[Event] | str | Test | None, wanted: Mapping[str, Any], bounds: Bounds) -> Condition:
     """What `break_on(kind, **wanted)` means, in a lab with these bounds.
 
-    TypeError for a kind, or a field, that there is not, by its name; ConfigError for a value that it cannot have.
+    TypeError for a field that there is not, by its name; ConfigError for a kind, or a value, that there cannot be.
     """
     if kind is None or (not isinstance(kind, (type, str)) and callable(kind)):
         return _any_kind(kind, wanted, bounds)
@@ -56,14 +56,16 @@ def condition(kind: type[Event] | str | Test | None, wanted: Mapping[str, Any], 
 def _any_kind(test: Test | None, wanted: Mapping[str, Any], bounds: Bounds) -> Condition:
     """Any event that has these fields, or of which the test is true."""
     if test is not None:
+        checked_call("kind", test, "event")
         if wanted:
-            raise TypeError(f"a test looks at the fields itself: leave {', '.join(wanted)} to it")
+            raise ConfigError(f"a test looks at the fields itself: leave {', '.join(wanted)} to it")
         return Condition(EVENT_KINDS, {}, test, f"{getattr(test, '__name__', repr(test))}(event)")
     kinds = tuple(kind for kind in EVENT_KINDS if wanted and wanted.keys() <= {f.name for f in fields(kind)})
     if not kinds:
-        named = " and ".join(map(repr, wanted))
-        told = f"no event has the field {named}" if wanted else "nothing to wait for was given"
-        raise TypeError(f"{told}: break_on(labengine.events.BlockEvicted, block_id=3) waits for one event")
+        instead = "break_on(labengine.events.BlockEvicted, block_id=3) waits for one event"
+        if not wanted:
+            raise ConfigError(f"nothing to wait for was given: {instead}")
+        raise TypeError(f"no event has the field {' and '.join(map(repr, wanted))}: {instead}")
     possible = _possible(kinds, wanted, bounds)
     values = next(iter(possible.values()))
     return Condition(tuple(possible), values, None, _words("any event with", values))
@@ -90,10 +92,10 @@ def _kind(kind: object) -> type[Event]:
         if kind not in _BY_NAME:
             known = [VIOLATION, *_BY_NAME]
             hint = _near(kind, known) or f"; there are {', '.join(known)}"
-            raise ConfigError(f"there is no event kind {kind!r}{hint}")
+            raise ConfigError(f"there is no event kind {shown(kind)}{hint}")
         return _BY_NAME[kind]
     if not isinstance(kind, type) or kind not in EVENT_KINDS:
-        raise TypeError(f"{kind!r} is no event kind; see labengine.events, or name it: 'BlockEvicted'")
+        raise ConfigError(f"{shown(kind)} is no event kind; see labengine.events, or name it: 'BlockEvicted'")
     return kind
 
 

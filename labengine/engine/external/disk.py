@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from os import PathLike
-from pathlib import Path
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, checked_path
 from labengine.core.block import Key
 from labengine.core.connector import BlockKV
 from labengine.engine.external.block_file import decode, encode
@@ -30,7 +29,7 @@ class DiskStore(KVStore):
 
     def __init__(self, path: str | PathLike[str], max_bytes: int | None = 4 * 2**30) -> None:
         super().__init__()
-        self.path = Path(path).expanduser()
+        self.path = checked_path("path", path).expanduser()
         if self.path.exists() and not self.path.is_dir():
             raise ConfigError(f"{self.path} is a file; a disk store needs a folder, which it makes if need be")
         self._folder = BlockFolder(self.path)

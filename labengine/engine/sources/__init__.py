@@ -6,7 +6,7 @@ import os
 from difflib import get_close_matches
 from pathlib import Path
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, checked_path, shown
 from labengine.engine.sources.cache import prepared_dir
 from labengine.engine.sources.catalogue import KNOWN_MODELS
 from labengine.engine.sources.errors import SourceError
@@ -24,8 +24,8 @@ def model_path(name: str | os.PathLike[str] = "smollm2") -> Path:
     Raises ConfigError for what is none of these, SourceError when fetching or converting fails or the cache is damaged.
     """
     if not isinstance(name, (str, os.PathLike)):
-        raise ConfigError(f"a model is a name or a directory, got {name!r}")
-    text = os.fspath(name)
+        raise ConfigError(f"a model is a name or a directory, got {shown(name)}")
+    text = os.fspath(checked_path("a model's name", name))
     known = KNOWN_MODELS.get(text)
     if known is not None:
         return prepared_dir(known)
@@ -52,6 +52,6 @@ def _not_found(name: str) -> str:
     meant = f", did you mean {match[0]!r}?" if match else "."
     known = ", ".join(KNOWN_MODELS)
     return (
-        f"no model {name!r}{meant} Known: {known}; a local directory with config.json and *.safetensors works too, "
-        'and a hub id like "org/name"'
+        f"no model {shown(name)}{meant} Known: {known}; a local directory with config.json and *.safetensors works "
+        'too, and a hub id like "org/name"'
     )
