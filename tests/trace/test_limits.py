@@ -93,7 +93,7 @@ def test_both_limits_can_be_set(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [None, 0, -1, "1 GB", 1.5, True, float("nan")])
 def test_limits_are_numbers(value: Any, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="max_bytes must be (an integer|at least 1)"):
+    with pytest.raises(ConfigError, match=r"max_bytes must be (an integer|at least 1)"):
         labengine.open(tmp_path, max_bytes=value)
     if value != 1.5 and value is not True:
         with pytest.raises(ConfigError, match="max_seconds must be a number above 0"):
