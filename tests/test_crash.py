@@ -73,6 +73,18 @@ def test_goto_crash_stands_just_before_the_step_was_taken_back(crashed: Lab) -> 
     assert crashed.snapshot().requests[2].block_tables == ((),)
 
 
+def test_a_crash_of_the_first_step_can_be_looked_at() -> None:
+    class FailsAtOnce(BlockPool):
+        def take(self, num_blocks: int) -> list[int]:
+            raise ZeroDivisionError("no blocks today")
+
+    lab = Lab("simulated", num_blocks=32, block_size=4, parts=Parts(block_pool=FailsAtOnce))
+    lab.add(token_ids=EQUAL, max_tokens=2)
+    with pytest.raises(ZeroDivisionError):
+        lab.step()
+    assert lab.goto("crash").text.startswith("step 1, which failed here in FailsAtOnce.take: ZeroDivisionError")
+
+
 def test_what_cannot_be_gone_to_is_refused(crashed: Lab) -> None:
     with pytest.raises(ConfigError, match="one moment"):
         crashed.goto("crash", event=3)

@@ -109,8 +109,20 @@ class Scene:
         self.fold.apply(event)
         note = self._NOTES.get(type(event))
         if note is not None:
-            note(self, event)
+            self._noted(note, event)
         self.peak = max(self.peak, self.num_used)
+
+    def _noted(self, note: Callable[[Any, Any], None], event: ev.Event) -> None:
+        """Of an event that cannot have happened, as wrong parts emit them, as much is noted as there is."""
+        try:
+            note(self, event)
+        except (IndexError, KeyError):
+            if not self.fold.num_impossible:
+                raise
+
+    def is_block(self, block_id: int) -> bool:
+        """False for an id that no block has: wrong parts put such ids into tables."""
+        return 0 <= block_id < self.num_blocks
 
     def take_changes(self) -> Changes:
         """What changed since the last call; owners, lost blocks and written slots are up to date after it."""
@@ -120,6 +132,7 @@ class Scene:
         for request_id in changes.requests:
             changes.blocks |= self._update_owners(request_id)
         changes.blocks |= self._also_changed
+        changes.blocks = set(filter(self.is_block, changes.blocks))
         self._also_changed = set()
         for block_id in changes.blocks:
             self._update_lost(block_id)
@@ -147,7 +160,9 @@ class Scene:
         return tuple(sorted({group for owner in owners for group in self._held[owner].get(block_id, ())}))
 
     def content(self, block_id: int) -> int:
-        """The number of a block's content; -1 while it is not full."""
+        """The number of a block's content; -1 while it is not full, and for an id that no block has."""
+        if not self.is_block(block_id):
+            return -1
         if keys := self.fold.block_keys[block_id]:
             return self.contents.of_hash(keys[0])
         home = self._home.get(block_id)

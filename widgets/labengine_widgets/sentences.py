@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from labengine import events as ev
 from labengine_widgets.names import block_name, counted, group_name, listed, readable, request_name
 from labengine_widgets.scene import MAX_BLOCKS_WITH_TEXT, Scene
+from labengine_widgets.why.tellings import tell
 
 E = TypeVar("E", bound=ev.Event)
 Teller = Callable[[Any, Scene], str]
@@ -23,9 +24,15 @@ _FINISH_REASONS = {
 def sentence(run: Sequence[ev.Event], scene: Scene) -> str:
     """The sentence for events that happened together: one event, or a run that `frames.runs` put into one frame.
 
-    scene: the state just after the run.
+    scene: the state just after the run. Where events cannot have happened, as wrong parts emit them, the state may lack
+    what the sentence is about: then the first event is told by itself.
     """
-    return _TELLERS[type(run[0])](run, scene)
+    try:
+        return _TELLERS[type(run[0])](run, scene)
+    except (IndexError, KeyError):
+        if not scene.fold.num_impossible:
+            raise
+        return tell(run[0])
 
 
 def resting_sentence(scene: Scene) -> str:

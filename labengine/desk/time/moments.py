@@ -82,16 +82,21 @@ def _where(timeline: Timeline, moment: int | None, num_steps: int) -> tuple[int,
 
 def recorded_steps(timeline: Timeline) -> tuple[int, int]:
     """(the step before the first recorded one, the newest that has begun). ConfigError when there is none."""
-    first, newest = timeline.state(timeline.num_dropped).step, timeline.state().step
+    first, newest = _first_and_newest(timeline)
     if first == newest:
         raise ConfigError("no step has been taken yet: %lab step, or lab.step(), takes one")
     return first, newest
 
 
+def _first_and_newest(timeline: Timeline) -> tuple[int, int]:
+    """As recorded_steps; the same number twice where no step has been taken, or the first one has failed."""
+    return timeline.state(timeline.num_dropped).step, timeline.state().step
+
+
 def _line(timeline: Timeline, moment: int, step: int) -> str:
     from labengine.magics.words import step_line
 
-    first, newest = recorded_steps(timeline)
+    first, newest = _first_and_newest(timeline)
     if step == first:
         return f"before step {first + 1} of {newest}"
     start, end = timeline.step_moments(step)

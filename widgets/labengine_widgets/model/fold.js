@@ -136,6 +136,7 @@ export const HANDLERS = {
 
   BlockMerged(scene, [, block, into, id, group, index, refCount]) {
     const table = scene.own(id).ownTables()[group];
+    if (index >= table.length) return; // no such entry
     scene.places.remove(table[index], id, group, index);
     table[index] = into;
     scene.places.add(into, id, group, index);
@@ -148,7 +149,7 @@ export const HANDLERS = {
     scene.refCounts[block] = refCount;
     if (queueEnd !== null) enterQueue(scene, block, queueEnd);
     const request = scene.own(id);
-    if (reason !== "merged") {
+    if (reason !== "merged" && index < request.tables[group].length) {
       const table = request.ownTables()[group];
       if (table[index] !== scene.nullBlock) scene.places.remove(table[index], id, group, index);
       if (table[index] !== block && table[index] >= 0) scene.touch(table[index]);
@@ -257,6 +258,7 @@ function leaveQueue(scene, block) {
 }
 
 function enterQueue(scene, block, end) {
+  if (block < 0 || block >= scene.numBlocks) return; // no block: what wrong parts may free
   if (!scene.queue.has(block)) scene.queue.push(block);
   if (end === "head") {
     scene.queue.remove(block);
