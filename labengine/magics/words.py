@@ -67,7 +67,9 @@ def background_error_line(lab: Lab) -> str:
     error = lab.background_error
     if error is None:
         return ""
-    return f"an error ended the background run, and its last step was taken back: {type(error).__name__}: {error}\n"
+    told = f"an error ended the background run, and its last step was taken back: {type(error).__name__}: {error}"
+    is_kept = lab.crash is not None and lab.crash.exception is error
+    return told + ("; %lab goto crash looks at the moment before that\n" if is_kept else "\n")
 
 
 def breakpoint_lines(current: CurrentLab) -> list[str]:

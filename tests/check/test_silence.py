@@ -1,4 +1,7 @@
-"""20,000 random operations of each edition: nothing is found, no block leaks, and much has been met on the way."""
+"""Random operations of each edition: nothing is found, no block leaks, and much has been met on the way.
+
+4,000 operations at every change, 20,000 in the sweep.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from check.random_operations import Episode
 from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, as_parts
 from labengine.core.prefix_cache import LateMerge
 
-NUM_EPISODES, NUM_OPERATIONS = 80, 250
+NUM_OPERATIONS = 250
+EPISODES = [16, pytest.param(80, marks=pytest.mark.sweep)]
 
 
 def play(seed: int, edition: str) -> Counter[str]:
@@ -28,27 +32,31 @@ def play(seed: int, edition: str) -> Counter[str]:
     return episode.met + Counter(operations=done)
 
 
+@pytest.mark.parametrize("num_episodes", EPISODES)
 @pytest.mark.parametrize("edition", ALL_EDITIONS)
-def test_nothing_is_found(edition: str) -> None:
+def test_nothing_is_found(edition: str, num_episodes: int) -> None:
     met: Counter[str] = Counter()
-    for seed in range(NUM_EPISODES):
+    for seed in range(num_episodes):
         met += play(seed, edition)
-    assert met["operations"] >= 20_000
+    assert met["operations"] >= num_episodes * NUM_OPERATIONS
     wanted = {"hit", "hit on a free block", "preempted", "broken step", "evicted", "abort", "reset"}
     if edition in TOKEN_BUDGET_EDITIONS:
         wanted |= {"load", "late load", "failed load", "hanging load", "cancelled load", "window", "tier raised"}
     if issubclass(as_parts(edition).merge_policy, LateMerge):
         wanted |= {"merged"}
-    assert {what: n for what in wanted if (n := met[what]) < 10} == {}, met
+    if num_episodes < 80:
+        wanted -= {"tier raised"}  # too rare for the sample
+    assert {what: n for what in wanted if (n := met[what]) < num_episodes // 8} == {}, met
 
 
-def test_the_edition_that_reads_anothers_kv_breaks_no_other_rule() -> None:
+@pytest.mark.parametrize("num_episodes", EPISODES)
+def test_the_edition_that_reads_anothers_kv_breaks_no_other_rule(num_episodes: int) -> None:
     """nano-vLLM of July 2025 hits blocks by their own tokens alone; a table may then name one of them twice.
 
     Its hits may cover a whole prompt, so that nothing is left to compute (nano-vLLM issue 114).
     """
     broken: Counter[str] = Counter()
-    for seed in range(NUM_EPISODES):
+    for seed in range(num_episodes):
         episode = Episode(seed, "nano-vllm-2025-07")
         for _ in episode.operations(NUM_OPERATIONS):
             pass
