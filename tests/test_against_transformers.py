@@ -7,6 +7,7 @@ closer.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,9 +85,23 @@ RUNS = [(*run, "cpu") for run in RUNS]
 RUNS += [("labengine", setting, "torch") for setting in SETTINGS if "too small" in setting or "256" in setting]
 """And the attention backend: the CPU's kernels, and for the default edition plain torch too."""
 
+SAMPLE = {
+    ("nano-vllm", "blocks-of-16, chunks of 7, batch 1", "cpu"),
+    ("nano-vllm+243", "blocks-of-4, batch 16", "cpu"),
+    ("nano-vllm-2025-07", "blocks-of-256, batch 16", "cpu"),
+    ("vllm", "blocks-of-4, pool too small, batch 16", "cpu"),
+    ("labengine", "blocks-of-3, chunks of 7, batch 16", "cpu"),
+    ("labengine", "blocks-of-16, batch 1", "cpu"),
+    ("labengine", "blocks-of-4, pool too small, batch 16", "torch"),
+}
+"""What runs at every change: each edition, setting and backend once; all pairs run in the sweep."""
 
-def test_every_edition_is_among_the_runs() -> None:
-    assert {name for name, *_ in RUNS} == set(EDITIONS)
+
+@pytest.mark.parametrize("runs", [RUNS, SAMPLE], ids=["all", "sample"])
+def test_every_edition_setting_and_backend_is_among_the_runs(runs: Collection[tuple[str, str, str]]) -> None:
+    editions, settings, backends = map(set, zip(*runs, strict=True))
+    assert (editions, settings, backends) == (set(EDITIONS), set(SETTINGS), {"cpu", "torch"})
+    assert set(runs) <= set(RUNS)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +125,10 @@ def reference() -> Any:
     return logits
 
 
-@pytest.mark.parametrize(("edition_name", "setting", "attention"), RUNS, ids=[", ".join(run) for run in RUNS])
+@pytest.mark.parametrize(
+    ("edition_name", "setting", "attention"),
+    [pytest.param(*run, marks=[] if run in SAMPLE else pytest.mark.sweep, id=", ".join(run)) for run in RUNS],
+)
 def test_every_logits_row_equals_transformers(edition_name, setting, attention, token_ids, reference):
     s = SETTINGS[setting]
     runner = ModelRunner.load(
