@@ -91,6 +91,8 @@ class LabBench:
         if action not in self._wishes:
             raise ConfigError(f"a view may not ask for {action!r}; it may for {', '.join(self._wishes)}")
         call = partial(self._wishes[action], **arguments)
+        if action == "pause":  # posted, it would wait for a step that may not end
+            self._stepper.background.hurry()
         return self._stepper.background.post(call) if self.is_live else _outcome(call)
 
 

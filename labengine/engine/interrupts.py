@@ -41,16 +41,19 @@ _nudge: Callable[[], object] = (
 )
 """Has the handler called on the main thread, also while that waits in a call to the system."""
 
+NUDGE_ARRIVES_S = 0.2
+"""Seconds after which a nudge has been received, or never will be."""
+
 
 class _Held:
     """An interrupt that is held back."""
 
-    __slots__ = ("frame", "is_being_nudged", "is_nudged", "is_over", "loop", "num_pressed", "signum", "since")
+    __slots__ = ("frame", "is_nudge_due", "is_nudged", "is_over", "loop", "num_pressed", "signum", "since")
 
     def __init__(self, signum: int, frame: FrameType | None) -> None:
         self.signum, self.frame = signum, frame
         self.since, self.num_pressed = time.monotonic(), 1
-        self.is_over = self.is_nudged = self.is_being_nudged = False
+        self.is_over = self.is_nudged = self.is_nudge_due = False
         self.loop = StandingLoop(_MAIN)
 
     @property
@@ -59,18 +62,19 @@ class _Held:
 
     def nudge(self) -> None:
         """Have the handler look again, unless the interrupt is over. By the watching thread."""
-        self.is_being_nudged = True
-        if not self.is_over:
+        self.is_nudge_due = True
+        if self.is_over:
+            self.is_nudge_due = False
+        else:
             self.is_nudged = True
             _nudge()
-        self.is_being_nudged = False
 
     def end(self) -> None:
-        """No nudge comes any more: one that is on its way is received before this returns."""
+        """No nudge comes any more: one that is on its way (another core may take its time) is received before this."""
         self.is_over = True
-        while self.is_being_nudged:
+        deadline = time.monotonic() + NUDGE_ARRIVES_S
+        while self.is_nudge_due and time.monotonic() < deadline:
             time.sleep(0)
-        time.sleep(0)
 
 
 class _Deferral:
@@ -136,6 +140,8 @@ class _Deferral:
     def _hold(self, signum: int, frame: FrameType | None) -> None:
         """The handler of SIGINT while there are blocks."""
         held = self._held
+        if held is not None:
+            held.is_nudge_due = False
         if self.is_open:
             self.is_open = False
             self._held = held or _Held(signum, frame)

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from endless_parts import switch
+from labengine.events import StepStarted
 from magic_notebook import START, Notebook, wait_until
 
 # -- adding ------------------------------------------------------------------------------------------------------------
@@ -76,6 +78,18 @@ def test_a_step_without_work_says_so(notebook: Notebook) -> None:
 def test_a_report_can_be_kept(started: Notebook) -> None:
     assert started.printed("report = %lab step") == ""
     assert started.shell.user_ns["report"].step == 1
+
+
+def test_pause_ends_a_step_that_does_not_end(started: Notebook) -> None:
+    switch.is_on, switch.is_inside = True, False
+    started.lab.hooks.subscribe(lambda event: switch.loop(), StepStarted)
+    started.printed("%lab run")
+    wait_until(lambda: switch.is_inside)
+    said = started.printed("%lab pause")
+    switch.is_on = False
+    assert isinstance(started.lab.background_error, KeyboardInterrupt), said
+    assert "It stood in Switch.loop" in started.lab.background_error.__notes__[0]
+    assert started.lab.snapshot().step == 0 and started.lab.check() == []
 
 
 def test_run_returns_at_once_and_pause_stops_it(started: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:

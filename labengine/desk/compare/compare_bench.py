@@ -70,6 +70,8 @@ class ComparisonBench:
         """Have the comparison's own thread do `action`; ConfigError for another. The Future has the error, if any."""
         if action not in self._wishes:
             raise ConfigError(f"a comparison cannot {action}; it can {', '.join(self._wishes)}")
+        if action == "pause":  # posted, it would wait for a step that may not end
+            self._comparison._background.hurry()
         return self._comparison.post(partial(self._wishes[action], **arguments))
 
     def _add(self, prompt: str, copies: int, max_tokens: int) -> Sequence[int]:

@@ -1,0 +1,235 @@
+"""A part, hook or connector that makes a step endless: one Ctrl-C, or one pause, ends it, and says where it stood."""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from endless_parts import EndlessStore, EndlessTouch, switch
+from interrupting import assert_nothing_held, hearing_ctrl_c, labengine_threads
+from labengine import Parts, compare
+from labengine.desk.compare.comparison import Comparison
+from labengine.engine import endless, interrupts
+from labengine.events import StepStarted
+from labengine.lab import Lab
+
+PATIENCE = 60.0
+"""Seconds after which a test gives up on another thread."""
+
+PROMPT = list(range(1, 10))
+LONGER = [*PROMPT, *range(50, 59)]
+"""Its first two blocks are a hit; the tier is asked for the others."""
+
+
+@pytest.fixture(autouse=True)
+def soon_impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Endless after a twentieth of a second; no thread is left behind."""
+    monkeypatch.setattr(endless, "PATIENCE_S", 0.05)
+    switch.is_on = switch.is_inside = False
+    with hearing_ctrl_c():
+        yield
+    switch.is_on = False
+    assert_nothing_held()
+    assert not labengine_threads()
+
+
+def lab_with(kind: str) -> Lab:
+    """A lab whose next step is endless while the switch is on."""
+    parts = Parts(block_pool=EndlessTouch) if kind == "part" else None
+    store = EndlessStore(max_blocks=8) if kind == "connector" else None
+    lab = Lab("simulated", num_blocks=8, block_size=4, parts=parts, external=store)
+    if kind == "hook":
+        lab.hooks.subscribe(lambda event: switch.loop(), StepStarted)
+    lab.add(token_ids=PROMPT, max_tokens=1)
+    lab.step()
+    lab.add(token_ids=LONGER, max_tokens=4)
+    return lab
+
+
+@contextmanager
+def one_ctrl_c_ends() -> Iterator[None]:
+    """Ctrl-C is pressed once when the code inside has become endless; the interrupt says in which loop it stood."""
+    switch.is_on = True
+    _thread.start_new_thread(_press_when_inside, ())
+    with pytest.raises(KeyboardInterrupt) as caught:
+        yield
+    switch.is_on = False
+    (told, *_) = caught.value.__notes__
+    assert "had not come to an end after 0.05 s. It stood in Switch.loop (endless_parts.py:" in told
+
+
+def _press_when_inside() -> None:
+    if _wait_until(lambda: switch.is_inside):
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def _press_twice() -> None:
+    _press_when_inside()
+    if _wait_until(lambda: interrupts._deferral._held is not None):
+        _press_when_inside()
+
+
+def _wait_until(is_so: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + PATIENCE
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return is_so()
+
+
+@contextmanager
+def unchanged(*labs: Lab) -> Iterator[None]:
+    """The labs are as before, sound, and take their next step, which is endless no more."""
+    before = [lab.snapshot() for lab in labs]
+    yield
+    switch.is_on = False
+    assert [lab.snapshot() for lab in labs] == before
+    for lab in labs:
+        assert lab.check() == [] and not lab.is_running
+        assert lab.timeline is not None and lab.timeline.state().snapshot() == lab.snapshot()
+        report = lab.step()
+        assert report and report.sampled
+
+
+ENDLESS = pytest.mark.parametrize("kind", ["part", "hook", "connector"])
+
+
+@ENDLESS
+@pytest.mark.parametrize("call", [Lab.step, Lab.run, Lab.next_phase, lambda lab: [*lab.stream(1)], Lab.fork])
+def test_a_call_that_is_endless(kind: str, call: Callable[[Lab], object]) -> None:
+    if (kind, call) == ("hook", Lab.fork):
+        return  # a fork has no hooks but its own
+    with lab_with(kind) as lab:
+        if call is Lab.fork:
+            lab.step(2)
+            lab.add(token_ids=PROMPT, max_tokens=4)
+        if (kind, call) == ("connector", Lab.fork):
+            call = lambda lab: lab.fork(external=EndlessStore(max_blocks=8))  # noqa: E731
+        with unchanged(lab), one_ctrl_c_ends():
+            call(lab)
+
+
+@pytest.mark.parametrize("kind", ["part", "hook"])
+def test_a_rewind_that_is_endless(kind: str) -> None:
+    with lab_with(kind) as lab:
+        lab.step(2)
+        before = lab.snapshot()
+        with one_ctrl_c_ends():
+            lab.rewind(2)
+        assert lab.check() == [] and lab.snapshot().step < 2
+        lab.rewind(3)
+        assert lab.snapshot() == before
+
+
+@contextmanager
+def pair_with_an_endless_side() -> Iterator[Comparison]:
+    with compare(Parts(block_pool=EndlessTouch), "vllm", num_blocks=8, block_size=4) as both:
+        both.add(token_ids=PROMPT, max_tokens=1)
+        both.step()
+        both.add(token_ids=LONGER, max_tokens=4)
+        yield both
+
+
+@pytest.mark.parametrize("call", [Comparison.step, Comparison.run, Comparison.next_phase])
+def test_a_comparison_that_is_endless(call: Callable[[Comparison], object]) -> None:
+    with pair_with_an_endless_side() as both, unchanged(both.left, both.right), one_ctrl_c_ends():  # type: ignore[arg-type]
+        call(both)
+
+
+def test_a_comparison_whose_rewind_is_endless() -> None:
+    with pair_with_an_endless_side() as both:
+        both.step()
+        before = both.snapshots
+        both.step()
+        with one_ctrl_c_ends():
+            both.rewind(2)
+        both.rewind(2)
+        assert both.snapshots == before
+
+
+def test_the_second_ctrl_c_need_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endless, "PATIENCE_S", PATIENCE)
+    with lab_with("part") as lab, unchanged(lab):
+        switch.is_on = True
+        _thread.start_new_thread(_press_twice, ())
+        with pytest.raises(KeyboardInterrupt):
+            lab.step()
+
+
+# -- in the background -------------------------------------------------------------------------------------------------
+
+
+def started(on: Lab | Comparison) -> None:
+    """It steps in the background, and its step has become endless."""
+    switch.is_on = True
+    on.start()
+    assert _wait_until(lambda: switch.is_inside)
+
+
+def assert_told(error: BaseException | None) -> None:
+    assert isinstance(error, KeyboardInterrupt)
+    assert "It stood in Switch.loop" in error.__notes__[0]
+
+
+@ENDLESS
+def test_pause_ends_a_step_in_the_background(kind: str) -> None:
+    with lab_with(kind) as lab, unchanged(lab):
+        started(lab)
+        lab.pause()
+        assert_told(lab.background_error)
+
+
+@ENDLESS
+def test_close_ends_a_step_in_the_background(kind: str) -> None:
+    lab = lab_with(kind)
+    before = lab.snapshot()
+    started(lab)
+    lab.close()
+    assert lab.snapshot() == before and lab.check() == []
+    assert_told(lab.background_error)
+
+
+@pytest.mark.parametrize("call", [Lab.snapshot, Lab.step, Lab.check, lambda lab: lab.add(token_ids=[1], max_tokens=1)])
+def test_the_interrupt_button_ends_a_step_for_which_a_call_waits(call: Callable[[Lab], object]) -> None:
+    with lab_with("part") as lab:
+        before = lab.snapshot()
+        started(lab)
+        _thread.start_new_thread(_press_when_inside, ())
+        with pytest.raises(KeyboardInterrupt):
+            call(lab)
+        assert _wait_until(lambda: not lab.is_running)
+        assert_told(lab.background_error)
+        assert lab.snapshot() == before and lab.check() == []
+
+
+def test_pause_ends_a_comparisons_step_in_the_background() -> None:
+    with pair_with_an_endless_side() as both, unchanged(both.left, both.right):  # type: ignore[arg-type]
+        started(both)
+        both.pause()
+        assert_told(both.background_error)
+
+
+def test_close_ends_a_comparisons_step_in_the_background() -> None:
+    with pair_with_an_endless_side() as both:
+        started(both)
+        both.close()
+        assert_told(both.background_error)
+        assert [lab.snapshot().step for lab in (both.left, both.right)] == [1, 1]
+
+
+def test_a_views_pause_ends_it_too() -> None:
+    """Its wish is posted to the thread that is busy."""
+    with lab_with("part") as lab, unchanged(lab):
+        started(lab)
+        lab.bench().post("pause").result(PATIENCE)
+        assert_told(lab.background_error)
+    switch.is_inside = False
+    with pair_with_an_endless_side() as both, unchanged(both.left, both.right):  # type: ignore[arg-type]
+        started(both)
+        both.bench().post("pause").result(PATIENCE)
+        assert_told(both.background_error)
