@@ -125,7 +125,7 @@ def test_an_error_in_the_background_is_told(started: Notebook, monkeypatch: pyte
         for cell in ("%lab status", "%lab pause"):
             assert "its last step was taken back: RuntimeError: no more memory" in started.printed(cell)
         said = started.refused("%lab step")
-    assert said.startswith("%lab step: no more memory (RuntimeError in fail, line ") and "test_stepping.py" in said
+    assert said.startswith("step 1 failed in ") and "RuntimeError: no more memory" in said
     assert started.lab.check() == [] and started.value("%lab step").step == 1
 
 

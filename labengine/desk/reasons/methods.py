@@ -10,6 +10,7 @@ from types import FunctionType
 from typing import Any
 
 from labengine.core.seams import definers, is_custom
+from labengine.desk.parsing import source_lines, tree_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def _source(owner: type, name: str) -> tuple[str, int]:
 
 def _assignment(owner: type, name: str) -> tuple[str, int]:
     """The lines of a class that set an attribute, with the class's first line above them."""
-    lines, first = inspect.getsourcelines(owner)
+    lines, first = source_lines(owner)
     text = dedent("".join(lines))
     at, node = _assigned(text, name)
     told = text.splitlines()[node.lineno - 1 : _end_with_docstring(at, node)]
@@ -95,7 +96,7 @@ def _head(text: str) -> str:
 
 
 def _assigned(text: str, name: str) -> tuple[ast.ClassDef, ast.stmt]:
-    body = ast.parse(text).body[0]
+    body = tree_of(text).body[0]
     assert isinstance(body, ast.ClassDef)
     for node in body.body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
@@ -127,7 +128,7 @@ def _docstring(owner: type, name: str) -> str | None:
 def _told_of_attribute(owner: type, name: str) -> str | None:
     """The string that follows an attribute in its class's text."""
     try:
-        body, node = _assigned(dedent(inspect.getsource(owner)), name)
+        body, node = _assigned(dedent("".join(source_lines(owner)[0])), name)
     except (OSError, TypeError, SyntaxError):
         return None
     expression = _docstring_after(body, node)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import linecache
 import sys
 from importlib.util import find_spec
@@ -11,6 +10,7 @@ from textwrap import dedent
 from types import FunctionType, ModuleType
 from typing import Any
 
+from labengine.desk.parsing import source_lines, tree_of
 from labengine.desk.saved.global_names import ANNOTATIONS_LATER, leaves_annotations, used_globals
 from labengine.desk.saved.literals import literal
 
@@ -88,7 +88,7 @@ def _is_importable(module: str) -> bool:
 def _source(cls: type) -> str | None:
     """The class's text. Python finds it in a file; in a notebook's cells it is found by way of a method."""
     try:
-        return dedent(inspect.getsource(cls)).rstrip()
+        return dedent("".join(source_lines(cls)[0])).rstrip()
     except (OSError, TypeError):
         return _source_around_a_method(cls)
 
@@ -103,7 +103,7 @@ def _source_around_a_method(cls: type) -> str | None:
 
 def _class_around(text: str, name: str, line: int) -> str | None:
     try:
-        nodes = list(ast.walk(ast.parse(text)))
+        nodes = list(ast.walk(tree_of(text)))
     except SyntaxError:  # a cell with magics in it
         return None
     for node in nodes:

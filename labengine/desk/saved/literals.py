@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ast import literal_eval
 from math import isinf, isnan
+
+from labengine.desk.parsing import value_of
 
 
 def literal(value: object) -> str | None:
@@ -17,7 +18,7 @@ def literal(value: object) -> str | None:
 def checked_literal(text: str) -> str:
     """A literal that somebody else has written, anew. ValueError for text that is none."""
     try:
-        return _written(literal_eval(text))
+        return _written(value_of(text))
     except (MemoryError, RecursionError, SyntaxError, TypeError) as error:
         raise ValueError(f"{text!r} is no plain value") from error
 
