@@ -116,6 +116,11 @@ def decoded(*last: ev.Event) -> list[ev.Event]:
         (AFTER, ev.BlocksSaved(0, LOADED), "A's full #1 and #2 are copied to the external tier."),
         (AFTER, ev.LoadFailed(0, "gone\n"), "The external tier could not deliver (gone⏎): A will compute it instead."),
         (AFTER, ev.PrefixCacheReset(), "The hash map is emptied"),
+        (
+            AFTER,
+            ev.StepFailed(2, "RuntimeError", "freed <twice>", "BlockPool.release"),
+            "Step 2 fails here. RuntimeError in BlockPool.release: freed <twice>. This is what was held",
+        ),
         (AFTER, ev.ViolationFound("read", "A reads B's KV", (0,), (1,), 1, None), "A rule is broken: A reads B's KV."),
     ],
 )
