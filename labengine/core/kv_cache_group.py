@@ -269,7 +269,7 @@ class KVCacheGroup:
         entries = dict(zip(block_ids, indices, strict=True))
         if len(entries) < len(block_ids):
             self._tell_repeated(request, block_ids, indices, reason)
-            block_ids = [*entries]
+            block_ids = [*dict.fromkeys(reversed(block_ids))][::-1]  # each is freed with its last reference
         # The queue's head is told from the back, so that putting each block in front ends in the right order.
         for block_id in (*(i for i in block_ids if ends.get(i) != "head"), *reversed(head)):
             ref_count = self._pool.blocks[block_id].ref_count

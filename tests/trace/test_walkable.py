@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +16,7 @@ from damaged_traces import GROUNDS, damages, sound_lines
 from grounds import Ground
 from labengine.desk.saved.opened import Trace
 from labengine.desk.time.moments import recorded_steps
+from labengine.lab import Lab
 from labengine.trace.errors import TraceError
 
 
@@ -66,3 +70,28 @@ def test_sound_ones_open(ground: Ground, tmp_path: Path) -> None:
     (tmp_path / "run.lab").write_bytes(gzip.compress(b"\n".join(sound_lines(ground, 1))))
     with labengine.open(tmp_path / "run.lab") as trace:
         walk(trace, tmp_path)
+
+
+FIELD_LIES = [
+    lambda seam: seam.pop("class"),
+    lambda seam: seam.update(seam=5),
+    lambda seam: seam.update(methods={}),
+    lambda seam: seam["methods"].append(None),
+    lambda seam: seam.update(base={"class": "X"}),
+    lambda seam: seam.update(line="x"),
+]
+
+
+@pytest.mark.parametrize("lie", FIELD_LIES)
+def test_what_is_said_of_the_code_has_its_shape(lie: Callable[[dict[str, Any]], object], tmp_path: Path) -> None:
+    """Views and Why? read it field by field."""
+    with Lab("simulated", num_blocks=8, block_size=4) as lab:
+        lab.generate([[1, 2, 3]], max_tokens=2)
+        lab.save(tmp_path / "run.lab")
+    lines = gzip.decompress((tmp_path / "run.lab").read_bytes()).split(b"\n")
+    facts = json.loads(lines[1])
+    lie(facts["code"]["BlockFreed"])
+    lines[1] = json.dumps(facts).encode()
+    (tmp_path / "run.lab").write_bytes(gzip.compress(b"\n".join(lines), 1))
+    with pytest.raises(TraceError, match="does not tell what decided its events"):
+        labengine.open(tmp_path / "run.lab")

@@ -143,6 +143,14 @@ def test_blocks_that_go_together_are_told_together() -> None:
     )
 
 
+def test_a_copy_that_is_freed_before_its_merge_has_a_sentence() -> None:
+    """A part may do it in that order."""
+    tables = [ev.BlockAllocated(0, 0, 0, 0), ev.BlockAllocated(4, 1, 0, 0)]
+    freed, merged = ev.BlockFreed(4, 1, 0, 0, 0, "head", "merged"), ev.BlockMerged(4, 0, 1, 0, 0, 2)
+    (line,) = told([*begin(), *tables], freed, merged)
+    assert line.startswith("B lets go of #4; it goes to the front of the free queue")
+
+
 def test_a_long_row_of_merges_is_one_sentence() -> None:
     tables = [ev.BlockAllocated(i, 0, 0, i) for i in range(6)] + [ev.BlockAllocated(6 + i, 1, 0, i) for i in range(6)]
     merges = [ev.BlockMerged(6 + i, i, 1, 0, i, 2) for i in range(6)]

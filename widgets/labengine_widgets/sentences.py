@@ -332,7 +332,9 @@ def _block_merged(run: Sequence[ev.BlockMerged | ev.BlockFreed], scene: Scene) -
 
 
 @_tells(ev.BlockFreed)
-def _block_freed(run: Sequence[ev.BlockFreed], scene: Scene) -> str:
+def _block_freed(freed: Sequence[ev.BlockFreed | ev.BlockMerged], scene: Scene) -> str:
+    """Of the frees alone: a part may free a copy before its merge, and both are told together."""
+    run = [event for event in freed if isinstance(event, ev.BlockFreed)]
     free = [event for event in run if event.queue_end is not None]
     why = {"window": " (outside the window now)", "preempted": " (no room)"}.get(run[0].reason, "")
     told = f"{request_name(run[0].request_id)} lets go of {_blocks(run)}{why}"

@@ -12,6 +12,7 @@ from labengine.desk.keywords import refuse_unknown
 from labengine.desk.recorded import Recorded
 from labengine.desk.recording_bench import RecordingBench
 from labengine.desk.saved.code import to_code
+from labengine.desk.saved.seams_told import seams_told
 from labengine.events import ViolationFound
 from labengine.fold import Fold
 from labengine.snapshot import Snapshot
@@ -56,6 +57,7 @@ class Trace(Recorded):
         self._lab = f"trace {next(_numbers)}"
         self.title = _text(saved.facts, "title")
         self.edition = _text(saved.facts, "edition")
+        self._seams = seams_told(saved.facts)
 
     def snapshot(self) -> Snapshot:
         """The state at the end of the recording. At another moment: `timeline.state(moment).snapshot()`."""
@@ -77,9 +79,7 @@ class Trace(Recorded):
 
     def bench(self) -> RecordingBench:
         """What a view may see of it (labengine_widgets.bench.Bench)."""
-        code = self.facts.get("code")
-        code = code if isinstance(code, dict) else {}
-        return RecordingBench(self.title, self._lab, self.timeline, self.token_text, code, _REFUSAL)
+        return RecordingBench(self.title, self._lab, self.timeline, self.token_text, self._seams, _REFUSAL)
 
     def to_code(self) -> str:
         """A script that goes the way of this session again, with an engine. Read it before you run a stranger's."""
