@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 
 from labengine.desk.violation_warnings import ViolationWarning
+from labengine.magics.words import place_of
 
 if TYPE_CHECKING:
     from labengine.desk.time.crash import Crash
@@ -30,8 +31,8 @@ def told_checks(current: CurrentLab) -> Iterator[None]:
     except Exception as error:
         if (crash := _new_crash(labs, crashes)) is not None:
             raise UsageError(
-                f"{crash}. The step was taken back; %lab goto crash looks at the moment before that, "
-                f"and lab.crash has the exception"
+                f"{crash} ({place_of(error)}). The step was taken back; %lab goto crash looks at the moment before "
+                f"that, and lab.crash has the exception"
             ) from error
         raise
     finally:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core.error import UsageError
@@ -14,6 +12,7 @@ from labengine.config import ConfigError
 from labengine.desk.background import LabClosedError
 from labengine.engine.sources import model_path
 from labengine.lab import Lab
+from labengine.magics.words import place_of
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -164,6 +163,5 @@ def told_plainly(call: str) -> Iterator[None]:
     except (ConfigError, KeyError, LabClosedError) as error:
         raise UsageError(str(error.args[0])) from error
     except Exception as error:
-        place = extract_tb(error.__traceback__)[-1]
-        where = f"in {place.name}, line {place.lineno} of {Path(place.filename).name}"
-        raise UsageError(f"{call}: {error or type(error).__name__} ({type(error).__name__} {where})") from error
+        told = f"{error or type(error).__name__} ({type(error).__name__} {place_of(error)})"
+        raise UsageError(f"{call}: {told}") from error

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from traceback import extract_tb
 from typing import TYPE_CHECKING
 
 from labengine import events as ev
@@ -60,6 +62,12 @@ def request_lines(lab: Lab, newest: int = 10) -> Iterator[str]:
         status = request.status if output.finish_reason is None else f"{request.status} ({output.finish_reason})"
         tokens = f"{request.num_prompt_tokens} + {len(output.token_ids)} tokens"
         yield f"{name_of(request_id)} (id {request_id})  {status}, {tokens}  {readable(output.text, 60)}".rstrip()
+
+
+def place_of(error: BaseException) -> str:
+    """Where an error was raised: "in fail, line 3 of cell.py"."""
+    place = extract_tb(error.__traceback__)[-1]
+    return f"in {place.name}, line {place.lineno} of {Path(place.filename).name}"
 
 
 def background_error_line(lab: Lab) -> str:
