@@ -87,6 +87,8 @@ class Countdown:
         self, point: Point, n: int | None = None, act: Callable[[], None] | None = None, *, at_lines: bool = False
     ) -> None:
         self.num_passed = 0
+        self.acted_at = ""
+        """File and line of the point at which it acted; "" before."""
         self._at_lines = at_lines
         self._point, self._n, self._act = point, n, act
 
@@ -107,6 +109,7 @@ class Countdown:
             self.num_passed += 1
             if self._act is not None and self.num_passed - 1 == self._n:
                 sys.settrace(None)  # it acts once: what follows runs at full speed
+                self.acted_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
                 self._act()
         return self._trace
 

@@ -20,6 +20,7 @@ from labengine.desk.compare.comparison import Comparison
 from labengine.engine import interrupts
 from labengine.events import BlockFreed
 from labengine.lab import Lab
+from labengine_widgets.why import WhyError
 
 PATIENCE = 20.0
 """Seconds after which a test gives up on another thread."""
@@ -55,8 +56,10 @@ def another_thread_at_work(*labs: Lab) -> Iterator[None]:
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
-    yield
-    is_over.set()
+    try:
+        yield
+    finally:
+        is_over.set()
     thread.join(PATIENCE)
     assert not thread.is_alive(), "a lock was left taken"
 
@@ -234,7 +237,7 @@ def interrupted(call: Callable[[], object]) -> str:
     Answers are, too: a request that a reset swept away, a refusal.
     """
     try:
-        with suppress(LookupError, ConfigError):
+        with suppress(LookupError, ConfigError, WhyError):
             call()
     except KeyboardInterrupt as error:
         *_, (frame, line) = walk_tb(error.__traceback__)
@@ -290,6 +293,14 @@ def assert_pair_whole(both: Comparison) -> None:
 def labengine_threads() -> set[str]:
     """Threads of ours that are alive."""
     return {thread.name for thread in threading.enumerate() if thread.name.startswith("labengine")}
+
+
+def assert_no_thread_is_left() -> None:
+    """A view's thread may take a moment to send what is left."""
+    deadline = time.monotonic() + PATIENCE
+    while labengine_threads() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not labengine_threads()
 
 
 def pressed_after(seconds: float, call: Callable[[], str]) -> str:

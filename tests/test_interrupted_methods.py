@@ -24,13 +24,13 @@ from interrupting import (
     acts_of_a_lab,
     another_thread_at_work,
     assert_goes_on,
+    assert_no_thread_is_left,
     assert_pair_whole,
     assert_whole,
     busy_lab,
     busy_pair,
     hearing_ctrl_c,
     interrupted,
-    labengine_threads,
     pressed_after,
     public_names,
     set_up,
@@ -47,13 +47,14 @@ def ctrl_c() -> Iterator[None]:
     """Python's own handler; no thread is left behind."""
     with hearing_ctrl_c():
         yield
-    assert not labengine_threads()
+    assert_no_thread_is_left()
 
 
 def pressed_at_instruction(number: int, act: Act, on: Any) -> tuple[str, int]:
-    """Press Ctrl-C at an instruction of an act; where it struck, and how many instructions came before."""
+    """Press Ctrl-C at an instruction of an act; where, "" if no interrupt came of it, and how many came before."""
     countdown = Countdown(SignalPoints(), number, press_ctrl_c)
-    return countdown.run(partial(interrupted, partial(act, on))), countdown.num_passed
+    raised_at = countdown.run(partial(interrupted, partial(act, on)))
+    return countdown.acted_at if raised_at else "", countdown.num_passed
 
 
 def press_at_instructions(act: Act, on: Any, rng: Random) -> Iterator[bool]:
@@ -102,7 +103,7 @@ class Sweep:
     def __init__(self, acts: dict[str, Act], on: Any, seed: int) -> None:
         self.acts, self.on, self.rng = acts, on, Random(seed)
         self.places: Counter[str] = Counter()
-        """File and line where an interrupt was raised, and how often."""
+        """File and line where Ctrl-C was pressed (after a time: where the interrupt was raised), and how often."""
         self._reach = dict.fromkeys(acts, 64)
         self._seconds = {name: self._measured(act) for name, act in acts.items()}
 
