@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
@@ -117,6 +118,29 @@ def test_figures_of_the_forgotten_stay_in_the_sums() -> None:
         times = all_of_them.time_to_first_token
         assert all_of_them.mean_time_to_first_token == pytest.approx(sum(times.values()) / len(times))
         assert few.mean_time_to_first_token > max(few.time_to_first_token.values()) / 6
+
+
+def growth(lab: Lab) -> float:
+    """Bytes that stay of each of 400 short requests, after 400 others."""
+    memory = []
+    for _ in range(2):
+        for i in range(20):
+            for k in range(20):
+                lab.add(token_ids=[i, k, 3], max_tokens=1)
+            lab.run()
+        memory.append(tracemalloc.get_traced_memory()[0])
+    return (memory[1] - memory[0]) / 400
+
+
+def test_little_stays_of_a_forgotten_request() -> None:
+    """What fork needs of it: its tokens and settings."""
+    tracemalloc.start()
+    try:
+        with small_lab(20, record=1000) as lab, small_lab(None, record=1000) as whole:
+            few, all_of_it = growth(lab), growth(whole)
+    finally:
+        tracemalloc.stop()
+    assert few < 500 < all_of_it, (few, all_of_it)
 
 
 def test_generate_answers_every_prompt_however_few_are_kept() -> None:
