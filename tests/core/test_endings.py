@@ -108,3 +108,16 @@ def test_abort_of_one_sharer_leaves_the_blocks_to_the_other(edition: str) -> Non
 def test_abort_of_an_unknown_request_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         small_engine().abort(0)
+
+
+def test_a_sampled_token_is_taken_back(edition: str) -> None:
+    engine = small_engine(edition=edition, next_token=sample_position)
+    engine.add([7, 7, 7], SamplingParams(max_tokens=9))
+    engine.step()
+    (request,) = engine.requests.values()
+    before = list(request.token_ids)
+    engine.journal.open()
+    engine.scheduler.append_token(request, 5)
+    assert request.token_ids == [*before, 5]
+    engine.journal.rollback()
+    assert request.token_ids == before
