@@ -5,6 +5,7 @@ The sweep presses it 20,000 times, from a few bytecodes to a few milliseconds in
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -92,6 +93,34 @@ def test_a_comparison_at_some_instructions_of_every_method(tmp_path: Path) -> No
                 assert_pair_whole(both)
                 outcomes.append(was_interrupted)
     assert outcomes.count(True) > 0.6 * len(outcomes)
+
+
+_FIRST_SHOW = """
+import signal, sys
+from labengine.lab import Lab
+
+class PressOnImport:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1] and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+lab = Lab("simulated", num_blocks=8, block_size=4)
+sys.meta_path.insert(0, PressOnImport())
+try:
+    lab.show()
+except KeyboardInterrupt:
+    lab.show()
+    lab.close()
+    print("shown")
+"""
+
+
+@pytest.mark.parametrize("module", ["labengine_widgets.dashboard", "asyncio.log", "anywidget"])
+def test_ctrl_c_while_a_view_is_imported_does_not_break_it_for_good(module: str) -> None:
+    ran = subprocess.run([sys.executable, "-c", _FIRST_SHOW, module], capture_output=True, text=True, check=True)
+    assert ran.stdout == "shown\n", ran.stderr
 
 
 # -- the sweep ---------------------------------------------------------------------------------------------------------

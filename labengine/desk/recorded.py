@@ -67,7 +67,8 @@ class Recorded:
         """The dashboard, always the same one. at: a picture of an earlier moment instead, see `view`."""
         if at is not None:
             return self._frozen(at).show()
-        from labengine_widgets.dashboard import Dashboard
+        with interrupts_deferred():  # a module whose import was cut off stays broken
+            from labengine_widgets.dashboard import Dashboard
 
         dashboard = self._view(("dashboard",), lambda: Dashboard(self.feed))
         assert isinstance(dashboard, Dashboard)
@@ -133,10 +134,11 @@ class Recorded:
     def feed(self) -> Feed:
         """What all views of this recording hang on."""
         if self._own_feed is None:
-            from labengine_widgets.feed import feed_of
+            with interrupts_deferred():
+                from labengine_widgets.feed import feed_of
 
-            self._own_feed = feed_of(self.bench())
-            self._own_feed.on_stand = self._hear_where
+                self._own_feed = feed_of(self.bench())
+                self._own_feed.on_stand = self._hear_where
         return self._own_feed
 
     # -- what is chosen, and where one stands --------------------------------------------------------------------------
@@ -252,7 +254,8 @@ class Recorded:
         subject: block=3 (about="ref_count", "lost", "free", "queue"), request=2 or "C" (about="hit", "preempted" ...),
         hash="0:ab12", event=17, next_victim=True. Or what is chosen: lab.why(lab.selection).
         """
-        from labengine_widgets.why import why
+        with interrupts_deferred():
+            from labengine_widgets.why import why
 
         if "request" in subject:
             subject["request"] = request_id_of(subject["request"])
@@ -261,7 +264,8 @@ class Recorded:
 
     def events_frame(self) -> pandas.DataFrame:
         """The recorded events as a pandas frame, one row each. ConfigError without pandas, or without a recording."""
-        from labengine.desk.saved.frame import events_frame
+        with interrupts_deferred():
+            from labengine.desk.saved.frame import events_frame
 
         return events_frame(self.timeline)
 
@@ -270,7 +274,8 @@ class Recorded:
 
         charts: the figures of `view("charts")` too, with plotly itself (5 MB more).
         """
-        from labengine_widgets.page import export_html
+        with interrupts_deferred():
+            from labengine_widgets.page import export_html
 
         charts = checked_bool("charts", charts)
         if title is not None:

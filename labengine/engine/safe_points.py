@@ -77,6 +77,8 @@ def _may_unwind(frame: FrameType | None) -> bool:
     """True when all between here and the step, or the desk's call, can be ended by an exception."""
     while frame is not None:
         room = _room(frame)
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return False  # modules of an import that was cut off stay broken
         if room.startswith(_FOLLOWERS + _COMPUTING) and not room.endswith("watched_runner.py"):
             return False
         if room in _ENGINES:

@@ -61,7 +61,8 @@ class Comparison(PairTime):
 
     def show(self) -> CompareView:
         """The compare view."""
-        from labengine_widgets.compare import CompareView
+        with interrupts_deferred():
+            from labengine_widgets.compare import CompareView
 
         if self._view is None:
             with interrupts_deferred():
