@@ -53,6 +53,7 @@ def test_219_is_told_by_keyboard_alone(lab_page: LabPage) -> None:
     view.until("used", "8 7")
     view.press("End")
     lab_page.run_cell(2)
+    view.root.scroll_into_view_if_needed()  # the verdict stands between, and a play waits until it can be seen
     view.until("step", "2 2")
     view.until("playing", "false")
     assert lab_page.errors() == []
