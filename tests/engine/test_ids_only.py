@@ -61,3 +61,18 @@ def test_a_fork_and_an_attention_speak_ids_too(lab: Lab) -> None:
     with lab.fork() as other:
         assert other.output(request_id) == lab.output(request_id)
     assert lab.why(block=0)
+
+
+def test_through_time_and_beside_another_edition(lab: Lab) -> None:
+    request_id = lab.add(token_ids=PROMPT, max_tokens=4, ignore_eos=True)
+    lab.run()
+    before = lab.output(request_id)
+    lab.goto(2)
+    lab.rewind(1)
+    lab.run()
+    assert lab.output(request_id) == before
+    with labengine.compare(lab, lab.fork(edition="vllm")) as both:
+        number = both.add(token_ids=PROMPT, max_tokens=4, ignore_eos=True)
+        both.run()
+        assert [side.output(number).text for side in (both.left, both.right)] == [before.text] * 2
+        assert both.show() is not None
