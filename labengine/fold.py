@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from labengine import events as ev
-from labengine.snapshot import NULL_BLOCK, BlockState, GroupState, RequestState, Snapshot, map_key
+from labengine.snapshot import NULL_BLOCK, BlockState, GroupState, RequestState, Snapshot, hex_keys, map_key
 
 FINISHED = "finished"
 
@@ -92,7 +92,9 @@ class Fold:
             group, hash_hex = text.split(":")
             fold.prefix_map[int(group), bytes.fromhex(hash_hex)] = ids
         fold.block_keys = [
-            tuple((group, bytes.fromhex(hash_hex)) for group, hash_hex in block.grouped_hashes)
+            tuple([(group, bytes.fromhex(hash_hex)) for group, hash_hex in block.grouped_hashes])
+            if block.grouped_hashes
+            else ()
             for block in snapshot.blocks
         ]
         return fold
@@ -138,20 +140,16 @@ class Fold:
                 for request_id, r in self.requests.items()
             },
             blocks=tuple(
-                BlockState(
-                    block_id,
-                    ref_count,
-                    tuple((group, block_hash.hex()) for group, block_hash in self.block_keys[block_id]),
-                    self.block_tokens[block_id],
-                    owners.get(block_id, ()),
+                BlockState(block_id, ref_count, hex_keys(keys), token_ids, owners.get(block_id, ()))
+                for block_id, (ref_count, keys, token_ids) in enumerate(
+                    zip(self.ref_counts, self.block_keys, self.block_tokens, strict=True)
                 )
-                for block_id, ref_count in enumerate(self.ref_counts)
             ),
             free_queue=tuple(self.free_queue),
             prefix_map={map_key(*key): ids for key, ids in self.prefix_map.items()},
             cached_free=tuple(
                 sorted(
-                    map_key(*key) for key, ids in self.prefix_map.items() if not any(self.ref_counts[i] for i in ids)
+                    map_key(*key) for key, ids in self.prefix_map.items() if not any(map(self._is_used, ids))
                 )
             ),
             groups=self.groups,
@@ -162,6 +160,9 @@ class Fold:
     def num_used_blocks(self) -> int:
         """Blocks that are not free."""
         return len(self.ref_counts) - len(self.free_queue) - (self.null_block >= 0)
+
+    def _is_used(self, block_id: int) -> bool:
+        return block_id in range(len(self.ref_counts)) and self.ref_counts[block_id] != 0
 
     def _owners(self) -> dict[int, tuple[int, ...]]:
         owners: dict[int, tuple[int, ...]] = {}

@@ -14,6 +14,11 @@ def map_key(group: int, block_hash: bytes) -> str:
     return f"{group}:{block_hash.hex()}"
 
 
+def hex_keys(keys: tuple[tuple[int, bytes], ...]) -> tuple[tuple[int, str], ...]:
+    """The hashes that a block is known by, as text; most blocks of a large pool are known by none."""
+    return tuple([(group, block_hash.hex()) for group, block_hash in keys]) if keys else ()
+
+
 @dataclass(frozen=True, slots=True)
 class RequestState:
     """One request: its tokens, how many of them have KV, and its block table per KV-cache group."""

@@ -20,7 +20,7 @@ def check_invariants(snapshot: Snapshot, *, merges: bool = False) -> list[Violat
     state = FoldState(Fold.of(snapshot))
     found = (
         *_queued_twice(snapshot),
-        *judge_blocks(state, range(len(snapshot.blocks)), merges=merges),
+        *judge_blocks(state, [*range(len(snapshot.blocks)), *state.strangers()], merges=merges),
         *judge_keys(state, state.fold.prefix_map),
         *judge_requests(state, snapshot.requests),
     )

@@ -26,6 +26,7 @@ class LiveState:
         self.null_block = manager.pool.null_block
         self._pool = manager.pool
         self._blocks = manager.pool.blocks
+        self._block_ids = range(len(self._blocks))
         self._tables: dict[int, list[list[int]]] = {}
         self._entries: dict[int, set[Entry]] = defaultdict(set)
         self._keys: dict[int, tuple[Key, ...]] = {}
@@ -36,7 +37,7 @@ class LiveState:
     # -- the state -----------------------------------------------------------------------------------------------------
 
     def exists(self, block_id: int) -> bool:
-        return 0 <= block_id < len(self._blocks)
+        return block_id in self._block_ids
 
     def ref_count(self, block_id: int) -> int:
         return self._blocks[block_id].ref_count if self.exists(block_id) else 0

@@ -66,6 +66,7 @@ def all_contradictions(
         found += islice(_of_blocks(fold, pool, range(len(fold.ref_counts))), MAX_FOUND)
         if not any(one.about == "queue" for one in found):
             found += _of_order(fold, queue)
+    found += _of_list(fold, pool)
     if pool.prefix_map != fold.prefix_map:
         found += islice(_of_map(fold, pool, {**pool.prefix_map, **fold.prefix_map}), MAX_FOUND)
     found += islice(_of_requests(fold, requests, request_ids, whole=True), MAX_FOUND)
@@ -104,6 +105,7 @@ def _of_queue_front(fold: Fold, pool: BlockPool) -> Iterator[Contradiction]:
     front = tuple(islice(pool.free_queue, FRONT))
     if front != tuple(islice(fold.free_queue, FRONT)) or len(pool.free_queue) != len(fold.free_queue):
         yield from _of_order(fold, walk(pool.free_queue, len(pool.blocks)))
+        yield from _of_list(fold, pool)
 
 
 def _of_order(fold: Fold, queue: Sequence[int]) -> Iterator[Contradiction]:
@@ -121,6 +123,13 @@ def _of_order(fold: Fold, queue: Sequence[int]) -> Iterator[Contradiction]:
             told = f"block {said} is at place {place} of the free queue"
             yield Contradiction("order", told, f"the queue ends after {place} blocks", block_id=said)
         return
+
+
+def _of_list(fold: Fold, pool: BlockPool) -> Iterator[Contradiction]:
+    """What is wrong with the queue as a list, wherever its blocks are."""
+    fault = pool.free_queue.fault()
+    if fault is not None:
+        yield Contradiction("queue", f"the free queue is a list of {len(fold.free_queue)} blocks", fault)
 
 
 def _of_map(fold: Fold, pool: BlockPool, keys: Iterable[Key]) -> Iterator[Contradiction]:

@@ -79,9 +79,10 @@ class FoldState:
         self.groups = fold.groups
         self.null_block = fold.null_block
         self.requests = fold.requests
+        self._block_ids = range(len(fold.ref_counts))
 
     def exists(self, block_id: int) -> bool:
-        return 0 <= block_id < len(self.fold.ref_counts)
+        return block_id in self._block_ids
 
     def ref_count(self, block_id: int) -> int:
         return self.fold.ref_counts[block_id] if self.exists(block_id) else 0
@@ -103,6 +104,10 @@ class FoldState:
 
     def blocks_with(self, key: Key) -> Collection[int]:
         return self._blocks_with.get(key, ())
+
+    def strangers(self) -> list[int]:
+        """What stands in tables and is the id of no block of the pool."""
+        return [block_id for block_id in self._entries if not self.exists(block_id)]
 
     @cached_property
     def _entries(self) -> dict[int, list[Entry]]:

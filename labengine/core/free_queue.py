@@ -32,17 +32,22 @@ class FreeQueue:
         following, sentinel = self._next, self._sentinel
         block_id = following[sentinel]
         for _ in range(sentinel):
-            if not 0 <= block_id < sentinel:
+            if block_id not in range(sentinel):
                 return
             yield block_id
             block_id = following[block_id]
 
     def fault(self) -> str | None:
-        """Where the list is broken, in words; None for a sound one. O(length)."""
+        """Where the list is broken, in words; None for a sound one. O(length).
+
+        A queue that keeps its blocks elsewhere looks there; without a method of its own nothing is found here.
+        """
+        if type(self).__iter__ is not FreeQueue.__iter__:
+            return None
         following, previous, before, count = self._next, self._prev, self._sentinel, 0
         while count <= self._sentinel:
             block_id = following[before]
-            if block_id == _OUT or previous[block_id] != before:
+            if block_id not in range(self._sentinel + 1) or previous[block_id] != before:
                 return f"behind {self._named(before)} stands {block_id}, and not before it: the list is torn"
             if block_id == self._sentinel:
                 return None if count == self._length else f"it counts {self._length} blocks and holds {count}"

@@ -15,19 +15,13 @@ class Prefix:
     cache share their links, so that two equal chains are soon one, and comparing them takes one look.
     """
 
-    __slots__ = ("parent", "token_ids")
+    __slots__ = ("num_links", "parent", "token_ids")
 
     def __init__(self, parent: Prefix | None, token_ids: tuple[object, ...]) -> None:
         self.parent = parent
         self.token_ids = token_ids
-
-    @property
-    def num_links(self) -> int:
+        self.num_links: int = 0 if parent is None else parent.num_links + 1
         """Links up to this one; 0 for a root."""
-        number, above = 0, self.parent
-        while above is not None:
-            number, above = number + 1, above.parent
-        return number
 
 
 NO_KEYS = Prefix(None, ())

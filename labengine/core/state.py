@@ -8,7 +8,7 @@ from itertools import islice
 from labengine.core.block_pool import BlockPool
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import Request
-from labengine.snapshot import BlockState, GroupState, RequestState, Snapshot, map_key
+from labengine.snapshot import BlockState, GroupState, RequestState, Snapshot, hex_keys, map_key
 
 
 def take_snapshot(step: int, requests: Mapping[int, Request], manager: KVCacheManager) -> Snapshot:
@@ -20,14 +20,8 @@ def take_snapshot(step: int, requests: Mapping[int, Request], manager: KVCacheMa
         step=step,
         requests={request_id: _request_state(request) for request_id, request in requests.items()},
         blocks=tuple(
-            BlockState(
-                block.block_id,
-                block.ref_count,
-                tuple((group, block_hash.hex()) for group, block_hash in block.keys),
-                block.token_ids,
-                owners.get(block.block_id, ()),
-            )
-            for block in pool.blocks
+            BlockState(b.block_id, b.ref_count, hex_keys(b.keys), b.token_ids, owners.get(b.block_id, ()))
+            for b in pool.blocks
         ),
         free_queue=walk(pool.free_queue, len(pool.blocks)),
         prefix_map={map_key(*key): ids for key, ids in entries},
@@ -54,7 +48,7 @@ def walk(free_queue: Iterable[int], num_blocks: int) -> tuple[int, ...]:
 
 def _is_used(pool: BlockPool, block_id: int) -> bool:
     """False also for an id that is none: a wrong part may have put anything into the map."""
-    return 0 <= block_id < len(pool.blocks) and pool.blocks[block_id].ref_count != 0
+    return block_id in range(len(pool.blocks)) and pool.blocks[block_id].ref_count != 0
 
 
 def _request_state(request: Request) -> RequestState:

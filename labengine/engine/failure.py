@@ -78,8 +78,10 @@ def _frames(traceback: TracebackType | None) -> list[FrameType]:
 
 
 def _is_of_a_part(frame: FrameType) -> bool:
-    """True for a method of some object, other than the engine's own way through a step."""
-    return "self" in frame.f_locals and _module(frame) not in _STEP_ITSELF
+    """True for a method of some object, other than the engine, which goes through the step."""
+    if "self" not in frame.f_locals or _module(frame) in _STEP_ITSELF:
+        return False
+    return all(kind.__module__ not in _STEP_ITSELF for kind in type(frame.f_locals["self"]).__mro__)
 
 
 def _qualified(frame: FrameType) -> tuple[str, bool]:

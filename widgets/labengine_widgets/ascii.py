@@ -49,7 +49,8 @@ def _keys_in_order(snapshot: Snapshot) -> list[Key]:
     """
     tables = [table for r in snapshot.requests.values() for table in r.block_tables]
     blocks, null = snapshot.blocks, snapshot.null_block
-    ordered = [blocks[i] for table in tables for i in table if 0 <= i < len(blocks) and i != null]
+    ids = range(len(blocks))
+    ordered = [blocks[i] for table in tables for i in table if i in ids and i != null]
     named = [block.grouped_hashes[0] for block in [*ordered, *blocks] if block.grouped_hashes]
     return [(group, bytes.fromhex(block_hash)) for group, block_hash in dict.fromkeys(named)]
 
