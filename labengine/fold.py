@@ -148,9 +148,7 @@ class Fold:
             free_queue=tuple(self.free_queue),
             prefix_map={map_key(*key): ids for key, ids in self.prefix_map.items()},
             cached_free=tuple(
-                sorted(
-                    map_key(*key) for key, ids in self.prefix_map.items() if not any(map(self._is_used, ids))
-                )
+                sorted(map_key(*key) for key, ids in self.prefix_map.items() if not any(map(self._is_used, ids)))
             ),
             groups=self.groups,
             null_block=self.null_block,

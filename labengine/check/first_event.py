@@ -48,7 +48,7 @@ class BrokenState(Suspicion):
         if not seen.block_ids:
             known = [request_id for request_id in seen.request_ids if request_id in state.requests]
             return any(found.rule == seen.rule for found in judge_requests(state, known))
-        if len(past.fold.ref_counts) <= max(seen.block_ids):
+        if not past.fold.ref_counts:  # before the engine's start
             return False
         found = [*judge_blocks(state, seen.block_ids, merges=seen.rule == "duplicate")]
         if seen.rule == "prefix_map":

@@ -78,8 +78,9 @@ def all_contradictions(
 
 def _of_blocks(fold: Fold, pool: BlockPool, block_ids: Iterable[int]) -> Iterator[Contradiction]:
     queue: tuple[int, ...] | None = None
+    ids = range(len(pool.blocks))
     for block_id in block_ids:
-        if not 0 <= block_id < len(pool.blocks):
+        if block_id not in ids:
             continue
         block, is_queued = pool.blocks[block_id], block_id in pool.free_queue
         if (block_id in fold.free_queue) != is_queued:

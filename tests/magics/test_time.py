@@ -47,10 +47,15 @@ def test_a_step_that_was_undone_is_not_shown(started: Notebook) -> None:
     assert "goes from 0 to 1" in started.refused("%lab goto 2")
 
 
-@pytest.mark.parametrize("cell", ["%lab goto 3", "%lab goto -1", "%lab back 3"])
+@pytest.mark.parametrize("cell", ["%lab goto 3", "%lab back 3"])
 def test_steps_that_are_not_recorded_are_refused(started: Notebook, cell: str) -> None:
     started.value("%lab step 2")
     assert "is not in the recording, which goes from 0 to 2" in started.refused(cell)
+
+
+def test_what_is_no_step_is_refused(started: Notebook) -> None:
+    started.value("%lab step 2")
+    assert "'-1' is neither the number of a step nor crash" in started.refused("%lab goto -1")
 
 
 def test_dropped_steps_are_told(notebook: Notebook) -> None:
@@ -116,7 +121,7 @@ def test_fork_makes_a_second_lab(started: Notebook) -> None:
     ran = started.run("%lab fork 1 --edition nano-vllm --blocks 20")
     fork = started.shell.user_ns["fork"]
     assert ran.value is fork and fork is not started.lab and fork.parts.name == "nano-vllm"
-    assert "fork stands after step 1: fork.add(...), fork.step() go another way" in ran.printed
+    assert "`fork` stands after step 1: fork.add(...) and fork.step() lead it another way" in ran.printed
     assert fork.config.num_blocks == 20 and started.lab.snapshot().step == 2
     other = started.value("%lab fork --name other")
     assert other.snapshot() == started.lab.snapshot() and fork.status()["state"] == "paused"
