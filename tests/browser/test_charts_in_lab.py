@@ -33,6 +33,8 @@ def test_charts_live_and_follow_the_theme(lab_page: LabPage) -> None:
     lab_page.wait_for("the lines to grow", lambda: lab_page.page.evaluate(PATH) > before + 40, timeout=20)
     widths = lab_page.page.evaluate(WIDTHS)
     assert abs(widths[0] - widths[1]) < 30, f"the figure is as wide as its cell: {widths}"
+    saved = lab_page.page.locator('[data-labengine-picture="plot"]')
+    assert saved.count() == 1 and not saved.is_visible(), "the picture for a saved notebook hides behind the figure"
     light = lab_page.page.evaluate(INK)
     lab_page.screenshot("charts_light", lab_page.page.locator(".labengine-plot"))
     lab_page.set_theme("JupyterLab Dark")

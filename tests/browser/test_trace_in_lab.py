@@ -106,7 +106,7 @@ def test_the_magic_opens_one_too(dashboard: OpenView) -> None:
 def test_a_python_without_threads_replays_it_too(dashboard: OpenView) -> None:
     """As in JupyterLite: the kernel's event loop answers what the views ask."""
     view = shown(dashboard.notebook, NO_THREADS)
-    assert printed(dashboard.notebook, "shown.feeds[0]._is_alone") == "True"
+    assert printed(dashboard.notebook, "shown.feeds[0].is_alive") == "False"
     view.press("PageUp", "PageUp", "ArrowRight")
     view.notebook.wait_for("an earlier step's words", lambda: "whose turn is it" in view.data("sentence"), timeout=10)
     view.open_tab("Why?")

@@ -10,11 +10,16 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from labengine_widgets.displayed import display_with_picture
+
 BLUE, ORANGE, GREEN = "#3d85c6", "#c97a00", "#2a9d6f"
 """Told apart by people of all colour vision, and from white as well as from black; dashes say the same once more."""
 
 INK, GRID = "#7a7a7a", "rgba(128, 128, 128, 0.28)"
 """Readable on white and on black: what a figure shows where no style sheet of a theme reaches it."""
+
+PICTURE = "plot"
+"""The token of all figures' saved pictures: each is hidden by the drawn figure that follows it."""
 
 CSS = """
 .labengine-plot { width: 100%; --le-plot-ink: var(--jp-ui-font-color1, var(--vscode-editor-foreground, currentColor)); }
@@ -23,6 +28,7 @@ CSS = """
 .labengine-plot .hoverlayer path { fill: #333 !important; stroke: #888 !important; }
 .labengine-plot .gridlayer path { stroke: var(--jp-border-color2, rgba(128, 128, 128, 0.3)) !important; }
 .labengine-plot .modebar-btn path { fill: var(--le-plot-ink) !important; }
+.jp-OutputArea-child:has([data-labengine-picture="plot"]):has(+ .jp-OutputArea-child .js-plotly-plot) { display: none; }
 """
 """In a notebook, words and grids follow the theme, also when it changes."""
 
@@ -104,6 +110,11 @@ class PlotWidget(go.FigureWidget):  # type: ignore[misc]
             return None
         words = self.words()
         return {**data, "text/plain": words, "image/svg+xml": words_svg(words)}, metadata
+
+    def _ipython_display_(self) -> None:
+        bundle = self._repr_mimebundle_()
+        if bundle is not None:
+            display_with_picture(bundle, PICTURE)
 
 
 def words_svg(words: str) -> str:
