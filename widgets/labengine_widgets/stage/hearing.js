@@ -122,11 +122,12 @@ export class Hearing {
     stage.tell("quiet");
   }
 
-  // A run goes on: who stood at its end goes with it, and who watched a step is taken there.
+  // A run goes on: who stood at its end goes with it, and who watched a step is taken there. A step that waits to be seen waits until another begins.
   follow(end) {
-    const { stage } = this, { isPlaying } = stage.player;
-    if (isPlaying) stage.player.stop();
-    if (isPlaying || stage.isFollowing) stage.go(end, false, true);
+    const { stage } = this, { player, sides } = stage, newest = sides[0].recording.steps.at(-1);
+    const isOnItsWay = player.isPlaying || (player.isHeld && newest?.start >= player.target);
+    if (isOnItsWay) player.stop();
+    if (isOnItsWay || stage.isFollowing) stage.go(end, false, true);
   }
 
   // A new step ends the play of the one before; the rest of the same one is played on.
