@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
+import time
+import urllib.error
 import urllib.request
+from http.client import HTTPResponse
 from pathlib import Path
 
 import pytest
@@ -16,10 +20,23 @@ from install.pins import ROOT
 def lab_command(environment: Path) -> list[str]:
     """Return the last command of `make lab`, for this interpreter, a free port, and no browser."""
     make = ["make", "--dry-run", "lab", f"VENV={environment}", "LAB_FLAGS=--no-browser --port=0"]
-    recipe = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    alone = {
+        name: value for name, value in os.environ.items() if not name.startswith("MAKE")
+    }  # make test is a make, too
+    recipe = subprocess.run(make, cwd=ROOT, env=alone, capture_output=True, text=True, check=True).stdout.splitlines()
     python, *arguments = shlex.split(recipe[-1])
     assert python == str(environment / "bin" / "python")
     return [sys.executable, *arguments]
+
+
+def opened(address: str) -> HTTPResponse:
+    """Return the page: the address is printed a moment before the server listens."""
+    for _ in range(100):
+        try:
+            return urllib.request.urlopen(address)
+        except urllib.error.URLError:
+            time.sleep(0.1)
+    raise AssertionError(f"nobody answers at {address}")
 
 
 @pytest.mark.usefixtures("jupyter_dirs")
@@ -30,7 +47,7 @@ def test_the_address_it_prints_is_the_first_notebooks(tmp_path: Path) -> None:
             address = next(line.split()[-1] for line in lab.stderr if "http://127.0.0.1" in line)
             notebook = address.partition("/lab/tree/")[2].partition("?")[0]
             assert notebook == min(path.relative_to(ROOT).as_posix() for path in (ROOT / "notebooks").glob("*.ipynb"))
-            with urllib.request.urlopen(address) as page:
+            with opened(address) as page:
                 assert page.status == 200 and "/login" not in page.url
         finally:
             lab.kill()

@@ -46,13 +46,16 @@ class Garbage:
 
 @pytest.fixture(autouse=True)
 def threads_switch_often() -> Iterator[None]:
-    """And garbage is collected often, which runs Python code in between."""
+    """And garbage is collected often, which runs Python code in between; what other tests have left is not walked."""
     before, threshold = sys.getswitchinterval(), gc.get_threshold()
+    gc.collect()
+    gc.freeze()
     sys.setswitchinterval(1e-6)
     gc.set_threshold(5)
     yield
     sys.setswitchinterval(before)
     gc.set_threshold(*threshold)
+    gc.unfreeze()
 
 
 def at_once(calls: Sequence[Callable[[], object]], times: int) -> list[BaseException]:

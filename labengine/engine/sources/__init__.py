@@ -25,7 +25,8 @@ def model_path(name: str | os.PathLike[str] = "smollm2") -> Path:
     """
     if not isinstance(name, (str, os.PathLike)):
         raise ConfigError(f"a model is a name or a directory, got {shown(name)}")
-    text = os.fspath(checked_path("a model's name", name))
+    checked_path("a model's name", name)
+    text = os.fspath(name)
     known = KNOWN_MODELS.get(text)
     if known is not None:
         return prepared_dir(known)
