@@ -7,8 +7,9 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 import labengine
@@ -50,12 +51,16 @@ def core_returns(frame: FrameType, event: str) -> bool:
 
 
 class SignalPoints:
-    """Where CPython looks for signals: after an instruction that calls, jumps back or enters a function."""
+    """Where CPython looks for signals: after an instruction that calls, jumps back or enters a function.
+
+    What a signal raises there belongs to that instruction, and what a trace function raises to the next one: where the
+    two have different handlers (the call is the last of a `with` block), no signal is ever raised behind the first.
+    """
 
     _LOOKS = ("CALL", "JUMP_BACKWARD", "RESUME")
 
     def __init__(self) -> None:
-        self._last_instruction: dict[int, str] = {}
+        self._last_instruction: dict[int, int] = {}
 
     def __call__(self, frame: FrameType, event: str) -> bool:
         frame.f_trace_opcodes = True
@@ -63,9 +68,23 @@ class SignalPoints:
             self._last_instruction.pop(id(frame), None)
         if event != "opcode":
             return False
-        before = self._last_instruction.get(id(frame), "")
-        self._last_instruction[id(frame)] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-        return before.startswith(self._LOOKS)
+        code, now = frame.f_code, frame.f_lasti
+        before = self._last_instruction.get(id(frame))
+        self._last_instruction[id(frame)] = now
+        if before is None or not dis.opname[code.co_code[before]].startswith(self._LOOKS):
+            return False
+        return _handler(code, before) == _handler(code, now)
+
+
+def _handler(code: CodeType, offset: int) -> int | None:
+    """Where an exception goes that is raised by the instruction at an offset."""
+    return next((target for start, end, target in _handlers(code) if start <= offset < end), None)
+
+
+@cache
+def _handlers(code: CodeType) -> list[tuple[int, int, int]]:
+    entries = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+    return [(entry.start, entry.end, entry.target) for entry in entries]
 
 
 def _is_replaceable(frame: FrameType) -> bool:
