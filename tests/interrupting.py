@@ -35,6 +35,7 @@ Act = Callable[[Any], object]
 @contextmanager
 def hearing_ctrl_c() -> Iterator[None]:
     """Python's own handler of SIGINT, also in a shell whose children ignore Ctrl-C. It stands again at the end."""
+    note_threads_of_others()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
@@ -290,9 +291,19 @@ def assert_pair_whole(both: Comparison) -> None:
         assert_whole(lab)
 
 
+_of_others: set[threading.Thread] = set()
+
+
+def note_threads_of_others() -> None:
+    """Leave out of account, from now on, the threads that other tests have left."""
+    _of_others.clear()
+    _of_others.update(threading.enumerate())
+
+
 def labengine_threads() -> set[str]:
-    """Threads of ours that are alive."""
-    return {thread.name for thread in threading.enumerate() if thread.name.startswith("labengine")}
+    """Threads of ours that are alive, less those that other tests have left."""
+    threads = [*{*threading.enumerate()} - _of_others]
+    return {thread.name for thread in threads if thread.name.startswith("labengine")}
 
 
 def assert_no_thread_is_left() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from interrupting import assert_no_thread_is_left, note_threads_of_others
 from labengine import Parts
 from labengine.core import block_pool
 from labengine.core.prefix_cache import LateMerge
@@ -48,6 +49,7 @@ class Garbage:
 def threads_switch_often() -> Iterator[None]:
     """And garbage is collected often, which runs Python code in between; what other tests have left is not walked."""
     before, threshold = sys.getswitchinterval(), gc.get_threshold()
+    note_threads_of_others()
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(1e-6)
@@ -110,18 +112,6 @@ def test_script_file_and_answers_at_once(tmp_path: Path) -> None:
         ]
         assert at_once(calls, 1) == []
         assert set(scripts) == {script} and str(lab.why(block=0)) == answer and lab.check() == []
-
-
-def our_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("labengine")]
-
-
-def assert_no_thread_is_left() -> None:
-    """A dashboard that came late notices within a moment that nothing is recorded any more."""
-    deadline = time.monotonic() + PATIENCE
-    while our_threads() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert our_threads() == []
 
 
 def shown_while_closing(on: object, call: Callable[[], object], delay: float) -> tuple[object, object]:

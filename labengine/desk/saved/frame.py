@@ -10,6 +10,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from labengine.config import ConfigError
+from labengine.engine.interrupts import interrupts_deferred
 from labengine.events import EVENT_KINDS, Event, StepStarted
 from labengine.timeline import Timeline
 
@@ -44,7 +45,8 @@ def events_frame(timeline: Timeline | None) -> pandas.DataFrame:
 
 def _pandas() -> Any:
     try:
-        return import_module("pandas")
+        with interrupts_deferred():  # a module whose import was cut off stays broken
+            return import_module("pandas")
     except ImportError:
         raise ConfigError("a frame of events needs pandas: pip install pandas") from None
 
