@@ -60,7 +60,7 @@ class SignalPoints:
     _LOOKS = ("CALL", "JUMP_BACKWARD", "RESUME")
 
     def __init__(self) -> None:
-        self._last_instruction: dict[int, int] = {}
+        self._last_instruction: dict[int, tuple[CodeType, int]] = {}
 
     def __call__(self, frame: FrameType, event: str) -> bool:
         frame.f_trace_opcodes = True
@@ -69,9 +69,9 @@ class SignalPoints:
         if event != "opcode":
             return False
         code, now = frame.f_code, frame.f_lasti
-        before = self._last_instruction.get(id(frame))
-        self._last_instruction[id(frame)] = now
-        if before is None or not dis.opname[code.co_code[before]].startswith(self._LOOKS):
+        seen, before = self._last_instruction.get(id(frame), (None, 0))
+        self._last_instruction[id(frame)] = code, now
+        if seen is not code or not dis.opname[code.co_code[before]].startswith(self._LOOKS):  # ids come again
             return False
         return _handler(code, before) == _handler(code, now)
 
