@@ -29,10 +29,10 @@ class FreeQueue:
 
     def __iter__(self) -> Iterator[int]:
         """Block ids, the next victim first. Also of a broken list at most num_blocks: no walk over it is endless."""
-        following, sentinel = self._next, self._sentinel
+        following, sentinel, block_ids = self._next, self._sentinel, range(self._sentinel)
         block_id = following[sentinel]
-        for _ in range(sentinel):
-            if block_id not in range(sentinel):
+        for _ in block_ids:
+            if block_id not in block_ids:
                 return
             yield block_id
             block_id = following[block_id]
@@ -45,9 +45,10 @@ class FreeQueue:
         if type(self).__iter__ is not FreeQueue.__iter__:
             return None
         following, previous, before, count = self._next, self._prev, self._sentinel, 0
-        while count <= self._sentinel:
+        places = range(self._sentinel + 1)
+        while count in places:
             block_id = following[before]
-            if block_id not in range(self._sentinel + 1) or previous[block_id] != before:
+            if block_id not in places or previous[block_id] != before:
                 return f"behind {self._named(before)} stands {block_id}, and not before it: the list is torn"
             if block_id == self._sentinel:
                 return None if count == self._length else f"it counts {self._length} blocks and holds {count}"

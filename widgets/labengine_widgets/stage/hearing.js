@@ -122,7 +122,8 @@ export class Hearing {
     stage.tell("quiet");
   }
 
-  // A run goes on: who stood at its end goes with it, and who watched a step is taken there. A step that waits to be seen waits until another begins.
+  // A run goes on: who stood at its end goes with it, and who watched a step is taken there. A step that waits to be
+  // seen waits until another begins.
   follow(end) {
     const { stage } = this, { player, sides } = stage, newest = sides[0].recording.steps.at(-1);
     const isOnItsWay = player.isPlaying || (player.isHeld && newest?.start >= player.target);

@@ -1,4 +1,5 @@
-// A layout that has another arrangement in a narrow cell: the class le-is-narrow while the root is narrower than the limit (pixels).
+// A layout that has another arrangement in a narrow cell: the class le-is-narrow while the root is narrower than the
+// limit (pixels).
 export function watchWidth(stage, root, limit) {
   const sizes = new ResizeObserver(() => {
     const isNarrow = root.clientWidth < limit;

@@ -114,7 +114,8 @@ class Bands {
   explain() {
     const { isBinned, perRow } = this.rows;
     this.bar.element.classList.toggle("le-is-dense", isBinned);
-    write(this.density, isBinned ? `${perRow} blocks a row: the darker, the more of them are in use; stripes: freed, cached` : "");
+    const binned = `${perRow} blocks a row: the darker, the more of them are in use; stripes: freed, cached`;
+    write(this.density, isBinned ? binned : "");
   }
 
   paintSteps(context, story, theme, height) {

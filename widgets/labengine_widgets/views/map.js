@@ -166,7 +166,8 @@ class HashMap {
     const items = row.keys.slice(first, last + 1).map((key, i) => this.item(row, key, first + i));
     for (const item of items) item.isWide = item.numBlocks + item.lost.length > 1 || this.cachings.get(item.key) > 1;
     say(child.group, scene.groups.length > 1 && row.after === null ? groupName(scene, row.group) : "");
-    const isCut = first > head, numLeft = isCut ? row.keys.slice(0, first).filter((key) => this.present.has(key)).length : first;
+    const isCut = first > head;
+    const numLeft = isCut ? row.keys.slice(0, first).filter((key) => this.present.has(key)).length : first;
     child.more.hidden = first === 0;
     child.more.style.visibility = numLeft ? "" : "hidden"; // they are still to come in this step, and have their room
     say(child.more, `… ${numLeft} ${isCut ? "more" : "gone"}`);

@@ -86,8 +86,10 @@ class Queue {
   paintSummary() {
     const { scene } = this, next = scene.queue.first(1)[0];
     this.element.classList.toggle("le-queue-is-empty", next === undefined);
-    const differs = this.violations.some(({ message }) => message.includes("free queue")) ? " · the core's queue differs" : "";
-    if (next === undefined) return say(this.summary, `No block is free: whoever needs one must wait, or preempt another.${differs}`);
+    const isOther = this.violations.some(({ message }) => message.includes("free queue"));
+    const differs = isOther ? " · the core's queue differs" : "";
+    const none = "No block is free: whoever needs one must wait, or preempt another.";
+    if (next === undefined) return say(this.summary, none + differs);
     const { content, isHashed } = scene.block(next);
     const fate = content >= 0 && isHashed ? `evicts ${contentName(content)}` : "holds nothing";
     say(this.summary, `${scene.queue.size.toLocaleString("en")} free · next #${next}: ${fate}${differs}`);
