@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 import labengine
 from browser.exported_page import ExportedPage, opened
@@ -158,7 +158,7 @@ def test_in_the_compare_view(browser: Browser, compared: Path) -> None:
             tab.click()
             must_be_text(page)
         page.page.locator(".le-tables-fold").first.click()
-        assert "onerror" in page.page.locator(".le-tables").first.inner_text()
+        expect(page.page.locator(".le-tables").first).to_contain_text("onerror", timeout=30_000, use_inner_text=True)
 
 
 def test_in_the_charts(browser: Browser, bench: HostileBench, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from playwright.sync_api import expect
 
 from browser.lab_page import LabPage
 from browser.open_view import OpenView, shown
@@ -89,8 +90,9 @@ def test_the_dashboard_shows_the_rest_at_once(dashboard: OpenView, theme: str) -
     for name in ("pool", "tables", "map", "queue"):
         says(dashboard, name, f".le-{name}-panel")
     dashboard.root.locator(".le-tables-fold").first.click()
-    words = dashboard.root.locator(".le-tables-panel").inner_text()
-    assert "Once" in words and "sea" in words, "tokens are readable"
+    tables = dashboard.root.locator(".le-tables-panel")
+    for word in ("Once", "sea"):  # tokens are readable, as soon as the rows have unfolded
+        expect(tables).to_contain_text(word, timeout=30_000, use_inner_text=True)
     assert not dashboard.root.locator(".le-tier-panel").is_visible(), "without an external tier it takes no room"
     dashboard.root.locator(".le-tables-fold").first.click()
     dashboard.page.wait_for_timeout(900)  # the theme's last style sheet

@@ -121,6 +121,7 @@ def test_the_other_stories_are_told_to_their_ends(look: Look, id: str) -> None:
     scenario = bug(id)
 
     def check(page: ComparePage) -> None:
+        page.until("the first sentence", lambda: page.text(".le-guide-words") != "")
         said = [page.text(".le-guide-words")]
         while len(said) < len(scenario.sentences):
             said.append(page.next_stop())
