@@ -46,14 +46,16 @@ class UnitOfWork:
             _thread.start_new_thread(self._watch, (self._number, self._thread_id))
 
     def _watch(self, number: int, thread_id: int) -> None:
-        since, loop = time.monotonic(), StandingLoop(thread_id)
+        since, loop, is_struck = time.monotonic(), StandingLoop(thread_id), False
         while self._number == number and self._thread_id is not None:
             time.sleep(LOOK_EVERY_S)
-            loop.look()
+            if not is_struck:  # afterwards the thread is on its way out of the loop
+                loop.look()
             care = care_after(time.monotonic() - since)
             if care is not None and self._number == number:
                 self._loop = loop
                 if _interrupt(thread_id, care):
+                    is_struck = True
                     since = time.monotonic()  # whoever goes on in spite of it gets another one
 
 
