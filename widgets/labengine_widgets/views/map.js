@@ -38,7 +38,7 @@ class HashMap {
     this.list.setAttribute("role", "list");
     this.element.append(legend(), this.summary, this.list);
     this.marks = new Marks(stage, side, this.element, { rowOf: (about) => this.rowOf(about) });
-    this.sight = new InSight(this.element, this.list, () => this.marks.again());
+    this.sight = new InSight(this.element, this.list, () => this.marks.late());
     this.forget();
     arrows(this.element, stage);
   }

@@ -3,19 +3,21 @@ import { aboutOf } from "./about.js";
 
 const THINGS = "[data-block], [data-request], [data-hash], [data-event]";
 const KINDS = ["block", "request", "hash"];
-const TRIES = 3; // rows that come into sight are painted a little later
+const HANDS = ["click", "keydown", "pointerdown", "wheel"];
+const TRIES = 6; // rows that come into sight are painted a little later, and then move those below them
 
 export class Marks {
   // frame: the view's element, which scrolls. covered(): pixels at its top that something stands before; whole(found): what has
   // to be seen of it; rowOf(about): the row of what is not painted yet.
   constructor(stage, side, frame, { covered = () => 0, whole = (found) => found, rowOf = () => null } = {}) {
-    Object.assign(this, { stage, side, frame, covered, whole, rowOf, selection: null, tries: 0, isByHand: false, isMarked: false });
-    for (const kind of ["click", "keydown"]) frame.addEventListener(kind, () => this.noteHand(), true);
+    Object.assign(this, { stage, side, frame, covered, whole, rowOf, selection: null, tries: 0, wasFound: false, isByHand: false, isMarked: false });
+    for (const kind of HANDS) frame.addEventListener(kind, () => this.noteHand(), { capture: true, passive: true });
   }
 
   // Who chooses something in this view has it before them: nothing moves there.
   noteHand() {
     this.isByHand = true;
+    this.tries = 0;
     setTimeout(() => (this.isByHand = false));
   }
 
@@ -23,11 +25,18 @@ export class Marks {
   mark(selection) {
     this.selection = selection?.kind ? selection : null;
     this.tries = this.selection && !this.isByHand ? TRIES : 0;
-    this.again();
+    this.wasFound = false;
+    this.late();
   }
 
-  // After rows were painted: they may be new, and so may be what the selection is about.
+  // After all was painted. What was found before may have moved with what happened since: nobody runs after it.
   again() {
+    if (this.wasFound) this.tries = 0;
+    this.late();
+  }
+
+  // After rows were painted that came into sight: they may be new, and so may be what the selection is about.
+  late() {
     if (!this.selection && !this.isMarked) return;
     this.isMarked = Boolean(this.selection);
     const about = aboutOf(this.selection, this.side);
@@ -42,7 +51,8 @@ export class Marks {
   seek(about) {
     const { frame } = this, found = ["le-selected", "le-related"].map((name) => particular([...frame.querySelectorAll(`.${name}`)])).find((some) => some.length);
     const row = found ? null : this.rowOf(about);
-    this.tries = found ? 0 : this.tries - 1;
+    this.wasFound = Boolean(found);
+    this.tries -= 1;
     if (row) this.reveal(row);
     else if (found && !found.some((one) => this.isSeen(one))) this.reveal(this.whole(found[0]));
   }

@@ -37,7 +37,7 @@ class Queue {
     this.list = make("ol", "le-queue-list");
     this.element.append(this.summary, this.list);
     this.marks = new Marks(stage, side, this.element, { covered: () => this.summary.offsetHeight, rowOf: ({ block }) => this.seatOf(block) });
-    this.sight = new InSight(this.element, this.list, () => this.marks.again());
+    this.sight = new InSight(this.element, this.list, () => this.marks.late());
     arrows(this.element, stage);
   }
 

@@ -42,7 +42,7 @@ class Tables {
     this.folding = new Folding(stage);
     const covered = () => this.element.firstElementChild.offsetHeight, whole = (found) => (found.dataset.request === undefined ? found : found.closest(".le-tables-row"));
     this.marks = new Marks(stage, side, this.element, { covered, whole, rowOf: (about) => this.rowOf(about) });
-    this.sight = new InSight(this.element, this.list, () => this.marks.again());
+    this.sight = new InSight(this.element, this.list, () => this.marks.late());
     arrows(this.element, stage);
   }
 
