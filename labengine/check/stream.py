@@ -15,7 +15,7 @@ from labengine.core.parts import Parts
 from labengine.core.request import Request
 from labengine.fold import FINISHED, Fold
 
-CREDIT_PER_STEP = 2048
+CREDIT_PER_STEP = 1024
 """Facts that a step may compare on account of the whole: a small pool is compared whole in every step."""
 
 MAX_BLAMED = 50
@@ -63,8 +63,11 @@ class Stream:
 
     def newest(self, is_wanted: Callable[[ev.Event], bool]) -> int | None:
         """The number of the newest event of this step, or of the one before, that is wanted; None for none."""
-        told = (*reversed(self._waiting), *reversed(self._recent))
-        return next((one.number for one in told if is_wanted(one.event)), None)
+        return next((one.number for one in reversed(self.newest_events()) if is_wanted(one.event)), None)
+
+    def newest_events(self) -> list[Told]:
+        """The events of this step and of the one before, oldest first."""
+        return [*self._recent, *self._waiting]
 
     def under_way(self) -> Iterator[ev.Event]:
         """The events of the open step so far."""

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from labengine import events as ev
 from labengine.check.blame import Blamed
-from labengine.check.first_event import BrokenState, Suspicion, blocks_named_by, first_events
+from labengine.check.first_event import BrokenState, Suspicion, first_events
 from labengine.check.invariants import check_invariants
 from labengine.check.judge import Judge, WatchedEngine
+from labengine.check.nearest_event import NearestEvents
 from labengine.check.progress import judge_progress
 from labengine.check.slot_memory import SavedBlocks
 from labengine.check.stream import Stream
@@ -97,7 +98,8 @@ class Watch:
         """Everything found so far, and every invariant judged now on the whole state."""
         merges = self._judge is not None and self._judge.merges
         self._compare(lambda stream: stream.look_ahead() if self._is_open else stream.settle(whole=True))
-        self._suspicions += map(BrokenState, check_invariants(snapshot, merges=merges))
+        if len(self.violations) < MAX_VIOLATIONS:
+            self._suspicions += map(BrokenState, check_invariants(snapshot, merges=merges))
         self._tell()
         return list(self.violations)
 
@@ -194,25 +196,12 @@ class Watch:
             if not self._told.issuperset(subjects):
                 fresh.setdefault(subjects, suspicion)
         told = [*fresh.values()][: MAX_VIOLATIONS - len(self.violations)]
+        if not told:
+            return
+        nearest = NearestEvents(self.violations, self._stream)
         for suspicion, first_event in zip(told, self._first_events(told), strict=True):
             violation = suspicion.violation
-            self._keep(violation, self._newest_about(violation) if first_event is None else first_event)
-
-    def _newest_about(self, violation: Violation) -> int | None:
-        """Where the recording does not tell: the cause if it is known, else the newest event about the same."""
-        blocks, requests = set(violation.block_ids), set(violation.request_ids)
-        for known in self.violations:
-            is_same = not blocks.isdisjoint(known.block_ids) or not requests.isdisjoint(known.request_ids)
-            if known.rule == "said" and is_same:
-                return known.first_event
-        if self._stream is None:
-            return None
-
-        def is_about(event: ev.Event) -> bool:
-            return not blocks.isdisjoint(blocks_named_by(event)) or getattr(event, "request_id", None) in requests
-
-        about = self._stream.newest(is_about)
-        return self._stream.last_number if about is None else about
+            self._keep(violation, nearest.about(violation) if first_event is None else first_event)
 
     def _first_events(self, suspicions: list[Suspicion]) -> list[int | None]:
         traced = suspicions[: max(0, MAX_FIRST_EVENTS - len(self.violations))]
