@@ -46,14 +46,19 @@ def hearing_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def another_thread_at_work(*labs: Lab) -> Iterator[None]:
-    """A thread that looks at the labs again and again, and so asks for their locks all the time."""
+    """A thread that looks at the labs again and again, and so asks for their locks all the time. It never fails."""
     is_over = threading.Event()
 
+    failures: list[BaseException] = []
+
     def look() -> None:
-        while not is_over.wait(0.001):
-            for lab in labs:
-                lab.snapshot()
-                lab.status(), lab.stats()
+        try:
+            while not is_over.wait(0.001):
+                for lab in labs:
+                    lab.snapshot()
+                    lab.status(), lab.stats()
+        except BaseException as error:
+            failures.append(error)
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
@@ -63,6 +68,7 @@ def another_thread_at_work(*labs: Lab) -> Iterator[None]:
         is_over.set()
     thread.join(PATIENCE)
     assert not thread.is_alive(), "a lock was left taken"
+    assert failures == []
 
 
 def prompt(length: int, of: int = 0) -> list[int]:

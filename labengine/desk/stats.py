@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 from labengine.desk.stepper import Stepper
@@ -56,23 +56,34 @@ class Counts:
     seconds_to_forgotten_firsts: float = 0.0
 
 
+@dataclass(slots=True)
+class Times:
+    """Of each request that is kept; seconds on perf_counter's clock."""
+
+    prompt_length: int
+    added_at: float
+    first_token_at: float | None = None
+
+
+@dataclass(slots=True)
+class Run:
+    """What was counted since the engine began."""
+
+    counts: Counts = field(default_factory=Counts)
+    before_step: Counts = field(default_factory=Counts)
+    requests: dict[int, Times] = field(default_factory=dict)
+    first_in_step: list[Times] = field(default_factory=list)
+
+
 class StatsListener:
     """Counts as events go by; a step that was rolled back does not count."""
 
     def __init__(self) -> None:
-        self._restart()
-
-    def _restart(self) -> None:
-        self._counts = Counts()
-        self._before_step = Counts()
-        self._prompt_lengths: dict[int, int] = {}
-        self._added_at: dict[int, float] = {}
-        self._first_token_at: dict[int, float] = {}
-        self._first_in_step: list[int] = []
+        self._run = Run()
 
     def subscribe(self, hooks: Hooks) -> None:
         """Listen for as long as the hooks live."""
-        hooks.subscribe(lambda event: self._restart(), EngineStarted)
+        hooks.subscribe(self._started, EngineStarted)
         hooks.subscribe(self._step_started, StepStarted)
         hooks.subscribe(self._rolled_back, StepRolledBack)
         hooks.subscribe(self._added, RequestAdded)
@@ -82,10 +93,14 @@ class StatsListener:
         hooks.subscribe(self._forgotten, RequestForgotten)
 
     def figures(self, stepper: Stepper) -> LabStats:
-        """All figures now."""
-        counts, engine, seconds = self._counts, stepper.engine, stepper.seconds_stepping
-        looked_up = counts.num_looked_up_tokens
-        waited = {i: at - self._added_at[i] for i, at in list(self._first_token_at.items())}
+        """All figures now; from any thread, while another one steps or begins anew."""
+        run, engine, seconds = self._run, stepper.engine, stepper.seconds_stepping
+        counts, looked_up = run.counts, run.counts.num_looked_up_tokens
+        waited = {
+            request_id: times.first_token_at - times.added_at
+            for request_id, times in list(run.requests.items())
+            if times.first_token_at is not None
+        }
         num_firsts = len(waited) + counts.num_forgotten_firsts
         return LabStats(
             num_requests=counts.num_requests,
@@ -101,39 +116,40 @@ class StatsListener:
             peak_used_blocks=stepper.peak_used_blocks,
         )
 
+    def _started(self, event: EngineStarted) -> None:
+        self._run = Run()
+
     def _step_started(self, event: StepStarted) -> None:
-        self._before_step = replace(self._counts)
-        self._first_in_step.clear()
+        self._run.before_step = replace(self._run.counts)
+        self._run.first_in_step.clear()
 
     def _rolled_back(self, event: StepRolledBack) -> None:
-        self._counts = self._before_step
-        for request_id in self._first_in_step:
-            self._first_token_at.pop(request_id, None)
+        self._run.counts = self._run.before_step
+        for times in self._run.first_in_step:
+            times.first_token_at = None
 
     def _added(self, event: RequestAdded) -> None:
-        self._counts.num_requests += 1
-        self._prompt_lengths[event.request_id] = len(event.token_ids)
-        self._added_at[event.request_id] = perf_counter()
+        self._run.counts.num_requests += 1
+        self._run.requests[event.request_id] = Times(len(event.token_ids), perf_counter())
 
     def _looked_up(self, event: PrefixHit) -> None:
-        num_prompt_tokens = self._prompt_lengths[event.request_id]
-        self._counts.num_hit_tokens += min(event.num_tokens, num_prompt_tokens)  # more after a preemption
-        self._counts.num_looked_up_tokens += num_prompt_tokens
+        num_prompt_tokens = self._run.requests[event.request_id].prompt_length
+        self._run.counts.num_hit_tokens += min(event.num_tokens, num_prompt_tokens)  # more after a preemption
+        self._run.counts.num_looked_up_tokens += num_prompt_tokens
 
     def _sampled(self, event: TokenSampled) -> None:
-        self._counts.num_sampled_tokens += 1
-        if event.request_id not in self._first_token_at:
-            self._first_token_at[event.request_id] = perf_counter()
-            self._first_in_step.append(event.request_id)
+        self._run.counts.num_sampled_tokens += 1
+        times = self._run.requests[event.request_id]
+        if times.first_token_at is None:
+            times.first_token_at = perf_counter()
+            self._run.first_in_step.append(times)
 
     def _finished(self, event: RequestFinished) -> None:
-        self._counts.num_finished += 1
+        self._run.counts.num_finished += 1
 
     def _forgotten(self, event: RequestForgotten) -> None:
         """Between steps: the request's own figures go, and stay in the sums."""
-        added_at = self._added_at.pop(event.request_id)
-        self._prompt_lengths.pop(event.request_id, None)
-        first = self._first_token_at.pop(event.request_id, None)
-        if first is not None:
-            self._counts.num_forgotten_firsts += 1
-            self._counts.seconds_to_forgotten_firsts += first - added_at
+        times = self._run.requests.pop(event.request_id)
+        if times.first_token_at is not None:
+            self._run.counts.num_forgotten_firsts += 1
+            self._run.counts.seconds_to_forgotten_firsts += times.first_token_at - times.added_at
