@@ -5,9 +5,6 @@ The numbers are those of the bugs that engines really had here: see "graph" in t
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,7 +15,6 @@ import torch
 from torch import Tensor
 
 from engine.capturable_torch import CapturableTorch, RunAgain
-from engine.needs_triton import needs_triton
 from engine.plan_builder import Dealer, HandMadeRequest, plan_of
 from engine.reference import poison
 from labengine.config import GroupSpec
@@ -33,7 +29,6 @@ from labengine.engine.staging import Staging, step_tensors
 
 CPU = torch.device("cpu")
 NUM_BLOCKS, BLOCK_SIZE = 96, 4
-CHILD = "tests/engine/graphs_by_triton.py"
 
 
 @dataclass
@@ -68,7 +63,7 @@ Make = Callable[..., Bench]
 
 @pytest.fixture
 def capturable() -> type[AttentionBackend]:
-    """The backend whose decodes are recorded; graphs_by_triton.py puts another one here."""
+    """The backend whose decodes are recorded; triton_graphs_cases.py puts another one here."""
     return CapturableTorch
 
 
@@ -367,14 +362,3 @@ def test_who_can_be_recorded() -> None:
     assert refusal(cuda, CapturableTorch(setting)) is None
     assert refusal(cuda, TorchGather(setting)) == "attention by torch asks the host in between"
     assert refusal(CPU, CapturableTorch(setting)) == "graphs are recorded on a GPU, and the model is on cpu"
-
-
-@pytest.mark.timeout(600)
-def test_our_triton_kernels_by_graph(project_root: Path) -> None:
-    """In a process of its own: Triton's interpreter has to be asked for before Triton is imported."""
-    needs_triton()
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "gemma3", CHILD]
-    done = subprocess.run(command, cwd=project_root, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-    assert "passed" in done.stdout and "skipped" not in done.stdout

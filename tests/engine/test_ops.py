@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -14,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, silu
 
-from engine.needs_triton import needs_triton
 from engine.reference import largest_difference, transformers_logits
 from labengine.engine.layers import Linear, OffsetRMSNorm, RMSNorm, TiedLinear
 from labengine.engine.model import PagedModel
@@ -184,25 +180,3 @@ def test_wrong_products_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_onednn_is_for_cpus() -> None:
     assert OneDNNOps.refusal(torch.device("cuda"), torch.bfloat16) == "it runs on a CPU, and the model is on cuda"
-
-
-# -- Triton's, in a process of its own: whether it interprets is settled by its import ---------------------------------
-
-
-def run_by_triton(root: Path, **environment: str) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/engine/ops_by_triton.py"]
-    done = subprocess.run(
-        command, cwd=root, env={**os.environ, **environment}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout
-    assert "passed" in done.stdout and "skipped" not in done.stdout
-
-
-def test_tritons_ops_interpreted(project_root: Path) -> None:
-    needs_triton()
-    run_by_triton(project_root, TRITON_INTERPRET="1")
-
-
-@pytest.mark.gpu
-def test_tritons_ops_on_a_gpu(project_root: Path) -> None:
-    run_by_triton(project_root, TRITON_INTERPRET="0")

@@ -20,28 +20,38 @@ from labengine.engine.attention.triton import TritonAttention
 
 needs_triton()
 
-CASES = ["triton_attention_cases.py", "triton_ops_cases.py", "triton_model_cases.py"]
+CASES = ("attention", "ops", "ops_models", "model")
+GRAPHS = "graphs"
+"""Where there is a GPU, test_cuda.py has real graphs."""
 
 
-def run_cases(project_root: Path, cases: str, *, interpreted: bool) -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/engine/{cases}"]
-    environment = {**os.environ, "TRITON_INTERPRET": "1" if interpreted else "0"}
+def run_cases(project_root: Path, *cases: str, interpreted: bool, only: str) -> None:
+    """Run triton_{case}_cases.py of each, all in one process: what they import takes its time. only: the marks."""
+    files = [f"tests/engine/triton_{case}_cases.py" for case in cases]
+    options = ["-q", "-p", "no:cacheprovider", "-m", only, "-k", "not (triton_graphs_cases and llama)"]
+    command = [sys.executable, "-m", "pytest", *options, *files]
+    environment = {**os.environ, "TRITON_INTERPRET": "1" if interpreted else "0", "OMP_NUM_THREADS": "1"}
     child = subprocess.run(command, cwd=project_root, env=environment, capture_output=True, text=True)
     assert child.returncode == 0, child.stdout[-8000:] + child.stderr[-2000:]
     assert " passed" in child.stdout and " skipped" not in child.stdout
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("cases", CASES)
-def test_interpreted(cases: str, project_root: Path) -> None:
-    run_cases(project_root, cases, interpreted=True)
+def test_interpreted(project_root: Path) -> None:
+    run_cases(project_root, *CASES, GRAPHS, interpreted=True, only="not sweep")
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(1800)
+def test_interpreted_in_every_combination(project_root: Path) -> None:
+    run_cases(project_root, *CASES, interpreted=True, only="sweep")
 
 
 @pytest.mark.gpu
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("cases", CASES)
-def test_on_a_gpu(cases: str, project_root: Path) -> None:
-    run_cases(project_root, cases, interpreted=False)
+@pytest.mark.parametrize("case", CASES)
+def test_on_a_gpu(case: str, project_root: Path) -> None:
+    run_cases(project_root, case, interpreted=False, only="sweep or not sweep")
 
 
 def setting(device: str = "cuda", dtype: torch.dtype = torch.bfloat16, head_dim: int = 128) -> AttentionSetting:

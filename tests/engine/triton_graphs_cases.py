@@ -1,9 +1,12 @@
-"""test_graphs.py's tests of what attention does with padding, through our Triton kernels; run by that file.
+"""test_graphs.py's tests of what attention does with padding, through our Triton kernels. Run by test_triton.py.
 
-They are interpreted, which has to be asked for (TRITON_INTERPRET=1) before Triton is imported.
+Interpreted only: on a GPU test_cuda.py has real graphs.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -23,3 +26,10 @@ from labengine.engine.attention.triton import TritonAttention, is_interpreted
 def capturable() -> type[AttentionBackend]:
     assert is_interpreted()
     return TritonAttention
+
+
+@pytest.fixture(scope="session")
+def tiny_gemma(tiny_model: Callable[..., Path]) -> Path:
+    """As many groups as the other tests' model, in half as many layers."""
+    kinds = ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]
+    return tiny_model("gemma3", num_hidden_layers=4, sliding_window=8, layer_types=kinds, query_pre_attn_scalar=24)
