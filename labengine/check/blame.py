@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from labengine import events as ev
 from labengine.check.said import Contradiction
+from labengine.core.definers import is_custom
 from labengine.core.parts import Parts
-from labengine.core.seams import decider, is_custom
+from labengine.core.seams import decider
 from labengine.violation import Violation
 
 

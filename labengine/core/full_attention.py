@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from labengine.core.kv_cache_group import GroupHit, KVCacheGroup
-from labengine.core.prefix import prefix_of
 from labengine.core.request import Request
 from labengine.events import BlockCached
 
@@ -50,7 +49,7 @@ class PromptTailGroup(FullAttentionGroup):
         if block.prefix is not None and block.prefix.num_links <= link:
             self._pool.evict(block, "replaced")
         mapped = self._merge_policy.mapped_after(self._pool.prefix_map.get(key, ()), block.block_id)
-        self._pool.register(block, key, block.token_ids, prefix_of(request, link), mapped)
+        self._pool.register(block, key, block.token_ids, request.prefix_at(link), mapped)
         if BlockCached in self._hooks:
             told = BlockCached(block.block_id, request.request_id, self.index, index, key[1], mapped, is_full=False)
             self._hooks.emit(told)

@@ -9,7 +9,6 @@ from itertools import chain
 from labengine.config import EngineConfig
 from labengine.core.block_pool import BlockPool
 from labengine.core.journal import Journal
-from labengine.core.prefix import prefix_of
 from labengine.core.prefix_cache import MergePolicy
 from labengine.core.request import Request
 from labengine.events import (
@@ -238,7 +237,7 @@ class KVCacheGroup:
             self._pool.evict(block, "replaced")
         mapped = self._merge_policy.mapped_after(mapped, block.block_id)
         token_ids = request.links[link] if self._hash_ratio == 1 else self._own_tokens(request, link)
-        self._pool.register(block, key, token_ids, prefix_of(request, link), mapped)
+        self._pool.register(block, key, token_ids, request.prefix_at(link), mapped)
         if BlockCached in self._hooks:
             self._hooks.emit(BlockCached(block.block_id, request.request_id, self.index, index, key[1], mapped))
 

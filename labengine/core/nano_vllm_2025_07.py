@@ -18,7 +18,7 @@ from labengine.core.journal import Journal
 from labengine.core.kv_cache_manager import Moment
 from labengine.core.nano_vllm import NanoBlockPool, NanoKVCacheManager
 from labengine.core.prefill_first import PrefillFirstScheduler
-from labengine.core.prefix import Prefix, prefix_of
+from labengine.core.prefix import Prefix
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.events import BlockCached, EvictReason
@@ -149,7 +149,7 @@ class OwnTokensGroup(FullAttentionGroup):
         if block.keys == (key,):
             return
         self._pool.evict(block, "replaced")
-        self._pool.register(block, key, token_ids, prefix_of(request, link), mapped)
+        self._pool.register(block, key, token_ids, request.prefix_at(link), mapped)
         if BlockCached in self._hooks:
             self._hooks.emit(BlockCached(*table_entry, key[1], mapped))
 

@@ -10,7 +10,7 @@ from types import CodeType, FunctionType
 
 from labengine.config import ConfigError
 from labengine.core.call_shape import is_method, shape_fault, told_signature
-from labengine.core.seams import class_name, is_custom
+from labengine.core.definers import class_name, is_custom
 
 _NEAR = 0.8
 """Similarity from which on a name is taken for a misspelt seam: two letters exchanged in a name of five."""

@@ -7,7 +7,6 @@ from array import array
 from collections.abc import Sequence
 
 from labengine.core.block import Block, Key
-from labengine.core.prefix import is_prefix_of
 from labengine.core.request import ExtraKeys, Request
 
 
@@ -97,4 +96,4 @@ class LateMergeComparingPrefixes(LateMerge):
 
     def is_equal(self, other: Block, request: Request, link: int) -> bool:
         """The block's own tokens and all before them, exactly, whatever the hash says."""
-        return other.prefix is not None and is_prefix_of(other.prefix, request, link)
+        return other.prefix is not None and request.has_prefix(other.prefix, link)

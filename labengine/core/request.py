@@ -91,3 +91,45 @@ class Request:
     def max_kv_tokens(self) -> int:
         """KV slots the request can ever need: the last sampled token's KV is never written."""
         return self.num_prompt_tokens + self.sampling.max_tokens - 1
+
+    # -- what its hashes stand for -------------------------------------------------------------------------------------
+
+    def prefix_at(self, link: int) -> Prefix:
+        """Its prefix that ends with this link of the hash chain."""
+        prefixes = self.prefixes
+        while len(prefixes) <= link:
+            prefixes.append(Prefix(prefixes[-1] if prefixes else self.root, self.links[len(prefixes)]))
+        return prefixes[link]
+
+    def has_prefix(self, prefix: Prefix, link: int) -> bool:
+        """True when prefix is its own, token by token up to this link. The request then keeps it as its own."""
+        own = self.prefixes
+        if link < len(own):
+            if own[link] is prefix:
+                return True
+        elif link == len(own) and prefix.parent is (own[-1] if own else self.root):
+            if prefix.token_ids != self.links[link]:
+                return False
+            own.append(prefix)
+            return True
+        return self._has_chain(prefix, link)
+
+    def _has_chain(self, prefix: Prefix, link: int) -> bool:
+        """Compare link by link, up to where the two chains meet."""
+        own, links, chain = self.prefixes, self.links, []
+        above: Prefix | None = prefix
+        for number in range(link, -1, -1):
+            if above is None or (number < len(own) and own[number] is above):
+                break
+            if above.token_ids != links[number]:
+                return False
+            chain.append(above)
+            above = above.parent
+        else:
+            if above is None or above.parent is not None or above.token_ids != self.extra_keys:
+                return False
+            number = -1
+        if above is None:
+            return False
+        own[number + 1 : link + 1] = reversed(chain)
+        return True

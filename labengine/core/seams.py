@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import FunctionType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from labengine.core.definers import class_name, definers, is_custom
 from labengine.core.external_loads import ExternalLoads
+from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import PrefixLookup
 from labengine.events import BlockCached, Event
-
-if TYPE_CHECKING:
-    from labengine.core.parts import Parts
-
-_OWN = ("labengine.core.", "labengine.engine.", "labengine.check.")
 
 DECIDED_BY: dict[str, tuple[str, ...]] = {
     "EngineStarted": ("Parts.assemble", "Engine.__init__"),
@@ -203,21 +199,6 @@ def owners(parts: Parts) -> dict[str, tuple[type, ...]]:
     }
 
 
-def definers(owner: type, name: str) -> list[type]:
-    """Return the classes that define `name`, the one that counts first. Methods left to subclasses do not count."""
-    return [cls for cls in owner.__mro__[:-1] if name in vars(cls) and not _is_left_open(vars(cls)[name])]
-
-
-def class_name(owner: type) -> str:
-    """Return a class's name, without the function that it was written in."""
-    return owner.__qualname__.rpartition("<locals>.")[2]
-
-
-def is_custom(owner: type) -> bool:
-    """True for a class that is not one of labengine's own core, engine or checks."""
-    return not owner.__module__.startswith(_OWN)
-
-
 def _deciders(parts: Parts, event: Event | str) -> Iterator[Decider]:
     classes = owners(parts)
     for name in _decided_by(event):
@@ -236,7 +217,3 @@ def _variant(event: Event) -> str:
     if isinstance(event, BlockCached):
         return "" if event.is_full else "tail"
     return str(getattr(event, "reason", ""))
-
-
-def _is_left_open(value: object) -> bool:
-    return isinstance(value, FunctionType) and "NotImplementedError" in value.__code__.co_names

@@ -8,17 +8,9 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from labengine.engine.layers import (
-    MLP,
-    Attention,
-    Embedding,
-    LayerStep,
-    OffsetRMSNorm,
-    QKNormAttention,
-    RMSNorm,
-    ScaledEmbedding,
-)
+from labengine.engine.layers import MLP, Attention, LayerStep, QKNormAttention
 from labengine.engine.model_config import ModelConfig
+from labengine.engine.modules import Embedding, OffsetRMSNorm, RMSNorm, ScaledEmbedding
 from labengine.engine.ops import Activation
 from labengine.engine.ops.torch_ops import gelu_tanh
 

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from labengine.engine.attention import StepAttention
 from labengine.engine.families import FAMILIES
 from labengine.engine.kv_tensors import KVTensors
-from labengine.engine.layers import LayerStep, Linear, TiedLinear
+from labengine.engine.layers import LayerStep
 from labengine.engine.model_config import ModelConfig
+from labengine.engine.modules import Linear, TiedLinear
 from labengine.engine.ops import Ops
 from labengine.engine.ops.torch_ops import TorchOps
 from labengine.engine.rope import Rotations

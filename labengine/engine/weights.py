@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from labengine.config import ConfigError
 from labengine.engine.families import FAMILIES
-from labengine.engine.layers import Linear
 from labengine.engine.model import PagedModel
 from labengine.engine.model_files.tensor_files import DTYPES, StoredTensor, StoredTensors, open_tensors
+from labengine.engine.modules import Linear
 
 TOP_NAMES = {"embedding": "model.embed_tokens", "norm": "model.norm", "lm_head": "lm_head"}
 LM_HEAD = "lm_head.weight"

@@ -22,9 +22,9 @@ from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.engine.attention import AttentionSetting, StepAttention
 from labengine.engine.attention.torch_gather import TorchGather
 from labengine.engine.kv_tensors import KVTensors, LayerKV
-from labengine.engine.layers import Linear
 from labengine.engine.model import PagedModel
 from labengine.engine.model_runner import ModelRunner
+from labengine.engine.modules import Linear
 from labengine.engine.rope import Rotation, Rotations
 from labengine.engine.staging import step_tensors
 from labengine.engine.step_tensors import StepTensors, first_read

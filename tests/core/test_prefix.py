@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from labengine.config import SamplingParams
-from labengine.core.prefix import NO_KEYS, Prefix, is_prefix_of, prefix_of
+from labengine.core.prefix import NO_KEYS, Prefix
 from labengine.core.request import ExtraKeys, Request
 
 SALT: ExtraKeys = (("cache_salt", "x"),)
@@ -23,7 +23,7 @@ def request_of(token_ids: list[int], extra_keys: ExtraKeys = (), link_size: int 
 
 
 def test_a_prefix_is_the_chain_of_the_requests_links() -> None:
-    prefix = prefix_of(request_of([1, 2, 3, 4, 5]), 1)
+    prefix = request_of([1, 2, 3, 4, 5]).prefix_at(1)
     assert (prefix.token_ids, prefix.num_links) == ((3, 4), 2)
     assert prefix.parent is not None and prefix.parent.token_ids == (1, 2)
     assert prefix.parent.parent is NO_KEYS
@@ -31,57 +31,57 @@ def test_a_prefix_is_the_chain_of_the_requests_links() -> None:
 
 def test_a_request_makes_each_link_once() -> None:
     request = request_of([1, 2, 3, 4])
-    long = prefix_of(request, 1)
-    assert prefix_of(request, 0) is long.parent
-    assert prefix_of(request, 1) is long
+    long = request.prefix_at(1)
+    assert request.prefix_at(0) is long.parent
+    assert request.prefix_at(1) is long
 
 
 def test_equal_tokens_are_the_same_prefix() -> None:
-    assert is_prefix_of(prefix_of(request_of([1, 2, 3, 4]), 1), request_of([1, 2, 3, 4, 9, 9]), 1)
+    assert request_of([1, 2, 3, 4, 9, 9]).has_prefix(request_of([1, 2, 3, 4]).prefix_at(1), 1)
 
 
 @pytest.mark.parametrize(
     "other", [[1, 2, 3, 9], [9, 2, 3, 4], [3, 4], [0, 0, 1, 2, 3, 4], [1, 2]], ids=lambda tokens: str(tokens)
 )
 def test_other_tokens_anywhere_are_another_prefix(other: list[int]) -> None:
-    prefix = prefix_of(request_of(other), len(other) // 2 - 1)
-    assert not is_prefix_of(prefix, request_of([1, 2, 3, 4]), 1)
+    prefix = request_of(other).prefix_at(len(other) // 2 - 1)
+    assert not request_of([1, 2, 3, 4]).has_prefix(prefix, 1)
 
 
 @pytest.mark.parametrize(("mine", "theirs"), [((), SALT), (SALT, ()), (SALT, ADAPTER), (SALT, SALT + ADAPTER)])
 def test_other_extra_keys_are_another_prefix(mine: ExtraKeys, theirs: ExtraKeys) -> None:
     for link in range(3):
-        prefix = prefix_of(request_of([1, 2, 3, 4, 5, 6], theirs), link)
-        assert not is_prefix_of(prefix, request_of([1, 2, 3, 4, 5, 6], mine), link)
+        prefix = request_of([1, 2, 3, 4, 5, 6], theirs).prefix_at(link)
+        assert not request_of([1, 2, 3, 4, 5, 6], mine).has_prefix(prefix, link)
 
 
 def test_equal_extra_keys_are_the_same_prefix() -> None:
-    prefix = prefix_of(request_of([1, 2, 3, 4], SALT), 1)
-    assert is_prefix_of(prefix, request_of([1, 2, 3, 4], SALT), 1)
+    prefix = request_of([1, 2, 3, 4], SALT).prefix_at(1)
+    assert request_of([1, 2, 3, 4], SALT).has_prefix(prefix, 1)
 
 
 def test_a_request_takes_over_the_links_it_was_compared_with() -> None:
-    prefix = prefix_of(request_of([1, 2, 3, 4]), 1)
+    prefix = request_of([1, 2, 3, 4]).prefix_at(1)
     request = request_of([1, 2, 3, 4, 5, 6])
-    assert is_prefix_of(prefix, request, 1)
+    assert request.has_prefix(prefix, 1)
     assert request.prefixes == [prefix.parent, prefix]
-    assert prefix_of(request, 2).parent is prefix
+    assert request.prefix_at(2).parent is prefix
 
 
 def test_after_a_refusal_a_request_has_its_own_links() -> None:
     request = request_of([1, 2, 3, 4])
-    assert not is_prefix_of(prefix_of(request_of([9, 9, 3, 4]), 1), request, 1)
-    mine = prefix_of(request, 1)
+    assert not request.has_prefix(request_of([9, 9, 3, 4]).prefix_at(1), 1)
+    mine = request.prefix_at(1)
     assert mine.parent is not None and mine.parent.token_ids == (1, 2)
 
 
 def test_chains_that_grew_apart_are_compared_link_by_link() -> None:
     """Both made their links on their own: equal ones are different objects."""
     one, two = request_of([1, 2, 3, 4, 5, 6]), request_of([1, 2, 3, 4, 5, 6])
-    prefix_of(one, 2)
-    prefix_of(two, 2)
+    one.prefix_at(2)
+    two.prefix_at(2)
     assert one.prefixes[2] is not two.prefixes[2]
-    assert is_prefix_of(one.prefixes[2], two, 2)
+    assert two.has_prefix(one.prefixes[2], 2)
     assert two.prefixes == one.prefixes
 
 
@@ -96,9 +96,9 @@ def test_random_pairs_are_equal_exactly_when_their_tokens_are() -> None:
         for _ in range(40):
             one, two = rng.choice(requests), rng.choice(requests)
             link_of_one, link = rng.randrange(len(one.links)), rng.randrange(len(two.links))
-            prefix: Prefix = prefix_of(one, link_of_one)
+            prefix: Prefix = one.prefix_at(link_of_one)
             is_equal = one.links[: link_of_one + 1] == two.links[: link + 1] and one.extra_keys == two.extra_keys
-            assert is_prefix_of(prefix, two, link) is is_equal
+            assert two.has_prefix(prefix, link) is is_equal
             assert [own.token_ids for own in two.prefixes] == two.links[: len(two.prefixes)]
             num_equal += is_equal
     assert num_equal > 1000

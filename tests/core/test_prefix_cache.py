@@ -8,7 +8,7 @@ import pytest
 
 from labengine.config import SamplingParams
 from labengine.core.block import Block
-from labengine.core.prefix import Prefix, prefix_of
+from labengine.core.prefix import Prefix
 from labengine.core.prefix_cache import (
     HashChain,
     KeepDuplicates,
@@ -88,9 +88,9 @@ def request_of(*links: tuple[int, ...]) -> Request:
 
 
 ASKING = request_of((9, 9), (1, 2))
-MINE = prefix_of(request_of((9, 9), (1, 2)), 1)
-OTHER_TOKENS = prefix_of(request_of((9, 9), (5, 6)), 1)
-OTHER_PARENT = prefix_of(request_of((8, 8), (1, 2)), 1)
+MINE = request_of((9, 9), (1, 2)).prefix_at(1)
+OTHER_TOKENS = request_of((9, 9), (5, 6)).prefix_at(1)
+OTHER_PARENT = request_of((8, 8), (1, 2)).prefix_at(1)
 JUST_FILLED = Block(9, 1)
 
 

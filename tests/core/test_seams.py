@@ -10,9 +10,10 @@ import pytest
 
 from labengine import events as ev
 from labengine.core.block_pool import BlockPool
+from labengine.core.definers import definers, is_custom
 from labengine.core.editions import EDITIONS, LABENGINE
 from labengine.core.parts import Parts
-from labengine.core.seams import DECIDED_BY, decider, definers, is_custom, owners
+from labengine.core.seams import DECIDED_BY, decider, owners
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.desk.reasons.methods import method_of
 from labengine.desk.reasons.seams import seams_of

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn.functional import linear, silu
 
 from engine.reference import largest_difference, transformers_logits
-from labengine.engine.layers import Linear, OffsetRMSNorm, RMSNorm, TiedLinear
 from labengine.engine.model import PagedModel
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.model_runner import ModelRunner
+from labengine.engine.modules import Linear, OffsetRMSNorm, RMSNorm, TiedLinear
 from labengine.engine.ops import onednn
 from labengine.engine.ops.choice import choose_ops
 from labengine.engine.ops.onednn import OneDNNOps

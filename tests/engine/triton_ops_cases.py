@@ -9,7 +9,7 @@ from torch.nn.functional import gelu, silu
 
 from engine.triton_device import DEVICE
 from labengine.engine.attention.triton import is_interpreted
-from labengine.engine.layers import OffsetRMSNorm, RMSNorm
+from labengine.engine.modules import OffsetRMSNorm, RMSNorm
 from labengine.engine.ops.triton_ops import add_rms_norm, gated, turn_heads
 from labengine.engine.rope import Rotation
 

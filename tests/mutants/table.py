@@ -28,7 +28,12 @@ class Mutant:
 POOL, GROUP, MANAGER = "core/block_pool.py", "core/kv_cache_group.py", "core/kv_cache_manager.py"
 SCHEDULER, BUDGET, QUEUE = "core/scheduler.py", "core/token_budget.py", "core/free_queue.py"
 CACHE, WINDOW, FULL = "core/prefix_cache.py", "core/sliding_window.py", "core/full_attention.py"
-LOADS, JOURNAL, LOOKUP, PREFIX = "core/external_loads.py", "core/journal.py", "core/prefix_lookup.py", "core/prefix.py"
+LOADS, JOURNAL, LOOKUP, REQUEST = (
+    "core/external_loads.py",
+    "core/journal.py",
+    "core/prefix_lookup.py",
+    "core/request.py",
+)
 HOST, TRANSFERS, ENGINE = "engine/external/host.py", "engine/transfers.py", "engine/engine.py"
 STORE, CONNECTOR = "engine/external/store.py", "core/connector.py"
 
@@ -324,9 +329,9 @@ MUTANTS = (
     Mutant(
         "a prefix is equal if its last link is",
         "reads",
-        PREFIX,
-        "    return _is_same_chain(prefix, request, link)",
-        "    return prefix.token_ids == request.links[link]",
+        REQUEST,
+        "        return self._has_chain(prefix, link)",
+        "        return prefix.token_ids == self.links[link]",
         missed="equal hashes of 256 bits mean equal prefixes: it takes a hash that collides to tell the two apart",
     ),
     Mutant(

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from labengine.timeline import Timeline
+from labengine_widgets.bench import Bench
 from labengine_widgets.payload import Payload, step_start, stretch
-
-if TYPE_CHECKING:
-    from labengine_widgets.feed import Feed
 
 OLDER_EVENTS = 20_000
 """Events that are sent at once, about, to who goes back beyond what there is."""
 
 
-def older(feed: Feed, message: dict[str, Any]) -> Payload:
+class AskedFeed(Protocol):
+    """What an answer takes from a feed."""
+
+    bench: Bench
+
+    @property
+    def recording(self) -> Timeline: ...
+    def signed_words(self, start: int, end: int) -> Any: ...
+
+
+def older(feed: AskedFeed, message: dict[str, Any]) -> Payload:
     """The recording before a moment, from a step's start on."""
     timeline = feed.recording
     before = moment_of(message.get("before"), timeline)
@@ -24,13 +32,13 @@ def older(feed: Feed, message: dict[str, Any]) -> Payload:
     return stretch(feed.bench, timeline, start, events, state) | {"end": before}
 
 
-def words(feed: Feed, message: dict[str, Any]) -> Payload:
+def words(feed: AskedFeed, message: dict[str, Any]) -> Payload:
     """The beats between two moments."""
     start, end = moment_of(message.get("start"), feed.recording), moment_of(message.get("end"), feed.recording)
     return {"start": start, "end": end, "beats": feed.signed_words(start, end)}
 
 
-def why(feed: Feed, message: dict[str, Any]) -> Payload:
+def why(feed: AskedFeed, message: dict[str, Any]) -> Payload:
     """The chain of events that answers why something is as it is."""
     from labengine_widgets.why import answer
 
@@ -38,7 +46,7 @@ def why(feed: Feed, message: dict[str, Any]) -> Payload:
     return {"id": message.get("id"), "answer": told}
 
 
-ANSWERS: dict[str, Callable[[Feed, dict[str, Any]], Payload]] = {"older": older, "beats": words, "why": why}
+ANSWERS: dict[str, Callable[[AskedFeed, dict[str, Any]], Payload]] = {"older": older, "beats": words, "why": why}
 
 
 def moment_of(told: object, timeline: Timeline) -> int:

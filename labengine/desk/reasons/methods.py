@@ -9,7 +9,7 @@ from textwrap import dedent
 from types import FunctionType
 from typing import Any
 
-from labengine.core.seams import definers, is_custom
+from labengine.core.definers import definers, is_custom
 from labengine.desk.parsing import source_lines, tree_of
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from labengine.core.definers import is_custom
 from labengine.core.parts import Parts
-from labengine.core.seams import DECIDED_BY, is_custom, owners
+from labengine.core.seams import DECIDED_BY, owners
 from labengine.desk.reasons.methods import Method, method_of
 
 Seam = dict[str, Any]

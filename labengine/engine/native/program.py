@@ -14,17 +14,9 @@ from torch.nn.functional import silu
 from labengine.config import GroupSpec
 from labengine.engine.families import DecoderLayer, SandwichLayer
 from labengine.engine.kv_tensors import KVTensors
-from labengine.engine.layers import (
-    MLP,
-    Attention,
-    Embedding,
-    Linear,
-    OffsetRMSNorm,
-    QKNormAttention,
-    RMSNorm,
-    ScaledEmbedding,
-)
+from labengine.engine.layers import MLP, Attention, QKNormAttention
 from labengine.engine.model import PagedModel
+from labengine.engine.modules import Embedding, Linear, OffsetRMSNorm, RMSNorm, ScaledEmbedding
 from labengine.engine.native.layout import Finish, Op, OpKind
 from labengine.engine.native.library import packed
 from labengine.engine.native.memory import PackedMemory

@@ -1,22 +1,20 @@
 """What surrounds attention, where it pays to have it in one pass over memory: one file per way, choice.py picks.
 
-What each op computes is written in the modules themselves (layers.py, rope.py): torch_ops.py calls just these, and
-every other way gives the same numbers, rounded at the same places.
+What each op computes is written in the modules themselves (modules.py, layers.py, rope.py): torch_ops.py calls just
+these, and every other way gives the same numbers, rounded at the same places.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from labengine.engine.layers import RMSNorm
-    from labengine.engine.model import PagedModel
-    from labengine.engine.rope import Rotation
+from labengine.engine.modules import RMSNorm
+from labengine.engine.rope import Rotation
 
 Activation = Callable[[Tensor], Tensor]
 """torch's silu, or gelu_tanh of torch_ops.py."""
@@ -34,7 +32,7 @@ class Ops(ABC):
     def refusal(cls, device: torch.device, dtype: torch.dtype) -> str | None:
         """Why it cannot serve a model there, as half a sentence; None when it can."""
 
-    def adopt(self, model: PagedModel) -> None:  # noqa: B027 (most have nothing to do)
+    def adopt(self, model: nn.Module) -> None:  # noqa: B027 (most have nothing to do)
         """Called once before the first step: lay out the weights as the products want them."""
 
     @abstractmethod

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from labengine.engine.layers import Linear
+from labengine.engine.modules import Linear
 from labengine.engine.ops.torch_ops import TorchOps
-
-if TYPE_CHECKING:
-    from labengine.engine.model import PagedModel
 
 BATCH_HINT = 16
 """The number of rows that the layout should suit; others are computed just as well, if not quite as fast."""
@@ -44,7 +40,7 @@ class OneDNNOps(TorchOps):
             return f"it runs on a CPU, and the model is on {device}"
         return _trial(dtype)
 
-    def adopt(self, model: PagedModel) -> None:
+    def adopt(self, model: nn.Module) -> None:
         """Pack every matrix that is not yet; its unpacked weight is freed, unless the embedding reads it too."""
         for module in model.modules():
             if isinstance(module, Linear) and module.product is linear:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
+from labengine.engine.modules import RMSNorm
 from labengine.engine.ops import Activation, Ops
-
-if TYPE_CHECKING:
-    from labengine.engine.layers import RMSNorm
-    from labengine.engine.rope import Rotation
+from labengine.engine.rope import Rotation
 
 
 def gelu_tanh(hidden: Tensor) -> Tensor:

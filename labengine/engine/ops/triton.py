@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -10,12 +10,10 @@ from torch.nn.functional import silu
 
 from labengine.engine.attention import AttentionSetting
 from labengine.engine.attention.triton import TritonAttention
+from labengine.engine.modules import RMSNorm
 from labengine.engine.ops import Activation, Ops
 from labengine.engine.ops.torch_ops import gelu_tanh
-
-if TYPE_CHECKING:
-    from labengine.engine.layers import RMSNorm
-    from labengine.engine.rope import Rotation
+from labengine.engine.rope import Rotation
 
 KERNELS_WORDS: dict[Activation, Literal["silu", "gelu_tanh"]] = {silu: "silu", gelu_tanh: "gelu_tanh"}
 

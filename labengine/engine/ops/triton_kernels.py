@@ -1,6 +1,6 @@
 """What surrounds attention as Triton kernels: each reads and writes once, computes in float32, rounds as torch does.
 
-Torch's modules round to the weights' dtype after every op. So do these, at the same places: layers.py and rope.py say
+Torch's modules round to the weights' dtype after every op. So do these, at the same places: modules.py and rope.py say
 where. (What may differ is the order in which a row's squares are added.)
 """
 # Kernels are Python in form only: their arguments are pointers and constants of the compiler.

@@ -1,6 +1,6 @@
 """Fused ops on a GPU: norm with the addition before it, norm and rotation of heads, gated activation.
 
-Each gives what layers.py and rope.py give, rounded at the same places. Multiplications and additions are not fused,
+Each gives what modules.py and rope.py give, rounded at the same places. Multiplications and additions are not fused,
 as torch, op by op, does not fuse them either.
 """
 

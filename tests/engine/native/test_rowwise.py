@@ -13,7 +13,7 @@ from engine.native.one_op import run_op
 from engine.plan_builder import Dealer, plan_of
 from engine.test_rope import FAR, far_rotation
 from labengine.config import GroupSpec
-from labengine.engine.layers import Embedding, OffsetRMSNorm, RMSNorm, ScaledEmbedding
+from labengine.engine.modules import Embedding, OffsetRMSNorm, RMSNorm, ScaledEmbedding
 from labengine.engine.native.layout import OpKind
 from labengine.engine.native.library import packed
 from labengine.engine.native.memory import PackedMemory

@@ -1,0 +1,106 @@
+"""What holds a model's weights: embeddings, matrices, norms. Parameters are created empty, and filled from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding, linear
+
+Product = Callable[[Tensor, Tensor], Tensor]
+"""[rows, in_size] and a weight [out_size, in_size] to [rows, out_size]."""
+
+
+class Embedding(nn.Module):
+    """A learned vector per token id."""
+
+    def __init__(self, vocab_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(vocab_size, hidden_size))
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        """Int [num_tokens] to [num_tokens, hidden_size]."""
+        return embedding(token_ids, self.weight)
+
+
+class ScaledEmbedding(Embedding):
+    """An embedding multiplied by the square root of its size, that root rounded to the weights' dtype (Gemma)."""
+
+    def forward(self, token_ids: Tensor) -> Tensor:
+        """Int [num_tokens] to [num_tokens, hidden_size]."""
+        scale = torch.tensor(self.weight.shape[1] ** 0.5, dtype=self.weight.dtype).item()
+        return super().forward(token_ids) * scale
+
+
+class Linear(nn.Module):
+    """A matrix without bias, or several of one input stacked: out_sizes are the rows of each, top to bottom."""
+
+    def __init__(self, in_size: int, *out_sizes: int) -> None:
+        super().__init__()
+        self.out_sizes = out_sizes
+        self.weight = nn.Parameter(torch.empty(sum(out_sizes), in_size))
+        self.product: Product = linear
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """[rows, in_size] to [rows, out_size]."""
+        return self.product(hidden, self.weight)
+
+    def multiply_by(self, product: Product) -> None:
+        """From now on `product` computes, which has the weight in a layout of its own: here, only the shape is kept."""
+        self.product = product
+        self.weight = nn.Parameter(self.weight.detach().to("meta"), requires_grad=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        """Moved elsewhere, it has its weight alone: what a product kept of it is let go."""
+        self.product = linear
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+
+
+class TiedLinear(Linear):
+    """Multiplies by the weight of an embedding, which goes on owning it."""
+
+    def __init__(self, embedding: Embedding) -> None:
+        nn.Module.__init__(self)
+        self._embedding = (embedding,)  # in a tuple, torch does not take it for a part of this module
+        self.product = linear
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]
+        """The embedding's."""
+        return self._embedding[0].weight
+
+    def multiply_by(self, product: Product) -> None:
+        """The same, but that the embedding keeps its weight."""
+        self.product = product
+
+
+class RMSNorm(nn.Module):
+    """Scale the last dimension to a root mean square of 1, in float32, then by a learned weight."""
+
+    offset: ClassVar[bool] = False
+    """Whether the weight counts from 1."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(size))
+        self.eps = eps
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Any shape [..., size]; the same shape and dtype comes back."""
+        wide = hidden.float()
+        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        return self.weight * wide.to(hidden.dtype)
+
+
+class OffsetRMSNorm(RMSNorm):
+    """RMSNorm that multiplies by 1 + weight, and rounds to the input's dtype only after that (Gemma)."""
+
+    offset = True
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Any shape [..., size]; the same shape and dtype comes back."""
+        wide = hidden.float()
+        wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        return (wide * (1.0 + self.weight.float())).to(hidden.dtype)
