@@ -14,6 +14,7 @@ from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
 from labengine.core.prefix_cache import LateMergeComparingPrefixes
 from labengine.core.request import Request
+from labengine.desk.time.inputs import BrokenStep
 from labengine.events import StepFailed, StepRolledBack, StepStarted
 
 EQUAL = list(range(1, 14))
@@ -228,3 +229,28 @@ def test_an_abort_that_raises_has_never_happened() -> None:
     assert lab.snapshot() == before and lab.timeline.events() == told
     assert lab.inputs[-1].num_steps == 0 and lab.violations == [] and lab.check() == []
     lab.step()
+
+
+class LoadError(Exception):
+    """A user's own."""
+
+
+class FailsToLoad(LateMergeComparingPrefixes):
+    """Raises an exception of that name."""
+
+    def merge_target(self, mapped: Sequence[Block], block: Block, request: Request, link: int) -> Block | None:
+        if request.request_id == 3:
+            raise LoadError("no such adapter")
+        return super().merge_target(mapped, block, request, link)
+
+
+def test_an_exception_with_the_name_of_the_engines_own_is_kept_for_fork_and_rewind() -> None:
+    lab = two_steps_and_two_more_requests(Parts(merge_policy=FailsToLoad))
+    with pytest.raises(LoadError):
+        lab.step()
+    assert lab.crash is not None and lab.crash.error == "LoadError"
+    given = lab.inputs[-1]
+    assert isinstance(given, BrokenStep) and given.failed is not None and given.reason == "LoadError"
+    with lab.fork() as fork:
+        assert fork.inputs == lab.inputs
+        assert fork.crash is not None and fork.crash.message == "no such adapter"

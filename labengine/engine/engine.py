@@ -78,6 +78,8 @@ class Engine:
         self.report = StepReport(0)
         self.reached: Phase | None = None
         """How far the newest step has come, as far as that leaves traces when it is taken back; see forget_written."""
+        self.begins_anew = False
+        """True where the engine itself has taken a step back, to begin it anew: the external tier did not deliver."""
         self.failure: BaseException | None = None
         """What a part has raised in the newest step, which was taken back for it; StepFailed tells of it."""
         self._open_step = Lock()
@@ -271,6 +273,7 @@ class Engine:
                 self.hooks.emit(StepEnded(self.step_number))
         except BaseException as error:
             with interrupts_deferred():
+                self.begins_anew = isinstance(error, LoadError)
                 if is_failure(error):
                     self._note_failure(error)
                 self.step_number, self.report = step_before, report_before

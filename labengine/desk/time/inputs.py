@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from labengine.desk.stepper import Stepper
     from labengine.engine.engine import Phase
 
-_STARTED_ANEW = "LoadError"
-"""The engine itself takes such a step back and begins it anew: it does so again by itself."""
-
 
 @dataclass(frozen=True, slots=True)
 class Input:
@@ -173,8 +170,8 @@ class Inputs:
     def _note_broken_step(self, event: StepRolledBack) -> None:
         engine = self._stepper.engine
         reached, failure = engine.reached, engine.failure
-        if self._is_emptying or event.reason == _STARTED_ANEW or self._is_doing_again(event):
-            return
+        if self._is_emptying or engine.begins_anew or self._is_doing_again(event):
+            return  # what the engine does by itself, it does again by itself
         if reached is None and failure is None:
             return
         told = None if failure is None else told_failure(event.step, failure)
