@@ -6,6 +6,7 @@ from pathlib import Path
 
 from IPython.display import display
 
+from labengine.desk.saved import opened
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
 
@@ -28,8 +29,6 @@ def save(current: CurrentLab, path: str) -> None:
 )
 def open(current: CurrentLab, path: str, name: str = "trace") -> None:
     """Open what `save` has written, call it `trace`, and show it; there is no engine in it to step."""
-    import labengine
-
-    trace = current.open_trace(name, labengine.open(path))
+    trace = current.open_trace(name, opened.open(path))
     print(f"{name}: {trace.summary()}")
     display(trace.show())  # type: ignore[no-untyped-call]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from labengine.core.editions import EDITIONS
+from labengine.desk.step_text import NOTHING_TO_DO, name_of
 from labengine.magics.arguments import CHECK_MODES, SAMPLING, block_count, check_mode, request_id_of, whole_number
 from labengine.magics.checks import told_checks
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
-from labengine.magics.words import NOTHING_TO_DO, added_line, background_error_line, name_of, stop_lines
+from labengine.magics.words import added_line, background_error_line, stop_lines
 
 if TYPE_CHECKING:
     from labengine.desk.compare.comparison import Comparison

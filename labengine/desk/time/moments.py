@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from labengine.config import ConfigError, is_single_int
+from labengine.desk.step_text import step_line
 from labengine.events import StepFailed
 from labengine.timeline import Timeline
 
@@ -94,8 +95,6 @@ def _first_and_newest(timeline: Timeline) -> tuple[int, int]:
 
 
 def _line(timeline: Timeline, moment: int, step: int) -> str:
-    from labengine.magics.words import step_line
-
     first, newest = _first_and_newest(timeline)
     if step == first:
         return f"before step {first + 1} of {newest}"

@@ -1,0 +1,73 @@
+"""A step in one line, from its report or from its events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from labengine import events as ev
+
+if TYPE_CHECKING:
+    from labengine.engine.engine import StepReport
+
+NOTHING_TO_DO = "nothing to do: no request waits or runs; %%prompt or %lab add adds one"
+
+_BLOCK_VERBS: dict[type[ev.Event], str] = {
+    ev.BlockTouched: "found in the cache",
+    ev.BlockAllocated: "allocated",
+    ev.BlockEvicted: "evicted",
+    ev.BlockMerged: "merged away",
+}
+
+
+def name_of(request_id: int) -> str:
+    """A, B, C ...: what the dashboard calls a request."""
+    from labengine_widgets.names import request_name
+
+    return request_name(request_id)
+
+
+def report_line(report: StepReport) -> str:
+    """A step's report in one line."""
+    if not report:
+        return NOTHING_TO_DO
+    told = [_computed(report.scheduled), *_requests("preempted", report.preempted)]
+    told += [f"sampled {_per_request(report.sampled)}"] if report.sampled else []
+    told += [*_requests("finished", report.finished), f"peak {counted(report.peak_used_blocks, 'block')}"]
+    return f"step {report.step}: {'; '.join(told)}"
+
+
+def step_line(step: int, newest: int, events: Sequence[ev.Event]) -> str:
+    """A recorded step in one line, told from its events."""
+    told = [_computed({e.request_id: e.num_tokens for e in events if isinstance(e, ev.RequestScheduled)})]
+    told += _block_counts(events)
+    told += _requests("preempted", [e.request_id for e in events if isinstance(e, ev.RequestPreempted)])
+    told += _requests("finished", [e.request_id for e in events if isinstance(e, ev.RequestFinished)])
+    return f"step {step} of {newest}: {'; '.join(told)} ({counted(len(events), 'event')})"
+
+
+def _computed(num_tokens: Mapping[int, int]) -> str:
+    if not num_tokens:
+        return "no request was scheduled"
+    return f"{counted(sum(num_tokens.values()), 'token')} computed ({_per_request(num_tokens)})"
+
+
+def _per_request(numbers: Mapping[int, int]) -> str:
+    return ", ".join(f"{name_of(request_id)} {number}" for request_id, number in numbers.items())
+
+
+def _requests(what: str, request_ids: Iterable[int]) -> list[str]:
+    names = ", ".join(map(name_of, request_ids))
+    return [f"{what} {names}"] if names else []
+
+
+def _block_counts(events: Sequence[ev.Event]) -> Iterator[str]:
+    for kind, verb in _BLOCK_VERBS.items():
+        number = sum(isinstance(event, kind) for event in events)
+        if number:
+            yield f"{counted(number, 'block')} {verb}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun: "1 block", "2 blocks"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
