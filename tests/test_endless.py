@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import _thread
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -233,3 +235,34 @@ def test_a_views_pause_ends_it_too() -> None:
         started(both)
         both.bench().post("pause").result(PATIENCE)
         assert_told(both.background_error)
+
+
+_LOOKING_AMONG_GARBAGE = """
+import gc, threading, time
+from labengine.engine.endless import frame_of
+
+class LetsOthersRun:
+    def __init__(self):
+        self.me = self
+    def __del__(self):
+        time.sleep(0)
+
+def look():
+    for _ in range(300):
+        LetsOthersRun()
+        frame_of(main)
+
+main = threading.get_ident()
+gc.set_threshold(1)
+threads = [threading.Thread(target=look) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert gc.isenabled()
+"""
+
+
+def test_to_look_where_a_thread_stands_never_stops_all_of_them() -> None:
+    """With sys._current_frames() alone this process stands still at once (CPython issue 106883)."""
+    subprocess.run([sys.executable, "-c", _LOOKING_AMONG_GARBAGE], check=True, timeout=PATIENCE)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import _thread
 import ctypes
-import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from labengine.engine.endless import LOOK_EVERY_S, StandingLoop, care_after
+from labengine.engine.endless import LOOK_EVERY_S, StandingLoop, care_after, frame_of
 from labengine.engine.safe_points import Care, is_in_step, is_safe_point
 
 T = TypeVar("T")
@@ -62,11 +61,11 @@ class UnitOfWork:
 def _interrupt(thread_id: int, care: Care) -> bool:
     """Raise a KeyboardInterrupt in a step on that thread, if it stands where that tears nothing; True if so."""
     number, error = ctypes.c_ulong(thread_id), ctypes.py_object(KeyboardInterrupt)
-    frame = sys._current_frames().get(thread_id)
+    frame = frame_of(thread_id)
     if frame is None:
         return False
     at = frame.f_lasti
-    if not (is_in_step(frame) and is_safe_point(frame, care) and sys._current_frames().get(thread_id) is frame):
+    if not (is_in_step(frame) and is_safe_point(frame, care) and frame_of(thread_id) is frame):
         return False
     # From here to the call no instruction lets another thread run: what has not moved is interrupted where it stands.
     return frame.f_lasti == at and _raise_in(number, error) == 1

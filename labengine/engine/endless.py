@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from itertools import takewhile
 from operator import is_
+from threading import Lock
 from types import FrameType
 
 from labengine.engine.safe_points import Care, is_decision, is_users, short_path
@@ -15,6 +17,8 @@ PATIENCE_S = 0.5
 
 LOOK_EVERY_S = 0.005
 
+_one_at_a_time = Lock()
+
 
 def care_after(seconds: float, num_asked: int = 1) -> Care | None:
     """What to spare when code is ended `seconds` after it was asked to; None: wait on. Asked twice, do not wait."""
@@ -23,6 +27,23 @@ def care_after(seconds: float, num_asked: int = 1) -> Care | None:
     if seconds > 1.5 * PATIENCE_S or num_asked > 1:
         return Care.OF_THE_CORE
     return Care.OF_PARTS if seconds > PATIENCE_S else None
+
+
+def frame_of(thread_id: int) -> FrameType | None:
+    """The frame that a thread runs; None for a thread that has ended. Not for the main thread's signal handlers.
+
+    CPython lists the frames under the lock that it also takes where a thread begins or ends. A garbage collection in
+    between can let another thread run, as a tensor's end does, and if that one asks for the lock, all threads stand
+    still for good (CPython issue 106883). So nothing is collected meanwhile.
+    """
+    with _one_at_a_time:
+        is_collecting = gc.isenabled()
+        gc.disable()
+        try:
+            return sys._current_frames().get(thread_id)
+        finally:
+            if is_collecting:
+                gc.enable()
 
 
 class StandingLoop:
@@ -36,7 +57,7 @@ class StandingLoop:
 
     def look(self) -> None:
         """See where the thread is now. Keeps the frames that it has been in at every look."""
-        stack = _stack(sys._current_frames().get(self._thread_id))
+        stack = _stack(frame_of(self._thread_id))
         standing = stack if self._standing is None else list(_common(self._standing, stack))
         if standing:
             self._place = _place(standing[-1], standing[-1].f_lineno)

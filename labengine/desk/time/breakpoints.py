@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 
 from labengine.desk.time.conditions import Condition
@@ -64,9 +65,9 @@ class Stop:
         """The state just after the event."""
         return None if self.event_number is None else self.event_number + 1
 
-    @property
+    @cached_property
     def sentence(self) -> str:
-        """What happened, in words."""
+        """What happened, in words. Made once: views ask for it with every message."""
         if self.error is not None:
             return f"{self.breakpoint.condition} raised {type(self.error).__name__}: {self.error}; it is closed"
         if isinstance(self.event, ViolationFound):
