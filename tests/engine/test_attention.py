@@ -19,7 +19,8 @@ from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.staging import step_tensors
 
 HEADS, KV_HEADS, HEAD_DIM = 6, 2, 16
-SCALE = HEAD_DIM**-0.5
+SCALE = 0.3
+"""Another one than torch would take by itself."""
 
 Backend = Callable[[torch.dtype], AttentionBackend]
 DTYPES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}

@@ -65,6 +65,9 @@ def test_a_block_is_read_and_written_back_bit_by_bit(dtype: torch.dtype) -> None
     block = kv.read_block(1, 2)
     names = [f"layers.{layer}.{half}" for layer in (1, 2, 4) for half in ("keys", "values")]
     assert list(block) == names and all(tensor.shape == (4, 2, 8) for tensor in block.values())
+    for layer in (2, 4):
+        keys, values = kv.block(2, layer)
+        assert torch.equal(block[f"layers.{layer}.keys"], keys) and torch.equal(block[f"layers.{layer}.values"], values)
     before = [torch.stack(kv.block(5, layer)) for layer in (0, 3)]
     kv.write_block(1, 5, block)
     again = kv.read_block(1, 5)

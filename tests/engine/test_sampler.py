@@ -14,7 +14,7 @@ from engine.plan_builder import Dealer
 from labengine.config import SamplingParams
 from labengine.core.step_plan import ScheduledRequest
 from labengine.engine import sampler
-from labengine.engine.sampler import sample, uniform
+from labengine.engine.sampler import pick, sample, uniform
 
 PROBABILITIES = (0.05, 0.4, 0.1, 0.25, 0.2)
 LOGITS = torch.tensor(PROBABILITIES).log()
@@ -87,6 +87,11 @@ def test_tiny_and_huge_temperatures_do_not_overflow() -> None:
         assert draws(SamplingParams(temperature=tiny, top_k=3, top_p=0.9), num_draws=20) == {1: 20}
     assert draws(SamplingParams(temperature=1e30), num_draws=500).keys() == {0, 1, 2, 3, 4}
     assert draws(SamplingParams(temperature=1.0), torch.tensor([3e38, -3e38, 0.0]), num_draws=20) == {0: 20}
+
+
+def test_a_token_of_no_weight_is_not_drawn_by_a_number_on_its_edge() -> None:
+    weights = torch.tensor([[0.0, 1.0, 0.0, 1.0, 0.0]], dtype=torch.float64).expand(3, -1)
+    assert pick(weights, torch.tensor([[0.0], [0.5], [1.0]], dtype=torch.float64)).tolist() == [1, 3, 3]
 
 
 def test_a_forbidden_token_is_never_drawn() -> None:
