@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from labengine.core.connector import Connector
 from labengine.core.editions import edition
 from labengine.engine.engine import Engine
 from labengine.engine.external import Delayed, DiskStore, HostStore
-from labengine.engine.loaded_model import ModelOptions, load_model
+from labengine.engine.loaded_model import LoadedModel, ModelOptions, load_model
 from labengine.engine.tokenizer import Tokenizer
 from labengine.events import BlockEvicted, BlockFreed, BlocksLoaded, BlocksSaved, ExternalHit, PrefixHit
 from labengine.hooks import Hooks
@@ -57,12 +58,18 @@ def encode() -> Any:
     return Tokenizer(model_path(MODEL)).encode
 
 
+@cache
+def loaded() -> LoadedModel:
+    """The weights of all engines here; each has a pool of its own."""
+    return load_model(MODEL, EngineConfig(1, (GroupSpec(BLOCK_SIZE),), 4, 256), ModelOptions(1, "float32", "cpu"))
+
+
 class Run:
     """One engine on Gemma, with its events."""
 
     def __init__(self, num_blocks: int, edition_name: str = "labengine", connector: Connector | None = None) -> None:
         config = EngineConfig(num_blocks, (GroupSpec(BLOCK_SIZE),), 4, 256)
-        model = load_model(MODEL, config, ModelOptions(config.num_blocks, "float32", "cpu"))
+        model = loaded().sibling(config, ModelOptions(config.num_blocks, "float32", "cpu"))
         if connector is not None:
             connector.bind(model.fingerprint)
         self.spy = Spy(model.runner)
