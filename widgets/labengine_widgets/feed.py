@@ -17,6 +17,7 @@ from labengine.trace.codec import rows
 from labengine_widgets.answers import ANSWERS, is_moment
 from labengine_widgets.audience import Audience, Viewer
 from labengine_widgets.beats import Beat
+from labengine_widgets.bell import Bell
 from labengine_widgets.bench import Bench
 from labengine_widgets.late_recording import LateRecording
 from labengine_widgets.narration import Narration
@@ -106,7 +107,7 @@ class Feed:
         self._stood_at = (-1, 0)
         self._audience = Audience()
         self._asked: deque[Callable[[], object]] = deque()
-        self._wake = threading.Event()
+        self._wake = Bell()
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
         self._subscription: Any = None
@@ -120,7 +121,7 @@ class Feed:
         self._num_quiet = 0
         self._late: LateRecording | None = None
         self._generation = -1
-        self._closed = threading.Event()
+        self._closed = Bell()
         _feeds[bench.lab] = self
 
     # -- for everyone else ---------------------------------------------------------------------------------------------
@@ -262,7 +263,7 @@ class Feed:
         self._prepare()
         hooks = self.bench.hooks
         self._subscription = hooks.subscribe(self._hear, *_WAKING) if hooks is not None else None
-        self._closed = threading.Event()
+        self._closed = Bell()
         self._thread = threading.Thread(target=self._work, args=(self._closed,), name="labengine-feed", daemon=True)
         try:
             self._thread.start()
@@ -285,7 +286,7 @@ class Feed:
         self._wake.set()
         self._thread = None
 
-    def _work(self, closed: threading.Event) -> None:
+    def _work(self, closed: Bell) -> None:
         due = 0.0
         while not closed.is_set():
             self._wake.wait(IDLE)
@@ -305,7 +306,7 @@ class Feed:
                 due += max(PERIOD, (self.num_bytes - num_bytes) / BYTES_A_SECOND)
                 closed.wait(max(0.0, due - time.monotonic()))
 
-    def _wait_for_more(self, closed: threading.Event) -> None:
+    def _wait_for_more(self, closed: Bell) -> None:
         """A step taken by hand is best shown whole: wait for its end, for a moment, unless it stands still."""
         deadline, seen = time.monotonic() + PATIENCE, -1
         while self._is_open and not self._is_impatient and self._hand_start is not None and not closed.is_set():

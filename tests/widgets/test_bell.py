@@ -1,0 +1,46 @@
+"""A bell wakes one waiting thread, and no interrupt in the middle of set() leaves it stuck."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+from itertools import count
+
+from disturbing import Countdown, SignalPoints, press_ctrl_c
+from interrupting import hearing_ctrl_c, interrupted
+from labengine_widgets.bell import Bell
+
+
+def test_it_is_set_until_it_is_cleared() -> None:
+    bell = Bell()
+    assert not bell.is_set() and not bell.wait(0.0)
+    bell.set()
+    bell.set()
+    assert bell.is_set() and bell.wait(0.0) and bell.wait(10.0)
+    bell.clear()
+    assert not bell.is_set() and not bell.wait(0.01)
+
+
+def test_who_waits_is_woken() -> None:
+    bell, begun = Bell(), time.monotonic()
+    for _ in range(100):
+        threading.Thread(target=bell.set).start()
+        assert bell.wait(60.0)
+        bell.clear()
+    assert time.monotonic() - begun < 60.0
+
+
+def test_an_interrupt_at_any_instruction_of_set_leaves_it_usable() -> None:
+    with hearing_ctrl_c():
+        for number in count():
+            bell = Bell()
+            countdown = Countdown(SignalPoints(), number, press_ctrl_c)
+            was_interrupted = countdown.run(partial(interrupted, bell.set))
+            bell.clear()
+            other = threading.Thread(target=bell.set, daemon=True)
+            other.start()
+            assert bell.wait(60.0), countdown.acted_at
+            if not was_interrupted:
+                break
+    assert number > 1, "nothing was interrupted"

@@ -1,0 +1,42 @@
+"""A flag that one thread waits for, and that any thread may set, also in the middle of a Ctrl-C."""
+
+from __future__ import annotations
+
+import time
+from queue import Empty, SimpleQueue
+
+
+class Bell:
+    """As threading.Event, for one waiting thread, and without a lock that Python code takes.
+
+    An interrupt inside Event.set() can leave the Event's lock taken, and then every thread that sets it or waits for it
+    stands still. Here the worst is that the waiting thread hears of it only when its time is up.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._rings: SimpleQueue[None] = SimpleQueue()
+
+    def is_set(self) -> bool:
+        """True from set() to clear()."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Wake the waiting thread."""
+        if not self._is_set:
+            self._is_set = True
+            self._rings.put(None)
+
+    def clear(self) -> None:
+        """Wait again."""
+        self._is_set = False
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it is set, at most so long; whether it is."""
+        deadline = time.monotonic() + seconds
+        while not self._is_set and (left := deadline - time.monotonic()) > 0:
+            try:
+                self._rings.get(timeout=left)
+            except Empty:
+                break
+        return self._is_set
