@@ -4,7 +4,7 @@ export class Sight {
   // landmarks: [[element, the share of it that must be seen to follow a play]]; onChange: more or less can be seen.
   constructor(root, landmarks, onChange) {
     this.root = root;
-    this.isOnPage = true;
+    this.isOnPage = isInWindow(root); // until the observer has told, which it does after the first frame
     this.least = new Map(landmarks);
     this.shares = new Map(landmarks.map(([part]) => [part, 1]));
     const whole = new IntersectionObserver((entries) => {
@@ -35,4 +35,11 @@ export class Sight {
   disconnect() {
     for (const observer of this.observers) observer.disconnect();
   }
+}
+
+// What is not on the page yet will come: it counts as seen.
+function isInWindow(element) {
+  if (!element.isConnected) return true;
+  const { top, bottom } = element.getBoundingClientRect();
+  return bottom >= 0 && top <= innerHeight;
 }
