@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
-from _pytest.mark import ParameterSet
 
 
-def sampled(combinations: Iterable[tuple[Any, ...]], sample: Collection[tuple[Any, ...]]) -> list[ParameterSet]:
+def sampled(combinations: Iterable[tuple[Any, ...]], sample: Collection[tuple[Any, ...]]) -> list[Any]:
     """Every combination as a parameter set; those outside the sample are marked as a sweep."""
     every = [*combinations]
     assert all(one in every for one in sample), "the sample holds a combination that is none"

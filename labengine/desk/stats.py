@@ -58,7 +58,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Times:
-    """Of each request that is kept; seconds on perf_counter's clock."""
+    """A request's prompt length, and when it was added and had its first token, by perf_counter in seconds."""
 
     prompt_length: int
     added_at: float
@@ -76,7 +76,10 @@ class Run:
 
 
 class StatsListener:
-    """Counts as events go by; a step that was rolled back does not count."""
+    """Counts as events go by; a step that was rolled back does not count.
+
+    A wrong part may name a request that is not there: a listener that raised would be dropped, and count no more.
+    """
 
     def __init__(self) -> None:
         self._run = Run()
@@ -133,14 +136,14 @@ class StatsListener:
         self._run.requests[event.request_id] = Times(len(event.token_ids), perf_counter())
 
     def _looked_up(self, event: PrefixHit) -> None:
-        num_prompt_tokens = self._run.requests[event.request_id].prompt_length
-        self._run.counts.num_hit_tokens += min(event.num_tokens, num_prompt_tokens)  # more after a preemption
-        self._run.counts.num_looked_up_tokens += num_prompt_tokens
+        if (times := self._run.requests.get(event.request_id)) is not None:
+            self._run.counts.num_hit_tokens += min(event.num_tokens, times.prompt_length)  # more after a preemption
+            self._run.counts.num_looked_up_tokens += times.prompt_length
 
     def _sampled(self, event: TokenSampled) -> None:
         self._run.counts.num_sampled_tokens += 1
-        times = self._run.requests[event.request_id]
-        if times.first_token_at is None:
+        times = self._run.requests.get(event.request_id)
+        if times is not None and times.first_token_at is None:
             times.first_token_at = perf_counter()
             self._run.first_in_step.append(times)
 
@@ -149,7 +152,7 @@ class StatsListener:
 
     def _forgotten(self, event: RequestForgotten) -> None:
         """Between steps: the request's own figures go, and stay in the sums."""
-        times = self._run.requests.pop(event.request_id)
-        if times.first_token_at is not None:
+        times = self._run.requests.pop(event.request_id, None)
+        if times is not None and times.first_token_at is not None:
             self._run.counts.num_forgotten_firsts += 1
             self._run.counts.seconds_to_forgotten_firsts += times.first_token_at - times.added_at

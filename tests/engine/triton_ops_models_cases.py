@@ -1,4 +1,4 @@
-"""Whole models with Triton's ops beside the same models with torch's. Run by test_triton.py, or on a GPU."""
+"""Whole models with Triton's ops beside torch's own. Run by test_triton.py, interpreted or on a GPU."""
 
 from __future__ import annotations
 

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 import labengine
-from labengine.events import BlockAllocated, BlockMerged, PrefixHit
+from labengine import Parts
+from labengine.core.request import Request
+from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.events import BlockAllocated, BlockMerged, PrefixHit, TokenSampled
 from labengine.lab import Lab
 from labengine.timeline import fold
 
@@ -93,6 +96,24 @@ def test_stats_are_sane(lab: Lab) -> None:
     assert set(stats.time_to_first_token) == {0, 1, 2}
     assert all(0 < seconds < lasted for seconds in stats.time_to_first_token.values())
     assert stats.occupancy == 0 and stats.peak_used_blocks == 6
+
+
+class NamesAStranger(TokenBudgetScheduler):
+    """Tells each token once more, of a request that is not there."""
+
+    def append_token(self, request: Request, token_id: int) -> None:
+        super().append_token(request, token_id)
+        self._hooks.emit(TokenSampled(99, token_id, 3))
+
+
+@pytest.mark.filterwarnings("ignore::labengine.desk.violation_warnings.ViolationWarning")
+def test_stats_go_on_counting_where_a_part_names_a_request_that_is_not_there() -> None:
+    with Lab("simulated", num_blocks=16, block_size=4, parts=Parts(scheduler=NamesAStranger)) as lab:
+        lab.generate([list(range(9))], max_tokens=3)
+        stats = lab.stats()
+        assert lab.hooks.failures == [] and stats.num_sampled_tokens == 2 * 3
+        assert list(stats.time_to_first_token) == [0]
+        assert any("NamesAStranger.append_token" in violation.message for violation in lab.violations)
 
 
 def test_the_hit_rate_stays_below_one_when_preempted_requests_find_their_own_answers() -> None:

@@ -39,9 +39,7 @@ def test_an_interrupt_at_any_instruction_of_set_leaves_it_usable() -> None:
     with hearing_ctrl_c():
         for number in count():
             bell = Bell()
-            countdown = Countdown(
-                SignalPoints(), number, press_ctrl_c, root=str(Path(labengine_widgets.__file__).parent)
-            )
+            countdown = Countdown(SignalPoints(), number, press_ctrl_c, root=ROOT)
             was_interrupted = countdown.run(partial(interrupted, bell.set))
             bell.clear()
             other = threading.Thread(target=bell.set, daemon=True)

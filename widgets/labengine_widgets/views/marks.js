@@ -10,7 +10,8 @@ export class Marks {
   // frame: the view's element, which scrolls. covered(): pixels at its top that something stands before; whole(found): what has
   // to be seen of it; rowOf(about): the row of what is not painted yet.
   constructor(stage, side, frame, { covered = () => 0, whole = (found) => found, rowOf = () => null } = {}) {
-    Object.assign(this, { stage, side, frame, covered, whole, rowOf, selection: null, tries: 0, wasFound: false, isByHand: false, isMarked: false });
+    Object.assign(this, { stage, side, frame, covered, whole, rowOf });
+    Object.assign(this, { selection: null, tries: 0, wasFound: false, isByHand: false, isMarked: false });
     for (const kind of HANDS) frame.addEventListener(kind, () => this.noteHand(), { capture: true, passive: true });
   }
 
