@@ -14,8 +14,12 @@
     const job = { done: false, error: null };
     jobs.set(++next, job);
     Promise.resolve(promise)
-      .catch((error) => { job.error = String(error?.stack ?? error); })
-      .finally(() => { job.done = true; });
+      .catch((error) => {
+        job.error = String(error?.stack ?? error);
+      })
+      .finally(() => {
+        job.done = true;
+      });
     return next;
   }
 
@@ -62,7 +66,10 @@
   }
 
   function unanswered() {
-    if (asked.size && ![...asked.values()].some(isRequest)) kernel()?.requestKernelInfo().catch(() => {});
+    if (asked.size && ![...asked.values()].some(isRequest))
+      kernel()
+        ?.requestKernelInfo()
+        .catch(() => {});
     return asked.size;
   }
 
@@ -110,13 +117,18 @@
     unanswered,
     splash: () => document.getElementById("jupyterlab-splash") !== null,
     command: (id, args) => begin(app().commands.execute(id, args ?? {})),
-    select: (i) => { panel().content.activeCellIndex = i; panel().content.deselectAll(); },
+    select: (i) => {
+      panel().content.activeCellIndex = i;
+      panel().content.deselectAll();
+    },
     addCell: (source, kind) => {
       const shared = model().sharedModel;
       shared.insertCell(shared.cells.length, { cell_type: kind, source });
       return shared.cells.length - 1;
     },
-    setSource: (i, source) => { model().cells.get(i).sharedModel.setSource(source); },
+    setSource: (i, source) => {
+      model().cells.get(i).sharedModel.setSource(source);
+    },
     sources: () => cells().map((cell) => cell.model.sharedModel.getSource()),
     outputs: (i) => cells()[i].model.outputs?.toJSON() ?? [],
     allOutputs: () => cells().map((cell) => cell.model.outputs?.toJSON() ?? []),

@@ -12,30 +12,49 @@ export function checksum(text) {
 }
 
 export function blockState(scene, id) {
-  const block = scene.block(id), flags = (block.isHashed ? 1 : 0) | (block.isMapped ? 2 : 0) | (block.isLost ? 4 : 0);
+  const block = scene.block(id),
+    flags = (block.isHashed ? 1 : 0) | (block.isMapped ? 2 : 0) | (block.isLost ? 4 : 0);
   const tokens = block.tokens.slice(0, 16).map((token) => (token === null ? "\u2013" : String(token)));
   return [id, block.refCount, block.content, block.fill, flags, block.owners, tokens, block.groups, block.isDuplicate];
 }
 
 export function stateOf(scene) {
   const blocks = Array.from({ length: scene.numBlocks }, (_, id) => blockState(scene, id));
-  const requests = [...scene.requests.values()].filter((r) => !r.isForgotten).map((r) => [r.id, r.status, r.tokens, r.numPrompt, r.numComputed, r.tables]);
+  const requests = [...scene.requests.values()]
+    .filter((r) => !r.isForgotten)
+    .map((r) => [r.id, r.status, r.tokens, r.numPrompt, r.numComputed, r.tables]);
   const { used, peak, findable, lost } = scene.score;
-  return [scene.step, scene.phase, [used, peak, findable, lost], blocks, requests, scene.queue.first(), [...scene.map], [...scene.tier.keys()]];
+  return [
+    scene.step,
+    scene.phase,
+    [used, peak, findable, lost],
+    blocks,
+    requests,
+    scene.queue.first(),
+    [...scene.map],
+    [...scene.tier.keys()],
+  ];
 }
 
 // Contents numbered as they come in this state.
 export function renumbered(state) {
-  const numbers = new Map([[-1, -1]]), number = (content) => {
-    if (!numbers.has(content)) numbers.set(content, numbers.size - 1);
-    return numbers.get(content);
-  };
-  return state.with(3, state[3].map((block) => block.with(2, number(block[2]))));
+  const numbers = new Map([[-1, -1]]),
+    number = (content) => {
+      if (!numbers.has(content)) numbers.set(content, numbers.size - 1);
+      return numbers.get(content);
+    };
+  return state.with(
+    3,
+    state[3].map((block) => block.with(2, number(block[2]))),
+  );
 }
 
 // ASCII only, as Python writes it.
 export function written(scene, change = (state) => state) {
-  return JSON.stringify(change(stateOf(scene))).replace(/[^\x00-\x7f]/g, (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"));
+  return JSON.stringify(change(stateOf(scene))).replace(
+    /[^\x00-\x7f]/g,
+    (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"),
+  );
 }
 
 // Small and repeatable.
@@ -51,8 +70,11 @@ export function dice(seed) {
 export function walk(recording, sums, moments, scene = recording.sceneAt(moments[0]), change = undefined) {
   const shown = new Map();
   for (const moment of moments) {
-    const changes = recording.move(scene, moment), text = written(scene, change), wrong = untold(scene, changes, shown);
-    if (scene.moment !== moment || checksum(text) !== sums[moment - recording.start]) return { moment, text, way: "state" };
+    const changes = recording.move(scene, moment),
+      text = written(scene, change),
+      wrong = untold(scene, changes, shown);
+    if (scene.moment !== moment || checksum(text) !== sums[moment - recording.start])
+      return { moment, text, way: "state" };
     if (wrong !== null) return { moment, text: wrong, way: "changes" };
   }
   return null;
@@ -63,7 +85,8 @@ function untold(scene, changes, shown) {
   let wrong = null;
   const see = (name, value, isTold) => {
     const text = JSON.stringify(value);
-    if (shown.has(name) && shown.get(name) !== text && !isTold && !changes.all) wrong ??= `${name}: ${shown.get(name)} -> ${text}`;
+    if (shown.has(name) && shown.get(name) !== text && !isTold && !changes.all)
+      wrong ??= `${name}: ${shown.get(name)} -> ${text}`;
     shown.set(name, text);
   };
   for (let id = 0; id < scene.numBlocks; id++) {
@@ -71,8 +94,24 @@ function untold(scene, changes, shown) {
     see(`block ${id}`, block, changes.blocks.has(id));
   }
   for (const [id, r] of scene.requests) {
-    const { scheduled, hit, external, isLoading, finishReason, numPreempted, status, tokens, numComputed, tables, written } = r;
-    see(`request ${id}`, { scheduled, hit, external, isLoading, finishReason, numPreempted, status, tokens, numComputed, tables, written }, changes.requests.has(id));
+    const {
+      scheduled,
+      hit,
+      external,
+      isLoading,
+      finishReason,
+      numPreempted,
+      status,
+      tokens,
+      numComputed,
+      tables,
+      written,
+    } = r;
+    see(
+      `request ${id}`,
+      { scheduled, hit, external, isLoading, finishReason, numPreempted, status, tokens, numComputed, tables, written },
+      changes.requests.has(id),
+    );
   }
   for (const [key, ids] of scene.map) see(`key ${key}`, ids, changes.keys.has(key));
   see("keys", [...scene.map.keys()], changes.keys.size > 0);

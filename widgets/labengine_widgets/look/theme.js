@@ -6,11 +6,21 @@ const CHANGES_SETTLE_MS = [0, 200, 800];
 export function readTheme(root) {
   const style = getComputedStyle(root);
   const read = (name) => style.getPropertyValue(name).trim();
-  const color = (name) => resolved(root, name), paper = color("--le-paper");
+  const color = (name) => resolved(root, name),
+    paper = color("--le-paper");
   return {
-    paper, ink: color("--le-ink"), soft: color("--le-soft"), faint: color("--le-faint"), line: color("--le-line"),
-    accent: color("--le-accent"), alarm: color("--le-alarm"), ui: read("--le-ui-font"), code: read("--le-code-font"), isDark: isDark(paper),
-    isStill: matchMedia("(prefers-reduced-motion: reduce)").matches, isForced: matchMedia("(forced-colors: active)").matches,
+    paper,
+    ink: color("--le-ink"),
+    soft: color("--le-soft"),
+    faint: color("--le-faint"),
+    line: color("--le-line"),
+    accent: color("--le-accent"),
+    alarm: color("--le-alarm"),
+    ui: read("--le-ui-font"),
+    code: read("--le-code-font"),
+    isDark: isDark(paper),
+    isStill: matchMedia("(prefers-reduced-motion: reduce)").matches,
+    isForced: matchMedia("(forced-colors: active)").matches,
   };
 }
 
@@ -18,8 +28,13 @@ export function readTheme(root) {
 export function onThemeChange(act, signal) {
   const settle = () => CHANGES_SETTLE_MS.forEach((ms) => setTimeout(act, ms));
   const watch = new MutationObserver(settle);
-  for (const target of [document.body, document.documentElement]) watch.observe(target, { attributes: true, attributeFilter: ["data-jp-theme-name", "data-jp-theme-light", "data-vscode-theme-kind", "class", "style"] });
-  for (const query of ["(prefers-color-scheme: dark)", "(prefers-reduced-motion: reduce)", "(forced-colors: active)"]) matchMedia(query).addEventListener("change", settle, { signal });
+  for (const target of [document.body, document.documentElement])
+    watch.observe(target, {
+      attributes: true,
+      attributeFilter: ["data-jp-theme-name", "data-jp-theme-light", "data-vscode-theme-kind", "class", "style"],
+    });
+  for (const query of ["(prefers-color-scheme: dark)", "(prefers-reduced-motion: reduce)", "(forced-colors: active)"])
+    matchMedia(query).addEventListener("change", settle, { signal });
   signal.addEventListener("abort", () => watch.disconnect());
 }
 

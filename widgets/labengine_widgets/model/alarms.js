@@ -7,17 +7,21 @@ const at = ({ event }) => event;
 // {violations: [{event, rule, message, requests, blocks, step, first, isSaid}], crash: {event, step, error, message, method, moment} or null}.
 // crash.moment is the one just before the step was taken back: what was held then can be seen there.
 export function alarmsAt(recording, moment) {
-  const { violations, crashes, starts } = logOf(recording), from = starts.findLast((start) => start < moment) ?? -1;
-  const held = violations.slice(0, lastBefore(violations, moment, at) + 1), crash = crashes[lastBefore(crashes, moment, at)];
+  const { violations, crashes, starts } = logOf(recording),
+    from = starts.findLast((start) => start < moment) ?? -1;
+  const held = violations.slice(0, lastBefore(violations, moment, at) + 1),
+    crash = crashes[lastBefore(crashes, moment, at)];
   return { violations: held.filter(({ event }) => event > from), crash: crash && crash.event > from ? crash : null };
 }
 
 // The block, the entry of a request's table, or the request that a violation is about; what it names without the other is marked alone.
 export function violationOf(violations, { block, request }) {
-  return violations.find(({ blocks, requests }) => {
-    if (block === undefined) return !blocks.length && requests.includes(request);
-    return blocks.includes(block) && (request === undefined || !requests.length || requests.includes(request));
-  }) ?? null;
+  return (
+    violations.find(({ blocks, requests }) => {
+      if (block === undefined) return !blocks.length && requests.includes(request);
+      return blocks.includes(block) && (request === undefined || !requests.length || requests.includes(request));
+    }) ?? null
+  );
 }
 
 // What the events say and what is, of a violation of the rule `said`: both stand in its message.

@@ -22,7 +22,8 @@ function fillByTable(scene, id) {
   if (!scene.refCounts[id]) return 0;
   const request = homeOf(scene, id);
   if (!request) return 0;
-  const group = scene.homeGroup[id], { size } = scene.groups[group];
+  const group = scene.homeGroup[id],
+    { size } = scene.groups[group];
   return Math.max(0, Math.min(size, request.written[group] - scene.homeIndex[id] * size));
 }
 
@@ -32,7 +33,8 @@ export function contentOf(scene, id) {
   if (!scene.refCounts[id]) return -1;
   const request = homeOf(scene, id);
   if (!request) return -1;
-  const group = scene.homeGroup[id], { size } = scene.groups[group];
+  const group = scene.homeGroup[id],
+    { size } = scene.groups[group];
   if (request.written[group] < (scene.homeIndex[id] + 1) * size) return -1;
   return scene.contents.ofPrefix(group, request.prefixHash(size, scene.homeIndex[id]));
 }
@@ -57,7 +59,8 @@ export function refresh(scene, id) {
 
 // The token in each written slot; null in one that holds nothing.
 export function tokensOf(scene, id) {
-  const tokens = tokensByTable(scene, id), strays = scene.strays.get(id);
+  const tokens = tokensByTable(scene, id),
+    strays = scene.strays.get(id);
   if (!strays?.size) return tokens;
   while (tokens.length <= Math.max(...strays.keys())) tokens.push(null);
   for (const [offset, token] of strays) tokens[offset] = token;
@@ -65,7 +68,8 @@ export function tokensOf(scene, id) {
 }
 
 function tokensByTable(scene, id) {
-  const store = scene.tokenStores[id], start = scene.tokenStart[id];
+  const store = scene.tokenStores[id],
+    start = scene.tokenStart[id];
   if (store) return store.ids.slice(start, start + scene.tokenCount[id]);
   const request = homeOf(scene, id);
   if (!request) return [];

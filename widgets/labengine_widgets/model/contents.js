@@ -37,14 +37,16 @@ export class ContentIndex {
   // Older events tell the prefixes of keys that were numbered without: numbers from `settled` on give way to those known.
   reconcile(number, group, hash) {
     if (this.settled === Infinity || group < 0) return number;
-    const prefixes = (this.prefixes[group] ??= new Map()), other = prefixes.get(hash);
+    const prefixes = (this.prefixes[group] ??= new Map()),
+      other = prefixes.get(hash);
     if (other === undefined || (other >= this.settled && !this.isHashed[other])) prefixes.set(hash, number);
     return number;
   }
 
   // A block known by this key was found for this prefix: they are one content.
   link(group, hash, key) {
-    const number = this.ofKey(key), known = (this.prefixes[group] ??= new Map());
+    const number = this.ofKey(key),
+      known = (this.prefixes[group] ??= new Map());
     if (!known.has(hash)) known.set(hash, number);
   }
 

@@ -2,7 +2,8 @@
 import { RequestRecord } from "./requests.js";
 import { noteSlots } from "./slots.js";
 
-const MAX_TRAFFIC = 64, MAX_EVICTED = 64;
+const MAX_TRAFFIC = 64,
+  MAX_EVICTED = 64;
 
 export const HANDLERS = {
   EngineStarted(scene, [, numBlocks, groups, edition, nullBlock]) {
@@ -17,7 +18,8 @@ export const HANDLERS = {
   },
 
   RequestAdded(scene, row) {
-    const [, id, tokens, maxTokens] = row, store = scene.recording.storeOf(row);
+    const [, id, tokens, maxTokens] = row,
+      store = scene.recording.storeOf(row);
     scene.requests.set(id, new RequestRecord(id, store, tokens.length, maxTokens, scene.groups.length, scene.stamp));
     scene.changes.requests.add(id);
   },
@@ -63,7 +65,8 @@ export const HANDLERS = {
 
   // The load comes before anything else is written: what it fills is filled from the start.
   BlocksLoaded(scene, row) {
-    const [, id, transfers] = row, request = scene.own(id);
+    const [, id, transfers] = row,
+      request = scene.own(id);
     request.isLoading = false;
     for (const [group, index] of transfers)
       request.written[group] = Math.max(request.written[group], (index + 1) * scene.groups[group].size);
@@ -84,7 +87,8 @@ export const HANDLERS = {
 
   BlockEvicted(scene, [, block, reason]) {
     for (const key of scene.keysOf(block)) {
-      const ids = scene.map.at(key), left = ids ? ids.filter((id) => id !== block) : [];
+      const ids = scene.map.at(key),
+        left = ids ? ids.filter((id) => id !== block) : [];
       if (left.length) scene.map.put(key, left);
       else if (ids) loseKey(scene, key, block, reason);
       scene.changedKeys.push(key);
@@ -118,7 +122,9 @@ export const HANDLERS = {
   },
 
   BlockCached(scene, [, block, id, group, index, hex, mapped, isFull]) {
-    const key = scene.recording.keys.of(group, hex), before = scene.map.at(key), request = scene.requests.get(id);
+    const key = scene.recording.keys.of(group, hex),
+      before = scene.map.at(key),
+      request = scene.requests.get(id);
     const { size } = scene.groups[group];
     if (scene.firstKey[block] < 0) scene.firstKey[block] = key;
     else scene.moreKeys.set(block, [...(scene.moreKeys.get(block) ?? []), key]);
@@ -187,7 +193,8 @@ function linkAll(scene, request, group, ids) {
 }
 
 function emptied(scene, id, status) {
-  const request = scene.own(id), held = [];
+  const request = scene.own(id),
+    held = [];
   request.tables.forEach((table, group) =>
     table.forEach((block, index) => {
       if (block === scene.nullBlock) return;
@@ -202,7 +209,8 @@ function emptied(scene, id, status) {
 
 function noteTransfers(scene, request, transfers) {
   for (const [group, index, , hex] of transfers) {
-    const key = scene.recording.keys.of(group, hex), position = scene.recording.tierLog.note(key, scene.moment + 1);
+    const key = scene.recording.keys.of(group, hex),
+      position = scene.recording.tierLog.note(key, scene.moment + 1);
     if (position >= scene.tier.size) scene.tier.size = position + 1;
     if (scene.isHead) scene.contents.ofKey(key, group, request.prefixHash(scene.groups[group].size, index));
     scene.changedKeys.push(key);
@@ -243,7 +251,8 @@ function setTokens(scene, block, request, start, size) {
 
 // A chain's link: the key of the block before it in the table, or where that has left the table, the one noted last.
 function noteParent(scene, request, group, index, key) {
-  const before = index ? request.tables[group][index - 1] : -1, last = request.lastKeys[group];
+  const before = index ? request.tables[group][index - 1] : -1,
+    last = request.lastKeys[group];
   let parent = index ? -2 : -1;
   if (before >= 0 && before !== scene.nullBlock && scene.firstKey[before] >= 0) parent = scene.firstKey[before];
   else if (index && last?.index === index - 1) parent = last.key;

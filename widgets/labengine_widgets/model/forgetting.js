@@ -10,18 +10,21 @@ export function forgetOld(recording) {
   base.violations = base.violations.filter((i) => i >= recording.start);
   const forgotten = recording.keys.retain(keysInUse(recording, base));
   recording.parents.forget(forgotten);
-  for (const { contents } of recording.epochs) contents.forget(forgotten, base.numContents, new Set(base.contentOfBlock));
+  for (const { contents } of recording.epochs)
+    contents.forget(forgotten, base.numContents, new Set(base.contentOfBlock));
 }
 
 // A scene of one's own follows: what the newest state does not know any more, it shall not know either.
 export function forgetEnded(scene, head) {
-  for (const { id, status } of scene.requests.values()) if (status === "finished" && !head.requests.has(id)) scene.requests.delete(id);
+  for (const { id, status } of scene.requests.values())
+    if (status === "finished" && !head.requests.has(id)) scene.requests.delete(id);
   scene.violations = scene.violations.filter((i) => i >= scene.recording.start);
   scene.version = scene.recording.version;
 }
 
 function keysInUse(recording, base) {
-  const { keys, tierLog } = recording, inUse = new Uint8Array(keys.size);
+  const { keys, tierLog } = recording,
+    inUse = new Uint8Array(keys.size);
   const use = (key) => {
     if (key >= 0) inUse[key] = 1;
   };
@@ -34,7 +37,9 @@ function keysInUse(recording, base) {
 }
 
 function useNamed({ keys, kinds }, row, use) {
-  const name = kinds.names[row[0]], [, , , group, , hex] = name === "BlockCached" ? kinds.ordered(row) : [];
+  const name = kinds.names[row[0]],
+    [, , , group, , hex] = name === "BlockCached" ? kinds.ordered(row) : [];
   if (name === "BlockCached") use(keys.known(group, hex));
-  else if (name === "BlocksSaved" || name === "BlocksLoaded") for (const [at, , , named] of kinds.ordered(row)[2]) use(keys.known(at, named));
+  else if (name === "BlocksSaved" || name === "BlocksLoaded")
+    for (const [at, , , named] of kinds.ordered(row)[2]) use(keys.known(at, named));
 }

@@ -4,7 +4,21 @@ import { RequestRecord } from "./requests.js";
 import { KEPT_ARRAYS } from "./scene.js";
 import { TokenStore } from "./tokens.js";
 
-const SMALL = ["moment", "contents", "edition", "step", "phase", "groups", "numBlocks", "nullBlock", "peak", "numLost", "scheduled", "leaving", "version"];
+const SMALL = [
+  "moment",
+  "contents",
+  "edition",
+  "step",
+  "phase",
+  "groups",
+  "numBlocks",
+  "nullBlock",
+  "peak",
+  "numLost",
+  "scheduled",
+  "leaving",
+  "version",
+];
 
 // Independent of the scene from now on.
 export function packed(scene) {
@@ -13,9 +27,17 @@ export function packed(scene) {
   for (const name of KEPT_ARRAYS) kept[name] = scene[name].slice();
   for (const name of SMALL) kept[name] = scene[name];
   return Object.assign(kept, {
-    requests: new Map(scene.requests), moreKeys: new Map(scene.moreKeys), strays: new Map(scene.strays), evictedById: new Map(scene.evictedById),
-    queue: scene.queue.packed(), map: scene.map.packed(), tierSize: scene.tier.size, traffic: scene.traffic.slice(),
-    slotRows: scene.slotRows.slice(), sampled: new Map(scene.sampled), violations: scene.violations.slice(),
+    requests: new Map(scene.requests),
+    moreKeys: new Map(scene.moreKeys),
+    strays: new Map(scene.strays),
+    evictedById: new Map(scene.evictedById),
+    queue: scene.queue.packed(),
+    map: scene.map.packed(),
+    tierSize: scene.tier.size,
+    traffic: scene.traffic.slice(),
+    slotRows: scene.slotRows.slice(),
+    sampled: new Map(scene.sampled),
+    violations: scene.violations.slice(),
     numContents: scene.contents.size,
   });
 }
@@ -43,7 +65,8 @@ function rebuild(scene) {
   places.reset(scene.numBlocks);
   for (const request of scene.requests.values()) addPlaces(scene, request);
   twins.reset(scene.numBlocks);
-  for (let id = 0; id < scene.numBlocks; id++) if (refCounts[id] && contentOfBlock[id] >= 0) twins.hold(contentOfBlock[id], id);
+  for (let id = 0; id < scene.numBlocks; id++)
+    if (refCounts[id] && contentOfBlock[id] >= 0) twins.hold(contentOfBlock[id], id);
 }
 
 function addPlaces({ places, nullBlock }, { id, tables }) {
@@ -77,7 +100,14 @@ export function takeUp(scene, wire) {
 }
 
 function takeUpRequest(scene, [id, status, tokens, numPrompt, numComputed, tables]) {
-  const request = new RequestRecord(id, new TokenStore(tokens.slice()), tokens.length, null, scene.groups.length, scene.stamp);
+  const request = new RequestRecord(
+    id,
+    new TokenStore(tokens.slice()),
+    tokens.length,
+    null,
+    scene.groups.length,
+    scene.stamp,
+  );
   Object.assign(request, { status, numPrompt, numComputed, tables: tables.map((table) => table.slice()) });
   request.written.fill(numComputed);
   scene.requests.set(id, request);
@@ -97,6 +127,11 @@ function numberKey(scene, key, group, ids) {
   for (const block of ids) {
     const request = scene.requests.get(scene.homeRequest[block]);
     if (!request) scene.contents.ofKey(key);
-    else scene.contents.ofKey(key, scene.homeGroup[block], request.prefixHash(scene.groups[scene.homeGroup[block]].size, scene.homeIndex[block]));
+    else
+      scene.contents.ofKey(
+        key,
+        scene.homeGroup[block],
+        request.prefixHash(scene.groups[scene.homeGroup[block]].size, scene.homeIndex[block]),
+      );
   }
 }

@@ -15,7 +15,8 @@ export class KeyIndex {
 
   // The number of a key, a new one if it is new.
   of(group, hex) {
-    const known = (this.ids[group] ??= new Map()), id = known.get(hex);
+    const known = (this.ids[group] ??= new Map()),
+      id = known.get(hex);
     return id === undefined ? this.add(known, group, hex) : id;
   }
 

@@ -1,7 +1,8 @@
 // Which content comes before which: the chain that a hash ends. Reads like a Map from "group:hex" to "group:hex" or null.
 import { grown } from "./contents.js";
 
-const UNKNOWN = -2, ROOT = -1;
+const UNKNOWN = -2,
+  ROOT = -1;
 
 export class Parents {
   constructor(keys) {
@@ -11,7 +12,8 @@ export class Parents {
 
   // undefined where it is not known; null for a first block's.
   get(text) {
-    const key = this.keyIndex.find(text), parent = key >= 0 && key < this.of.length ? this.of[key] : UNKNOWN;
+    const key = this.keyIndex.find(text),
+      parent = key >= 0 && key < this.of.length ? this.of[key] : UNKNOWN;
     return parent === UNKNOWN ? undefined : parent === ROOT ? null : this.keyIndex.text(parent);
   }
 

@@ -61,7 +61,8 @@ export class PrefixMap {
   }
 
   packed() {
-    const keys = this.order.packed(), lists = new Array(keys.length);
+    const keys = this.order.packed(),
+      lists = new Array(keys.length);
     for (let i = 0; i < keys.length; i++) lists[i] = this.lists[keys[i]];
     return { keys, lists };
   }

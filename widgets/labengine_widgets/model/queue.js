@@ -24,7 +24,8 @@ export class LinkedQueue {
   // Nothing happens to one that is not here.
   remove(id) {
     if (!this.has(id)) return;
-    const slot = id + 1, { next, prev } = this;
+    const slot = id + 1,
+      { next, prev } = this;
     next[prev[slot]] = next[slot];
     prev[next[slot]] = prev[slot];
     next[slot] = -1;
@@ -81,7 +82,8 @@ export class LinkedQueue {
   reserve(capacity) {
     if (capacity < this.next.length) return;
     const length = Math.max(capacity + 1, 2 * this.next.length);
-    const next = new Int32Array(length).fill(-1), prev = new Int32Array(length);
+    const next = new Int32Array(length).fill(-1),
+      prev = new Int32Array(length);
     next.set(this.next);
     prev.set(this.prev);
     this.next = next;
@@ -91,7 +93,8 @@ export class LinkedQueue {
   insert(id, before) {
     const slot = id + 1;
     this.reserve(slot);
-    const { next, prev } = this, following = next[before];
+    const { next, prev } = this,
+      following = next[before];
     next[before] = slot;
     prev[slot] = before;
     next[slot] = following;

@@ -26,7 +26,10 @@ export class Recording {
     return new Recording(payload, limits);
   }
 
-  constructor({ header, start = 0, keyframe = null, events = [], texts = [], tier = [], seconds = [], earlier = [] }, limits = {}) {
+  constructor(
+    { header, start = 0, keyframe = null, events = [], texts = [], tier = [], seconds = [], earlier = [] },
+    limits = {},
+  ) {
     this.maxEvents = limits.maxEvents ?? MAX_EVENTS;
     this.keyframeEvery = limits.keyframeEvery ?? KEYFRAME_EVERY;
     this.header = header;
@@ -97,7 +100,8 @@ export class Recording {
   older({ start, keyframe, events, texts = [], tier = [], seconds = [] }) {
     if (start + events.length !== this.start) return false;
     this.learn(texts, seconds);
-    const rows = this.rows, [{ contents }] = this.epochs;
+    const rows = this.rows,
+      [{ contents }] = this.epochs;
     this.numberedTo = this.start;
     this.epochs[0].from = start;
     contents.settled = contents.size;
@@ -122,7 +126,9 @@ export class Recording {
 
   // Brings a scene to another moment, in place. Returns what changed; `all` after a long way.
   move(scene, moment) {
-    const to = this.clamped(moment), from = scene.moment, tierSize = scene.tier.size;
+    const to = this.clamped(moment),
+      from = scene.moment,
+      tierSize = scene.tier.size;
     const isNear = from >= this.start && from <= this.end;
     if (isNear && to >= from && to - from <= this.spacing) this.forward(scene, to);
     else if (!isNear || to > from || from - to > SHORT) this.seek(scene, to);
@@ -133,7 +139,8 @@ export class Recording {
 
   // A short way back: what changes is what changes on the same way forth. The next one back will be shorter still.
   back(scene, to) {
-    const from = scene.moment, shadow = (this.shadow ??= new Scene(this));
+    const from = scene.moment,
+      shadow = (this.shadow ??= new Scene(this));
     if (to - this.nearest(to).moment > 2 * SHORT) {
       this.seek(shadow, to - SHORT);
       this.near = packed(shadow);
@@ -190,7 +197,9 @@ export class Recording {
     if (!text?.includes("\ue000")) return text;
     this.reader ??= this.sceneAt(moment);
     this.move(this.reader, moment);
-    return text.replace(/\ue000(\d+)\ue001/g, (sign, id) => this.reader.contentOfBlock[id] >= 0 ? contentName(this.reader.contentOfBlock[id]) : "it");
+    return text.replace(/\ue000(\d+)\ue001/g, (sign, id) =>
+      this.reader.contentOfBlock[id] >= 0 ? contentName(this.reader.contentOfBlock[id]) : "it",
+    );
   }
 
   // -- what scenes share ------------------------------------------------------------------------------------------
@@ -234,7 +243,8 @@ export class Recording {
   append(events) {
     const { head, kinds } = this;
     for (const event of events) {
-      const i = this.rows.push(event) - 1 + this.start, row = kinds.ordered(event);
+      const i = this.rows.push(event) - 1 + this.start,
+        row = kinds.ordered(event);
       head.apply(row);
       const taken = this.log.note(i, kinds.names[event[0]], row);
       if (taken) this.takeBack(taken);
@@ -273,12 +283,18 @@ export class Recording {
   dropOldest() {
     const step = this.log.steps.find(({ start }) => start >= this.end - 0.9 * this.maxEvents);
     if (!step || step.start === this.start) return;
-    const base = this.sceneAt(step.start), nearest = this.keyframes[lastBefore(this.keyframes, base.moment + 1, momentOf)];
+    const base = this.sceneAt(step.start),
+      nearest = this.keyframes[lastBefore(this.keyframes, base.moment + 1, momentOf)];
     this.rows.splice(0, base.moment - this.start);
     this.start = base.moment;
     this.log.drop(this.start);
-    this.keyframes = [{ ...packed(base), numContents: nearest.numContents }, ...this.keyframes.filter(({ moment }) => moment > this.start)];
-    this.epochs = this.epochs.filter(({ from }, i) => i === this.epochs.length - 1 || this.epochs[i + 1].from > this.start);
+    this.keyframes = [
+      { ...packed(base), numContents: nearest.numContents },
+      ...this.keyframes.filter(({ moment }) => moment > this.start),
+    ];
+    this.epochs = this.epochs.filter(
+      ({ from }, i) => i === this.epochs.length - 1 || this.epochs[i + 1].from > this.start,
+    );
     this.version++;
     this.near = null;
     forgetOld(this);

@@ -19,7 +19,16 @@ export class Changes {
 }
 
 // One block's arrays, by id; `restart` makes them.
-const BLOCK_ARRAYS = ["refCounts", "firstKey", "homeRequest", "homeGroup", "homeIndex", "tokenStart", "tokenCount", "freedAt"];
+const BLOCK_ARRAYS = [
+  "refCounts",
+  "firstKey",
+  "homeRequest",
+  "homeGroup",
+  "homeIndex",
+  "tokenStart",
+  "tokenCount",
+  "freedAt",
+];
 export const KEPT_ARRAYS = [...BLOCK_ARRAYS, "contentOfBlock", "isLostFlag"];
 
 let stamps = 0;
@@ -71,11 +80,18 @@ export class Scene {
   // -- a block ----------------------------------------------------------------------------------------------------
 
   block(id) {
-    const refCount = this.refCounts[id], keys = this.keysOf(id), isFree = this.queue.has(id);
-    const isMapped = keys.some((key) => this.map.holds(key, id)), places = this.places.of(id);
+    const refCount = this.refCounts[id],
+      keys = this.keysOf(id),
+      isFree = this.queue.has(id);
+    const isMapped = keys.some((key) => this.map.holds(key, id)),
+      places = this.places.of(id);
     const isDrawn = refCount > 0 || keys.length > 0;
     return {
-      id, refCount, places, isFree, isMapped,
+      id,
+      refCount,
+      places,
+      isFree,
+      isMapped,
       content: this.contentOfBlock[id],
       fill: this.fill(id),
       isHashed: keys.length > 0,
@@ -109,7 +125,8 @@ export class Scene {
 
   // Slots a block has in the group it is used by.
   sizeOf(id) {
-    const key = this.firstKey[id], group = key >= 0 ? this.recording.keys.groups[key] : Math.max(0, this.homeGroup[id]);
+    const key = this.firstKey[id],
+      group = key >= 0 ? this.recording.keys.groups[key] : Math.max(0, this.homeGroup[id]);
     return this.groups[group]?.size ?? 1;
   }
 
@@ -196,7 +213,8 @@ export class Scene {
   }
 
   beginStep() {
-    for (const id of this.leaving) if (this.requests.get(id)?.isForgotten) this.requests.delete(id), this.changes.requests.add(id);
+    for (const id of this.leaving)
+      if (this.requests.get(id)?.isForgotten) this.requests.delete(id), this.changes.requests.add(id);
     for (const id of this.scheduled) if (this.requests.has(id)) this.own(id).scheduled = null;
     this.scheduled = [];
     this.leaving = [];

@@ -45,7 +45,14 @@ export class StepLog {
   }
 
   begin(start, step) {
-    this.open = { step, start, end: null, isRolledBack: false, forward: null, phases: [{ moment: start + 1, phase: "schedule" }] };
+    this.open = {
+      step,
+      start,
+      end: null,
+      isRolledBack: false,
+      forward: null,
+      phases: [{ moment: start + 1, phase: "schedule" }],
+    };
     this.steps.push(this.open);
   }
 
@@ -73,7 +80,8 @@ export class StepLog {
 
 // The last of the sorted items whose place is less than `limit`; -1 without one.
 export function lastBefore(items, limit, placeOf) {
-  let low = 0, high = items.length;
+  let low = 0,
+    high = items.length;
   while (low < high) {
     const middle = (low + high) >> 1;
     if (placeOf(items[middle]) < limit) low = middle + 1;

@@ -21,7 +21,8 @@ export class TierLog {
 
   // How many were known at a moment.
   countAt(moment) {
-    let low = 0, high = this.moments.length;
+    let low = 0,
+      high = this.moments.length;
     while (low < high) {
       const middle = (low + high) >> 1;
       if (this.moments[middle] <= moment) low = middle + 1;

@@ -30,7 +30,8 @@ export class TokenStore {
 
 // 53 bits: the hash of some tokens after a parent's.
 function linked(parent, ids, start, end) {
-  let low = (parent >>> 0) ^ 0x9e3779b9, high = Math.floor(parent / 0x100000000) ^ (end - start);
+  let low = (parent >>> 0) ^ 0x9e3779b9,
+    high = Math.floor(parent / 0x100000000) ^ (end - start);
   for (let i = start; i < end; i++) {
     low = Math.imul(low ^ ids[i], 0x85ebca6b);
     low ^= low >>> 13;

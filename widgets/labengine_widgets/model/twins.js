@@ -36,7 +36,9 @@ export class Twins {
 
   // The block that was alone until now, or -1.
   add(content, id) {
-    const at = this.place(content), count = this.counts[at]++, sum = count ? this.sums[at] : 0;
+    const at = this.place(content),
+      count = this.counts[at]++,
+      sum = count ? this.sums[at] : 0;
     this.contents[at] = content;
     this.sums[at] = sum ^ id;
     return count === 1 ? sum : -1;
@@ -53,7 +55,7 @@ export class Twins {
 
   // Where a content is, or would be.
   place(content) {
-    let at = Math.imul(content, 0x9e3779b1) >>> 7 & this.mask;
+    let at = (Math.imul(content, 0x9e3779b1) >>> 7) & this.mask;
     while (this.counts[at] && this.contents[at] !== content) at = (at + 1) & this.mask;
     return at;
   }
@@ -62,7 +64,9 @@ export class Twins {
   close(gap) {
     const { counts, contents, sums, mask } = this;
     for (let at = (gap + 1) & mask; counts[at]; at = (at + 1) & mask) {
-      const count = counts[at], content = contents[at], sum = sums[at];
+      const count = counts[at],
+        content = contents[at],
+        sum = sums[at];
       counts[at] = 0;
       const to = this.place(content);
       counts[to] = count;

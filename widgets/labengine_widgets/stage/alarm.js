@@ -22,7 +22,12 @@ export class AlarmCount {
     put(this.element, "hidden", !length);
     write(this.number, length);
     write(this.words, counted(length, " violation").replace(/^\d+ /, ""));
-    if (length) put(this.element, "title", `rules that the checks found broken; the first: ${this.found[0].message}. Click: why?`);
+    if (length)
+      put(
+        this.element,
+        "title",
+        `rules that the checks found broken; the first: ${this.found[0].message}. Click: why?`,
+      );
     return length > 0;
   }
 
@@ -64,11 +69,15 @@ export class Alarm {
 
   paint() {
     this.count.paint();
-    const crash = this.crash.paint(), told = crash ?? this.count.found[0];
+    const crash = this.crash.paint(),
+      told = crash ?? this.count.found[0];
     put(this.element, "hidden", !told);
     if (!told) return;
     this.about = told.event;
-    write(this.words, crash ? `${crash.error} in ${crash.method}: ${crash.message}` : `in step ${told.step}: ${told.message}`);
+    write(
+      this.words,
+      crash ? `${crash.error} in ${crash.method}: ${crash.message}` : `in step ${told.step}: ${told.message}`,
+    );
     put(this.words, "title", `${this.words.textContent}. Click: why?`);
   }
 }

@@ -20,21 +20,30 @@ export class Asking {
   // The events before those that are here; false where there are none, or nobody to ask.
   askOlder() {
     const { stage, recording } = this;
-    if (this.older || !stage.wire.canAsk || stage.isPair || recording.start <= recording.header.first) return this.older ?? Promise.resolve(false);
-    this.older = stage.ask("older", { before: recording.start }).then((payload) => {
-      if (payload && payload.end === recording.start) recording.older(payload);
-      return true;
-    }, () => false).finally(() => {
-      this.older = null;
-      stage.changed();
-    });
+    if (this.older || !stage.wire.canAsk || stage.isPair || recording.start <= recording.header.first)
+      return this.older ?? Promise.resolve(false);
+    this.older = stage
+      .ask("older", { before: recording.start })
+      .then(
+        (payload) => {
+          if (payload && payload.end === recording.start) recording.older(payload);
+          return true;
+        },
+        () => false,
+      )
+      .finally(() => {
+        this.older = null;
+        stage.changed();
+      });
     return this.older;
   }
 
   // Goes to the end of a step that may not be here yet, of the newest to the newest moment; the newest wish counts.
   async seekStep(step) {
-    const { stage, recording } = this, wish = (this.sought = {});
-    while (recording.steps.length && step < recording.steps[0].step && recording.start > recording.header.first) if (!(await this.askOlder())) break;
+    const { stage, recording } = this,
+      wish = (this.sought = {});
+    while (recording.steps.length && step < recording.steps[0].step && recording.start > recording.header.first)
+      if (!(await this.askOlder())) break;
     if (wish !== this.sought) return;
     let index = recording.steps.length - 1;
     while (index > 0 && recording.steps[index].step > step) index -= 1;
@@ -45,13 +54,22 @@ export class Asking {
   // The words of the step where one stands, and of the one that begins there, once one has stood there for a moment.
   askWords() {
     clearTimeout(this.wordsTimer);
-    const { stage } = this, { beats } = stage.track;
+    const { stage } = this,
+      { beats } = stage.track;
     if (!stage.wire.canAsk || !beats || stage.hearing.isResyncing) return;
-    const { track, position } = stage, spans = [track.span(position), track.span(Math.min(position + 1, track.end))];
+    const { track, position } = stage,
+      spans = [track.span(position), track.span(Math.min(position + 1, track.end))];
     const unknown = spans.find(({ start, end }) => !beats.covers(start, end));
     if (stage.status.running || !unknown) return;
     const { start, end } = unknown;
-    this.wordsTimer = setTimeout(() => stage.ask("beats", { start, end }).then((payload) => stage.hearing.words(payload), () => {}), ASK_WORDS_MS);
+    this.wordsTimer = setTimeout(
+      () =>
+        stage.ask("beats", { start, end }).then(
+          (payload) => stage.hearing.words(payload),
+          () => {},
+        ),
+      ASK_WORDS_MS,
+    );
   }
 
   // Every time, the same moment too: Python may have been elsewhere since, or have heard another view.

@@ -12,7 +12,8 @@ export class Beats {
 
   // The words for all events between start and end; what was known of them before is replaced.
   add(start, end, beats) {
-    const low = this.indexAfter(start), high = this.indexAfter(end);
+    const low = this.indexAfter(start),
+      high = this.indexAfter(end);
     this.list.splice(low, high - low, ...beats.map(([at, sentence, phase]) => ({ at, sentence, phase })));
     this.ranges.push([start, end]);
     this.ranges.sort((a, b) => a[0] - b[0]);
@@ -26,7 +27,8 @@ export class Beats {
 
   // The number of beats at or before a moment.
   indexAfter(moment) {
-    let low = 0, high = this.list.length;
+    let low = 0,
+      high = this.list.length;
     while (low < high) {
       const middle = (low + high) >> 1;
       if (this.list[middle].at <= moment) low = middle + 1;

@@ -15,18 +15,32 @@ export class Beyond {
 
   // After the views: the layout that it asks for is due anyway.
   paint() {
-    const { view, noun } = this, below = view.scrollHeight - view.clientHeight - view.scrollTop > 3, right = view.scrollWidth - view.clientWidth - view.scrollLeft > 3;
+    const { view, noun } = this,
+      below = view.scrollHeight - view.clientHeight - view.scrollTop > 3,
+      right = view.scrollWidth - view.clientWidth - view.scrollLeft > 3;
     put(this.element, "hidden", !below && !right);
     if (!below && !right) return;
-    const frame = view.getBoundingClientRect(), boxes = this.itemsIn(view).map((item) => item.getBoundingClientRect()).filter(({ height }) => height > 0);
+    const frame = view.getBoundingClientRect(),
+      boxes = this.itemsIn(view)
+        .map((item) => item.getBoundingClientRect())
+        .filter(({ height }) => height > 0);
     const count = boxes.filter(({ bottom }) => bottom > frame.bottom + 3).length;
-    write(this.element, [below && noun && count ? `+${count} ${noun}${count > 1 ? "s" : ""} ↓` : below && !noun ? "more ↓" : "", right ? "more →" : ""].filter(Boolean).join("  ") || "more ↓");
+    write(
+      this.element,
+      [
+        below && noun && count ? `+${count} ${noun}${count > 1 ? "s" : ""} ↓` : below && !noun ? "more ↓" : "",
+        right ? "more →" : "",
+      ]
+        .filter(Boolean)
+        .join("  ") || "more ↓",
+    );
     put(this.element, "title", "scrolls on");
   }
 
   // A frame's height on, or its width.
   scroll() {
-    const { view } = this, isBelow = view.scrollHeight - view.clientHeight - view.scrollTop > 3;
+    const { view } = this,
+      isBelow = view.scrollHeight - view.clientHeight - view.scrollTop > 3;
     if (isBelow) view.scrollTop += Math.max(20, view.clientHeight - 20);
     else view.scrollLeft += Math.max(60, view.clientWidth - 60);
   }

@@ -44,7 +44,8 @@ export class CompareDrawer {
   }
 
   paint() {
-    const { names, parted } = this.stage.track, drawer = this.drawers[this.side];
+    const { names, parted } = this.stage.track,
+      drawer = this.drawers[this.side];
     this.buttons.forEach((made, i) => write(made, names[i]));
     const why = drawer.open === "why" && drawer.entries.get("why").view;
     if (why && parted && why.links === null && !this.stage.selection) why.tell(parted);

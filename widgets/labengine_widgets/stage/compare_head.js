@@ -17,7 +17,13 @@ export class CompareHead {
     this.phases = new PairPhases(stage);
     this.controls = new PairControls(stage);
     this.prediction = new Prediction(stage);
-    this.element.append(this.title, this.transport.element, this.phases.element, this.controls.element, this.prediction.element);
+    this.element.append(
+      this.title,
+      this.transport.element,
+      this.phases.element,
+      this.controls.element,
+      this.prediction.element,
+    );
   }
 
   paint() {
@@ -36,7 +42,13 @@ class Transport {
     this.element = element("div", "le-transport");
     this.element.setAttribute("role", "group");
     this.element.setAttribute("aria-label", "time");
-    const buttons = [["|‹", "before this step (home)", () => stage.first()], ["‹", "one moment back (←)", () => stage.back()], ["Play", "play on from here (r)", () => this.toggle()], ["›", "one moment on (→)", () => stage.forward()], ["›|", "the newest moment (end)", () => stage.last()]];
+    const buttons = [
+      ["|‹", "before this step (home)", () => stage.first()],
+      ["‹", "one moment back (←)", () => stage.back()],
+      ["Play", "play on from here (r)", () => this.toggle()],
+      ["›", "one moment on (→)", () => stage.forward()],
+      ["›|", "the newest moment (end)", () => stage.last()],
+    ];
     this.buttons = buttons.map(([text, title, act]) => {
       const made = button(text, title);
       made.addEventListener("click", act);
@@ -57,7 +69,8 @@ class Transport {
   }
 
   paint() {
-    const { position, track, isPlaying } = this.stage, [first, back, play, forth, last] = this.buttons;
+    const { position, track, isPlaying } = this.stage,
+      [first, back, play, forth, last] = this.buttons;
     first.disabled = back.disabled = position <= track.first;
     forth.disabled = last.disabled = position >= track.end;
     write(play, isPlaying ? "Pause" : "Play");
@@ -81,7 +94,9 @@ class PairPhases {
   }
 
   paint() {
-    const { stage } = this, [left, right] = stage.sides.map(({ scene }) => scene.step), current = stage.told.phase;
+    const { stage } = this,
+      [left, right] = stage.sides.map(({ scene }) => scene.step),
+      current = stage.told.phase;
     write(this.step, left === right ? (left ? `step ${left}` : "before step 1") : `step ${left} and ${right}`);
     this.names.forEach((name, i) => {
       name.classList.toggle("le-is-now", PHASES[i] === current);
@@ -100,7 +115,9 @@ class PairControls {
     this.element.append(this.caption);
     this.step = this.make("Step both", "one step of either engine (s)", () => stage.wish("step"));
     this.phase = this.make("Phase", "one phase of a step (p)", () => stage.wish("phase"));
-    this.run = this.make("Run", "run or pause both (space)", () => stage.wish(stage.status.running ? "pause" : "start"));
+    this.run = this.make("Run", "run or pause both (space)", () =>
+      stage.wish(stage.status.running ? "pause" : "start"),
+    );
     this.message = element("span", "le-message");
     this.message.setAttribute("role", "status");
     this.element.prepend(this.message);
@@ -145,7 +162,9 @@ class PairControls {
 
   paint() {
     this.show();
-    const { stage } = this, { later, end, guide } = stage.track, isLive = stage.isLive && !this.isGone;
+    const { stage } = this,
+      { later, end, guide } = stage.track,
+      isLive = stage.isLive && !this.isGone;
     for (const each of [this.caption, this.step, this.phase, this.run]) each.hidden = !isLive;
     this.later.hidden = !isLive || !later || (guide.length > 0 && stage.position < end);
     if (later) write(this.later, later);

@@ -3,14 +3,34 @@ import { element } from "../look/element.js";
 import { cutLink } from "../views/pieces.js";
 
 const MARKS = [
-  ["alike", "p", "same letter: same content", "the content of a full block: its tokens and all before them. Outlined with dots until its hash is in the map; bars or dots on the block tell contents apart that share a colour"],
+  [
+    "alike",
+    "p",
+    "same letter: same content",
+    "the content of a full block: its tokens and all before them. Outlined with dots until its hash is in the map; bars or dots on the block tell contents apart that share a colour",
+  ],
   ["count", "••", "requests holding it", "the ref count of a block: how many requests' tables it stands in"],
   ["part", "", "not full yet", "as far as the grey reaches, the block is written"],
-  ["kept", "", "free, content kept", "nobody holds the block, and until it is used again a look-up can still find what is in it"],
-  ["lost", null, "lost: no hash leads to it", "in use and full, but no look-up finds it: not even a request with the same prompt"],
+  [
+    "kept",
+    "",
+    "free, content kept",
+    "nobody holds the block, and until it is used again a look-up can still find what is in it",
+  ],
+  [
+    "lost",
+    null,
+    "lost: no hash leads to it",
+    "in use and full, but no look-up finds it: not even a request with the same prompt",
+  ],
   ["now", "", "computed in this step", "a token whose keys and values are computed in this step"],
   ["hit", "", "from the cache", "a token whose keys and values were found in the cache"],
-  ["unlike", "≠", "unlike the other side", "marked on both sides, in tables, pool, map, numbers, and beside the free queue. In tables and map an equal block under another number is not unlike: who got which free block does not matter"],
+  [
+    "unlike",
+    "≠",
+    "unlike the other side",
+    "marked on both sides, in tables, pool, map, numbers, and beside the free queue. In tables and map an equal block under another number is not unlike: who got which free block does not matter",
+  ],
   ["told", "", "told now", "the blocks that the sentence of the moment is about"],
 ];
 

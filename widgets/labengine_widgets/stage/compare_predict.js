@@ -22,7 +22,9 @@ export class Prediction {
 
   keep(event) {
     event.preventDefault();
-    const numbers = this.fields.map(({ valueAsNumber }) => valueAsNumber), { stage } = this, { track } = stage;
+    const numbers = this.fields.map(({ valueAsNumber }) => valueAsNumber),
+      { stage } = this,
+      { track } = stage;
     if (numbers.some(Number.isNaN)) return this.fields[numbers.findIndex(Number.isNaN)].focus();
     const due = track.span(stage.position).end;
     this.said = { numbers, from: stage.position, due };
@@ -34,7 +36,10 @@ export class Prediction {
 
   // The question while one stands at it; on the way the prediction; beside it the truth from the end of the step on.
   paint() {
-    const { stage, said } = this, { track, position } = stage, stop = track.guideAt(position), question = track.questions[stop] || "";
+    const { stage, said } = this,
+      { track, position } = stage,
+      stop = track.guideAt(position),
+      question = track.questions[stop] || "";
     stage.root.classList.toggle("le-has-questions", track.questions.some(Boolean)); // their line is kept free, so that nothing jumps
     const isDue = said && position >= said.due && position < (track.nextStop(said.due) ?? Infinity);
     const isAsked = question !== "" && !said;
@@ -45,7 +50,14 @@ export class Prediction {
     if (isAsked) write(this.words, question);
     this.element.classList.toggle("le-is-judged", Boolean(isDue));
     if (isPending) write(this.words, `You predict ${said.numbers.join(" and ")} blocks.`);
-    if (isDue) write(this.words, judged(said.numbers, stage.sides.map(({ scene }) => scene.score.used)));
+    if (isDue)
+      write(
+        this.words,
+        judged(
+          said.numbers,
+          stage.sides.map(({ scene }) => scene.score.used),
+        ),
+      );
   }
 }
 

@@ -3,10 +3,32 @@ import { element, write } from "../look/element.js";
 
 // Words in i, then those in em, are left out where there is no room for them.
 const FACTS = [
-  ["peak", [["", "peak"], ["i", " of this step"]], "the most blocks used within this step"],
-  ["findable", [["", "in "], ["em", "the "], ["", "map"]], "full blocks that a look-up is served with, in use or free"],
+  [
+    "peak",
+    [
+      ["", "peak"],
+      ["i", " of this step"],
+    ],
+    "the most blocks used within this step",
+  ],
+  [
+    "findable",
+    [
+      ["", "in "],
+      ["em", "the "],
+      ["", "map"],
+    ],
+    "full blocks that a look-up is served with, in use or free",
+  ],
   ["lost", [["", "lost"]], "in use and full, but no entry of the map leads to them: no look-up finds them"],
-  ["computed", [["em", "tokens "], ["", "computed"]], "tokens whose keys and values the model has computed since the recording began"],
+  [
+    "computed",
+    [
+      ["em", "tokens "],
+      ["", "computed"],
+    ],
+    "tokens whose keys and values the model has computed since the recording began",
+  ],
 ];
 
 export class PairScore {
@@ -22,7 +44,8 @@ export class PairScore {
   }
 
   fact([name, words, title]) {
-    const made = element("span", `le-pair-fact le-pair-${name}`), number = element("b", "", "0");
+    const made = element("span", `le-pair-fact le-pair-${name}`),
+      number = element("b", "", "0");
     made.title = title;
     const told = element("span");
     told.append(...words.map(([tag, text]) => (tag ? element(tag, "", text) : text)));
@@ -32,7 +55,8 @@ export class PairScore {
   }
 
   paint() {
-    const { scene, moment } = this.side, { score } = scene;
+    const { scene, moment } = this.side,
+      { score } = scene;
     write(this.number, score.used);
     write(this.total, `of ${scene.numBlocks - (scene.nullBlock < 0 ? 0 : 1)} used`);
     const values = { ...score, computed: this.computedUpTo(moment) };
@@ -42,14 +66,19 @@ export class PairScore {
 
   // How many tokens were computed before a moment: counted where their slots are written, once per event. A step taken back counts.
   computedUpTo(moment) {
-    const { recording } = this.side, { work } = this;
-    if (work.recording !== recording || work.upTo > recording.end || work.start !== recording.start) Object.assign(work, { recording, start: recording.start, upTo: recording.start, at: [], sums: [] });
+    const { recording } = this.side,
+      { work } = this;
+    if (work.recording !== recording || work.upTo > recording.end || work.start !== recording.start)
+      Object.assign(work, { recording, start: recording.start, upTo: recording.start, at: [], sums: [] });
     for (; work.upTo < recording.end; work.upTo++) {
       if (recording.kind(work.upTo) !== "SlotsWritten" || recording.field(work.upTo, "group")) continue;
-      work.sums.push((work.sums.at(-1) || 0) + recording.field(work.upTo, "runs").reduce((sum, [, , length]) => sum + length, 0));
+      work.sums.push(
+        (work.sums.at(-1) || 0) + recording.field(work.upTo, "runs").reduce((sum, [, , length]) => sum + length, 0),
+      );
       work.at.push(work.upTo + 1);
     }
-    let low = 0, high = work.at.length;
+    let low = 0,
+      high = work.at.length;
     while (low < high) {
       const middle = (low + high) >> 1;
       if (work.at[middle] <= moment) low = middle + 1;

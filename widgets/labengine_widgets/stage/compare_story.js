@@ -27,7 +27,9 @@ export class Story {
   }
 
   paint() {
-    const { stage } = this, { track } = stage, told = stage.told;
+    const { stage } = this,
+      { track } = stage,
+      told = stage.told;
     this.paintGuide(track);
     const isSplit = told.left !== null || told.right !== null;
     this.told.classList.toggle("le-is-split", isSplit);
@@ -41,13 +43,16 @@ export class Story {
   }
 
   paintGuide(track) {
-    const { stage } = this, { length } = track.guide, stop = track.guideAt(stage.position);
+    const { stage } = this,
+      { length } = track.guide,
+      stop = track.guideAt(stage.position);
     stage.root.classList.toggle("le-is-guided", length > 0);
     if (!length) return;
     write(this.words, stop < 0 ? "" : track.guide[stop]);
     write(this.sign, stop < 0 ? "" : stop + 1);
     this.guide.classList.toggle("le-is-past", !track.isGuided(stage.position)); // the beats have gone on since
-    const reached = track.guided.length ? track.guided.at(-1)[0] + 1 : 0, hasMore = track.later !== null && stage.isLive;
+    const reached = track.guided.length ? track.guided.at(-1)[0] + 1 : 0,
+      hasMore = track.later !== null && stage.isLive;
     write(this.count, `${stop + 1} of ${hasMore ? length : reached}`);
     this.back.disabled = track.previousStop(stage.position) === null;
     const hasNext = stage.position < track.end || canGoOn(stage);

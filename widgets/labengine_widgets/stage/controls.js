@@ -24,7 +24,11 @@ export class Controls {
     this.prompt.maxLength = 200000;
     this.copies = input("number", 2, "how many equal requests");
     this.maxTokens = input("number", 16, "at most so many new tokens each");
-    for (const [box, most] of [[this.copies, 64], [this.maxTokens, 100000]]) Object.assign(box, { min: 1, max: most, step: 1 });
+    for (const [box, most] of [
+      [this.copies, 64],
+      [this.maxTokens, 100000],
+    ])
+      Object.assign(box, { min: 1, max: most, step: 1 });
     this.step = button("Step", "One step: schedule, forward, sample, update (key s)", "le-primary");
     this.phase = button("Phase", "One phase of a step (key p)");
     this.run = button("Run", "Step by itself, or pause (space)");
@@ -37,14 +41,25 @@ export class Controls {
   }
 
   build() {
-    const form = element("form", "le-form"), buttons = element("div", "le-buttons"), add = button("Add", "Add the requests to the waiting line");
+    const form = element("form", "le-form"),
+      buttons = element("div", "le-buttons"),
+      add = button("Add", "Add the requests to the waiting line");
     add.type = "submit";
     form.append(field("Prompt", this.prompt), field("copies", this.copies), field("max tokens", this.maxTokens), add);
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      this.wish("add", { prompt: this.prompt.value, copies: this.copies.valueAsNumber, max_tokens: this.maxTokens.valueAsNumber });
+      this.wish("add", {
+        prompt: this.prompt.value,
+        copies: this.copies.valueAsNumber,
+        max_tokens: this.maxTokens.valueAsNumber,
+      });
     });
-    for (const [one, action] of [[this.step, "step"], [this.phase, "phase"], [this.reset, "reset"]]) one.addEventListener("click", () => this.wish(action));
+    for (const [one, action] of [
+      [this.step, "step"],
+      [this.phase, "phase"],
+      [this.reset, "reset"],
+    ])
+      one.addEventListener("click", () => this.wish(action));
     this.run.addEventListener("click", () => this.wish(this.isRunning ? "pause" : "start"));
     buttons.append(this.step, this.phase, this.run, this.reset);
     this.element.append(form, buttons);
@@ -95,7 +110,8 @@ export class Controls {
   }
 
   showSilence() {
-    this.absence = "No answer yet: this is the state as it was last seen. If the kernel has no such lab any more, run the cell again.";
+    this.absence =
+      "No answer yet: this is the state as it was last seen. If the kernel has no such lab any more, run the cell again.";
     this.showMessage();
   }
 
@@ -123,9 +139,14 @@ export class Controls {
   }
 
   showMessage() {
-    const failure = this.failures && this.failures.length ? `A listener was dropped because it raised ${this.failures.at(-1)}` : "";
-    const working = this.pending.length ? `working: ${this.pending[0]} …` : "", isWrong = Boolean(this.absence || this.error || failure);
-    write(this.message, this.absence || this.error || failure || working || this.note || this.stopped || this.hint || "");
+    const failure =
+      this.failures && this.failures.length ? `A listener was dropped because it raised ${this.failures.at(-1)}` : "";
+    const working = this.pending.length ? `working: ${this.pending[0]} …` : "",
+      isWrong = Boolean(this.absence || this.error || failure);
+    write(
+      this.message,
+      this.absence || this.error || failure || working || this.note || this.stopped || this.hint || "",
+    );
     put(this.message, "title", this.message.textContent);
     this.message.classList.toggle("le-error", isWrong);
   }

@@ -7,15 +7,23 @@ import { counted } from "./telling.js";
 
 export function describe(stage, side, { kind, id, about }) {
   const { scene, recording } = side;
-  if (kind === "block") return blockWords(stage, side, Number(id)) + wasBlock(stage, side, Number(id)) + (about && stage.wonder ? "\nclick: why this ref count?" : "") + brokenBlock(side, Number(id));
+  if (kind === "block")
+    return (
+      blockWords(stage, side, Number(id)) +
+      wasBlock(stage, side, Number(id)) +
+      (about && stage.wonder ? "\nclick: why this ref count?" : "") +
+      brokenBlock(side, Number(id))
+    );
   if (kind === "request") return requestWords(scene, Number(id)) + wasRequest(stage, side, Number(id));
   if (kind === "hash") return hashWords(scene, String(id)) + wasHash(stage, side, String(id));
-  if (kind === "event" && id >= recording.start && id < recording.end) return `event ${id}\n${brokenEvent(side, id) ?? plainly(recording, id, (token) => side.text(token))}${about && stage.wonder ? "\nclick: why?" : ""}`;
+  if (kind === "event" && id >= recording.start && id < recording.end)
+    return `event ${id}\n${brokenEvent(side, id) ?? plainly(recording, id, (token) => side.text(token))}${about && stage.wonder ? "\nclick: why?" : ""}`;
   return "";
 }
 
 export function groupLabel(scene, group) {
-  const kinds = scene.groups.map(({ kind }) => kind), alike = kinds.reduce((ids, kind, i) => (kind === kinds[group] ? [...ids, i] : ids), []);
+  const kinds = scene.groups.map(({ kind }) => kind),
+    alike = kinds.reduce((ids, kind, i) => (kind === kinds[group] ? [...ids, i] : ids), []);
   const name = kinds[group] === "sliding_window" ? "window" : "full";
   return alike.length > 1 ? `${name} ${alike.indexOf(group) + 1}` : name;
 }
@@ -23,12 +31,16 @@ export function groupLabel(scene, group) {
 function blockWords(stage, side, id) {
   const { scene } = side;
   if (id === scene.nullBlock) return `#${id} · the null block: it pads block tables, and is never given to anybody`;
-  const block = scene.block(id), queued = scene.queue.first(1)[0] === id ? "next to be used" : "in the free queue";
+  const block = scene.block(id),
+    queued = scene.queue.first(1)[0] === id ? "next to be used" : "in the free queue";
   if (!block.refCount && !block.isMapped) return `#${id} · free, holds nothing · ${queued}`;
   const parts = [`#${id}`, block.refCount ? `ref count ${block.refCount}` : `freed, content kept · ${queued}`];
-  parts.push(block.content >= 0 ? `content ${contentName(block.content)}` : `${block.fill} of ${block.size} slots written`);
+  parts.push(
+    block.content >= 0 ? `content ${contentName(block.content)}` : `${block.fill} of ${block.size} slots written`,
+  );
   if (block.owners.length) parts.push(`held by ${block.owners.map(requestName).join(", ")}`);
-  if (block.groups.length && scene.groups.length > 1) parts.push(`in the tables of ${block.groups.map((group) => groupLabel(scene, group)).join(" and ")}`);
+  if (block.groups.length && scene.groups.length > 1)
+    parts.push(`in the tables of ${block.groups.map((group) => groupLabel(scene, group)).join(" and ")}`);
   if (block.content >= 0 && !block.isHashed) parts.push("hash not registered yet");
   if (block.isLost) parts.push("LOST: alive, but the map does not lead here");
   const words = block.tokens.map((token) => (token === null ? "–" : side.text(token)));
@@ -43,7 +55,9 @@ function requestWords(scene, id) {
 }
 
 function hashWords(scene, key) {
-  const ids = scene.map.get(key), content = scene.contentOf(key), name = content >= 0 ? `content ${contentName(content)} · ` : "";
+  const ids = scene.map.get(key),
+    content = scene.contentOf(key),
+    name = content >= 0 ? `content ${contentName(content)} · ` : "";
   return `${name}${key.slice(0, 18)}… · ${ids && ids.length ? `the map leads to ${ids.map((id) => `#${id}`).join(", ")}` : "not in the map"}`;
 }
 
@@ -53,7 +67,12 @@ const MAX_BROKEN = 3; // violations that are told of a block
 function brokenBlock(side, id) {
   const found = alarmsAt(side.recording, side.moment).violations.filter(({ blocks }) => blocks.includes(id));
   const more = found.length > MAX_BROKEN ? `\n… and ${found.length - MAX_BROKEN} more` : "";
-  return found.slice(0, MAX_BROKEN).map((one) => `\n⚠ ${violationWords(one)}`).join("") + more;
+  return (
+    found
+      .slice(0, MAX_BROKEN)
+      .map((one) => `\n⚠ ${violationWords(one)}`)
+      .join("") + more
+  );
 }
 
 function brokenEvent({ recording }, id) {
@@ -83,13 +102,15 @@ function wasBlock(stage, side, id) {
 }
 
 function wasRequest(stage, side, id) {
-  const before = marked(stage, side, "requests", id), request = before?.requests.get(id);
+  const before = marked(stage, side, "requests", id),
+    request = before?.requests.get(id);
   if (!before) return "";
   return `\nwas: ${request ? `${request.status}, ${counted(request.tokens.length, "token")}, ${request.numComputed} computed` : "not there yet"}`;
 }
 
 function wasHash(stage, side, key) {
-  const before = marked(stage, side, "keys", key), ids = before?.map.get(key);
+  const before = marked(stage, side, "keys", key),
+    ids = before?.map.get(key);
   return before ? `\nwas: ${ids?.length ? ids.map((id) => `#${id}`).join(", ") : "not in the map"}` : "";
 }
 

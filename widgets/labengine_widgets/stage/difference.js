@@ -2,7 +2,11 @@
 import { differing } from "../views/differing.js";
 import { counted } from "./telling.js";
 
-const KINDS = [["block", "blocks", Number], ["request", "requests", Number], ["hash", "keys", String]];
+const KINDS = [
+  ["block", "blocks", Number],
+  ["request", "requests", Number],
+  ["hash", "keys", String],
+];
 const NOUNS = { blocks: "block", requests: "request", keys: "hash" };
 
 export class Difference {
@@ -25,14 +29,18 @@ export class Difference {
     const found = (this.found = differing(side.scene, side.reference));
     for (const { view, side: index, isShown } of this.stage.shows) {
       if (index !== side.index || !isShown()) continue;
-      for (const [kind, name, idOf] of KINDS) for (const one of view.element.querySelectorAll(`[data-${kind}]`)) if (mostly(one) === kind && found[name].has(idOf(one.dataset[kind]))) now.add(one);
+      for (const [kind, name, idOf] of KINDS)
+        for (const one of view.element.querySelectorAll(`[data-${kind}]`))
+          if (mostly(one) === kind && found[name].has(idOf(one.dataset[kind]))) now.add(one);
     }
   }
 }
 
 // "4 blocks, 1 request, 2 hashes changed".
 function changedWords(found) {
-  const parts = Object.entries(NOUNS).filter(([name]) => found[name].size).map(([name, noun]) => counted(found[name].size, noun));
+  const parts = Object.entries(NOUNS)
+    .filter(([name]) => found[name].size)
+    .map(([name, noun]) => counted(found[name].size, noun));
   return parts.length ? `${parts.join(", ")} changed` : "nothing has changed";
 }
 

@@ -13,7 +13,8 @@ export function markDifferences({ sides }, columns) {
 
 // By what the scenes hold, for in a narrow cell one side is not painted.
 function markPlaces(column, scenes) {
-  const anchors = column.querySelectorAll('[data-anchor^="row:"], [data-anchor^="map:"]'), isTooMuch = anchors.length > MAX_ANCHORS;
+  const anchors = column.querySelectorAll('[data-anchor^="row:"], [data-anchor^="map:"]'),
+    isTooMuch = anchors.length > MAX_ANCHORS;
   for (const shown of anchors) {
     const [one, other] = isTooMuch ? ["", ""] : scenes.map((scene) => lookOf(scene, shown.dataset.anchor));
     shown.classList.toggle("le-differs", one !== other);
@@ -23,7 +24,8 @@ function markPlaces(column, scenes) {
 // row:REQUEST:GROUP:INDEX or map:GROUP:HEX.
 function lookOf(scene, anchor) {
   const [kind, first, second, third] = anchor.split(":");
-  const ids = kind === "map" ? scene.map.get(`${first}:${second}`) : [scene.requests.get(Number(first))?.tables[second]?.[third]];
+  const ids =
+    kind === "map" ? scene.map.get(`${first}:${second}`) : [scene.requests.get(Number(first))?.tables[second]?.[third]];
   return (ids || []).map((id) => stateOf(scene, id)).join();
 }
 

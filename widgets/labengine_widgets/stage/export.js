@@ -6,7 +6,9 @@ const XHTML = document.documentElement.namespaceURI;
 
 // A small button that opens the choice.
 export function exporter(stage, name, viewOf) {
-  const made = element("span", "le-export"), opener = button("⤓", "save this view as PNG, SVG or CSV"), choice = element("span", "le-choice");
+  const made = element("span", "le-export"),
+    opener = button("⤓", "save this view as PNG, SVG or CSV"),
+    choice = element("span", "le-choice");
   choice.hidden = true;
   opener.setAttribute("aria-expanded", "false");
   const open = (isOpen) => {
@@ -39,7 +41,8 @@ export async function save(stage, name, view, kind) {
 // A cell that a spreadsheet would take for a formula is kept a text.
 export function csvOf(rows) {
   const cell = (value) => {
-    const text = String(value ?? ""), safe = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+    const text = String(value ?? ""),
+      safe = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
     return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
   };
   return rows.map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
@@ -47,7 +50,9 @@ export function csvOf(rows) {
 
 // The element as it stands, with the style sheet's rules that concern it.
 export function svgOf(stage, shown) {
-  const { width, height } = shown.getBoundingClientRect(), frame = document.createElementNS(XHTML, "div"), sheet = document.createElementNS(XHTML, "style");
+  const { width, height } = shown.getBoundingClientRect(),
+    frame = document.createElementNS(XHTML, "div"),
+    sheet = document.createElementNS(XHTML, "style");
   frame.className = stage.root.className;
   frame.style.cssText = `display:block;width:${width}px;height:${height}px;min-width:0;min-height:0;padding:0;border:0;contain:none;${variablesOf(stage.root)}`;
   sheet.textContent = rules();
@@ -58,7 +63,8 @@ export function svgOf(stage, shown) {
 
 // A copy; what a canvas shows becomes an image.
 function pictureOf(shown) {
-  const copy = shown.cloneNode(true), canvases = shown.matches("canvas") ? [shown] : shown.querySelectorAll("canvas");
+  const copy = shown.cloneNode(true),
+    canvases = shown.matches("canvas") ? [shown] : shown.querySelectorAll("canvas");
   if (shown.matches("canvas")) return imageOf(shown);
   copy.querySelectorAll("canvas").forEach((one, i) => one.replaceWith(imageOf(canvases[i])));
   return copy;
@@ -72,7 +78,8 @@ function imageOf(canvas) {
 }
 
 function variablesOf(root) {
-  const style = getComputedStyle(root), names = ["paper", "ink", "soft", "line", "hair", "accent", "ui-font", "code-font"];
+  const style = getComputedStyle(root),
+    names = ["paper", "ink", "soft", "line", "hair", "accent", "ui-font", "code-font"];
   return names.map((name) => `--le-${name}:${style.getPropertyValue(`--le-${name}`)}`).join(";");
 }
 

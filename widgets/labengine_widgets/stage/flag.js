@@ -16,7 +16,8 @@ export class Flag {
   stand(value, title) {
     this.flag.hidden = value === null;
     if (value === null) return;
-    const { min, max } = this.slider, share = Number(max) > Number(min) ? (value - min) / (max - min) : 0;
+    const { min, max } = this.slider,
+      share = Number(max) > Number(min) ? (value - min) / (max - min) : 0;
     const left = `calc(${THUMB / 2}px + ${share.toFixed(4)} * (100% - ${THUMB}px))`;
     if (this.left !== left) this.flag.style.left = this.left = left;
     put(this.flag, "title", title);

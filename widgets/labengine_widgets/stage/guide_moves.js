@@ -3,7 +3,8 @@
 // Plays up to the next guided stop; without a guide, to the end of the step.
 export function nextStop(stage) {
   if (canGoOn(stage)) return stage.wish("later");
-  const { track, position } = stage, to = track.nextStop(position) ?? (track.guide.length ? track.end : track.span(position + 1).end);
+  const { track, position } = stage,
+    to = track.nextStop(position) ?? (track.guide.length ? track.end : track.span(position + 1).end);
   if (stage.isPlaying) return stage.stand(stage.player.target);
   stage.sight.approach();
   stage.player.play(position, Math.min(to, track.end));

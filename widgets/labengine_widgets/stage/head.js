@@ -26,18 +26,21 @@ export class Score {
   }
 
   paint() {
-    const { scene } = this.side, { score } = scene;
+    const { scene } = this.side,
+      { score } = scene;
     write(this.number, score.used);
     write(this.total, ` used of ${scene.numBlocks - (scene.nullBlock < 0 ? 0 : 1)}`);
     for (const [name, { number }] of this.facts) write(number, score[name]);
-    const lost = this.facts.get("lost").element.classList, isBroken = this.alarm.paint();
+    const lost = this.facts.get("lost").element.classList,
+      isBroken = this.alarm.paint();
     lost.toggle("le-is-lost", score.lost > 0);
     lost.toggle("le-is-doubtful", isBroken && !score.lost); // what is counted is what events say
   }
 }
 
 function factElement(parent, words, title) {
-  const made = element("span", "le-fact"), number = element("b", "", "0");
+  const made = element("span", "le-fact"),
+    number = element("b", "", "0");
   made.title = title;
   made.append(number, ` ${words}`);
   parent.append(made);
@@ -83,7 +86,9 @@ export class Phases {
   }
 
   paint() {
-    const { stage } = this, { scene } = stage.sides[0], current = phaseOf(stage);
+    const { stage } = this,
+      { scene } = stage.sides[0],
+      current = phaseOf(stage);
     write(this.step, scene.step ? `step ${scene.step}` : "no step yet");
     this.names.forEach((name, i) => {
       name.classList.toggle("le-is-now", PHASES[i] === current);
@@ -123,10 +128,20 @@ export class Marks {
   }
 
   paint() {
-    const { stage, scrubber } = this, [side] = stage.sides, { score } = side.scene;
+    const { stage, scrubber } = this,
+      [side] = stage.sides,
+      { score } = side.scene;
     const marks = {
-      ...score, step: side.scene.step, phase: phaseOf(stage) || "", sentence: stage.told.sentence, moment: side.moment, end: side.recording.end,
-      frame: scrubber.at, numFrames: scrubber.total, playing: stage.isPlaying, running: Boolean(stage.status.running),
+      ...score,
+      step: side.scene.step,
+      phase: phaseOf(stage) || "",
+      sentence: stage.told.sentence,
+      moment: side.moment,
+      end: side.recording.end,
+      frame: scrubber.at,
+      numFrames: scrubber.total,
+      playing: stage.isPlaying,
+      running: Boolean(stage.status.running),
     };
     const { dataset } = stage.root;
     for (const [name, value] of Object.entries(marks)) if (dataset[name] !== String(value)) dataset[name] = value;

@@ -52,7 +52,9 @@ export class Hearing {
   }
 
   begin(payload, side) {
-    const { stage } = this, known = side.recording, { header } = payload;
+    const { stage } = this,
+      known = side.recording,
+      { header } = payload;
     const isSame = known && known.header.lab === header.lab && known.header.generation === header.generation;
     const isNews = !isSame || payload.start + payload.events.length !== known.end;
     const isWorse = isSame && !isNews && known.start <= payload.start;
@@ -75,7 +77,10 @@ export class Hearing {
 
   // The marked moment of the same recording stays marked; another one has none.
   markAgain(isSame, { recording }) {
-    const { stage } = this, { reference } = stage, isKnown = isSame && reference !== null && reference.position >= recording.start && reference.position <= recording.end;
+    const { stage } = this,
+      { reference } = stage,
+      isKnown =
+        isSame && reference !== null && reference.position >= recording.start && reference.position <= recording.end;
     stage.compareWith(isKnown ? reference.position : null);
   }
 
@@ -94,7 +99,8 @@ export class Hearing {
   }
 
   more(content, payload, side) {
-    const { stage } = this, { recording } = side;
+    const { stage } = this,
+      { recording } = side;
     if (content.status) this.status(content.status, side);
     const isSame = recording && (content.generation ?? recording.header.generation) === recording.header.generation;
     if (!isSame || payload.start !== recording.end) return this.resync();
@@ -125,7 +131,9 @@ export class Hearing {
   // A run goes on: who stood at its end goes with it, and who watched a step is taken there. A step that waits to be
   // seen waits until another begins.
   follow(end) {
-    const { stage } = this, { player, sides } = stage, newest = sides[0].recording.steps.at(-1);
+    const { stage } = this,
+      { player, sides } = stage,
+      newest = sides[0].recording.steps.at(-1);
     const isOnItsWay = player.isPlaying || (player.isHeld && newest?.start >= player.target);
     if (isOnItsWay) player.stop();
     if (isOnItsWay || stage.isFollowing) stage.go(end, false, true);
@@ -133,14 +141,17 @@ export class Hearing {
 
   // A new step ends the play of the one before; the rest of the same one is played on.
   playNews(from) {
-    const { player, sides } = this.stage, { recording } = sides[0];
+    const { player, sides } = this.stage,
+      { recording } = sides[0];
     if (recording.kind(from) === "StepStarted") player.stop();
     player.play(from, recording.end);
   }
 
   // The joint words of two labs: what is new is played, or stood at, as after `more` of one.
   pair(payload) {
-    const { stage } = this, { end } = stage.track, isAtEnd = stage.position >= end;
+    const { stage } = this,
+      { end } = stage.track,
+      isAtEnd = stage.position >= end;
     if (!stage.track.hear(payload)) return this.resync();
     stage.tell("beats");
     if (!stage.isReady) return;
@@ -152,7 +163,12 @@ export class Hearing {
   addWords(payload, side) {
     const { track } = this.stage;
     if (side.index !== 0 || !track.beats) return;
-    for (const [start, end] of payload.told || []) track.beats.add(start, end, (payload.beats || []).filter(([at]) => at > start && at <= end));
+    for (const [start, end] of payload.told || [])
+      track.beats.add(
+        start,
+        end,
+        (payload.beats || []).filter(([at]) => at > start && at <= end),
+      );
     if (payload.rest) track.rest = payload.rest;
   }
 

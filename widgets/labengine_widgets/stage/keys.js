@@ -52,9 +52,11 @@ export class Keys {
 export function onKey(event, { stage, controls, scrubber, keys }) {
   event.stopPropagation();
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-  const target = event.target, isTyping = target.matches?.("input, textarea, select") && target.type !== "range";
+  const target = event.target,
+    isTyping = target.matches?.("input, textarea, select") && target.type !== "range";
   if (isTyping) return event.key === "Escape" ? target.blur() : undefined;
-  if ((event.key === " " || event.key === "Enter") && target.matches?.("button, summary, [role=tab], [role=button]")) return;
+  if ((event.key === " " || event.key === "Enter") && target.matches?.("button, summary, [role=tab], [role=button]"))
+    return;
   const act = actOf(event.key, stage, controls, scrubber, keys);
   if (act) {
     event.preventDefault();
@@ -78,7 +80,12 @@ function actOf(key, stage, controls, scrubber, keys) {
     Escape: () => escape(stage, keys),
     "?": () => keys.toggle(),
   };
-  if (controls && stage.isLive) Object.assign(acts, { " ": () => controls.run.click(), s: () => controls.step.click(), p: () => controls.phase.click() });
+  if (controls && stage.isLive)
+    Object.assign(acts, {
+      " ": () => controls.run.click(),
+      s: () => controls.step.click(),
+      p: () => controls.phase.click(),
+    });
   return acts[key];
 }
 

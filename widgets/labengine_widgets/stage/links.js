@@ -19,19 +19,27 @@ export class Links {
   // All entries of one side's tables that hold the block.
   show(block, side) {
     this.clear();
-    const origin = this.stage.root.getBoundingClientRect(), tile = this.tileOf(block, side, origin), tables = this.shownView(side, (view) => view.entriesOf);
+    const origin = this.stage.root.getBoundingClientRect(),
+      tile = this.tileOf(block, side, origin),
+      tables = this.shownView(side, (view) => view.entriesOf);
     if (!tile || !tables) return;
-    const frame = moved(tables.element.getBoundingClientRect(), origin), entries = tables.entriesOf(block).slice(0, MAX_LINES);
-    for (const entry of entries) this.draw(wayTo(tile, within(moved(entry.getBoundingClientRect(), origin), frame), frame.left - ASIDE));
+    const frame = moved(tables.element.getBoundingClientRect(), origin),
+      entries = tables.entriesOf(block).slice(0, MAX_LINES);
+    for (const entry of entries)
+      this.draw(wayTo(tile, within(moved(entry.getBoundingClientRect(), origin), frame), frame.left - ASIDE));
     if (entries.length) this.drawHead(tile);
   }
 
   shownView(side, isIt) {
-    return this.stage.painting.painted.find((entry) => entry.side === side && entry.isShown() && isIt(entry.view))?.view ?? null;
+    return (
+      this.stage.painting.painted.find((entry) => entry.side === side && entry.isShown() && isIt(entry.view))?.view ??
+      null
+    );
   }
 
   tileOf(block, side, origin) {
-    const pool = this.shownView(side, (view) => view.tileOf), rect = pool?.tileOf(block);
+    const pool = this.shownView(side, (view) => view.tileOf),
+      rect = pool?.tileOf(block);
     return rect && moved(rect, origin);
   }
 
@@ -54,8 +62,17 @@ export class Links {
 
 // Under the entry to the lane, along it to the gap over the tile, and in that gap to its middle.
 function wayTo(tile, entry, lane) {
-  const x = (tile.left + tile.right) / 2, over = tile.top - BELOW - RADIUS, under = entry.bottom + BELOW;
-  return [[(entry.left + entry.right) / 2, entry.bottom], [(entry.left + entry.right) / 2, under], [lane, under], [lane, over], [x, over], [x, tile.top]];
+  const x = (tile.left + tile.right) / 2,
+    over = tile.top - BELOW - RADIUS,
+    under = entry.bottom + BELOW;
+  return [
+    [(entry.left + entry.right) / 2, entry.bottom],
+    [(entry.left + entry.right) / 2, under],
+    [lane, under],
+    [lane, over],
+    [x, over],
+    [x, tile.top],
+  ];
 }
 
 // An entry that is scrolled out of sight: its line begins at the edge behind which it lies.
@@ -71,13 +88,15 @@ function moved({ left, right, top, bottom }, origin) {
 // Straight stretches with round corners.
 function rounded(points) {
   const corners = points.slice(1, -1).map(([x, y], i) => {
-    const before = towards([x, y], points[i]), after = towards([x, y], points[i + 2]);
+    const before = towards([x, y], points[i]),
+      after = towards([x, y], points[i + 2]);
     return `L${before} Q${x} ${y} ${after}`;
   });
   return `M${points[0].join(" ")} ${corners.join(" ")} L${points.at(-1).join(" ")}`;
 }
 
 function towards([x, y], [toX, toY]) {
-  const length = Math.hypot(toX - x, toY - y) || 1, step = Math.min(RADIUS, length / 2);
+  const length = Math.hypot(toX - x, toY - y) || 1,
+    step = Math.min(RADIUS, length / 2);
   return `${x + ((toX - x) / length) * step} ${y + ((toY - y) / length) * step}`;
 }

@@ -6,7 +6,8 @@ const MAX_FOCUS = 64;
 
 // {moves: [[label, from, to]], focus: [block ids]}; the places are named as the views anchor them.
 export function motionOf(recording, start, end) {
-  const moves = [], focus = new Set();
+  const moves = [],
+    focus = new Set();
   for (let i = Math.max(start, recording.start); i < end && (moves.length < MAX_MOVES || focus.size < MAX_FOCUS); i++) {
     const tell = TELLERS[recording.kind(i)];
     if (tell) tell((name) => recording.field(i, name), moves, focus);
@@ -36,7 +37,8 @@ const TELLERS = {
   },
   BlockFreed(get, moves, focus) {
     block(get, moves, focus);
-    if (get("queue_end") !== null) moves.push([`#${get("block_id")}`, `pool:${get("block_id")}`, `queue:${get("block_id")}`]);
+    if (get("queue_end") !== null)
+      moves.push([`#${get("block_id")}`, `pool:${get("block_id")}`, `queue:${get("block_id")}`]);
   },
   BlocksLoaded(get, moves, focus) {
     transfer(get, moves, focus, (pool, tier) => [tier, pool]);

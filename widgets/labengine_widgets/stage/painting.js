@@ -6,7 +6,14 @@ const MEMORY = 0.95; // of what a view's dearest painting took, from one paintin
 const TURN_MS = 60; // how long a slow view waits for the next news of a running lab, before it is painted without
 const REST = 8; // while a lab runs, slow views rest so many times as long as the frame took that one of them was in
 const MANY = 500; // events at once, too many to point at their blocks
-const NOTHING = () => ({ all: false, blocks: new Set(), requests: new Set(), keys: new Set(), queue: false, tier: false });
+const NOTHING = () => ({
+  all: false,
+  blocks: new Set(),
+  requests: new Set(),
+  keys: new Set(),
+  queue: false,
+  tier: false,
+});
 
 export class Painting {
   constructor(stage) {
@@ -14,12 +21,21 @@ export class Painting {
     this.focus = stage.sides.map(() => []);
     this.slowAgainAt = 0;
     this.rendered = new MessageChannel(); // a message from within a frame comes when the frame is laid out and painted
-    this.rendered.port1.onmessage = ({ data: begun }) => (this.slowAgainAt = performance.now() + REST * (performance.now() - begun));
+    this.rendered.port1.onmessage = ({ data: begun }) =>
+      (this.slowAgainAt = performance.now() + REST * (performance.now() - begun));
   }
 
   // A view in an element. isShown: can it be seen at all (an open tab)?
   show(view, side, isShown) {
-    const entry = { view, side, isShown, pending: { ...NOTHING(), all: true }, from: 0, costs: { some: 0, all: 0 }, paintedAt: 0 };
+    const entry = {
+      view,
+      side,
+      isShown,
+      pending: { ...NOTHING(), all: true },
+      from: 0,
+      costs: { some: 0, all: 0 },
+      paintedAt: 0,
+    };
     this.shows.push(entry);
     return entry;
   }
@@ -85,7 +101,9 @@ export class Painting {
     const { track, position, sides } = this.stage;
     if (position <= track.span(position).start || this.isHurried) return sides.map(() => []);
     const before = track.moments(track.previous(position));
-    return sides.map(({ recording }, i) => (moments[i] - before[i] <= MANY ? motionOf(recording, before[i], moments[i]).focus : []));
+    return sides.map(({ recording }, i) =>
+      moments[i] - before[i] <= MANY ? motionOf(recording, before[i], moments[i]).focus : [],
+    );
   }
 
   note(side, changes) {
@@ -101,7 +119,8 @@ export class Painting {
   // While a lab runs by itself slow views take turns, one a frame, so that the others keep their pace and nobody waits long.
   // After a step taken by hand, or a jump, they come a frame later than the rest, which is seen at once.
   paintViews() {
-    const shown = this.shows.filter((entry) => entry.isShown()), slow = shown.filter(isSlow);
+    const shown = this.shows.filter((entry) => entry.isShown()),
+      slow = shown.filter(isSlow);
     const late = this.isHurried ? this.waiting(slow) : this.hasNews ? slow : [];
     this.hasNews = false;
     const due = shown.filter((entry) => !late.includes(entry));
@@ -121,10 +140,19 @@ export class Painting {
   }
 
   paintView(entry) {
-    const { scene, moment, reference } = this.stage.sides[entry.side], changes = entry.pending, begun = performance.now();
+    const { scene, moment, reference } = this.stage.sides[entry.side],
+      changes = entry.pending,
+      begun = performance.now();
     entry.pending = NOTHING();
     const isFirst = !entry.paintedAt;
-    entry.view.paint(scene, changes, { moment, from: entry.from, isPlaying: this.stage.isPlaying, isRunning: this.isHurried, reference, focus: this.focus[entry.side] });
+    entry.view.paint(scene, changes, {
+      moment,
+      from: entry.from,
+      isPlaying: this.stage.isPlaying,
+      isRunning: this.isHurried,
+      reference,
+      focus: this.focus[entry.side],
+    });
     entry.from = moment;
     entry.paintedAt = begun;
     if (isFirst && this.stage.selection) entry.view.mark(this.stage.selection); // chosen before the view was made
@@ -133,12 +161,15 @@ export class Painting {
 
   // Who measures does it when everything is written; the layout that it asks for is part of what it costs.
   settle(entry) {
-    const { view, kind, took, costs } = entry, begun = performance.now();
+    const { view, kind, took, costs } = entry,
+      begun = performance.now();
     view.settle?.();
     costs[kind] = Math.max(MEMORY * costs[kind], took + performance.now() - begun);
   }
 }
 
 function isSlow({ view, pending, costs }) {
-  return pending.all ? costs.all > CHEAP_MS.all && !view.canvas : costs.some > (view.canvas ? CHEAP_MS.canvas : CHEAP_MS.list);
+  return pending.all
+    ? costs.all > CHEAP_MS.all && !view.canvas
+    : costs.some > (view.canvas ? CHEAP_MS.canvas : CHEAP_MS.list);
 }

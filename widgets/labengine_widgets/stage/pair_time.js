@@ -2,10 +2,16 @@
 import { element } from "../look/element.js";
 import { requestName } from "../look/palette.js";
 
-const TOP = 20, LEFT = 52, RIGHT = 16, BOTTOM = 15, MAX_LANES = 5, STOP_RADIUS = 8;
+const TOP = 20,
+  LEFT = 52,
+  RIGHT = 16,
+  BOTTOM = 15,
+  MAX_LANES = 5,
+  STOP_RADIUS = 8;
 const POOL = "pool";
 const MEANING = "pale: on both sides, strong: on one";
-const EXPLAINED = "Pale: an event on both sides. Strong: on one side, or otherwise there: the left side's above, the right side's below.";
+const EXPLAINED =
+  "Pale: an event on both sides. Strong: on one side, or otherwise there: the left side's above, the right side's below.";
 
 export class PairTime {
   constructor(stage) {
@@ -26,18 +32,25 @@ export class PairTime {
   // -- where things are --------------------------------------------------------------------------------------------------
 
   x(position) {
-    const { track } = this.stage, total = Math.max(1, track.lastBeat - track.base);
+    const { track } = this.stage,
+      total = Math.max(1, track.lastBeat - track.base);
     return LEFT + ((position - track.base) / total) * (this.width - LEFT - RIGHT);
   }
 
   positionAt(x) {
-    const { track } = this.stage, total = Math.max(1, track.lastBeat - track.base);
-    return Math.max(track.first, Math.min(track.end, track.base + Math.round(((x - LEFT) / (this.width - LEFT - RIGHT)) * total)));
+    const { track } = this.stage,
+      total = Math.max(1, track.lastBeat - track.base);
+    return Math.max(
+      track.first,
+      Math.min(track.end, track.base + Math.round(((x - LEFT) / (this.width - LEFT - RIGHT)) * total)),
+    );
   }
 
   // A guided stop is easier to hit than a beat.
   under(event) {
-    const stop = event.offsetY < TOP && this.stage.track.guided.find(([, at]) => Math.abs(this.x(at) - event.offsetX) <= STOP_RADIUS);
+    const stop =
+      event.offsetY < TOP &&
+      this.stage.track.guided.find(([, at]) => Math.abs(this.x(at) - event.offsetX) <= STOP_RADIUS);
     return stop ? stop[1] : this.positionAt(event.offsetX);
   }
 
@@ -47,16 +60,20 @@ export class PairTime {
   }
 
   drag(event) {
-    const { track } = this.stage, stop = event.offsetY < TOP && track.guided.find(([, at]) => Math.abs(this.x(at) - event.offsetX) <= STOP_RADIUS);
+    const { track } = this.stage,
+      stop = event.offsetY < TOP && track.guided.find(([, at]) => Math.abs(this.x(at) - event.offsetX) <= STOP_RADIUS);
     this.canvas.title = stop ? track.guide[stop[0]] : EXPLAINED;
-    if (event.buttons && this.canvas.hasPointerCapture(event.pointerId)) this.stage.stand(this.positionAt(event.offsetX));
+    if (event.buttons && this.canvas.hasPointerCapture(event.pointerId))
+      this.stage.stand(this.positionAt(event.offsetX));
   }
 
   // -- what the beats are about ------------------------------------------------------------------------------------------
 
   // Per beat and side the lanes of its events: request ids, or the pool.
   lanesOf(index) {
-    const { track, sides } = this.stage, row = track.rows[index], before = index ? track.rows[index - 1][0] : track.starts;
+    const { track, sides } = this.stage,
+      row = track.rows[index],
+      before = index ? track.rows[index - 1][0] : track.starts;
     return sides.map(({ recording }, side) => {
       const lanes = new Set();
       for (let i = Math.max(before[side], recording.start); i < Math.min(row[0][side], recording.end); i++) {
@@ -68,7 +85,9 @@ export class PairTime {
   }
 
   readLanes() {
-    const { track } = this.stage, { rows } = track, { length } = rows;
+    const { track } = this.stage,
+      { rows } = track,
+      { length } = rows;
     if (this.rows !== rows || this.numRows > length || this.last !== rows.at(-1)) this.beats = [];
     Object.assign(this, { rows, numRows: length, last: rows.at(-1) });
     const known = Math.min(this.beats.length, track.end - track.base);
@@ -79,9 +98,11 @@ export class PairTime {
 
   // All of them while there is room; else those of which the sides tell different things, and the newest.
   shownRequests() {
-    const { rows } = this.stage.track, counts = new Map();
+    const { rows } = this.stage.track,
+      counts = new Map();
     this.beats.forEach((sides, i) => {
-      for (const lane of new Set(sides.flatMap((lanes) => [...lanes]))) if (lane !== POOL) counts.set(lane, (counts.get(lane) || 0) + rows[i][3]);
+      for (const lane of new Set(sides.flatMap((lanes) => [...lanes])))
+        if (lane !== POOL) counts.set(lane, (counts.get(lane) || 0) + rows[i][3]);
     });
     const all = [...counts.keys()].sort((a, b) => a - b);
     if (all.length < MAX_LANES) return all;
@@ -92,9 +113,12 @@ export class PairTime {
   // -- drawing -----------------------------------------------------------------------------------------------------------
 
   paint() {
-    const { canvas, stage } = this, ratio = window.devicePixelRatio || 1, { clientWidth: width, clientHeight: height } = canvas;
+    const { canvas, stage } = this,
+      ratio = window.devicePixelRatio || 1,
+      { clientWidth: width, clientHeight: height } = canvas;
     if (!width) return;
-    if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) Object.assign(canvas, { width: Math.round(width * ratio), height: Math.round(height * ratio) });
+    if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio))
+      Object.assign(canvas, { width: Math.round(width * ratio), height: Math.round(height * ratio) });
     Object.assign(this, { width, height });
     const context = canvas.getContext("2d");
     context.setTransform(1, 0, 0, 1, 0, 0);
@@ -111,8 +135,10 @@ export class PairTime {
 
   // Steps and lanes are drawn once, until there is more of them.
   still({ width, height }, ratio) {
-    const { track, theme } = this.stage, name = [width, height, track.base, track.end, track.lastBeat].join();
-    if (this.picture && this.pictured === name && this.picturedTheme === theme && this.last === track.rows.at(-1)) return this.picture;
+    const { track, theme } = this.stage,
+      name = [width, height, track.base, track.end, track.lastBeat].join();
+    if (this.picture && this.pictured === name && this.picturedTheme === theme && this.last === track.rows.at(-1))
+      return this.picture;
     Object.assign(this, { pictured: name, picturedTheme: theme });
     this.readLanes();
     this.picture ??= document.createElement("canvas");
@@ -134,16 +160,27 @@ export class PairTime {
   }
 
   tellWhere() {
-    const { track, position } = this.stage, words = [`beat ${position - track.base} of ${track.lastBeat - track.base}`];
+    const { track, position } = this.stage,
+      words = [`beat ${position - track.base} of ${track.lastBeat - track.base}`];
     if (track.parts !== null) words.push(`the editions part at beat ${track.parts - track.base}`);
-    for (const [name, value] of [["valuenow", position], ["valuemin", track.first], ["valuemax", track.end], ["valuetext", words.join("; ")]]) this.canvas.setAttribute(`aria-${name}`, value);
+    for (const [name, value] of [
+      ["valuenow", position],
+      ["valuemin", track.first],
+      ["valuemax", track.end],
+      ["valuetext", words.join("; ")],
+    ])
+      this.canvas.setAttribute(`aria-${name}`, value);
   }
 
   paintSteps(context, theme) {
     const { track } = this.stage;
     context.font = `12px ${theme.ui}`;
     context.textBaseline = "middle";
-    const spans = track.spans.map(({ step }, i) => ({ step, x: this.x(track.spanOf(i).start), right: this.x(track.spanOf(i).end) }));
+    const spans = track.spans.map(({ step }, i) => ({
+      step,
+      x: this.x(track.spanOf(i).start),
+      right: this.x(track.spanOf(i).end),
+    }));
     context.fillStyle = theme.faint;
     for (const { step, x, right } of spans) if (step % 2) context.fillRect(x, TOP, right - x, this.height - TOP);
     context.fillStyle = theme.soft;
@@ -154,7 +191,8 @@ export class PairTime {
 
   // In full, or the number alone, or not at all: a name stays within its step, and behind the name before it.
   paintStepName(context, { step, x, right }) {
-    const from = x + 7, free = (this.stepNames.at(-1)?.[1] ?? 0) + 5;
+    const from = x + 7,
+      free = (this.stepNames.at(-1)?.[1] ?? 0) + 5;
     for (const text of [`step ${step}`, String(step)]) {
       const to = from + context.measureText(text).width;
       if (from < free || to > Math.min(right, this.width - 8)) continue;
@@ -165,7 +203,8 @@ export class PairTime {
 
   // What the marks mean, where the names of the steps leave room.
   paintMeaning(context, theme, free) {
-    const right = this.width - RIGHT, left = right - context.measureText(MEANING).width;
+    const right = this.width - RIGHT,
+      left = right - context.measureText(MEANING).width;
     if (left < free) return;
     this.stepNames.push([left, right]); // so much is taken
     context.fillStyle = theme.soft;
@@ -185,7 +224,9 @@ export class PairTime {
 
   // The same on both sides: a grey bar across the lane. Different: in ink, the left side's in the lane's upper half, the right side's in its lower.
   paintLanes(context, theme) {
-    const { track } = this.stage, lane = this.laneHeight, wide = this.markWidth;
+    const { track } = this.stage,
+      lane = this.laneHeight,
+      wide = this.markWidth;
     context.font = `600 12px ${theme.ui}`;
     this.order.forEach((name, row) => {
       context.fillStyle = theme.soft;
@@ -197,11 +238,13 @@ export class PairTime {
     context.textAlign = "left";
     const drawn = new Map();
     this.beats.forEach((sides, i) => {
-      const x = this.x(track.base + i + 1) - wide, isOther = track.rows[i][3];
+      const x = this.x(track.base + i + 1) - wide,
+        isOther = track.rows[i][3];
       for (const row of this.rowsOf(sides[0], sides[1])) {
         if (!isOther && Math.floor(x) === drawn.get(row)) continue;
         drawn.set(row, Math.floor(x));
-        const y = TOP + row * lane, half = lane / 2 - 1;
+        const y = TOP + row * lane,
+          half = lane / 2 - 1;
         if (!isOther) this.bar(context, x, y + lane * 0.22, wide, lane * 0.56, theme.line);
         else {
           if (this.has(sides[0], row)) this.bar(context, x, y + 0.5, wide, half, theme.ink);
@@ -239,8 +282,14 @@ export class PairTime {
     context.stroke();
     const text = "the two part here";
     context.font = `600 12px ${theme.ui}`;
-    const wide = context.measureText(text).width, pen = this.x(this.stage.position), [left, right] = [x - wide - 6, x + 6];
-    const isFree = (at) => at > LEFT && at + wide < this.width && (pen < at - 8 || pen > at + wide + 8) && !this.stepNames.some(([a, b]) => at < b + 4 && a - 4 < at + wide);
+    const wide = context.measureText(text).width,
+      pen = this.x(this.stage.position),
+      [left, right] = [x - wide - 6, x + 6];
+    const isFree = (at) =>
+      at > LEFT &&
+      at + wide < this.width &&
+      (pen < at - 8 || pen > at + wide + 8) &&
+      !this.stepNames.some(([a, b]) => at < b + 4 && a - 4 < at + wide);
     const at = [left, right].find(isFree) ?? left;
     context.fillStyle = theme.ink;
     if (isFree(at)) context.fillText(text, at, this.height - 7);
@@ -258,11 +307,13 @@ export class PairTime {
   }
 
   paintStops(context, theme) {
-    const { track, position } = this.stage, current = track.guideAt(position);
+    const { track, position } = this.stage,
+      current = track.guideAt(position);
     context.font = `700 12px ${theme.ui}`;
     context.textAlign = "center";
     for (const [stop, at] of track.guided) {
-      const x = this.x(at), y = STOP_RADIUS + 2;
+      const x = this.x(at),
+        y = STOP_RADIUS + 2;
       context.beginPath();
       context.arc(x, y, STOP_RADIUS, 0, 2 * Math.PI);
       context.fillStyle = stop === current ? theme.ink : theme.paper;

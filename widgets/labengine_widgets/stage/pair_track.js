@@ -2,11 +2,33 @@
 
 import { lastBefore } from "../model/steps.js";
 
-const ENDS = 0, SENTENCE = 1, PHASE = 2, DIFFERS = 3, LEFT = 4, RIGHT = 5, STOP = 6, STEP = 7;
+const ENDS = 0,
+  SENTENCE = 1,
+  PHASE = 2,
+  DIFFERS = 3,
+  LEFT = 4,
+  RIGHT = 5,
+  STOP = 6,
+  STEP = 7;
 
 export class PairTrack {
   constructor(sides) {
-    Object.assign(this, { sides, rows: [], base: 0, starts: [0, 0], spans: [], parting: null, parted: null, guide: [], questions: [], names: ["", ""], roles: ["", ""], later: null, title: "", resting: ["", ""] });
+    Object.assign(this, {
+      sides,
+      rows: [],
+      base: 0,
+      starts: [0, 0],
+      spans: [],
+      parting: null,
+      parted: null,
+      guide: [],
+      questions: [],
+      names: ["", ""],
+      roles: ["", ""],
+      later: null,
+      title: "",
+      resting: ["", ""],
+    });
   }
 
   // Beats from Python, from a number on; false when some between are missing.
@@ -20,7 +42,19 @@ export class PairTrack {
       this.rows.push(...payload.beats);
     }
     const { first, starts, parting, parted, guide, questions, names, roles = ["", ""], later, title, rest } = payload;
-    Object.assign(this, { base: first, starts, parting, parted, guide, questions, names, roles, later, title, resting: rest });
+    Object.assign(this, {
+      base: first,
+      starts,
+      parting,
+      parted,
+      guide,
+      questions,
+      names,
+      roles,
+      later,
+      title,
+      resting: rest,
+    });
     this.spans = [];
     this.rows.forEach((row, i) => row[STEP] !== null && this.spans.push({ step: row[STEP], start: first + i }));
     return true;
@@ -46,7 +80,11 @@ export class PairTrack {
   // The newest position whose events have come on both sides.
   get end() {
     let end = this.lastBeat;
-    while (end > this.base && this.row(end)[ENDS].some((moment, side) => moment > (this.sides[side].recording?.end ?? 0))) end -= 1;
+    while (
+      end > this.base &&
+      this.row(end)[ENDS].some((moment, side) => moment > (this.sides[side].recording?.end ?? 0))
+    )
+      end -= 1;
     return end;
   }
 
@@ -66,7 +104,8 @@ export class PairTrack {
   // The position at which a side has reached a moment.
   positionAt(side, moment) {
     if (moment <= this.starts[side]) return this.base;
-    let low = 0, high = this.rows.length;
+    let low = 0,
+      high = this.rows.length;
     while (low < high) {
       const middle = (low + high) >> 1;
       if (this.rows[middle][ENDS][side] < moment) low = middle + 1;
@@ -87,7 +126,8 @@ export class PairTrack {
   }
 
   spanOf(index) {
-    const start = index < 0 ? this.first : this.spans[index].start, end = index + 1 < this.spans.length ? this.spans[index + 1].start : this.end;
+    const start = index < 0 ? this.first : this.spans[index].start,
+      end = index + 1 < this.spans.length ? this.spans[index + 1].start : this.end;
     return { index, step: index < 0 ? null : this.spans[index].step, start, end };
   }
 
@@ -95,7 +135,9 @@ export class PairTrack {
   endOf(index) {
     const { start, end } = this.spanOf(index);
     if (index < 0) return end;
-    const ends = this.moments(end).map((moment, side) => this.positionAt(side, this.sides[side].recording.stepAt(moment)?.end ?? moment));
+    const ends = this.moments(end).map((moment, side) =>
+      this.positionAt(side, this.sides[side].recording.stepAt(moment)?.end ?? moment),
+    );
     return Math.max(start + 1, Math.min(end, Math.max(...ends)));
   }
 
@@ -119,9 +161,30 @@ export class PairTrack {
 
   told(position) {
     const row = this.row(position);
-    if (!row) return { at: position, sentence: this.resting[0] === this.resting[1] ? this.resting[0] : "", phase: null, differs: false, left: null, right: null, stop: null };
-    const [left, right] = this.sides.map(({ recording }, side) => (text) => recording.lettered(text, row[ENDS][side]));
-    return { at: position, sentence: left(row[SENTENCE]), phase: row[PHASE], differs: row[DIFFERS], left: left(row[LEFT]), right: right(row[RIGHT]), stop: row[STOP] };
+    if (!row)
+      return {
+        at: position,
+        sentence: this.resting[0] === this.resting[1] ? this.resting[0] : "",
+        phase: null,
+        differs: false,
+        left: null,
+        right: null,
+        stop: null,
+      };
+    const [left, right] = this.sides.map(
+      ({ recording }, side) =>
+        (text) =>
+          recording.lettered(text, row[ENDS][side]),
+    );
+    return {
+      at: position,
+      sentence: left(row[SENTENCE]),
+      phase: row[PHASE],
+      differs: row[DIFFERS],
+      left: left(row[LEFT]),
+      right: right(row[RIGHT]),
+      stop: row[STOP],
+    };
   }
 
   // The position just after the beat at which the two part; null while they do not.
@@ -142,7 +205,8 @@ export class PairTrack {
 
   // The guided stop reached last, counted from 0; -1 before the first.
   guideAt(position) {
-    for (let p = Math.min(position, this.lastBeat); p > this.base; p--) if (this.row(p)[STOP] !== null) return this.row(p)[STOP];
+    for (let p = Math.min(position, this.lastBeat); p > this.base; p--)
+      if (this.row(p)[STOP] !== null) return this.row(p)[STOP];
     return -1;
   }
 

@@ -6,7 +6,9 @@ import { exporter } from "./export.js";
 // The view's panel, or null where there is no such view.
 export function panel(stage, name, side = 0, heading = VIEWS[name]?.title) {
   if (!VIEWS[name]) return null;
-  const made = element("section", `le-panel le-${name}-panel`), body = element("div", "le-panel-body"), bar = element("h3");
+  const made = element("section", `le-panel le-${name}-panel`),
+    body = element("div", "le-panel-body"),
+    bar = element("h3");
   bar.append(element("span", "", heading));
   made.append(bar, body);
   made.setAttribute("aria-label", heading);
@@ -75,7 +77,9 @@ export class Drawer {
   }
 
   onKey(event) {
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key], tabs = [...this.tabs.values()], at = tabs.indexOf(event.target);
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key],
+      tabs = [...this.tabs.values()],
+      at = tabs.indexOf(event.target);
     if (!step || at < 0) return;
     event.preventDefault();
     tabs[(at + step + tabs.length) % tabs.length].focus();

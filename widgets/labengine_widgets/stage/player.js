@@ -7,7 +7,17 @@ export const SPEEDS = [0.5, 1, 2];
 export class Player {
   // go(position, isAnimated): stand there now. canAnimate: can somebody watch?
   constructor(stage, canAnimate, go) {
-    Object.assign(this, { stage, canAnimate, go, timer: 0, speed: 1, target: null, onEnd: null, isPlaying: false, isHeld: false });
+    Object.assign(this, {
+      stage,
+      canAnimate,
+      go,
+      timer: 0,
+      speed: 1,
+      target: null,
+      onEnd: null,
+      isPlaying: false,
+      isHeld: false,
+    });
   }
 
   // Plays from a position to another one; a play under way towards it goes on farther. onEnd: when it has come there.
@@ -42,7 +52,8 @@ export class Player {
   tick() {
     if (!this.canAnimate()) return this.hold();
     const now = performance.now();
-    let position = this.stage.position, next = position;
+    let position = this.stage.position,
+      next = position;
     while (this.due <= now && next < this.target) {
       position = next;
       next = Math.min(this.target, this.stage.track.next(position));
@@ -58,8 +69,10 @@ export class Player {
 
   // A step takes six seconds at most, and the time to read what a guide says in it.
   pace(position) {
-    const { track } = this.stage, span = track.span(position);
-    if (this.paced?.start !== span.start || this.paced?.end !== span.end) this.paced = { start: span.start, end: span.end, count: track.stops(span).length };
+    const { track } = this.stage,
+      span = track.span(position);
+    if (this.paced?.start !== span.start || this.paced?.end !== span.end)
+      this.paced = { start: span.start, end: span.end, count: track.stops(span).length };
     return (Math.min(STOP_MS, STEP_MS / Math.max(1, this.paced.count)) + (track.reading?.(position) ?? 0)) / this.speed;
   }
 

@@ -37,9 +37,15 @@ export class Pointing {
   }
 
   point(subject) {
-    const { stage } = this, { tip } = stage;
+    const { stage } = this,
+      { tip } = stage;
     if (!subject && !this.subject) return;
-    const isSame = subject && this.subject && subject.kind === this.subject.kind && subject.id === this.subject.id && subject.from === this.subject.from;
+    const isSame =
+      subject &&
+      this.subject &&
+      subject.kind === this.subject.kind &&
+      subject.id === this.subject.id &&
+      subject.from === this.subject.from;
     if (isSame) return;
     this.subject = subject;
     if (!subject) tip.hidden = true;
@@ -56,9 +62,15 @@ export class Pointing {
   }
 
   choose(event) {
-    const subject = event.target.closest?.("button, input, select, textarea, summary, a") && !event.target.closest(SELECTOR) ? null : this.subjectAt(event);
+    const subject =
+      event.target.closest?.("button, input, select, textarea, summary, a") && !event.target.closest(SELECTOR)
+        ? null
+        : this.subjectAt(event);
     if (!subject) return;
-    const { stage } = this, { selection } = stage, { kind, id, side } = subject, chosen = kind === "event" ? eventOf(stage, stage.sides[side], id) : { kind, id };
+    const { stage } = this,
+      { selection } = stage,
+      { kind, id, side } = subject,
+      chosen = kind === "event" ? eventOf(stage, stage.sides[side], id) : { kind, id };
     const isChosen = selection && selection.kind === kind && selection.id === id && selection.side === chosen.side;
     if (subject.about) stage.wonder?.(subject.about, side);
     stage.select(isChosen && !subject.about ? null : chosen);
@@ -85,15 +97,19 @@ export class Pointing {
   }
 
   refresh() {
-    if (this.subject && !this.stage.tip.hidden) write(this.stage.tip, describe(this.stage, this.stage.sides[this.subject.side], this.subject));
+    if (this.subject && !this.stage.tip.hidden)
+      write(this.stage.tip, describe(this.stage, this.stage.sides[this.subject.side], this.subject));
   }
 
   showTip(subject, event) {
-    const { tip, root } = this.stage, words = describe(this.stage, this.stage.sides[subject.side], subject);
+    const { tip, root } = this.stage,
+      words = describe(this.stage, this.stage.sides[subject.side], subject);
     tip.hidden = !words;
     if (!words) return;
     write(tip, words);
-    const origin = root.getBoundingClientRect(), x = event.clientX - origin.left, y = event.clientY - origin.top;
+    const origin = root.getBoundingClientRect(),
+      x = event.clientX - origin.left,
+      y = event.clientY - origin.top;
     tip.style.left = `${Math.max(4, Math.min(x + 14, origin.width - tip.offsetWidth - 8))}px`;
     tip.style.top = `${y + 18 + tip.offsetHeight > origin.height ? y - tip.offsetHeight - 8 : y + 18}px`;
   }
@@ -101,12 +117,21 @@ export class Pointing {
 
 // The most particular thing that an element stands for.
 function subjectOf(found) {
-  const kind = KINDS.find((one) => one in found.dataset), id = found.dataset[kind];
-  return { kind, id: kind === "hash" ? id : Number(id), side: Number(found.closest("[data-side]")?.dataset.side ?? 0), from: found, about: found.dataset.about };
+  const kind = KINDS.find((one) => one in found.dataset),
+    id = found.dataset[kind];
+  return {
+    kind,
+    id: kind === "hash" ? id : Number(id),
+    side: Number(found.closest("[data-side]")?.dataset.side ?? 0),
+    from: found,
+    about: found.dataset.about,
+  };
 }
 
 function remark(root, old, subject, className) {
-  const wanted = subject ? [...root.querySelectorAll(`[data-${subject.kind}="${CSS.escape(String(subject.id))}"]`)] : [];
+  const wanted = subject
+    ? [...root.querySelectorAll(`[data-${subject.kind}="${CSS.escape(String(subject.id))}"]`)]
+    : [];
   for (const one of old) if (!wanted.includes(one)) one.classList.remove(className);
   for (const one of wanted) one.classList.add(className);
   return wanted;

@@ -32,12 +32,24 @@ export class Scrubber {
     this.since.setAttribute("role", "status");
     this.flags = [this.steps, this.moments].map((one) => new Flag(one));
     const [steps, moments] = this.flags.map(({ element: made }) => made);
-    this.element.append(this.back, this.replay, this.forth, steps, this.stepCount, moments, this.count, this.speed, this.pin, this.since);
+    this.element.append(
+      this.back,
+      this.replay,
+      this.forth,
+      steps,
+      this.stepCount,
+      moments,
+      this.count,
+      this.speed,
+      this.pin,
+      this.since,
+    );
     this.listen();
   }
 
   listen() {
-    const { stage } = this, on = (target, kind, act) => target.addEventListener(kind, act);
+    const { stage } = this,
+      on = (target, kind, act) => target.addEventListener(kind, act);
     on(this.back, "click", () => stage.back());
     on(this.forth, "click", () => stage.forward());
     on(this.replay, "click", () => (stage.isPlaying ? stage.last() : stage.play()));
@@ -53,7 +65,9 @@ export class Scrubber {
   }
 
   paint() {
-    const { stage } = this, { track, position } = stage, span = track.span(position);
+    const { stage } = this,
+      { track, position } = stage,
+      span = track.span(position);
     this.paintSteps(track, span);
     this.paintMoments(track, span, position);
     this.back.disabled = position <= track.first;
@@ -65,7 +79,9 @@ export class Scrubber {
 
   // Where the marked moment lies among the steps, and in this one.
   paintMark(span) {
-    const { reference } = this.stage, isMarked = reference !== null, name = isMarked ? `marked: ${reference.name}` : "";
+    const { reference } = this.stage,
+      isMarked = reference !== null,
+      name = isMarked ? `marked: ${reference.name}` : "";
     write(this.pin, isMarked ? "Unmark" : "Mark");
     this.pin.classList.toggle("le-is-on", isMarked);
     this.element.classList.toggle("le-is-marked", isMarked);
@@ -81,12 +97,20 @@ export class Scrubber {
   }
 
   paintSteps(track, span) {
-    const { recording } = this.stage.sides[0], last = recording.steps.at(-1)?.step ?? 0;
-    const first = Math.min((recording.header.first_step ?? 1) - 1, last), step = span.step ?? first;
+    const { recording } = this.stage.sides[0],
+      last = recording.steps.at(-1)?.step ?? 0;
+    const first = Math.min((recording.header.first_step ?? 1) - 1, last),
+      step = span.step ?? first;
     set(this.steps, { min: first, max: last, value: step, disabled: last <= first });
     const isKept = recording.header.is_recorded !== false;
     write(this.stepCount, last ? `step ${step} of ${last}` : isKept ? "no step yet" : "recording is off");
-    put(this.stepCount, "title", isKept ? "" : "this lab keeps no events, and time begins where its first view came: Lab(..., record=True) keeps them all");
+    put(
+      this.stepCount,
+      "title",
+      isKept
+        ? ""
+        : "this lab keeps no events, and time begins where its first view came: Lab(..., record=True) keeps them all",
+    );
   }
 
   paintMoments(track, span, position) {
@@ -95,7 +119,8 @@ export class Scrubber {
       this.beats = track.beats?.list.length;
       this.positions = [span.start, ...track.stops(span)];
     }
-    const total = this.positions.length - 1, first = Math.min(total, span.index < 0 ? 0 : 1); // before its first event one stands in the step before
+    const total = this.positions.length - 1,
+      first = Math.min(total, span.index < 0 ? 0 : 1); // before its first event one stands in the step before
     const at = Math.max(first, indexOf(this.positions, position));
     this.at = at;
     this.total = total;
@@ -110,7 +135,8 @@ function set(target, values) {
 
 // The number of the last of these positions that is not beyond one.
 function indexOf(positions, position) {
-  let low = 0, high = positions.length;
+  let low = 0,
+    high = positions.length;
   while (low < high) {
     const middle = (low + high) >> 1;
     if (positions[middle] <= position) low = middle + 1;

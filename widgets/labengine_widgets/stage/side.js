@@ -3,7 +3,15 @@ import { Recording } from "../model/recording.js";
 
 export class Side {
   constructor(index) {
-    Object.assign(this, { index, recording: null, scene: null, reference: null, moment: 0, status: { title: "", running: false, phase: null }, texts: new Map() });
+    Object.assign(this, {
+      index,
+      recording: null,
+      scene: null,
+      reference: null,
+      moment: 0,
+      status: { title: "", running: false, phase: null },
+      texts: new Map(),
+    });
   }
 
   get title() {

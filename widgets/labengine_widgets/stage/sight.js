@@ -11,10 +11,13 @@ export class Sight {
       this.isOnPage = entries.at(-1).isIntersecting;
       onChange();
     });
-    const parts = new IntersectionObserver((entries) => {
-      for (const entry of entries) this.shares.set(entry.target, entry.intersectionRatio);
-      onChange();
-    }, { threshold: [0, ...this.least.values()] });
+    const parts = new IntersectionObserver(
+      (entries) => {
+        for (const entry of entries) this.shares.set(entry.target, entry.intersectionRatio);
+        onChange();
+      },
+      { threshold: [0, ...this.least.values()] },
+    );
     whole.observe(root);
     for (const part of this.least.keys()) parts.observe(part);
     this.observers = [whole, parts];

@@ -9,13 +9,26 @@ import { panel } from "./panel.js";
 import { Scrubber } from "./scrubber.js";
 
 export function lay(stage, root, { views }) {
-  const keys = new Keys(stage), layer = overlay(stage), scrubber = new Scrubber(stage), sentence = new Sentence(stage), main = element("div", "le-main");
+  const keys = new Keys(stage),
+    layer = overlay(stage),
+    scrubber = new Scrubber(stage),
+    sentence = new Sentence(stage),
+    main = element("div", "le-main");
   const panels = views.map((name) => panel(stage, name)).filter(Boolean);
   main.append(...panels);
   root.classList.add("le-single");
   root.style.setProperty("--le-num-views", panels.length);
   root.append(sentence.element, main, scrubber.element, new Notice(stage).element, layer, keys.element);
-  for (const part of [sentence, scrubber, new Marks(stage, scrubber), new Difference(stage, (words) => scrubber.tell(words))]) stage.add(part);
+  for (const part of [
+    sentence,
+    scrubber,
+    new Marks(stage, scrubber),
+    new Difference(stage, (words) => scrubber.tell(words)),
+  ])
+    stage.add(part);
   root.addEventListener("keydown", (event) => onKey(event, { stage, scrubber, keys }));
-  stage.open([[sentence.element, 0.6], [main, 0.3]]);
+  stage.open([
+    [sentence.element, 0.6],
+    [main, 0.3],
+  ]);
 }

@@ -38,7 +38,8 @@ export class Slides {
   // After it: slide from there to where they are then.
   after(motion, side) {
     for (const [text, from, to] of motion.moves) {
-      const start = this.starts.get(side)?.get(from), end = start && this.middle(to, side);
+      const start = this.starts.get(side)?.get(from),
+        end = start && this.middle(to, side);
       if (start && end) this.slide(text, start, end);
     }
   }
@@ -47,7 +48,14 @@ export class Slides {
     const chip = element("span", "le-chip le-ghost", text);
     this.layer.append(chip);
     const at = ({ x, y }) => `translate(${x}px, ${y}px) translate(-50%, -50%)`;
-    const motion = chip.animate([{ transform: at(start), opacity: 0.95 }, { transform: at(end), opacity: 0.85, offset: 0.85 }, { transform: at(end), opacity: 0 }], { duration: SLIDE_MS / this.stage.speed, easing: "ease-in-out" });
+    const motion = chip.animate(
+      [
+        { transform: at(start), opacity: 0.95 },
+        { transform: at(end), opacity: 0.85, offset: 0.85 },
+        { transform: at(end), opacity: 0 },
+      ],
+      { duration: SLIDE_MS / this.stage.speed, easing: "ease-in-out" },
+    );
     motion.onfinish = motion.oncancel = () => chip.remove();
   }
 
@@ -57,8 +65,10 @@ export class Slides {
 }
 
 function middleIn(shown, origin) {
-  const rect = shown.getBoundingClientRect(), frame = (shown.closest(".le-panel") || shown).getBoundingClientRect();
-  const x = rect.left + rect.width / 2, y = rect.top + rect.height / 2;
+  const rect = shown.getBoundingClientRect(),
+    frame = (shown.closest(".le-panel") || shown).getBoundingClientRect();
+  const x = rect.left + rect.width / 2,
+    y = rect.top + rect.height / 2;
   if (x < frame.left || x > frame.right || y < frame.top || y > frame.bottom) return null;
   return { x: x - origin.left, y: y - origin.top };
 }

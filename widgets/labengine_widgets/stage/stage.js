@@ -15,7 +15,20 @@ import { Wire } from "./wire.js";
 
 export class Stage {
   constructor(root, source, numSides = 1) {
-    Object.assign(this, { root, numSides, selection: null, position: 0, speed: 1, isReady: false, isFollowing: true, isFollowed: false, isResting: false, reference: null, listeners: new Map(), themeRead: null });
+    Object.assign(this, {
+      root,
+      numSides,
+      selection: null,
+      position: 0,
+      speed: 1,
+      isReady: false,
+      isFollowing: true,
+      isFollowed: false,
+      isResting: false,
+      reference: null,
+      listeners: new Map(),
+      themeRead: null,
+    });
     root.stage = this; // for whoever looks at the page with the browser's tools
     this.end = new AbortController();
     this.sides = Array.from({ length: numSides }, (_, index) => new Side(index));
@@ -24,7 +37,11 @@ export class Stage {
     this.asking = new Asking(this);
     this.hearing = new Hearing(this);
     this.wire = new Wire(source, (content, payload) => this.receive(content, payload));
-    this.player = new Player(this, () => this.sight.isEnough, (position, isAnimated) => this.go(position, isAnimated));
+    this.player = new Player(
+      this,
+      () => this.sight.isEnough,
+      (position, isAnimated) => this.go(position, isAnimated),
+    );
     this.on("status", () => this.changed());
   }
 
@@ -84,7 +101,11 @@ export class Stage {
   on(name, act) {
     const list = this.listeners.get(name) || [];
     this.listeners.set(name, [...list, act]);
-    return () => this.listeners.set(name, this.listeners.get(name).filter((one) => one !== act));
+    return () =>
+      this.listeners.set(
+        name,
+        this.listeners.get(name).filter((one) => one !== act),
+      );
   }
 
   tell(name, ...details) {
@@ -147,7 +168,9 @@ export class Stage {
 
   // To the end of the step before, or of the next one; within a step to its own end, which is the next.
   step(direction) {
-    const { track, position } = this, { index } = track.span(position), isInside = direction > 0 && index >= 0 && position < track.endOf(index);
+    const { track, position } = this,
+      { index } = track.span(position),
+      isInside = direction > 0 && index >= 0 && position < track.endOf(index);
     const next = isInside ? index : index + direction;
     if (next < -1) return this.askOlder();
     if (next >= track.numSpans) return this.last();
@@ -184,7 +207,8 @@ export class Stage {
   // What changed since this moment is marked; null: nothing is.
   compareWith(position) {
     const moments = position === null ? null : this.track.moments(position);
-    this.reference = position === null ? null : { position, name: this.track.nameOf(position), step: this.track.span(position).step };
+    this.reference =
+      position === null ? null : { position, name: this.track.nameOf(position), step: this.track.span(position).step };
     this.sides.forEach((side, i) => side.compareWith(moments && moments[i]));
     this.repaint();
   }
@@ -243,8 +267,13 @@ export class Stage {
     this.isFollowing = isFollowed || position >= this.track.end;
     this.isFollowed = isFollowed;
     this.isResting = false;
-    const isSlid = isAnimated && this.sight.isEnough && this.slides?.canBeSeen(position), from = this.track.moments(this.position), to = this.track.moments(position);
-    const motions = isSlid && !this.theme.isStill ? this.sides.map(({ recording }, side) => motionOf(recording, from[side], to[side])) : [];
+    const isSlid = isAnimated && this.sight.isEnough && this.slides?.canBeSeen(position),
+      from = this.track.moments(this.position),
+      to = this.track.moments(position);
+    const motions =
+      isSlid && !this.theme.isStill
+        ? this.sides.map(({ recording }, side) => motionOf(recording, from[side], to[side]))
+        : [];
     const slides = motions.some(({ moves }) => moves.length);
     if (slides) this.painting.flush(), motions.forEach((motion, side) => this.slides.before(motion, side));
     this.position = position;
@@ -270,7 +299,8 @@ export class Stage {
 
   // What is said of the moment.
   get told() {
-    const told = this.track.told(this.position), { rest } = this.track;
+    const told = this.track.told(this.position),
+      { rest } = this.track;
     if (this.isResting && rest && rest[0] === this.position) return { ...told, sentence: rest[1] };
     return this.isFollowed && this.status.running ? { ...told, sentence: runningWords(this.sides[0].scene) } : told;
   }

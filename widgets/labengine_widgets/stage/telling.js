@@ -5,7 +5,8 @@ export function counted(number, noun) {
 }
 
 export function runningWords(scene) {
-  let running = 0, waiting = 0;
+  let running = 0,
+    waiting = 0;
   for (const { status } of scene.requests.values()) {
     if (status === "running") running += 1;
     else if (status !== "finished") waiting += 1;
@@ -15,5 +16,7 @@ export function runningWords(scene) {
 
 export function restingWords(scene) {
   const used = counted(scene.score.used, "block");
-  return scene.step ? `After step ${scene.step}: ${used} used.` : `${counted(scene.numBlocks, "block")}, ${scene.score.used} used.`;
+  return scene.step
+    ? `After step ${scene.step}: ${used} used.`
+    : `${counted(scene.numBlocks, "block")}, ${scene.score.used} used.`;
 }

@@ -32,7 +32,12 @@ export class SoloTrack {
 
   spanOf(index) {
     const { steps, start, end } = this.side.recording;
-    return { index, step: index < 0 ? null : steps[index].step, start: index < 0 ? start : steps[index].start, end: index + 1 < steps.length ? steps[index + 1].start : end };
+    return {
+      index,
+      step: index < 0 ? null : steps[index].step,
+      start: index < 0 ? start : steps[index].start,
+      end: index + 1 < steps.length ? steps[index + 1].start : end,
+    };
   }
 
   // Where a step is over, before anything that follows it; of a step that goes on, the newest moment.
@@ -43,8 +48,13 @@ export class SoloTrack {
   // A moment in words, by the event that led to it.
   nameOf(position) {
     const { index, step } = this.span(position);
-    if (index < 0) return position >= this.endOf(index) && this.numSpans ? `before step ${this.side.recording.steps[0].step}` : `event ${position - 1}`;
-    return position === this.endOf(index) && this.side.recording.steps[index].end !== null ? `the end of step ${step}` : `step ${step}, event ${position - 1}`;
+    if (index < 0)
+      return position >= this.endOf(index) && this.numSpans
+        ? `before step ${this.side.recording.steps[0].step}`
+        : `event ${position - 1}`;
+    return position === this.endOf(index) && this.side.recording.steps[index].end !== null
+      ? `the end of step ${step}`
+      : `step ${step}, event ${position - 1}`;
   }
 
   get numSpans() {
@@ -65,13 +75,15 @@ export class SoloTrack {
 
   previous(position) {
     if (position <= this.first) return this.first;
-    const span = this.span(position), before = this.stops(span).filter((stop) => stop < position);
+    const span = this.span(position),
+      before = this.stops(span).filter((stop) => stop < position);
     return before.length ? before.at(-1) : span.start;
   }
 
   // Python's words name contents by signs: the letters are those of this recording.
   lettered(beat) {
-    if (!beat.isLettered) Object.assign(beat, { sentence: this.side.recording.lettered(beat.sentence, beat.at), isLettered: true });
+    if (!beat.isLettered)
+      Object.assign(beat, { sentence: this.side.recording.lettered(beat.sentence, beat.at), isLettered: true });
     return beat;
   }
 
@@ -79,7 +91,8 @@ export class SoloTrack {
     const beat = this.beats.at(position);
     if (beat) return this.lettered(beat);
     const { scene, recording } = this.side;
-    const sentence = position > recording.start ? plainly(recording, position - 1, (id) => this.side.text(id)) : restingWords(scene);
+    const sentence =
+      position > recording.start ? plainly(recording, position - 1, (id) => this.side.text(id)) : restingWords(scene);
     return { at: position, sentence, phase: scene.phase };
   }
 }

@@ -29,7 +29,8 @@ function sourceOf(model) {
 
 // The saved state first, so that a notebook without a kernel shows it; then the lab's own, if it answers.
 export function render({ model, el }) {
-  const arrangement = model.get("arrangement") || DASHBOARD, root = makeRoot(el, arrangement);
+  const arrangement = model.get("arrangement") || DASHBOARD,
+    root = makeRoot(el, arrangement);
   const stage = new Stage(root, sourceOf(model), arrangement.kind === "compare" ? 2 : 1);
   LAYOUTS[arrangement.kind](stage, root, arrangement);
   const showPicture = hidePicture(model.get("picture"));
@@ -47,7 +48,8 @@ export function render({ model, el }) {
 // source: a `full` payload as bytes, plain or gzipped; nothing can be asked.
 // Two sides and their joint words come as a list of three.
 export async function mount(el, source, arrangement = DASHBOARD) {
-  const root = makeRoot(el, arrangement), stage = new Stage(root, null, arrangement.kind === "compare" ? 2 : 1);
+  const root = makeRoot(el, arrangement),
+    stage = new Stage(root, null, arrangement.kind === "compare" ? 2 : 1);
   LAYOUTS[arrangement.kind](stage, root, arrangement);
   beginAll(stage, Array.isArray(source) ? source : [source]);
   await stage.wire.queue;
@@ -56,5 +58,6 @@ export async function mount(el, source, arrangement = DASHBOARD) {
 
 // One payload per side, and in a view of two labs their joint words. They take their turn: what the lab says is newer.
 function beginAll({ wire, sides }, saved) {
-  for (const [i, buffer] of saved.entries()) if (bytesOf(buffer).length) wire.take(i < sides.length ? { type: "full", side: i } : { type: "compare" }, [buffer]);
+  for (const [i, buffer] of saved.entries())
+    if (bytesOf(buffer).length) wire.take(i < sides.length ? { type: "full", side: i } : { type: "compare" }, [buffer]);
 }

@@ -46,18 +46,22 @@ export class Wire {
   take(content, buffers) {
     const bytes = buffers && buffers.length ? bytesOf(buffers[0]) : null;
     if (!this.queue && !isZipped(bytes)) return this.deliver(content, bytes && parsed(bytes));
-    const last = (this.queue = (this.queue || Promise.resolve()).then(async () => {
-      const payload = bytes && (await unpacked(bytes));
-      if (!this.isClosed) this.deliver(content, payload);
-    }).catch((error) => console.warn("labengine", error)).then(() => {
-      if (this.queue === last) this.queue = null;
-    }));
+    const last = (this.queue = (this.queue || Promise.resolve())
+      .then(async () => {
+        const payload = bytes && (await unpacked(bytes));
+        if (!this.isClosed) this.deliver(content, payload);
+      })
+      .catch((error) => console.warn("labengine", error))
+      .then(() => {
+        if (this.queue === last) this.queue = null;
+      }));
   }
 
   deliver(content, payload) {
     if (content.view && content.view !== this.id) return;
     this.hear(content, payload);
-    if (content.id !== undefined) this.answer(String(content.id), payload, content.error ? new Error(content.error) : null);
+    if (content.id !== undefined)
+      this.answer(String(content.id), payload, content.error ? new Error(content.error) : null);
   }
 
   close() {
@@ -68,7 +72,9 @@ export class Wire {
 
 export function bytesOf(buffer) {
   if (typeof buffer === "string") return new TextEncoder().encode(buffer);
-  return buffer instanceof ArrayBuffer ? new Uint8Array(buffer) : new Uint8Array(buffer.buffer, buffer.byteOffset, buffer.byteLength);
+  return buffer instanceof ArrayBuffer
+    ? new Uint8Array(buffer)
+    : new Uint8Array(buffer.buffer, buffer.byteOffset, buffer.byteLength);
 }
 
 async function unpacked(bytes) {

@@ -5,10 +5,13 @@ const nothing = () => ({ block: new Set(), request: new Set(), hash: new Set() }
 
 // {block: Set of ids, request: Set of ids, hash: Set of "group:hex"} at the moment that the side shows.
 export function aboutOf(selection, side) {
-  const about = nothing(), { scene } = side, of = OF[selection?.kind];
+  const about = nothing(),
+    { scene } = side,
+    of = OF[selection?.kind];
   if (!of || !scene || (selection.side ?? side.index) !== side.index) return about;
   of(about, selection.id, side);
-  for (const id of about.block) if (!(id >= 0 && id < scene.numBlocks) || id === scene.nullBlock) about.block.delete(id);
+  for (const id of about.block)
+    if (!(id >= 0 && id < scene.numBlocks) || id === scene.nullBlock) about.block.delete(id);
   return about;
 }
 
@@ -25,12 +28,14 @@ const OF = {
   },
   event(about, id, { recording }) {
     if (id < recording.start || id >= recording.end) return;
-    for (const [kind, ids] of Object.entries(namedBy(recording, Number(id)))) for (const one of ids) about[kind].add(one);
+    for (const [kind, ids] of Object.entries(namedBy(recording, Number(id))))
+      for (const one of ids) about[kind].add(one);
   },
 };
 
 // Who holds a content, whether the map knows it or not.
 function* holders({ contentOfBlock, refCounts }, content) {
   if (content < 0) return;
-  for (let id = contentOfBlock.indexOf(content); id >= 0; id = contentOfBlock.indexOf(content, id + 1)) if (refCounts[id]) yield id;
+  for (let id = contentOfBlock.indexOf(content); id >= 0; id = contentOfBlock.indexOf(content, id + 1))
+    if (refCounts[id]) yield id;
 }

@@ -17,8 +17,10 @@ export function arrows(element, stage) {
   };
   element.addEventListener("keydown", (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
-    if (event.key in WAYS) go(isHere(current) ? neighbour(element, current, WAYS[event.key]) || current : element.querySelector(THINGS));
-    else if ((event.key === "Enter" || event.key === " ") && event.target === element && isHere(current)) stage.select(subjectOf(current));
+    if (event.key in WAYS)
+      go(isHere(current) ? neighbour(element, current, WAYS[event.key]) || current : element.querySelector(THINGS));
+    else if ((event.key === "Enter" || event.key === " ") && event.target === element && isHere(current))
+      stage.select(subjectOf(current));
     else if (event.key === "Escape" && isHere(current)) go(null);
     else return;
     event.preventDefault();
@@ -40,10 +42,12 @@ function subjectOf(thing) {
 // The nearest thing in a direction: rather one that lies straight ahead; among equals, who begins where it begins.
 function neighbour(element, from, [x, y]) {
   const at = from.getBoundingClientRect();
-  let best = null, least = Infinity;
+  let best = null,
+    least = Infinity;
   for (const thing of element.querySelectorAll(THINGS)) {
     if (thing === from || isRepeated(thing) || !thing.getClientRects().length) continue;
-    const to = thing.getBoundingClientRect(), along = x ? (middle(to, "x") - middle(at, "x")) * x : (middle(to, "y") - middle(at, "y")) * y;
+    const to = thing.getBoundingClientRect(),
+      along = x ? (middle(to, "x") - middle(at, "x")) * x : (middle(to, "y") - middle(at, "y")) * y;
     if (along < 4) continue;
     const aside = x ? gap(at.top, at.bottom, to.top, to.bottom) : gap(at.left, at.right, to.left, to.right);
     const cost = along + 3 * aside + (aside > 0 ? ASIDE : 0) + 0.01 * Math.abs(x ? to.top - at.top : to.left - at.left);

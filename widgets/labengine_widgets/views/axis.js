@@ -42,7 +42,8 @@ export class Axis {
   }
 
   zoom(factor, around) {
-    const whole = Math.max(CLOSEST, this.limit - this.start), span = Math.min(whole, Math.max(CLOSEST, (this.to - this.from) / factor));
+    const whole = Math.max(CLOSEST, this.limit - this.start),
+      span = Math.min(whole, Math.max(CLOSEST, (this.to - this.from) / factor));
     const share = (around - this.from) / (this.to - this.from);
     this.show(around - share * span, span);
     if (span >= whole) this.all();

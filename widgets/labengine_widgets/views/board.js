@@ -30,7 +30,8 @@ export class Board {
     if (event.button > 1) return;
     this.wasDragged = false;
     this.downAt = event.offsetX;
-    this.held = event.button === 1 || event.shiftKey ? { x: event.offsetX, from: this.axis.from } : { isScrubbing: true };
+    this.held =
+      event.button === 1 || event.shiftKey ? { x: event.offsetX, from: this.axis.from } : { isScrubbing: true };
     this.canvas.setPointerCapture?.(event.pointerId);
     if (this.held.isScrubbing && event.offsetX >= this.axis.left) this.stand(this.axis.clicked(event.offsetX));
   }
@@ -68,15 +69,21 @@ export class Board {
   // What a click selects: nothing after a drag, and nothing that is selected already, for scrubbing takes nothing away.
   clicked(event, subject, selection) {
     if (event.type !== "click" || !subject) return subject;
-    return this.wasDragged || (selection && selection.kind === subject.kind && Number(selection.id) === subject.id) ? null : subject;
+    return this.wasDragged || (selection && selection.kind === subject.kind && Number(selection.id) === subject.id)
+      ? null
+      : subject;
   }
 
   measure() {
-    const { clientWidth: width, clientHeight: height } = this.canvas, ratio = window.devicePixelRatio || 1, old = this.size;
+    const { clientWidth: width, clientHeight: height } = this.canvas,
+      ratio = window.devicePixelRatio || 1,
+      old = this.size;
     if (width === old.width && height === old.height && ratio === old.ratio) return width > 0 && height > 0;
     this.size = { width, height, ratio };
     this.isStale = true;
-    for (const canvas of [this.canvas, this.quiet]) canvas.width = Math.max(1, Math.round(width * ratio)), (canvas.height = Math.max(1, Math.round(height * ratio)));
+    for (const canvas of [this.canvas, this.quiet])
+      (canvas.width = Math.max(1, Math.round(width * ratio))),
+        (canvas.height = Math.max(1, Math.round(height * ratio)));
     return width > 0 && height > 0;
   }
 
@@ -95,7 +102,8 @@ export class Board {
   }
 
   paintOn(canvas, paint) {
-    const { width, height, ratio } = this.size, context = canvas.getContext("2d");
+    const { width, height, ratio } = this.size,
+      context = canvas.getContext("2d");
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
     paint(context, { width, height });
@@ -109,7 +117,11 @@ export function drawPen(context, x, height, theme, top = 0) {
   context.fillStyle = theme.accent;
   context.fillRect(x - 1, top, 2, height - top);
   context.beginPath();
-  context.moveTo(x - 6, top), context.lineTo(x + 6, top), context.lineTo(x + 6, top + 5), context.lineTo(x, top + 11), context.lineTo(x - 6, top + 5);
+  context.moveTo(x - 6, top),
+    context.lineTo(x + 6, top),
+    context.lineTo(x + 6, top + 5),
+    context.lineTo(x, top + 11),
+    context.lineTo(x - 6, top + 5);
   context.closePath();
   context.fill();
 }
@@ -124,16 +136,20 @@ const patterns = new Map();
 const MAX_PATTERNS = 64;
 
 function hatchPattern(context, color, every, width, isFalling) {
-  const ratio = Math.max(1, Math.round(window.devicePixelRatio || 1)), name = `${color}:${every}:${width}:${isFalling}:${ratio}`;
+  const ratio = Math.max(1, Math.round(window.devicePixelRatio || 1)),
+    name = `${color}:${every}:${width}:${isFalling}:${ratio}`;
   if (patterns.size > MAX_PATTERNS) patterns.clear();
   let pattern = patterns.get(name);
-  if (!pattern) patterns.set(name, (pattern = context.createPattern(hatchTile(color, every, width, isFalling, ratio), "repeat")));
+  if (!pattern)
+    patterns.set(name, (pattern = context.createPattern(hatchTile(color, every, width, isFalling, ratio), "repeat")));
   pattern.setTransform(new DOMMatrix([1 / ratio, 0, 0, 1 / ratio, 0, 0]));
   return pattern;
 }
 
 function hatchTile(color, every, width, isFalling, ratio) {
-  const tile = document.createElement("canvas"), pen = tile.getContext("2d"), size = every * ratio;
+  const tile = document.createElement("canvas"),
+    pen = tile.getContext("2d"),
+    size = every * ratio;
   tile.width = tile.height = size;
   if (isFalling) pen.setTransform(-1, 0, 0, 1, size, 0);
   pen.strokeStyle = color;

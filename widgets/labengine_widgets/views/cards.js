@@ -23,7 +23,11 @@ export function ring(context, rect, color, width, dash = []) {
   context.strokeStyle = color;
   context.lineWidth = width;
   const out = Math.min(2.5, (rect.gap - width) / 2); // nothing of it reaches into a neighbour's share
-  roundRect(context, { x: rect.x - out, y: rect.y - out, w: rect.w + 2 * out, h: rect.h + 2 * out }, rect.w > 20 ? 7 : 0);
+  roundRect(
+    context,
+    { x: rect.x - out, y: rect.y - out, w: rect.w + 2 * out, h: rect.h + 2 * out },
+    rect.w > 20 ? 7 : 0,
+  );
   context.stroke();
   context.restore();
 }
@@ -38,7 +42,8 @@ function drawGround(context, rect, block, { theme }, radius) {
 
 function groundOf(block) {
   if (!block) return "none";
-  const fill = block.content >= 0 ? `${hueOf(block.content)} ${roundOf(block.content)}` : `${numWritten(block)} of ${block.size}`;
+  const fill =
+    block.content >= 0 ? `${hueOf(block.content)} ${roundOf(block.content)}` : `${numWritten(block)} of ${block.size}`;
   return `${fill}${block.refCount ? " live" : ""}${block.isLost ? " lost" : ""}${isDoubled(block) ? " doubled" : ""}`;
 }
 
@@ -113,20 +118,34 @@ function drawBorder(context, rect, block, theme, radius) {
 
 // Enough room for everything: id, ref count and pips, tokens, owners, letter.
 function drawCard(context, rect, id, block, look) {
-  const { theme } = look, { x, y, w } = rect;
+  const { theme } = look,
+    { x, y, w } = rect;
   drawGround(context, rect, block, look, 6);
   label(context, `#${id}`, x + 7, y + 14, `600 12px ${theme.ui}`, block && block.refCount ? theme.ink : theme.soft);
   if (look.isUnlike) drawUnlike(context, rect, id, block, look);
   const word = look.isNull ? "null" : look.isNext ? "next" : "";
-  if (!block) return hasRoom(context, id, word, w, theme) ? label(context, word, x + w - 7, y + 14, `12px ${theme.ui}`, theme.soft, "right") : undefined;
+  if (!block)
+    return hasRoom(context, id, word, w, theme)
+      ? label(context, word, x + w - 7, y + 14, `12px ${theme.ui}`, theme.soft, "right")
+      : undefined;
   drawRefCount(context, rect, id, block, theme);
   drawTokens(context, rect, block, look);
   drawOwners(context, rect, block, look);
   if (block.content >= 0) drawLetter(context, rect, block, theme);
-  else if (block.fill) label(context, `${numWritten(block)}/${block.size}`, x + w - 7, y + rect.h - 7, `12px ${theme.ui}`, theme.soft, "right");
+  else if (block.fill)
+    label(
+      context,
+      `${numWritten(block)}/${block.size}`,
+      x + w - 7,
+      y + rect.h - 7,
+      `12px ${theme.ui}`,
+      theme.soft,
+      "right",
+    );
   if (!block.isLost) return;
   cutLink(context, x + w / 2 + (w < ROOMY ? 6 : 0), y + 12, w < 72 ? 0.55 : w < ROOMY ? 0.75 : 1, theme);
-  if (w >= 84 && rect.h < 64 && block.owners.length < 2 && groupsAreOne(look)) sign(context, "lost", x + w / 2 - 8, y + rect.h - 8, theme);
+  if (w >= 84 && rect.h < 64 && block.owners.length < 2 && groupsAreOne(look))
+    sign(context, "lost", x + w / 2 - 8, y + rect.h - 8, theme);
 }
 
 drawCard.hasMark = true;
@@ -156,7 +175,12 @@ export function drawViolated(context, rect, violation, theme) {
   const box = violatedBox(rect, violation);
   ring(context, { ...rect, gap: 0 }, theme.alarm, 2);
   context.fillStyle = BROKEN;
-  if (rect.w < TAG) return void (context.beginPath(), context.moveTo(box.x, box.y), context.lineTo(box.x + box.w, box.y), context.lineTo(box.x + box.w, box.y + box.h), context.fill());
+  if (rect.w < TAG)
+    return void (context.beginPath(),
+    context.moveTo(box.x, box.y),
+    context.lineTo(box.x + box.w, box.y),
+    context.lineTo(box.x + box.w, box.y + box.h),
+    context.fill());
   roundRect(context, box, 3);
   context.fill();
   label(context, box.w > 20 ? "said/is" : "!", box.x + box.w / 2, box.y + 12, `700 12px ${theme.ui}`, "#fff", "center");
@@ -177,10 +201,21 @@ function sign(context, text, x, y, theme) {
 
 // ≠ beside the letter, or where there is room: not as on the other side.
 function drawUnlike(context, { x, y, w, h }, id, block, { theme }) {
-  const isLettered = block && (block.content >= 0 || block.fill), font = `700 12px ${theme.ui}`;
-  if (!isLettered || w >= 84) return label(context, "≠", x + w - (!isLettered ? 8 : block.content >= 0 ? 11 + letterWidth(block) : 29), y + h - 8, font, theme.ink, "right");
+  const isLettered = block && (block.content >= 0 || block.fill),
+    font = `700 12px ${theme.ui}`;
+  if (!isLettered || w >= 84)
+    return label(
+      context,
+      "≠",
+      x + w - (!isLettered ? 8 : block.content >= 0 ? 11 + letterWidth(block) : 29),
+      y + h - 8,
+      font,
+      theme.ink,
+      "right",
+    );
   if (block.isLost || isDoubled(block)) return;
-  const from = 5 + 19 * Math.min(block.owners.length, 3), to = w - (block.content >= 0 ? letterWidth(block) + 7 : 28);
+  const from = 5 + 19 * Math.min(block.owners.length, 3),
+    to = w - (block.content >= 0 ? letterWidth(block) + 7 : 28);
   if (to - from >= 10) return label(context, "≠", x + (from + to) / 2, y + h - 8, font, theme.ink, "center");
   label(context, "≠", x + 8 + widthOf(context, `#${id}`), y + 14, font, theme.ink);
 }
@@ -208,10 +243,15 @@ function label(context, text, x, y, font, color, align = "left") {
 }
 
 function drawRefCount(context, { x, y, w }, id, block, theme) {
-  if (!block.refCount) return hasRoom(context, id, "kept", w, theme) ? label(context, "kept", x + w - 7, y + 14, `12px ${theme.ui}`, theme.soft, "right") : undefined;
+  if (!block.refCount)
+    return hasRoom(context, id, "kept", w, theme)
+      ? label(context, "kept", x + w - 7, y + 14, `12px ${theme.ui}`, theme.soft, "right")
+      : undefined;
   label(context, String(block.refCount), x + w - 7, y + 14, `700 13px ${theme.ui}`, theme.ink, "right");
   const right = x + w - 11 - widthOf(context, String(block.refCount));
-  const pips = Math.min(block.refCount, 4), room = right - x - 7 - widthOf(context, `#${id}`), numPips = (block.isLost && w < ROOMY) || room < 7 * pips + 4 ? 0 : pips;
+  const pips = Math.min(block.refCount, 4),
+    room = right - x - 7 - widthOf(context, `#${id}`),
+    numPips = (block.isLost && w < ROOMY) || room < 7 * pips + 4 ? 0 : pips;
   for (let i = 0; i < numPips; i++) {
     context.beginPath();
     context.arc(right - 4 - i * 7, y + 9.5, 2.5, 0, 7);
@@ -220,12 +260,17 @@ function drawRefCount(context, { x, y, w }, id, block, theme) {
 }
 
 function drawTokens(context, { x, y, w, h }, block, { theme, text: textOf }) {
-  const { size } = block, words = block.tokens.map((token) => (token === null ? "–" : textOf(token)));
-  const top = y + 21, bottom = y + h - 23, color = block.refCount ? theme.ink : theme.soft;
+  const { size } = block,
+    words = block.tokens.map((token) => (token === null ? "–" : textOf(token)));
+  const top = y + 21,
+    bottom = y + h - 23,
+    color = block.refCount ? theme.ink : theme.soft;
   if (bottom - top < 10) return;
-  if (size <= 4 && w >= ROOMY && bottom - top >= 34) return drawSlots(context, { x: x + 6, y: top, w: w - 12, h: bottom - top }, words, { theme, size, color });
+  if (size <= 4 && w >= ROOMY && bottom - top >= 34)
+    return drawSlots(context, { x: x + 6, y: top, w: w - 12, h: bottom - top }, words, { theme, size, color });
   const lines = Math.max(1, Math.floor((bottom - top) / 13));
-  const text = joined(words).trimStart(), font = `12px ${theme.code}`;
+  const text = joined(words).trimStart(),
+    font = `12px ${theme.code}`;
   context.font = font;
   if (block.isLost) veil(context, { x: x + 4, y: top - 1, w: w - 8, h: lines * 13 + 2 }, theme);
   let rest = text + (words.length < block.fill ? "…" : "");
@@ -248,9 +293,17 @@ function veil(context, rect, theme) {
 
 // A block of at most four tokens shows its slots, in two rows, empty ones too.
 function drawSlots(context, { x, y, w, h }, words, { theme, size, color }) {
-  const columns = Math.ceil(size / 2), rows = Math.ceil(size / columns), slotWidth = w / columns, slotHeight = h / rows;
+  const columns = Math.ceil(size / 2),
+    rows = Math.ceil(size / columns),
+    slotWidth = w / columns,
+    slotHeight = h / rows;
   for (let slot = 0; slot < size; slot++) {
-    const rect = { x: x + (slot % columns) * slotWidth, y: y + Math.floor(slot / columns) * slotHeight, w: slotWidth, h: slotHeight };
+    const rect = {
+      x: x + (slot % columns) * slotWidth,
+      y: y + Math.floor(slot / columns) * slotHeight,
+      w: slotWidth,
+      h: slotHeight,
+    };
     context.save();
     roundRect(context, rect, 3, 1.5);
     const isWritten = slot < words.length;
@@ -275,7 +328,8 @@ function drawSlots(context, { x, y, w, h }, words, { theme, size, color }) {
 const widths = new Map();
 const MAX_WIDTHS = 20_000;
 function widthOf(context, text) {
-  const key = `${context.font}|${text}`, known = widths.get(key);
+  const key = `${context.font}|${text}`,
+    known = widths.get(key);
   if (known !== undefined) return known;
   if (widths.size >= MAX_WIDTHS) widths.clear();
   const { width } = context.measureText(text);
@@ -301,10 +355,19 @@ function breakText(context, text, width, isLast) {
 }
 
 function drawOwners(context, { x, y, w, h }, block, { theme, groups }) {
-  if (groups.length > 1 && block.groups.length) drawGroups(context, { x: x + 26 + 19 * (Math.min(block.owners.length, 3) - 1), y: y + h - 8, w }, block, theme, groups);
-  const count = Math.max(1, Math.min(3, Math.floor((w - 10 - besides(block)) / 19))), more = block.owners.length - count;
+  if (groups.length > 1 && block.groups.length)
+    drawGroups(
+      context,
+      { x: x + 26 + 19 * (Math.min(block.owners.length, 3) - 1), y: y + h - 8, w },
+      block,
+      theme,
+      groups,
+    );
+  const count = Math.max(1, Math.min(3, Math.floor((w - 10 - besides(block)) / 19))),
+    more = block.owners.length - count;
   block.owners.slice(0, count).forEach((request, i) => badge(context, x + 14 + i * 19, y + h - 12, 9, request, theme));
-  if (more > 0 && w - 10 - besides(block) - 19 * count >= 16) label(context, `+${more}`, x + 7 + count * 19, y + h - 8, `12px ${theme.ui}`, theme.ink);
+  if (more > 0 && w - 10 - besides(block) - 19 * count >= 16)
+    label(context, `+${more}`, x + 7 + count * 19, y + h - 8, `12px ${theme.ui}`, theme.ink);
 }
 
 // Room that the letter takes, or how full the block is.
@@ -316,7 +379,9 @@ function besides(block) {
 function drawGroups(context, { x, y, w }, block, theme, groups) {
   const names = block.groups.map((group) => groupLabel({ groups }, group));
   context.font = `${isDoubled(block) ? "700 " : ""}12px ${theme.ui}`;
-  const room = w - 72, text = isDoubled(block) ? names.join("+") : names[0], isFitting = widthOf(context, text) <= room;
+  const room = w - 72,
+    text = isDoubled(block) ? names.join("+") : names[0],
+    isFitting = widthOf(context, text) <= room;
   const shown = isFitting || room >= 34 ? fit(context, text, room) : isDoubled(block) ? "!!" : "";
   label(context, shown, x, y, context.font, isDoubled(block) ? theme.ink : theme.soft);
 }
@@ -325,10 +390,16 @@ function badge(context, x, y, radius, request, theme) {
   context.save();
   context.fillStyle = theme.ink;
   context.beginPath();
-  const shape = shapeOf(request), sides = { diamond: 4, hexagon: 6 }[shape];
+  const shape = shapeOf(request),
+    sides = { diamond: 4, hexagon: 6 }[shape];
   if (shape === "disc") context.arc(x, y, radius, 0, 7);
   else if (shape === "square") context.roundRect(x - radius * 0.88, y - radius * 0.88, radius * 1.76, radius * 1.76, 2);
-  else for (let i = 0; i < sides; i++) context.lineTo(x + radius * 1.2 * Math.sin((2 * Math.PI * i) / sides), y - radius * 1.2 * Math.cos((2 * Math.PI * i) / sides));
+  else
+    for (let i = 0; i < sides; i++)
+      context.lineTo(
+        x + radius * 1.2 * Math.sin((2 * Math.PI * i) / sides),
+        y - radius * 1.2 * Math.cos((2 * Math.PI * i) / sides),
+      );
   context.fill();
   const name = requestName(request);
   label(context, name, x, y + 4.2, `700 12px ${theme.ui}`, theme.paper, "center");
@@ -337,7 +408,9 @@ function badge(context, x, y, radius, request, theme) {
 
 // The content's letter: on its solid hue once the hash is registered, outlined while only the KV is there.
 function drawLetter(context, { x, y, w, h }, block, theme) {
-  const hue = hueOf(block.content), name = contentName(block.content), width = letterWidth(block);
+  const hue = hueOf(block.content),
+    name = contentName(block.content),
+    width = letterWidth(block);
   const box = { x: x + w - width - 6, y: y + h - 21, w: width, h: 16 };
   context.save();
   roundRect(context, box, 4);
@@ -381,14 +454,33 @@ function cutLink(context, x, y, scale, theme) {
 
 // A small cell: the letter of its content, or its owner's; the id where there is room for it, too.
 function drawTile(context, rect, id, block, look) {
-  const { theme } = look, { x, y, w, h } = rect, isTall = h >= 30, font = `12px ${theme.ui}`, name = nameOf(block);
+  const { theme } = look,
+    { x, y, w, h } = rect,
+    isTall = h >= 30,
+    font = `12px ${theme.ui}`,
+    name = nameOf(block);
   drawGround(context, rect, block, look, 3);
   context.font = font;
-  const count = block && block.refCount > 1 ? `×${block.refCount}` : "", hasId = (isTall || !name) && widthOf(context, String(id)) <= w - 5;
-  if (hasId) label(context, String(id), isTall ? x + 4 : x + w / 2, isTall ? y + 13 : y + h / 2 + 4.3, font, block ? theme.ink : theme.soft, isTall ? "left" : "center");
+  const count = block && block.refCount > 1 ? `×${block.refCount}` : "",
+    hasId = (isTall || !name) && widthOf(context, String(id)) <= w - 5;
+  if (hasId)
+    label(
+      context,
+      String(id),
+      isTall ? x + 4 : x + w / 2,
+      isTall ? y + 13 : y + h / 2 + 4.3,
+      font,
+      block ? theme.ink : theme.soft,
+      isTall ? "left" : "center",
+    );
   if (!block) return;
-  drawTileName(context, rect, name, { isTall, theme, hasCount: count && !isTall && drawBeside(context, rect, name, count, theme) });
-  if (isTall && count && hasId && widthOf(context, `${id}${count}`) <= w - 10) label(context, count, x + w - 3, y + 13, font, theme.ink, "right");
+  drawTileName(context, rect, name, {
+    isTall,
+    theme,
+    hasCount: count && !isTall && drawBeside(context, rect, name, count, theme),
+  });
+  if (isTall && count && hasId && widthOf(context, `${id}${count}`) <= w - 10)
+    label(context, count, x + w - 3, y + 13, font, theme.ink, "right");
   if (block.isLost) cross(context, rect);
 }
 
@@ -402,7 +494,16 @@ function drawTileName(context, { x, y, w, h }, name, { isTall, theme, hasCount }
   context.font = `700 12px ${theme.ui}`;
   if (!name || widthOf(context, name) > w - 2) return;
   if (isTall) label(context, name, x + w - 4, y + h - 5, context.font, theme.ink, "right");
-  else label(context, name, hasCount ? x + 3 : x + w / 2, y + h / 2 + 4.3, context.font, theme.ink, hasCount ? "left" : "center");
+  else
+    label(
+      context,
+      name,
+      hasCount ? x + 3 : x + w / 2,
+      y + h / 2 + 4.3,
+      context.font,
+      theme.ink,
+      hasCount ? "left" : "center",
+    );
 }
 
 // How many hold it, beside its letter; false where there is no room.

@@ -12,7 +12,12 @@ export class ChainLayout {
     const known = this.places.get(key);
     if (known) return known;
     const line = [key];
-    for (let parent = parentOf(key); parent && !this.places.has(parent) && !line.includes(parent); parent = parentOf(parent)) line.push(parent);
+    for (
+      let parent = parentOf(key);
+      parent && !this.places.has(parent) && !line.includes(parent);
+      parent = parentOf(parent)
+    )
+      line.push(parent);
     for (const next of line.reverse()) this.put(next, parentOf(next));
     return this.places.get(key);
   }
@@ -22,7 +27,16 @@ export class ChainLayout {
     let row = before && before.at === before.row.keys.length - 1 ? before.row : null;
     if (!row) {
       const group = Number(key.slice(0, key.indexOf(":")));
-      row = { index: this.rows.length, group, keys: [], after: before ? parent : null, isCut: parent === undefined, depth: before ? before.row.depth + before.at + 1 : 0, present: 0, version: 0 };
+      row = {
+        index: this.rows.length,
+        group,
+        keys: [],
+        after: before ? parent : null,
+        isCut: parent === undefined,
+        depth: before ? before.row.depth + before.at + 1 : 0,
+        present: 0,
+        version: 0,
+      };
       this.rows.push(row);
     }
     this.places.set(key, { row, at: row.keys.length });

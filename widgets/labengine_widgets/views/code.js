@@ -14,7 +14,8 @@ export function create(stage, side) {
 
 // The seam of an event: of its variant ("BlockFreed:merged"), else of its kind; null where the recording has none.
 export function seamOf(recording, i) {
-  const code = recording.header.code || {}, kind = recording.kind(i);
+  const code = recording.header.code || {},
+    kind = recording.kind(i);
   return code[`${kind}:${variantOf(recording, i)}`] || code[kind] || null;
 }
 
@@ -62,7 +63,8 @@ class Code {
 
   // The chosen event; else the last decision about what is chosen; else the event that has just happened.
   get event() {
-    const { recording, selection } = this, last = (this.moment ?? 0) - 1;
+    const { recording, selection } = this,
+      last = (this.moment ?? 0) - 1;
     const chosen = selection?.kind === "event" ? Number(selection.id) : (this.lastDecision(last) ?? last);
     return recording && chosen >= recording.start && chosen < recording.end ? chosen : null;
   }
@@ -73,13 +75,17 @@ class Code {
 
   // The newest of the events up to one that speak of what is chosen, and of which the method is known.
   lastDecision(last) {
-    const { recording } = this, speaks = recording && mentions(recording, this.selection);
-    if (speaks) for (let i = last; i >= Math.max(recording.start, last - FAR); i--) if (speaks(i) && seamOf(recording, i)) return i;
+    const { recording } = this,
+      speaks = recording && mentions(recording, this.selection);
+    if (speaks)
+      for (let i = last; i >= Math.max(recording.start, last - FAR); i--)
+        if (speaks(i) && seamOf(recording, i)) return i;
     return null;
   }
 
   show() {
-    const { recording } = this.side, { event } = this;
+    const { recording } = this.side,
+      { event } = this;
     if (!recording) return;
     const seam = event === null ? null : seamOf(recording, event);
     const hasCode = Object.keys(recording.header.code || {}).length > 0;
@@ -94,8 +100,13 @@ class Code {
   tell(recording, event, seam, hasCode) {
     this.element.classList.toggle("le-is-empty", !seam);
     if (seam) return this.head.replaceChildren(...this.headOf(recording, event, seam));
-    const nothing = event === null ? "Nothing has happened yet: take a step, or stand at an event." : `No method is known for ${recording.kind(event)}.`;
-    this.head.replaceChildren(element("span", "le-code-quiet", hasCode ? nothing : "This recording was saved without its code."));
+    const nothing =
+      event === null
+        ? "Nothing has happened yet: take a step, or stand at an event."
+        : `No method is known for ${recording.kind(event)}.`;
+    this.head.replaceChildren(
+      element("span", "le-code-quiet", hasCode ? nothing : "This recording was saved without its code."),
+    );
   }
 
   headOf(recording, event, seam) {
@@ -112,7 +123,8 @@ class Code {
 
   draw() {
     this.drawn = this.seam;
-    const { all } = this, method = all[this.chosen];
+    const { all } = this,
+      method = all[this.chosen];
     this.methods.replaceChildren(...all.map((one, i) => this.tab(one, i)));
     this.methods.hidden = all.length < 2;
     this.whole.hidden = !method?.base;
@@ -175,19 +187,28 @@ function nameOf(method) {
 
 function* textOf(method) {
   yield caption(`${method.module}${method.line ? `, line ${method.line}` : ""}`);
-  const lines = method.source.split("\n"), coloured = pieces(lines);
+  const lines = method.source.split("\n"),
+    coloured = pieces(lines);
   for (let i = 0; i < lines.length; i++) yield lineOf(" ", method.line ? method.line + i : "", coloured[i], "");
 }
 
 function* differenceOf(method) {
-  const before = method.base.source.split("\n"), after = method.source.split("\n");
-  const old = pieces(before), fresh = pieces(after);
+  const before = method.base.source.split("\n"),
+    after = method.source.split("\n");
+  const old = pieces(before),
+    fresh = pieces(after);
   yield caption(`${method.module}${method.line ? `, line ${method.line}` : ""}`);
   yield caption(`− ${method.base.class}, which it overrides`, "le-code-was");
   yield caption(`+ ${method.class}`, "le-code-is");
   for (const row of lineDiff(before, after)) {
-    const isOld = row.sign === "-", number = row.new === null ? "" : (method.line || 1) + row.new;
-    yield lineOf(isOld ? "−" : row.sign, number, isOld ? old[row.old] : fresh[row.new], { "-": "le-code-was", "+": "le-code-is", " ": "" }[row.sign]);
+    const isOld = row.sign === "-",
+      number = row.new === null ? "" : (method.line || 1) + row.new;
+    yield lineOf(
+      isOld ? "−" : row.sign,
+      number,
+      isOld ? old[row.old] : fresh[row.new],
+      { "-": "le-code-was", "+": "le-code-is", " ": "" }[row.sign],
+    );
   }
 }
 
@@ -196,7 +217,8 @@ function caption(text, className = "") {
 }
 
 function lineOf(sign, number, coloured, className) {
-  const made = element("span", `le-code-line ${className}`), words = element("span", "le-code-words");
+  const made = element("span", `le-code-line ${className}`),
+    words = element("span", "le-code-words");
   made.append(element("span", "le-code-number", number), element("span", "le-code-sign", sign), words);
   for (const [text, kind] of coloured) words.append(kind ? element("span", `le-py-${kind}`, text) : seen(text));
   return made;

@@ -7,7 +7,12 @@ export function differing(scene, reference) {
 function blocks(scene, reference) {
   const found = new Set();
   for (let id = 0; id < scene.numBlocks; id++)
-    if (scene.refCounts[id] !== reference.refCounts[id] || scene.contentOfBlock[id] !== reference.contentOfBlock[id] || scene.isLostFlag[id] !== reference.isLostFlag[id]) found.add(id);
+    if (
+      scene.refCounts[id] !== reference.refCounts[id] ||
+      scene.contentOfBlock[id] !== reference.contentOfBlock[id] ||
+      scene.isLostFlag[id] !== reference.isLostFlag[id]
+    )
+      found.add(id);
   return found;
 }
 
@@ -29,7 +34,14 @@ function requests(scene, reference) {
   const found = new Set();
   for (const [id, request] of scene.requests) {
     const before = reference.requests.get(id);
-    if (!before || before.status !== request.status || before.numTokens !== request.numTokens || before.numComputed !== request.numComputed || String(before.tables) !== String(request.tables)) found.add(id);
+    if (
+      !before ||
+      before.status !== request.status ||
+      before.numTokens !== request.numTokens ||
+      before.numComputed !== request.numComputed ||
+      String(before.tables) !== String(request.tables)
+    )
+      found.add(id);
   }
   return found;
 }

@@ -31,9 +31,17 @@ export class Dots {
   }
 
   boxOf(id) {
-    const { columns, cellWidth, cellHeight, gap } = this.grid, column = id % columns, row = (id / columns) | 0;
-    const x = Math.round(column * cellWidth), y = Math.round(row * cellHeight);
-    return { x, y, w: Math.max(1, Math.round((column + 1) * cellWidth) - x - gap), h: Math.max(1, Math.round((row + 1) * cellHeight) - y - gap) };
+    const { columns, cellWidth, cellHeight, gap } = this.grid,
+      column = id % columns,
+      row = (id / columns) | 0;
+    const x = Math.round(column * cellWidth),
+      y = Math.round(row * cellHeight);
+    return {
+      x,
+      y,
+      w: Math.max(1, Math.round((column + 1) * cellWidth) - x - gap),
+      h: Math.max(1, Math.round((row + 1) * cellHeight) - y - gap),
+    };
   }
 
   shade(scene, id) {
@@ -48,17 +56,23 @@ export class Dots {
   }
 
   write(id, shade) {
-    const { x, y, w, h } = this.boxOf(id), { width, pixels } = this;
+    const { x, y, w, h } = this.boxOf(id),
+      { width, pixels } = this;
     for (let row = y; row < y + h; row++) pixels.fill(shade, row * width + x, row * width + x + w);
   }
 }
 
 function shadesOf(theme) {
-  const paper = rgbOf(theme.paper), faint = rgbOf(theme.faint), ink = rgbOf(theme.ink);
+  const paper = rgbOf(theme.paper),
+    faint = rgbOf(theme.faint),
+    ink = rgbOf(theme.ink);
   const hues = HUES.map(rgbOf);
   return {
-    empty: packed(mixed(faint, ink, 0.05)), partial: packed(mixed(paper, ink, 0.45)), lost: packed(rgbOf(LOST_HUE)),
-    live: hues.map((hue) => packed(hue)), freed: hues.map((hue) => packed(mixed(hue, paper, 0.6))),
+    empty: packed(mixed(faint, ink, 0.05)),
+    partial: packed(mixed(paper, ink, 0.45)),
+    lost: packed(rgbOf(LOST_HUE)),
+    live: hues.map((hue) => packed(hue)),
+    freed: hues.map((hue) => packed(mixed(hue, paper, 0.6))),
   };
 }
 

@@ -5,10 +5,13 @@ const MAX_CELLS = 250000; // longer texts are shown one after the other
 export function lineDiff(before, after) {
   const lengths = before.length * after.length <= MAX_CELLS ? commonLengths(before, after) : null;
   const rows = [];
-  let i = 0, j = 0;
+  let i = 0,
+    j = 0;
   while (i < before.length || j < after.length) {
-    if (lengths && i < before.length && j < after.length && before[i] === after[j]) rows.push({ sign: " ", old: i, new: j, text: after[j++] }), i++;
-    else if (i < before.length && (j === after.length || !lengths || lengths[i + 1][j] >= lengths[i][j + 1])) rows.push({ sign: "-", old: i, new: null, text: before[i++] });
+    if (lengths && i < before.length && j < after.length && before[i] === after[j])
+      rows.push({ sign: " ", old: i, new: j, text: after[j++] }), i++;
+    else if (i < before.length && (j === after.length || !lengths || lengths[i + 1][j] >= lengths[i][j + 1]))
+      rows.push({ sign: "-", old: i, new: null, text: before[i++] });
     else rows.push({ sign: "+", old: null, new: j, text: after[j++] });
   }
   return rows;
@@ -18,7 +21,9 @@ export function lineDiff(before, after) {
 function commonLengths(before, after) {
   const lengths = Array.from({ length: before.length + 1 }, () => new Int32Array(after.length + 1));
   for (let i = before.length - 1; i >= 0; i--) {
-    for (let j = after.length - 1; j >= 0; j--) lengths[i][j] = before[i] === after[j] ? lengths[i + 1][j + 1] + 1 : Math.max(lengths[i + 1][j], lengths[i][j + 1]);
+    for (let j = after.length - 1; j >= 0; j--)
+      lengths[i][j] =
+        before[i] === after[j] ? lengths[i + 1][j + 1] + 1 : Math.max(lengths[i + 1][j], lengths[i][j + 1]);
   }
   return lengths;
 }

@@ -8,8 +8,11 @@ import { eventOf, standAt } from "./standing.js";
 
 export const title = "Log";
 
-const LINE = 22, SLICE_MS = 8, MARGIN = 6;
-const NOT_RECORDED = "Recording is off: this lab keeps no events, and the log begins where its first view came. Lab(..., record=True) keeps them all.";
+const LINE = 22,
+  SLICE_MS = 8,
+  MARGIN = 6;
+const NOT_RECORDED =
+  "Recording is off: this lab keeps no events, and the log begins where its first view came. Lab(..., record=True) keeps them all.";
 const SIGNS = ["▏", "●", "■", "∿", "⇅", "▲"];
 
 export function create(stage, side) {
@@ -18,7 +21,18 @@ export function create(stage, side) {
 
 class Log {
   constructor(stage, side) {
-    Object.assign(this, { stage, side, moment: 0, selection: null, found: null, sought: null, looked: 0, scanned: 0, active: null, lines: new Map() });
+    Object.assign(this, {
+      stage,
+      side,
+      moment: 0,
+      selection: null,
+      found: null,
+      sought: null,
+      looked: 0,
+      scanned: 0,
+      active: null,
+      lines: new Map(),
+    });
     this.element = element("div", "le-log");
     this.filter = { kind: "", about: "", text: "" };
     this.list = element("div", "le-log-list");
@@ -63,8 +77,13 @@ class Log {
     this.offered = this.side.recording.header;
     this.note.hidden = this.offered.is_recorded !== false;
     write(this.note, NOT_RECORDED);
-    const names = this.offered.kinds.map(([name]) => name), chosen = this.kinds.value;
-    const options = [["", "all kinds"], ...TOPIC_NAMES.map((name, i) => [`topic:${i}`, `all about: ${name}`]), ...names.map((name) => [name, kindWords(name)])];
+    const names = this.offered.kinds.map(([name]) => name),
+      chosen = this.kinds.value;
+    const options = [
+      ["", "all kinds"],
+      ...TOPIC_NAMES.map((name, i) => [`topic:${i}`, `all about: ${name}`]),
+      ...names.map((name) => [name, kindWords(name)]),
+    ];
     this.kinds.replaceChildren(...options.map(([value, words]) => option(value, words)));
     this.kinds.value = chosen;
   }
@@ -86,7 +105,8 @@ class Log {
   // The line of an event, or where it would stand.
   placeOf(event) {
     if (!this.found) return event - this.side.recording.start;
-    let low = 0, high = this.found.length;
+    let low = 0,
+      high = this.found.length;
     while (low < high) {
       const middle = (low + high) >> 1;
       if (this.found[middle] < event) low = middle + 1;
@@ -96,7 +116,11 @@ class Log {
   }
 
   refilter() {
-    this.filter = { kind: this.kinds.value, about: this.about.value.trim(), text: this.text.value.trim().toLowerCase() };
+    this.filter = {
+      kind: this.kinds.value,
+      about: this.about.value.trim(),
+      text: this.text.value.trim().toLowerCase(),
+    };
     this.found = this.isFiltered ? [] : null;
     this.scanned = this.side.recording.start;
     this.judge = this.isFiltered ? this.judgement() : null;
@@ -105,19 +129,23 @@ class Log {
   }
 
   judgement() {
-    const { recording } = this.side, { kind, about, text } = this.filter, tests = [];
+    const { recording } = this.side,
+      { kind, about, text } = this.filter,
+      tests = [];
     if (kind.startsWith("topic:")) tests.push((i) => storyOf(recording).topic(i) === Number(kind.slice(6)));
     else if (kind) tests.push((i) => recording.kind(i) === kind);
     for (const subject of subjectsOf(about)) tests.push(subject ? mentions(recording, subject) : () => false);
     if (this.isOnly) tests.push(mentions(recording, this.selection) ?? (() => false));
-    if (text) tests.push((i) => this.words(i).toLowerCase().includes(text) || kindWords(recording.kind(i)).includes(text));
+    if (text)
+      tests.push((i) => this.words(i).toLowerCase().includes(text) || kindWords(recording.kind(i)).includes(text));
     return (i) => tests.every((test) => test(i));
   }
 
   // In slices, so that a long run keeps the page alive.
   scan() {
     clearTimeout(this.pending);
-    const { recording } = this.side, until = performance.now() + SLICE_MS;
+    const { recording } = this.side,
+      until = performance.now() + SLICE_MS;
     if (this.found && this.scanned < recording.start) this.scanned = recording.start;
     while (this.found && this.scanned < recording.end) {
       if (this.judge(this.scanned)) this.found.push(this.scanned);
@@ -128,7 +156,9 @@ class Log {
     if (!isDone) this.pending = setTimeout(() => this.scan(), 0);
     this.lay();
     const all = (recording.end - recording.start).toLocaleString();
-    this.count.textContent = this.found ? `${this.found.length.toLocaleString()} of ${all}${isDone ? "" : " …"}` : `${all} events`;
+    this.count.textContent = this.found
+      ? `${this.found.length.toLocaleString()} of ${all}${isDone ? "" : " …"}`
+      : `${all} events`;
   }
 
   words(i) {
@@ -138,16 +168,18 @@ class Log {
   // -- painting --------------------------------------------------------------------------------------------------------
 
   paint(scene, changes, { moment }) {
-    const { recording } = this.side, news = `${recording.start}:${recording.end}`;
+    const { recording } = this.side,
+      news = `${recording.start}:${recording.end}`;
     this.offerKinds();
     if (news !== this.news) {
       if (this.found && recording.start !== this.start) this.refilter();
       else this.scan();
     }
-    if (!this.news) this.news = news, this.mark(this.selection);
+    if (!this.news) (this.news = news), this.mark(this.selection);
     Object.assign(this, { news, start: recording.start });
     if (moment !== this.moment) this.looked = moment - 1;
-    if ((moment !== this.moment || changes.all) && !this.list.contains(document.activeElement)) this.reveal(this.looked);
+    if ((moment !== this.moment || changes.all) && !this.list.contains(document.activeElement))
+      this.reveal(this.looked);
     this.moment = moment;
     if (changes.all) this.lines.clear(), this.sheet.replaceChildren();
     this.seek();
@@ -186,7 +218,8 @@ class Log {
   }
 
   reveal(event) {
-    const top = this.placeOf(event) * LINE, { scrollTop, clientHeight } = this.list;
+    const top = this.placeOf(event) * LINE,
+      { scrollTop, clientHeight } = this.list;
     if (top < scrollTop) this.list.scrollTop = Math.max(0, top - LINE * 2);
     else if (top + LINE > scrollTop + clientHeight) this.list.scrollTop = top - clientHeight + LINE * 3;
   }
@@ -201,10 +234,12 @@ class Log {
   // The lines in sight, and a few around them; a line that was there already is kept.
   fill() {
     const { scrollTop, clientHeight } = this.list;
-    const first = Math.max(0, Math.floor(scrollTop / LINE) - MARGIN), last = Math.min(this.length, Math.ceil((scrollTop + clientHeight) / LINE) + MARGIN);
+    const first = Math.max(0, Math.floor(scrollTop / LINE) - MARGIN),
+      last = Math.min(this.length, Math.ceil((scrollTop + clientHeight) / LINE) + MARGIN);
     const kept = new Map();
     for (let place = first; place < last; place++) {
-      const i = this.eventAt(place), line = this.lines.get(i) ?? this.makeLine(i);
+      const i = this.eventAt(place),
+        line = this.lines.get(i) ?? this.makeLine(i);
       kept.set(i, line);
       if (line.place !== place) line.element.style.top = `${(line.place = place) * LINE}px`;
       if (!line.element.isConnected) this.sheet.append(line.element);
@@ -215,18 +250,29 @@ class Log {
   }
 
   makeLine(i) {
-    const { recording } = this.side, story = storyOf(recording), topic = story.topic(i), line = element("div", `le-log-line le-log-topic-${topic}`);
+    const { recording } = this.side,
+      story = storyOf(recording),
+      topic = story.topic(i),
+      line = element("div", `le-log-line le-log-topic-${topic}`);
     line.id = `le-log-${this.side.index}-${(this.name ??= Math.random().toString(36).slice(2))}-${i}`;
     line.setAttribute("role", "option");
     Object.assign(line.dataset, { event: i, side: this.side.index });
-    const index = story.stepIndex(i + 1), step = index >= 0 && (story.steps.end[index] === null || i < story.steps.end[index]) ? story.steps.number[index] : "";
-    line.append(element("span", "le-log-number", i), element("span", "le-log-step", step === "" ? "" : `step ${step}`), element("span", "le-log-sign", SIGNS[topic]), element("span", "le-log-words", this.words(i)));
+    const index = story.stepIndex(i + 1),
+      step =
+        index >= 0 && (story.steps.end[index] === null || i < story.steps.end[index]) ? story.steps.number[index] : "";
+    line.append(
+      element("span", "le-log-number", i),
+      element("span", "le-log-step", step === "" ? "" : `step ${step}`),
+      element("span", "le-log-sign", SIGNS[topic]),
+      element("span", "le-log-words", this.words(i)),
+    );
     line.title = kindWords(recording.kind(i));
     return { element: line, place: -1 };
   }
 
   dress(line, i) {
-    const { classList } = line.element, isChosen = this.selection?.kind === "event" && Number(this.selection.id) === i;
+    const { classList } = line.element,
+      isChosen = this.selection?.kind === "event" && Number(this.selection.id) === i;
     classList.toggle("le-is-now", i === this.moment - 1);
     classList.toggle("le-is-ahead", i >= this.moment);
     classList.toggle("le-is-related", !isChosen && Boolean(this.speaks?.(i)));
@@ -265,8 +311,16 @@ class Log {
 
   onKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const page = Math.max(1, Math.floor(this.list.clientHeight / LINE) - 1), place = this.placeOf(this.active ?? this.moment - 1);
-    const to = { ArrowDown: place + (this.active === null ? 0 : 1), ArrowUp: place - 1, PageDown: place + page, PageUp: place - page, Home: 0, End: this.length - 1 }[event.key];
+    const page = Math.max(1, Math.floor(this.list.clientHeight / LINE) - 1),
+      place = this.placeOf(this.active ?? this.moment - 1);
+    const to = {
+      ArrowDown: place + (this.active === null ? 0 : 1),
+      ArrowUp: place - 1,
+      PageDown: place + page,
+      PageUp: place - page,
+      Home: 0,
+      End: this.length - 1,
+    }[event.key];
     if (to !== undefined && this.length) this.activate(this.eventAt(Math.min(this.length - 1, Math.max(0, to))));
     else if (event.key === "Enter" && this.active !== null) this.choose(this.active);
     else if (event.key === "/") this.text.focus();
@@ -296,19 +350,24 @@ class Log {
   }
 
   csv() {
-    const { recording } = this.side, rows = [["event", "kind", "words"]];
-    for (let place = 0; place < this.length; place++) rows.push([this.eventAt(place), recording.kind(this.eventAt(place)), this.words(this.eventAt(place))]);
+    const { recording } = this.side,
+      rows = [["event", "kind", "words"]];
+    for (let place = 0; place < this.length; place++)
+      rows.push([this.eventAt(place), recording.kind(this.eventAt(place)), this.words(this.eventAt(place))]);
     return rows;
   }
 }
 
 // "#3 A" -> a block and a request; what is neither finds nothing.
 function subjectsOf(text) {
-  return text.split(/[\s,]+/).filter(Boolean).map((word) => {
-    if (/^#\d+$/.test(word)) return { kind: "block", id: Number(word.slice(1)) };
-    if (/^[a-z]{1,3}$/i.test(word)) return { kind: "request", id: requestId(word.toUpperCase()) };
-    return null;
-  });
+  return text
+    .split(/[\s,]+/)
+    .filter(Boolean)
+    .map((word) => {
+      if (/^#\d+$/.test(word)) return { kind: "block", id: Number(word.slice(1)) };
+      if (/^[a-z]{1,3}$/i.test(word)) return { kind: "request", id: requestId(word.toUpperCase()) };
+      return null;
+    });
 }
 
 function requestId(name) {

@@ -14,7 +14,12 @@ const MAX_ROWS = 64;
 const MAX_BEADS_IN_ALL = 960;
 const MAX_SCANNED = 20_000;
 const MAX_FORGOTTEN = 8192;
-const EVICTED_WORDS = { reused: "its block was given away", replaced: "a longer prefix took its place", reset: "the cache was reset", distrusted: "it may hold garbage" };
+const EVICTED_WORDS = {
+  reused: "its block was given away",
+  replaced: "a longer prefix took its place",
+  reset: "the cache was reset",
+  distrusted: "it may hold garbage",
+};
 const KEYS = [
   ["live", "in use"],
   ["kept", "free, still a hit"],
@@ -55,7 +60,8 @@ class HashMap {
     const { recording } = this.side;
     if (recording !== this.recording) this.forget();
     Object.assign(this, { scene, recording });
-    const facts = factsAt(recording, moment), isNewStep = facts.start !== this.start;
+    const facts = factsAt(recording, moment),
+      isNewStep = facts.start !== this.start;
     if (!changes.all && !changes.keys.size && !changes.blocks.size && !isNewStep) return;
     const isCrowded = isNewStep && this.layout.places.size > 2 * scene.map.size + MAX_FORGOTTEN;
     if (isCrowded) this.forget();
@@ -64,26 +70,37 @@ class HashMap {
     this.isNewStep = isNewStep || changes.all;
     this.follow(isCrowded ? { ...changes, all: true } : changes);
     this.expect(facts);
-    const shown = this.layout.rows.filter((row) => row.present > 0 || this.coming.has(row) || row.keys.some((key) => this.evicted.has(key)));
+    const shown = this.layout.rows.filter(
+      (row) => row.present > 0 || this.coming.has(row) || row.keys.some((key) => this.evicted.has(key)),
+    );
     this.setDigits(String(scene.numBlocks).length);
     this.limit = MAX_BEADS_IN_ALL / [16, 32, MAX_ROWS].find((rows) => shown.length <= rows || rows === MAX_ROWS);
-    const numHidden = Math.max(0, shown.length - MAX_ROWS), rows = shown.slice(numHidden);
+    const numHidden = Math.max(0, shown.length - MAX_ROWS),
+      rows = shown.slice(numHidden);
     if (this.stage.isPair) rows.sort((a, b) => a.group - b.group); // the same groups stand beside one another
     this.element.classList.toggle("le-is-empty", !shown.length);
     this.paintSummary(numHidden);
     this.sight.expect(rows.length);
-    keep(this.list, rows.map((row) => ({ key: row.index, row, signature: row.version })), ({ row }) => makeRow(row), (child, { row }, place) => this.sight.paint(child, () => this.paintRow(child, row), place));
+    keep(
+      this.list,
+      rows.map((row) => ({ key: row.index, row, signature: row.version })),
+      ({ row }) => makeRow(row),
+      (child, { row }, place) => this.sight.paint(child, () => this.paintRow(child, row), place),
+    );
     this.sight.settle();
     this.marks.again();
   }
 
   // What this step will bring into the map has its place from the step's beginning, as far as the recording goes.
   expect(facts) {
-    const { recording, seen } = this, isSame = seen && seen.start === facts.start && seen.stop <= facts.stop;
-    if (!isSame) [this.coming, this.cachings, this.seen] = [new Set(), new Map(), { start: facts.start, stop: facts.start }];
+    const { recording, seen } = this,
+      isSame = seen && seen.start === facts.start && seen.stop <= facts.stop;
+    if (!isSame)
+      [this.coming, this.cachings, this.seen] = [new Set(), new Map(), { start: facts.start, stop: facts.start }];
     for (let i = Math.max(this.seen.stop, recording.start); i < facts.stop; i++) {
       if (recording.kind(i) !== "BlockCached" || !recording.field(i, "mapped").length) continue;
-      const key = `${recording.field(i, "group")}:${recording.field(i, "block_hash")}`, { row } = this.place(key);
+      const key = `${recording.field(i, "group")}:${recording.field(i, "block_hash")}`,
+        { row } = this.place(key);
       this.cachings.set(key, (this.cachings.get(key) || 0) + 1);
       this.coming.add(row);
       row.version += 1;
@@ -98,7 +115,8 @@ class HashMap {
   }
 
   paintSummary(numHidden) {
-    const { map } = this.scene, parts = [map.size ? `${map.size.toLocaleString("en")} ${map.size === 1 ? "hash" : "hashes"}` : "no hashes"];
+    const { map } = this.scene,
+      parts = [map.size ? `${map.size.toLocaleString("en")} ${map.size === 1 ? "hash" : "hashes"}` : "no hashes"];
     if (this.lost.size) parts.push(`${this.lost.size} lost`);
     if (numHidden) parts.push(moreText(numHidden, "older chains"));
     say(this.summary, parts.join(" · "));
@@ -128,7 +146,8 @@ class HashMap {
   blocksInStock() {
     if (!this.scene.score.lost) return [];
     const ids = new Set();
-    for (const request of this.scene.requests.values()) for (const table of request.tables) for (const id of table) if (id >= 0) ids.add(id);
+    for (const request of this.scene.requests.values())
+      for (const table of request.tables) for (const id of table) if (id >= 0) ids.add(id);
     return ids;
   }
 
@@ -137,7 +156,8 @@ class HashMap {
   }
 
   setPresent(key) {
-    const is = this.scene.map.has(key) || this.lost.has(key), isSame = is === this.present.has(key);
+    const is = this.scene.map.has(key) || this.lost.has(key),
+      isSame = is === this.present.has(key);
     if (isSame && !is) return;
     const { row } = this.place(key);
     row.version += 1;
@@ -161,7 +181,8 @@ class HashMap {
   paintRow(child, row) {
     const { scene } = this;
     const isSeen = (key) => this.present.has(key) || this.evicted.has(key) || this.cachings.has(key);
-    const last = lastIndex(row.keys, isSeen), head = row.keys.findIndex(isSeen);
+    const last = lastIndex(row.keys, isSeen),
+      head = row.keys.findIndex(isSeen);
     const first = last + 1 - head > this.limit ? 8 * Math.ceil((last + 1 - this.limit) / 8) : head;
     const items = row.keys.slice(first, last + 1).map((key, i) => this.item(row, key, first + i));
     for (const item of items) item.isWide = item.numBlocks + item.lost.length > 1 || this.cachings.get(item.key) > 1;
@@ -171,27 +192,47 @@ class HashMap {
     child.more.hidden = first === 0;
     child.more.style.visibility = numLeft ? "" : "hidden"; // they are still to come in this step, and have their room
     say(child.more, `… ${numLeft} ${isCut ? "more" : "gone"}`);
-    keep(child.beads, items, () => make("span"), (bead, item) => this.paintBead(bead, item));
+    keep(
+      child.beads,
+      items,
+      () => make("span"),
+      (bead, item) => this.paintBead(bead, item),
+    );
   }
 
   item(row, key, at) {
-    const { scene } = this, ids = scene.map.get(key) || [], lost = [...(this.lost.get(key) || [])], evicted = this.evicted.get(key);
+    const { scene } = this,
+      ids = scene.map.get(key) || [],
+      lost = [...(this.lost.get(key) || [])],
+      evicted = this.evicted.get(key);
     const blocks = ids.slice(0, 4).map((id) => [id, scene.block(id).refCount]);
     const isBroken = at > 0 && ids.length > 0 && !scene.map.has(row.keys[at - 1]);
-    const isComing = !ids.length && !lost.length && !evicted && this.cachings.has(key) && !row.keys.slice(at + 1).some((later) => this.present.has(later));
+    const isComing =
+      !ids.length &&
+      !lost.length &&
+      !evicted &&
+      this.cachings.has(key) &&
+      !row.keys.slice(at + 1).some((later) => this.present.has(later));
     const signature = JSON.stringify([isComing, blocks, ids.length, lost, evicted && evicted.block, isBroken]);
     return { key, signature, blocks, numBlocks: ids.length, lost, evicted, isBroken, isComing, depth: row.depth + at };
   }
 
   paintBead(bead, { key, blocks, numBlocks, lost, evicted, isBroken, depth, isWide, isComing }) {
     if (isComing) return leaveRoom(bead, isWide);
-    const content = this.scene.contentOf(key), isLive = blocks.some(([, count]) => count > 0);
+    const content = this.scene.contentOf(key),
+      isLive = blocks.some(([, count]) => count > 0);
     const life = numBlocks ? (isLive ? "live" : "kept") : "gone";
     bead.className = `le-map-bead le-map-is-${life}${numBlocks > 1 ? " le-map-is-twice" : ""}${lost.length ? " le-map-is-lost" : ""}${isBroken ? " le-map-is-broken" : ""}${isWide ? " le-map-is-wide" : ""}`;
     bead.dataset.hash = key;
     bead.dataset.anchor = `map:${key}`;
     bead.style.setProperty("--hue", hueOf(content));
-    const parts = [make("b", `le-map-letter${numBlocks && roundOf(content) ? ` le-round-${roundOf(content)}` : ""}`, contentName(content))];
+    const parts = [
+      make(
+        "b",
+        `le-map-letter${numBlocks && roundOf(content) ? ` le-round-${roundOf(content)}` : ""}`,
+        contentName(content),
+      ),
+    ];
     blocks.forEach(([id, count], i) => parts.push(blockPart(id, count, numBlocks > 1 && i === 0)));
     if (numBlocks > blocks.length) parts.push(make("span", "le-quiet", `+${numBlocks - blocks.length}`));
     if (!numBlocks) parts.push(make("span", "le-map-sign", evicted && !lost.length ? `✕ #${evicted.block}` : "✕"));
@@ -208,11 +249,20 @@ class HashMap {
   rowOf({ hash, block }) {
     if (!this.scene) return null;
     const keys = new Set([...hash, ...[...block].flatMap((id) => this.scene.block(id).keys)]);
-    return [...this.list.children].find(({ keptAs }) => this.layout.rows[keptAs]?.keys.some((key) => keys.has(key) && this.present.has(key)));
+    return [...this.list.children].find(({ keptAs }) =>
+      this.layout.rows[keptAs]?.keys.some((key) => keys.has(key) && this.present.has(key)),
+    );
   }
 
   csv() {
-    return [["group", "hash", "content", "blocks"], ...[...(this.scene?.map || [])].map(([key, ids]) => [...key.split(":"), contentName(this.scene.contentOf(key)), ids.join(" ")])];
+    return [
+      ["group", "hash", "content", "blocks"],
+      ...[...(this.scene?.map || [])].map(([key, ids]) => [
+        ...key.split(":"),
+        contentName(this.scene.contentOf(key)),
+        ids.join(" "),
+      ]),
+    ];
   }
 
   destroy() {
@@ -244,7 +294,11 @@ function lastIndex(items, test) {
 function makeRow(row) {
   const made = make("div", "le-map-row");
   made.setAttribute("role", "listitem");
-  Object.assign(made, { group: make("span", "le-map-group"), more: make("span", "le-quiet"), beads: make("span", "le-map-beads") });
+  Object.assign(made, {
+    group: make("span", "le-map-group"),
+    more: make("span", "le-quiet"),
+    beads: make("span", "le-map-beads"),
+  });
   made.classList.toggle("le-map-branch", row.after !== null);
   made.dataset.group = row.group;
   made.style.setProperty("--le-depth", Math.min(row.depth, 6));
@@ -268,7 +322,8 @@ function lostPart(id) {
 
 function sayBead(name, blocks, numBlocks, lost, evicted, isBroken, depth) {
   const parts = [`content ${name}, block ${depth} of its chain`];
-  if (numBlocks) parts.push(`served with ${blocks.map(([id, count]) => `#${id}${count ? "" : ", free and kept"}`).join(", then ")}`);
+  if (numBlocks)
+    parts.push(`served with ${blocks.map(([id, count]) => `#${id}${count ? "" : ", free and kept"}`).join(", then ")}`);
   else parts.push(evicted ? `evicted: ${EVICTED_WORDS[evicted.reason] || evicted.reason}` : "no longer in the map");
   if (lost.length) parts.push(`lost: ${lost.map((id) => `#${id}`).join(", ")}`);
   if (isBroken) parts.push("cannot be reached: the hash before it is not in the map");

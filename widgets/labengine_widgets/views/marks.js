@@ -50,7 +50,10 @@ export class Marks {
   }
 
   seek(about) {
-    const { frame } = this, found = ["le-selected", "le-related"].map((name) => particular([...frame.querySelectorAll(`.${name}`)])).find((some) => some.length);
+    const { frame } = this,
+      found = ["le-selected", "le-related"]
+        .map((name) => particular([...frame.querySelectorAll(`.${name}`)]))
+        .find((some) => some.length);
     const row = found ? null : this.rowOf(about);
     this.wasFound = Boolean(found);
     this.tries -= 1;
@@ -59,18 +62,28 @@ export class Marks {
   }
 
   isSeen(one) {
-    const inner = this.inner(), rect = one.getBoundingClientRect();
-    return rect.width > 0 && rect.top >= inner.top && rect.bottom <= inner.bottom && rect.left >= inner.left && rect.right <= inner.right;
+    const inner = this.inner(),
+      rect = one.getBoundingClientRect();
+    return (
+      rect.width > 0 &&
+      rect.top >= inner.top &&
+      rect.bottom <= inner.bottom &&
+      rect.left >= inner.left &&
+      rect.right <= inner.right
+    );
   }
 
   inner() {
-    const { top, left } = this.frame.getBoundingClientRect(), { clientHeight, clientWidth } = this.frame;
+    const { top, left } = this.frame.getBoundingClientRect(),
+      { clientHeight, clientWidth } = this.frame;
     return { top: top + this.covered(), bottom: top + clientHeight, left, right: left + clientWidth };
   }
 
   // Scrolls this frame and no other: the page stays where the reader has it.
   reveal(one) {
-    const { frame } = this, inner = this.inner(), rect = one.getBoundingClientRect();
+    const { frame } = this,
+      inner = this.inner(),
+      rect = one.getBoundingClientRect();
     frame.scrollTop += away(rect.top, rect.bottom, inner.top, inner.bottom);
     if (frame.scrollWidth > frame.clientWidth) frame.scrollLeft += away(rect.left, rect.right, inner.left, inner.right);
   }

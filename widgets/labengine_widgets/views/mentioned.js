@@ -7,8 +7,10 @@ export class Mentioned {
   }
 
   find(recording, selection) {
-    const name = `${recording.header.lab} ${JSON.stringify(selection)}`, speaks = mentions(recording, selection);
-    if (name !== this.name || recording.start !== this.start || recording.end < this.end) Object.assign(this, { events: [], end: recording.start });
+    const name = `${recording.header.lab} ${JSON.stringify(selection)}`,
+      speaks = mentions(recording, selection);
+    if (name !== this.name || recording.start !== this.start || recording.end < this.end)
+      Object.assign(this, { events: [], end: recording.start });
     if (speaks) for (let i = this.end; i < recording.end; i++) if (speaks(i)) this.events.push(i);
     Object.assign(this, { name, start: recording.start, end: recording.end });
     return this.events;

@@ -1,6 +1,11 @@
 // Python, lightly coloured: a line becomes pieces [text, kind], kind being word, text, note, name or nothing.
-const WORDS = new Set("and as assert async await break case class continue def del elif else except finally for from if import in is lambda match not or pass raise return try while with yield None True False self".split(" "));
-const PIECE = /(#.*$)|([rbfu]{0,2}"""|[rbfu]{0,2}''')|([rbfu]{0,2}"(?:\\.|[^"\\])*"|[rbfu]{0,2}'(?:\\.|[^'\\])*')|([A-Za-z_]\w*)|(\s+|\d[\w.]*|[^\w\s])/g;
+const WORDS = new Set(
+  "and as assert async await break case class continue def del elif else except finally for from if import in is lambda match not or pass raise return try while with yield None True False self".split(
+    " ",
+  ),
+);
+const PIECE =
+  /(#.*$)|([rbfu]{0,2}"""|[rbfu]{0,2}''')|([rbfu]{0,2}"(?:\\.|[^"\\])*"|[rbfu]{0,2}'(?:\\.|[^'\\])*')|([A-Za-z_]\w*)|(\s+|\d[\w.]*|[^\w\s])/g;
 
 // lines -> pieces per line; a docstring goes on until its quotes close.
 export function pieces(lines) {
@@ -20,7 +25,8 @@ export function pieces(lines) {
     for (let match = PIECE.exec(line); match; match = PIECE.exec(line)) {
       const [text, note, quotes, string, word] = match;
       if (quotes) {
-        const mark = quotes.slice(-3), end = line.indexOf(mark, match.index + quotes.length);
+        const mark = quotes.slice(-3),
+          end = line.indexOf(mark, match.index + quotes.length);
         if (end < 0) {
           open = mark;
           found.push([line.slice(match.index), "text"]);
@@ -30,7 +36,18 @@ export function pieces(lines) {
         PIECE.lastIndex = end + 3;
         continue;
       }
-      found.push([text, note ? "note" : string ? "text" : word && WORDS.has(word) ? "word" : word && (before === "def" || before === "class") ? "name" : ""]);
+      found.push([
+        text,
+        note
+          ? "note"
+          : string
+            ? "text"
+            : word && WORDS.has(word)
+              ? "word"
+              : word && (before === "def" || before === "class")
+                ? "name"
+                : "",
+      ]);
       if (text.trim()) before = text;
     }
     return found;

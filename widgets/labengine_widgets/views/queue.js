@@ -36,14 +36,18 @@ class Queue {
     this.summary = make("p", "le-queue-summary");
     this.list = make("ol", "le-queue-list");
     this.element.append(this.summary, this.list);
-    this.marks = new Marks(stage, side, this.element, { covered: () => this.summary.offsetHeight, rowOf: ({ block }) => this.seatOf(block) });
+    this.marks = new Marks(stage, side, this.element, {
+      covered: () => this.summary.offsetHeight,
+      rowOf: ({ block }) => this.seatOf(block),
+    });
     this.sight = new InSight(this.element, this.list, () => this.marks.late());
     arrows(this.element, stage);
   }
 
   paint(scene, changes, { moment, isRunning }) {
     const { recording } = this.side;
-    const facts = factsAt(recording, moment), isNewStep = facts.base !== this.base || facts.stop !== this.stop;
+    const facts = factsAt(recording, moment),
+      isNewStep = facts.base !== this.base || facts.stop !== this.stop;
     const isBrokenAnew = this.takeViolations(moment);
     const isStill = !isBrokenAnew && !changes.all && !changes.queue && !changes.blocks.size && !isNewStep;
     this.revealing = isRunning ? null : { isOver: isOver(recording, moment) };
@@ -56,7 +60,15 @@ class Queue {
     const items = (this.items = this.itemsOf(seating));
     this.place = items.findIndex(({ rank }) => rank === 1);
     this.sight.expect(isRunning ? items.length : 0); // at rest all seats are there to be read
-    keep(this.list, items, (item) => (item.more ? make("li", "le-queue-more le-quiet") : makeSeat()), (child, item, place) => (item.more ? say(child, `… ${item.more.toLocaleString("en")} more …`) : this.sight.paint(child, () => this.paintSeat(child, item), place)));
+    keep(
+      this.list,
+      items,
+      (item) => (item.more ? make("li", "le-queue-more le-quiet") : makeSeat()),
+      (child, item, place) =>
+        item.more
+          ? say(child, `… ${item.more.toLocaleString("en")} more …`)
+          : this.sight.paint(child, () => this.paintSeat(child, item), place),
+    );
     this.sight.settle();
     this.marks.again();
   }
@@ -77,14 +89,17 @@ class Queue {
 
   // In a panel too low for all the seats the next one stays in sight; between steps it stands on top, with the line behind it.
   reveal(isOver) {
-    const { element, next, summary, place } = this, revealed = `${place} ${isOver}`;
+    const { element, next, summary, place } = this,
+      revealed = `${place} ${isOver}`;
     if (!next || (next === this.wasNext && revealed === this.revealed)) return;
     Object.assign(this, { wasNext: next, revealed });
-    if (isOver || !isSeen(element, summary, next)) element.scrollTop = Math.max(0, next.offsetTop - (isOver ? 0 : next.offsetHeight + 4) - summary.offsetHeight - 4);
+    if (isOver || !isSeen(element, summary, next))
+      element.scrollTop = Math.max(0, next.offsetTop - (isOver ? 0 : next.offsetHeight + 4) - summary.offsetHeight - 4);
   }
 
   paintSummary() {
-    const { scene } = this, next = scene.queue.first(1)[0];
+    const { scene } = this,
+      next = scene.queue.first(1)[0];
     this.element.classList.toggle("le-queue-is-empty", next === undefined);
     const isOther = this.violations.some(({ message }) => message.includes("free queue"));
     const differs = isOther ? " · the core's queue differs" : "";
@@ -97,10 +112,12 @@ class Queue {
 
   // Up to a page before the head and beyond it, and the tail's end; all of a short queue.
   itemsOf(seating) {
-    const { low, high, head } = seating, seats = [];
+    const { low, high, head } = seating,
+      seats = [];
     const isAll = high - low < MAX_HEAD + MAX_TAIL;
     const first = isAll ? low : Math.max(low, low + PAGE * Math.floor((head - low - PAGE / 2) / PAGE));
-    const last = isAll ? high : Math.min(high, first + MAX_HEAD - 1), tail = isAll ? high + 1 : Math.max(last + 1, high - MAX_TAIL + 1);
+    const last = isAll ? high : Math.min(high, first + MAX_HEAD - 1),
+      tail = isAll ? high + 1 : Math.max(last + 1, high - MAX_TAIL + 1);
     let rank = 0;
     for (let seat = first; seat <= last; seat++) {
       const isFree = seating.seats.has(seat) && seat >= head && !seating.seats.get(seat).taken;
@@ -108,7 +125,8 @@ class Queue {
     }
     if (tail > last + 1) seats.push({ key: "more", signature: tail - last - 1, more: tail - last - 1 });
     const ends = tail <= high ? this.tailIds(high - tail + 1) : [];
-    for (let seat = tail; seat <= high; seat++) seats.push(this.item(seat, seating, seating.size - (high - seat), ends[seat - tail]));
+    for (let seat = tail; seat <= high; seat++)
+      seats.push(this.item(seat, seating, seating.size - (high - seat), ends[seat - tail]));
     return seats;
   }
 
@@ -122,14 +140,26 @@ class Queue {
   item(seat, { seats }, rank, known) {
     const { block, taken } = seats.get(seat) || (known === undefined ? {} : { block: known, taken: null });
     if (block === undefined) return { key: seat, signature: "empty" };
-    const look = lookOf(this.scene, block), why = taken ? `${taken.how} ${requestName(taken.request)}` : this.reason(block, look);
+    const look = lookOf(this.scene, block),
+      why = taken ? `${taken.how} ${requestName(taken.request)}` : this.reason(block, look);
     const broken = violationOf(this.violations, { block });
-    return { key: seat, signature: JSON.stringify([block, taken && taken.event, rank, taken ? 0 : look.signature, why, broken?.event]), block, taken, rank, look, why, broken };
+    return {
+      key: seat,
+      signature: JSON.stringify([block, taken && taken.event, rank, taken ? 0 : look.signature, why, broken?.event]),
+      block,
+      taken,
+      rank,
+      look,
+      why,
+      broken,
+    };
   }
 
   reason(block, { block: { content, isHashed } }) {
-    const { recording, scene } = this, freed = scene.freedAt ? scene.freedAt[block] : -1;
-    if (freed < 0 || freed === undefined) return content >= 0 || isHashed || recording.start > 0 ? "free from before" : "never used";
+    const { recording, scene } = this,
+      freed = scene.freedAt ? scene.freedAt[block] : -1;
+    if (freed < 0 || freed === undefined)
+      return content >= 0 || isHashed || recording.start > 0 ? "free from before" : "never used";
     if (freed < recording.start) return "freed earlier";
     const words = REASONS[recording.field(freed, "reason")];
     return words ? words(requestName(recording.field(freed, "request_id"))) : "freed";
@@ -156,7 +186,10 @@ class Queue {
     } else dressBead(child.bead, look);
     delete child.bead.dataset.block;
     say(child.why, why);
-    child.setAttribute("aria-label", `${isNext ? "next: " : ""}block ${block}, ${why}${!taken && look.block.content >= 0 ? `, content ${contentName(look.block.content)} kept` : ""}`);
+    child.setAttribute(
+      "aria-label",
+      `${isNext ? "next: " : ""}block ${block}, ${why}${!taken && look.block.content >= 0 ? `, content ${contentName(look.block.content)} kept` : ""}`,
+    );
   }
 
   mark(selection) {
@@ -171,10 +204,13 @@ class Queue {
 
   csv() {
     if (!this.scene) return [];
-    return [["place", "block", "why", "content"], ...this.scene.queue.first(this.scene.queue.size).map((id, i) => {
-      const look = lookOf(this.scene, id);
-      return [i + 1, id, this.reason(id, look), look.block.content >= 0 ? contentName(look.block.content) : ""];
-    })];
+    return [
+      ["place", "block", "why", "content"],
+      ...this.scene.queue.first(this.scene.queue.size).map((id, i) => {
+        const look = lookOf(this.scene, id);
+        return [i + 1, id, this.reason(id, look), look.block.content >= 0 ? contentName(look.block.content) : ""];
+      }),
+    ];
   }
 
   destroy() {
@@ -195,7 +231,12 @@ function isSeen(element, summary, seat) {
 
 function makeSeat() {
   const seat = make("li", "le-queue-seat");
-  Object.assign(seat, { tag: make("span", "le-queue-tag"), bead: make("span"), sign: make("span", "le-queue-sign"), why: make("span", "le-queue-why") });
+  Object.assign(seat, {
+    tag: make("span", "le-queue-tag"),
+    bead: make("span"),
+    sign: make("span", "le-queue-sign"),
+    why: make("span", "le-queue-why"),
+  });
   seat.append(seat.tag, seat.bead, seat.sign, seat.why);
   return seat;
 }

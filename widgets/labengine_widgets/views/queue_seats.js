@@ -16,9 +16,11 @@ function moveOf(recording, event) {
 // Costs the moves since the last call, when time goes forward within a step.
 export function seatsAt(recording, start, { from, moment, to }, numKnown) {
   let play = known.get(recording);
-  if (!play || play.from !== from || play.to !== to) known.set(recording, (play = begin(recording, start, { from, to }, numKnown)));
+  if (!play || play.from !== from || play.to !== to)
+    known.set(recording, (play = begin(recording, start, { from, to }, numKnown)));
   if (!play.seating || play.moment > moment) Object.assign(play, { seating: play.first.copy(), done: 0 });
-  for (; play.done < play.moves.length && play.moves[play.done].event < moment; play.done++) play.seating.apply(play.moves[play.done]);
+  for (; play.done < play.moves.length && play.moves[play.done].event < moment; play.done++)
+    play.seating.apply(play.moves[play.done]);
   play.moment = moment;
   const { seats, head, tail, size } = play.seating;
   return { low: play.low, high: tail, seats, head, size };
@@ -29,10 +31,17 @@ function begin(recording, start, { from, to }, numKnown) {
   const moves = [];
   for (let i = from; i < to; i++) {
     const move = moveOf(recording, i);
-    if (move) moves.push({ event: i, block: recording.field(i, "block_id"), request: recording.field(i, "request_id"), ...move });
+    if (move)
+      moves.push({
+        event: i,
+        block: recording.field(i, "block_id"),
+        request: recording.field(i, "request_id"),
+        ...move,
+      });
   }
   const numTaken = moves.reduce((sum, { kind }) => sum + (kind === "take"), 0);
-  const first = new Seating(start.queue.first(numKnown + numTaken), start.queue.size), whole = first.copy();
+  const first = new Seating(start.queue.first(numKnown + numTaken), start.queue.size),
+    whole = first.copy();
   let low = 0;
   for (const move of moves) {
     whole.apply(move);

@@ -6,13 +6,16 @@ const LEAST = 4; // steps that there must be
 
 // {most, isCut}: the axis ends there; isCut: some values lie beyond.
 export function scaleOf(values) {
-  const highest = values.reduce((most, value) => Math.max(most, value), 0), rest = withoutFew(values), most = rounded(rest);
+  const highest = values.reduce((most, value) => Math.max(most, value), 0),
+    rest = withoutFew(values),
+    most = rounded(rest);
   return highest > FAR * most ? { most, isCut: true } : { most: rounded(highest), isCut: false };
 }
 
 // The highest value but for the few that stand out.
 function withoutFew(values) {
-  const sorted = values.filter((value) => value > 0).sort((a, b) => b - a), few = Math.max(1, Math.floor(FEW * sorted.length));
+  const sorted = values.filter((value) => value > 0).sort((a, b) => b - a),
+    few = Math.max(1, Math.floor(FEW * sorted.length));
   if (sorted.length < LEAST) return sorted[0] ?? 0;
   let at = 0;
   for (let i = 0; i < few; i++) if (sorted[i] > FAR * sorted[i + 1]) at = i + 1;

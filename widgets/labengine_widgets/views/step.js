@@ -31,7 +31,11 @@ class Step {
     this.list.setAttribute("role", "list");
     this.element.append(this.summary, legend(), this.list);
     this.element.addEventListener("click", (event) => this.choose(event.target.closest?.("[data-position]")));
-    this.element.addEventListener("keydown", (event) => event.key === "Enter" && this.choose(this.element.querySelector(".le-at[data-position]")), true);
+    this.element.addEventListener(
+      "keydown",
+      (event) => event.key === "Enter" && this.choose(this.element.querySelector(".le-at[data-position]")),
+      true,
+    );
     this.marks = new Marks(stage, side, this.element);
     arrows(this.element, stage);
   }
@@ -58,14 +62,24 @@ class Step {
   draw(changes) {
     const { facts, scene } = this;
     this.before = facts.forward ? shadowAt(this.side.recording, "forward", facts.forward) || scene : scene;
-    const ids = [...facts.scheduled.keys()], shown = ids.slice(0, MAX_REQUESTS);
+    const ids = [...facts.scheduled.keys()],
+      shown = ids.slice(0, MAX_REQUESTS);
     const most = Math.max(1, ...[...facts.scheduled.values()].map(({ num }) => num));
     this.paintSummary(ids);
     this.element.classList.toggle("le-step-empty", !ids.length);
-    const share = { tokens: Math.max(4, Math.floor(MAX_TOKENS_IN_ALL / Math.max(1, shown.length))), blocks: Math.max(6, Math.floor(MAX_BLOCKS_IN_ALL / Math.max(1, shown.length))), most };
+    const share = {
+      tokens: Math.max(4, Math.floor(MAX_TOKENS_IN_ALL / Math.max(1, shown.length))),
+      blocks: Math.max(6, Math.floor(MAX_BLOCKS_IN_ALL / Math.max(1, shown.length))),
+      most,
+    };
     const items = shown.map((id) => this.itemOnce(id, share, changes));
     if (ids.length > shown.length) items.push({ key: "more", signature: ids.length, more: ids.length - shown.length });
-    keep(this.list, items, (item) => (item.more ? make("p", "le-quiet") : makeRequest(item.id)), (child, item) => (item.more ? say(child, moreText(item.more, "requests")) : this.paintRequest(child, item)));
+    keep(
+      this.list,
+      items,
+      (item) => (item.more ? make("p", "le-quiet") : makeRequest(item.id)),
+      (child, item) => (item.more ? say(child, moreText(item.more, "requests")) : this.paintRequest(child, item)),
+    );
     this.marks.again();
   }
 
@@ -73,9 +87,22 @@ class Step {
     const { facts } = this;
     if (!facts.isStep) return say(this.summary, "No step yet.");
     const total = [...facts.scheduled.values()].reduce((sum, { num }) => sum + num, 0);
-    const numFaults = facts.slots.reduce((sum, slots) => sum + mappingOf(this.before, slots).filter(({ slot, wanted }) => slot !== wanted).length, 0);
-    const parts = [`Step ${facts.step}: ${ids.length} ${ids.length === 1 ? "request" : "requests"}, ${total.toLocaleString("en")} ${total === 1 ? "token" : "tokens"}`];
-    parts.push(facts.forward ? "KV written" : facts.slots.length ? "KV is being written" : ids.length ? "not computed yet" : "nobody is scheduled yet");
+    const numFaults = facts.slots.reduce(
+      (sum, slots) => sum + mappingOf(this.before, slots).filter(({ slot, wanted }) => slot !== wanted).length,
+      0,
+    );
+    const parts = [
+      `Step ${facts.step}: ${ids.length} ${ids.length === 1 ? "request" : "requests"}, ${total.toLocaleString("en")} ${total === 1 ? "token" : "tokens"}`,
+    ];
+    parts.push(
+      facts.forward
+        ? "KV written"
+        : facts.slots.length
+          ? "KV is being written"
+          : ids.length
+            ? "not computed yet"
+            : "nobody is scheduled yet",
+    );
     if (numFaults) parts.push(`✗ ${numFaults} to the wrong slot`);
     if (facts.isRolledBack) parts.push("rolled back");
     this.summary.classList.toggle("le-step-has-faults", numFaults > 0);
@@ -84,8 +111,13 @@ class Step {
 
   // Worked out again when the request changed, or one of the blocks drawn for it.
   itemOnce(id, share, changes) {
-    const known = this.known.get(id), name = JSON.stringify(share);
-    const isSame = known && known.name === name && !changes.requests.has(id) && !known.item.groups.some(({ blocks }) => blocks.some(({ block }) => changes.blocks.has(block)));
+    const known = this.known.get(id),
+      name = JSON.stringify(share);
+    const isSame =
+      known &&
+      known.name === name &&
+      !changes.requests.has(id) &&
+      !known.item.groups.some(({ blocks }) => blocks.some(({ block }) => changes.blocks.has(block)));
     if (isSame) return known.item;
     const item = this.item(id, share);
     this.known.set(id, { item, name });
@@ -93,32 +125,79 @@ class Step {
   }
 
   item(id, share) {
-    const { facts, before, scene } = this, now = facts.scheduled.get(id), written = facts.slots.filter((slots) => slots.request === id);
-    const groups = before.groups.map((_, group) => this.groupItem(id, group, now, written.filter((slots) => slots.group === group), share));
+    const { facts, before, scene } = this,
+      now = facts.scheduled.get(id),
+      written = facts.slots.filter((slots) => slots.request === id);
+    const groups = before.groups.map((_, group) =>
+      this.groupItem(
+        id,
+        group,
+        now,
+        written.filter((slots) => slots.group === group),
+        share,
+      ),
+    );
     const signature = JSON.stringify([now, share.most, groups.map((group) => group.signature)]);
     return { key: id, id, now, groups, signature, share: now.num / share.most, scene };
   }
 
   groupItem(id, group, now, written, share) {
-    const { before, side, stage } = this, rule = groupOf(before, group), last = now.start + now.num - 1;
+    const { before, side, stage } = this,
+      rule = groupOf(before, group),
+      last = now.start + now.num - 1;
     const isWritten = written.length > 0;
     const mapping = (isWritten ? written : [this.planned(id, group, now)]).flatMap((slots) => mappingOf(before, slots));
     const query = Math.min(last, Math.max(now.start, this.queries.get(`${id}:${group}`) ?? last));
-    const context = contextOf(before, id, group, query, now.start), faults = faultsIn(context, rule.size);
-    const tokens = mapping.map((slot) => ({ key: slot.position, ...slot, text: slot.token === undefined ? "" : stage.text(side, slot.token) }));
+    const context = contextOf(before, id, group, query, now.start),
+      faults = faultsIn(context, rule.size);
+    const tokens = mapping.map((slot) => ({
+      key: slot.position,
+      ...slot,
+      text: slot.token === undefined ? "" : stage.text(side, slot.token),
+    }));
     const wrong = tokens.filter(({ slot, wanted }) => slot !== wanted);
-    const shownTokens = wrong.length && tokens.length > share.tokens ? [...wrong.slice(0, share.tokens), { key: "more", more: tokens.length - Math.min(wrong.length, share.tokens) }] : middleLeftOut(tokens, share.tokens);
-    const blocks = middleLeftOut(withoutCut(context.blocks.map((block) => ({ key: block.index, ...block }))), share.blocks, 0.25);
+    const shownTokens =
+      wrong.length && tokens.length > share.tokens
+        ? [...wrong.slice(0, share.tokens), { key: "more", more: tokens.length - Math.min(wrong.length, share.tokens) }]
+        : middleLeftOut(tokens, share.tokens);
+    const blocks = middleLeftOut(
+      withoutCut(context.blocks.map((block) => ({ key: block.index, ...block }))),
+      share.blocks,
+      0.25,
+    );
     for (const item of blocks) item.look = item.more || item.block === null ? null : lookOf(before, item.block);
-    const signature = JSON.stringify([isWritten, query, faults, shownTokens, blocks.map((item) => [item.key, item.states, item.look && item.look.signature, item.more, item.numCut])]);
-    return { key: group, group, rule, id, query, context, faults, tokens: shownTokens, blocks, isWritten, now, numWrong: wrong.length, signature };
+    const signature = JSON.stringify([
+      isWritten,
+      query,
+      faults,
+      shownTokens,
+      blocks.map((item) => [item.key, item.states, item.look && item.look.signature, item.more, item.numCut]),
+    ]);
+    return {
+      key: group,
+      group,
+      rule,
+      id,
+      query,
+      context,
+      faults,
+      tokens: shownTokens,
+      blocks,
+      isWritten,
+      now,
+      numWrong: wrong.length,
+      signature,
+    };
   }
 
   // Before the forward pass: where the table says that the KV will go.
   planned(id, group, now) {
-    const table = this.before.requests.get(id)?.tables[group] || [], { size } = groupOf(this.before, group), runs = [];
+    const table = this.before.requests.get(id)?.tables[group] || [],
+      { size } = groupOf(this.before, group),
+      runs = [];
     for (let position = now.start; position < now.start + now.num; ) {
-      const length = Math.min(size - (position % size), now.start + now.num - position), block = table[Math.floor(position / size)];
+      const length = Math.min(size - (position % size), now.start + now.num - position),
+        block = table[Math.floor(position / size)];
       if (block === undefined || block < 0) break;
       runs.push([block, position % size, length]);
       position += length;
@@ -129,24 +208,53 @@ class Step {
   paintRequest(child, { id, now, groups, share }) {
     const end = now.start + now.num - 1;
     say(child.kind, now.isPrefill ? "prefill" : "decode");
-    say(child.range, `${now.num} ${now.num === 1 ? "token" : "tokens"}, ${now.num === 1 ? `position ${now.start}` : `positions ${now.start} to ${end}`}`);
+    say(
+      child.range,
+      `${now.num} ${now.num === 1 ? "token" : "tokens"}, ${now.num === 1 ? `position ${now.start}` : `positions ${now.start} to ${end}`}`,
+    );
     child.bar.style.setProperty("--le-share", `${Math.max(1, 100 * share)}%`);
-    keep(child.groups, groups, () => makeGroup(), (part, group) => this.paintGroup(part, group));
+    keep(
+      child.groups,
+      groups,
+      () => makeGroup(),
+      (part, group) => this.paintGroup(part, group),
+    );
     child.setAttribute("aria-label", `${requestName(id)}: ${now.isPrefill ? "prefill" : "decode"} of ${now.num}`);
   }
 
   paintGroup(part, { group, rule, id, query, context, faults, tokens, blocks, isWritten, now, numWrong }) {
-    const { before } = this, isAlone = before.groups.length === 1;
+    const { before } = this,
+      isAlone = before.groups.length === 1;
     say(part.name, isAlone ? "" : `${groupName(before, group)} group${rule.window ? `, window ${rule.window}` : ""}`);
     part.name.hidden = isAlone;
     say(part.writes, isWritten ? (numWrong ? `✗ writes ${numWrong} to the wrong slot` : "writes") : "will write");
     part.classList.toggle("le-step-is-wrong", numWrong > 0);
-    keep(part.tokens, tokens.map((item) => ({ ...item, signature: JSON.stringify([item, isWritten, query]) })), () => make("div"), (cell, item) => (item.more ? paintLeftOut(cell, item.more) : this.paintToken(cell, item, { id, group, isWritten, isQuery: item.position === query, size: rule.size })));
-    const numRead = query - context.first + 1, said = sayFaults(faults, blocks);
-    say(part.reads, `${now.num > 1 ? `the query at ${query}` : "its query"} reads ${numRead} ${numRead === 1 ? "token" : "tokens"}${context.first ? `, ${context.first} to ${query}` : ""}`);
+    keep(
+      part.tokens,
+      tokens.map((item) => ({ ...item, signature: JSON.stringify([item, isWritten, query]) })),
+      () => make("div"),
+      (cell, item) =>
+        item.more
+          ? paintLeftOut(cell, item.more)
+          : this.paintToken(cell, item, { id, group, isWritten, isQuery: item.position === query, size: rule.size }),
+    );
+    const numRead = query - context.first + 1,
+      said = sayFaults(faults, blocks);
+    say(
+      part.reads,
+      `${now.num > 1 ? `the query at ${query}` : "its query"} reads ${numRead} ${numRead === 1 ? "token" : "tokens"}${context.first ? `, ${context.first} to ${query}` : ""}`,
+    );
     say(part.faults, said);
     part.faults.hidden = !said;
-    keep(part.context, blocks.map((item) => ({ ...item, signature: JSON.stringify([item.states, item.look && item.look.signature, item.more, item.numCut]) })), () => make("div"), (cell, item) => (item.more ? paintLeftOut(cell, item.more) : paintBlock(cell, item)));
+    keep(
+      part.context,
+      blocks.map((item) => ({
+        ...item,
+        signature: JSON.stringify([item.states, item.look && item.look.signature, item.more, item.numCut]),
+      })),
+      () => make("div"),
+      (cell, item) => (item.more ? paintLeftOut(cell, item.more) : paintBlock(cell, item)),
+    );
   }
 
   paintToken(cell, { position, text, block, offset, slot, wanted }, { id, group, isWritten, isQuery, size }) {
@@ -155,9 +263,17 @@ class Step {
     Object.assign(cell.dataset, { block, position, of: `${id}:${group}` });
     const place = make("span", "le-step-place");
     place.append(make("b", "", `#${block}`), ` +${offset}`);
-    cell.replaceChildren(make("span", "le-step-position", position), make("span", "le-step-text", text.trim() || "␣"), place, make("span", "le-step-slot", isWrong ? `✗ ${slot}` : slot));
+    cell.replaceChildren(
+      make("span", "le-step-position", position),
+      make("span", "le-step-text", text.trim() || "␣"),
+      place,
+      make("span", "le-step-slot", isWrong ? `✗ ${slot}` : slot),
+    );
     if (isWrong) cell.append(make("span", "le-step-wanted", `read from ${wanted}`));
-    cell.setAttribute("aria-label", `position ${position}, ${text.trim()}: slot ${slot} = block ${block} × ${size} + ${offset}${isWrong ? `, wrong: it will be read from slot ${wanted}` : ""}`);
+    cell.setAttribute(
+      "aria-label",
+      `position ${position}, ${text.trim()}: slot ${slot} = block ${block} × ${size} + ${offset}${isWrong ? `, wrong: it will be read from slot ${wanted}` : ""}`,
+    );
   }
 
   mark(selection) {
@@ -166,7 +282,9 @@ class Step {
 
   csv() {
     const rows = [["request", "group", "position", "block", "offset", "slot", "wanted"]];
-    for (const slots of this.facts?.slots || []) for (const { position, block, offset, slot, wanted } of mappingOf(this.before, slots)) rows.push([requestName(slots.request), slots.group, position, block, offset, slot, wanted]);
+    for (const slots of this.facts?.slots || [])
+      for (const { position, block, offset, slot, wanted } of mappingOf(this.before, slots))
+        rows.push([requestName(slots.request), slots.group, position, block, offset, slot, wanted]);
     return rows;
   }
 
@@ -190,21 +308,37 @@ function legend() {
 // Blocks that lie wholly outside the window need not be drawn one by one.
 function withoutCut(blocks) {
   const count = blocks.findIndex(({ states }) => states.some((state) => state !== "cut"));
-  return count > 2 ? [{ key: "cut", block: null, states: ["cut"], index: 0, numCut: count }, ...blocks.slice(count)] : blocks;
+  return count > 2
+    ? [{ key: "cut", block: null, states: ["cut"], index: 0, numCut: count }, ...blocks.slice(count)]
+    : blocks;
 }
 
 function sayFaults(faults, blocks) {
-  const words = faults.slice(0, 3).map(([position, state]) => `position ${position}: ${state === "hole" ? "nothing was ever written there" : "another token's KV lies there"}`);
+  const words = faults
+    .slice(0, 3)
+    .map(
+      ([position, state]) =>
+        `position ${position}: ${state === "hole" ? "nothing was ever written there" : "another token's KV lies there"}`,
+    );
   if (faults.length > 3) words.push(`and ${faults.length - 3} more`);
   const shared = blocks.filter(({ look }) => look && look.isDoubled).map(({ look }) => `#${look.id}`);
-  if (shared.length) words.push(`${shared.join(", ")} ${shared.length === 1 ? "stands" : "stand"} in two groups' tables: one group's KV overwrites the other's`);
+  if (shared.length)
+    words.push(
+      `${shared.join(", ")} ${shared.length === 1 ? "stands" : "stand"} in two groups' tables: one group's KV overwrites the other's`,
+    );
   return words.length ? `✗ ${words.join("; ")}` : "";
 }
 
 function makeRequest(id) {
-  const child = make("article", "le-step-request"), head = make("header", "le-step-head");
+  const child = make("article", "le-step-request"),
+    head = make("header", "le-step-head");
   child.setAttribute("role", "listitem");
-  Object.assign(child, { kind: make("b", "le-step-kind"), bar: make("span", "le-step-bar"), range: make("span", "le-step-range"), groups: make("div", "le-step-groups") });
+  Object.assign(child, {
+    kind: make("b", "le-step-kind"),
+    bar: make("span", "le-step-bar"),
+    range: make("span", "le-step-range"),
+    groups: make("div", "le-step-groups"),
+  });
   head.append(badge(id), child.kind, child.bar, child.range);
   child.append(head, child.groups);
   return child;
@@ -212,7 +346,14 @@ function makeRequest(id) {
 
 function makeGroup() {
   const part = make("section", "le-step-group");
-  const names = { name: ["h4", "le-step-name"], writes: ["div", "le-step-label"], tokens: ["div", "le-step-tokens"], reads: ["div", "le-step-label"], context: ["div", "le-step-context"], faults: ["div", "le-step-faults"] };
+  const names = {
+    name: ["h4", "le-step-name"],
+    writes: ["div", "le-step-label"],
+    tokens: ["div", "le-step-tokens"],
+    reads: ["div", "le-step-label"],
+    context: ["div", "le-step-context"],
+    faults: ["div", "le-step-faults"],
+  };
   for (const [name, [tag, className]] of Object.entries(names)) part.append((part[name] = make(tag, className)));
   return part;
 }
@@ -236,12 +377,18 @@ function paintBlock(cell, { look, states, index, numCut }) {
     bead.append(numCut ? `⊘ ×${numCut}` : "⊘");
   }
   cell.replaceChildren(bead, squares(states));
-  cell.setAttribute("aria-label", `block ${index} of the table${look ? `, #${look.id}` : ", none"}: ${runsOf(states).map(([state, count]) => `${count} ${SLOT_WORDS[state]}`).join(", ")}`);
+  cell.setAttribute(
+    "aria-label",
+    `block ${index} of the table${look ? `, #${look.id}` : ", none"}: ${runsOf(states)
+      .map(([state, count]) => `${count} ${SLOT_WORDS[state]}`)
+      .join(", ")}`,
+  );
 }
 
 // A square per slot, or a bar where the block has many.
 function squares(states) {
-  const made = make("span", "le-step-squares"), isBar = states.length > MAX_SQUARES;
+  const made = make("span", "le-step-squares"),
+    isBar = states.length > MAX_SQUARES;
   made.classList.toggle("le-step-is-bar", isBar);
   for (const [state, count] of isBar ? runsOf(states) : states.map((state) => [state, 1])) {
     const square = make("i", `le-slot le-slot-${state}`);

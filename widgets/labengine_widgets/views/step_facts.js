@@ -4,13 +4,32 @@
 
 const known = new WeakMap();
 const NOTHING = () => ({
-  step: 0, start: null, moment: null, forward: null, scheduled: new Map(), hits: new Map(), external: new Map(), slots: [], sampled: new Map(),
-  merged: new Map(), allocated: new Map(), touched: new Map(), freed: [], evicted: [], transfers: [], failed: [], preempted: new Set(), finished: new Map(), events: [], violations: [],
+  step: 0,
+  start: null,
+  moment: null,
+  forward: null,
+  scheduled: new Map(),
+  hits: new Map(),
+  external: new Map(),
+  slots: [],
+  sampled: new Map(),
+  merged: new Map(),
+  allocated: new Map(),
+  touched: new Map(),
+  freed: [],
+  evicted: [],
+  transfers: [],
+  failed: [],
+  preempted: new Set(),
+  finished: new Map(),
+  events: [],
+  violations: [],
 });
 
 // The last step that had begun before a moment, as an index into recording.steps; -1 before the first.
 export function stepIndex(recording, moment) {
-  let low = 0, high = recording.steps.length;
+  let low = 0,
+    high = recording.steps.length;
   while (low < high) {
     const middle = (low + high) >> 1;
     if (recording.steps[middle].start < moment) low = middle + 1;
@@ -21,7 +40,8 @@ export function stepIndex(recording, moment) {
 
 // Costs the events since the last call, when time goes forward within a step.
 export function factsAt(recording, moment) {
-  const index = stepIndex(recording, moment), step = index < 0 ? null : recording.steps[index];
+  const index = stepIndex(recording, moment),
+    step = index < 0 ? null : recording.steps[index];
   const start = step ? step.start : recording.start;
   let facts = known.get(recording);
   if (!facts || facts.start !== start || facts.moment > moment || facts.step !== (step ? step.step : 0)) {
@@ -40,14 +60,16 @@ function idleIn(facts, recording, step) {
   if (!step || (step.end === null && facts.stop === recording.end)) return () => false;
   if (facts.turns?.stop !== facts.stop) {
     facts.turns = { stop: facts.stop, requests: new Set() };
-    for (let i = Math.max(facts.start, recording.start); i < facts.stop; i++) if (recording.kind(i) === "RequestScheduled") facts.turns.requests.add(recording.field(i, "request_id"));
+    for (let i = Math.max(facts.start, recording.start); i < facts.stop; i++)
+      if (recording.kind(i) === "RequestScheduled") facts.turns.requests.add(recording.field(i, "request_id"));
   }
   const { requests } = facts.turns;
   return (id) => !requests.has(id);
 }
 
 function note(facts, recording, event) {
-  const kind = recording.kind(event), act = NOTES[kind];
+  const kind = recording.kind(event),
+    act = NOTES[kind];
   if (act) act(facts, (name) => recording.field(event, name), event);
 }
 
@@ -58,10 +80,20 @@ const NOTES = {
     Object.assign(facts, NOTHING(), { start: facts.start, base: event + 1, isStep: false });
   },
   StepRolledBack(facts) {
-    Object.assign(facts, NOTHING(), { step: facts.step, start: facts.start, base: facts.start, isStep: true, isRolledBack: true });
+    Object.assign(facts, NOTHING(), {
+      step: facts.step,
+      start: facts.start,
+      base: facts.start,
+      isStep: true,
+      isRolledBack: true,
+    });
   },
   RequestScheduled(facts, field) {
-    facts.scheduled.set(field("request_id"), { start: field("start"), num: field("num_tokens"), isPrefill: field("is_prefill") });
+    facts.scheduled.set(field("request_id"), {
+      start: field("start"),
+      num: field("num_tokens"),
+      isPrefill: field("is_prefill"),
+    });
   },
   PrefixHit(facts, field, event) {
     facts.hits.set(field("request_id"), { num: field("num_tokens"), blocks: field("block_ids"), event });
@@ -70,7 +102,13 @@ const NOTES = {
     facts.external.set(field("request_id"), { num: field("num_tokens"), event, isLoading: field("is_loading") });
   },
   SlotsWritten(facts, field, event) {
-    facts.slots.push({ event, request: field("request_id"), group: field("group"), start: field("start"), runs: field("runs") });
+    facts.slots.push({
+      event,
+      request: field("request_id"),
+      group: field("group"),
+      start: field("start"),
+      runs: field("runs"),
+    });
   },
   ForwardRan(facts, field, event) {
     facts.forward = event + 1;

@@ -3,10 +3,16 @@ import { countUpTo } from "../model/story.js";
 import { label } from "./board.js";
 
 export function shownSteps(story, axis) {
-  const { steps } = story, shown = [];
+  const { steps } = story,
+    shown = [];
   let painted = -Infinity;
-  for (let i = Math.max(0, countUpTo(steps.start, axis.from) - 1); i < steps.start.length && steps.start[i] < axis.to; i++) {
-    const x = Math.max(axis.left, axis.x(steps.start[i])), right = Math.min(axis.left + axis.width, axis.x(steps.end[i] ?? story.end));
+  for (
+    let i = Math.max(0, countUpTo(steps.start, axis.from) - 1);
+    i < steps.start.length && steps.start[i] < axis.to;
+    i++
+  ) {
+    const x = Math.max(axis.left, axis.x(steps.start[i])),
+      right = Math.min(axis.left + axis.width, axis.x(steps.end[i] ?? story.end));
     if (right < painted + 1 || right < axis.left) continue;
     painted = Math.floor(right);
     shown.push({ i, x, right });
@@ -18,8 +24,13 @@ export function labelSteps(context, story, shown, y, theme) {
   const { steps } = story;
   let free = -Infinity;
   for (const { i, x, right } of shown) {
-    const number = steps.number[i].toLocaleString(), text = `${right - x > 62 ? "step " : ""}${number}${steps.isTakenBack[i] && right - x > 110 ? " taken back" : ""}`;
-    if (x < free || !label(context, text, x + 4, y, right - x < 22 ? null : right - x - 3, `12px ${theme.ui}`, theme.soft)) continue;
+    const number = steps.number[i].toLocaleString(),
+      text = `${right - x > 62 ? "step " : ""}${number}${steps.isTakenBack[i] && right - x > 110 ? " taken back" : ""}`;
+    if (
+      x < free ||
+      !label(context, text, x + 4, y, right - x < 22 ? null : right - x - 3, `12px ${theme.ui}`, theme.soft)
+    )
+      continue;
     free = x + 12 + context.measureText(text).width;
   }
 }

@@ -11,20 +11,59 @@ const LEAST_GAP = 8; // places without a block, in a row, that are told by one l
 
 // view: {scene, facts, side, stage}; layout: {kind: "chips", "slots" or "texts", limit}.
 export function placesOf(view, id, group, layout) {
-  const { scene, facts, stage, side } = view, request = scene.requests.get(id), { size } = groupOf(scene, group);
-  const table = request.tables[group] || [], isText = layout.kind !== "chips", stateAt = stateOf(request, facts, id, group);
+  const { scene, facts, stage, side } = view,
+    request = scene.requests.get(id),
+    { size } = groupOf(scene, group);
+  const table = request.tables[group] || [],
+    isText = layout.kind !== "chips",
+    stateAt = stateOf(request, facts, id, group);
   return Array.from({ length: numPlaces(scene, facts, id, group) }, (_, index) => {
-    const block = table[index], look = isNull(scene, block) ? null : lookOf(scene, block);
+    const block = table[index],
+      look = isNull(scene, block) ? null : lookOf(scene, block);
     const found = look ? undefined : facts.hits.get(id)?.blocks?.[group]?.[index];
-    const was = facts.merged.get(`${id}:${group}:${index}`)?.was, states = [];
+    const was = facts.merged.get(`${id}:${group}:${index}`)?.was,
+      states = [];
     const tokens = request.tokens.slice(index * size, (index + 1) * size);
-    for (let i = 0; i < size; i++) states.push(index * size + i < request.tokens.length ? stateAt(index * size + i) : "none");
-    const texts = isText ? tokens.slice(0, layout.kind === "slots" ? size : MAX_TEXTS).map((token) => stage.text(side, token)) : [];
-    for (const [offset, token] of look?.block.strays || []) putStray(view, states, texts, offset, token, tokens[offset]);
-    const runs = layout.kind === "slots" ? states : runsOf(states), firstSlot = look && layout.hasNumbers ? block * size : null;
+    for (let i = 0; i < size; i++)
+      states.push(index * size + i < request.tokens.length ? stateAt(index * size + i) : "none");
+    const texts = isText
+      ? tokens.slice(0, layout.kind === "slots" ? size : MAX_TEXTS).map((token) => stage.text(side, token))
+      : [];
+    for (const [offset, token] of look?.block.strays || [])
+      putStray(view, states, texts, offset, token, tokens[offset]);
+    const runs = layout.kind === "slots" ? states : runsOf(states),
+      firstSlot = look && layout.hasNumbers ? block * size : null;
     const broken = look && violationOf(view.violations, { block, request: id });
-    const signature = JSON.stringify([broken?.event, layout.kind, block, look || request.status, look && look.signature, was, found, runs, texts, firstSlot]);
-    return { key: `${layout.kind}${index}`, signature, request: id, group, index, id: block, look, was, found, states, runs, texts, size, firstSlot, broken, numPrompt: request.numPrompt };
+    const signature = JSON.stringify([
+      broken?.event,
+      layout.kind,
+      block,
+      look || request.status,
+      look && look.signature,
+      was,
+      found,
+      runs,
+      texts,
+      firstSlot,
+    ]);
+    return {
+      key: `${layout.kind}${index}`,
+      signature,
+      request: id,
+      group,
+      index,
+      id: block,
+      look,
+      was,
+      found,
+      states,
+      runs,
+      texts,
+      size,
+      firstSlot,
+      broken,
+      numPrompt: request.numPrompt,
+    };
   });
 }
 
@@ -39,8 +78,15 @@ function gapsTold(view, places) {
   for (let i = 0; i < places.length; ) {
     const words = places[i].look ? null : noBlockWords(view, places[i], false);
     let end = i + 1;
-    while (words !== null && end < places.length && !places[end].look && noBlockWords(view, places[end], false) === words) end += 1;
-    if (words !== null && end - i >= LEAST_GAP) shown.push({ key: `gap${i}`, signature: `${end} ${words}`, gap: `${i}–${end - 1}: ${words}` });
+    while (
+      words !== null &&
+      end < places.length &&
+      !places[end].look &&
+      noBlockWords(view, places[end], false) === words
+    )
+      end += 1;
+    if (words !== null && end - i >= LEAST_GAP)
+      shown.push({ key: `gap${i}`, signature: `${end} ${words}`, gap: `${i}–${end - 1}: ${words}` });
     else shown.push(...places.slice(i, end));
     i = end;
   }
@@ -93,7 +139,10 @@ function targetOf(view, place, isChip) {
 export function violated({ event, isSaid, rule }) {
   const made = make("b", "le-violated", isSaid ? "said/is" : "!");
   Object.assign(made.dataset, { event, about: "event" });
-  made.setAttribute("aria-label", isSaid ? "the core is not what its events say: why?" : `the rule ${rule} is broken: why?`);
+  made.setAttribute(
+    "aria-label",
+    isSaid ? "the core is not what its events say: why?" : `the rule ${rule} is broken: why?`,
+  );
   return made;
 }
 
@@ -101,24 +150,32 @@ export function violated({ event, isSaid, rule }) {
 function noBlockWords({ scene, facts, stage }, { request, id, group, found }, isChip) {
   const isWaiting = scene.requests.get(request).status === "waiting" && facts.hits.has(request);
   const { isPair } = stage; // and less room
-  if (isWaiting && found !== undefined && found !== scene.nullBlock) return isChip ? `#${found}` : isPair ? `#${found} found` : `found in #${found}`;
+  if (isWaiting && found !== undefined && found !== scene.nullBlock)
+    return isChip ? `#${found}` : isPair ? `#${found} found` : `found in #${found}`;
   if (id !== undefined && groupOf(scene, group).window) return isChip ? "⊘" : isPair ? "outside" : "outside window";
   if (id !== undefined) return isChip ? "–" : "given back";
   const { status, numComputed, tables } = scene.requests.get(request);
-  const isGone = !isWaiting && (status === "finished" || status === "preempted" || (numComputed > 0 && !tables[group]?.length));
+  const isGone =
+    !isWaiting && (status === "finished" || status === "preempted" || (numComputed > 0 && !tables[group]?.length));
   return isChip ? "–" : isGone ? (isPair ? "freed" : "given back") : isPair ? "none yet" : "no block yet";
 }
 
 // Written where it is new: a style written again would have all cells styled again.
 export function arrange(cells, { kind, isFolded, hasNumbers }, size, { numShown, numBlocks, hasSaid }) {
-  const isLong = isFolded && numShown > FEW, digits = String(numBlocks).length, arranged = [kind, size, isLong, hasNumbers, digits, hasSaid].join(), columns = size > 8 ? 4 : size > 1 ? 2 : 1;
+  const isLong = isFolded && numShown > FEW,
+    digits = String(numBlocks).length,
+    arranged = [kind, size, isLong, hasNumbers, digits, hasSaid].join(),
+    columns = size > 8 ? 4 : size > 1 ? 2 : 1;
   if (cells.arranged === arranged) return;
   cells.arranged = arranged;
   cells.className = `le-tables-cells le-tables-${kind}${isLong ? " le-tables-close" : ""}${hasNumbers ? " le-tables-with-numbers" : ""}`;
   cells.style.setProperty("--le-columns", columns);
   cells.style.setProperty("--le-lines", kind === "slots" ? Math.ceil(size / columns) : 3);
   cells.style.setProperty("--le-card", size > 8 ? "212px" : "122px");
-  cells.style.setProperty("--le-chip", `${(isLong ? 66 : 92) + 8 * digits + 12 * Math.max(0, digits - 2) + (hasSaid ? 32 : 0)}px`); // a letter with its number, a count or a struck number may come: nothing moves
+  cells.style.setProperty(
+    "--le-chip",
+    `${(isLong ? 66 : 92) + 8 * digits + 12 * Math.max(0, digits - 2) + (hasSaid ? 32 : 0)}px`,
+  ); // a letter with its number, a count or a struck number may come: nothing moves
 }
 
 function bead(look) {

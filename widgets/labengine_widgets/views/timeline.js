@@ -10,7 +10,11 @@ import { timeBar } from "./time_bar.js";
 
 export const title = "Timeline";
 
-const STEPS = 15, TOPICS = TOPIC_NAMES.length, TALL = 190, LEAST_LANE = 10, MOST_LANE = 22;
+const STEPS = 15,
+  TOPICS = TOPIC_NAMES.length,
+  TALL = 190,
+  LEAST_LANE = 10,
+  MOST_LANE = 22;
 const NEAR = 5; // pixels from an alarm's sign
 const ALARMS = new Set(["ViolationFound", "StepFailed", "StepRolledBack", "LoadFailed"]); // the one strong colour; whatever else is trouble is ordinary
 const SHORT = { "external tier": "tier" };
@@ -21,7 +25,15 @@ export function create(stage, side) {
 
 class Timeline {
   constructor(stage, side) {
-    Object.assign(this, { stage, side, moment: 0, selection: null, marked: [], mentioned: new Mentioned(), lane: null });
+    Object.assign(this, {
+      stage,
+      side,
+      moment: 0,
+      selection: null,
+      marked: [],
+      mentioned: new Mentioned(),
+      lane: null,
+    });
     this.element = element("div", "le-timeline");
     this.board = new Board("le-timeline-canvas", "Timeline: the moment that is shown, in events", {
       paintAll: (context, size) => this.paintAll(context, size),
@@ -40,10 +52,16 @@ class Timeline {
   }
 
   paint(scene, changes, { moment }) {
-    const { recording } = this.side, { axis } = this.board;
+    const { recording } = this.side,
+      { axis } = this.board;
     this.moment = moment;
     const news = `${recording.start}:${recording.end}`;
-    if (axis.fit(recording.start, recording.end, recording.header.is_live !== false) || news !== this.news || changes.all) this.board.isStale = true;
+    if (
+      axis.fit(recording.start, recording.end, recording.header.is_live !== false) ||
+      news !== this.news ||
+      changes.all
+    )
+      this.board.isStale = true;
     if (axis.reach(moment)) this.board.isStale = true;
     if (news !== this.news) this.findMarked();
     this.news = news;
@@ -85,13 +103,26 @@ class Timeline {
   // -- the quiet part --------------------------------------------------------------------------------------------------
 
   paintAll(context, { width, height }) {
-    const { story } = this, theme = this.stage.theme;
+    const { story } = this,
+      theme = this.stage.theme;
     this.rows = this.layLanes(story, height);
     this.board.axis.left = this.tick > 8 ? 58 : this.rows.isPacked ? 8 : 34;
     this.board.axis.width = Math.max(1, width - this.board.axis.left - 6);
     this.paintSteps(context, story, theme, height);
     this.paintTicks(context, story, theme);
-    if (this.tick > 8) TOPIC_NAMES.forEach((name, topic) => label(context, SHORT[name] ?? name, this.board.axis.left - 6, STEPS + 6 + topic * this.tick, null, `12px ${theme.ui}`, theme.soft, "right"));
+    if (this.tick > 8)
+      TOPIC_NAMES.forEach((name, topic) =>
+        label(
+          context,
+          SHORT[name] ?? name,
+          this.board.axis.left - 6,
+          STEPS + 6 + topic * this.tick,
+          null,
+          `12px ${theme.ui}`,
+          theme.soft,
+          "right",
+        ),
+      );
     context.save();
     context.beginPath();
     context.rect(this.board.axis.left - 1, this.lanesTop - 2, width, height);
@@ -99,23 +130,54 @@ class Timeline {
     for (const [lane, row, from] of this.rows.placed) this.paintLane(context, lane, row, from ?? lane.at[0], theme);
     context.restore();
     if (!this.rows.isPacked) for (const [lane, row] of this.rows.placed) this.paintName(context, lane, row, theme);
-    if (this.rows.numHidden) label(context, `and ${this.rows.numHidden} more at a time`, width - 8, height - 8, null, `12px ${theme.ui}`, theme.soft, "right");
+    if (this.rows.numHidden)
+      label(
+        context,
+        `and ${this.rows.numHidden} more at a time`,
+        width - 8,
+        height - 8,
+        null,
+        `12px ${theme.ui}`,
+        theme.soft,
+        "right",
+      );
   }
 
   // A lane each while they fit; else requests share rows, one after the other, from when they first run, and rows get thinner.
   layLanes(story, height) {
-    const { axis } = this.board, room = Math.max(8, height - this.lanesTop - 4);
-    const seen = [...story.lanes.values()].filter((lane) => lane.at.length && lane.at[0] < axis.to && endOf(lane, story.end) > axis.from);
+    const { axis } = this.board,
+      room = Math.max(8, height - this.lanesTop - 4);
+    const seen = [...story.lanes.values()].filter(
+      (lane) => lane.at.length && lane.at[0] < axis.to && endOf(lane, story.end) > axis.from,
+    );
     seen.sort((a, b) => a.id - b.id);
-    if (seen.length * LEAST_LANE <= room) return { placed: seen.map((lane, i) => [lane, i]), height: Math.min(MOST_LANE, room / Math.max(1, seen.length)), isPacked: false, numHidden: 0 };
-    const begun = seen.map((lane) => ({ lane, from: lane.at[lane.state.findIndex((state) => state !== STATE.waiting)] })).filter(({ from }) => from !== undefined).sort((a, b) => a.from - b.from);
-    const ends = [], placed = begun.map(({ lane, from }) => [lane, rowFor(ends, lane, from, story.end), from]);
-    const rowHeight = Math.max(3, Math.min(MOST_LANE, room / Math.max(1, ends.length))), numRows = Math.floor(room / rowHeight);
-    return { placed: placed.filter(([, row]) => row < numRows), height: rowHeight, isPacked: true, numHidden: Math.max(0, ends.length - numRows) };
+    if (seen.length * LEAST_LANE <= room)
+      return {
+        placed: seen.map((lane, i) => [lane, i]),
+        height: Math.min(MOST_LANE, room / Math.max(1, seen.length)),
+        isPacked: false,
+        numHidden: 0,
+      };
+    const begun = seen
+      .map((lane) => ({ lane, from: lane.at[lane.state.findIndex((state) => state !== STATE.waiting)] }))
+      .filter(({ from }) => from !== undefined)
+      .sort((a, b) => a.from - b.from);
+    const ends = [],
+      placed = begun.map(({ lane, from }) => [lane, rowFor(ends, lane, from, story.end), from]);
+    const rowHeight = Math.max(3, Math.min(MOST_LANE, room / Math.max(1, ends.length))),
+      numRows = Math.floor(room / rowHeight);
+    return {
+      placed: placed.filter(([, row]) => row < numRows),
+      height: rowHeight,
+      isPacked: true,
+      numHidden: Math.max(0, ends.length - numRows),
+    };
   }
 
   paintSteps(context, story, theme, height) {
-    const { axis } = this.board, { steps } = story, shown = shownSteps(story, axis);
+    const { axis } = this.board,
+      { steps } = story,
+      shown = shownSteps(story, axis);
     for (const { i, x, right } of shown) {
       context.fillStyle = theme.faint;
       if (steps.number[i] % 2 && right - x > 1) context.fillRect(x, 0, right - x, height);
@@ -128,25 +190,42 @@ class Timeline {
 
   // A mark per event on its topic's line; where many share a pixel, one.
   paintTicks(context, story, theme) {
-    const { axis } = this.board, first = Math.max(story.start, Math.floor(axis.from)), last = Math.min(story.end, Math.ceil(axis.to));
-    const { tick } = this, drawn = new Int32Array(TOPICS).fill(-1), width = Math.max(1, Math.min(16, axis.perEvent - (axis.perEvent > 3 ? 2 : 0)));
+    const { axis } = this.board,
+      first = Math.max(story.start, Math.floor(axis.from)),
+      last = Math.min(story.end, Math.ceil(axis.to));
+    const { tick } = this,
+      drawn = new Int32Array(TOPICS).fill(-1),
+      width = Math.max(1, Math.min(16, axis.perEvent - (axis.perEvent > 3 ? 2 : 0)));
     for (let i = first; i < last; i++) {
-      const topic = story.topic(i), x = axis.x(i) + (axis.perEvent > 3 ? (axis.perEvent - width) / 2 : 0), pixel = Math.floor(x);
+      const topic = story.topic(i),
+        x = axis.x(i) + (axis.perEvent > 3 ? (axis.perEvent - width) / 2 : 0),
+        pixel = Math.floor(x);
       if (pixel === drawn[topic] && axis.perEvent < 1) continue;
       drawn[topic] = pixel;
       if (x < axis.left) continue;
       context.fillStyle = topic === 0 ? theme.line : theme.soft;
-      if (topic === 5) flag(context, x + width / 2, STEPS + 3, tick * TOPICS, ALARMS.has(story.recording.kind(i)) ? theme.alarm : theme.soft);
+      if (topic === 5)
+        flag(
+          context,
+          x + width / 2,
+          STEPS + 3,
+          tick * TOPICS,
+          ALARMS.has(story.recording.kind(i)) ? theme.alarm : theme.soft,
+        );
       else context.fillRect(x, STEPS + 3 + topic * tick, width, tick > 8 ? 6 : 3);
     }
   }
 
   paintLane(context, lane, row, from, theme) {
-    const { axis } = this.board, { height } = this.rows, y = this.lanesTop + row * height, h = Math.max(2, height - (height > 7 ? 3 : 1));
+    const { axis } = this.board,
+      { height } = this.rows,
+      y = this.lanesTop + row * height,
+      h = Math.max(2, height - (height > 7 ? 3 : 1));
     let isNamed = false;
     for (let i = Math.max(0, countUpTo(lane.at, axis.from) - 1); i < lane.at.length && lane.at[i] < axis.to; i++) {
       if (lane.at[i] < from) continue;
-      const x = Math.max(axis.left, axis.x(lane.at[i])), right = Math.min(axis.x(lane.at[i + 1] ?? this.story.end), axis.left + axis.width);
+      const x = Math.max(axis.left, axis.x(lane.at[i])),
+        right = Math.min(axis.x(lane.at[i + 1] ?? this.story.end), axis.left + axis.width);
       const rect = { x, y, w: Math.max(0.75, right - x), h };
       paintState(context, rect, lane.state[i], theme);
       if (this.rows.isPacked && !isNamed && height > 9) isNamed = nameLane(context, lane, i, rect, theme);
@@ -155,13 +234,23 @@ class Timeline {
 
   paintName(context, lane, row, theme) {
     const { height } = this.rows;
-    label(context, requestName(lane.id), this.board.axis.left - 6, this.lanesTop + row * height + (height - 3) / 2 + 0.5, null, `700 12px ${theme.ui}`, theme.ink, "right");
+    label(
+      context,
+      requestName(lane.id),
+      this.board.axis.left - 6,
+      this.lanesTop + row * height + (height - 3) / 2 + 0.5,
+      null,
+      `700 12px ${theme.ui}`,
+      theme.ink,
+      "right",
+    );
   }
 
   // -- the pen and the selection ---------------------------------------------------------------------------------------
 
   paintOver(context, { height }) {
-    const { axis } = this.board, { theme } = this.stage;
+    const { axis } = this.board,
+      { theme } = this.stage;
     context.fillStyle = theme.accent;
     let drawn = -1;
     for (const i of this.marked) {
@@ -176,19 +265,29 @@ class Timeline {
     if (this.selection?.kind === "event") {
       context.strokeStyle = theme.accent;
       context.lineWidth = 2;
-      context.strokeRect(axis.x(this.selection.id) - 1, STEPS + 1, Math.max(4, axis.perEvent + 2), this.tick * TOPICS + 3);
+      context.strokeRect(
+        axis.x(this.selection.id) - 1,
+        STEPS + 1,
+        Math.max(4, axis.perEvent + 2),
+        this.tick * TOPICS + 3,
+      );
     }
     if (this.moment >= axis.from && this.moment <= axis.to) drawPen(context, axis.x(this.moment), height, theme);
     this.board.canvas.setAttribute("aria-valuenow", this.moment);
     this.board.canvas.setAttribute("aria-valuemin", axis.start);
     this.board.canvas.setAttribute("aria-valuemax", axis.end);
-    this.board.canvas.setAttribute("aria-valuetext", this.bar.words(this.moment) + (isHere && this.lane !== null ? ` · request ${requestName(this.lane)}` : ""));
+    this.board.canvas.setAttribute(
+      "aria-valuetext",
+      this.bar.words(this.moment) + (isHere && this.lane !== null ? ` · request ${requestName(this.lane)}` : ""),
+    );
   }
 
   paintLaneRing(context, request, color, dash = []) {
     const found = this.rows.placed.find(([lane]) => lane.id === request);
     if (!found) return;
-    const { axis } = this.board, x = Math.max(axis.left, axis.x(found[2] ?? found[0].at[0])), right = Math.min(axis.left + axis.width, axis.x(endOf(found[0], this.story.end)));
+    const { axis } = this.board,
+      x = Math.max(axis.left, axis.x(found[2] ?? found[0].at[0])),
+      right = Math.min(axis.left + axis.width, axis.x(endOf(found[0], this.story.end)));
     context.strokeStyle = color;
     context.lineWidth = 2;
     context.setLineDash(dash);
@@ -209,13 +308,15 @@ class Timeline {
   }
 
   moveLane(by) {
-    const lanes = this.rows.placed.map(([lane]) => lane.id), at = lanes.indexOf(this.lane) + by;
+    const lanes = this.rows.placed.map(([lane]) => lane.id),
+      at = lanes.indexOf(this.lane) + by;
     this.lane = lanes[Math.min(at, lanes.length - 1)] ?? null;
     this.board.paint();
   }
 
   choose() {
-    const event = this.moment - 1, { recording } = this.side;
+    const event = this.moment - 1,
+      { recording } = this.side;
     if (this.lane !== null) this.stage.select({ kind: "request", id: this.lane });
     else if (event >= recording.start) this.stage.select(eventOf(this.stage, this.side, event));
   }
@@ -227,26 +328,41 @@ class Timeline {
   // What lies under the mouse: a request in the lanes, an event above them.
   under(event) {
     if (event.target !== this.board.canvas || !this.rows) return null;
-    const { axis } = this.board, moment = Math.floor(axis.momentAt(event.offsetX));
+    const { axis } = this.board,
+      moment = Math.floor(axis.momentAt(event.offsetX));
     const alarm = this.alarmAt(event);
     if (alarm !== null) return { kind: "event", id: alarm, about: "event" };
-    if (event.offsetY < this.lanesTop) return moment >= axis.start && moment < axis.end && event.offsetX >= axis.left ? { kind: "event", id: moment } : null;
+    if (event.offsetY < this.lanesTop)
+      return moment >= axis.start && moment < axis.end && event.offsetX >= axis.left
+        ? { kind: "event", id: moment }
+        : null;
     const row = Math.floor((event.offsetY - this.lanesTop) / this.rows.height);
-    const found = this.rows.placed.find(([lane, place, from]) => place === row && (event.offsetX < axis.left || ((from ?? lane.at[0]) <= moment && moment <= endOf(lane, this.story.end))));
+    const found = this.rows.placed.find(
+      ([lane, place, from]) =>
+        place === row &&
+        (event.offsetX < axis.left || ((from ?? lane.at[0]) <= moment && moment <= endOf(lane, this.story.end))),
+    );
     return found ? { kind: "request", id: found[0].id } : null;
   }
 
   // The sign of a violation or a failure, within a few pixels of the mouse.
   alarmAt({ offsetX, offsetY }) {
     if (offsetY >= this.lanesTop) return null;
-    const { axis } = this.board, { troubles, recording } = this.story, x = (i) => axis.x(i) + axis.perEvent / 2;
+    const { axis } = this.board,
+      { troubles, recording } = this.story,
+      x = (i) => axis.x(i) + axis.perEvent / 2;
     const near = troubles.filter((i) => ALARMS.has(recording.kind(i)) && Math.abs(x(i) - offsetX) <= NEAR);
-    return near.length ? near.reduce((best, i) => (Math.abs(x(i) - offsetX) < Math.abs(x(best) - offsetX) ? i : best)) : null;
+    return near.length
+      ? near.reduce((best, i) => (Math.abs(x(i) - offsetX) < Math.abs(x(best) - offsetX) ? i : best))
+      : null;
   }
 
   csv() {
     const rows = [["request", "from_moment", "to_moment", "state"]];
-    for (const lane of this.story.lanes.values()) lane.at.forEach((at, i) => rows.push([lane.id, at, lane.at[i + 1] ?? this.story.end, STATE_NAMES[lane.state[i]]]));
+    for (const lane of this.story.lanes.values())
+      lane.at.forEach((at, i) =>
+        rows.push([lane.id, at, lane.at[i + 1] ?? this.story.end, STATE_NAMES[lane.state[i]]]),
+      );
     return rows;
   }
 }
@@ -282,7 +398,8 @@ function flag(context, x, y, height, color) {
 const STATE_HUES = { [STATE.prefill]: "#8f7fc4", [STATE.decode]: "#7fa3c7", [STATE.preempted]: "#c9a25a" };
 
 export function paintState(context, rect, state, theme) {
-  const { x, y, w, h } = rect, hue = STATE_HUES[state];
+  const { x, y, w, h } = rect,
+    hue = STATE_HUES[state];
   context.save();
   context.strokeStyle = context.fillStyle = hue ?? theme.soft;
   context.lineWidth = 1;
@@ -303,7 +420,8 @@ export function paintState(context, rect, state, theme) {
     context.setLineDash([3, 2]);
     frame(context, rect);
   } else {
-    if (state === STATE.loading) for (let dot = x + 2; dot < x + w - 1; dot += 5) context.fillRect(dot, y + h / 2 - 1, 2, 2);
+    if (state === STATE.loading)
+      for (let dot = x + 2; dot < x + w - 1; dot += 5) context.fillRect(dot, y + h / 2 - 1, 2, 2);
     context.setLineDash([2, 2]);
     frame(context, rect);
   }
@@ -321,5 +439,8 @@ function frame(context, { x, y, w, h }) {
 }
 
 function legend() {
-  return ["waiting", "prefill", "decode", "preempted"].map((name) => ({ name, paint: (context, rect, theme) => paintState(context, rect, STATE[name], theme) }));
+  return ["waiting", "prefill", "decode", "preempted"].map((name) => ({
+    name,
+    paint: (context, rect, theme) => paintState(context, rect, STATE[name], theme),
+  }));
 }

@@ -14,14 +14,17 @@ const FAULTS = { hole: "never written, though it will be read", wrong: "another 
 
 // Room for the token that this step will sample is there from the step's beginning.
 export function numPlaces(scene, facts, id, group) {
-  const request = scene.requests.get(id), { size } = groupOf(scene, group);
+  const request = scene.requests.get(id),
+    { size } = groupOf(scene, group);
   const numComing = facts.sampled.has(id) || request.status === "finished" || facts.isIdle?.(id) ? 0 : 1;
   return Math.max((request.tables[group] || []).length, Math.ceil((request.tokens.length + numComing) / size));
 }
 
 // The state of the token at a position of a request, in one group.
 export function stateOf(request, facts, id, group) {
-  const now = facts.scheduled.get(id), hit = request.hit || 0, loaded = hit + (request.external ?? facts.external.get(id)?.num ?? 0);
+  const now = facts.scheduled.get(id),
+    hit = request.hit || 0,
+    loaded = hit + (request.external ?? facts.external.get(id)?.num ?? 0);
   const end = facts.finished.has(id) && now ? now.start + now.num : request.numComputed;
   const share = facts.slots.some((slots) => slots.request === id && slots.group === group) ? "now" : "plan";
   return (position) => {
@@ -45,7 +48,8 @@ export function legend() {
 
 // Tokens of a request whose keys and values are there, those of the step included as soon as they are written.
 export function numWritten(request, facts, id) {
-  const now = facts.scheduled.get(id), isThere = facts.slots.some((slots) => slots.request === id && slots.group === 0);
+  const now = facts.scheduled.get(id),
+    isThere = facts.slots.some((slots) => slots.request === id && slots.group === 0);
   return now && isThere ? Math.max(request.numComputed, now.start + now.num) : request.numComputed;
 }
 
@@ -55,9 +59,17 @@ const GENERATED = 5; // letters of room for a token that nobody knows beforehand
 export function slots({ texts, states, index, size, numPrompt, firstSlot }) {
   const made = make("div", `le-tables-slots${firstSlot === null ? "" : " le-tables-numbered"}`);
   states.forEach((state, i) => {
-    const text = texts[i] || undefined, shape = text !== undefined && index * size + i >= numPrompt ? " le-tok-generated" : "";
+    const text = texts[i] || undefined,
+      shape = text !== undefined && index * size + i >= numPrompt ? " le-tok-generated" : "";
     const slot = make("span", `le-tok le-tok-${state}${shape}`, text === undefined ? "" : text.trim() || "␣");
-    slot.style.setProperty("--le-letters", index * size + i >= numPrompt || text === undefined ? GENERATED : /^\s*\d+$/.test(text) ? Math.max(4, text.trim().length) : Math.min(12, Math.max(1, text.trim().length)));
+    slot.style.setProperty(
+      "--le-letters",
+      index * size + i >= numPrompt || text === undefined
+        ? GENERATED
+        : /^\s*\d+$/.test(text)
+          ? Math.max(4, text.trim().length)
+          : Math.min(12, Math.max(1, text.trim().length)),
+    );
     if (FAULTS[state]) slot.title = FAULTS[state];
     else if (text) slot.title = `${text.trim()} · position ${index * size + i}`;
     if (FAULTS[state]) slot.setAttribute("aria-label", `slot ${(firstSlot ?? 0) + i}: ${FAULTS[state]}`);
@@ -68,7 +80,11 @@ export function slots({ texts, states, index, size, numPrompt, firstSlot }) {
 }
 
 export function snippet({ texts, size }) {
-  const made = make("div", "le-tables-text", joined(texts).trimStart() + (texts.length && texts.length < size ? "…" : ""));
+  const made = make(
+    "div",
+    "le-tables-text",
+    joined(texts).trimStart() + (texts.length && texts.length < size ? "…" : ""),
+  );
   return made;
 }
 
@@ -82,9 +98,13 @@ export function fillBar(target, runs, total) {
   const signature = JSON.stringify([runs, total]);
   if (target.barSignature === signature) return;
   target.barSignature = signature;
-  target.replaceChildren(...runs.filter(([, length]) => length > 0).map(([state, length]) => {
-    const part = make("i", `le-tok-${state}`);
-    part.style.width = `${(100 * length) / total}%`;
-    return part;
-  }));
+  target.replaceChildren(
+    ...runs
+      .filter(([, length]) => length > 0)
+      .map(([state, length]) => {
+        const part = make("i", `le-tok-${state}`);
+        part.style.width = `${(100 * length) / total}%`;
+        return part;
+      }),
+  );
 }

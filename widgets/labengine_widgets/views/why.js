@@ -101,10 +101,12 @@ class WhyDrawer {
 
   // Asks the likeliest question of a new choice, once, if the drawer can be seen.
   follow() {
-    const { selection } = this, name = selection?.kind ? `${selection.kind} ${selection.id}` : "";
+    const { selection } = this,
+      name = selection?.kind ? `${selection.kind} ${selection.id}` : "";
     if (name === this.known || !this.side.recording || this.element.offsetParent === null) return;
     this.known = name;
-    const question = this.offered?.find(({ subject }) => this.preferred && subject.about === this.preferred) ?? this.offered?.[0];
+    const question =
+      this.offered?.find(({ subject }) => this.preferred && subject.about === this.preferred) ?? this.offered?.[0];
     if (name && question?.subject.kind === selection.kind) this.ask(question);
     else if (!name && !this.links) this.rest();
     this.preferred = null;
@@ -113,13 +115,15 @@ class WhyDrawer {
   // -- asking ----------------------------------------------------------------------------------------------------------
 
   async ask(question) {
-    const number = ++this.asked, { moment } = this;
+    const number = ++this.asked,
+      { moment } = this;
     clearTimeout(this.patience);
     Object.assign(this, { question: question.answer ? null : question, askedAt: moment });
     this.paintAge();
     if (question.answer) return this.tell(question.answer);
     const carried = this.carried(question.subject);
-    if (carried) return this.tell(carried.answer, carried.moment === moment ? "" : `As it was at event ${carried.moment}.`);
+    if (carried)
+      return this.tell(carried.answer, carried.moment === moment ? "" : `As it was at event ${carried.moment}.`);
     this.wait(question);
     try {
       const payload = await this.stage.ask("why", { moment, subject: question.subject, side: this.side.index });
@@ -133,13 +137,20 @@ class WhyDrawer {
   carried(subject) {
     const answers = this.side.recording.header.answers || [];
     const fitting = answers.filter((one) => isSame(one.subject, subject));
-    return fitting.find(({ moment }) => moment === this.moment) || (this.stage.isLive ? null : fitting.find(({ moment }) => moment > this.moment) || fitting.at(-1)) || null;
+    return (
+      fitting.find(({ moment }) => moment === this.moment) ||
+      (this.stage.isLive ? null : fitting.find(({ moment }) => moment > this.moment) || fitting.at(-1)) ||
+      null
+    );
   }
 
   wait({ text }) {
     this.show(text, "Asking …", []);
     this.sheet.setAttribute("aria-busy", "true");
-    this.patience = setTimeout(() => write(this.answer, "The kernel is busy with something else: the answer comes when it is free."), BUSY_MS);
+    this.patience = setTimeout(
+      () => write(this.answer, "The kernel is busy with something else: the answer comes when it is free."),
+      BUSY_MS,
+    );
   }
 
   fail({ text }, error) {
@@ -167,18 +178,28 @@ class WhyDrawer {
     write(this.answer, answer);
     this.element.classList.toggle("le-why-rests", !question);
     this.links = links;
-    this.chain.classList.toggle("le-why-counts", links.some(({ change }) => change));
+    this.chain.classList.toggle(
+      "le-why-counts",
+      links.some(({ change }) => change),
+    );
     const seams = links.map(({ seam }) => seam);
-    this.chain.replaceChildren(...links.map((link, i) => this.item(link, Boolean(link.seam) && !seams.slice(0, i).includes(link.seam))));
+    this.chain.replaceChildren(
+      ...links.map((link, i) => this.item(link, Boolean(link.seam) && !seams.slice(0, i).includes(link.seam))),
+    );
     this.sheet.scrollTop = 0;
     this.markHere();
   }
 
   item(link, tellsSeam) {
-    const made = element("li", "le-why-item"), button = element("button", "le-why-link");
+    const made = element("li", "le-why-item"),
+      button = element("button", "le-why-link");
     button.type = "button";
     button.append(element("span", "le-why-number", link.event_number === null ? "start" : String(link.event_number)));
-    const change = element("span", "le-why-change", link.change ? (link.change > 0 ? `+${link.change}` : `−${-link.change}`) : "");
+    const change = element(
+      "span",
+      "le-why-change",
+      link.change ? (link.change > 0 ? `+${link.change}` : `−${-link.change}`) : "",
+    );
     button.append(change, element("span", "le-why-sentence", link.sentence));
     button.title = `stand at event ${link.event_number ?? link.moment}`;
     made.append(button);
@@ -189,7 +210,8 @@ class WhyDrawer {
   markHere() {
     if (!this.links) return;
     this.links.forEach((link, i) => {
-      const button = this.chain.children[i].firstElementChild, isHere = this.stage.sides[link.side || 0]?.moment === link.moment;
+      const button = this.chain.children[i].firstElementChild,
+        isHere = this.stage.sides[link.side || 0]?.moment === link.moment;
       if (isHere) button.setAttribute("aria-current", "true");
       else button.removeAttribute("aria-current");
     });
@@ -203,7 +225,8 @@ class WhyDrawer {
 
   onKey(event) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    const buttons = [...this.chain.querySelectorAll(".le-why-link")], at = buttons.indexOf(document.activeElement);
+    const buttons = [...this.chain.querySelectorAll(".le-why-link")],
+      at = buttons.indexOf(document.activeElement);
     if (!step || !buttons.length) return;
     event.preventDefault();
     event.stopPropagation();
