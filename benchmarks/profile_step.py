@@ -68,7 +68,7 @@ class NativeOps:
 
 
 def timed_steps(lab: Lab, num_steps: int) -> list[Milliseconds]:
-    """Milliseconds by phase, and of the whole step; what is left is the front desk."""
+    """Milliseconds by phase, and of the whole step; what is left is the session."""
     steps = []
     for _ in range(num_steps):
         begun = before = perf_counter()
@@ -94,7 +94,7 @@ def profiled(title: str, lab: Lab, element_size: int, take_steps: Callable[[], l
         steps = take_steps()
         phases = medians(steps)
         ops = _by_torch(take_steps, phases["forward"] + phases["sample"])
-        rest = {"staging": phases["forward"] - sum(ops.values()), "desk": median(map(_desk, steps))}
+        rest = {"staging": phases["forward"] - sum(ops.values()), "session": median(map(_session, steps))}
         return {"title": title, "phases": phases, "ops": ops, "rest": rest, "matrices": {}}
     watching = runner._forward = NativeOps(forward, element_size)
     steps = take_steps()
@@ -102,13 +102,13 @@ def profiled(title: str, lab: Lab, element_size: int, take_steps: Callable[[], l
     pairs = zip(steps, watching.steps, strict=True)
     rest = {
         "staging": median(step["forward"] - sum(ops.values()) for step, ops in pairs),
-        "desk": median(map(_desk, steps)),
+        "session": median(map(_session, steps)),
     }
     ops = medians(watching.steps)
     return {"title": title, "phases": medians(steps), "ops": ops, "rest": rest, "matrices": watching.matrices}
 
 
-def _desk(step: Milliseconds) -> float:
+def _session(step: Milliseconds) -> float:
     return step["whole"] - sum(step[phase] for phase in PHASES)
 
 
@@ -190,7 +190,7 @@ def table(found: dict[str, Any]) -> str:
             rates = (f"{read / took * 1e3:.1f}", f"{multiplied / took * 1e3:.0f}") if read else ("", "")
             row(f"· {name}", took, *rates)
         row("· what no op accounts for: staging above all", found["rest"]["staging"])
-    row("the desk", found["rest"]["desk"])
+    row("the session", found["rest"]["session"])
     return "\n".join(lines)
 
 

@@ -28,8 +28,8 @@ from playwright.sync_api import Browser, Page  # noqa: E402
 import labengine  # noqa: E402
 from browser.chromium import launched  # noqa: E402
 from labengine import Lab  # noqa: E402
-from labengine.desk.compare.comparison import Comparison  # noqa: E402
 from labengine.events import BlockCached, Event  # noqa: E402
+from labengine.session.compare.comparison import Comparison  # noqa: E402
 from labengine_widgets.browser import css, esm  # noqa: E402
 from labengine_widgets.html_file import LOOK  # noqa: E402
 from labengine_widgets.pair_page import COMPARE, pair_payloads  # noqa: E402

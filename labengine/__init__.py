@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from labengine.config import GroupSpec as GroupSpec
     from labengine.config import SamplingParams as SamplingParams
     from labengine.core.parts import Parts as Parts
-    from labengine.desk.compare.comparing import compare as compare
-    from labengine.desk.saved.opened import open as open
     from labengine.engine.external import DiskStore as DiskStore
     from labengine.engine.external import HostStore as HostStore
     from labengine.engine.sources import model_path as model_path
@@ -20,6 +18,8 @@ if TYPE_CHECKING:
     from labengine.notebook import load_ipython_extension as load_ipython_extension
     from labengine.notebook import unload_ipython_extension as unload_ipython_extension
     from labengine.scenarios import bug as bug
+    from labengine.session.compare.comparing import compare as compare
+    from labengine.session.saved.opened import open as open
     from labengine.trace.errors import TraceError as TraceError
 
 _HOMES = {
@@ -32,10 +32,10 @@ _HOMES = {
     "SamplingParams": "labengine.config",
     "TraceError": "labengine.trace.errors",
     "bug": "labengine.scenarios",
-    "compare": "labengine.desk.compare.comparing",
+    "compare": "labengine.session.compare.comparing",
     "load_ipython_extension": "labengine.notebook",
     "model_path": "labengine.engine.sources",
-    "open": "labengine.desk.saved.opened",
+    "open": "labengine.session.saved.opened",
     "simulate": "labengine.engine.workload",
     "unload_ipython_extension": "labengine.notebook",
 }

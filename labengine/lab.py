@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any, Literal
 from labengine.config import GroupSpec
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
-from labengine.desk.bench import LabBench
-from labengine.desk.keywords import refuse_unknown
-from labengine.desk.looking import Looking
-from labengine.desk.recorded import Recorded
-from labengine.desk.settings import LabSettings
-from labengine.desk.stepping import Stepping
-from labengine.desk.time.time_travel import TimeTravel
 from labengine.engine.interrupts import interrupts_deferred
+from labengine.session.bench import LabBench
+from labengine.session.keywords import refuse_unknown
+from labengine.session.looking import Looking
+from labengine.session.recorded import Recorded
+from labengine.session.settings import LabSettings
+from labengine.session.stepping import Stepping
+from labengine.session.time.time_travel import TimeTravel
 
 if TYPE_CHECKING:
     import torch
 
-    from labengine.desk.compare.comparison import Comparison
-    from labengine.desk.saved.opened import Trace
-    from labengine.desk.time.breakpoints import Stop
-    from labengine.desk.time.crash import Crash
+    from labengine.session.compare.comparison import Comparison
+    from labengine.session.saved.opened import Trace
+    from labengine.session.time.breakpoints import Stop
+    from labengine.session.time.crash import Crash
 
 
 class Lab(Stepping, Looking, TimeTravel, Recorded):
@@ -53,7 +53,7 @@ class Lab(Stepping, Looking, TimeTravel, Recorded):
     what its events say (`violations`, and a warning for each rule); "stop" ends a run at the first violation.
 
     One lock serves all threads in turn. A step left open by phases() is finished by whoever steps, adds or aborts.
-    What it does is told by theme: requests in desk/requesting.py, steps in stepping.py, the state in looking.py,
+    What it does is told by theme: requests in session/requesting.py, steps in stepping.py, the state in looking.py,
     fork, rewind and breakpoints in time_travel.py, the recording and its views in recorded.py.
     """
 
@@ -132,7 +132,7 @@ class Lab(Stepping, Looking, TimeTravel, Recorded):
 
     def compare(self, other: Lab | Trace, **settings: Any) -> Comparison:
         """Have this lab and another one in lockstep, side by side; see labengine.compare."""
-        from labengine.desk.compare.comparison import Comparison
+        from labengine.session.compare.comparison import Comparison
 
         return Comparison(self, other, **settings)
 
@@ -141,14 +141,14 @@ class Lab(Stepping, Looking, TimeTravel, Recorded):
 
         ConfigError when nothing was recorded.
         """
-        from labengine.desk.saved.saving import save_lab
+        from labengine.session.saved.saving import save_lab
 
         save_lab(self, path)
 
     def to_code(self) -> str:
         """A script that does again what was done here."""
-        from labengine.desk.saved.code import to_code
-        from labengine.desk.saved.facts import facts_of
+        from labengine.session.saved.code import to_code
+        from labengine.session.saved.facts import facts_of
 
         return to_code(facts_of(self), self.token_text)
 

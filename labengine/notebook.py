@@ -8,12 +8,12 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 
-from labengine.desk.step_text import report_line
 from labengine.magics import commands as _commands  # noqa: F401  (they put themselves into the table)
 from labengine.magics.arguments import PROMPT
 from labengine.magics.current_lab import CurrentLab, told_plainly
 from labengine.magics.stepping import add_text
 from labengine.magics.table import asks_for_help, command_named, completions, listing, words
+from labengine.session.step_text import report_line
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -15,11 +15,11 @@ from typing import Any
 
 from driving import difference
 from labengine.config import ConfigError
-from labengine.desk.compare.comparing import compare
-from labengine.desk.compare.comparison import Comparison
 from labengine.engine import interrupts
 from labengine.events import BlockFreed
 from labengine.lab import Lab
+from labengine.session.compare.comparing import compare
+from labengine.session.compare.comparison import Comparison
 from labengine_widgets.why import WhyError
 
 PATIENCE = 20.0

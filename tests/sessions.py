@@ -1,4 +1,4 @@
-"""Random sessions at a lab's desk: requests, steps, aborts, resets, open steps and broken ones, in any order."""
+"""Random sessions with a lab: requests, steps, aborts, resets, open steps and broken ones, in any order."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from labengine.desk.background import Background
+from labengine.session.background import Background
 
 PATIENCE = 10.0
 """Seconds after which a test gives up on another thread."""

@@ -13,8 +13,8 @@ import pytest
 from labengine import events as ev
 from labengine.config import ConfigError
 from labengine.core.parts import Parts
-from labengine.desk.background import LabClosedError
 from labengine.lab import Lab
+from labengine.session.background import LabClosedError
 from sessions import broken, story, two_equal_requests
 
 

@@ -15,8 +15,8 @@ import pytest
 
 import labengine
 from labengine.core.prefix_cache import MergePolicy
-from labengine.desk.saved.literals import checked_literal, literal
 from labengine.lab import Lab
+from labengine.session.saved.literals import checked_literal, literal
 from labengine.trace.errors import TraceError
 
 Cell = Callable[[str], type]

@@ -10,9 +10,9 @@ import pytest
 import labengine
 from labengine import events as ev
 from labengine.config import ConfigError
-from labengine.desk.compare.comparison import Comparison
 from labengine.lab import Lab
 from labengine.scenarios import bug
+from labengine.session.compare.comparison import Comparison
 
 PROMPT = list(range(100, 114))
 SMALL: dict[str, Any] = {"num_blocks": 12, "block_size": 4}

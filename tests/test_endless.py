@@ -16,10 +16,10 @@ import pytest
 from endless_parts import EndlessStore, EndlessTouch, switch
 from interrupting import assert_nothing_held, hearing_ctrl_c, labengine_threads
 from labengine import Parts, compare
-from labengine.desk.compare.comparison import Comparison
 from labengine.engine import endless, interrupts
 from labengine.events import StepStarted
 from labengine.lab import Lab
+from labengine.session.compare.comparison import Comparison
 
 PATIENCE = 60.0
 """Seconds after which a test gives up on another thread."""

@@ -16,9 +16,9 @@ from labengine.config import ConfigError
 from labengine.core.editions import edition
 from labengine.core.parts import Parts
 from labengine.core.prefix_cache import MergePolicy
-from labengine.desk.background import LabClosedError
 from labengine.engine.external import HostStore
 from labengine.lab import Lab
+from labengine.session.background import LabClosedError
 from sessions import Session, hybrid_workloads, lab_for, state, story, told_until
 from workloads import Workload, random_workload
 

@@ -36,8 +36,8 @@ from interrupting import (
     public_names,
     set_up,
 )
-from labengine.desk.compare.comparison import Comparison
 from labengine.lab import Lab
+from labengine.session.compare.comparison import Comparison
 
 NUM_POINTS = 3
 """How often Ctrl-C is pressed in each method in the small sample."""

@@ -22,10 +22,10 @@ from driving import difference
 from labengine.__main__ import main
 from labengine.config import ConfigError
 from labengine.core.prefix_cache import LateMerge, MergePolicy
-from labengine.desk.saved.opened import Trace
-from labengine.desk.time.breaking import break_off
 from labengine.events import BlockFreed, Event, RequestAdded, StepRolledBack
 from labengine.lab import Lab
+from labengine.session.saved.opened import Trace
+from labengine.session.time.breaking import break_off
 from labengine.trace.errors import TraceError
 
 HOSTILE = "</script><img src=x onerror=alert(1)> ''' \"\"\" \\ # é 漢"

@@ -12,9 +12,9 @@ import pytest
 
 import labengine
 from labengine.config import ConfigError
-from labengine.desk.background import LabClosedError
-from labengine.desk.saved.opened import Trace
 from labengine.lab import Lab
+from labengine.session.background import LabClosedError
+from labengine.session.saved.opened import Trace
 from labengine_widgets.selection import Selection
 from widgets.wire import Wire
 

@@ -12,10 +12,10 @@ import pytest
 
 from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS
 from labengine.config import ConfigError
-from labengine.desk.background import LabClosedError
 from labengine.engine.external import HostStore
 from labengine.events import EngineStarted, StepStarted
 from labengine.lab import Lab
+from labengine.session.background import LabClosedError
 from sessions import Session, broken, hybrid_workloads, lab_for, state, story, told_until
 from workloads import Workload, random_workload
 

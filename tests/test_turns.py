@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from labengine.desk.turns import FairLock
+from labengine.session.turns import FairLock
 
 PATIENCE = 10.0
 """Seconds after which a test gives up on another thread."""
@@ -184,7 +184,7 @@ def test_an_interrupt_just_as_the_turn_comes_passes_it_on(monkeypatch: pytest.Mo
     threading.Thread(target=hold, daemon=True).start()
     is_held.wait(PATIENCE)
     gates = SimpleNamespace(Lock=GateInterruptedOnceOpen, get_ident=threading.get_ident)
-    monkeypatch.setattr("labengine.desk.turns.threading", gates)
+    monkeypatch.setattr("labengine.session.turns.threading", gates)
     behind = threading.Thread(target=queue_up_and_let_go, daemon=True)
     behind.start()
     with pytest.raises(KeyboardInterrupt), lock:

@@ -11,7 +11,7 @@ from labengine import ConfigError, Lab, Parts
 from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
 from labengine.core.prefix_cache import LateMerge
-from labengine.desk.violation_warnings import ViolationWarning
+from labengine.session.violation_warnings import ViolationWarning
 
 EQUAL = list(range(1, 10))
 

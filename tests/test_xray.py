@@ -10,8 +10,8 @@ import torch
 
 from labengine import Lab
 from labengine.config import ConfigError
-from labengine.desk.xray import attention_of, xray
 from labengine.engine.xray import BlockAttention
+from labengine.session.xray import attention_of, xray
 from labengine_widgets.xray_figure import drawn, told
 
 PROMPT = "The library had nine floors, and on each of them somebody was looking for the same book. The book was"

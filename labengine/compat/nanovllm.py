@@ -16,9 +16,9 @@ from typing import Any
 
 from labengine.compat.nanovllm_state import SchedulerView
 from labengine.config import ConfigError
-from labengine.desk.keywords import refuse_unknown
 from labengine.events import RequestAdded, RequestFinished, RequestScheduled, StepStarted
 from labengine.lab import Lab
+from labengine.session.keywords import refuse_unknown
 
 DEFAULT_NUM_BLOCKS = 32
 """Upstream fills the GPU; here num_kvcache_blocks=-1 means so many."""

@@ -17,7 +17,7 @@ _CALLS_RUNNER = ("_forward", "_phases", "step_freely")
 
 
 class StepBrokenOffError(BaseException):
-    """Ends a step on purpose, where one was once broken off; see desk/time/rerun.py."""
+    """Ends a step on purpose, where one was once broken off; see session/time/rerun.py."""
 
 
 class RecordedFailureError(Exception):

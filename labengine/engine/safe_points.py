@@ -18,7 +18,7 @@ from types import FrameType
 _ROOT = str(Path(__file__).parents[1])
 _STDLIB = sysconfig.get_paths()["stdlib"]
 
-_FOLLOWERS = ("check/", "timeline.py", "fold.py", "trace/", "desk/stats.py", "desk/time/inputs.py")
+_FOLLOWERS = ("check/", "timeline.py", "fold.py", "trace/", "session/stats.py", "session/time/inputs.py")
 """They hear of changes, and would miss one. (A runner that is watched computes: it is none of them.)"""
 _CORE = ("core/",)
 _NOT_UNDONE = ("core/journal.py", "core/state.py")
@@ -74,7 +74,7 @@ def _is_called_by_users(frame: FrameType | None) -> bool:
 
 
 def _may_unwind(frame: FrameType | None) -> bool:
-    """True when all between here and the step, or the desk's call, can be ended by an exception."""
+    """True when all between here and the step, or the session's call, can be ended by an exception."""
     while frame is not None:
         room = _room(frame)
         if frame.f_code.co_filename.startswith("<frozen importlib"):
@@ -83,7 +83,7 @@ def _may_unwind(frame: FrameType | None) -> bool:
             return False
         if room in _ENGINES:
             return frame.f_code.co_name in _STEPS
-        if room.startswith("desk/"):
+        if room.startswith("session/"):
             return True
         frame = frame.f_back
     return True

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
-from labengine.desk.step_text import name_of
 from labengine.magics.table import LineReader, argument
+from labengine.session.step_text import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
-from labengine.desk.violation_warnings import ViolationWarning
 from labengine.magics.words import place_of
+from labengine.session.violation_warnings import ViolationWarning
 
 if TYPE_CHECKING:
-    from labengine.desk.time.crash import Crash
     from labengine.lab import Lab
     from labengine.magics.current_lab import CurrentLab
+    from labengine.session.time.crash import Crash
     from labengine.violation import Violation
 
 

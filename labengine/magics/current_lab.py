@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from IPython.core.error import UsageError
 
 from labengine.config import ConfigError
-from labengine.desk.background import LabClosedError
 from labengine.engine.sources import model_path
 from labengine.lab import Lab
 from labengine.magics.words import place_of
+from labengine.session.background import LabClosedError
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from labengine.desk.compare.comparison import Comparison
-    from labengine.desk.saved.opened import Trace
+    from labengine.session.compare.comparison import Comparison
+    from labengine.session.saved.opened import Trace
 
 Opened = TypeVar("Opened", "Comparison", Lab)
 
@@ -80,7 +80,7 @@ class CurrentLab:
         return None if isinstance(opened, Lab) else opened
 
     @property
-    def desk(self) -> Lab | Comparison:
+    def target(self) -> Lab | Comparison:
         """Where to step and to add: at both labs that are compared, or else at the one lab."""
         return self.comparison or self.lab
 
@@ -139,7 +139,7 @@ class CurrentLab:
     def close(self) -> str:
         """Close what the commands act on; returns what they act on next, in a sentence."""
         is_opened = self.opened is not None
-        self.desk.close()
+        self.target.close()
         if is_opened and self._own_lab is not None:
             self._opened = None
             return "closed; the commands act on `lab` again, which is as it was"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from IPython.display import display
 
-from labengine.desk.saved import opened
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
+from labengine.session.saved import opened
 
 
 @command(argument("path", metavar="FILE", help="a path; FILE.html makes a page"))

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.display import display
 
-from labengine.desk.views import VIEW_NAMES
 from labengine.magics.arguments import AT, request_id_of
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command, nearest
 from labengine.magics.words import background_error_line, breakpoint_lines, request_lines, stop_lines
+from labengine.session.views import VIEW_NAMES
 
 if TYPE_CHECKING:
-    from labengine.desk.compare.comparison import Comparison
-    from labengine.desk.frozen import At
-    from labengine.desk.recorded import Recorded
+    from labengine.session.compare.comparison import Comparison
+    from labengine.session.frozen import At
+    from labengine.session.recorded import Recorded
 
 _SUBJECTS = ("block", "request", "hash", "event")
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from labengine.core.editions import EDITIONS
-from labengine.desk.step_text import NOTHING_TO_DO, name_of
 from labengine.magics.arguments import CHECK_MODES, SAMPLING, block_count, check_mode, request_id_of, whole_number
 from labengine.magics.checks import told_checks
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
 from labengine.magics.words import added_line, background_error_line, stop_lines
+from labengine.session.step_text import NOTHING_TO_DO, name_of
 
 if TYPE_CHECKING:
-    from labengine.desk.compare.comparison import Comparison
     from labengine.engine.engine import StepReport
     from labengine.lab import Lab
+    from labengine.session.compare.comparison import Comparison
 
 
 @command(
@@ -66,8 +66,8 @@ def add(current: CurrentLab, text: list[str], **options: Any) -> None:
 
 def add_text(current: CurrentLab, text: str, copies: int = 1, chat: bool = False, **sampling: Any) -> None:
     """Queue copies of a prompt, or with chat of a conversation that it opens, and tell who waits."""
-    desk, say = current.desk, [{"role": "user", "content": text}]
-    ids = [desk.chat(say, **sampling) if chat else desk.add(text, **sampling) for _ in range(copies)]
+    target, say = current.target, [{"role": "user", "content": text}]
+    ids = [target.chat(say, **sampling) if chat else target.add(text, **sampling) for _ in range(copies)]
     print(added_line(ids, current.lab.snapshot().requests[ids[0]].num_prompt_tokens))
 
 
@@ -103,22 +103,22 @@ def _step_both(comparison: Comparison, num_steps: int) -> tuple[StepReport, Step
 @command(argument("--wait", action="store_true", help="return when the work is done"))
 def run(current: CurrentLab, wait: bool = False) -> None:
     """Step in the background until the work is done; --wait keeps the cell busy until then."""
-    lab, desk = current.lab, current.desk
+    lab, target = current.lab, current.target
     if all(request.status == "finished" for request in lab.snapshot().requests.values()):
         print(NOTHING_TO_DO)
     elif wait:
         with told_checks(current):
-            desk.run()
+            target.run()
         print(*stop_lines(current) or [f"done after step {lab.snapshot().step}"], sep="\n")
     else:
-        desk.start()
+        target.start()
         print("running; other cells run meanwhile, %lab pause stops it")
 
 
 @command()
 def pause(current: CurrentLab) -> None:
     """Stop the background after the step under way."""
-    current.desk.pause()
+    current.target.pause()
     lab = current.lab
     print(*stop_lines(current) or [f"paused after step {lab.snapshot().step}"], sep="\n")
     print(background_error_line(lab), end="")
@@ -127,7 +127,7 @@ def pause(current: CurrentLab) -> None:
 @command()
 def reset(current: CurrentLab) -> None:
     """Begin again on the same model: no requests, an empty pool, a new timeline."""
-    current.desk.reset()
+    current.target.reset()
     print(f"empty: {current.lab.config.num_blocks} blocks, all of them free")
 
 
@@ -135,7 +135,7 @@ def reset(current: CurrentLab) -> None:
 def abort(current: CurrentLab, request: str) -> None:
     """End a request, by its id (0, 1 ...) or its name (A, B ...)."""
     request_id = request_id_of(request, current.lab.snapshot().requests)
-    told = current.desk.abort(request_id)
+    told = current.target.abort(request_id)
     has_ended = any(told) if isinstance(told, tuple) else told
     ended = "is aborted, its blocks are free" if has_ended else "had finished before"
     print(f"{name_of(request_id)} (id {request_id}) {ended}")

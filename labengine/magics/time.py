@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Literal
 from IPython.core.error import UsageError
 
 from labengine.core.editions import EDITIONS
-from labengine.desk.time.conditions import VIOLATION
-from labengine.desk.time.moments import Look
 from labengine.events import EVENT_KINDS
 from labengine.lab import Lab
 from labengine.magics.arguments import step_or_crash, whole_number
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
 from labengine.magics.words import breakpoint_lines
+from labengine.session.time.conditions import VIOLATION
+from labengine.session.time.moments import Look
 
 if TYPE_CHECKING:
-    from labengine.desk.compare.comparison import Comparison
-    from labengine.desk.compare.pair_moments import PairLook
+    from labengine.session.compare.comparison import Comparison
+    from labengine.session.compare.pair_moments import PairLook
 
 _KINDS = {kind.__name__: [field.name for field in fields(kind)] for kind in EVENT_KINDS}
 
@@ -59,7 +59,7 @@ def goto(current: CurrentLab, step: int | Literal["crash"], event: int | None = 
 def rewind(current: CurrentLab, step: int) -> None:
     """Bring the engine (or both) back to where it stood after a step, taking its steps again; later ones stay known."""
     try:
-        current.desk.rewind(step)
+        current.target.rewind(step)
     except KeyboardInterrupt as interrupt:
         print(*getattr(interrupt, "__notes__", ()), sep="\n")
         raise
@@ -109,23 +109,23 @@ def _fields_of(given: Sequence[str]) -> Sequence[str]:
 )
 def break_(current: CurrentLab, kind: str | None = None, fields: Sequence[str] = (), off: int | None = None) -> None:
     """Have runs stop after an event: `break BlockEvicted block_id=3`, `break violation`; --off N removes one."""
-    desk = current.desk
+    target = current.target
     if off is not None:
-        _take_away(desk, off)
+        _take_away(target, off)
     if kind is not None:
         wanted = dict(_value(word) for word in ([kind, *fields] if "=" in kind else fields))
         try:
-            desk.break_on(None if "=" in kind else kind, **wanted)
+            target.break_on(None if "=" in kind else kind, **wanted)
         except TypeError as error:
             raise UsageError(str(error)) from error
     print(*breakpoint_lines(current) or ["no breakpoints"], sep="\n")
 
 
-def _take_away(desk: Lab | Comparison, number: int) -> None:
+def _take_away(target: Lab | Comparison, number: int) -> None:
     """0 for all of them."""
-    found = [breakpoint for breakpoint in desk.breakpoints if number in (0, breakpoint.number)]
+    found = [breakpoint for breakpoint in target.breakpoints if number in (0, breakpoint.number)]
     if number and not found:
-        known = ", ".join(str(breakpoint.number) for breakpoint in desk.breakpoints) or "none"
+        known = ", ".join(str(breakpoint.number) for breakpoint in target.breakpoints) or "none"
         raise UsageError(f"there is no breakpoint {number}; there are {known}")
     for breakpoint in found:
         breakpoint.close()

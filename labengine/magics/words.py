@@ -7,7 +7,7 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING
 
-from labengine.desk.step_text import counted, name_of
+from labengine.session.step_text import counted, name_of
 
 if TYPE_CHECKING:
     from labengine.lab import Lab

@@ -9,7 +9,6 @@ from operator import itemgetter
 from typing import Any, ClassVar, TypeVar
 
 from labengine.config import ConfigError
-from labengine.desk.compare.comparison import Comparison
 from labengine.events import Event
 from labengine.lab import Lab
 from labengine.scenarios.corruption import Corruption, corruption_of
@@ -22,6 +21,7 @@ from labengine.scenarios.side_by_side import SideBySide
 from labengine.scenarios.table import Table as Table
 from labengine.scenarios.verdict import FirstWrong as FirstWrong
 from labengine.scenarios.verdict import Verdict as Verdict
+from labengine.session.compare.comparison import Comparison
 
 E = TypeVar("E", bound=Event)
 

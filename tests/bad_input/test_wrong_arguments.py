@@ -12,11 +12,11 @@ import pytest
 
 import labengine
 from labengine.config import ConfigError
-from labengine.desk.background import LabClosedError
-from labengine.desk.compare.comparing import compare
-from labengine.desk.compare.comparison import Comparison
-from labengine.desk.saved.opened import Trace
 from labengine.lab import Lab
+from labengine.session.background import LabClosedError
+from labengine.session.compare.comparing import compare
+from labengine.session.compare.comparison import Comparison
+from labengine.session.saved.opened import Trace
 from labengine_widgets.why import WhyError
 
 WRONG = (None, 5, -1, "x", [], {}, object(), True, 1.5, float("nan"), b"x", "\ud800", "a\0b", "x" * 5_000, 10**30)

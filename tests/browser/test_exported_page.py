@@ -11,8 +11,8 @@ from playwright.sync_api import Browser
 
 import labengine
 from browser.exported_page import ExportedPage, opened
-from labengine.desk.compare.comparison import Comparison
 from labengine.scenarios import bug
+from labengine.session.compare.comparison import Comparison
 from labengine.trace.errors import TraceError
 
 pytestmark = pytest.mark.browser

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, expect
 import labengine
 from browser.exported_page import ExportedPage, opened
 from labengine import events as ev
-from labengine.desk.compare.comparison import Comparison
+from labengine.session.compare.comparison import Comparison
 from labengine_widgets.html_file import page as page_of
 from labengine_widgets.page import export_html
 from labengine_widgets.whole import whole_payload

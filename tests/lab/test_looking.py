@@ -106,7 +106,7 @@ class NamesAStranger(TokenBudgetScheduler):
         self._hooks.emit(TokenSampled(99, token_id, 3))
 
 
-@pytest.mark.filterwarnings("ignore::labengine.desk.violation_warnings.ViolationWarning")
+@pytest.mark.filterwarnings("ignore::labengine.session.violation_warnings.ViolationWarning")
 def test_stats_go_on_counting_where_a_part_names_a_request_that_is_not_there() -> None:
     with Lab("simulated", num_blocks=16, block_size=4, parts=Parts(scheduler=NamesAStranger)) as lab:
         lab.generate([list(range(9))], max_tokens=3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from labengine.desk.time.packed_tokens import pack, unpack
+from labengine.session.time.packed_tokens import pack, unpack
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 import labengine
-from labengine.desk.compare.comparison import Comparison
 from labengine.lab import Lab
+from labengine.session.compare.comparison import Comparison
 from magic_notebook import PROMPT, START, Notebook
 
 

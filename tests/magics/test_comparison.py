@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from labengine.desk.compare.comparison import Comparison
+from labengine.session.compare.comparison import Comparison
 from magic_notebook import Notebook
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from labengine import events as ev
 from labengine.config import ConfigError
-from labengine.desk.compare.comparison import Comparison
 from labengine.scenarios import SCENARIOS, bug
 from labengine.scenarios.scenario import Scenario
+from labengine.session.compare.comparison import Comparison
 from labengine_widgets.compared import Beat, Compared
 from scenarios.test_framework import Tiny
 

@@ -14,9 +14,9 @@ import pytest
 import labengine
 from damaged_traces import GROUNDS, damages, sound_lines
 from grounds import Ground
-from labengine.desk.saved.opened import Trace
-from labengine.desk.time.moments import recorded_steps
 from labengine.lab import Lab
+from labengine.session.saved.opened import Trace
+from labengine.session.time.moments import recorded_steps
 from labengine.trace.errors import TraceError
 
 

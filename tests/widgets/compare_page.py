@@ -12,7 +12,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page
 
-from labengine.desk.compare.comparison import Comparison
+from labengine.session.compare.comparison import Comparison
 from labengine_widgets.browser import css, esm
 from labengine_widgets.compare import CompareView
 from widgets.browser_thread import Look as Look

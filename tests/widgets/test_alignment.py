@@ -12,7 +12,7 @@ import pytest
 import labengine
 from labengine import events as ev
 from labengine.config import ConfigError
-from labengine.desk.compare.comparison import Comparison
+from labengine.session.compare.comparison import Comparison
 from labengine.timeline import Timeline
 from labengine_widgets.alignment import Pair, about, aligned, first_differing, same
 from labengine_widgets.compared import Compared, first_parting

@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 import labengine
-from labengine.desk.compare.comparison import Comparison
 from labengine.scenarios import bug
+from labengine.session.compare.comparison import Comparison
 from widgets.compare_page import ComparePage, Look, looks
 
 pytestmark = pytest.mark.browser

@@ -9,7 +9,7 @@ import pytest
 import labengine
 from labengine import GroupSpec, Lab
 from labengine import events as ev
-from labengine.desk.compare.comparison import Comparison
+from labengine.session.compare.comparison import Comparison
 from labengine_widgets.apart import told_apart
 from labengine_widgets.compared import Compared, first_parting
 from labengine_widgets.renumbering import renumbered

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 import labengine
-from labengine.desk.compare.comparison import Comparison
 from labengine.scenarios import bug
+from labengine.session.compare.comparison import Comparison
 from labengine_widgets.alignment import aligned
 from widgets import compare_page, dashboard_page
 from widgets.compare_page import ComparePage

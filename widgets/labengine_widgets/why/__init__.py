@@ -57,7 +57,7 @@ def why(
 
     subject: {"block": 3}, {"request": 2}, {"hash": "1f3a"}, {"event": 17} or {"next_victim": True}, with "about" for
     one question of several; or a selection {"kind", "id"}. seams: what `seams_of` of the
-    front desk tells; without them the links name no methods. WhyError for what the recording does not know.
+    lab knows; without them the links name no methods. WhyError for what the recording does not know.
     """
     asked = parsed(subject)
     return _answer(Past(timeline, moment, seams), asked)

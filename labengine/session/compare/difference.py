@@ -1,0 +1,134 @@
+"""The first event at which two recordings part, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from labengine.events import Event
+
+if TYPE_CHECKING:
+    from labengine.session.compare.paired import Paired
+    from labengine_widgets.why import Why
+
+_WRAPPED = "margin:0 0 6px;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"
+"""Style of a side's lines: JupyterLab's own breaks a line of preformatted text inside a word."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Difference:
+    """left, right: the events, None on a side that does nothing of the kind; moments: their numbers in the recordings.
+
+    sentences: what each side tells, never the same. reasons: the deciding method of each side and why it decides so,
+    where it is known. configuration: in what the two were made differently, in a sentence; empty when in nothing.
+    """
+
+    step: int
+    phase: str | None
+    names: tuple[str, str]
+    moments: tuple[int, int]
+    left: Event | None
+    right: Event | None
+    sentences: tuple[str, str]
+    reasons: tuple[str, str]
+    configuration: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """Where, and what either side does, in one line."""
+        where = f"step {self.step}" + (f", {self.phase}" if self.phase else "")
+        told = " ".join(f"{name}: {text}" for name, text in zip(self.names, self.sentences, strict=True))
+        return " ".join(filter(None, [f"The editions part in {where}. {told}", self.configuration]))
+
+    def __repr__(self) -> str:
+        head = f"The editions part in step {self.step}" + (f", {self.phase}" if self.phase else "") + "."
+        lines = [head, *(line for side in (0, 1) for line in self._lines(side))]
+        return "\n".join([*lines, f"  {self.configuration}"] if self.configuration else lines)
+
+    def _lines(self, side: int) -> list[str]:
+        event = (self.left, self.right)[side]
+        lines = [f"  {self.names[side]}: {self.sentences[side]}"]
+        if event is not None:
+            lines.append(f"    event {self.moments[side]}: {type(event).__name__}")
+        return lines + ([f"    {self.reasons[side]}"] if self.reasons[side] else [])
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<pre style='{_WRAPPED}'>{escape(chr(10).join(self._lines(side)))}</pre>" for side in (0, 1))
+        made = f"<p>{escape(self.configuration)}</p>" if self.configuration else ""
+        return f"<p><b>{escape(repr(self).splitlines()[0])}</b></p>{rows}{made}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON, for the view."""
+        return {
+            "sentence": self.sentence,
+            "moments": list(self.moments),
+            "left": self.left is not None,
+            "right": self.right is not None,
+            "sentences": list(self.sentences),
+            "reasons": list(self.reasons),
+            "configuration": self.configuration,
+        }
+
+
+NOTHING = "nothing of the kind happens."
+"""What is told of the side that has no such event."""
+
+
+def difference_of(comparison: Paired) -> Difference | None:
+    """Where the two sides of a comparison part."""
+    from labengine_widgets.apart import told_apart
+    from labengine_widgets.compared import first_parting, told_alone
+    from labengine_widgets.configuration import told_configurations
+    from labengine_widgets.why.tellings import tell
+
+    left, right = comparison.timelines
+    found = first_parting(left, right)
+    if found is None:
+        return None
+    place, pair, before = found
+    moments = tuple(start if at is None else at for at, start in zip((place.left, place.right), before, strict=True))
+    events = [
+        None if at is None else timeline.events(at, at + 1)[0]
+        for at, timeline in zip((place.left, place.right), (left, right), strict=True)
+    ]
+    sentences = [
+        told_alone(timeline, side.token_text, told, start, end) or (NOTHING if event is None else tell(event))
+        for timeline, side, told, start, end, event in zip(
+            (left, right), comparison.sides, (pair.left, pair.right), before, pair.ends, events, strict=True
+        )
+    ]
+    reasons = [_reason(side, event) for side, event in zip(comparison.sides, events, strict=True)]
+    return Difference(
+        step=left.state(moments[0]).step if pair.left else right.state(moments[1]).step,
+        phase=pair.phase,
+        names=comparison.names,
+        moments=(moments[0], moments[1]),
+        left=events[0],
+        right=events[1],
+        sentences=told_apart((sentences[0], sentences[1]), pair.left, pair.right),
+        reasons=(reasons[0], reasons[1]),
+        configuration=told_configurations(left, right, comparison.names),
+    )
+
+
+def why_of(comparison: Paired) -> Why:
+    """Why the two sides of a comparison part, as the drawer of its view tells it; or that they do not."""
+    from labengine_widgets.compared import first_parting
+    from labengine_widgets.why import why_not_parted, why_parted
+
+    (left, right), names = comparison.timelines, comparison.names
+    found = first_parting(left, right)
+    if found is None:
+        return why_not_parted(left, right, names)
+    one, other = (side.bench().seams() for side in comparison.sides)
+    return why_parted(left, right, found[0].left, found[0].right, (one, other), names)
+
+
+def _reason(side: Any, event: Event | None) -> str:
+    """The seam that decided, and its one-line reason; empty where nobody knows."""
+    if event is None:
+        return ""
+    seams, kind = side.bench().seams(), type(event).__name__
+    seam = seams.get(f"{kind}:{getattr(event, 'reason', '')}") or seams.get(kind)
+    return f"{seam['class']}.{seam['seam'].rpartition('.')[2]}: {seam['reason']}" if seam else ""

@@ -1,0 +1,136 @@
+"""A method as a reader wants it: who defines it, its text, what it overrides, and why it does what it does."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from dataclasses import dataclass
+from textwrap import dedent
+from types import FunctionType
+from typing import Any
+
+from labengine.core.definers import definers, is_custom
+from labengine.session.parsing import source_lines, tree_of
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One definition of a method (or of an attribute that a class sets), and the one that it overrides."""
+
+    seam: str
+    """The part's name and the method's: MergePolicy.merge_target."""
+    owner: type
+    """The class whose definition counts."""
+    source: str
+    line: int
+    """Where the source begins in its file, from 1; 0 where there is none."""
+    reason: str
+    """The first line of its docstring, or of the one it overrides."""
+    base: Method | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {
+            "seam": self.seam,
+            "class": self.owner.__qualname__,
+            "module": self.owner.__module__,
+            "line": self.line,
+            "reason": self.reason,
+            "source": self.source,
+            "base": None if self.base is None else self.base._as_base(),
+            "is_custom": is_custom(self.owner),
+        }
+
+    def _as_base(self) -> dict[str, Any]:
+        return {"class": self.owner.__qualname__, "source": self.source, "reason": self.reason}
+
+
+def method_of(owner: type, name: str, part: str) -> Method | None:
+    """The definition of `name` that counts in a class, with what it overrides. None when the class has no such thing.
+
+    part: the name of the part that the class plays, for the seam's name.
+    """
+    classes = definers(owner, name)
+    return _method(classes, name, f"{part}.{name}") if classes else None
+
+
+def _method(classes: list[type], name: str, seam: str) -> Method:
+    owner, *others = classes
+    base = _method(others[:1], name, seam) if others else None
+    source, line = _source(owner, name)
+    reason = _first_line(_docstring(owner, name))
+    if not reason and base is not None:
+        reason = f"{owner.__qualname__} overrides {base.owner.__qualname__}.{name}, and gives no reason of its own."
+    return Method(seam, owner, source, line, reason, base)
+
+
+def _first_line(text: str | None) -> str:
+    """The first paragraph in one line: a long reason may be wrapped."""
+    paragraph = (text or "").strip().split("\n\n")[0]
+    return " ".join(line.strip() for line in paragraph.splitlines())
+
+
+def _source(owner: type, name: str) -> tuple[str, int]:
+    value = vars(owner)[name]
+    function = inspect.unwrap(getattr(value, "fget", None) or getattr(value, "func", None) or value)
+    try:
+        if isinstance(function, FunctionType):
+            lines, line = inspect.getsourcelines(function)
+            return dedent("".join(lines)).rstrip(), line
+        return _assignment(owner, name)
+    except (OSError, TypeError, SyntaxError):
+        return f"# Python keeps no text of {owner.__qualname__}.{name}: it was defined outside of a file or cell.", 0
+
+
+def _assignment(owner: type, name: str) -> tuple[str, int]:
+    """The lines of a class that set an attribute, with the class's first line above them."""
+    lines, first = source_lines(owner)
+    text = dedent("".join(lines))
+    at, node = _assigned(text, name)
+    told = text.splitlines()[node.lineno - 1 : _end_with_docstring(at, node)]
+    return "\n".join([_head(text), *told]), first + node.lineno - 1
+
+
+def _head(text: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith("class "))
+
+
+def _assigned(text: str, name: str) -> tuple[ast.ClassDef, ast.stmt]:
+    body = tree_of(text).body[0]
+    assert isinstance(body, ast.ClassDef)
+    for node in body.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            return body, node
+    raise OSError(f"{name} is not set in the class's own text")
+
+
+def _end_with_docstring(body: ast.ClassDef, node: ast.stmt) -> int:
+    end = _docstring_after(body, node)
+    return int((end or node).end_lineno or node.lineno)
+
+
+def _docstring_after(body: ast.ClassDef, node: ast.stmt) -> ast.Expr | None:
+    following = body.body[body.body.index(node) + 1 :][:1]
+    if following and isinstance(following[0], ast.Expr) and isinstance(following[0].value, ast.Constant):
+        return following[0]
+    return None
+
+
+def _docstring(owner: type, name: str) -> str | None:
+    value = vars(owner)[name]
+    function = getattr(value, "fget", None) or getattr(value, "func", None) or value
+    if isinstance(function, FunctionType):
+        return function.__doc__
+    return _told_of_attribute(owner, name) or owner.__doc__
+
+
+def _told_of_attribute(owner: type, name: str) -> str | None:
+    """The string that follows an attribute in its class's text."""
+    try:
+        body, node = _assigned(dedent("".join(source_lines(owner)[0])), name)
+    except (OSError, TypeError, SyntaxError):
+        return None
+    expression = _docstring_after(body, node)
+    value = expression.value if expression is not None else None
+    return str(value.value) if isinstance(value, ast.Constant) else None

@@ -1,0 +1,112 @@
+"""From steps to moments of a recording and back, and what one sees there in plain text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from labengine.config import ConfigError, is_single_int
+from labengine.events import StepFailed
+from labengine.session.step_text import step_line
+from labengine.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The recorded state at a moment, told in text."""
+
+    moment: int
+    step: int
+    """The step that had begun last."""
+    text: str
+
+    @classmethod
+    def at(cls, timeline: Timeline, moment: int) -> Look:
+        """What there is to see."""
+        from labengine_widgets.ascii import block_map
+
+        state = timeline.state(moment)
+        return cls(
+            moment, state.step, f"{_line(timeline, moment, state.step)}\n{block_map(state.snapshot(), timeline)}"
+        )
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def moment_of(timeline: Timeline, step: int, event: int | None = None) -> int:
+    """The moment after a step, or after one of its events. ConfigError when it is not recorded."""
+    first, newest = recorded_steps(timeline)
+    if not is_single_int(step) or not first <= step <= newest:
+        raise ConfigError(f"step {step!r} {_not_recorded(timeline)}")
+    if step == first:
+        if event is not None:
+            raise ConfigError(f"what happened in step {step} is not in the recording; it begins with step {first + 1}")
+        return timeline.step_moments(first + 1)[0] if newest > first else timeline.end
+    start, end = timeline.step_moments(step)
+    if event is None:
+        return end
+    if not is_single_int(event) or not 0 <= event < end - start:
+        raise ConfigError(f"step {step} has events 0 to {end - start - 1}, got {event!r}")
+    return start + event + 1
+
+
+def _not_recorded(timeline: Timeline) -> str:
+    first, newest = recorded_steps(timeline)
+    dropped = " (older ones were dropped)" if timeline.num_dropped else ""
+    return f"is not in the recording, which goes from {first} to {newest}{dropped}"
+
+
+def steps_after(timeline: Timeline, moment: int | None, num_steps: int) -> int:
+    """The end of the step so many steps after a moment, at most the newest; inside a step its own end is the first."""
+    now, is_inside = _where(timeline, moment, num_steps)
+    return moment_of(timeline, min(now + num_steps - is_inside, recorded_steps(timeline)[1]))
+
+
+def steps_before(timeline: Timeline, moment: int | None, num_steps: int) -> int:
+    """The end of the step so many steps before a moment. ConfigError when it is not recorded."""
+    now, first = _where(timeline, moment, num_steps)[0], recorded_steps(timeline)[0]
+    if num_steps > now - first:
+        way = f"back({now - first}) goes to its beginning" if now > first else "you stand at its beginning"
+        raise ConfigError(f"a step {num_steps:,} before step {now} {_not_recorded(timeline)}: {way}")
+    return moment_of(timeline, now - num_steps)
+
+
+def _where(timeline: Timeline, moment: int | None, num_steps: int) -> tuple[int, bool]:
+    """The step that had begun last, and whether the moment lies before its end."""
+    if not is_single_int(num_steps) or num_steps < 1:
+        raise ConfigError(f"how many steps must be an integer from 1, got {num_steps!r}")
+    first, _ = recorded_steps(timeline)
+    standing = timeline.end if moment is None else moment
+    now = timeline.state(standing).step
+    return now, now > first and standing < timeline.step_moments(now)[1]
+
+
+def recorded_steps(timeline: Timeline) -> tuple[int, int]:
+    """(the step before the first recorded one, the newest that has begun). ConfigError when there is none."""
+    first, newest = _first_and_newest(timeline)
+    if first == newest:
+        raise ConfigError("no step has been taken yet: %lab step, or lab.step(), takes one")
+    return first, newest
+
+
+def _first_and_newest(timeline: Timeline) -> tuple[int, int]:
+    """As recorded_steps; the same number twice where no step has been taken, or the first one has failed."""
+    return timeline.state(timeline.num_dropped).step, timeline.state().step
+
+
+def _line(timeline: Timeline, moment: int, step: int) -> str:
+    first, newest = _first_and_newest(timeline)
+    if step == first:
+        return f"before step {first + 1} of {newest}"
+    start, end = timeline.step_moments(step)
+    failed = [event for event in timeline.events(start, moment) if isinstance(event, StepFailed)]
+    if failed and moment < end:
+        error = f"{failed[0].error}: {failed[0].message}"
+        return f"step {step}, which failed here in {failed[0].method}: {error}"
+    if moment >= end:
+        return step_line(step, newest, timeline.events(start, end))
+    from labengine_widgets.beats import beats
+
+    told = beats(timeline, moment - 1, moment)
+    sentence = f": {told[-1][1]}" if told else ""
+    return f"step {step} of {newest}, after {moment - start} of its {end - start} events{sentence}"
