@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from labengine.config import GroupSpec
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
+from labengine.deprecated import with_old_names
 from labengine.engine.interrupts import interrupts_deferred
-from labengine.session.bench import LabBench
 from labengine.session.keywords import refuse_unknown
 from labengine.session.looking import Looking
 from labengine.session.recorded import Recorded
 from labengine.session.settings import LabSettings
 from labengine.session.stepping import Stepping
 from labengine.session.time.time_travel import TimeTravel
+from labengine.session.view_source import LabViewSource
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from labengine.session.time.crash import Crash
 
 
+@with_old_names
 class Lab(Stepping, Looking, TimeTravel, Recorded):
     """A real engine to step, watch and argue with.
 
@@ -155,9 +157,9 @@ class Lab(Stepping, Looking, TimeTravel, Recorded):
     def _still(self) -> AbstractContextManager[None]:
         return self._stepper.turn_to_look()
 
-    def bench(self) -> LabBench:
-        """What a view may see and ask of this lab (labengine_widgets.bench.Bench)."""
-        return LabBench(self, self._stepper, self._wishes())
+    def view_source(self) -> LabViewSource:
+        """What a view may see and ask of this lab (labengine_widgets.view_source.ViewSource)."""
+        return LabViewSource(self, self._stepper, self._wishes())
 
     def _wishes(self) -> dict[str, Callable[..., Any]]:
         def add(prompt: str, copies: int, max_tokens: int) -> list[int]:

@@ -21,16 +21,16 @@ NUM_OPERATIONS = 500
 def play(seed: int, edition: str) -> Counter[str]:
     """One episode to its end; what it met."""
     episode = Episode(seed, edition)
-    bench, done = episode.bench, 0
+    view_source, done = episode.view_source, 0
     for done, operation in enumerate(episode.operations(NUM_OPERATIONS), 1):
-        if bench.watch.violations:
-            sys.exit(f"seed {seed}, after operation {done}, {operation}: {bench.watch.violations[0]}")
+        if view_source.watch.violations:
+            sys.exit(f"seed {seed}, after operation {done}, {operation}: {view_source.watch.violations[0]}")
         if done % 100 == 0:
-            bench.watch.check(bench.engine.snapshot())
+            view_source.watch.check(view_source.engine.snapshot())
     episode.drain()
-    snapshot = bench.engine.snapshot()
-    if bench.watch.check(snapshot) or snapshot.num_used_blocks:
-        sys.exit(f"seed {seed}, at its end: {snapshot.num_used_blocks} blocks held, {bench.watch.violations}")
+    snapshot = view_source.engine.snapshot()
+    if view_source.watch.check(snapshot) or snapshot.num_used_blocks:
+        sys.exit(f"seed {seed}, at its end: {snapshot.num_used_blocks} blocks held, {view_source.watch.violations}")
     return episode.met + Counter(operations=done)
 
 

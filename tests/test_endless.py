@@ -228,12 +228,12 @@ def test_a_views_pause_ends_it_too() -> None:
     """Its wish is posted to the thread that is busy."""
     with lab_with("part") as lab, unchanged(lab):
         started(lab)
-        lab.bench().post("pause").result(PATIENCE)
+        lab.view_source().post("pause").result(PATIENCE)
         assert_told(lab.background_error)
     switch.is_inside = False
     with pair_with_an_endless_side() as both, unchanged(both.left, both.right):  # type: ignore[arg-type]
         started(both)
-        both.bench().post("pause").result(PATIENCE)
+        both.view_source().post("pause").result(PATIENCE)
         assert_told(both.background_error)
 
 

@@ -54,7 +54,7 @@ def test_a_picture_shows_its_moment_in_every_form(lab: Lab) -> None:
             assert state == here.state(moment).snapshot()
             assert end == (moment if event is None else here.step_moments(step)[1])
             assert f"{state.num_used_blocks} of 12 blocks used" in words(view)
-    assert "at event 12 of step 1" in lab.show(at=(1, 12)).bench.title
+    assert "at event 12 of step 1" in lab.show(at=(1, 12)).view_source.title
 
 
 def test_nothing_that_the_lab_does_moves_it(lab: Lab) -> None:
@@ -76,9 +76,9 @@ def test_the_lab_does_not_follow_the_picture(lab: Lab) -> None:
     picture = lab.show(at=1)
     picture.feeds[0].receive(picture, 0, {"type": "at", "moment": 3})
     assert lab.moment is None and lab.show() is not picture
-    assert not picture.bench.is_live and "does not follow" in picture.bench.note
+    assert not picture.view_source.is_live and "does not follow" in picture.view_source.note
     with pytest.raises(ConfigError, match="step: this picture stands at an earlier moment"):
-        picture.bench.post("step").result(0)
+        picture.view_source.post("step").result(0)
 
 
 def test_questions_to_a_picture_are_answered_at_its_moment(lab: Lab) -> None:

@@ -3,6 +3,7 @@
     room        may import, besides itself
     ----------  -------------------------------------------------
     config      nothing
+    deprecated  nothing
     events      nothing
     snapshot    events
     violation   nothing
@@ -17,7 +18,7 @@
     scenarios   everything but widgets, notebook
     front       everything, lazily
 
-The ground is config, events, snapshot, violation, hooks, fold and timeline. The front is every other module or
+The ground is config, deprecated, events, snapshot, violation, hooks, fold and timeline. The front is every other module or
 folder at the top of labengine (lab, desk, magics, notebook, __main__, __init__ ...); *lazily* means that importing it
 leads to torch or transformers on no path: what needs them is imported inside functions. Imports inside functions and
 under TYPE_CHECKING obey the table too. The ground, trace and core use the standard library alone, and no module-level
@@ -32,7 +33,7 @@ import pytest
 
 from import_graph import Import, SourceTree, cycles, imports_of, path_to
 
-GROUND = ("config", "events", "snapshot", "violation", "hooks", "fold", "timeline")
+GROUND = ("config", "deprecated", "events", "snapshot", "violation", "hooks", "fold", "timeline")
 ROOMS = (*GROUND, "trace", "core", "engine", "check", "widgets", "scenarios", "notebook", "front")
 HEAVY = {"torch", "transformers"}
 MAY_BE_HEAVY = ("engine", "scenarios")

@@ -122,16 +122,21 @@ class TestTheSame:
         assert again.read_bytes() == path.read_bytes()
 
     def test_views_are_refused_their_wishes(self, lab: Lab, path: Path) -> None:
-        bench = opened(lab, path).bench()
-        assert (bench.is_live, bench.is_running, bench.hooks, bench.phase) == (False, False, None, None)
-        assert bench.seams().keys() == lab.bench().seams().keys() != set()
-        assert difference(bench.fold().snapshot(), lab.snapshot()) is None
+        view_source = opened(lab, path).view_source()
+        assert (view_source.is_live, view_source.is_running, view_source.hooks, view_source.phase) == (
+            False,
+            False,
+            None,
+            None,
+        )
+        assert view_source.seams().keys() == lab.view_source().seams().keys() != set()
+        assert difference(view_source.fold().snapshot(), lab.snapshot()) is None
         with pytest.raises(ConfigError, match="step: this is a saved recording"):
-            bench.post("step").result(timeout=1)
+            view_source.post("step").result(timeout=1)
 
     def test_two_traces_are_two_labs(self, lab: Lab, path: Path) -> None:
         one, other = opened(lab, path), labengine.open(path)
-        assert one.bench().lab == one.bench().lab != other.bench().lab
+        assert one.view_source().lab == one.view_source().lab != other.view_source().lab
 
 
 def test_without_a_recording_it_says_what_to_do(path: Path) -> None:

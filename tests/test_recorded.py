@@ -253,14 +253,14 @@ def test_what_a_closed_lab_cannot_do_any_more_is_said_in_its_views(lab: Lab) -> 
     assert "closed" in status["note"]
     lab.feed.receive(wire, 0, {"type": "resync", "view": "v"})
     assert wire.messages[-1]["payload"]["header"]["is_live"] is False, "answered at once, on this thread"
-    assert lab.bench().post("goto", step=1).result(0).step == 1
+    assert lab.view_source().post("goto", step=1).result(0).step == 1
     with pytest.raises(LabClosedError, match="this lab is closed; make a new one"):
-        lab.bench().post("step").result(0)
+        lab.view_source().post("step").result(0)
     lab.feed.detach(wire)
 
 
 def test_views_may_not_ask_for_everything(lab: Lab) -> None:
     with pytest.raises(ConfigError, match="a view may not ask for 'close'; it may for step, phase, start"):
-        lab.bench().post("close")
-    assert lab.bench().post("goto", step=1).result(20).step == 1 and lab.bench().lab == lab.lab_id
-    assert lab.bench().is_live and "BlockMerged" in lab.bench().seams()
+        lab.view_source().post("close")
+    assert lab.view_source().post("goto", step=1).result(20).step == 1 and lab.view_source().lab == lab.lab_id
+    assert lab.view_source().is_live and "BlockMerged" in lab.view_source().seams()

@@ -216,10 +216,10 @@ def test_where_the_tier_keeps_what_it_holds_the_background_runs_on_too() -> None
 
 
 def test_it_can_be_wished_for(lab: Lab) -> None:
-    lab.bench().post("rewind", step=2).result(20)
+    lab.view_source().post("rewind", step=2).result(20)
     assert lab.snapshot().step == 2
     with pytest.raises(ConfigError, match="from 0 to 6"):
-        lab.bench().post("rewind", step=9).result(20)
+        lab.view_source().post("rewind", step=9).result(20)
 
 
 @pytest.mark.parametrize("step", [7, -1, "1", None, 1.0, True])

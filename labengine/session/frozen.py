@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from labengine.config import ConfigError, is_single_int
 from labengine.session.recorded import Recorded
-from labengine.session.recording_bench import RecordingBench
+from labengine.session.recording_view_source import RecordingViewSource
 from labengine.session.time.moments import moment_of
 from labengine.timeline import Timeline
-from labengine_widgets.bench import Bench
+from labengine_widgets.view_source import ViewSource
 
 At = int | tuple[int, int] | Literal["crash"]
 """The end of a step, (step, event) for after an event inside it, counted from 0, or "crash"; as lab.goto takes them."""
@@ -28,32 +28,34 @@ class Frozen(Recorded):
     Nothing moves them but the reader: no step, no reset, no goto.
     """
 
-    def __init__(self, timeline: Timeline, moment: int, where: str, bench: Bench) -> None:
+    def __init__(self, timeline: Timeline, moment: int, where: str, view_source: ViewSource) -> None:
         self.timeline = timeline
-        self._made = RecordingBench(
-            title=f"{bench.title} · {where}",
-            lab=f"{bench.lab}, picture {next(_numbers)}",
+        self._made = RecordingViewSource(
+            title=f"{view_source.title} · {where}",
+            lab=f"{view_source.lab}, picture {next(_numbers)}",
             timeline=timeline,
-            token_text=bench.token_text,
-            code=bench.seams(),
+            token_text=view_source.token_text,
+            code=view_source.seams(),
             refusal=_REFUSAL,
             moment=moment,
             note=_NOTE,
         )
-        self.bench: Callable[[], Bench] = lambda: self._made
+        self.view_source: Callable[[], ViewSource] = lambda: self._made
         self.feed.stand(moment)
 
 
-def frozen(timeline: Timeline, bench: Bench, at: At, crash_moment: Callable[[], int]) -> Frozen:
+def frozen(timeline: Timeline, view_source: ViewSource, at: At, crash_moment: Callable[[], int]) -> Frozen:
     """The recording of a lab at a moment. ConfigError for a moment that is not recorded."""
     if at == "crash":
         moment = crash_moment()
-        return Frozen(timeline.until(moment), moment, f"at the crash of step {timeline.state(moment).step}", bench)
+        return Frozen(
+            timeline.until(moment), moment, f"at the crash of step {timeline.state(moment).step}", view_source
+        )
     step, event = _step_and_event(at)
     moment = moment_of(timeline, step, event)
     end = moment if event is None else timeline.step_moments(step)[1]
     where = f"at step {step}" if event is None else f"at event {event} of step {step}"
-    return Frozen(timeline.until(end), moment, where, bench)
+    return Frozen(timeline.until(end), moment, where, view_source)
 
 
 def _step_and_event(at: Any) -> tuple[int, int | None]:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     import pandas
 
     from labengine.session.frozen import At, Frozen
-    from labengine_widgets.bench import Bench
     from labengine_widgets.dashboard import Dashboard
     from labengine_widgets.feed import Feed
     from labengine_widgets.selection import Selection
+    from labengine_widgets.view_source import ViewSource
     from labengine_widgets.why import Why
 
 
@@ -51,10 +51,10 @@ Views = dict[tuple[object, ...], Closeable]
 
 
 class Recorded:
-    """A recording and its views. Whoever has one gives `timeline` and `bench()`; the rest follows."""
+    """A recording and its views. Whoever has one gives `timeline` and `view_source()`; the rest follows."""
 
     timeline: Timeline | None
-    bench: Callable[[], Bench]
+    view_source: Callable[[], ViewSource]
     _own_feed: Feed | None = None
     _views: Views | None = None
     _newest_frozen: tuple[object, Frozen] | None = None
@@ -103,7 +103,7 @@ class Recorded:
         """Keep the first of the views that several threads have made at once; settle it if the lab is closed by now."""
         if views.setdefault(key, made) is not made:
             made.close()
-        elif not self.bench().is_live and isinstance(made, Listening):
+        elif not self.view_source().is_live and isinstance(made, Listening):
             made.settle()
 
     def _frozen(self, at: At) -> Frozen:
@@ -115,7 +115,7 @@ class Recorded:
         newest = self._newest_frozen
         if newest is None or newest[0] != key:
             with interrupts_deferred():
-                newest = self._newest_frozen = key, frozen(timeline, self.bench(), at, self._crash_moment)
+                newest = self._newest_frozen = key, frozen(timeline, self.view_source(), at, self._crash_moment)
         return newest[1]
 
     def _settle_views(self) -> None:
@@ -137,7 +137,7 @@ class Recorded:
             with interrupts_deferred():
                 from labengine_widgets.feed import feed_of
 
-                self._own_feed = feed_of(self.bench())
+                self._own_feed = feed_of(self.view_source())
                 self._own_feed.on_stand = self._hear_where
         return self._own_feed
 
@@ -167,7 +167,7 @@ class Recorded:
         if not isinstance(chosen, Selection | None):
             raise ConfigError(f'a selection is a Selection, such as ("block", 3), or None; got {shown(chosen)}')
         if chosen is not None:
-            timeline = self.feed.timeline or Timeline.starting_at(self.bench().fold())
+            timeline = self.feed.timeline or Timeline.starting_at(self.view_source().fold())
             try:
                 chosen = known_selection(timeline, chosen)
             except WhyError as error:
@@ -260,7 +260,9 @@ class Recorded:
         if "request" in subject:
             subject["request"] = request_id_of(subject["request"])
         asked: Any = (*chosen, subject) if chosen and subject else chosen or (subject,)
-        return why(self._recording(), asked[0] if len(asked) == 1 else asked, self.moment, seams=self.bench().seams())
+        return why(
+            self._recording(), asked[0] if len(asked) == 1 else asked, self.moment, seams=self.view_source().seams()
+        )
 
     def events_frame(self) -> pandas.DataFrame:
         """The recorded events as a pandas frame, one row each. ConfigError without pandas, or without a recording."""
@@ -282,7 +284,7 @@ class Recorded:
             checked_text("title", title)
         self._recording()
         with self._still():
-            return export_html(self.bench(), path, title, charts=charts)
+            return export_html(self.view_source(), path, title, charts=charts)
 
     def _still(self) -> AbstractContextManager[None]:
         """While nothing is recorded."""

@@ -49,7 +49,7 @@ def view_of(recorded: Recorded, names: tuple[str, ...], settings: Mapping[str, A
     if names == ("charts",):
         from labengine_widgets.charts import charts
 
-        return charts(recorded.bench())
+        return charts(recorded.view_source())
     figures = [name for name in names if name in _FIGURES]
     if figures:
         raise ConfigError(f"{figures[0]!r} is a figure of its own: lab.view({figures[0]!r})")

@@ -8,7 +8,7 @@ MAKE = """
 from labengine import Lab
 from labengine_widgets.charts import charts
 lab = Lab("simulated", num_blocks=24, block_size=4, max_num_seqs=4)
-figure = charts(lab.bench())
+figure = charts(lab.view_source())
 figure
 """
 RUN = """

@@ -16,7 +16,7 @@ from labengine.session.compare.comparison import Comparison
 from labengine_widgets.html_file import page as page_of
 from labengine_widgets.page import export_html
 from labengine_widgets.whole import whole_payload
-from widgets.fake_bench import FakeBench
+from widgets.fake_view_source import FakeViewSource
 from widgets.story_219 import PROMPT, begin, overwriting_step
 
 pytestmark = pytest.mark.browser
@@ -45,7 +45,7 @@ HIDDEN = r"""
 """
 
 
-class HostileBench(FakeBench):
+class HostileViewSource(FakeViewSource):
     """Every text that can come from outside is hostile: titles, editions, tokens, reasons, messages, code."""
 
     def __init__(self) -> None:
@@ -83,14 +83,14 @@ def go_through(page: ExportedPage) -> None:
 
 
 @pytest.fixture(scope="module")
-def bench() -> HostileBench:
-    return HostileBench()
+def view_source() -> HostileViewSource:
+    return HostileViewSource()
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_in_a_view(browser: Browser, bench: HostileBench, tmp_path: Path, view: str) -> None:
+def test_in_a_view(browser: Browser, view_source: HostileViewSource, tmp_path: Path, view: str) -> None:
     path = tmp_path / "view.html"
-    shown = page_of(bench.title, {"kind": "view", "views": [view]}, [whole_payload(bench)], "")
+    shown = page_of(view_source.title, {"kind": "view", "views": [view]}, [whole_payload(view_source)], "")
     path.write_bytes(shown.encode("utf-8", "replace"))
     with opened(browser, path) as page:
         assert page.page.locator(f".le-{view}-panel").count() == 1
@@ -101,9 +101,9 @@ def test_in_a_view(browser: Browser, bench: HostileBench, tmp_path: Path, view: 
 
 
 def test_in_the_dashboard_and_the_pages_own_words(
-    browser: Browser, bench: HostileBench, tmp_path: Path, artifacts: Path
+    browser: Browser, view_source: HostileViewSource, tmp_path: Path, artifacts: Path
 ) -> None:
-    path = export_html(bench, tmp_path / "hostile.html", HOSTILE[3] + HOSTILE[4] + HOSTILE[0])
+    path = export_html(view_source, tmp_path / "hostile.html", HOSTILE[3] + HOSTILE[4] + HOSTILE[0])
     with opened(browser, path) as page:
         go_through(page)
         for tab in page.page.get_by_role("tab").all():
@@ -114,8 +114,8 @@ def test_in_the_dashboard_and_the_pages_own_words(
         page.page.screenshot(path=artifacts / "hostile-dashboard.png")
 
 
-def test_in_an_answer(browser: Browser, bench: HostileBench, tmp_path: Path) -> None:
-    path = export_html(bench, tmp_path / "hostile.html")
+def test_in_an_answer(browser: Browser, view_source: HostileViewSource, tmp_path: Path) -> None:
+    path = export_html(view_source, tmp_path / "hostile.html")
     with opened(browser, path) as page:
         page.page.locator(".labengine").focus()
         page.press("End")
@@ -125,8 +125,8 @@ def test_in_an_answer(browser: Browser, bench: HostileBench, tmp_path: Path) -> 
         must_be_text(page)
 
 
-def test_without_scripts(browser: Browser, bench: HostileBench, tmp_path: Path) -> None:
-    path = export_html(bench, tmp_path / "hostile.html", HOSTILE[3])
+def test_without_scripts(browser: Browser, view_source: HostileViewSource, tmp_path: Path) -> None:
+    path = export_html(view_source, tmp_path / "hostile.html", HOSTILE[3])
     with browser.new_context(java_script_enabled=False, offline=True) as context:
         page = context.new_page()
         page.goto(path.as_uri())
@@ -161,8 +161,8 @@ def test_in_the_compare_view(browser: Browser, compared: Path) -> None:
         expect(page.page.locator(".le-tables").first).to_contain_text("onerror", timeout=30_000, use_inner_text=True)
 
 
-def test_in_the_charts(browser: Browser, bench: HostileBench, tmp_path: Path) -> None:
-    path = export_html(bench, tmp_path / "charts.html", charts=True)
+def test_in_the_charts(browser: Browser, view_source: HostileViewSource, tmp_path: Path) -> None:
+    path = export_html(view_source, tmp_path / "charts.html", charts=True)
     with opened(browser, path) as page:
         page.page.wait_for_function("() => document.querySelectorAll('.labengine-plot .main-svg').length > 0")
         assert page.page.evaluate("() => window.pwned") is None

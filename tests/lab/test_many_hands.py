@@ -118,16 +118,16 @@ def test_an_error_in_the_background_ends_the_run_and_is_kept(lab: Lab, monkeypat
 
 def test_posted_wishes_answer_with_a_future(lab: Lab) -> None:
 
-    bench = lab.bench()
-    assert bench.post("add", prompt="a b c", copies=2, max_tokens=3).result(PATIENCE) == [0, 1]
-    assert bench.post("phase").result(PATIENCE) == "schedule" and bench.phase == "schedule"
-    assert bench.post("step").result(PATIENCE).step == 1 and bench.phase is None
-    assert bench.post("abort", request_id=0).result(PATIENCE) is True
-    assert isinstance(bench.post("abort", request_id=9).exception(PATIENCE), KeyError)
-    bench.post("start").result(PATIENCE)
-    wait_until(lambda: not bench.is_running)
-    bench.post("pause").result(PATIENCE)
-    bench.post("reset").result(PATIENCE)
+    view_source = lab.view_source()
+    assert view_source.post("add", prompt="a b c", copies=2, max_tokens=3).result(PATIENCE) == [0, 1]
+    assert view_source.post("phase").result(PATIENCE) == "schedule" and view_source.phase == "schedule"
+    assert view_source.post("step").result(PATIENCE).step == 1 and view_source.phase is None
+    assert view_source.post("abort", request_id=0).result(PATIENCE) is True
+    assert isinstance(view_source.post("abort", request_id=9).exception(PATIENCE), KeyError)
+    view_source.post("start").result(PATIENCE)
+    wait_until(lambda: not view_source.is_running)
+    view_source.post("pause").result(PATIENCE)
+    view_source.post("reset").result(PATIENCE)
     assert lab.snapshot().requests == {}
 
 

@@ -78,7 +78,7 @@ class ComparePage:
         self.errors: list[str] = []
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
-        self.widget = comparison._view = Carried(comparison.bench())
+        self.widget = comparison._view = Carried(comparison.view_source())
         page.set_content(f'<body data-jp-theme-light="true"><div id="cell" style="width: {width}px"></div></body>')
         page.add_style_tag(content=css())
         self.carried: list[tuple[dict[str, Any], list[str]]] = []

@@ -17,7 +17,7 @@ from labengine_widgets.feed import Feed
 from labengine_widgets.saved import saved_bytes
 from widgets.browser_thread import Look as Look
 from widgets.browser_thread import looking
-from widgets.fake_bench import FakeBench
+from widgets.fake_view_source import FakeViewSource
 from widgets.story_219 import begin
 
 MOUNT = """
@@ -65,9 +65,9 @@ class View:
         self.is_deaf = False
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
-        self.bench = FakeBench(begin())
-        self.bench.words = words
-        self.feed = Feed(self.bench)
+        self.view_source = FakeViewSource(begin())
+        self.view_source.words = words
+        self.feed = Feed(self.view_source)
         self.feed.attach(self)
         page.set_content('<body data-jp-theme-light="true"><div id="cell" style="width: 1100px"></div></body>')
         page.add_style_tag(content=css())
@@ -101,7 +101,7 @@ class View:
 
     def say(self, events: list[ev.Event]) -> None:
         """The engine speaks, and the feed hears it."""
-        self.bench.say(events)
+        self.view_source.say(events)
         self.feed.tick()
 
     def answer(self) -> None:

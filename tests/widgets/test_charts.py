@@ -15,7 +15,7 @@ from labengine.timeline import Timeline
 from labengine_widgets.charts import MAX_POINTS, as_figure, charts, curves
 from labengine_widgets.plotted import sparkline, words_svg
 from labengine_widgets.series import StepFigures, StepSeries
-from widgets.fake_bench import FakeBench
+from widgets.fake_view_source import FakeViewSource
 from widgets.story_219 import begin, merging_step, overwriting_step
 
 
@@ -97,21 +97,21 @@ def test_long_runs_are_thinned_and_keep_their_peaks() -> None:
 
 
 def test_it_follows_a_lab_and_leaves_nothing_behind() -> None:
-    bench = FakeBench(begin())
+    source = FakeViewSource(begin())
     before = threading.active_count()
-    figure = charts(bench)
-    listeners = sum(map(len, bench.hooks.values()))
+    figure = charts(source)
+    listeners = sum(map(len, source.hooks.values()))
     assert figure.words().endswith("no step yet") and len(figure.data[0].x) == 0
-    bench.say(merging_step())
+    source.say(merging_step())
     deadline = time.monotonic() + 10
     while not figure.data[0].x and time.monotonic() < deadline:
         time.sleep(0.05)
     assert (figure.data[0].y, figure.data[1].y) == ((5.0,), (8.0,))
     assert "blocks in use" in figure.words() and "5 of 12" in figure.words()
-    bench.say([ev.StepStarted(2), ev.StepEnded(2)])
+    source.say([ev.StepStarted(2), ev.StepEnded(2)])
     figure.close()
     figure.close()
-    assert sum(map(len, bench.hooks.values())) < listeners
+    assert sum(map(len, source.hooks.values())) < listeners
     time.sleep(0.7)
     assert threading.active_count() <= before and len(figure.data[0].x) == 1, "a closed figure draws no more"
 
@@ -120,7 +120,7 @@ def test_a_click_on_a_step_leads_the_views_there() -> None:
     with Lab("simulated", num_blocks=12, block_size=4) as lab:
         lab.add(token_ids=[1, 2, 3, 4, 5], max_tokens=4)
         lab.run()
-        figure = charts(lab.bench())
+        figure = charts(lab.view_source())
         figure.data[0]._dispatch_on_click(Points([1], [2], [2.0], trace_index=0), InputDeviceState())
         deadline = time.monotonic() + 10
         while lab.moment is None and time.monotonic() < deadline:
@@ -133,7 +133,7 @@ def test_a_lab_that_records_nothing_has_charts_from_now_on() -> None:
     with Lab("simulated", num_blocks=12, block_size=4, record=False) as lab:
         lab.add(token_ids=[1, 2, 3, 4, 5], max_tokens=3)
         lab.step()
-        figure = charts(lab.bench())
+        figure = charts(lab.view_source())
         lab.run()
         figure.refresh()
         assert figure.data[0].x == (2, 3)
@@ -141,9 +141,9 @@ def test_a_lab_that_records_nothing_has_charts_from_now_on() -> None:
 
 
 def test_the_bundle_says_it_in_words_too(events: list[ev.Event]) -> None:
-    bench = FakeBench(events)
-    bench.title = "<img src=x>"
-    figure = charts(bench)
+    source = FakeViewSource(events)
+    source.title = "<img src=x>"
+    figure = charts(source)
     data, _ = figure._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in data
     assert data["text/plain"].splitlines()[0] == "<img src=x>" and "hit rate" in data["text/plain"]

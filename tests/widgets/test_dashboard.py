@@ -13,25 +13,25 @@ from typing import Any
 import pytest
 
 from labengine import Lab
-from labengine_widgets import Bench, Dashboard
+from labengine_widgets import Dashboard, ViewSource
 from labengine_widgets.browser import css, esm
 from labengine_widgets.saved import MAX_SAVED
 from labengine_widgets.view import View
-from widgets.fake_bench import FakeBench
+from widgets.fake_view_source import FakeViewSource
 from widgets.story_219 import begin, merging_step
 from widgets.wire import Wire, heard, until
 
 
 @pytest.fixture
-def bench() -> FakeBench:
-    return FakeBench(begin())
+def source() -> FakeViewSource:
+    return FakeViewSource(begin())
 
 
 @pytest.fixture
-def dashboard(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dashboard]:
+def dashboard(source: FakeViewSource, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dashboard]:
     wire = Wire()
     monkeypatch.setattr(View, "send", lambda self, content, buffers=None: wire.send(content, buffers))
-    dashboard = Dashboard(bench)
+    dashboard = Dashboard(source)
     dashboard.wire = wire
     yield dashboard
     dashboard.close()
@@ -45,10 +45,10 @@ def saved_step(dashboard: Dashboard) -> int:
     return heard(saved(dashboard), []).state().step
 
 
-def test_both_benches_are_benches(bench: FakeBench) -> None:
-    assert isinstance(bench, Bench)
+def test_both_are_view_sources(source: FakeViewSource) -> None:
+    assert isinstance(source, ViewSource)
     with Lab("simulated") as lab:
-        assert isinstance(lab.bench(), Bench)
+        assert isinstance(lab.view_source(), ViewSource)
 
 
 def wish(dashboard: Dashboard, **content: Any) -> dict[str, Any]:
@@ -59,14 +59,14 @@ def wish(dashboard: Dashboard, **content: Any) -> dict[str, Any]:
     return dashboard.wire.of_type("answer")[-1]
 
 
-def test_wishes_are_posted_and_answered(dashboard: Dashboard, bench: FakeBench) -> None:
+def test_wishes_are_posted_and_answered(dashboard: Dashboard, source: FakeViewSource) -> None:
     for action in ("step", "phase", "start", "pause", "reset"):
         answer = wish(dashboard, action=action)
         assert (answer["action"], answer["view"], answer["error"]) == (action, "v", None)
     wish(dashboard, action="add", prompt="Once upon a time", copies=2, max_tokens=8, evil=1)
     wish(dashboard, action="abort", request_id=1)
-    assert [name for name, _ in bench.posted] == ["step", "phase", "start", "pause", "reset", "add", "abort"]
-    assert bench.posted[-2:] == [
+    assert [name for name, _ in source.posted] == ["step", "phase", "start", "pause", "reset", "add", "abort"]
+    assert source.posted[-2:] == [
         ("add", {"prompt": "Once upon a time", "copies": 2, "max_tokens": 8}),
         ("abort", {"request_id": 1}),
     ]
@@ -87,20 +87,20 @@ def test_wishes_are_posted_and_answered(dashboard: Dashboard, bench: FakeBench) 
     ],
 )
 def test_bad_wishes_are_refused_with_words(
-    dashboard: Dashboard, bench: FakeBench, content: dict[str, Any], words: str
+    dashboard: Dashboard, source: FakeViewSource, content: dict[str, Any], words: str
 ) -> None:
     assert words in wish(dashboard, **content)["error"]
-    assert bench.posted == []
+    assert source.posted == []
 
 
-def test_the_error_of_a_wish_is_shown(dashboard: Dashboard, bench: FakeBench) -> None:
-    bench.error = RuntimeError("<b>no room</b>")
+def test_the_error_of_a_wish_is_shown(dashboard: Dashboard, source: FakeViewSource) -> None:
+    source.error = RuntimeError("<b>no room</b>")
     assert wish(dashboard, action="step")["error"] == "<b>no room</b>"
-    bench.error = KeyboardInterrupt()  # type: ignore[assignment]
+    source.error = KeyboardInterrupt()  # type: ignore[assignment]
     assert wish(dashboard, action="step")["error"] == "KeyboardInterrupt"
 
 
-def test_nonsense_from_the_browser_is_ignored(dashboard: Dashboard, bench: FakeBench) -> None:
+def test_nonsense_from_the_browser_is_ignored(dashboard: Dashboard, source: FakeViewSource) -> None:
     step = {"type": "wish", "action": "step"}
     sides = [{**step, "side": side} for side in (7, -1, 0.5, 1.0, True, "0", [0], {"0": 0})]
     kinds = [{**step, "type": kind} for kind in (None, 5, True, "wishes", ["wish"], {"wish": 1})]
@@ -108,24 +108,24 @@ def test_nonsense_from_the_browser_is_ignored(dashboard: Dashboard, bench: FakeB
     for content in (None, [], "step", {}, *sides, *kinds, *actions):
         dashboard._receive(dashboard, content, [])
     assert wish(dashboard, action="step")["error"] is None
-    assert len(bench.posted) == 1
+    assert len(source.posted) == 1
 
 
-def test_a_saved_notebook_keeps_the_last_step_and_its_words(dashboard: Dashboard, bench: FakeBench) -> None:
+def test_a_saved_notebook_keeps_the_last_step_and_its_words(dashboard: Dashboard, source: FakeViewSource) -> None:
     assert saved_step(dashboard) == 0
-    bench.say(merging_step())
+    source.say(merging_step())
     until(lambda: saved_step(dashboard) == 1, "the saved state")
     kept = saved(dashboard)
-    assert heard(kept, []).state().snapshot() == bench.fold().snapshot()
+    assert heard(kept, []).state().snapshot() == source.fold().snapshot()
     assert len(kept["beats"]) == 19 and kept["header"]["code"] == {}
 
 
-def test_nothing_is_saved_until_the_lab_rests(dashboard: Dashboard, bench: FakeBench) -> None:
-    bench.is_running = True
-    bench.say(merging_step())
+def test_nothing_is_saved_until_the_lab_rests(dashboard: Dashboard, source: FakeViewSource) -> None:
+    source.is_running = True
+    source.say(merging_step())
     until(lambda: dashboard.wire.of_type("more"), "the step")
     assert saved_step(dashboard) == 0
-    bench.is_running = False
+    source.is_running = False
     until(lambda: saved_step(dashboard) == 1, "the saved state")
 
 
@@ -145,31 +145,31 @@ def test_saved_state_is_small_whatever_the_pool(num_blocks: int, length: int) ->
     assert num_blocks > 256 or size > 0
 
 
-def test_close_leaves_nothing_behind(bench: FakeBench) -> None:
-    listeners, threads = {kind: len(s) for kind, s in bench.hooks.items()}, set(threading.enumerate())
-    dashboard = Dashboard(bench)
+def test_close_leaves_nothing_behind(source: FakeViewSource) -> None:
+    listeners, threads = {kind: len(s) for kind, s in source.hooks.items()}, set(threading.enumerate())
+    dashboard = Dashboard(source)
     assert len(set(threading.enumerate()) - threads) == 1
     dashboard.close()
     dashboard.close()
-    assert {kind: len(s) for kind, s in bench.hooks.items()} == listeners
+    assert {kind: len(s) for kind, s in source.hooks.items()} == listeners
     assert set(threading.enumerate()) <= threads
     assert dashboard.comm is None
 
 
-def test_two_dashboards_watch_one_lab_through_one_feed(bench: FakeBench) -> None:
-    first, second = Dashboard(bench), Dashboard(bench)
+def test_two_dashboards_watch_one_lab_through_one_feed(source: FakeViewSource) -> None:
+    first, second = Dashboard(source), Dashboard(source)
     assert first.feeds[0] is second.feeds[0]
     first.close()
-    bench.say(merging_step())
+    source.say(merging_step())
     until(lambda: saved_step(second) == 1, "the second one")
     second.close()
     assert not second.feeds[0].is_alive
 
 
-def test_the_mimebundle_has_pictures_for_everybody(dashboard: Dashboard, bench: FakeBench) -> None:
-    bench.words = dict.fromkeys(range(200), "<script>alert(1)</script>")
-    bench.title = "<script>alert(2)</script>"
-    bench.say(merging_step())
+def test_the_mimebundle_has_pictures_for_everybody(dashboard: Dashboard, source: FakeViewSource) -> None:
+    source.words = dict.fromkeys(range(200), "<script>alert(1)</script>")
+    source.title = "<script>alert(2)</script>"
+    source.say(merging_step())
     data, _ = dashboard._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in data
     assert "5 of 12 blocks used" in data["text/plain"]

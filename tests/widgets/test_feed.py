@@ -17,14 +17,14 @@ from labengine_widgets import feed as feeds
 from labengine_widgets.feed import PERIOD, Feed, feed_of
 from labengine_widgets.packing import packed
 from labengine_widgets.selection import Selection
-from widgets.fake_bench import FakeBench
+from widgets.fake_view_source import FakeViewSource
 from widgets.story_219 import begin, merging_step
 from widgets.wire import Wire, heard, picture, read, until
 
 
 @pytest.fixture
-def bench() -> FakeBench:
-    return FakeBench(begin())
+def source() -> FakeViewSource:
+    return FakeViewSource(begin())
 
 
 @pytest.fixture
@@ -33,11 +33,11 @@ def wire() -> Wire:
 
 
 @pytest.fixture
-def feed(bench: FakeBench, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Iterator[Feed]:
+def feed(source: FakeViewSource, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Iterator[Feed]:
     """A feed whose thread does nothing: the tests tick."""
     monkeypatch.setattr(Feed, "_work", lambda self, closed: None)
     monkeypatch.setattr(feeds, "IDLE", 0.01)
-    feed = Feed(bench)
+    feed = Feed(source)
     feed.attach(wire)
     feed.tick()
     yield feed
@@ -53,25 +53,25 @@ def ask(feed: Feed, wire: Wire, **message: object) -> dict[str, object]:
     return answer["payload"]
 
 
-def test_a_step_by_hand_is_one_message_with_its_words(bench: FakeBench, feed: Feed, wire: Wire) -> None:
+def test_a_step_by_hand_is_one_message_with_its_words(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
     before = read(packed(feed.full()))
-    bench.say(merging_step())
+    source.say(merging_step())
     feed.tick()
     (more,) = wire.states
     payload = more["payload"]
     assert (payload["start"], payload["told"], len(payload["events"])) == (3, 3, 30)
     assert len(payload["beats"]) == 19
     assert payload["beats"][-1] == [33, "Step 1 is over: 5 blocks used. Within the step it was 8.", None]
-    assert picture(heard(before, wire.states).state()) == bench.fold().snapshot()
+    assert picture(heard(before, wire.states).state()) == source.fold().snapshot()
 
 
-def test_half_a_step_is_shown_when_it_stands_still(bench: FakeBench, wire: Wire) -> None:
-    feed = Feed(bench)
+def test_half_a_step_is_shown_when_it_stands_still(source: FakeViewSource, wire: Wire) -> None:
+    feed = Feed(source)
     feed.attach(wire)
     step = merging_step()
-    bench.say(step[:9])
+    source.say(step[:9])
     until(lambda: wire.states, "the first half")
-    bench.say(step[9:])
+    source.say(step[9:])
     until(lambda: len(wire.states) == 2, "the second half")
     first, second = (message["payload"] for message in wire.states)
     assert (first["told"], second["told"]) == (3, 12)
@@ -79,13 +79,13 @@ def test_half_a_step_is_shown_when_it_stands_still(bench: FakeBench, wire: Wire)
     feed.detach(wire)
 
 
-def test_a_running_lab_is_followed_and_told_when_it_rests(bench: FakeBench, feed: Feed, wire: Wire) -> None:
-    bench.is_running = True
-    bench.say([*merging_step(), ev.StepStarted(2), ev.RequestScheduled(0, 14, 1, False, "running"), ev.StepEnded(2)])
+def test_a_running_lab_is_followed_and_told_when_it_rests(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
+    source.is_running = True
+    source.say([*merging_step(), ev.StepStarted(2), ev.RequestScheduled(0, 14, 1, False, "running"), ev.StepEnded(2)])
     feed.tick()
     (more,) = wire.states
     assert more["payload"]["told"] is None and more["payload"]["beats"] == [] and more["status"]["running"]
-    bench.is_running = False
+    source.is_running = False
     feed.tick()
     feed.tick()
     (told,) = wire.of_type("beats")
@@ -94,35 +94,35 @@ def test_a_running_lab_is_followed_and_told_when_it_rests(bench: FakeBench, feed
     assert wire.num_rests == 2, "once at the beginning, once after the run"
 
 
-def test_the_end_of_a_runs_last_step_is_followed_and_not_played(bench: FakeBench, feed: Feed, wire: Wire) -> None:
+def test_the_end_of_a_runs_last_step_is_followed_and_not_played(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
     step = merging_step()
-    bench.is_running = True
-    bench.say(step[:9])
+    source.is_running = True
+    source.say(step[:9])
     feed.tick()
-    bench.is_running = False
-    bench.say(step[9:])
+    source.is_running = False
+    source.say(step[9:])
     feed.tick()
     assert [message["payload"]["told"] for message in wire.states] == [None, None]
-    bench.say([ev.RequestAdded(2, (1, 2, 3), 4)])
+    source.say([ev.RequestAdded(2, (1, 2, 3), 4)])
     feed.tick()
     assert wire.states[-1]["payload"]["told"] == 33, "what is done by hand afterwards is told again"
 
 
-def test_of_several_steps_by_hand_the_last_is_told(bench: FakeBench, feed: Feed, wire: Wire) -> None:
-    bench.say([*merging_step(), ev.StepStarted(2), ev.StepEnded(2)])
+def test_of_several_steps_by_hand_the_last_is_told(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
+    source.say([*merging_step(), ev.StepStarted(2), ev.StepEnded(2)])
     feed.tick()
     (more,) = wire.states
     assert more["payload"]["told"] == 33 and len(more["payload"]["beats"]) == 2
 
 
-def test_who_comes_late_has_the_last_step_in_words(bench: FakeBench, feed: Feed, wire: Wire) -> None:
-    bench.say(merging_step())
+def test_who_comes_late_has_the_last_step_in_words(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
+    source.say(merging_step())
     feed.tick()
     full = ask(feed, wire, type="resync")
     assert full["told"] == [[3, 33]] and len(full["beats"]) == 19
     assert full["rest"] == [33, "After step 1: 5 blocks used."]
     assert full["header"]["first_step"] == 1
-    assert picture(heard(full, []).state()) == bench.fold().snapshot()
+    assert picture(heard(full, []).state()) == source.fold().snapshot()
 
 
 def test_nothing_is_sent_when_nothing_happens(feed: Feed, wire: Wire) -> None:
@@ -132,9 +132,9 @@ def test_nothing_is_sent_when_nothing_happens(feed: Feed, wire: Wire) -> None:
     assert len(wire.messages) == number
 
 
-def test_token_texts_are_sent_once(bench: FakeBench, feed: Feed, wire: Wire) -> None:
+def test_token_texts_are_sent_once(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
     ask(feed, wire, type="resync")
-    bench.say(merging_step())
+    source.say(merging_step())
     feed.tick()
     assert wire.states[-1]["payload"]["texts"] == [[7, " t7"]], "the prompts' texts were in the full state"
 
@@ -186,24 +186,24 @@ def test_what_was_sent_before_is_asked_for(wire: Wire) -> None:
         feed.detach(wire)
 
 
-def test_a_rolled_back_step_is_told_and_the_next_one_too(bench: FakeBench, feed: Feed, wire: Wire) -> None:
-    bench.say([*merging_step()[:12], ev.StepRolledBack(1, "KeyboardInterrupt")])
+def test_a_rolled_back_step_is_told_and_the_next_one_too(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
+    source.say([*merging_step()[:12], ev.StepRolledBack(1, "KeyboardInterrupt")])
     feed.tick()
     assert "KeyboardInterrupt" in wire.states[-1]["payload"]["beats"][-1][1]
-    bench.say(merging_step())
+    source.say(merging_step())
     feed.tick()
     assert wire.states[-1]["payload"]["beats"][-1][1].startswith("Step 1 is over: 5 blocks used.")
 
 
-def test_a_restarted_engine_starts_all_over(bench: FakeBench, feed: Feed, wire: Wire) -> None:
-    bench.say(merging_step())
+def test_a_restarted_engine_starts_all_over(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
+    source.say(merging_step())
     feed.tick()
-    bench.say(begin())
+    source.say(begin())
     feed.tick()
     full = wire.states[-1]
     assert (full["type"], full["view"]) == ("full", None)
     assert full["payload"]["start"] == 0 and full["payload"]["header"]["generation"] == 2
-    bench.say(merging_step())
+    source.say(merging_step())
     feed.tick()
     assert wire.states[-1]["generation"] == 2
     assert "goes into the map" in wire.states[-1]["payload"]["beats"][10][1]
@@ -273,36 +273,36 @@ def test_a_lab_that_records_nothing_is_recorded_from_the_first_look_on(is_runnin
 
 
 def test_an_error_of_the_feed_costs_a_resync_and_not_the_feed(
-    bench: FakeBench, wire: Wire, monkeypatch: pytest.MonkeyPatch
+    source: FakeViewSource, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    feed = Feed(bench)
+    feed = Feed(source)
     feed.attach(wire)
-    monkeypatch.setattr(bench, "token_text", lambda token_id: {}[token_id])
-    bench.say([ev.RequestAdded(0, (1, 2), 1)])
+    monkeypatch.setattr(source, "token_text", lambda token_id: {}[token_id])
+    source.say([ev.RequestAdded(0, (1, 2), 1)])
     until(lambda: feed.failures, "the failure")
     monkeypatch.undo()
-    bench.say([*begin(), *merging_step()])
+    source.say([*begin(), *merging_step()])
     until(lambda: wire.states and heard(wire.of_type("full")[-1]["payload"], []).end >= 3, "the picture")
     assert isinstance(feed.failures[0], KeyError)
-    assert not bench.hooks.failures
+    assert not source.hooks.failures
     feed.detach(wire)
 
 
-def test_an_error_of_a_callback_is_said_beside_the_widget(bench: FakeBench, feed: Feed, wire: Wire) -> None:
+def test_an_error_of_a_callback_is_said_beside_the_widget(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
     feed.on_select = lambda selection: 1 / 0
     feed.receive(wire, 0, {"type": "select", "view": "v", "selection": {"kind": "block", "id": 3}})
     feed.tick()
     assert wire.of_type("failure")[-1]["message"] == "ZeroDivisionError: division by zero"
 
 
-def test_a_dropped_listener_is_told(bench: FakeBench, feed: Feed, wire: Wire) -> None:
-    bench.hooks.subscribe(lambda event: 1 / 0, ev.StepEnded)
-    bench.say(merging_step())
+def test_a_dropped_listener_is_told(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
+    source.hooks.subscribe(lambda event: 1 / 0, ev.StepEnded)
+    source.say(merging_step())
     feed.tick()
     assert wire.states[-1]["status"]["listener_failures"] == ["ZeroDivisionError: division by zero"]
 
 
-def test_what_is_chosen_travels_both_ways(bench: FakeBench, feed: Feed, wire: Wire) -> None:
+def test_what_is_chosen_travels_both_ways(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
     chosen: list[Selection | None] = []
     feed.on_select = chosen.append
     feed.receive(wire, 0, {"type": "select", "view": "v", "selection": {"kind": "hash", "id": "0:ab"}})
@@ -321,8 +321,8 @@ def test_what_is_chosen_travels_both_ways(bench: FakeBench, feed: Feed, wire: Wi
     assert feed.selection is None
 
 
-def test_where_the_reader_stands_travels_both_ways(bench: FakeBench, feed: Feed, wire: Wire) -> None:
-    bench.say(merging_step())
+def test_where_the_reader_stands_travels_both_ways(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
+    source.say(merging_step())
     feed.tick()
     feed.receive(wire, 0, {"type": "at", "view": "v", "moment": 12})
     feed.tick()
@@ -331,7 +331,7 @@ def test_where_the_reader_stands_travels_both_ways(bench: FakeBench, feed: Feed,
     feed.tick()
     assert wire.of_type("stand")[-1]["moment"] == 7 == feed.moment
     assert ask(feed, wire, type="resync")["stand"] == 7
-    bench.say([ev.StepStarted(2), ev.StepEnded(2)])
+    source.say([ev.StepStarted(2), ev.StepEnded(2)])
     feed.tick()
     assert feed.moment is None, "the lab moved on, and the views with it"
 
@@ -341,8 +341,8 @@ JSON = [None, True, False, 0, -1, 1.0, 10**30, "", "at", "x" * 10_000, [], ["at"
 
 
 @pytest.mark.parametrize("kind", ["at", "select", "older", "beats", "why", "resync", *JSON])
-def test_an_impossible_message_changes_nothing(bench: FakeBench, feed: Feed, wire: Wire, kind: object) -> None:
-    bench.say(merging_step())
+def test_an_impossible_message_changes_nothing(source: FakeViewSource, feed: Feed, wire: Wire, kind: object) -> None:
+    source.say(merging_step())
     feed.tick()
     feed.select(Selection("block", 3))
     feed.stand(7)
@@ -358,22 +358,22 @@ def test_an_impossible_message_changes_nothing(bench: FakeBench, feed: Feed, wir
     assert feed.is_alive and ask(feed, wire, type="resync")["stand"] == 7
 
 
-def test_one_feed_serves_all_views_of_a_lab(bench: FakeBench) -> None:
-    listeners, threads = {kind: len(s) for kind, s in bench.hooks.items()}, set(threading.enumerate())
+def test_one_feed_serves_all_views_of_a_lab(source: FakeViewSource) -> None:
+    listeners, threads = {kind: len(s) for kind, s in source.hooks.items()}, set(threading.enumerate())
     first, second = Wire(), Wire()
-    feed = feed_of(bench)
-    assert feed_of(bench) is feed
+    feed = feed_of(source)
+    assert feed_of(source) is feed
     feed.attach(first, 0)
     feed.attach(second, 1)
     assert len(set(threading.enumerate()) - threads) == 1
-    bench.say(merging_step())
+    source.say(merging_step())
     until(lambda: first.states and second.states)
     assert first.states[0]["payload"] == second.states[0]["payload"]
     assert (first.states[0]["side"], second.states[0]["side"]) == (0, 1)
     feed.detach(first)
     feed.detach(second)
     feed.detach(second)
-    assert {kind: len(s) for kind, s in bench.hooks.items()} == listeners
+    assert {kind: len(s) for kind, s in source.hooks.items()} == listeners
     assert set(threading.enumerate()) <= threads
 
 
@@ -392,7 +392,7 @@ def test_a_selection_says_what_it_wants() -> None:
 
 
 def test_where_there_are_no_threads_the_event_loop_does_the_work(
-    bench: FakeBench, wire: Wire, monkeypatch: pytest.MonkeyPatch
+    source: FakeViewSource, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -400,11 +400,11 @@ def test_where_there_are_no_threads_the_event_loop_does_the_work(
     async def watch() -> None:
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", refuse)
-            feed = Feed(bench)
+            feed = Feed(source)
             feed.attach(wire)
-        bench.say(merging_step())
+        source.say(merging_step())
         await asyncio.sleep(0)
-        assert heard(read(packed(feed.full())), []).state().snapshot() == bench.fold().snapshot()
+        assert heard(read(packed(feed.full())), []).state().snapshot() == source.fold().snapshot()
         assert [message["payload"]["start"] for message in wire.states] == [3]
         feed.receive(wire, 0, {"view": "v", "id": "1", "type": "resync"})
         await asyncio.sleep(0)

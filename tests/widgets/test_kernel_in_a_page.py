@@ -52,7 +52,7 @@ def test_keys_send_wishes_and_stay_out_of_the_prompt(look: Look) -> None:
 
 def test_a_running_lab_can_be_paused_and_not_stepped(look: Look) -> None:
     def check(view: View) -> None:
-        view.bench.is_running = True
+        view.view_source.is_running = True
         view.say(merging_step())
         assert (view.data("running"), view.data("used"), view.data("moment")) == ("true", "5", "33")
         assert view.page.get_by_role("button", name="Step").is_disabled()

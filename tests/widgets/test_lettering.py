@@ -50,7 +50,7 @@ def test_text_picture_and_widget_agree(look: Look) -> None:
         events = list(lab.timeline.events())
 
         def check(view: View) -> None:
-            timeline = view.bench.timeline
+            timeline = view.view_source.timeline
             assert timeline is not None
             for step in (5, 9, 12, 14):
                 moment = timeline.step_moments(step)[1]

@@ -48,7 +48,7 @@ def expected_lives(timeline: Timeline, moment: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("events", [busy(), with_rollback(busy(), 20), [*begin(), *overwriting_step()]])
 def test_the_story_agrees_with_the_fold(look: Look, events: list[ev.Event]) -> None:
     def check(view: Viewed) -> None:
-        timeline = view.bench.timeline
+        timeline = view.view_source.timeline
         assert timeline is not None
         moments = [*range(1, timeline.end, max(1, timeline.end // 60)), timeline.end]
         for moment, told in zip(moments, view.js(AT, moments), strict=True):
@@ -71,7 +71,7 @@ def test_the_figures_per_step_are_those_of_the_run(look: Look) -> None:
     events = with_rollback(busy(), 20)
 
     def check(view: Viewed) -> None:
-        timeline = view.bench.timeline
+        timeline = view.view_source.timeline
         assert timeline is not None
         series = view.js("() => storyOf(side.recording).series")
         assert series["step"] == list(range(1, max(series["step"]) + 1))

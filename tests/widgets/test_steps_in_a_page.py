@@ -34,8 +34,8 @@ def five_steps() -> list[ev.Event]:
 
 
 def recorded(view: View) -> Timeline:
-    assert view.bench.timeline is not None
-    return view.bench.timeline
+    assert view.view_source.timeline is not None
+    return view.view_source.timeline
 
 
 def with_words(view: View) -> None:

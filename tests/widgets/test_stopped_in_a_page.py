@@ -49,14 +49,14 @@ def test_a_lab_says_where_it_has_stopped_as_a_note_and_no_error(look: dashboard_
 
     def check(view: View) -> None:
         assert view.text(MESSAGE) == ""
-        view.bench.is_running, view.bench.stopped = True, evil
+        view.view_source.is_running, view.view_source.stopped = True, evil
         view.feed.tick()
         assert view.text(MESSAGE) == "", "the step is not over"
-        view.bench.is_running = False
+        view.view_source.is_running = False
         view.feed.tick()
         assert view.text(MESSAGE) == evil and not is_wrong(view)
         assert view.page.locator(f"{MESSAGE} b").count() == 0
-        view.bench.stopped = None
+        view.view_source.stopped = None
         view.feed.tick()
         assert view.text(MESSAGE) == ""
 

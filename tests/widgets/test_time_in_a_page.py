@@ -94,7 +94,7 @@ def test_python_and_the_picture_agree_whoever_spoke_last(look: Look) -> None:
         assert (view.data("moment"), heard()) == (view.data("end"), None), "played to the end"
         view.press("Home")
         assert heard() == 3
-        view.bench.is_running = True
+        view.view_source.is_running = True
         view.say([ev.StepStarted(2), ev.StepEnded(2)])
         assert (view.data("moment"), view.feed.moment) == ("3", None)
         view.send(

@@ -64,7 +64,7 @@ def test_a_line_leads_to_its_moment(look: Look) -> None:
         assert view.moment == 2 and view.selection == {"kind": "event", "id": 1}
         view.js("() => stage.select({ kind: 'block', id: 0 })")
         related = view.page.locator(".le-is-related").evaluate_all("(all) => all.map((one) => +one.dataset.event)")
-        events = view.bench.timeline.events()
+        events = view.view_source.timeline.events()
         assert all("0" in blocks_of(events[i]) for i in related) and related
         view.page.locator(".le-log-only").click()
         assert lines(view) == [i for i, event in enumerate(events) if "0" in blocks_of(event)]

@@ -128,7 +128,9 @@ def test_a_lane_is_its_request(look: Look) -> None:
         view.page.mouse.click(box["x"] + 20, box["y"] + top + 26)
         assert view.selection == {"kind": "request", "id": 1}
         marked = view.js("() => stage.shows[0].view.marked")
-        assert marked == [i for i, event in enumerate(view.bench.timeline.events()) if speaks_of_request(event, 1)]
+        assert marked == [
+            i for i, event in enumerate(view.view_source.timeline.events()) if speaks_of_request(event, 1)
+        ]
 
     look(check, [*begin(), *merging_step()], "timeline")
 

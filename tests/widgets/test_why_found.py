@@ -79,7 +79,7 @@ def test_the_cause_of_a_violation_is_what_the_override_reports(lab: Lab) -> None
 
 def test_a_page_without_python_carries_it_along(lab: Lab) -> None:
     found = lie(lab)
-    carried = answers_along(lab.timeline, lab.bench().seams())  # type: ignore[arg-type]
+    carried = answers_along(lab.timeline, lab.view_source().seams())  # type: ignore[arg-type]
     about = {"kind": "event", "id": found.first_event, "about": ""}
     (answer,) = [one["answer"]["answer"] for one in carried if one["subject"] == about]
     assert found.message in answer

@@ -16,7 +16,7 @@ from labengine_widgets.browser import bundle, css, esm
 from labengine_widgets.whole import whole_payload
 from widgets.browser_thread import Look as Look
 from widgets.browser_thread import looking
-from widgets.fake_bench import FakeBench
+from widgets.fake_view_source import FakeViewSource
 
 MOUNT = """
 async ([source, story, data, views]) => {
@@ -34,15 +34,15 @@ ROOT = "--jp-layout-color1: #ffffff; --jp-ui-font-color1: #222222"
 class Viewed:
     """A page that shows views of a recording, by the widget's own layout for single views."""
 
-    def __init__(self, page: Page, bench: FakeBench, views: list[str], width: int) -> None:
-        self.page, self.bench = page, bench
+    def __init__(self, page: Page, view_source: FakeViewSource, views: list[str], width: int) -> None:
+        self.page, self.view_source = page, view_source
         self.errors: list[str] = []
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
         page.set_content(f'<body style="{ROOT}"><div id="cell" style="width: {width}px"></div></body>')
         page.add_style_tag(content=css())
         sources = [base64.b64encode(text.encode()).decode() for text in (esm(), bundle("model/story.js"))]
-        page.evaluate(MOUNT, [*sources, base64.b64encode(whole_payload(bench)).decode(), views])
+        page.evaluate(MOUNT, [*sources, base64.b64encode(whole_payload(view_source)).decode(), views])
         page.evaluate("() => { window.side = window.stage.sides[0]; }")
         self.painted()
 
@@ -130,13 +130,13 @@ def _checked(
     width: int = 1100,
     seconds: dict[int, float] | None = None,
 ) -> None:
-    bench = FakeBench(events)
-    bench.words = words or {}
-    assert bench.timeline is not None
-    bench.timeline.step_seconds.clear()
-    bench.timeline.step_seconds.update(seconds or {})
+    view_source = FakeViewSource(events)
+    view_source.words = words or {}
+    assert view_source.timeline is not None
+    view_source.timeline.step_seconds.clear()
+    view_source.timeline.step_seconds.update(seconds or {})
     context = browser.new_context(viewport={"width": 1440, "height": 800})
-    viewed = Viewed(context.new_page(), bench, list(views), width)
+    viewed = Viewed(context.new_page(), view_source, list(views), width)
     check(viewed)
     assert viewed.errors == []
     context.close()

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from labengine.timeline import Timeline
-from labengine_widgets.bench import Bench
 from labengine_widgets.payload import Payload, step_start, stretch
+from labengine_widgets.view_source import ViewSource
 
 OLDER_EVENTS = 20_000
 """Events that are sent at once, about, to who goes back beyond what there is."""
@@ -16,7 +16,7 @@ OLDER_EVENTS = 20_000
 class AskedFeed(Protocol):
     """What an answer takes from a feed."""
 
-    bench: Bench
+    view_source: ViewSource
 
     @property
     def recording(self) -> Timeline: ...
@@ -29,7 +29,7 @@ def older(feed: AskedFeed, message: dict[str, Any]) -> Payload:
     before = moment_of(message.get("before"), timeline)
     start = step_start(timeline, max(timeline.num_dropped, before - OLDER_EVENTS))
     events, state = timeline.events(start, before), timeline.state(start)
-    return stretch(feed.bench, timeline, start, events, state) | {"end": before}
+    return stretch(feed.view_source, timeline, start, events, state) | {"end": before}
 
 
 def words(feed: AskedFeed, message: dict[str, Any]) -> Payload:
@@ -42,7 +42,7 @@ def why(feed: AskedFeed, message: dict[str, Any]) -> Payload:
     """The chain of events that answers why something is as it is."""
     from labengine_widgets.why import answer
 
-    told = answer(feed.bench, feed.recording, message.get("subject") or {}, message.get("moment"))
+    told = answer(feed.view_source, feed.recording, message.get("subject") or {}, message.get("moment"))
     return {"id": message.get("id"), "answer": told}
 
 

@@ -12,10 +12,10 @@ from plotly.subplots import make_subplots
 from labengine import events as ev
 from labengine.hooks import Hooks
 from labengine.timeline import Timeline
-from labengine_widgets.bench import Bench
 from labengine_widgets.names import readable
 from labengine_widgets.plotted import BLUE, GREEN, ORANGE, PlotWidget, sparkline, template
 from labengine_widgets.series import StepFigures, StepSeries
+from labengine_widgets.view_source import ViewSource
 
 PERIOD = 0.5
 """Seconds between two updates, at least."""
@@ -29,7 +29,7 @@ SMOOTHED = 8
 TITLES = ("Blocks in use", "Prompt tokens found in the cache", "Tokens per second", "Step time")
 
 
-def charts(source: Bench | Timeline, title: str | None = None) -> Charts:
+def charts(source: ViewSource | Timeline, title: str | None = None) -> Charts:
     """A living figure of a lab or an opened trace; `close()` ends it. Of a bare recording, what is there now."""
     return Charts(source, title)
 
@@ -40,7 +40,7 @@ class Charts(PlotWidget):
     A click on a step of a live lab has the lab's views stand at its end.
     """
 
-    def __init__(self, source: Bench | Timeline, title: str | None = None) -> None:
+    def __init__(self, source: ViewSource | Timeline, title: str | None = None) -> None:
         hooks, timeline = _heard(source)
         self._series = StepSeries(timeline)
         self._series.update()
@@ -102,13 +102,13 @@ class Charts(PlotWidget):
                 self._timer.start()
 
 
-def _go_to(bench: Bench, steps: Sequence[float]) -> None:
+def _go_to(view_source: ViewSource, steps: Sequence[float]) -> None:
     """Where the lab keeps that step no longer, nothing happens: the figure knows more than the recording."""
     if steps:
-        bench.post("goto", step=int(steps[0]))
+        view_source.post("goto", step=int(steps[0]))
 
 
-def _heard(source: Bench | Timeline) -> tuple[Hooks | None, Timeline]:
+def _heard(source: ViewSource | Timeline) -> tuple[Hooks | None, Timeline]:
     if isinstance(source, Timeline):
         return None, source
     return source.hooks, source.timeline or Timeline.starting_at(source.fold())

@@ -10,8 +10,8 @@ from typing import Any
 from labengine.trace.codec import dumps
 from labengine_widgets.ascii import block_map
 from labengine_widgets.feed import Feed
-from labengine_widgets.joint import CompareBench as CompareBench
 from labengine_widgets.joint import Joint
+from labengine_widgets.joint import PairViewSource as PairViewSource
 from labengine_widgets.payload import full_payload
 from labengine_widgets.view import View
 from labengine_widgets.wishes import checked_wish
@@ -29,11 +29,11 @@ LATER = "later"
 class CompareView(View):
     """Both sides of a comparison, fed by their labs' feeds; the beats that join them are told here."""
 
-    def __init__(self, bench: CompareBench, feeds: Sequence[Feed] | None = None) -> None:
-        self.compared, self.joint = bench, Joint(bench)
+    def __init__(self, source: PairViewSource, feeds: Sequence[Feed] | None = None) -> None:
+        self.compared, self.joint = source, Joint(source)
         self._guard = threading.RLock()
         self._is_pending = False
-        super().__init__([*(feeds or bench.benches)], {"kind": "compare", "views": []})
+        super().__init__([*(feeds or source.view_sources)], {"kind": "compare", "views": []})
 
     def has_grown(self) -> None:
         """Something has happened on both sides: it is told as soon as the feeds have sent it. From any thread."""
@@ -104,9 +104,9 @@ class CompareView(View):
         if bundle is None:
             return None
         data, metadata = bundle
-        sides = zip(self.compared.names, self.compared.benches, strict=True)
+        sides = zip(self.compared.names, self.compared.view_sources, strict=True)
         data["text/plain"] = "\n\n".join(
-            f"{name}\n{block_map(bench.fold().snapshot(), bench.timeline)}" for name, bench in sides
+            f"{name}\n{block_map(source.fold().snapshot(), source.timeline)}" for name, source in sides
         )
         return data, metadata
 
@@ -116,5 +116,5 @@ def _saved(feed: Feed) -> bytes:
     if timeline is None or timeline.end - timeline.num_dropped > MAX_SAVED_EVENTS:
         return b""
     start, end = timeline.num_dropped, timeline.end
-    payload = full_payload(feed.bench, timeline, start, end) | {"code": {}, "told": [], "rest": None}
+    payload = full_payload(feed.view_source, timeline, start, end) | {"code": {}, "told": [], "rest": None}
     return compress(dumps(payload), mtime=0)

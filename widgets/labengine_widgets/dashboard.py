@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from labengine_widgets.bench import Bench
 from labengine_widgets.feed import Feed
 from labengine_widgets.payload import step_start
 from labengine_widgets.view import View
+from labengine_widgets.view_source import ViewSource
 
 LOOK_AHEAD = 1_000
 """Events after the one to show among which the end of its beat is looked for: what is told together is shown so."""
@@ -14,7 +14,7 @@ LOOK_AHEAD = 1_000
 class Dashboard(View):
     """Everything about one lab at once; any number of them may watch the same one."""
 
-    def __init__(self, source: Feed | Bench) -> None:
+    def __init__(self, source: Feed | ViewSource) -> None:
         super().__init__(source, {"kind": "dashboard", "views": []})
 
     def open_at(self, moment: int) -> None:

@@ -18,7 +18,6 @@ from labengine_widgets.answers import ANSWERS, is_moment
 from labengine_widgets.audience import Audience, Viewer
 from labengine_widgets.beats import Beat
 from labengine_widgets.bell import Bell
-from labengine_widgets.bench import Bench
 from labengine_widgets.late_recording import LateRecording
 from labengine_widgets.narration import Narration
 from labengine_widgets.packing import packed
@@ -35,6 +34,7 @@ from labengine_widgets.payload import (
     tokens_of,
 )
 from labengine_widgets.selection import Selection, is_choice, selection_of
+from labengine_widgets.view_source import ViewSource
 
 PERIOD = 1 / 50
 """Seconds between two messages of state, at least."""
@@ -76,10 +76,10 @@ _feeds: WeakValueDictionary[str, Feed] = WeakValueDictionary()
 _making = threading.Lock()
 
 
-def feed_of(bench: Bench) -> Feed:
+def feed_of(view_source: ViewSource) -> Feed:
     """The feed of a lab: the same for all its views."""
     with _making:
-        return _feeds.get(bench.lab) or Feed(bench)
+        return _feeds.get(view_source.lab) or Feed(view_source)
 
 
 class Feed:
@@ -89,12 +89,12 @@ class Feed:
     times a second. A step taken by hand is told beat by beat; a running lab is only followed, and told when it rests.
     An error of a view costs that view a message, which it asks for again; never the engine.
 
-    A recording to which nothing is added any more (the bench's is_live is False) needs no thread: questions are
+    A recording to which nothing is added any more (the view source's is_live is False) needs no thread: questions are
     answered on the thread that brings them.
     """
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
+    def __init__(self, view_source: ViewSource) -> None:
+        self.view_source = view_source
         self.selection: Selection | None = None
         self.on_select: Callable[[Selection | None], object] = lambda selection: None
         self.on_stand: Callable[[int | None], object] = lambda moment: None
@@ -117,12 +117,12 @@ class Feed:
         self._is_inside = False  # what was sent last ends within a step: the rest of a run's is followed, not told
         self._status: Payload = {}
         self._known_texts: set[int] = set()
-        self._narration = Narration(lambda: self.recording, bench.token_text)
+        self._narration = Narration(lambda: self.recording, view_source.token_text)
         self._num_quiet = 0
         self._late: LateRecording | None = None
         self._generation = -1
         self._closed = Bell()
-        _feeds[bench.lab] = self
+        _feeds[view_source.lab] = self
 
     # -- for everyone else ---------------------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class Feed:
         """Send to this widget, too, until `detach`. side: which half of a compare view this lab is."""
         with self._guard:
             self._audience.admit(viewer, side)
-            if self._thread is None and self.bench.is_live:
+            if self._thread is None and self.view_source.is_live:
                 self._begin()
             elif self._thread is None and self._late is None:
                 self._prepare()
@@ -172,7 +172,7 @@ class Feed:
     @property
     def timeline(self) -> Timeline | None:
         """The lab's recording, or the feed's own; None before there is one."""
-        return self.bench.timeline or (None if self._late is None else self._late.timeline)
+        return self.view_source.timeline or (None if self._late is None else self._late.timeline)
 
     @property
     def moment(self) -> int | None:
@@ -205,8 +205,8 @@ class Feed:
         start = (
             last if end - last > FIRST_EVENTS else step_start(timeline, max(timeline.num_dropped, end - FIRST_EVENTS))
         )
-        told = [] if self.bench.is_running else self.signed_words(last, end)
-        payload = full_payload(self.bench, timeline, start, end, told)
+        told = [] if self.view_source.is_running else self.signed_words(last, end)
+        payload = full_payload(self.view_source, timeline, start, end, told)
         payload |= {"selection": self.selection and self.selection.to_dict(), "stand": self._moment}
         payload |= {"told": [[last, end]] if told else [], "rest": self.rest_sentence(end)}
         return payload
@@ -241,7 +241,7 @@ class Feed:
         if kind is ev.StepStarted:
             self._is_open = True
             timeline = self.timeline
-            self._hand_start = None if self.bench.is_running or timeline is None else timeline.end - 1
+            self._hand_start = None if self.view_source.is_running or timeline is None else timeline.end - 1
         elif kind is ev.EngineStarted:
             self._hand_start = None
         elif kind is ev.StepEnded or kind is ev.StepRolledBack:
@@ -253,7 +253,7 @@ class Feed:
     # -- the feed's thread ---------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        self._late = LateRecording(self.bench)
+        self._late = LateRecording(self.view_source)
         self._narration.forget()
         self._is_fresh, self._hand_start, self._num_quiet = False, None, REMINDERS[-1]
         self.sent = self.timeline.end if self.timeline is not None else 0
@@ -261,7 +261,7 @@ class Feed:
 
     def _begin(self) -> None:
         self._prepare()
-        hooks = self.bench.hooks
+        hooks = self.view_source.hooks
         self._subscription = hooks.subscribe(self._hear, *_WAKING) if hooks is not None else None
         self._closed = Bell()
         self._thread = threading.Thread(target=self._work, args=(self._closed,), name="labengine-feed", daemon=True)
@@ -300,7 +300,7 @@ class Feed:
                 self._tell_failure(error)
                 closed.wait(IDLE)
                 self._restart_quietly()
-            if not self.bench.is_live:
+            if not self.view_source.is_live:
                 return self.settle()
             if self.num_messages > num_sent:
                 due += max(PERIOD, (self.num_bytes - num_bytes) / BYTES_A_SECOND)
@@ -353,18 +353,18 @@ class Feed:
         payload: Payload = {"start": start, "events": rows(events), "texts": self._new_texts(kinds)}
         payload["seconds"] = seconds(timeline, kinds)
         hand_start = self._hand_start
-        told = None if hand_start is None or self.bench.is_running else max(start, hand_start)
-        if hand_start is None and not self.bench.is_running and not kinds[ev.StepStarted] and not self._is_inside:
+        told = None if hand_start is None or self.view_source.is_running else max(start, hand_start)
+        if hand_start is None and not self.view_source.is_running and not kinds[ev.StepStarted] and not self._is_inside:
             told = start
         self._is_inside = ends_inside_step(events, self._is_inside)
         payload |= {"told": told, "beats": self.signed_words(told, self.sent) if told is not None else []}
         self._is_following = told is None or (self._is_following and hand_start is None)
         self._move_on((generation, end))
-        self._send_state({"type": "more", "generation": generation, "status": status(self.bench)}, payload, begun)
+        self._send_state({"type": "more", "generation": generation, "status": status(self.view_source)}, payload, begun)
 
     def _remind(self) -> None:
         """Nothing new: who missed the last message asks for all."""
-        if self.bench.is_running:
+        if self.view_source.is_running:
             return
         self._num_quiet += 1
         if self._num_quiet in REMINDERS:
@@ -390,7 +390,7 @@ class Feed:
         self._wake.set()
 
     def _publish_status(self) -> None:
-        now = status(self.bench)
+        now = status(self.view_source)
         if now != self._status:
             self._status = now
             self._audience.tell({"type": "status", "status": now})
@@ -445,7 +445,7 @@ class Feed:
             self._asked.append(call)
             self._wake.set()
             self._wake_loop()
-        elif self._audience and not self.bench.is_live:
+        elif self._audience and not self.view_source.is_live:
             with self._answering:
                 self._guarded(call)
 
@@ -479,7 +479,7 @@ class Feed:
     def _new_texts(self, kinds: ByKind) -> list[tuple[int, str]]:
         new = tokens_of(kinds) - self._known_texts
         self._known_texts |= new
-        return texts(self.bench, new)
+        return texts(self.view_source, new)
 
     def words(self, start: int, end: int) -> list[Beat]:
         """The beats between two moments, as text."""
@@ -491,7 +491,7 @@ class Feed:
 
     def rest_sentence(self, moment: int) -> tuple[int, str] | None:
         """What is said to somebody who comes at this moment; None while the lab runs."""
-        return None if self.bench.is_running else (moment, self._narration.rest(moment))
+        return None if self.view_source.is_running else (moment, self._narration.rest(moment))
 
     @property
     def recording(self) -> Timeline:

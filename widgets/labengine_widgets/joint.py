@@ -7,12 +7,12 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from labengine.timeline import Timeline
-from labengine_widgets.bench import Bench
 from labengine_widgets.compared import Compared, Parting, Stop
+from labengine_widgets.view_source import ViewSource
 
 
-class CompareBench(Protocol):
-    """Two benches in lockstep, as their view sees them."""
+class PairViewSource(Protocol):
+    """The sources of both views of a comparison, as their view sees them."""
 
     @property
     def title(self) -> str:
@@ -31,7 +31,7 @@ class CompareBench(Protocol):
         """Sentences in the order in which they are due."""
 
     @property
-    def benches(self) -> tuple[Bench, ...]:
+    def view_sources(self) -> tuple[ViewSource, ...]:
         """Left and right."""
 
     @property
@@ -69,21 +69,21 @@ class CompareBench(Protocol):
 class Joint:
     """The words of a comparison as they grow, and as they travel."""
 
-    def __init__(self, bench: CompareBench) -> None:
-        left, right = bench.timelines
-        words = (bench.benches[0].token_text, bench.benches[1].token_text)
-        self.bench = bench
-        self.beats = Compared(left, right, words, bench.guide, signs_letters=True)
+    def __init__(self, source: PairViewSource) -> None:
+        left, right = source.timelines
+        words = (source.view_sources[0].token_text, source.view_sources[1].token_text)
+        self.view_source = source
+        self.beats = Compared(left, right, words, source.guide, signs_letters=True)
         self._told_parting: tuple[Parting, dict[str, Any]] | None = None
         self.grow()
 
     def grow(self) -> int | None:
         """Tell what has happened on both sides since; the number of the first new beat, None without any."""
-        return self.beats.grow(self.bench.level, self.bench.rest)
+        return self.beats.grow(self.view_source.level, self.view_source.rest)
 
     def payload(self, first: int | None = None) -> dict[str, Any]:
         """The beats from a number on (by default all), and what stands around them."""
-        beats, bench = self.beats, self.bench
+        beats, source = self.beats, self.view_source
         start = beats.first if first is None else first
         parting = beats.parting
         return {
@@ -94,14 +94,14 @@ class Joint:
             "rest": beats.resting(),
             "parting": parting and parting.number,
             "parted": self._parted(parting),
-            "guide": [stop.sentence for stop in bench.guide],
-            "questions": [stop.question for stop in bench.guide],
-            "later": bench.later_question if bench.has_later else None,
-            "title": bench.title,
-            "names": bench.names,
-            "roles": bench.roles,
-            "is_running": bench.is_running,
-            "is_live": bench.is_live,
+            "guide": [stop.sentence for stop in source.guide],
+            "questions": [stop.question for stop in source.guide],
+            "later": source.later_question if source.has_later else None,
+            "title": source.title,
+            "names": source.names,
+            "roles": source.roles,
+            "is_running": source.is_running,
+            "is_live": source.is_live,
         }
 
     def _parted(self, parting: Parting | None) -> dict[str, Any] | None:
@@ -111,8 +111,8 @@ class Joint:
         if self._told_parting is None or self._told_parting[0] != parting:
             from labengine_widgets.why import why_parted
 
-            left, right = self.bench.benches
+            left, right = self.view_source.view_sources
             seams = (left.seams(), right.seams())
-            why = why_parted(*self.bench.timelines, parting.left, parting.right, seams, self.bench.names)
+            why = why_parted(*self.view_source.timelines, parting.left, parting.right, seams, self.view_source.names)
             self._told_parting = parting, why.to_dict()
         return self._told_parting[1]

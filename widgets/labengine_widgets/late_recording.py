@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from labengine import events as ev
 from labengine.timeline import Timeline
-from labengine_widgets.bench import Bench
+from labengine_widgets.view_source import ViewSource
 
 
 class LateRecording:
@@ -13,13 +13,13 @@ class LateRecording:
     Beside a lab that steps on and on such an instant is the start of a step. Does nothing where the lab records.
     """
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+    def __init__(self, source: ViewSource) -> None:
+        self._view_source = source
         self.timeline: Timeline | None = None
         self._num_heard = 0
         self._subscription = None
-        if bench.timeline is None and bench.hooks is not None:
-            self._subscription = bench.hooks.subscribe(self._hear)
+        if source.timeline is None and source.hooks is not None:
+            self._subscription = source.hooks.subscribe(self._hear)
             self._take_state()
 
     def close(self) -> None:
@@ -29,7 +29,7 @@ class LateRecording:
 
     def _take_state(self) -> None:
         for _ in range(3):
-            num_heard, state = self._num_heard, self._bench.fold()
+            num_heard, state = self._num_heard, self._view_source.fold()
             if num_heard == self._num_heard and self.timeline is None:
                 self.timeline = Timeline.starting_at(state)
                 return
@@ -37,6 +37,6 @@ class LateRecording:
     def _hear(self, event: ev.Event) -> None:
         self._num_heard += 1
         if self.timeline is None and type(event) is ev.StepStarted:
-            self.timeline = Timeline.starting_at(self._bench.fold())
+            self.timeline = Timeline.starting_at(self._view_source.fold())
         if self.timeline is not None:
             self.timeline.record(event)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from plotly.offline import get_plotlyjs
 
-from labengine_widgets.bench import Bench
 from labengine_widgets.charts import as_figure
 from labengine_widgets.plotted import CSS
+from labengine_widgets.view_source import ViewSource
 
 _DRAW = """
 for (const place of document.querySelectorAll(".labengine-plot")) {
@@ -18,9 +18,9 @@ for (const place of document.querySelectorAll(".labengine-plot")) {
 """
 
 
-def chart_section(benches: Sequence[tuple[str, Bench]]) -> tuple[str, list[str]]:
+def chart_section(view_sources: Sequence[tuple[str, ViewSource]]) -> tuple[str, list[str]]:
     """One figure per recording, under its name: markup, and the scripts that draw it."""
-    figures = (as_figure(bench, name).to_json() for name, bench in benches)
+    figures = (as_figure(source, name).to_json() for name, source in view_sources)
     places = (
         f'<script type="application/json">{_inert_json(figure)}</script><div class="labengine-plot"></div>'
         for figure in figures

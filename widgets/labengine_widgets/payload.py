@@ -11,8 +11,8 @@ from labengine.fold import Fold
 from labengine.timeline import Timeline
 from labengine.trace.codec import KINDS, Row, keyframe, rows
 from labengine_widgets.beats import Beat
-from labengine_widgets.bench import Bench
 from labengine_widgets.tier import kept_contents
+from labengine_widgets.view_source import ViewSource
 
 MAX_EARLIER = 200
 """Violations and failures before the oldest event that is sent, at most: the first ones say where it began."""
@@ -21,27 +21,27 @@ Payload = dict[str, Any]
 ByKind = dict[type[ev.Event], list[Any]]
 
 
-def full_payload(bench: Bench, timeline: Timeline, start: int, end: int, told: Sequence[Beat] = ()) -> Payload:
+def full_payload(source: ViewSource, timeline: Timeline, start: int, end: int, told: Sequence[Beat] = ()) -> Payload:
     """The recording from a step's start on, with the state there: all that a view needs to begin."""
     events, state = timeline.events(start, end), timeline.state(start)
-    return stretch(bench, timeline, start, events, state) | {
-        "header": header(bench, timeline),
+    return stretch(source, timeline, start, events, state) | {
+        "header": header(source, timeline),
         "earlier": earlier(timeline, start),
         "beats": told,
-        "status": status(bench),
+        "status": status(source),
         "selection": None,
         "stand": None,
     }
 
 
-def stretch(bench: Bench, timeline: Timeline, start: int, events: Sequence[ev.Event], state: Fold) -> Payload:
+def stretch(source: ViewSource, timeline: Timeline, start: int, events: Sequence[ev.Event], state: Fold) -> Payload:
     """Events, the state before them, and the texts of all tokens in either."""
     kinds = by_kind(events)
     return {
         "start": start,
         "keyframe": keyframe(state),
         "events": rows(events),
-        "texts": texts(bench, {*tokens_of_state(state), *tokens_of(kinds)}),
+        "texts": texts(source, {*tokens_of_state(state), *tokens_of(kinds)}),
         "tier": kept_contents(timeline, start),
         "seconds": seconds(timeline, kinds),
     }
@@ -58,38 +58,38 @@ def earlier(timeline: Timeline, start: int) -> list[tuple[int, Row]]:
     return [(number, row) for (number, _), row in zip(found, rows([event for _, event in found]), strict=True)]
 
 
-def header(bench: Bench, timeline: Timeline) -> Payload:
+def header(source: ViewSource, timeline: Timeline) -> Payload:
     """What does not change while things happen."""
     return {
-        "lab": bench.lab,
-        "title": bench.title,
+        "lab": source.lab,
+        "title": source.title,
         "kinds": KINDS,
-        "is_live": bench.is_live,
-        "is_recorded": bench.timeline is not None,
+        "is_live": source.is_live,
+        "is_recorded": source.timeline is not None,
         "first": timeline.num_dropped,
         "first_step": timeline.state(timeline.num_dropped).step + 1,
         "generation": timeline.generation,
-        "code": bench.seams(),
+        "code": source.seams(),
     }
 
 
-def status(bench: Bench) -> Payload:
+def status(source: ViewSource) -> Payload:
     """What stands beside the controls."""
-    failures = list(bench.hooks.failures) if bench.hooks is not None else []
+    failures = list(source.hooks.failures) if source.hooks is not None else []
     return {
-        "title": bench.title,
-        "running": bench.is_running,
-        "phase": bench.phase,
-        "stopped": bench.stopped,
-        "is_live": bench.is_live,
-        "note": bench.note,
+        "title": source.title,
+        "running": source.is_running,
+        "phase": source.phase,
+        "stopped": source.stopped,
+        "is_live": source.is_live,
+        "note": source.note,
         "listener_failures": [f"{type(f.error).__name__}: {f.error}" for f in failures[-3:]],
     }
 
 
-def texts(bench: Bench, token_ids: Iterable[int]) -> list[tuple[int, str]]:
+def texts(source: ViewSource, token_ids: Iterable[int]) -> list[tuple[int, str]]:
     """The tokens' texts, as the model has them: untrusted."""
-    return [(token_id, bench.token_text(token_id)) for token_id in sorted(token_ids)]
+    return [(token_id, source.token_text(token_id)) for token_id in sorted(token_ids)]
 
 
 def by_kind(events: Iterable[ev.Event]) -> ByKind:

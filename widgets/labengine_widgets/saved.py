@@ -29,9 +29,9 @@ def saved_bytes(feed: Feed) -> bytes:
     if len(state.ref_counts) > MAX_BLOCKS or end - start > MAX_BLOCKS:
         return b""
     told = feed.signed_words(start, end)
-    payload: dict[str, Any] = full_payload(feed.bench, timeline, start, end, told)
+    payload: dict[str, Any] = full_payload(feed.view_source, timeline, start, end, told)
     payload["header"]["code"] = {}
-    payload["stand"] = None if feed.bench.is_live else feed.moment
+    payload["stand"] = None if feed.view_source.is_live else feed.moment
     payload |= {"told": [[start, end]] if told else [], "rest": feed.rest_sentence(end)}
     data = compress(dumps(payload), compresslevel=3, mtime=0)
     return data if len(data) <= MAX_SAVED else b""

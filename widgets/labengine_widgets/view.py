@@ -11,12 +11,12 @@ import anywidget
 import traitlets
 
 from labengine_widgets.ascii import block_map
-from labengine_widgets.bench import Bench
 from labengine_widgets.browser import css, esm
 from labengine_widgets.displayed import display_with_picture
 from labengine_widgets.feed import Feed, feed_of
 from labengine_widgets.saved import saved_bytes
 from labengine_widgets.svg import block_map_svg
+from labengine_widgets.view_source import ViewSource
 from labengine_widgets.wishes import checked_wish
 
 Arrangement = dict[str, Any]
@@ -38,7 +38,7 @@ class View(anywidget.AnyWidget):
     saved = traitlets.List(traitlets.Bytes()).tag(sync=True)
     """What a saved notebook keeps: the last step of each side, refreshed when the lab comes to rest."""
 
-    def __init__(self, source: Feed | Bench | Sequence[Feed | Bench], arrangement: Arrangement) -> None:
+    def __init__(self, source: Feed | ViewSource | Sequence[Feed | ViewSource], arrangement: Arrangement) -> None:
         super().__init__(arrangement=arrangement, picture=uuid4().hex)
         sources = source if isinstance(source, Sequence) else [source]
         self.feeds = [one if isinstance(one, Feed) else feed_of(one) for one in sources]
@@ -48,9 +48,9 @@ class View(anywidget.AnyWidget):
         self.rest()
 
     @property
-    def bench(self) -> Bench:
+    def view_source(self) -> ViewSource:
         """The lab that is shown, the left one of two."""
-        return self.feeds[0].bench
+        return self.feeds[0].view_source
 
     def close(self) -> None:
         """Stop watching. The lab goes on; twice is harmless."""
@@ -83,7 +83,7 @@ class View(anywidget.AnyWidget):
     def _wish(self, feed: Feed, side: int, content: dict[str, Any]) -> None:
         try:
             action, arguments = checked_wish(content)
-            future = feed.bench.post(action, **arguments)
+            future = feed.view_source.post(action, **arguments)
         except Exception as error:
             self._answer(feed, side, content, error)
         else:
@@ -101,10 +101,10 @@ class View(anywidget.AnyWidget):
         if bundle is None:
             return None
         data, metadata = bundle
-        snapshot = self.bench.fold().snapshot()
+        snapshot = self.view_source.fold().snapshot()
         timeline = self.feeds[0].timeline
         data["text/plain"] = block_map(snapshot, timeline)
-        data["image/svg+xml"] = block_map_svg(snapshot, self.bench.token_text, self.bench.title, timeline)
+        data["image/svg+xml"] = block_map_svg(snapshot, self.view_source.token_text, self.view_source.title, timeline)
         return data, metadata
 
     def _ipython_display_(self) -> None:

@@ -11,10 +11,10 @@ from labengine.timeline import Timeline
 from labengine.trace.codec import KINDS, Row, dumps, keyframe, rows
 from labengine.trace.recorded_timeline import RecordedTimeline, rows_between
 from labengine_widgets.beats import MAX_TOLD, Teller
-from labengine_widgets.bench import Bench
 from labengine_widgets.names import readable
 from labengine_widgets.payload import Payload, header, status, texts, tokens_of_state
 from labengine_widgets.tier import kept_contents
+from labengine_widgets.view_source import ViewSource
 from labengine_widgets.why import answers_along, carried_answers
 
 SHORT = 2_000
@@ -24,32 +24,32 @@ _ADDED, _SAMPLED = (ev.EVENT_KINDS.index(kind) for kind in (ev.RequestAdded, ev.
 _TOKENS, _TOKEN = KINDS[_ADDED].index("token_ids"), KINDS[_SAMPLED].index("token_id")
 
 
-def whole_payload(bench: Bench, *, has_words: bool = True) -> bytes:
+def whole_payload(source: ViewSource, *, has_words: bool = True) -> bytes:
     """The recording from its oldest moment on as a `full` payload in JSON, for `mount` of the browser half.
 
     With a sentence per beat where there are at most MAX_TOLD events, unless has_words is False: a longer recording, and
     one that somebody else tells, is told event by event by the page itself. No event is made of a saved recording.
     """
-    timeline = bench.timeline or Timeline.starting_at(bench.fold())
+    timeline = source.timeline or Timeline.starting_at(source.fold())
     start, state, events = _kept(timeline)
     end = start + len(events)
-    told = _told(timeline, bench, start, end) if has_words else []
+    told = _told(timeline, source, start, end) if has_words else []
     payload: Payload = {
-        "header": header(bench, timeline) | {"is_live": False, "is_recorded": True, "first": start},
+        "header": header(source, timeline) | {"is_live": False, "is_recorded": True, "first": start},
         "start": start,
         "keyframe": keyframe(state),
         "events": events,
-        "texts": texts(bench, {*tokens_of_state(state), *_tokens_of(events)}),
+        "texts": texts(source, {*tokens_of_state(state), *_tokens_of(events)}),
         "tier": kept_contents(timeline, start),
         "seconds": sorted(timeline.step_seconds.items()),
         "beats": told,
         "told": [[start, end]] if told else [],
-        "status": status(bench) | {"running": False, "phase": None},
+        "status": status(source) | {"running": False, "phase": None},
         "selection": None,
         "stand": None,
     }
-    payload["header"]["answers"] = answers(timeline, bench.seams())
-    payload["header"]["title"] = payload["status"]["title"] = readable(bench.title)
+    payload["header"]["answers"] = answers(timeline, source.seams())
+    payload["header"]["title"] = payload["status"]["title"] = readable(source.title)
     return dumps(payload)
 
 
@@ -92,8 +92,8 @@ def _kept(timeline: Timeline) -> tuple[int, Fold, Sequence[Row]]:
     return start, state, rows(events)
 
 
-def _told(timeline: Timeline, bench: Bench, start: int, end: int) -> list[Any]:
-    return Teller(timeline, bench.token_text, signs=True).tell(start, end) if end - start <= MAX_TOLD else []
+def _told(timeline: Timeline, source: ViewSource, start: int, end: int) -> list[Any]:
+    return Teller(timeline, source.token_text, signs=True).tell(start, end) if end - start <= MAX_TOLD else []
 
 
 def _tokens_of(events: Sequence[Row]) -> Iterator[int]:

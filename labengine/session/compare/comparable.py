@@ -39,7 +39,7 @@ class Recorded(Protocol):
     def token_text(self, token_id: int) -> str:
         """One token as text."""
 
-    def bench(self) -> Any:
+    def view_source(self) -> Any:
         """What a view may see of it."""
 
 
@@ -65,7 +65,7 @@ def checked_names(names: object) -> tuple[str, str] | None:
 
 def is_recorded(side: object) -> bool:
     """True for a lab and for an opened trace."""
-    return all(hasattr(side, name) for name in ("timeline", "snapshot", "bench", "token_text"))
+    return all(hasattr(side, name) for name in ("timeline", "snapshot", "view_source", "token_text"))
 
 
 def is_live(side: object) -> bool:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from labengine.config import checked_bool, checked_text
+from labengine.deprecated import with_old_names
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
 from labengine.session.compare.comparable import Recorded, checked_names, is_live, names_of, refuse_incomparable
 from labengine.session.compare.later import Later
@@ -20,11 +21,12 @@ if TYPE_CHECKING:
 
     from labengine_widgets.compare import CompareView
     from labengine_widgets.compared import Stop
-    from labengine_widgets.joint import CompareBench
+    from labengine_widgets.joint import PairViewSource
 
 _SAME = "The two tell the same so far."
 
 
+@with_old_names
 class Comparison(PairTime):
     """Two labs in lockstep: whatever is asked of the comparison is done to both, left first.
 
@@ -66,7 +68,7 @@ class Comparison(PairTime):
 
         if self._view is None:
             with interrupts_deferred():
-                made = CompareView(self.bench())
+                made = CompareView(self.view_source())
                 with self._guard:  # of views that several threads have made at once the first one stays
                     self._view = self._view or made
                 if self._view is not made:
@@ -88,13 +90,13 @@ class Comparison(PairTime):
             for lab in self._labs() if self.is_live and not self._is_closed else ():
                 still.enter_context(lab._still())
             still.enter_context(interrupts_allowed())
-            return export_pair(self.bench(), path, title, charts=charts)
+            return export_pair(self.view_source(), path, title, charts=charts)
 
-    def bench(self) -> CompareBench:
-        """What the compare view may see and ask of this comparison (labengine_widgets.joint.CompareBench)."""
-        from labengine.session.compare.compare_bench import ComparisonBench
+    def view_source(self) -> PairViewSource:
+        """What the compare view may see and ask of this comparison (labengine_widgets.joint.PairViewSource)."""
+        from labengine.session.compare.pair_view_source import ComparisonViewSource
 
-        return ComparisonBench(self)
+        return ComparisonViewSource(self)
 
     def close(self) -> None:
         """Stop and close both sides; what was recorded can still be looked at, also in the view. Twice is harmless."""

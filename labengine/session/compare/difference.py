@@ -121,7 +121,7 @@ def why_of(comparison: Paired) -> Why:
     found = first_parting(left, right)
     if found is None:
         return why_not_parted(left, right, names)
-    one, other = (side.bench().seams() for side in comparison.sides)
+    one, other = (side.view_source().seams() for side in comparison.sides)
     return why_parted(left, right, found[0].left, found[0].right, (one, other), names)
 
 
@@ -129,6 +129,6 @@ def _reason(side: Any, event: Event | None) -> str:
     """The seam that decided, and its one-line reason; empty where nobody knows."""
     if event is None:
         return ""
-    seams, kind = side.bench().seams(), type(event).__name__
+    seams, kind = side.view_source().seams(), type(event).__name__
     seam = seams.get(f"{kind}:{getattr(event, 'reason', '')}") or seams.get(kind)
     return f"{seam['class']}.{seam['seam'].rpartition('.')[2]}: {seam['reason']}" if seam else ""

@@ -8,11 +8,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from labengine.config import checked_int
+from labengine.deprecated import with_old_names
 from labengine.events import ViolationFound
 from labengine.fold import Fold
 from labengine.session.keywords import refuse_unknown
 from labengine.session.recorded import Recorded
-from labengine.session.recording_bench import RecordingBench
+from labengine.session.recording_view_source import RecordingViewSource
 from labengine.session.saved.code import to_code
 from labengine.session.saved.seams_told import seams_told
 from labengine.snapshot import Snapshot
@@ -43,6 +44,7 @@ def open(
     return Trace(open_file(path, Limits(path, max_bytes, max_seconds)))
 
 
+@with_old_names
 class Trace(Recorded):
     """A saved session: show(), view(...), why(...), goto(...), events_frame(), to_code(), export_html(...) as a Lab.
 
@@ -77,9 +79,9 @@ class Trace(Recorded):
         found = self.timeline.of_kind(ViolationFound)
         return [Violation(v.rule, v.message, v.request_ids, v.block_ids, v.step, v.first_event) for v in found]
 
-    def bench(self) -> RecordingBench:
-        """What a view may see of it (labengine_widgets.bench.Bench)."""
-        return RecordingBench(self.title, self._lab, self.timeline, self.token_text, self._seams, _REFUSAL)
+    def view_source(self) -> RecordingViewSource:
+        """What a view may see of it (labengine_widgets.view_source.ViewSource)."""
+        return RecordingViewSource(self.title, self._lab, self.timeline, self.token_text, self._seams, _REFUSAL)
 
     def to_code(self) -> str:
         """A script that goes the way of this session again, with an engine. Read it before you run a stranger's."""

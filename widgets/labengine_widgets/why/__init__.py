@@ -63,13 +63,13 @@ def why(
     return _answer(Past(timeline, moment, seams), asked)
 
 
-def answer(bench: Any, timeline: Recording, subject: Mapping[str, Any], moment: int | None = None) -> dict[str, Any]:
+def answer(source: Any, timeline: Recording, subject: Mapping[str, Any], moment: int | None = None) -> dict[str, Any]:
     """The same for a view: plain JSON types, and what went wrong as an answer. Never raises.
 
-    bench: asked for its seams(), if it has any.
+    source: asked for its seams(), if it has any.
     """
     try:
-        return why(timeline, subject, moment, seams=getattr(bench, "seams", dict)()).to_dict()
+        return why(timeline, subject, moment, seams=getattr(source, "seams", dict)()).to_dict()
     except WhyError as error:
         return Why("Why?", str(error)).to_dict() | {"is_error": True}
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The lab as its views see it: labengine_widgets.bench.Bench, with wishes carried out on the lab's own thread."""
+"""The lab as its views see it: a labengine_widgets.ViewSource whose commands run on the lab's own thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLOSED = "This lab is closed. Its recording can still be looked at and asked; a 
 """What a view of a closed lab says in place of its controls."""
 
 
-class LabBench:
+class LabViewSource:
     """Reads go straight through; wishes are posted, because widget callbacks may arrive on any thread.
 
     wishes: what the lab does for each action that a view may ask for.

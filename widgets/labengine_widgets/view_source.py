@@ -11,7 +11,7 @@ from labengine.timeline import Timeline
 
 
 @runtime_checkable
-class Bench(Protocol):
+class ViewSource(Protocol):
     """A lab, or an opened trace, as its views see it. Views read and post; they never touch the engine.
 
     title: one line, such as "smollm2 · edition labengine · 32 blocks of 16".

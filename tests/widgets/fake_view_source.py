@@ -12,7 +12,7 @@ from labengine.hooks import Hooks
 from labengine.timeline import Timeline
 
 
-class FakeBench:
+class FakeViewSource:
     """Everything a dashboard may know of a lab. Wishes are kept in `posted`; `answer` decides what they come to."""
 
     def __init__(self, events: Iterable[ev.Event] = ()) -> None:

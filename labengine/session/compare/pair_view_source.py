@@ -1,4 +1,4 @@
-"""A comparison as its view sees it: both benches, the beats' moments, and wishes carried out on its own thread."""
+"""A comparison as its view sees it: both view_sources, the beats' moments, and wishes carried out on its own thread."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from labengine.session.compare.comparison import Comparison
 
 
-class ComparisonBench:
-    """labengine_widgets.joint.CompareBench for a comparison."""
+class ComparisonViewSource:
+    """labengine_widgets.joint.PairViewSource for a comparison."""
 
     def __init__(self, comparison: Comparison) -> None:
         self._comparison = comparison
         self.title, self.guide = comparison.title, comparison.guide
         self.names, self.roles = comparison.names, comparison.roles
-        self.benches = tuple(side.bench() for side in comparison.sides)
+        self.view_sources = tuple(side.view_source() for side in comparison.sides)
         self.later_question = comparison.later_question
         self._wishes: dict[str, Callable[..., Any]] = {
             "step": comparison.step,

@@ -14,8 +14,8 @@ from labengine.timeline import Timeline
 
 
 @dataclass(slots=True)
-class RecordingBench:
-    """labengine_widgets.bench.Bench for a recording: nothing happens in it any more, and wishes are refused.
+class RecordingViewSource:
+    """labengine_widgets.view_source.ViewSource for a recording: nothing happens in it any more, and wishes are refused.
 
     refusal: why there is nothing to step, and what to do instead. moment: the one that pictures show; None: the end.
     """

@@ -1,0 +1,55 @@
+"""Old public names: each still works, returns what its new name returns, and gives a DeprecationWarning.
+
+To rename something public, add one line to OLD_NAMES. A class with old names is decorated with `with_old_names`; a
+module with old names asks `new_name` in its `__getattr__`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, TypeVar
+
+C = TypeVar("C", bound=type)
+
+OLD_NAMES: dict[str, dict[str, str]] = {
+    "Lab": {"bench": "view_source"},
+    "Trace": {"bench": "view_source"},
+    "Comparison": {"bench": "view_source"},
+    "labengine_widgets": {"Bench": "ViewSource"},
+}
+"""Per class or module: old names, and the names that replace them."""
+
+
+def with_old_names(cls: C) -> C:
+    """Give a class its old attribute names. Use as a decorator."""
+    for old, new in OLD_NAMES[cls.__name__].items():
+        setattr(cls, old, _Alias(cls.__name__, old, new))
+    return cls
+
+
+def new_name(module: str, name: str) -> str:
+    """Return the new name of a module's attribute, with a warning; `name` itself where it is no old name."""
+    new = OLD_NAMES[module].get(name)
+    if new is None:
+        return name
+    _warn(module, name, new)
+    return new
+
+
+class _Alias:
+    """An attribute under its old name: reading and writing it reads and writes the new one."""
+
+    def __init__(self, owner: str, old: str, new: str) -> None:
+        self._owner, self._old, self._new = owner, old, new
+
+    def __get__(self, instance: object, cls: type) -> Any:
+        _warn(self._owner, self._old, self._new)
+        return getattr(cls if instance is None else instance, self._new)
+
+    def __set__(self, instance: object, value: object) -> None:
+        _warn(self._owner, self._old, self._new)
+        setattr(instance, self._new, value)
+
+
+def _warn(owner: str, old: str, new: str) -> None:
+    warnings.warn(f"{owner}.{old} is now called {owner}.{new}", DeprecationWarning, stacklevel=4)

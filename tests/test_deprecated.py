@@ -1,0 +1,25 @@
+"""Old public names: each leads to the new one, with a warning."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+from labengine.deprecated import OLD_NAMES
+
+HOMES = {
+    "Lab": "labengine.lab",
+    "Trace": "labengine.session.saved.opened",
+    "Comparison": "labengine.session.compare.comparison",
+}
+NAMES = [(owner, old, new) for owner, names in OLD_NAMES.items() for old, new in names.items()]
+
+
+@pytest.mark.parametrize(("owner", "old", "new"), NAMES)
+def test_an_old_name_leads_to_the_new_one_and_warns(owner: str, old: str, new: str) -> None:
+    home = getattr(import_module(HOMES[owner]), owner) if owner in HOMES else import_module(owner)
+    with pytest.warns(DeprecationWarning, match=f"{owner}.{old} is now called {owner}.{new}") as warned:
+        found = getattr(home, old)
+    assert found is getattr(home, new)
+    assert warned[0].filename == __file__, "the warning names the line that uses the old name"
