@@ -9,13 +9,15 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup model models browser lab demo test test-all pictures lint lock clean
+.PHONY: help setup bundle watch model models browser lab demo test test-all pictures lint lock clean
 
 PYTHON ?= python3
 CHROMIUM ?= /usr/bin/chromium
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
+NPM := $(PY) -m tools.node npm
+NODE_MODULES := node_modules/.package-lock.json
 TESTS = $(PY) -m pytest --durations=15 $(PYTEST_FLAGS)
 STAMP := $(VENV)/.setup-done
 MADE_IN := $(shell cat $(STAMP) 2>/dev/null)
@@ -41,7 +43,8 @@ help:
 	@echo "  make test     all tests, in a real browser too       (some minutes)"
 	@echo "  make test-all the long sweeps too, and an installation on every Python there is"
 	@echo "  make pictures the README's animation, docs/*.png and the lesson, made anew (a minute or two)"
-	@echo "  make lint     ruff and mypy"
+	@echo "  make lint     ruff and mypy; biome, tsc and knip for the browser half"
+	@echo "  make bundle   the browser half bundled anew, after a change in widgets/browser; make watch: after each change"
 	@echo "  make lock     constraints.txt made anew, for all platforms and Pythons"
 	@echo "  make clean    remove caches and test artefacts, keep .venv"
 
@@ -52,14 +55,23 @@ $(STAMP): pyproject.toml constraints.txt
 	    echo "labengine needs Python 3.11 or newer; $(PYTHON) is: $$($(PYTHON) --version 2>&1)."; \
 	    echo "Install one, then name it: make setup PYTHON=python3.12"; exit 1; }
 	@[ -z "$(CLEAR)" ] && $(PY) -m pip --version > /dev/null 2>&1 || { \
-	    echo "setup 1/3: making $(VENV) with $$($(PYTHON) --version)"; \
+	    echo "setup 1/4: making $(VENV) with $$($(PYTHON) --version)"; \
 	    $(PYTHON) -m venv $(CLEAR) $(VENV) || { echo "No venv could be made. On Debian: apt-get install python3-venv"; exit 1; }; }
-	@echo "setup 2/3: fetching uv, which installs the rest"
+	@echo "setup 2/4: fetching uv, which installs the rest"
 	@$(PIP) install --quiet $(PIP_FLAGS) "$$(grep '^uv==' constraints.txt)"
-	@echo "setup 3/3: labengine and what it needs, with the versions of constraints.txt"
+	@echo "setup 3/4: labengine and what it needs, with the versions of constraints.txt"
 	@$(PY) -m tools.install $(PIP_FLAGS) $(if $(TORCH),--torch-backend=$(TORCH))
+	@echo "setup 4/4: tools for the browser half"
+	@$(MAKE) --no-print-directory $(NODE_MODULES) || echo "setup: goes on without the browser half's tools; make lint and make bundle fetch them"
 	@printf %s "$(CURDIR)" > $@
 	@echo "setup done: source $(VENV)/bin/activate, or go on with make lab, make demo, make test"
+
+# Only `make lint`, `make bundle` and `make watch` need these tools: setup succeeds without them.
+$(NODE_MODULES): package-lock.json
+	@$(NPM) ci --ignore-scripts --no-audit --no-fund --silent
+
+bundle watch: setup $(NODE_MODULES)
+	@$(NPM) run --silent $@
 
 model: setup
 	@echo "model: SmolLM2-135M-Instruct (the first time a download of 98 MB and a conversion, about a minute)"
@@ -99,10 +111,11 @@ test test-all: setup models browser
 pictures: setup browser
 	@$(PY) docs/pictures.py
 
-lint: setup
+lint: setup $(NODE_MODULES)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+	$(NPM) run --silent lint
 
 lock: setup
 	@$(PY) -m tools.lock $(LOCK_FLAGS)

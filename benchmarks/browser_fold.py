@@ -34,7 +34,7 @@ from driving import recorded, small_engine  # noqa: E402
 from labengine.config import SamplingParams  # noqa: E402
 from labengine.hooks import Hooks  # noqa: E402
 from labengine.trace.codec import KINDS, dumps, rows  # noqa: E402
-from labengine_widgets.browser import bundle  # noqa: E402
+from labengine_widgets.browser import esm  # noqa: E402
 
 MEASURE = """
 () => {
@@ -75,8 +75,8 @@ def recording(num_events: int, num_blocks: int) -> bytes:
 
 def measured(text: str, rounds: int) -> list[dict[str, Any]]:
     """Each round in a page of its own."""
-    source = base64.b64encode(bundle("model/recording.js").encode()).decode()
-    load = "async (source) => Object.assign(window, await import('data:text/javascript;base64,' + source))"
+    source = base64.b64encode(esm().encode()).decode()
+    load = "async (source) => Object.assign(window, (await import('data:text/javascript;base64,' + source)).internals)"
     found = []
     with launched() as browser:
         for _ in range(rounds):

@@ -12,12 +12,13 @@ from typing import Any
 from playwright.sync_api import Page
 
 from browser.chromium import launched
-from labengine_widgets.browser import bundle
+from labengine_widgets.browser import esm
 
 _LOAD = """
 async (sources) => {
   const load = (source) => import("data:text/javascript;base64," + source);
-  window.model = Object.assign({}, ...(await Promise.all(sources.map(load))));
+  const [{ internals }, checks] = await Promise.all(sources.map(load));
+  window.model = Object.assign({}, internals, checks);
 }
 """
 
@@ -48,6 +49,6 @@ def _opened(stack: ExitStack) -> Page:
     checks = Path(__file__).with_name("model_check.js").read_text(encoding="utf-8")
     page = stack.enter_context(launched()).new_page()
     page.set_content("<body></body>")
-    sources = (bundle("model/recording.js"), checks)
+    sources = (esm(), checks)
     page.evaluate(_LOAD, [base64.b64encode(source.encode()).decode() for source in sources])
     return page

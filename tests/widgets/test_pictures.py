@@ -1,12 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
 from xml.etree import ElementTree
 
 from labengine import Lab
 from labengine.fold import fold
 from labengine.snapshot import Snapshot
 from labengine_widgets import block_map, block_map_svg
-from labengine_widgets.browser import esm
 from labengine_widgets.svg import HUES, LOST_HUE
 from widgets.story_219 import begin, merging_step, overwriting_step
 
@@ -94,7 +94,7 @@ def test_the_svg_of_a_large_pool_is_small() -> None:
     assert "… and 64512 blocks more" in texts(svg)
 
 
-def test_both_halves_use_one_palette() -> None:
-    script = esm()
+def test_both_halves_use_one_palette(project_root: Path) -> None:
+    script = (project_root / "widgets" / "browser" / "look" / "palette.ts").read_text(encoding="utf-8")
     assert f"const HUES = {list(HUES)}".replace("'", '"') in script
     assert f'LOST_HUE = "{LOST_HUE}"' in script

@@ -29,7 +29,7 @@ ROWS = """() => {
   const ends = { first: Math.min(...tops), last: Math.max(...tops) };
   return { ...ends, height: board.size.height, idle: rows.numIdle, used: ids.length };
 }"""
-SCALE = "async ([name, ...values]) => { const all = await import('/views/scale.js'); return all[name](...values); }"
+SCALE = "async ([name, ...values]) => (await import('/widget.js')).internals[name](...values)"
 HUES = """() => {
   const canvas = document.querySelector(".le-timeline-canvas"), { width, height } = canvas, strong = new Set();
   const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);

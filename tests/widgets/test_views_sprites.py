@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from labengine_widgets.browser import bundle
+from labengine_widgets.browser import esm
 from widgets.model_page import ModelPage, model_page
 
 pytestmark = pytest.mark.browser
 
 SET_UP = """
-async (sources) => {
-  for (const source of sources) Object.assign(window, await import("data:text/javascript;base64," + source));
+async (source) => {
+  const { internals } = await import("data:text/javascript;base64," + source);
+  Object.assign(window, internals);
   window.board = (ratio) => {
     const canvas = document.createElement("canvas"), context = canvas.getContext("2d", { willReadFrequently: true });
     Object.assign(canvas, { width: Math.round(400 * ratio), height: Math.round(300 * ratio) });
@@ -162,8 +163,7 @@ CARDS = """
 def page() -> Iterator[ModelPage]:
     """Sprites, and the cards that are made with them."""
     with model_page() as page:
-        sources = (bundle("views/sprites.js"), bundle("views/cards.js"))
-        page.evaluate(SET_UP, [base64.b64encode(source.encode()).decode() for source in sources])
+        page.evaluate(SET_UP, base64.b64encode(esm().encode()).decode())
         yield page
 
 

@@ -12,18 +12,17 @@ from playwright.sync_api import Browser, Page
 
 from labengine import Lab
 from labengine import events as ev
-from labengine_widgets.browser import bundle, css, esm
+from labengine_widgets.browser import css, esm
 from labengine_widgets.whole import whole_payload
 from widgets.browser_thread import Look as Look
 from widgets.browser_thread import looking
 from widgets.fake_view_source import FakeViewSource
 
 MOUNT = """
-async ([source, story, data, views]) => {
-  const load = (text) => import("data:text/javascript;base64," + text);
+async ([source, data, views]) => {
   const bytes = Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
-  const { mount } = await load(source);
-  Object.assign(window, await load(story));
+  const { mount, internals } = await import("data:text/javascript;base64," + source);
+  Object.assign(window, internals);
   window.stage = await mount(document.getElementById("cell"), bytes, { kind: "view", views });
   window.side = window.stage.sides[0];
 }
@@ -41,8 +40,8 @@ class Viewed:
         page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
         page.set_content(f'<body style="{ROOT}"><div id="cell" style="width: {width}px"></div></body>')
         page.add_style_tag(content=css())
-        sources = [base64.b64encode(text.encode()).decode() for text in (esm(), bundle("model/story.js"))]
-        page.evaluate(MOUNT, [*sources, base64.b64encode(whole_payload(view_source)).decode(), views])
+        source = base64.b64encode(esm().encode()).decode()
+        page.evaluate(MOUNT, [source, base64.b64encode(whole_payload(view_source)).decode(), views])
         page.evaluate("() => { window.side = window.stage.sides[0]; }")
         self.painted()
 

@@ -9,22 +9,19 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, Route
 
-import labengine_widgets
 from labengine import events as ev
 from labengine.trace import codec
-from labengine_widgets.browser import css
+from labengine_widgets.browser import css, esm
 from widgets.browser_thread import Look as Show
 from widgets.browser_thread import looking
 
-SOURCES = Path(labengine_widgets.__file__).parent
 PICTURES = Path(__file__).parents[2] / ".artifacts" / "views"
 ORIGIN = "http://labengine.test/"
 
 SET_UP = """
 async ([name, payload]) => {
-  const { Recording } = await import("/model/recording.js");
-  const { Side } = await import("/stage/side.js");
-  const module = await import(`/views/${name}.js`);
+  const { internals } = await import("/widget.js");
+  const { Side, VIEWS } = internals, module = VIEWS[name];
   const side = new Side(0), root = document.getElementById("root");
   side.begin(JSON.parse(payload), null);
   const stage = {
@@ -184,7 +181,7 @@ def _serve(route: Route) -> None:
     if not path:
         page = '<!doctype html><body data-jp-theme-light="true"><div id="root" class="labengine"></div></body>'
         route.fulfill(body=page, content_type="text/html")
-    elif path.endswith(".js") and (SOURCES / path).is_file():
-        route.fulfill(body=(SOURCES / path).read_text(encoding="utf-8"), content_type="text/javascript")
+    elif path == "widget.js":
+        route.fulfill(body=esm(), content_type="text/javascript")
     else:
         route.fulfill(status=204, body="")

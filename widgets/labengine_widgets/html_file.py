@@ -54,7 +54,8 @@ window.recordings = [...document.querySelectorAll("script.recording")].map(bytes
 """The only script that stands in the page as it is; the others travel packed, a third of their size."""
 
 _START = """
-const lab = document.getElementById("lab"), stage = await mount(lab, recordings, JSON.parse(lab.dataset.arrangement));
+const lab = document.getElementById("lab");
+const stage = await labengine.mount(lab, recordings, JSON.parse(lab.dataset.arrangement));
 stage.root.focus({ preventScroll: true });
 const goThere = () => {
   const at = Number(new URLSearchParams(location.hash.slice(1)).get("at") || NaN);

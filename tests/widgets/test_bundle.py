@@ -1,0 +1,19 @@
+"""The committed bundle of the browser half was made from the sources that stand beside it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from labengine_widgets.browser import esm
+
+
+def test_the_bundle_is_up_to_date(project_root: Path) -> None:
+    """`make lint` goes further, with Node: it holds the bundle against what esbuild makes of the sources."""
+    root = project_root / "widgets" / "browser"
+    sources = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.suffix in (".ts", ".css")}
+    digest = hashlib.sha256()
+    for name in sorted(sources):
+        digest.update(name.encode() + b"\0" + sources[name].read_bytes() + b"\0")
+    notice = esm().partition("*/")[0]
+    assert notice.rstrip().endswith(f"sha256 {digest.hexdigest()}"), "make bundle"

@@ -1,0 +1,278 @@
+// What each kind of event does to a scene. Rows are [kind, ...fields], fields in the order of events.js.
+import { RequestRecord } from "./requests.ts";
+import { noteSlots } from "./slots.ts";
+
+const MAX_TRAFFIC = 64,
+  MAX_EVICTED = 64;
+
+export const HANDLERS = {
+  EngineStarted(scene, [, numBlocks, groups, edition, nullBlock]) {
+    scene.edition = edition;
+    scene.restart(numBlocks, groups, nullBlock);
+  },
+
+  StepStarted(scene, [, step]) {
+    scene.step = step;
+    scene.peak = scene.numUsed;
+    scene.beginStep();
+  },
+
+  RequestAdded(scene, row) {
+    const [, id, tokens, maxTokens] = row,
+      store = scene.recording.storeOf(row);
+    scene.requests.set(id, new RequestRecord(id, store, tokens.length, maxTokens, scene.groups.length, scene.stamp));
+    scene.changes.requests.add(id);
+  },
+
+  PrefixHit(scene, [, id, numTokens, blockIds]) {
+    const request = scene.own(id);
+    request.numComputed = request.hit = numTokens;
+    request.written.fill(numTokens);
+    request.external = 0;
+    if (scene.isHead) blockIds.forEach((ids, group) => linkAll(scene, request, group, ids));
+  },
+
+  RequestScheduled(scene, [, id, start, num, isPrefill, status]) {
+    const request = scene.own(id);
+    request.status = status;
+    request.isLoading = false;
+    request.scheduled = { start, num, isPrefill };
+    scene.scheduled.push(id);
+  },
+
+  RequestPreempted(scene, [, id]) {
+    emptied(scene, id, "preempted").numPreempted++;
+  },
+
+  RequestFinished(scene, [, id, reason]) {
+    emptied(scene, id, "finished").finishReason = reason;
+  },
+
+  // Views of the step that has just ended still draw it: it goes when the next one begins.
+  RequestForgotten(scene, [, id]) {
+    if (!scene.requests.has(id)) return;
+    emptied(scene, id, "finished").isForgotten = true;
+    scene.leaving = [...scene.leaving, id];
+  },
+
+  ExternalHit(scene, [, id, numTokens, isLoading]) {
+    const request = scene.own(id);
+    request.external = numTokens;
+    request.isLoading = isLoading;
+    if (isLoading) request.status = "waiting";
+    else request.numComputed += numTokens;
+  },
+
+  // The load comes before anything else is written: what it fills is filled from the start.
+  BlocksLoaded(scene, row) {
+    const [, id, transfers] = row,
+      request = scene.own(id);
+    request.isLoading = false;
+    for (const [group, index] of transfers)
+      request.written[group] = Math.max(request.written[group], (index + 1) * scene.groups[group].size);
+    noteTransfers(scene, request, transfers);
+    for (const [, , block] of transfers) scene.touch(block);
+    noteTraffic(scene, { request: id, isLoad: true, isFailed: false, transfers });
+  },
+
+  BlocksSaved(scene, [, id, transfers]) {
+    noteTransfers(scene, scene.requests.get(id), transfers);
+    noteTraffic(scene, { request: id, isLoad: false, isFailed: false, transfers });
+  },
+
+  LoadFailed(scene, [, id]) {
+    if (scene.requests.has(id)) scene.own(id).isLoading = false;
+    noteTraffic(scene, { request: id, isLoad: true, isFailed: true, transfers: [] });
+  },
+
+  BlockEvicted(scene, [, block, reason]) {
+    for (const key of scene.keysOf(block)) {
+      const ids = scene.map.at(key),
+        left = ids ? ids.filter((id) => id !== block) : [];
+      if (left.length) scene.map.put(key, left);
+      else if (ids) loseKey(scene, key, block, reason);
+      scene.changedKeys.push(key);
+    }
+    scene.firstKey[block] = -1;
+    scene.moreKeys.delete(block);
+    scene.tokenStores[block] = null;
+    scene.touch(block);
+  },
+
+  BlockAllocated(scene, [, block, id, group, index]) {
+    leaveQueue(scene, block);
+    scene.refCounts[block] = 1;
+    append(scene, block, id, group);
+    scene.strays.delete(block);
+    setHome(scene, block, id, group, index);
+    scene.touch(block);
+  },
+
+  BlocksSkipped(scene, [, id, group, numBlocks]) {
+    const table = scene.own(id).ownTables()[group];
+    for (let i = 0; i < numBlocks; i++) table.push(scene.nullBlock);
+  },
+
+  BlockTouched(scene, [, block, id, group, index, refCount]) {
+    if (scene.refCounts[block] === 0) leaveQueue(scene, block);
+    scene.refCounts[block] = refCount;
+    append(scene, block, id, group);
+    setHome(scene, block, id, group, index);
+    scene.touch(block);
+  },
+
+  BlockCached(scene, [, block, id, group, index, hex, mapped, isFull]) {
+    const key = scene.recording.keys.of(group, hex),
+      before = scene.map.at(key),
+      request = scene.requests.get(id);
+    const { size } = scene.groups[group];
+    if (scene.firstKey[block] < 0) scene.firstKey[block] = key;
+    else scene.moreKeys.set(block, [...(scene.moreKeys.get(block) ?? []), key]);
+    if (isFull) setTokens(scene, block, request, index * size, size);
+    if (mapped.length) scene.map.put(key, mapped);
+    scene.evictedById.delete(key);
+    if (scene.isHead) {
+      scene.contents.ofKey(key, group, request.prefixHash(size, index));
+      if (isFull) noteParent(scene, request, group, index, key);
+    }
+    scene.changedKeys.push(key);
+    if (before) for (const other of before) scene.touch(other);
+    scene.touch(block);
+  },
+
+  BlockMerged(scene, [, block, into, id, group, index, refCount]) {
+    const table = scene.own(id).ownTables()[group];
+    if (index >= table.length) return; // no such entry
+    scene.places.remove(table[index], id, group, index);
+    table[index] = into;
+    scene.places.add(into, id, group, index);
+    scene.refCounts[into] = refCount;
+    scene.touch(block);
+    scene.touch(into);
+  },
+
+  BlockFreed(scene, [, block, id, group, index, refCount, queueEnd, reason]) {
+    scene.refCounts[block] = refCount;
+    if (queueEnd !== null) enterQueue(scene, block, queueEnd);
+    const request = scene.own(id);
+    if (reason !== "merged" && index < request.tables[group].length) {
+      const table = request.ownTables()[group];
+      if (table[index] !== scene.nullBlock) scene.places.remove(table[index], id, group, index);
+      if (table[index] !== block && table[index] >= 0) scene.touch(table[index]);
+      table[index] = scene.nullBlock;
+      if (reason !== "window") while (table.length && table[table.length - 1] === scene.nullBlock) table.pop();
+    }
+    scene.touch(block);
+  },
+
+  SlotsWritten(scene, row) {
+    scene.slotRows.push(row);
+    noteSlots(scene, row);
+  },
+
+  TokensComputed(scene, [, id, numComputed]) {
+    scene.own(id).numComputed = numComputed;
+  },
+
+  TokenSampled(scene, [, id, token]) {
+    scene.own(id).append(token);
+    scene.sampled.set(id, token);
+  },
+
+  ViolationFound(scene, [, , , , blocks]) {
+    scene.violations.push(scene.moment);
+    for (const id of blocks) scene.touch(id);
+  },
+};
+
+function linkAll(scene, request, group, ids) {
+  ids.forEach((block, index) => {
+    if (block === scene.nullBlock || scene.firstKey[block] < 0) return;
+    scene.contents.link(group, request.prefixHash(scene.groups[group].size, index), scene.firstKey[block]);
+  });
+}
+
+function emptied(scene, id, status) {
+  const request = scene.own(id),
+    held = [];
+  request.tables.forEach((table, group) =>
+    table.forEach((block, index) => {
+      if (block === scene.nullBlock) return;
+      scene.places.remove(block, id, group, index);
+      held.push(block);
+    }),
+  );
+  request.clear(status);
+  for (const block of held) scene.touch(block);
+  return request;
+}
+
+function noteTransfers(scene, request, transfers) {
+  for (const [group, index, , hex] of transfers) {
+    const key = scene.recording.keys.of(group, hex),
+      position = scene.recording.tierLog.note(key, scene.moment + 1);
+    if (position >= scene.tier.size) scene.tier.size = position + 1;
+    if (scene.isHead) scene.contents.ofKey(key, group, request.prefixHash(scene.groups[group].size, index));
+    scene.changedKeys.push(key);
+  }
+  scene.changes.tier = true;
+}
+
+function noteTraffic(scene, told) {
+  scene.traffic.push({ event: scene.moment, ...told });
+  if (scene.traffic.length > MAX_TRAFFIC) scene.traffic.shift();
+  scene.changes.tier = true;
+}
+
+function loseKey(scene, key, block, reason) {
+  scene.map.drop(key);
+  scene.evictedById.delete(key);
+  scene.evictedById.set(key, { block, moment: scene.moment, reason });
+  if (scene.evictedById.size > MAX_EVICTED) scene.evictedById.delete(scene.evictedById.keys().next().value);
+}
+
+function append(scene, block, id, group) {
+  const table = scene.own(id).ownTables()[group];
+  scene.places.add(block, id, group, table.push(block) - 1);
+}
+
+function setHome(scene, block, id, group, index) {
+  scene.homeRequest[block] = id;
+  scene.homeGroup[block] = group;
+  scene.homeIndex[block] = index;
+}
+
+function setTokens(scene, block, request, start, size) {
+  const count = Math.max(0, Math.min(size, request.numTokens - start));
+  scene.tokenStores[block] = count ? request.store : null;
+  scene.tokenStart[block] = start;
+  scene.tokenCount[block] = count;
+}
+
+// A chain's link: the key of the block before it in the table, or where that has left the table, the one noted last.
+function noteParent(scene, request, group, index, key) {
+  const before = index ? request.tables[group][index - 1] : -1,
+    last = request.lastKeys[group];
+  let parent = index ? -2 : -1;
+  if (before >= 0 && before !== scene.nullBlock && scene.firstKey[before] >= 0) parent = scene.firstKey[before];
+  else if (index && last?.index === index - 1) parent = last.key;
+  scene.recording.parents.note(key, parent);
+  scene.own(request.id).lastKeys = Object.assign([...request.lastKeys], { [group]: { index, key } });
+}
+
+function leaveQueue(scene, block) {
+  scene.queue.remove(block);
+  scene.freedAt[block] = -1;
+  scene.changes.queue = true;
+}
+
+function enterQueue(scene, block, end) {
+  if (block < 0 || block >= scene.numBlocks) return; // no block: what wrong parts may free
+  if (!scene.queue.has(block)) scene.queue.push(block);
+  if (end === "head") {
+    scene.queue.remove(block);
+    scene.queue.unshift(block);
+  }
+  scene.freedAt[block] = scene.moment;
+  scene.changes.queue = true;
+}

@@ -1,0 +1,304 @@
+// The browser's copy of a recording: its events, and the state at any moment among them. Works in a page and in a worker.
+//
+// A moment is a number of events: event number i leads from moment i to moment i + 1. The newest state is folded as events
+// come; any other one is folded from the keyframe before it.
+import { contentName } from "../look/palette.ts";
+import { ContentIndex } from "./contents.ts";
+import { forgetEnded, forgetOld } from "./forgetting.ts";
+import { Kinds } from "./events.ts";
+import { HANDLERS } from "./fold.ts";
+import { packed, restore, takeUp } from "./keyframe.ts";
+import { KeyIndex } from "./keys.ts";
+import { Parents } from "./parents.ts";
+import { Scene } from "./scene.ts";
+import { StepLog, lastBefore } from "./steps.ts";
+import { TierLog } from "./tier.ts";
+import { TokenStore } from "./tokens.ts";
+
+export const MAX_EVENTS = 100000; // of a live recording; the oldest go
+const MAX_ENDED = 1000; // requests that had ended before the oldest event here, and are still known
+const KEYFRAME_EVERY = 4096; // events, and more in a large pool: the larger it is, the more a copy costs
+const SHORT = 512; // events: so far back, what changed is found out
+
+export class Recording {
+  // What the message `full` carries: {header, start, keyframe, events, texts, tier, seconds ...}.
+  static full(payload, limits) {
+    return new Recording(payload, limits);
+  }
+
+  constructor(
+    { header, start = 0, keyframe = null, events = [], texts = [], tier = [], seconds = [], earlier = [] },
+    limits = {},
+  ) {
+    this.maxEvents = limits.maxEvents ?? MAX_EVENTS;
+    this.keyframeEvery = limits.keyframeEvery ?? KEYFRAME_EVERY;
+    this.header = header;
+    this.earlier = earlier; // [number, row] of violations and failures before the oldest event here
+    this.kinds = new Kinds(header.kinds);
+    this.handlers = this.kinds.names.map((name) => HANDLERS[name] ?? null);
+    this.texts = new Map(texts);
+    this.seconds = new Map(seconds); // step -> seconds it took
+    this.keys = new KeyIndex();
+    this.parents = new Parents(this.keys);
+    this.epochs = [{ from: start, contents: new ContentIndex() }]; // contents are numbered anew when the engine starts anew
+    this.stores = new WeakMap();
+    this.version = 0; // + 1 whenever the oldest is forgotten
+    this.maxEnded = limits.maxEnded ?? MAX_ENDED;
+    this.numberedTo = 0;
+    this.begin(start, keyframe, tier);
+    this.append(events);
+  }
+
+  // The oldest moment that the kernel can still tell of, the oldest one here, and the newest.
+  get first() {
+    return Math.min(this.header.first ?? this.start, this.start);
+  }
+
+  get end() {
+    return this.start + this.rows.length;
+  }
+
+  // Event number i as it came: [kind, ...fields].
+  row(i) {
+    return this.rows[i - this.start];
+  }
+
+  kind(i) {
+    return this.kinds.names[this.row(i)[0]];
+  }
+
+  field(i, name) {
+    const row = this.row(i);
+    return row[this.kinds.fields[row[0]].get(name)];
+  }
+
+  get steps() {
+    return this.log.steps;
+  }
+
+  stepAt(moment) {
+    return this.log.at(moment);
+  }
+
+  phaseAt(moment) {
+    return this.log.phaseAt(moment);
+  }
+
+  // -- what the kernel sends --------------------------------------------------------------------------------------
+
+  // False when it does not join on: something was lost, and the whole is wanted anew.
+  more({ start, events, texts = [], seconds = [], first }) {
+    if (start !== this.end) return false;
+    if (first !== undefined) this.header.first = first;
+    this.learn(texts, seconds);
+    this.append(events);
+    if (this.header.is_live && this.rows.length > this.maxEvents) this.dropOldest();
+    return true;
+  }
+
+  // The recording before what is here. Contents keep the numbers they have; new ones get the next.
+  older({ start, keyframe, events, texts = [], tier = [], seconds = [] }) {
+    if (start + events.length !== this.start) return false;
+    this.learn(texts, seconds);
+    const rows = this.rows,
+      [{ contents }] = this.epochs;
+    this.numberedTo = this.start;
+    this.epochs[0].from = start;
+    contents.settled = contents.size;
+    this.begin(start, keyframe, tier);
+    this.append(events);
+    contents.settled = Infinity;
+    this.begin(start, keyframe, tier);
+    this.append(events);
+    this.append(rows);
+    this.maxEvents = Math.max(this.maxEvents, Math.min(3 * MAX_EVENTS, 1.1 * this.rows.length)); // it was asked for
+    return true;
+  }
+
+  // -- standing at a moment ---------------------------------------------------------------------------------------
+
+  // A scene of one's own to keep and to move.
+  sceneAt(moment = this.end) {
+    const scene = new Scene(this);
+    this.seek(scene, this.clamped(moment));
+    return scene;
+  }
+
+  // Brings a scene to another moment, in place. Returns what changed; `all` after a long way.
+  move(scene, moment) {
+    const to = this.clamped(moment),
+      from = scene.moment,
+      tierSize = scene.tier.size;
+    const isNear = from >= this.start && from <= this.end;
+    if (isNear && to >= from && to - from <= this.spacing) this.forward(scene, to);
+    else if (!isNear || to > from || from - to > SHORT) this.seek(scene, to);
+    const changes = isNear && to < from && from - to <= SHORT ? this.back(scene, to) : scene.takeChanges();
+    changes.tier ||= scene.tier.size !== tierSize;
+    return changes;
+  }
+
+  // A short way back: what changes is what changes on the same way forth. The next one back will be shorter still.
+  back(scene, to) {
+    const from = scene.moment,
+      shadow = (this.shadow ??= new Scene(this));
+    if (to - this.nearest(to).moment > 2 * SHORT) {
+      this.seek(shadow, to - SHORT);
+      this.near = packed(shadow);
+    }
+    this.seek(scene, to);
+    this.seek(shadow, to);
+    scene.takeChanges();
+    shadow.takeChanges();
+    this.forward(shadow, from);
+    return shadow.takeChanges();
+  }
+
+  seek(scene, moment) {
+    restore(scene, this.nearest(moment));
+    this.forward(scene, moment);
+  }
+
+  nearest(moment) {
+    const kept = this.keyframes[lastBefore(this.keyframes, moment + 1, momentOf)];
+    return this.near && this.near.moment <= moment && this.near.moment > kept.moment ? this.near : kept;
+  }
+
+  // Steps that were taken back are passed over, unless the way ends in them.
+  forward(scene, moment) {
+    let rollback = this.log.rollbackAfter(scene.moment);
+    if (rollback && rollback.start < scene.moment && rollback.end <= moment) this.seek(scene, rollback.start);
+    while (rollback && rollback.end <= moment) {
+      this.run(scene, rollback.start);
+      scene.moment = rollback.end;
+      rollback = this.log.rollbackAfter(rollback.end);
+    }
+    this.run(scene, moment);
+    this.settle(scene);
+    if (scene.version !== this.version) forgetEnded(scene, this.head);
+  }
+
+  run(scene, moment) {
+    const { start, kinds } = this;
+    for (let i = scene.moment; i < moment; i++) scene.apply(kinds.ordered(this.rows[i - start]));
+  }
+
+  // What follows from the moment alone.
+  settle(scene) {
+    scene.phase = this.log.phaseAt(scene.moment);
+    scene.tier.size = this.tierLog.countAt(scene.moment);
+  }
+
+  clamped(moment) {
+    return Math.max(this.start, Math.min(this.end, moment ?? this.end));
+  }
+
+  // A sentence with the letters of this recording: the kernel signs the block whose content it means at that moment.
+  lettered(text, moment) {
+    if (!text?.includes("\ue000")) return text;
+    this.reader ??= this.sceneAt(moment);
+    this.move(this.reader, moment);
+    return text.replace(/\ue000(\d+)\ue001/g, (sign, id) =>
+      this.reader.contentOfBlock[id] >= 0 ? contentName(this.reader.contentOfBlock[id]) : "it",
+    );
+  }
+
+  // -- what scenes share ------------------------------------------------------------------------------------------
+
+  // The tokens of a request from its RequestAdded on.
+  storeOf(row) {
+    let store = this.stores.get(row);
+    if (!store) this.stores.set(row, (store = new TokenStore(row[2].slice())));
+    return store;
+  }
+
+  contentsAt(moment) {
+    return this.epochs[lastBefore(this.epochs, moment + 1, ({ from }) => from)].contents;
+  }
+
+  beginContents(moment) {
+    if (moment < this.numberedTo) return this.epochs[0].contents;
+    const known = this.epochs.find(({ from }) => from === moment + 1);
+    if (known) return known.contents;
+    this.epochs.push({ from: moment + 1, contents: new ContentIndex() });
+    return this.epochs[this.epochs.length - 1].contents;
+  }
+
+  // -- the newest state -------------------------------------------------------------------------------------------
+
+  begin(start, keyframe, tier) {
+    this.start = start;
+    this.rows = [];
+    this.log = new StepLog();
+    this.tierLog = new TierLog(this.keys);
+    this.head = new Scene(this, this.epochs[0].contents);
+    this.head.isHead = true;
+    if (keyframe) takeUp(this.head, keyframe);
+    for (const [group, hex] of tier) this.tierLog.note(this.keys.of(group, hex), start);
+    this.head.moment = start;
+    this.settle(this.head);
+    this.near = null; // one more keyframe, where a reader goes back
+    this.keyframes = [packed(this.head)];
+  }
+
+  append(events) {
+    const { head, kinds } = this;
+    for (const event of events) {
+      const i = this.rows.push(event) - 1 + this.start,
+        row = kinds.ordered(event);
+      head.apply(row);
+      const taken = this.log.note(i, kinds.names[event[0]], row);
+      if (taken) this.takeBack(taken);
+      else if (i + 1 - this.keyframes[this.keyframes.length - 1].moment >= this.spacing) this.keep();
+    }
+    this.settle(head);
+    head.takeChanges();
+  }
+
+  // Events between keyframes.
+  get spacing() {
+    return this.keyframeEvery + (this.head.numBlocks >> 3);
+  }
+
+  keep() {
+    this.settle(this.head);
+    this.head.takeChanges();
+    this.keyframes.push(packed(this.head));
+  }
+
+  // The newest step never was. No keyframe stands in it.
+  takeBack({ start, end }) {
+    this.near = null;
+    while (this.keyframes[this.keyframes.length - 1].moment > start) this.keyframes.pop();
+    restore(this.head, this.keyframes[this.keyframes.length - 1]);
+    this.forward(this.head, start);
+    this.head.moment = end;
+  }
+
+  learn(texts, seconds) {
+    for (const [id, text] of texts) this.texts.set(id, text);
+    for (const [step, time] of seconds) this.seconds.set(step, time);
+  }
+
+  // Nine tenths stay, from the start of a step on: a step must stay whole.
+  dropOldest() {
+    const step = this.log.steps.find(({ start }) => start >= this.end - 0.9 * this.maxEvents);
+    if (!step || step.start === this.start) return;
+    const base = this.sceneAt(step.start),
+      nearest = this.keyframes[lastBefore(this.keyframes, base.moment + 1, momentOf)];
+    this.rows.splice(0, base.moment - this.start);
+    this.start = base.moment;
+    this.log.drop(this.start);
+    this.keyframes = [
+      { ...packed(base), numContents: nearest.numContents },
+      ...this.keyframes.filter(({ moment }) => moment > this.start),
+    ];
+    this.epochs = this.epochs.filter(
+      ({ from }, i) => i === this.epochs.length - 1 || this.epochs[i + 1].from > this.start,
+    );
+    this.version++;
+    this.near = null;
+    forgetOld(this);
+  }
+}
+
+const momentOf = ({ moment }) => moment;

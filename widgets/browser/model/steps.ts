@@ -1,0 +1,91 @@
+// The steps of a recording: where each begins and ends, its phases, and which were taken back.
+import { phaseAfter } from "./events.ts";
+
+// A step is {step, start, end, isRolledBack, forward, phases}: `start` is the moment before its StepStarted, `end` the one
+// after its StepEnded or StepRolledBack (null while it goes on), `forward` the one after ForwardRan (null without one).
+// phases: [{moment, phase}], each from that moment on.
+export class StepLog {
+  constructor() {
+    this.steps = [];
+    this.rollbacks = []; // the steps that were taken back
+    this.phases = [{ moment: 0, phase: null }];
+    this.open = null; // the step that a rollback would take back
+  }
+
+  // Event number i, of this kind. Returns the step that it takes back, or null.
+  note(i, name, row) {
+    this.notePhase(i + 1, phaseAfter(name, this.phases[this.phases.length - 1].phase));
+    if (name === "StepStarted") this.begin(i, row[1]);
+    else if (name === "ForwardRan" && this.open) this.open.forward = i + 1;
+    else if (name === "StepEnded") this.end(i + 1, row[1]);
+    else if (name === "StepRolledBack") return this.takeBack(i + 1, row[1]);
+    else if (name === "EngineStarted") this.open = null;
+    return null;
+  }
+
+  // The step that the newest event at that moment belongs to, or the last one before it; null before the first.
+  at(moment) {
+    return this.steps[lastBefore(this.steps, moment, (step) => step.start)] ?? null;
+  }
+
+  phaseAt(moment) {
+    return this.phases[lastBefore(this.phases, moment + 1, (phase) => phase.moment)]?.phase ?? null;
+  }
+
+  // The first step taken back that ends after this moment, or undefined.
+  rollbackAfter(moment) {
+    return this.rollbacks[lastBefore(this.rollbacks, moment + 1, (step) => step.end) + 1];
+  }
+
+  // Forget what ended before a moment at which a step starts.
+  drop(moment) {
+    this.steps = this.steps.filter(({ start }) => start >= moment);
+    this.rollbacks = this.rollbacks.filter(({ start }) => start >= moment);
+    this.phases = [{ moment, phase: this.phaseAt(moment) }, ...this.phases.filter((phase) => phase.moment > moment)];
+  }
+
+  begin(start, step) {
+    this.open = {
+      step,
+      start,
+      end: null,
+      isRolledBack: false,
+      forward: null,
+      phases: [{ moment: start + 1, phase: "schedule" }],
+    };
+    this.steps.push(this.open);
+  }
+
+  end(moment, step) {
+    const ended = this.steps.findLast((one) => one.step === step);
+    if (ended && ended.end === null) ended.end = moment;
+  }
+
+  takeBack(moment, step) {
+    const taken = this.open?.step === step ? this.open : null;
+    this.open = null;
+    if (!taken) return null;
+    taken.end = moment;
+    taken.isRolledBack = true;
+    this.rollbacks.push(taken);
+    return taken;
+  }
+
+  notePhase(moment, phase) {
+    if (phase === this.phases[this.phases.length - 1].phase) return;
+    this.phases.push({ moment, phase });
+    if (phase && this.open && phase !== "schedule") this.open.phases.push({ moment, phase });
+  }
+}
+
+// The last of the sorted items whose place is less than `limit`; -1 without one.
+export function lastBefore(items, limit, placeOf) {
+  let low = 0,
+    high = items.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (placeOf(items[middle]) < limit) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}

@@ -1,0 +1,89 @@
+// Rules that were found broken, and a step that failed: counted in red, told in words, each leading to its Why?.
+import { button, element, put, write } from "../look/element.ts";
+import { alarmsAt } from "../model/alarms.ts";
+import { eventOf, standAt } from "../views/standing.ts";
+import { counted } from "./telling.ts";
+
+// How many there are: a click asks why, of one after the other, the first one first.
+export class AlarmCount {
+  constructor(stage, side) {
+    Object.assign(this, { stage, side, asked: -1, found: [] });
+    this.number = element("span", "le-alarm-number", "0");
+    this.words = element("span", "le-alarm-noun");
+    this.element = button("", "", "le-alarm-count");
+    this.element.append("⚠ ", this.number, this.words);
+    this.element.addEventListener("click", () => this.ask());
+  }
+
+  // True if a rule is broken at the moment that the side shows.
+  paint() {
+    this.found = alarmsAt(this.side.recording, this.side.moment).violations;
+    const { length } = this.found;
+    put(this.element, "hidden", !length);
+    write(this.number, length);
+    write(this.words, counted(length, " violation").replace(/^\d+ /, ""));
+    if (length)
+      put(
+        this.element,
+        "title",
+        `rules that the checks found broken; the first: ${this.found[0].message}. Click: why?`,
+      );
+    return length > 0;
+  }
+
+  ask() {
+    this.asked = (this.asked + 1) % this.found.length;
+    lead(this.stage, this.side, this.found[this.asked].event);
+  }
+}
+
+// The step that failed last: a click stands at the moment before it was taken back.
+export class CrashSign {
+  constructor(stage, side) {
+    this.side = side;
+    this.element = button("", "stand where it failed, with what was held at that moment", "le-alarm-crash");
+    this.element.addEventListener("click", () => standAt(stage, side, this.crash.moment));
+  }
+
+  paint() {
+    const { crash } = alarmsAt(this.side.recording, this.side.moment);
+    put(this.element, "hidden", !crash);
+    if (crash) write(this.element, `step ${crash.step} failed`);
+    return (this.crash = crash);
+  }
+}
+
+// Both above the sentence, with the words of the failure, or of the first violation.
+export class Alarm {
+  constructor(stage, side) {
+    Object.assign(this, { stage, side });
+    this.element = element("div", "le-alarm");
+    this.element.setAttribute("role", "status");
+    this.count = new AlarmCount(stage, side);
+    this.crash = new CrashSign(stage, side);
+    this.words = element("button", "le-alarm-words");
+    Object.assign(this.words, { type: "button", title: "why?" });
+    this.words.addEventListener("click", () => lead(stage, side, this.about));
+    this.element.append(this.count.element, this.crash.element, this.words);
+  }
+
+  paint() {
+    this.count.paint();
+    const crash = this.crash.paint(),
+      told = crash ?? this.count.found[0];
+    put(this.element, "hidden", !told);
+    if (!told) return;
+    this.about = told.event;
+    write(
+      this.words,
+      crash ? `${crash.error} in ${crash.method}: ${crash.message}` : `in step ${told.step}: ${told.message}`,
+    );
+    put(this.words, "title", `${this.words.textContent}. Click: why?`);
+  }
+}
+
+// The event is chosen, and asked about where there is a place for answers.
+export function lead(stage, side, event) {
+  stage.wonder?.("event", side.index);
+  stage.select(eventOf(stage, side, event));
+}

@@ -1,0 +1,67 @@
+// A guided stop may ask for a prediction: how many blocks will be in use on either side when the step is over? Going on answers it.
+import { button, element, write } from "../look/element.ts";
+
+export class Prediction {
+  constructor(stage) {
+    Object.assign(this, { stage, said: null });
+    this.element = element("form", "le-predict");
+    this.words = element("span", "le-predict-words");
+    this.words.setAttribute("role", "status");
+    this.fields = ["left", "right"].map((name) => {
+      const field = element("input");
+      Object.assign(field, { type: "number", min: 0, title: `your prediction for the ${name} side` });
+      field.setAttribute("aria-label", field.title);
+      field.placeholder = name;
+      return field;
+    });
+    this.ok = button("Predict", "keep the prediction, and play on");
+    this.ok.type = "submit";
+    this.element.append(this.words, ...this.fields, this.ok);
+    this.element.addEventListener("submit", (event) => this.keep(event));
+  }
+
+  keep(event) {
+    event.preventDefault();
+    const numbers = this.fields.map(({ valueAsNumber }) => valueAsNumber),
+      { stage } = this,
+      { track } = stage;
+    if (numbers.some(Number.isNaN)) return this.fields[numbers.findIndex(Number.isNaN)].focus();
+    const due = track.span(stage.position).end;
+    this.said = { numbers, from: stage.position, due };
+    stage.root.focus();
+    stage.sight.approach();
+    stage.player.play(stage.position, Math.min(due, track.nextStop(stage.position) ?? due)); // the story stops on the way
+    stage.changed();
+  }
+
+  // The question while one stands at it; on the way the prediction; beside it the truth from the end of the step on.
+  paint() {
+    const { stage, said } = this,
+      { track, position } = stage,
+      stop = track.guideAt(position),
+      question = track.questions[stop] || "";
+    stage.root.classList.toggle("le-has-questions", track.questions.some(Boolean)); // their line is kept free, so that nothing jumps
+    const isDue = said && position >= said.due && position < (track.nextStop(said.due) ?? Infinity);
+    const isAsked = question !== "" && !said;
+    const isPending = said && position > said.from && position < said.due;
+    this.element.hidden = !isAsked && !isPending && !isDue;
+    for (const part of [...this.fields, this.ok]) part.hidden = !isAsked;
+    this.fields.forEach((field, side) => (field.max = stage.sides[side].scene.numBlocks));
+    if (isAsked) write(this.words, question);
+    this.element.classList.toggle("le-is-judged", Boolean(isDue));
+    if (isPending) write(this.words, `You predict ${said.numbers.join(" and ")} blocks.`);
+    if (isDue)
+      write(
+        this.words,
+        judged(
+          said.numbers,
+          stage.sides.map(({ scene }) => scene.score.used),
+        ),
+      );
+  }
+}
+
+function judged(said, used) {
+  const isRight = said.every((number, side) => number === used[side]);
+  return `You said ${said.join(" and ")}: ${isRight ? "right." : `it is ${used.join(" and ")}.`}`;
+}

@@ -1,0 +1,62 @@
+// The words of the moment: the guided sentence, if there is a guide, and below it what happens, in two columns where the sides differ.
+import { button, element, write } from "../look/element.ts";
+import { canGoOn, nextStop, previousStop } from "./guide_moves.ts";
+
+export class Story {
+  constructor(stage) {
+    this.stage = stage;
+    this.element = element("section", "le-story");
+    this.element.setAttribute("aria-label", "what happens");
+    this.guide = element("div", "le-guide");
+    this.sign = element("span", "le-guide-sign");
+    this.sign.title = "the story's sentences are numbered; the numbers stand in the line of time too";
+    this.words = element("p", "le-guide-words");
+    this.count = element("span", "le-count");
+    this.back = button("‹", "the guided sentence before (b)");
+    this.next = button("Next ›", "play on to the next guided sentence (n)", "le-next-stop");
+    this.back.addEventListener("click", () => previousStop(stage));
+    this.next.addEventListener("click", () => nextStop(stage));
+    this.guide.append(this.sign, this.words, this.count, this.back, this.next);
+    this.told = element("div", "le-told");
+    this.both = element("p", "le-told-both");
+    this.sides = ["left", "right"].map((name) => element("p", `le-told-side le-told-${name}`));
+    this.told.append(this.both, ...this.sides);
+    this.told.setAttribute("aria-live", "polite");
+    this.words.setAttribute("aria-live", "polite");
+    this.element.append(this.guide, this.told);
+  }
+
+  paint() {
+    const { stage } = this,
+      { track } = stage,
+      told = stage.told;
+    this.paintGuide(track);
+    const isSplit = told.left !== null || told.right !== null;
+    this.told.classList.toggle("le-is-split", isSplit);
+    write(this.both, isSplit ? "" : told.sentence);
+    this.sides.forEach((side, i) => {
+      const text = isSplit ? ([told.left, told.right][i] ?? "Nothing happens here.") : "";
+      write(side, text);
+      side.classList.toggle("le-quiet", isSplit && [told.left, told.right][i] === null);
+      side.dataset.name = track.names[i];
+    });
+  }
+
+  paintGuide(track) {
+    const { stage } = this,
+      { length } = track.guide,
+      stop = track.guideAt(stage.position);
+    stage.root.classList.toggle("le-is-guided", length > 0);
+    if (!length) return;
+    write(this.words, stop < 0 ? "" : track.guide[stop]);
+    write(this.sign, stop < 0 ? "" : stop + 1);
+    this.guide.classList.toggle("le-is-past", !track.isGuided(stage.position)); // the beats have gone on since
+    const reached = track.guided.length ? track.guided.at(-1)[0] + 1 : 0,
+      hasMore = track.later !== null && stage.isLive;
+    write(this.count, `${stop + 1} of ${hasMore ? length : reached}`);
+    this.back.disabled = track.previousStop(stage.position) === null;
+    const hasNext = stage.position < track.end || canGoOn(stage);
+    this.next.disabled = !hasNext;
+    this.next.classList.toggle("le-primary", hasNext);
+  }
+}

@@ -1,0 +1,153 @@
+// Buttons, form and what the lab answers. They send wishes; what comes of them is seen when the lab's events arrive.
+import { button, element, put, write } from "../look/element.ts";
+
+const PATIENCE_MS = 400;
+
+function field(label, input) {
+  const made = element("label", "le-field");
+  made.append(element("span", "", label), input);
+  return made;
+}
+
+function input(type, value, title, className = "") {
+  const made = element("input", className);
+  Object.assign(made, { type, value, title });
+  return made;
+}
+
+export class Controls {
+  constructor(stage) {
+    this.stage = stage;
+    this.pending = [];
+    this.prompt = input("text", "", "the prompt's text", "le-prompt");
+    this.prompt.placeholder = "a prompt, such as: Once upon a time";
+    this.prompt.maxLength = 200000;
+    this.copies = input("number", 2, "how many equal requests");
+    this.maxTokens = input("number", 16, "at most so many new tokens each");
+    for (const [box, most] of [
+      [this.copies, 64],
+      [this.maxTokens, 100000],
+    ])
+      Object.assign(box, { min: 1, max: most, step: 1 });
+    this.step = button("Step", "One step: schedule, forward, sample, update (key s)", "le-primary");
+    this.phase = button("Phase", "One phase of a step (key p)");
+    this.run = button("Run", "Step by itself, or pause (space)");
+    this.reset = button("Reset", "Empty the engine");
+    this.message = element("div", "le-message");
+    this.message.setAttribute("role", "status");
+    this.element = element("div", "le-controls");
+    this.build();
+    this.listen();
+  }
+
+  build() {
+    const form = element("form", "le-form"),
+      buttons = element("div", "le-buttons"),
+      add = button("Add", "Add the requests to the waiting line");
+    add.type = "submit";
+    form.append(field("Prompt", this.prompt), field("copies", this.copies), field("max tokens", this.maxTokens), add);
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.wish("add", {
+        prompt: this.prompt.value,
+        copies: this.copies.valueAsNumber,
+        max_tokens: this.maxTokens.valueAsNumber,
+      });
+    });
+    for (const [one, action] of [
+      [this.step, "step"],
+      [this.phase, "phase"],
+      [this.reset, "reset"],
+    ])
+      one.addEventListener("click", () => this.wish(action));
+    this.run.addEventListener("click", () => this.wish(this.isRunning ? "pause" : "start"));
+    buttons.append(this.step, this.phase, this.run, this.reset);
+    this.element.append(form, buttons);
+  }
+
+  listen() {
+    const { stage } = this;
+    stage.on("status", () => this.showStatus());
+    stage.on("answer", (answer) => this.showAnswer(answer));
+    stage.on("silence", () => this.showSilence());
+    stage.on("gone", () => this.showGone());
+    stage.on("present", () => this.showPresence());
+    stage.on("failure", (message) => this.showError(message));
+    stage.on("began", () => this.showStatus());
+  }
+
+  wish(action, rest) {
+    this.error = "";
+    this.pending.push(action);
+    setTimeout(() => this.showMessage(), PATIENCE_MS); // what takes long is said: a model's first forward, for one
+    this.stage.wish(action, rest);
+  }
+
+  showStatus() {
+    const { status, isLive } = this.stage;
+    this.element.hidden = !isLive;
+    this.note = status.note || "";
+    this.message.hidden = !isLive && !this.note;
+    this.isRunning = status.running;
+    write(this.run, status.running ? "Pause" : "Run");
+    for (const one of [this.step, this.phase]) put(one, "disabled", status.running);
+    this.failures = status.listener_failures || [];
+    this.stopped = (!status.running && status.stopped) || "";
+    this.showMessage();
+  }
+
+  showAnswer(answer) {
+    const at = this.pending.indexOf(answer.action);
+    if (at >= 0) this.pending.splice(at, 1);
+    this.error = answer.error ? `${answer.action}: ${answer.error}` : "";
+    if (!answer.error && answer.action === "add") this.prompt.select();
+    this.showMessage();
+  }
+
+  showError(message) {
+    this.error = message;
+    this.showMessage();
+  }
+
+  showSilence() {
+    this.absence =
+      "No answer yet: this is the state as it was last seen. If the kernel has no such lab any more, run the cell again.";
+    this.showMessage();
+  }
+
+  showGone() {
+    this.pending = [];
+    this.absence = "The kernel that this lab lived in is gone: run the cell again for a new one.";
+    for (const one of [this.step, this.phase, this.run, this.reset]) one.disabled = true;
+    this.showMessage();
+  }
+
+  showPresence() {
+    if (!this.absence) return;
+    this.absence = "";
+    this.run.disabled = this.reset.disabled = false;
+    this.showStatus();
+  }
+
+  // What to do next, where nothing more important is to be said.
+  paint() {
+    const { player } = this.stage;
+    const hint = player.isHeld ? "The step waits until you can see it: scroll up, or press Play." : "";
+    if (hint === (this.hint || "")) return;
+    this.hint = hint;
+    this.showMessage();
+  }
+
+  showMessage() {
+    const failure =
+      this.failures && this.failures.length ? `A listener was dropped because it raised ${this.failures.at(-1)}` : "";
+    const working = this.pending.length ? `working: ${this.pending[0]} …` : "",
+      isWrong = Boolean(this.absence || this.error || failure);
+    write(
+      this.message,
+      this.absence || this.error || failure || working || this.note || this.stopped || this.hint || "",
+    );
+    put(this.message, "title", this.message.textContent);
+    this.message.classList.toggle("le-error", isWrong);
+  }
+}

@@ -1,0 +1,68 @@
+// Everything about one lab at once: pool, tables, map, queue and tier; a drawer for the rest; time and controls below.
+import { element } from "../look/element.ts";
+import { Controls } from "./controls.ts";
+import { Difference } from "./difference.ts";
+import { Head, Marks, Sentence } from "./head.ts";
+import { Keys, onKey } from "./keys.ts";
+import { watchWidth } from "./narrow.ts";
+import { overlay } from "./overlay.ts";
+import { Drawer, panel } from "./panel.ts";
+import { Scrubber } from "./scrubber.ts";
+
+const NARROW = 640; // below it the panels stand one above the other
+const DRAWN = ["timeline", "step", "bands", "groups", "log", "why", "code", "charts"];
+
+export function lay(stage, root) {
+  const keys = new Keys(stage),
+    layer = overlay(stage),
+    controls = new Controls(stage),
+    scrubber = new Scrubber(stage);
+  const head = new Head(stage, keys),
+    sentence = new Sentence(stage),
+    main = element("div", "le-main"),
+    side = element("div", "le-side"),
+    lower = element("div", "le-lower");
+  const tier = panel(stage, "tier");
+  append(lower, panel(stage, "map"), panel(stage, "queue"), tier);
+  append(side, panel(stage, "tables"), lower);
+  append(main, panel(stage, "pool"), side);
+  const drawer = new Drawer(stage, DRAWN);
+  root.append(
+    head.element,
+    sentence.element,
+    main,
+    scrubber.element,
+    controls.element,
+    controls.message,
+    drawer.element,
+    layer,
+    keys.element,
+  );
+  for (const part of [
+    head,
+    sentence,
+    scrubber,
+    controls,
+    new Marks(stage, scrubber),
+    new Difference(stage, (words) => scrubber.tell(words)),
+  ])
+    stage.add(part);
+  root.addEventListener("keydown", (event) => onKey(event, { stage, controls, scrubber, keys }));
+  if (tier) stage.add({ paint: () => (tier.hidden = !hasTier(stage.sides[0].recording)) });
+  stage.drawer = drawer;
+  stage.wonder = (about) => drawer.wonder(about);
+  watchWidth(stage, root, NARROW);
+  stage.open([
+    [sentence.element, 0.6],
+    [main.firstElementChild, 0.3],
+  ]);
+}
+
+function append(parent, ...children) {
+  parent.append(...children.filter(Boolean));
+}
+
+// A tier is there once something was saved to it, or loaded: from then on at every moment, so that nothing jumps.
+function hasTier(recording) {
+  return recording.tierLog.countAt(recording.end) > 0;
+}

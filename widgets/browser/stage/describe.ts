@@ -1,0 +1,120 @@
+// One thing in words, for the tooltip.
+import { contentName, requestName } from "../look/palette.ts";
+import { alarmsAt, saidAndIs } from "../model/alarms.ts";
+import { differing } from "../views/differing.ts";
+import { plainly } from "../views/plain.ts";
+import { counted } from "./telling.ts";
+
+export function describe(stage, side, { kind, id, about }) {
+  const { scene, recording } = side;
+  if (kind === "block")
+    return (
+      blockWords(stage, side, Number(id)) +
+      wasBlock(stage, side, Number(id)) +
+      (about && stage.wonder ? "\nclick: why this ref count?" : "") +
+      brokenBlock(side, Number(id))
+    );
+  if (kind === "request") return requestWords(scene, Number(id)) + wasRequest(stage, side, Number(id));
+  if (kind === "hash") return hashWords(scene, String(id)) + wasHash(stage, side, String(id));
+  if (kind === "event" && id >= recording.start && id < recording.end)
+    return `event ${id}\n${brokenEvent(side, id) ?? plainly(recording, id, (token) => side.text(token))}${about && stage.wonder ? "\nclick: why?" : ""}`;
+  return "";
+}
+
+export function groupLabel(scene, group) {
+  const kinds = scene.groups.map(({ kind }) => kind),
+    alike = kinds.reduce((ids, kind, i) => (kind === kinds[group] ? [...ids, i] : ids), []);
+  const name = kinds[group] === "sliding_window" ? "window" : "full";
+  return alike.length > 1 ? `${name} ${alike.indexOf(group) + 1}` : name;
+}
+
+function blockWords(stage, side, id) {
+  const { scene } = side;
+  if (id === scene.nullBlock) return `#${id} · the null block: it pads block tables, and is never given to anybody`;
+  const block = scene.block(id),
+    queued = scene.queue.first(1)[0] === id ? "next to be used" : "in the free queue";
+  if (!block.refCount && !block.isMapped) return `#${id} · free, holds nothing · ${queued}`;
+  const parts = [`#${id}`, block.refCount ? `ref count ${block.refCount}` : `freed, content kept · ${queued}`];
+  parts.push(
+    block.content >= 0 ? `content ${contentName(block.content)}` : `${block.fill} of ${block.size} slots written`,
+  );
+  if (block.owners.length) parts.push(`held by ${block.owners.map(requestName).join(", ")}`);
+  if (block.groups.length && scene.groups.length > 1)
+    parts.push(`in the tables of ${block.groups.map((group) => groupLabel(scene, group)).join(" and ")}`);
+  if (block.content >= 0 && !block.isHashed) parts.push("hash not registered yet");
+  if (block.isLost) parts.push("LOST: alive, but the map does not lead here");
+  const words = block.tokens.map((token) => (token === null ? "–" : side.text(token)));
+  return parts.join(" · ") + (words.length ? `\n${joined(words)}` : "");
+}
+
+function requestWords(scene, id) {
+  const request = scene.requests.get(id);
+  if (!request) return `request ${requestName(id)}`;
+  const sampled = request.tokens.length - request.numPrompt;
+  return `request ${requestName(id)} · ${request.status} · ${counted(request.numPrompt, "prompt token")}, ${sampled} generated · ${request.numComputed} computed`;
+}
+
+function hashWords(scene, key) {
+  const ids = scene.map.get(key),
+    content = scene.contentOf(key),
+    name = content >= 0 ? `content ${contentName(content)} · ` : "";
+  return `${name}${key.slice(0, 18)}… · ${ids && ids.length ? `the map leads to ${ids.map((id) => `#${id}`).join(", ")}` : "not in the map"}`;
+}
+
+const MAX_BROKEN = 3; // violations that are told of a block
+
+// Which rules the checks found broken: what the events say, and what is, where it is that.
+function brokenBlock(side, id) {
+  const found = alarmsAt(side.recording, side.moment).violations.filter(({ blocks }) => blocks.includes(id));
+  const more = found.length > MAX_BROKEN ? `\n… and ${found.length - MAX_BROKEN} more` : "";
+  return (
+    found
+      .slice(0, MAX_BROKEN)
+      .map((one) => `\n⚠ ${violationWords(one)}`)
+      .join("") + more
+  );
+}
+
+function brokenEvent({ recording }, id) {
+  const found = recording.kind(id) === "ViolationFound" && alarmsAt(recording, id + 1).violations.at(-1);
+  return found ? violationWords(found) : null;
+}
+
+export function violationWords(violation) {
+  if (!violation.isSaid) return `${violation.rule}: ${violation.message}`;
+  const { said, is } = saidAndIs(violation);
+  return is ? `said: ${said}\n    is: ${is}` : said;
+}
+
+// What an outlined thing was at the marked moment; in a comparison nothing is marked.
+function marked(stage, side, kind, id) {
+  return !stage.isPair && side.reference && differing(side.scene, side.reference)[kind].has(id) ? side.reference : null;
+}
+
+function wasBlock(stage, side, id) {
+  const before = marked(stage, side, "blocks", id);
+  if (!before) return "";
+  const { refCount, content, isLost, isMapped, fill } = before.block(id);
+  const parts = [refCount ? `ref count ${refCount}` : content >= 0 && isMapped ? "free, content kept" : "free"];
+  if (content >= 0 && (refCount || isMapped)) parts.push(`content ${contentName(content)}`);
+  else if (refCount) parts.push(`${counted(fill, "slot")} written`);
+  return `\nwas: ${[...parts, ...(isLost ? ["lost"] : [])].join(", ")}`;
+}
+
+function wasRequest(stage, side, id) {
+  const before = marked(stage, side, "requests", id),
+    request = before?.requests.get(id);
+  if (!before) return "";
+  return `\nwas: ${request ? `${request.status}, ${counted(request.tokens.length, "token")}, ${request.numComputed} computed` : "not there yet"}`;
+}
+
+function wasHash(stage, side, key) {
+  const before = marked(stage, side, "keys", key),
+    ids = before?.map.get(key);
+  return before ? `\nwas: ${ids?.length ? ids.map((id) => `#${id}`).join(", ") : "not in the map"}` : "";
+}
+
+// Tokens as running text; a model without words has numbers, which need a space between them.
+export function joined(words) {
+  return words.join(words.every((word) => /^\d+$/.test(word)) ? " " : "");
+}

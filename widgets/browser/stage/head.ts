@@ -1,0 +1,152 @@
+// Above the picture: title, score, phases, and the sentence of the moment.
+import { button, element, put, write } from "../look/element.ts";
+import { Alarm, AlarmCount } from "./alarm.ts";
+
+const PHASES = ["schedule", "forward", "sample", "update"];
+const FACTS = [
+  ["peak", "peak of the step", "the most blocks used within this step"],
+  ["findable", "findable", "full blocks that a look-up can be served with"],
+  ["lost", "lost", "alive and full, but not in the map: no look-up finds them"],
+];
+
+// Used, peak, findable, lost: of one side.
+export class Score {
+  constructor(stage, side) {
+    this.side = side;
+    this.element = element("div", "le-score");
+    this.number = element("b", "", "0");
+    this.total = element("span");
+    this.used = element("span", "le-used");
+    this.used.append(this.number, this.total);
+    const facts = element("span", "le-facts");
+    this.facts = new Map(FACTS.map(([name, words, title]) => [name, factElement(facts, words, title)]));
+    this.alarm = new AlarmCount(stage, side);
+    facts.append(this.alarm.element);
+    this.element.append(this.used, facts);
+  }
+
+  paint() {
+    const { scene } = this.side,
+      { score } = scene;
+    write(this.number, score.used);
+    write(this.total, ` used of ${scene.numBlocks - (scene.nullBlock < 0 ? 0 : 1)}`);
+    for (const [name, { number }] of this.facts) write(number, score[name]);
+    const lost = this.facts.get("lost").element.classList,
+      isBroken = this.alarm.paint();
+    lost.toggle("le-is-lost", score.lost > 0);
+    lost.toggle("le-is-doubtful", isBroken && !score.lost); // what is counted is what events say
+  }
+}
+
+function factElement(parent, words, title) {
+  const made = element("span", "le-fact"),
+    number = element("b", "", "0");
+  made.title = title;
+  made.append(number, ` ${words}`);
+  parent.append(made);
+  return { element: made, number };
+}
+
+export class Head {
+  constructor(stage, keys) {
+    this.stage = stage;
+    this.element = element("header", "le-head");
+    this.title = element("div", "le-title");
+    this.score = new Score(stage, stage.sides[0]);
+    this.phases = new Phases(stage);
+    const help = button("?", "keys", "le-help");
+    help.addEventListener("click", () => keys.toggle());
+    this.element.append(this.title, help, this.score.element, this.phases.element);
+  }
+
+  paint() {
+    const { title } = this.stage.sides[0];
+    write(this.title, title);
+    put(this.title, "title", title); // a narrow cell cuts it
+    this.score.paint();
+    this.phases.paint();
+  }
+}
+
+// step 1  schedule › forward › sample › update: the phase of the moment, or the one done last in an open step.
+export class Phases {
+  constructor(stage) {
+    this.stage = stage;
+    this.element = element("div", "le-phases");
+    this.step = element("span", "le-quiet");
+    this.element.append(this.step);
+    this.names = PHASES.map((phase, i) => {
+      const name = element("span", "le-phase", phase);
+      this.element.append(element("span", "le-quiet", i ? "›" : ""), name);
+      return name;
+    });
+    this.running = element("span", "le-running", "running");
+    this.running.hidden = true;
+    this.element.append(this.running);
+  }
+
+  paint() {
+    const { stage } = this,
+      { scene } = stage.sides[0],
+      current = phaseOf(stage);
+    write(this.step, scene.step ? `step ${scene.step}` : "no step yet");
+    this.names.forEach((name, i) => {
+      name.classList.toggle("le-is-now", PHASES[i] === current);
+      PHASES[i] === current ? name.setAttribute("aria-current", "step") : name.removeAttribute("aria-current");
+    });
+    this.running.hidden = !stage.status.running;
+  }
+}
+
+export function phaseOf(stage) {
+  const told = stage.told.phase;
+  return stage.position < stage.track.end ? told : stage.status.phase || told;
+}
+
+export class Sentence {
+  constructor(stage) {
+    this.stage = stage;
+    this.element = element("div", "le-told-line");
+    this.alarm = new Alarm(stage, stage.sides[0]);
+    this.words = element("p", "le-sentence");
+    this.words.setAttribute("aria-live", "polite");
+    this.element.append(this.alarm.element, this.words);
+  }
+
+  paint() {
+    const { sentence } = this.stage.told;
+    this.alarm.paint();
+    write(this.words, sentence);
+    if (this.words.title !== sentence) this.words.title = sentence;
+  }
+}
+
+// What tests and style sheets may read of the moment.
+export class Marks {
+  constructor(stage, scrubber) {
+    Object.assign(this, { stage, scrubber });
+  }
+
+  paint() {
+    const { stage, scrubber } = this,
+      [side] = stage.sides,
+      { score } = side.scene;
+    const marks = {
+      ...score,
+      step: side.scene.step,
+      phase: phaseOf(stage) || "",
+      sentence: stage.told.sentence,
+      moment: side.moment,
+      end: side.recording.end,
+      frame: scrubber.at,
+      numFrames: scrubber.total,
+      playing: stage.isPlaying,
+      running: Boolean(stage.status.running),
+    };
+    const { dataset } = stage.root;
+    for (const [name, value] of Object.entries(marks)) if (dataset[name] !== String(value)) dataset[name] = value;
+    stage.root.classList.toggle("le-hybrid", side.scene.groups.length > 1);
+    const digits = String(String(side.scene.numBlocks).length);
+    if (this.digits !== digits) stage.root.style.setProperty("--le-digits", (this.digits = digits));
+  }
+}

@@ -1,0 +1,100 @@
+// Everything by keyboard, and the page that says so.
+import { element } from "../look/element.ts";
+
+const OF_A_LAB = [
+  ["space", "run or pause the lab"],
+  ["s", "one step of the lab"],
+  ["p", "one phase of a step"],
+];
+const KEYS = [
+  ["← →", "one moment back, one on"],
+  ["page up, page down", "to the end of the step before, of the next"],
+  ["home", "before this step, and before the one before"],
+  ["end", "the newest moment"],
+  ["r", "play on from here, or the last step again"],
+  ["− +", "slower, faster"],
+  ["m", "mark this moment: changes from it on are outlined"],
+  ["tab, arrows, Enter", "into a view, within it, choose"],
+  ["w", "why? of what is chosen"],
+  ["Esc", "skip the play, choose nothing"],
+  ["?", "these keys"],
+];
+
+export class Keys {
+  constructor(stage) {
+    this.stage = stage;
+    const made = (this.element = element("div", "le-keys"));
+    made.hidden = true;
+    made.setAttribute("role", "dialog");
+    made.setAttribute("aria-label", "Keys");
+    made.append(element("h4", "", "Keys, while the dashboard has the focus"));
+    this.list = element("dl");
+    this.ofALab = OF_A_LAB.flatMap((row) => this.add(...row));
+    for (const row of KEYS) this.add(...row);
+    made.append(this.list);
+  }
+
+  add(key, meaning) {
+    const made = [element("dt", "", key), element("dd", "", meaning)];
+    this.list.append(...made);
+    return made;
+  }
+
+  // A recording cannot be stepped.
+  toggle() {
+    for (const part of this.ofALab) part.hidden = !this.stage.isLive;
+    this.element.hidden = !this.element.hidden;
+  }
+}
+
+// The root's keys; a text field keeps its own, and so does a view that has used one. Every key is kept from the notebook,
+// where s or d would mean something else.
+export function onKey(event, { stage, controls, scrubber, keys }) {
+  event.stopPropagation();
+  if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+  const target = event.target,
+    isTyping = target.matches?.("input, textarea, select") && target.type !== "range";
+  if (isTyping) return event.key === "Escape" ? target.blur() : undefined;
+  if ((event.key === " " || event.key === "Enter") && target.matches?.("button, summary, [role=tab], [role=button]"))
+    return;
+  const act = actOf(event.key, stage, controls, scrubber, keys);
+  if (act) {
+    event.preventDefault();
+    act();
+  } else if (stage.isPlaying && event.key.length === 1) stage.last();
+}
+
+function actOf(key, stage, controls, scrubber, keys) {
+  const acts = {
+    ArrowLeft: () => stage.back(),
+    ArrowRight: () => stage.forward(),
+    PageUp: () => stage.step(-1),
+    PageDown: () => stage.step(1),
+    Home: () => stage.first(),
+    End: () => stage.last(),
+    r: () => stage.play(),
+    m: () => scrubber?.toggleMark(),
+    w: () => stage.wonder?.(),
+    "-": () => faster(stage, -1),
+    "+": () => faster(stage, 1),
+    Escape: () => escape(stage, keys),
+    "?": () => keys.toggle(),
+  };
+  if (controls && stage.isLive)
+    Object.assign(acts, {
+      " ": () => controls.run.click(),
+      s: () => controls.step.click(),
+      p: () => controls.phase.click(),
+    });
+  return acts[key];
+}
+
+function escape(stage, keys) {
+  if (!keys.element.hidden) keys.toggle();
+  else if (stage.isPlaying || stage.player.isHeld) stage.last();
+  else if (stage.selection) stage.select(null);
+}
+
+function faster(stage, by) {
+  stage.setSpeed(Math.max(0.5, Math.min(2, stage.speed * 2 ** by)));
+}

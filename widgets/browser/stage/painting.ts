@@ -1,0 +1,175 @@
+// Painting: once a frame, what changed, in the views that can be seen; and nothing while nobody looks.
+import { motionOf } from "./motion.ts";
+
+const CHEAP_MS = { canvas: 4, list: 1, all: 8 }; // a view that takes less is painted in every frame; lists have yet to be laid out
+const MEMORY = 0.95; // of what a view's dearest painting took, from one painting to the next: most of a step's are cheap
+const TURN_MS = 60; // how long a slow view waits for the next news of a running lab, before it is painted without
+const REST = 8; // while a lab runs, slow views rest so many times as long as the frame took that one of them was in
+const MANY = 500; // events at once, too many to point at their blocks
+const NOTHING = () => ({
+  all: false,
+  blocks: new Set(),
+  requests: new Set(),
+  keys: new Set(),
+  queue: false,
+  tier: false,
+});
+
+export class Painting {
+  constructor(stage) {
+    Object.assign(this, { stage, shows: [], parts: [], request: 0, isDirty: false, hasNews: false });
+    this.focus = stage.sides.map(() => []);
+    this.slowAgainAt = 0;
+    this.rendered = new MessageChannel(); // a message from within a frame comes when the frame is laid out and painted
+    this.rendered.port1.onmessage = ({ data: begun }) =>
+      (this.slowAgainAt = performance.now() + REST * (performance.now() - begun));
+  }
+
+  // A view in an element. isShown: can it be seen at all (an open tab)?
+  show(view, side, isShown) {
+    const entry = {
+      view,
+      side,
+      isShown,
+      pending: { ...NOTHING(), all: true },
+      from: 0,
+      costs: { some: 0, all: 0 },
+      paintedAt: 0,
+    };
+    this.shows.push(entry);
+    return entry;
+  }
+
+  close() {
+    cancelAnimationFrame(this.request);
+    clearTimeout(this.later);
+    this.rendered.port1.close();
+    for (const { view } of this.shows) view.destroy();
+  }
+
+  changed() {
+    this.isDirty = true;
+    if (this.request || !this.stage.sight?.isVisible) return;
+    this.request = requestAnimationFrame(() => this.flush());
+  }
+
+  repaint() {
+    for (const entry of this.shows) entry.pending.all = true;
+    this.changed();
+  }
+
+  // Views that have a scene. One that has not been painted yet is asked nothing, and is marked when it is painted first.
+  get painted() {
+    return this.shows.filter(({ paintedAt }) => paintedAt > 0);
+  }
+
+  mark(selection) {
+    for (const { view } of this.painted) view.mark(selection);
+  }
+
+  resized() {
+    for (const { view } of this.shows) view.resize?.();
+    this.repaint();
+  }
+
+  flush() {
+    cancelAnimationFrame(this.request);
+    this.request = 0;
+    const { stage } = this;
+    if (!this.isDirty || !stage.isReady || !stage.root.isConnected || !stage.sight.isVisible) return;
+    this.isDirty = false;
+    const moments = stage.track.moments(stage.position);
+    this.focus = this.focused(moments);
+    for (const side of stage.sides) {
+      const changes = side.move(moments[side.index]);
+      this.note(side, changes);
+      this.hasNews ||= changes.all; // a jump
+    }
+    this.paintViews();
+    for (const part of this.parts) part.paint();
+    stage.pointing.repainted();
+    stage.asking.askWords();
+    stage.tell("painted");
+  }
+
+  get isHurried() {
+    return Boolean(this.stage.isFollowed && this.stage.status.running);
+  }
+
+  // The blocks that the events told last are about, per side; none while a lab is followed.
+  focused(moments) {
+    const { track, position, sides } = this.stage;
+    if (position <= track.span(position).start || this.isHurried) return sides.map(() => []);
+    const before = track.moments(track.previous(position));
+    return sides.map(({ recording }, i) =>
+      moments[i] - before[i] <= MANY ? motionOf(recording, before[i], moments[i]).focus : [],
+    );
+  }
+
+  note(side, changes) {
+    for (const { side: index, pending } of this.shows) {
+      if (index !== side.index || pending.all) continue;
+      pending.all = changes.all;
+      pending.queue ||= changes.queue;
+      pending.tier ||= changes.tier;
+      for (const name of ["blocks", "requests", "keys"]) for (const id of changes[name]) pending[name].add(id);
+    }
+  }
+
+  // While a lab runs by itself slow views take turns, one a frame, so that the others keep their pace and nobody waits long.
+  // After a step taken by hand, or a jump, they come a frame later than the rest, which is seen at once.
+  paintViews() {
+    const shown = this.shows.filter((entry) => entry.isShown()),
+      slow = shown.filter(isSlow);
+    const late = this.isHurried ? this.waiting(slow) : this.hasNews ? slow : [];
+    this.hasNews = false;
+    const due = shown.filter((entry) => !late.includes(entry));
+    for (const entry of due) this.paintView(entry);
+    for (const entry of due) this.settle(entry);
+    clearTimeout(this.later);
+    if (late.length) this.later = setTimeout(() => this.changed(), this.isHurried ? TURN_MS : 0);
+  }
+
+  // All but the one that has waited longest, if it is time for a slow one again.
+  waiting(slow) {
+    const begun = performance.now();
+    if (begun < this.slowAgainAt) return slow;
+    const [next, ...others] = slow.sort((a, b) => a.paintedAt - b.paintedAt);
+    if (next) this.rendered.port2.postMessage(begun);
+    return others;
+  }
+
+  paintView(entry) {
+    const { scene, moment, reference } = this.stage.sides[entry.side],
+      changes = entry.pending,
+      begun = performance.now();
+    entry.pending = NOTHING();
+    const isFirst = !entry.paintedAt;
+    entry.view.paint(scene, changes, {
+      moment,
+      from: entry.from,
+      isPlaying: this.stage.isPlaying,
+      isRunning: this.isHurried,
+      reference,
+      focus: this.focus[entry.side],
+    });
+    entry.from = moment;
+    entry.paintedAt = begun;
+    if (isFirst && this.stage.selection) entry.view.mark(this.stage.selection); // chosen before the view was made
+    Object.assign(entry, { kind: changes.all ? "all" : "some", took: performance.now() - begun });
+  }
+
+  // Who measures does it when everything is written; the layout that it asks for is part of what it costs.
+  settle(entry) {
+    const { view, kind, took, costs } = entry,
+      begun = performance.now();
+    view.settle?.();
+    costs[kind] = Math.max(MEMORY * costs[kind], took + performance.now() - begun);
+  }
+}
+
+function isSlow({ view, pending, costs }) {
+  return pending.all
+    ? costs.all > CHEAP_MS.all && !view.canvas
+    : costs.some > (view.canvas ? CHEAP_MS.canvas : CHEAP_MS.list);
+}

@@ -1,0 +1,138 @@
+// Hover, click and highlight for everything that stands for something, in any view: by delegation on the root.
+import { write } from "../look/element.ts";
+import { eventOf } from "../views/standing.ts";
+import { describe } from "./describe.ts";
+
+const KINDS = ["event", "hash", "block", "request"];
+const SELECTOR = KINDS.map((kind) => `[data-${kind}]`).join();
+
+export class Pointing {
+  constructor(stage, signal) {
+    Object.assign(this, { stage, subject: null, marked: [], pointed: [] });
+    const { root } = stage;
+    root.addEventListener("mousemove", (event) => this.hover(event), { signal });
+    root.addEventListener("mouseleave", () => this.point(null), { signal });
+    root.addEventListener("click", (event) => this.choose(event), { signal });
+    root.addEventListener("keydown", (event) => event.key === "Enter" && this.chooseFocused(event), { signal });
+  }
+
+  // What an event of the mouse is about: {kind, id, side, from} or null.
+  subjectAt(event) {
+    const found = event.target.closest?.(SELECTOR);
+    if (found && this.stage.root.contains(found)) return subjectOf(found);
+    for (const { view, side } of this.stage.painting.painted) {
+      if (view.at && view.element.contains(event.target)) {
+        const subject = view.at(event);
+        return subject && { ...subject, side, from: null };
+      }
+    }
+    return null;
+  }
+
+  hover(event) {
+    const subject = event.buttons ? null : this.subjectAt(event);
+    this.point(subject);
+    this.stage.root.classList.toggle("le-asks", Boolean(subject?.about && this.stage.wonder));
+    if (subject) this.showTip(subject, event);
+  }
+
+  point(subject) {
+    const { stage } = this,
+      { tip } = stage;
+    if (!subject && !this.subject) return;
+    const isSame =
+      subject &&
+      this.subject &&
+      subject.kind === this.subject.kind &&
+      subject.id === this.subject.id &&
+      subject.from === this.subject.from;
+    if (isSame) return;
+    this.subject = subject;
+    if (!subject) tip.hidden = true;
+    this.link();
+    this.pointed = remark(stage.root, this.pointed, subject, "le-pointed");
+    for (const { view } of stage.painting.painted) view.point?.(subject);
+  }
+
+  // Whoever holds the block that is pointed at.
+  link() {
+    const { stage, subject } = this;
+    if (subject?.kind === "block") stage.links?.show(subject.id, subject.side);
+    else stage.links?.clear();
+  }
+
+  choose(event) {
+    const subject =
+      event.target.closest?.("button, input, select, textarea, summary, a") && !event.target.closest(SELECTOR)
+        ? null
+        : this.subjectAt(event);
+    if (!subject) return;
+    const { stage } = this,
+      { selection } = stage,
+      { kind, id, side } = subject,
+      chosen = kind === "event" ? eventOf(stage, stage.sides[side], id) : { kind, id };
+    const isChosen = selection && selection.kind === kind && selection.id === id && selection.side === chosen.side;
+    if (subject.about) stage.wonder?.(subject.about, side);
+    stage.select(isChosen && !subject.about ? null : chosen);
+  }
+
+  chooseFocused(event) {
+    const found = event.target.closest?.(SELECTOR);
+    if (!found || event.target.matches("button, input")) return;
+    const { kind, id } = subjectOf(found);
+    this.stage.select({ kind, id });
+  }
+
+  // After a paint: elements may be new.
+  repainted() {
+    if (this.stage.selection || this.subject) this.mark();
+    if (this.subject) this.link();
+    this.refresh();
+  }
+
+  mark() {
+    const { stage } = this;
+    this.marked = remark(stage.root, this.marked, stage.selection, "le-selected");
+    if (this.subject) this.pointed = remark(stage.root, this.pointed, this.subject, "le-pointed");
+  }
+
+  refresh() {
+    if (this.subject && !this.stage.tip.hidden)
+      write(this.stage.tip, describe(this.stage, this.stage.sides[this.subject.side], this.subject));
+  }
+
+  showTip(subject, event) {
+    const { tip, root } = this.stage,
+      words = describe(this.stage, this.stage.sides[subject.side], subject);
+    tip.hidden = !words;
+    if (!words) return;
+    write(tip, words);
+    const origin = root.getBoundingClientRect(),
+      x = event.clientX - origin.left,
+      y = event.clientY - origin.top;
+    tip.style.left = `${Math.max(4, Math.min(x + 14, origin.width - tip.offsetWidth - 8))}px`;
+    tip.style.top = `${y + 18 + tip.offsetHeight > origin.height ? y - tip.offsetHeight - 8 : y + 18}px`;
+  }
+}
+
+// The most particular thing that an element stands for.
+function subjectOf(found) {
+  const kind = KINDS.find((one) => one in found.dataset),
+    id = found.dataset[kind];
+  return {
+    kind,
+    id: kind === "hash" ? id : Number(id),
+    side: Number(found.closest("[data-side]")?.dataset.side ?? 0),
+    from: found,
+    about: found.dataset.about,
+  };
+}
+
+function remark(root, old, subject, className) {
+  const wanted = subject
+    ? [...root.querySelectorAll(`[data-${subject.kind}="${CSS.escape(String(subject.id))}"]`)]
+    : [];
+  for (const one of old) if (!wanted.includes(one)) one.classList.remove(className);
+  for (const one of wanted) one.classList.add(className);
+  return wanted;
+}

@@ -1,0 +1,34 @@
+// One view, or a few, of one lab: with a sentence and a scrubber, without the controls.
+import { element } from "../look/element.ts";
+import { Difference } from "./difference.ts";
+import { Marks, Sentence } from "./head.ts";
+import { Keys, onKey } from "./keys.ts";
+import { Notice } from "./notice.ts";
+import { overlay } from "./overlay.ts";
+import { panel } from "./panel.ts";
+import { Scrubber } from "./scrubber.ts";
+
+export function lay(stage, root, { views }) {
+  const keys = new Keys(stage),
+    layer = overlay(stage),
+    scrubber = new Scrubber(stage),
+    sentence = new Sentence(stage),
+    main = element("div", "le-main");
+  const panels = views.map((name) => panel(stage, name)).filter(Boolean);
+  main.append(...panels);
+  root.classList.add("le-single");
+  root.style.setProperty("--le-num-views", panels.length);
+  root.append(sentence.element, main, scrubber.element, new Notice(stage).element, layer, keys.element);
+  for (const part of [
+    sentence,
+    scrubber,
+    new Marks(stage, scrubber),
+    new Difference(stage, (words) => scrubber.tell(words)),
+  ])
+    stage.add(part);
+  root.addEventListener("keydown", (event) => onKey(event, { stage, scrubber, keys }));
+  stage.open([
+    [sentence.element, 0.6],
+    [main, 0.3],
+  ]);
+}

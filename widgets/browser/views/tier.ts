@@ -1,0 +1,163 @@
+// The external tier: what it is known to hold, which of it the pool could serve as well, and what goes back and forth.
+import { badge, element as make, write as say } from "../look/element.ts";
+import { contentName, hueOf, requestName } from "../look/palette.ts";
+import { arrows } from "./arrows.ts";
+import { groupName, keep } from "./pieces.ts";
+import { Marks } from "./marks.ts";
+import { factsAt } from "./step_facts.ts";
+
+export const title = "External tier";
+
+const MAX_HELD = 240;
+const MAX_TOLD = 24;
+
+export function create(stage, side) {
+  return new Tier(stage, side);
+}
+
+class Tier {
+  constructor(stage, side) {
+    Object.assign(this, { stage, side });
+    this.element = make("div", "le-tier-view");
+    this.element.setAttribute("role", "group");
+    this.element.setAttribute("aria-label", "External tier: what it holds, and what was loaded and saved");
+    this.summary = make("p", "le-tier-summary");
+    this.held = make("div", "le-tier-held");
+    this.told = make("div", "le-tier-told");
+    this.element.append(
+      this.summary,
+      make("p", "le-tier-legend", "● in the pool as well  ○ only here  ↓ loaded, ↑ saved in this step"),
+      this.held,
+      make("h4", "le-tier-heading", "Back and forth, the newest first"),
+      this.told,
+    );
+    this.marks = new Marks(stage, side, this.element);
+    arrows(this.element, stage);
+  }
+
+  paint(scene, changes, { moment }) {
+    const facts = factsAt(this.side.recording, moment),
+      isNewStep = facts.start !== this.start;
+    if (!changes.all && !changes.tier && !changes.keys.size && !isNewStep) return;
+    Object.assign(this, { scene, facts, start: facts.start });
+    const traffic = scene.traffic || [];
+    this.element.classList.toggle("le-tier-empty", !scene.tier.size && !traffic.length);
+    this.paintSummary();
+    keep(
+      this.held,
+      this.heldItems(),
+      () => make("span"),
+      (cell, item) => this.paintHeld(cell, item),
+    );
+    keep(
+      this.told,
+      traffic
+        .slice(-MAX_TOLD)
+        .reverse()
+        .map((told) => ({ key: told.event, signature: told.event > facts.start, told })),
+      () => make("div"),
+      (line, { told }) => this.paintTold(line, told),
+    );
+    this.marks.again();
+  }
+
+  paintSummary() {
+    const { scene, facts } = this;
+    if (!scene.tier.size) return say(this.summary, "Nothing has been saved to an external tier.");
+    const parts = [`holds ${scene.tier.size.toLocaleString("en")} ${scene.tier.size === 1 ? "block" : "blocks"}`];
+    const sum = (isLoad) =>
+      facts.transfers
+        .filter((one) => one.isLoad === isLoad)
+        .reduce((total, { transfers }) => total + transfers.length, 0);
+    if (facts.isStep) parts.push(`this step: ↓ ${sum(true)} loaded, ↑ ${sum(false)} saved`);
+    for (const [id, { num, isLoading }] of facts.external)
+      parts.push(
+        `${requestName(id)} found ${num} tokens there${isLoading && scene.requests.get(id)?.isLoading ? ", loading" : ""}`,
+      );
+    say(this.summary, parts.join(" · "));
+  }
+
+  // In the order in which they came; the newest when there are too many.
+  heldItems() {
+    const { scene } = this,
+      keys = scene.tier.newest ? scene.tier.newest(MAX_HELD).reverse() : [...scene.tier.keys()].slice(-MAX_HELD);
+    const more = scene.tier.size - keys.length,
+      moved = this.movedNow();
+    const items = keys.map((key) => {
+      const isInPool = scene.map.has(key),
+        way = moved.get(key) || "";
+      return {
+        key,
+        isInPool,
+        way,
+        content: scene.contentOf(key),
+        signature: `${isInPool}${way}${scene.contentOf(key)}`,
+      };
+    });
+    return more ? [{ key: "more", signature: more, more }, ...items] : items;
+  }
+
+  movedNow() {
+    const moved = new Map();
+    for (const { isLoad, transfers } of this.facts.transfers)
+      for (const [group, , , hex] of transfers) moved.set(`${group}:${hex}`, isLoad ? "↓" : "↑");
+    return moved;
+  }
+
+  paintHeld(cell, { key, isInPool, way, content, more }) {
+    if (more) {
+      cell.className = "le-quiet";
+      return cell.replaceChildren(`… ${more.toLocaleString("en")} older`);
+    }
+    const { scene } = this,
+      group = Number(key.slice(0, key.indexOf(":")));
+    cell.className = `le-tier-entry${isInPool ? " le-tier-in-pool" : ""}${way ? " le-tier-moved" : ""}`;
+    cell.dataset.hash = key;
+    cell.dataset.anchor = `tier:${key}`;
+    cell.style.setProperty("--hue", hueOf(content));
+    cell.replaceChildren(
+      make("b", "", contentName(content)),
+      make("span", "le-tier-where", way || (isInPool ? "●" : "○")),
+    );
+    cell.setAttribute(
+      "aria-label",
+      `content ${contentName(content)}${scene.groups.length > 1 ? ` of the ${groupName(scene, group)} group` : ""}, ${isInPool ? "in the pool as well" : "nowhere else"}${way ? `, ${way === "↓" ? "loaded" : "saved"} in this step` : ""}`,
+    );
+  }
+
+  paintTold(line, { event, request, isLoad, isFailed, transfers }) {
+    const { scene } = this;
+    line.className = `le-tier-line${event >= this.facts.start && this.facts.isStep ? " le-tier-now" : ""}${isFailed ? " le-tier-failed" : ""}`;
+    line.dataset.event = event;
+    const words = isFailed ? "✗ load failed: it will be recomputed" : isLoad ? "↓ loaded for" : "↑ saved of";
+    line.replaceChildren(make("span", "le-tier-way", words), badge(request));
+    transfers.slice(0, 12).forEach(([group, , block, hex]) => {
+      const content = scene.contentOf(`${group}:${hex}`),
+        made = make("span", "le-tier-transfer");
+      made.dataset.block = block;
+      made.append(make("b", "", contentName(content)), isLoad ? ` → #${block}` : ` ← #${block}`);
+      if (scene.groups.length > 1) made.append(make("small", "", ` ${groupName(scene, group)}`));
+      line.append(made);
+    });
+    if (transfers.length > 12) line.append(make("span", "le-quiet", `… and ${transfers.length - 12} more`));
+  }
+
+  mark(selection) {
+    this.marks.mark(selection);
+  }
+
+  csv() {
+    return [
+      ["group", "hash", "content", "in the pool"],
+      ...[...(this.scene?.tier.keys() || [])].map((key) => [
+        ...key.split(":"),
+        contentName(this.scene.contentOf(key)),
+        this.scene.map.has(key),
+      ]),
+    ];
+  }
+
+  destroy() {
+    this.element.remove();
+  }
+}

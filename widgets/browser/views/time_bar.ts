@@ -1,0 +1,102 @@
+// The line above a view of time: what the patterns mean, where one stands, and the zoom. Its keys are the view's.
+import { element } from "../look/element.ts";
+import { storyOf } from "../model/story.ts";
+import { standAt } from "./standing.ts";
+
+// patterns: [{name, paint(context, rect, theme)}].
+export function timeBar(stage, side, board, moment, patterns) {
+  const bar = element("div", "le-time-bar"),
+    words = element("span", "le-time-words"),
+    swatches = patterns.map((pattern) => swatch(pattern));
+  const key = element("span", "le-time-key");
+  for (const { item } of swatches) key.append(item);
+  const zoom = element("span", "le-time-zoom");
+  const zoomBy = (direction) => board.zoom(direction, moment());
+  zoom.append(
+    button("−", "zoom out (-)", () => zoomBy(-1)),
+    button("+", "zoom in (+), or Ctrl and the wheel; Shift pans", () => zoomBy(1)),
+    button("all", "the whole run (0)", () => zoomBy(0)),
+  );
+  const earlier = button("‹ earlier", "fetch what happened before", () => stage.askOlder());
+  zoom.prepend(earlier);
+  bar.append(key, words, zoom);
+  const ended = new AbortController();
+  board.canvas.addEventListener("keydown", (event) => onKey(event), { signal: ended.signal });
+  let painted = null;
+
+  function onKey(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const act = {
+      "+": () => zoomBy(1),
+      "=": () => zoomBy(1),
+      "-": () => zoomBy(-1),
+      0: () => zoomBy(0),
+      ArrowLeft: () => move(-1, event),
+      ArrowRight: () => move(1, event),
+    }[event.key];
+    if (!act) return;
+    event.preventDefault();
+    event.stopPropagation();
+    act();
+  }
+
+  function move(direction, event) {
+    const { recording } = side,
+      to = event.shiftKey ? stepAway(direction) : moment() + direction;
+    standAt(stage, side, Math.min(recording.end, Math.max(recording.start, to)));
+  }
+
+  function stepAway(direction) {
+    const { recording } = side,
+      ends = storyOf(recording).series.moment;
+    if (direction > 0) return ends.find((end) => end > moment()) ?? recording.end;
+    return ends.findLast((end) => end < moment()) ?? recording.start;
+  }
+
+  function sayWhere(at) {
+    const { recording } = side,
+      story = storyOf(recording),
+      index = story.stepIndex(at);
+    const where = `${at.toLocaleString()} of ${recording.end.toLocaleString()} events`;
+    if (index < 0) return `before the first step · ${where}`;
+    const end = story.steps.end[index];
+    return `${end === null || at < end ? "in" : "after"} step ${story.steps.number[index].toLocaleString()} · ${where}`;
+  }
+
+  return {
+    element: bar,
+    words: sayWhere,
+    tell(at) {
+      words.textContent = sayWhere(at);
+      earlier.hidden = !stage.wire?.canAsk || side.recording.start <= side.recording.first;
+      if (painted !== stage.theme) for (const { paint } of swatches) paint(stage.theme);
+      painted = stage.theme;
+    },
+    destroy: () => ended.abort(),
+  };
+}
+
+function swatch({ name, paint }) {
+  const item = element("span", "le-time-swatch"),
+    canvas = document.createElement("canvas");
+  canvas.setAttribute("aria-hidden", "true");
+  item.append(canvas, element("span", "", name));
+  return { item, paint: (theme) => paintSwatch(canvas, paint, theme) };
+}
+
+function paintSwatch(canvas, paint, theme) {
+  const ratio = window.devicePixelRatio || 1,
+    context = canvas.getContext("2d");
+  (canvas.width = 22 * ratio), (canvas.height = 12 * ratio);
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  paint(context, { x: 1, y: 1, w: 20, h: 10 }, theme);
+}
+
+function button(text, about, act) {
+  const made = element("button", "le-button le-time-button", text);
+  made.type = "button";
+  made.title = about;
+  made.setAttribute("aria-label", about);
+  made.addEventListener("click", act);
+  return made;
+}

@@ -1,0 +1,73 @@
+// The entry: `render` for a widget with a kernel behind it, `mount` for a page that has none.
+import { element } from "./look/element.ts";
+import { Recording } from "./model/recording.ts";
+import { STATE_NAMES, storyOf } from "./model/story.ts";
+import { LAYOUTS } from "./stage/layouts.ts";
+import { hidePicture } from "./stage/saved_picture.ts";
+import { Side } from "./stage/side.ts";
+import { Stage } from "./stage/stage.ts";
+import { bytesOf } from "./stage/wire.ts";
+import * as cards from "./views/cards.ts";
+import { VIEWS } from "./views/index.ts";
+import * as scale from "./views/scale.ts";
+import { sprite } from "./views/sprites.ts";
+
+// Parts that tests, benchmarks and the browser's console use one by one.
+export const internals = { Recording, Side, VIEWS, STATE_NAMES, storyOf, sprite, ...cards, ...scale };
+
+const DASHBOARD = { kind: "dashboard", views: [] };
+
+function makeRoot(el, { kind }) {
+  const root = element("div", `labengine labengine-${kind}`);
+  root.tabIndex = 0;
+  root.dataset.lmSuppressShortcuts = "true";
+  root.setAttribute("role", "application");
+  root.setAttribute("aria-label", `labengine ${kind}. Press question mark for the keys.`);
+  el.append(root);
+  return root;
+}
+
+function sourceOf(model) {
+  return {
+    send: (message) => model.send(message),
+    listen(hear) {
+      model.on("msg:custom", hear);
+      return () => model.off("msg:custom", hear);
+    },
+  };
+}
+
+// The saved state first, so that a notebook without a kernel shows it; then the lab's own, if it answers.
+export function render({ model, el }) {
+  const arrangement = model.get("arrangement") || DASHBOARD,
+    root = makeRoot(el, arrangement);
+  const stage = new Stage(root, sourceOf(model), arrangement.kind === "compare" ? 2 : 1);
+  LAYOUTS[arrangement.kind](stage, root, arrangement);
+  const showPicture = hidePicture(model.get("picture"));
+  const onConnection = () => stage.resync(true);
+  model.on("comm_live_update", onConnection);
+  beginAll(stage, model.get("saved") || []);
+  stage.resync();
+  return () => {
+    model.off("comm_live_update", onConnection);
+    stage.close();
+    showPicture();
+  };
+}
+
+// source: a `full` payload as bytes, plain or gzipped; nothing can be asked.
+// Two sides and their joint words come as a list of three.
+export async function mount(el, source, arrangement = DASHBOARD) {
+  const root = makeRoot(el, arrangement),
+    stage = new Stage(root, null, arrangement.kind === "compare" ? 2 : 1);
+  LAYOUTS[arrangement.kind](stage, root, arrangement);
+  beginAll(stage, Array.isArray(source) ? source : [source]);
+  await stage.wire.queue;
+  return stage;
+}
+
+// One payload per side, and in a view of two labs their joint words. They take their turn: what the lab says is newer.
+function beginAll({ wire, sides }, saved) {
+  for (const [i, buffer] of saved.entries())
+    if (bytesOf(buffer).length) wire.take(i < sides.length ? { type: "full", side: i } : { type: "compare" }, [buffer]);
+}
