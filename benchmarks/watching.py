@@ -36,7 +36,7 @@ def decoding(batch: int, blocks: int, groups: tuple[GroupSpec, ...], record: boo
         hooks.subscribe(timeline.record)
     watching = Watch(hooks, timeline if record else None)
     config = EngineConfig(blocks, groups, batch, batch * PROMPT)
-    engine = Engine(config, watching.around(runner) if watch else runner, edition("labengine"), hooks)
+    engine = Engine(config, watching.wrap(runner) if watch else runner, edition("labengine"), hooks)
     if watch:
         watching.follow(engine)
     for request in range(batch):

@@ -11,11 +11,11 @@ from pathlib import Path
 from labengine.config import ConfigError
 
 _MOST_VIOLATIONS = 20
-"""To print; they tend to be alike."""
+"""Violations printed per trace at most; they tend to be alike."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; 2 for what it cannot do."""
+    """Run a command; return the exit status: 2 for a ConfigError."""
     chosen = _parser().parse_args(arguments)
     run: Callable[[argparse.Namespace], None] = chosen.run
     try:

@@ -1,4 +1,4 @@
-"""What a user asks for: the shape of the pool, of a step, and of one request's sampling. Validated at construction."""
+"""A user's settings: the shape of the pool, of a step, and of one request's sampling. Validated at construction."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ GroupKind = Literal["full", "sliding_window"]
 
 
 class ConfigError(ValueError):
-    """A setting that cannot work; the message says which, why, and what to do instead."""
+    """A setting that cannot work; the message names it, the reason, and what to do instead."""
 
 
 MAX_NUM_BLOCKS = 10_000_000
-"""Keeps a slip of the keyboard from taking all memory: the core spends some hundred bytes on a block."""
+"""Guards against a typing error that would take all memory: the core spends some hundred bytes on a block."""
 
 
 def shown(value: object) -> str:
-    """The value's repr, cut in the middle when it is long: what messages say was given."""
+    """Return the value's repr for a message, cut in the middle when it is longer than 200 characters."""
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:120]}...{text[-40:]}"
 
 
 def is_single_int(value: object) -> bool:
-    """True for one integer of Python, numpy or torch; False for truth values, and for a sequence of integers."""
+    """Return True for one integer of Python, numpy or torch; False for booleans and for sequences of integers."""
     is_truth_value = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
     return hasattr(value, "__index__") and not is_truth_value and not getattr(value, "ndim", 0)
 
 
 def checked_token_ids(token_ids: Iterable[object], vocab_size: int | None = None) -> list[int]:
-    """Token ids as Python's ints. ConfigError for what is no row of integers from 0 (and below vocab_size)."""
+    """Return token ids as Python ints. Raises ConfigError unless all are integers >= 0 (and below vocab_size)."""
     if isinstance(token_ids, (str, bytes)) or not hasattr(token_ids, "__iter__"):
         raise ConfigError(f"token_ids must be a list of integers, got {shown(token_ids)}")
     ids: list[Any] = list(token_ids)
@@ -47,7 +47,7 @@ def checked_token_ids(token_ids: Iterable[object], vocab_size: int | None = None
 
 
 def checked_text(name: str, text: object) -> str:
-    """The text itself. ConfigError for what is none, or cannot be written as UTF-8."""
+    """Return the text itself. Raises ConfigError unless it is a str that can be written as UTF-8."""
     if not isinstance(text, str):
         raise ConfigError(f"{name} must be a text, got {shown(text)}")
     try:
@@ -74,7 +74,7 @@ def _as_int(value: object) -> int | None:
 
 
 def _as_float(value: object) -> float:
-    """NaN for what is no number, or too large for one."""
+    """Return the value as a float; NaN unless it is a number that a float can hold."""
     try:
         return float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     except OverflowError:
@@ -82,7 +82,7 @@ def _as_float(value: object) -> float:
 
 
 def checked_int(name: str, value: object, minimum: int | None = None, maximum: int | None = None) -> int:
-    """The value as Python's int. ConfigError for one that is no integer, or out of bounds."""
+    """Return the value as a Python int. Raises ConfigError unless it is an integer within the bounds."""
     number = _as_int(value)
     if number is None:
         raise ConfigError(f"{name} must be an integer, got {shown(value)}")
@@ -94,14 +94,14 @@ def checked_int(name: str, value: object, minimum: int | None = None, maximum: i
 
 
 def checked_bool(name: str, value: object) -> bool:
-    """The value as Python's bool. ConfigError for what is not True or False, Python's or numpy's."""
+    """Return the value as a Python bool. Raises ConfigError unless it is True or False, Python's or numpy's."""
     if not isinstance(value, bool) and type(value).__name__ not in ("bool_", "bool"):
         raise ConfigError(f"{name} must be True or False, got {shown(value)}")
     return bool(value)
 
 
 def checked_call(name: str, value: object, *arguments: str) -> None:
-    """ConfigError for what cannot be called with so many arguments; they are named in the message."""
+    """Raise ConfigError unless `value` can be called with these arguments; the message names them."""
     takes = f"a function of ({', '.join(arguments)})"
     if not callable(value):
         raise ConfigError(f"{name} must be {takes}, got {shown(value)}")
@@ -114,7 +114,10 @@ def checked_call(name: str, value: object, *arguments: str) -> None:
 
 
 def checked_path(name: str, value: object) -> Path:
-    """The path. ConfigError for what is none, and for one that no file can have: too long, or with a NUL in it."""
+    """Return the path.
+
+    Raises ConfigError for another type, and for a path that no file can have: too long, or with a NUL.
+    """
     if not isinstance(value, (str, os.PathLike)) or isinstance(os.fspath(value), bytes):
         raise ConfigError(f"{name} must be a path, as a text or a pathlib.Path, got {shown(value)}")
     try:
@@ -129,13 +132,13 @@ def checked_path(name: str, value: object) -> Path:
 
 
 def _make_int(record: object, name: str, minimum: int, maximum: int | None = None) -> None:
-    """Have a frozen record's field be Python's int. ConfigError for one that is no integer, or out of bounds."""
+    """Convert a frozen record's field to a Python int. Raises ConfigError unless it is an integer within the bounds."""
     object.__setattr__(record, name, checked_int(name, getattr(record, name), minimum, maximum))
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """One KV-cache group: layers that keep their KV in blocks of one size, under one rule of what may be dropped."""
+    """One KV-cache group: layers that keep their KV in blocks of one size, with one rule for what may be dropped."""
 
     block_size: int
     kind: GroupKind = "full"
@@ -166,7 +169,7 @@ class EngineConfig:
     max_num_seqs: int = 16
     max_num_batched_tokens: int = 2048
     seed: int = 0
-    """Sampling seeds of requests that bring none of their own follow from this one and their id."""
+    """Base of the sampling seeds: a request without a seed of its own derives it from this one and its id."""
     eos_token_ids: frozenset[int] = frozenset()
     hash_block_size: int = 0
     """Tokens per link of the hash chain; every group's block size is a multiple of it. 0: the smallest of them."""

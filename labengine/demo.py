@@ -20,26 +20,26 @@ SCRIPT = Script()
 
 @dataclass(slots=True)
 class DemoRun:
-    """What one edition did with the two equal requests."""
+    """One edition's result for the two equal requests."""
 
     edition: str
     model: str
     snapshot: Snapshot
-    """After step 1."""
+    """State after step 1."""
     measured: Mapping[str, int]
-    """After step 1, in the words of the scenario."""
+    """Figures after step 1, under the scenario's names."""
     num_steps: int
     merges: list[tuple[BlockMerged, float, float]] = field(default_factory=list)
     """Each merge with max |dK| and max |dV| between the two copies, over all layers."""
 
     @property
     def ref_counts(self) -> tuple[int, ...]:
-        """Of the blocks in use, largest first."""
+        """Reference counts of the used blocks, largest first."""
         return tuple(sorted((block.ref_count for block in self.snapshot.blocks if block.ref_count), reverse=True))
 
 
 def run_edition(edition: str, model: str = "smollm2") -> DemoRun:
-    """The pull request's script on one edition."""
+    """Run the pull request's script on one edition."""
     with SCRIPT.lab(edition, model) as lab:
         merges: list[tuple[BlockMerged, float, float]] = []
 
@@ -64,7 +64,7 @@ def _kv_difference(lab: Lab, event: BlockMerged) -> tuple[float, float]:
 
 
 def rows(before: DemoRun, after: DemoRun) -> Iterator[tuple[str, ...]]:
-    """The seed's table, and what it left out."""
+    """Yield the rows of the pull request's table, and the peak, which that table leaves out."""
 
     def row(name: str, measured: str) -> tuple[str, ...]:
         return (name, *(str(run.measured[measured]) for run in (before, after)))
@@ -78,7 +78,7 @@ def rows(before: DemoRun, after: DemoRun) -> Iterator[tuple[str, ...]]:
 
 
 def main(out: TextIO, model: str = "smollm2") -> None:
-    """Run both editions and print what they hold after step 1."""
+    """Run both editions and print their state after step 1."""
     before, after = (run_edition(column.name, model) for column in SCRIPT.columns)
     size = SCRIPT.settings["block_size"]
     print(f"nano-vLLM #219 / #243 on {after.model}", file=out)

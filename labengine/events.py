@@ -108,7 +108,7 @@ class RequestScheduled(Event):
 
 @dataclass(frozen=True, slots=True)
 class RequestPreempted(Event):
-    """A request gave all its blocks back for want of room (each told by a BlockFreed before) and waits again."""
+    """A request gave all its blocks back because blocks ran out (a BlockFreed for each came before) and waits again."""
 
     request_id: int
 
@@ -124,7 +124,7 @@ class RequestFinished(Event):
 
 @dataclass(frozen=True, slots=True)
 class RequestForgotten(Event):
-    """A finished request is kept no longer: newer ones have taken its place. It happens between steps."""
+    """A finished request is no longer kept: newer ones have taken its place. It happens between steps."""
 
     request_id: int
 
@@ -133,7 +133,8 @@ class RequestForgotten(Event):
 class ExternalHit(Event):
     """The external tier holds the num_tokens tokens after the prefix hit. Blocks for them are about to be allocated.
 
-    They count as computed at once, for the load precedes the forward pass; with is_loading only once BlocksLoaded tells
+    They count as computed at once, for the load precedes the forward pass. With is_loading they count only from
+    BlocksLoaded on, and the request waits meanwhile.
     so, and the request waits meanwhile.
     """
 
@@ -160,7 +161,7 @@ class BlocksSaved(Event):
 
 @dataclass(frozen=True, slots=True)
 class LoadFailed(Event):
-    """The external tier could not deliver: the request will recompute what it had hoped for."""
+    """The external tier could not deliver the blocks: the request will recompute their tokens."""
 
     request_id: int
     reason: str
@@ -168,7 +169,7 @@ class LoadFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class PrefixCacheReset(Event):
-    """All cached content was forgotten (each told by a BlockEvicted before)."""
+    """All cached content was forgotten (a BlockEvicted for each block came before)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,7 @@ class BlockAllocated(Event):
 
 @dataclass(frozen=True, slots=True)
 class BlocksSkipped(Event):
-    """A new table starts with null entries: these blocks lie outside the window, and nobody will read them."""
+    """A new table starts with null entries: these blocks lie outside the window and will never be read."""
 
     request_id: int
     group: int
@@ -298,7 +299,7 @@ class TokenSampled(Event):
 
 @dataclass(frozen=True, slots=True)
 class ViolationFound(Event):
-    """A rule does not hold. Told once per rule, request and block, when it is first seen."""
+    """A rule does not hold. Emitted once per rule, request and block, when the violation is first seen."""
 
     rule: str
     message: str
@@ -306,10 +307,10 @@ class ViolationFound(Event):
     block_ids: tuple[int, ...]
     step: int
     first_event: int | None
-    """The recording's number of the event that made it so: the rule held before it. None when it is not recorded."""
+    """Number of the event after which the rule no longer held. None when it is not recorded."""
 
 
 EVENT_KINDS: tuple[type[Event], ...] = tuple(
     kind for kind in Event.__subclasses__() if globals()[kind.__name__] is kind
 )
-"""Every kind of event, in the order of this file. (slots=True makes each class twice: the first one is no kind.)"""
+"""Every kind of event, in the order of this file. (slots=True makes each class twice: the first one is left out.)"""

@@ -18,7 +18,7 @@ Key = tuple[int, bytes]
 
 @dataclass(slots=True)
 class RequestFold:
-    """A request as the events have told it so far."""
+    """One request's state according to the events so far."""
 
     status: str
     token_ids: list[int]
@@ -27,19 +27,19 @@ class RequestFold:
     block_tables: list[list[int]]
 
     def copy(self) -> RequestFold:
-        """An independent copy."""
+        """Return an independent copy."""
         tables = [list(table) for table in self.block_tables]
         return RequestFold(self.status, list(self.token_ids), self.num_prompt_tokens, self.num_computed_tokens, tables)
 
     def clear(self, status: str) -> None:
-        """A preempted or finished request holds nothing."""
+        """Empty the tables: a preempted or finished request holds no blocks."""
         self.status, self.num_computed_tokens = status, 0
         self.block_tables = [[] for _ in self.block_tables]
 
 
 @dataclass(slots=True)
 class Changes:
-    """What has changed since the last `Fold.take_changes`: ids only, so that a view redraws no more than it must."""
+    """Ids of the blocks, requests and map keys that changed since the last `Fold.take_changes`."""
 
     blocks: set[int] = field(default_factory=set)
     requests: set[int] = field(default_factory=set)
@@ -49,10 +49,10 @@ class Changes:
 
 
 class Fold:
-    """The state that a run of events adds up to: apply one, look, apply the next.
+    """State built up event by event: apply one, read the state, apply the next.
 
-    A wrong part may emit what cannot have happened: a block that leaves a queue in which it was not, an entry of a
-    table that is too short, a request that nobody added. Such an event changes what it can, and is counted in
+    A faulty part may emit an event that cannot follow the ones before it: a block leaves a queue in which it was not, a
+    table is too short for the index, the request does not exist. Such an event changes what it can and is counted in
     `num_impossible`; applying it never raises.
     """
 
@@ -72,7 +72,7 @@ class Fold:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Fold:
-        """The fold that stands at a snapshot: for a listener that came late."""
+        """Return the fold whose state is a snapshot, for a listener that subscribes late."""
         fold = cls()
         fold.step, fold.groups, fold.null_block = snapshot.step, snapshot.groups, snapshot.null_block
         fold.requests = {
@@ -100,7 +100,7 @@ class Fold:
         return fold
 
     def copy(self) -> Fold:
-        """An independent copy, with no changes noted. Finished requests are shared until something happens to them."""
+        """Return an independent copy, with no changes noted. Finished requests are shared until they change."""
         other = Fold()
         other.step, other.groups, other.null_block = self.step, self.groups, self.null_block
         other.requests = {i: r if r.status == FINISHED else r.copy() for i, r in self.requests.items()}
@@ -110,12 +110,12 @@ class Fold:
         return other
 
     def take_changes(self) -> Changes:
-        """What changed since the last call."""
+        """Return the changes since the last call, and start collecting anew."""
         changes, self.changes = self.changes, Changes()
         return changes
 
     def apply(self, event: ev.Event) -> None:
-        """Move on by one event. StepRolledBack needs history: Timeline and `fold` handle it."""
+        """Apply one event. StepRolledBack needs history: Timeline and `fold` handle it."""
         apply = self._APPLY.get(type(event))
         if apply is None:
             return
@@ -125,7 +125,7 @@ class Fold:
             self.num_impossible += 1
 
     def snapshot(self) -> Snapshot:
-        """The contract's frozen record of this state."""
+        """Return the contract's frozen record of this state."""
         owners = self._owners()
         return Snapshot(
             step=self.step,
@@ -335,7 +335,7 @@ class Fold:
 
 
 def fold(recorded: Iterable[ev.Event]) -> Snapshot:
-    """The snapshot that a stream beginning with EngineStarted adds up to; rolled-back steps leave no trace in it."""
+    """Return the snapshot of a stream that begins with EngineStarted; rolled-back steps leave no trace in it."""
     events = list(recorded)
     state = Fold()
     for i in surviving(events):
@@ -344,7 +344,7 @@ def fold(recorded: Iterable[ev.Event]) -> Snapshot:
 
 
 def surviving(events: Sequence[ev.Event]) -> list[int]:
-    """The positions of the events that still count: all but those of rolled-back steps.
+    """Return the positions of the events that still count: all except those of rolled-back steps.
 
     A rollback whose StepStarted is not among the events takes nothing back.
     """

@@ -1,4 +1,4 @@
-"""Who hears what: a guarded, ordered, failure-proof way from the engine to its listeners.
+"""Hooks: ordered delivery of events from the engine to listeners, guarded by kind; a failing listener is dropped.
 
 A site in the engine reads
 
@@ -24,7 +24,7 @@ Listener = Callable[[Any], object]
 
 @dataclass(frozen=True, slots=True)
 class HookFailure:
-    """A listener that raised, and was dropped for it."""
+    """A listener that raised and was therefore dropped."""
 
     listener: Listener
     event: Event
@@ -54,9 +54,9 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
     """Listeners by event kind.
 
     Events are delivered in emission order, each to its listeners in subscription order. An event emitted inside a
-    listener waits until the current one has reached everybody. A listener that raises is dropped and kept in
-    `failures`; with strict=True its error is raised instead. An interrupt is raised when the other listeners have heard
-    the event: what follows the engine by its events must not miss one. Listeners look and never steer.
+    listener waits until all listeners have received the current one. A listener that raises is dropped and kept in
+    `failures`; with strict=True its error is raised instead. An interrupt is raised after the other listeners have
+    received the event: a state that follows the engine by its events must not miss one. Listeners look and never steer.
     """
 
     def __init__(self, *, strict: bool = False) -> None:
@@ -64,7 +64,7 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
         self.strict = strict
         self.failures: list[HookFailure] = []
         self.num_subscribed = 0
-        """Subscriptions ever made: whoever holds events back can tell whether somebody new wants to hear them."""
+        """Subscriptions ever made. A caller that holds events back compares it to notice a new listener."""
         self._pending: deque[Event] = deque()
         self._emitting = Lock()
 
@@ -85,7 +85,7 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
         return subscription
 
     def emit(self, event: Event) -> None:
-        """Deliver one event; see the class for order and failures."""
+        """Deliver one event; the class docstring gives order and failures."""
         if self._emitting.locked():
             self._pending.append(event)
             return
@@ -97,9 +97,9 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
 
     @contextmanager
     def held(self) -> Iterator[list[Event]]:
-        """What is emitted inside reaches nobody: after the block it is in the list, to be emitted later or never.
+        """Collect the events emitted inside the block instead of delivering them; the caller emits them later or never.
 
-        Not inside a listener. Only kinds that somebody listens to at the time are built, and so held.
+        Not inside a listener. Only kinds with a listener at that time are built, and so collected.
         """
         held: list[Event] = []
         with self._emitting:
@@ -109,7 +109,7 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
             self._pending.clear()
 
     def emit_all(self, events: Iterable[Event]) -> None:
-        """Deliver what was held back, in its order, as if emitted one by one. Not inside a listener."""
+        """Deliver collected events in their order, as if emitted one by one. Not inside a listener."""
         with self._emitting:
             self._pending.clear()
             left = iter(events)
@@ -140,7 +140,7 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
                 raise
 
     def _deliver_after(self, interrupted: Subscription, event: Event) -> None:
-        """Tell the listeners that come after one that was interrupted, and what was emitted meanwhile."""
+        """Deliver to the listeners after the interrupted one, and deliver the events emitted meanwhile."""
         listeners = self.get(type(event), ())
         after = listeners.index(interrupted) + 1 if interrupted in listeners else 0
         for subscription in listeners[after:]:

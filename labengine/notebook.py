@@ -8,7 +8,7 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 
-from labengine.magics import commands as _commands  # noqa: F401  (they put themselves into the table)
+from labengine.magics import commands as _commands  # noqa: F401  (importing them fills the table of commands)
 from labengine.magics.arguments import PROMPT
 from labengine.magics.current_lab import CurrentLab, told_plainly
 from labengine.magics.stepping import add_text
@@ -84,7 +84,7 @@ class LabMagics(Magics):
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Bring the magics in; twice is harmless."""
+    """Register %lab and %%prompt with the shell; a second call has no effect."""
     if _is_loaded(shell):
         return
     shell.register_magics(LabMagics(shell))
@@ -93,7 +93,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """Take the magics and what came with them away. The lab stays, as the variable `lab`."""
+    """Remove the magics, their completion and their printer. The lab stays, as the variable `lab`."""
     if not _is_loaded(shell):
         return
     manager = shell.magics_manager
@@ -104,7 +104,7 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
 
 @context_matcher(identifier="labengine")  # type: ignore[untyped-decorator]
 def complete(context: CompletionContext) -> SimpleMatcherResult:
-    """Commands, options and values after %lab and %%prompt; nothing else is offered where these are."""
+    """Return completions after %lab and %%prompt: commands, options and values, and nothing else."""
     offered = completions(context.text_until_cursor, {"%%prompt": PROMPT})
     matching = [SimpleCompletion(text, type="magic") for text in offered if text.startswith(context.token)]
     return SimpleMatcherResult(completions=matching, ordered=True, suppress=bool(matching))

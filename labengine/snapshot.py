@@ -10,12 +10,12 @@ NULL_BLOCK = -1
 
 
 def map_key(group: int, block_hash: bytes) -> str:
-    """The prefix map's key as text: 'group:hex'."""
+    """Return the prefix map's key as text: 'group:hex'."""
     return f"{group}:{block_hash.hex()}"
 
 
 def hex_keys(keys: tuple[tuple[int, bytes], ...]) -> tuple[tuple[int, str], ...]:
-    """The hashes that a block is known by, as text; most blocks of a large pool are known by none."""
+    """Return a block's hashes as text. (Most blocks of a large pool have none: that case returns at once.)"""
     return tuple([(group, block_hash.hex()) for group, block_hash in keys]) if keys else ()
 
 
@@ -37,19 +37,19 @@ class BlockState:
     block_id: int
     ref_count: int
     grouped_hashes: tuple[tuple[int, str], ...]
-    """(group, hex) per hash the block is known by; more than one only where groups have different block sizes."""
+    """(group, hex) per hash of the block; more than one only where groups have different block sizes."""
     token_ids: tuple[int, ...]
     owners: tuple[int, ...]
 
     @property
     def block_hashes(self) -> tuple[str, ...]:
-        """The hashes alone, hex."""
+        """The hashes without their groups, in hex."""
         return tuple(block_hash for _, block_hash in self.grouped_hashes)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """One KV-cache group's rule."""
+    """One KV-cache group: its kind, block size and window."""
 
     kind: str
     block_size: int
@@ -58,7 +58,7 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything the scheduler and the block pool hold.
+    """State of the scheduler and the block pool.
 
     free_queue: block ids, the next victim first. prefix_map: 'group:hex' to block ids, the one served first.
     cached_free: keys of prefix_map whose blocks are all free; still an ordinary hit.

@@ -1,4 +1,4 @@
-"""What happened, in order: a bounded recording of events, and the state at any moment among them."""
+"""The timeline: a bounded recording of events, and the state at any moment in it."""
 
 from __future__ import annotations
 
@@ -20,23 +20,26 @@ class Timeline:
     """A bounded recording: the newest `max_events` events, and the state at any moment among them.
 
     A moment is a number of events: moment n is the state after the first n. Recording costs one list append; states are
-    folded when asked for, from the nearest keyframe. What was dropped is counted in `num_dropped`. Any thread may read
-    while the engine's records.
+    folded on demand, from the nearest keyframe. `num_dropped` counts the dropped events. Any thread may read while the
+    engine's thread records.
     """
 
     _KEYFRAME_EVERY = 2000
-    """Events between keyframes, at least. A keyframe stands at the start of a step, which may still roll back."""
+    """Events between keyframes, at least. A keyframe is taken at the start of a step, which may still roll back."""
 
     def __init__(self, max_events: int = 100_000) -> None:
         self.max_events = max_events
         self.generation = 0
-        """How often the recording has started over: events of two generations have nothing to do with each other."""
+        """Times the recording has started over. Events of two generations are unrelated."""
         self._guard = RLock()
         self._begin(Fold())
 
     @classmethod
     def starting_at(cls, state: Fold, max_events: int = 100_000) -> Timeline:
-        """A recording that begins in the middle, for a listener that came late: moment 0 is this state."""
+        """Return a recording that begins at a given state, for a listener that subscribes late.
+
+        Moment 0 is that state.
+        """
         timeline = cls(max_events)
         timeline._begin(state.copy())
         return timeline
@@ -44,13 +47,13 @@ class Timeline:
     def _begin(self, state: Fold) -> None:
         self.num_dropped = 0
         self.step_seconds: dict[int, float] = {}
-        """Per recorded step that ended, the seconds from its start to its end: waits between its phases included."""
+        """Seconds from start to end of each recorded step that ended, waits between its phases included."""
         self._step_started_at = perf_counter()
         self._events: list[ev.Event] = []
         self._keyframes: dict[int, Fold] = {0: state}
 
     def record(self, event: ev.Event) -> None:
-        """The listener: give this to `hooks.subscribe`. A restarted engine starts the recording over."""
+        """Record one event; subscribe this to the hooks. A restarted engine starts the recording over."""
         kind = type(event)
         if kind is ev.StepStarted:
             self._open_step()
@@ -77,18 +80,18 @@ class Timeline:
         return self.num_dropped + len(self._events)
 
     def events(self, start: int | None = None, stop: int | None = None) -> Sequence[ev.Event]:
-        """The recorded events between two moments; by default all that are kept."""
+        """Return the recorded events between two moments; by default all that are kept."""
         with self._guard:
             low = 0 if start is None else max(0, start - self.num_dropped)
             return self._events[low : None if stop is None else max(0, stop - self.num_dropped)]
 
     def kept(self) -> tuple[int, Fold, Sequence[ev.Event]]:
-        """All there is, as of one instant: the oldest moment, the state there, and the events since."""
+        """Return, as of one instant: the oldest moment kept, the state there, and the events since."""
         with self._guard:
             return self.num_dropped, self._state(self.num_dropped), self.events()
 
     def until(self, moment: int) -> Timeline:
-        """A copy of the recording up to a moment, to which nothing is added. IndexError as for `state`."""
+        """Return a copy of the recording up to a moment. Raises IndexError as `state` does."""
         first, state, events = self.kept()
         if not first <= moment <= first + len(events):
             raise IndexError(f"moment {moment} is not kept: the recording spans {first} to {first + len(events)}")
@@ -101,11 +104,11 @@ class Timeline:
     def of_kind(
         self, kind: type[E] | tuple[type[E], ...], start: int | None = None, stop: int | None = None
     ) -> list[E]:
-        """The recorded events of one kind, or of several, between two moments; by default among all that are kept."""
+        """Return the recorded events of one kind, or of several, between two moments (by default all that are kept)."""
         return [event for event in self.events(start, stop) if isinstance(event, kind)]
 
     def step_moments(self, step: int) -> tuple[int, int]:
-        """The moments before and after the last run of `step`. KeyError when it is not recorded."""
+        """Return the moments before and after the last run of `step`. Raises KeyError when it is not recorded."""
         with self._guard:
             for i in range(len(self._events) - 1, -1, -1):
                 event = self._events[i]
@@ -114,7 +117,7 @@ class Timeline:
         raise KeyError(f"step {step} is not in the recording (events {self.num_dropped} to {self.end})")
 
     def state(self, moment: int | None = None) -> Fold:
-        """The state at a moment (the newest by default), as a copy to keep. IndexError for one that was dropped."""
+        """Return a copy of the state at a moment (the newest by default). Raises IndexError for a dropped moment."""
         with self._guard:
             return self._state(self.end if moment is None else moment)
 
@@ -140,7 +143,7 @@ class Timeline:
         return self.end
 
     def _drop_oldest(self) -> None:
-        """Fold the oldest events into the first keyframe, up to the start of a step: it must stay whole."""
+        """Fold the oldest events into the first keyframe, up to the start of a step: a kept step is kept completely."""
         i = len(self._events) - self.max_events + self.max_events // 10
         while i < len(self._events) and not isinstance(self._events[i], ev.StepStarted):
             i += 1

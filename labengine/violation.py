@@ -1,4 +1,4 @@
-"""A rule that does not hold, and who shows it."""
+"""A violation: a rule that does not hold, and the requests and blocks that show it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RULES = {
     "progress": "a step computes at least one token of each request that it schedules",
     "watch": "the check itself runs",
 }
-"""What must hold, by name."""
+"""Rules that must hold, by name."""
 
 Subject = tuple[str, int | None, int | None]
 
@@ -28,8 +28,8 @@ Subject = tuple[str, int | None, int | None]
 class Violation:
     """A rule of RULES that does not hold, with the requests and blocks that show it.
 
-    step: the step in which it was seen. first_event: the recording's number of the event that made it so; the timeline
-    stands right before it at that moment. Both are None only before the watch has reported the violation.
+    step: the step in which it was seen. first_event: number of the event that broke the rule; at that moment the
+    timeline's state is the one right before it. Both are None only before the watch has reported the violation.
     """
 
     rule: str
@@ -41,6 +41,6 @@ class Violation:
 
     @property
     def subjects(self) -> frozenset[Subject]:
-        """(rule, request, block), each combination: what has been told once is not told again."""
+        """(rule, request, block), each combination: a violation is reported once per subject."""
         requests, blocks = self.request_ids or (None,), self.block_ids or (None,)
         return frozenset((self.rule, request_id, block_id) for request_id in requests for block_id in blocks)

@@ -33,7 +33,7 @@ MERGES = ("merge at prefill", "merge at decode")
 def encounters(workload: Workload, edition: str) -> Counter[str]:
     """How often the workload met what."""
     counts: Counter[str] = Counter()
-    parts = Parts(scheduler=_counting(EDITIONS[edition].scheduler, counts)).over(EDITIONS[edition])
+    parts = Parts(scheduler=_counting(EDITIONS[edition].scheduler, counts)).overriding(EDITIONS[edition])
     hooks = Hooks(strict=True)
     hooks.subscribe(_Counter(workload, counts).hear)
     simulate(workload.for_simulate(), parts, workload.next_token, hooks)

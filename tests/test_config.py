@@ -85,7 +85,7 @@ def test_an_unknown_edition_is_refused_with_the_nearest_match() -> None:
 
 
 def test_parts_replace_the_editions_own() -> None:
-    parts = Parts(merge_policy=LateMerge, name="mine").over(EDITIONS["nano-vllm"])
+    parts = Parts(merge_policy=LateMerge, name="mine").overriding(EDITIONS["nano-vllm"])
     assert (parts.name, parts.merge_policy, parts.scheduler) == ("mine", LateMerge, PrefillFirstScheduler)
     assert EDITIONS["labengine"].scheduler is TokenBudgetScheduler
 

@@ -95,7 +95,7 @@ MUTANTS = {
 @pytest.mark.parametrize("mutant", MUTANTS)
 @pytest.mark.parametrize("edition", EDITIONS)
 def test_a_core_that_decides_otherwise_is_found_out(edition: str, mutant: str) -> None:
-    parts = MUTANTS[mutant].over(PARTS[edition])
+    parts = MUTANTS[mutant].overriding(PARTS[edition])
     assert any(_is_found_out(parts, workload, rows) for workload, rows in golden.read(edition))
 
 

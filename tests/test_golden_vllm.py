@@ -103,7 +103,7 @@ class OneGroupAfterTheOther(VllmKVCacheManager):
 
 def test_the_two_phase_window_is_where_the_old_order_puts_a_block_into_two_tables() -> None:
     """Told from rows alone, and done: the same blocks at the same op; elsewhere the order makes no difference."""
-    parts = Parts(kv_cache_manager=OneGroupAfterTheOther).over(VLLM)
+    parts = Parts(kv_cache_manager=OneGroupAfterTheOther).overriding(VLLM)
     for workload, rows in recorded("ops-hybrid"):
         number, doubled = _first_doubled(workload, rows)
         ours = rows_of_replay(workload | {"ops": workload["ops"][: number + 1]}, parts)
@@ -178,7 +178,7 @@ MUTANTS = {
 
 @pytest.mark.parametrize(("mutant", "name"), [(mutant, name) for mutant in MUTANTS for name in MUTANTS[mutant][1]])
 def test_a_core_that_decides_otherwise_is_found_out(mutant: str, name: str) -> None:
-    parts = MUTANTS[mutant][0].over(VLLM)
+    parts = MUTANTS[mutant][0].overriding(VLLM)
     assert any(_is_found_out(name, parts, *run) for run in recorded(name))
 
 

@@ -81,7 +81,7 @@ def _counting(edition: str, met: set[str]) -> Parts:
                 met.add("hit shortened because groups disagree")
             return hit
 
-    return Parts(kv_cache_manager=CountingManager).over(parts)
+    return Parts(kv_cache_manager=CountingManager).overriding(parts)
 
 
 class _Listener:

@@ -25,7 +25,7 @@ from labengine.core.editions import NANO_VLLM_2025_07
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_manager import KVCacheManager, Moment
 from labengine.core.nano_vllm import NanoBlockPool, NanoKVCacheManager
-from labengine.core.nano_vllm_2025_07 import EarlyHashManager, OwnTokensGroup, StaleMapPool, WholePromptScheduler
+from labengine.core.nano_vllm_2025_07 import EarlyHashManager, OwnTokensGroup, StaleMapPool, UnchunkedScheduler
 from labengine.core.parts import Parts
 from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix_lookup import Hit
@@ -100,7 +100,7 @@ def _counting(met: set[str]) -> Parts:
                 met.add("nothing left to compute")
             return super().admit(request, hit, num_tokens, *args, **kwargs)
 
-    return Parts(full_attention_group=CountingGroup, kv_cache_manager=CountingManager).over(NANO_VLLM_2025_07)
+    return Parts(full_attention_group=CountingGroup, kv_cache_manager=CountingManager).overriding(NANO_VLLM_2025_07)
 
 
 def test_the_workloads_meet_stale_hits_and_full_hits(recorded: Recorded) -> None:
@@ -151,7 +151,7 @@ class TrustsItsOwnChain(EarlyHashManager):
         NanoKVCacheManager.extend_hashes(self, request, num_tokens)
 
 
-class ChargesHitsOnly(WholePromptScheduler):
+class ChargesHitsOnly(UnchunkedScheduler):
     def admit(self, request: Request, limit: int, *, is_first: bool) -> int | None:
         return PrefillFirstScheduler.admit(self, request, limit, is_first=False)
 
@@ -170,7 +170,7 @@ MUTANTS = {
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_core_that_decides_otherwise_is_found_out(mutant: str, recorded: Recorded) -> None:
-    parts = MUTANTS[mutant].over(NANO_VLLM_2025_07)
+    parts = MUTANTS[mutant].overriding(NANO_VLLM_2025_07)
     assert any(_is_found_out(parts, workload, rows) for workload, rows in recorded)
 
 

@@ -91,7 +91,7 @@ def is_found_out(drive: Drive) -> bool:
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_decision_is_found_out(name: str) -> None:
-    parts = WRONG[name].over(as_parts("labengine"))
+    parts = WRONG[name].overriding(as_parts("labengine"))
     assert any(is_found_out(Ground("labengine", True).drive(seed, parts=parts)) for seed in range(80))
 
 
@@ -139,7 +139,7 @@ def two_phase_drive(seed: int, parts: Parts) -> Drive:
 
 
 def test_groups_that_allocate_one_after_the_other_are_found_out() -> None:
-    parts = Parts(kv_cache_manager=Interleaved).over(as_parts("labengine"))
+    parts = Parts(kv_cache_manager=Interleaved).overriding(as_parts("labengine"))
     assert sum(is_found_out(two_phase_drive(seed, parts)) for seed in range(60)) > 10
 
 

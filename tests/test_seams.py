@@ -78,13 +78,13 @@ def test_an_abstract_method_is_nobodys_base() -> None:
 
 
 def test_an_override_is_what_one_sees_first() -> None:
-    seam = seams_of(Parts(merge_policy=NoAliveCheck).over(NANO_VLLM_243))["BlockMerged"]
+    seam = seams_of(Parts(merge_policy=NoAliveCheck).overriding(NANO_VLLM_243))["BlockMerged"]
     assert (seam["seam"], seam["class"], seam["base"]["class"]) == ("MergePolicy.is_alive", "NoAliveCheck", "LateMerge")
     assert seam["is_custom"] and "return True" in seam["source"] and "ref_count > 0" in seam["base"]["source"]
     assert seam["reason"].startswith("Not asked")
     assert seam["methods"][0]["seam"] == "MergePolicy.merge_target"
     assert seam["methods"][-1]["is_emitter"]
-    interleaved = seams_of(Parts(kv_cache_manager=InterleavedKVCacheManager).over(VLLM))["BlockTouched"]
+    interleaved = seams_of(Parts(kv_cache_manager=InterleavedKVCacheManager).overriding(VLLM))["BlockTouched"]
     assert interleaved["class"] == "InterleavedKVCacheManager" and interleaved["base"]["class"] == "KVCacheManager"
 
 
@@ -100,7 +100,7 @@ class Silent(LateMerge):
 
 
 def test_without_a_reason_the_one_of_the_base_is_not_claimed() -> None:
-    seam = seams_of(Parts(merge_policy=Silent).over(LABENGINE))["BlockMerged"]
+    seam = seams_of(Parts(merge_policy=Silent).overriding(LABENGINE))["BlockMerged"]
     assert seam["class"] == "Silent"
     assert seam["reason"] == "Silent overrides LateMerge.is_alive, and gives no reason of its own."
 
@@ -119,7 +119,7 @@ def test_a_part_from_a_notebook_cell_is_read_where_the_notebook_keeps_it() -> No
     shell = InteractiveShell()
     shell.user_ns["MergePolicy"] = MergePolicy
     assert shell.run_cell(IN_A_CELL).success
-    seam = seams_of(Parts(merge_policy=shell.user_ns["Never"]).over(LABENGINE))["BlockMerged"]
+    seam = seams_of(Parts(merge_policy=shell.user_ns["Never"]).overriding(LABENGINE))["BlockMerged"]
     assert seam["reason"] == "Nobody merges here." and "return None" in seam["source"]
 
 
@@ -128,7 +128,7 @@ def test_a_part_without_any_text_is_told_so() -> None:
     sys.modules["made_up"] = module
     try:
         exec(IN_A_CELL, module.__dict__ | {"MergePolicy": MergePolicy, "__name__": "made_up"}, module.__dict__)
-        seam = seams_of(Parts(merge_policy=module.Never).over(LABENGINE))["BlockMerged"]
+        seam = seams_of(Parts(merge_policy=module.Never).overriding(LABENGINE))["BlockMerged"]
     finally:
         del sys.modules["made_up"]
     assert seam["source"].startswith("# Python keeps no text of Never.merge_target")

@@ -143,7 +143,7 @@ def test_the_default_edition_is_labengine() -> None:
 
 def test_parts_may_stand_for_an_edition() -> None:
     twins = workload(request(), request())
-    unmerged = Parts(merge_policy=MergePolicy).over(EDITIONS["nano-vllm+243"])
+    unmerged = Parts(merge_policy=MergePolicy).overriding(EDITIONS["nano-vllm+243"])
     assert labengine.simulate(twins, unmerged) == labengine.simulate(twins, "nano-vllm")
 
 

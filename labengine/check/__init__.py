@@ -1,1 +1,1 @@
-"""What must hold: invariants of the state, rules on a step's writes, and the oracle over what each slot holds."""
+"""Checks: invariants of the state, rules on a step's writes, and the oracle that knows each slot's content."""

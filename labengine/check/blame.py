@@ -1,4 +1,4 @@
-"""Which event a contradiction belongs to, and the method that decided it: a violation of the rule `said`, in words."""
+"""Blame: the event that a contradiction belongs to, and the method that decided it (violations of the rule `said`)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from labengine import events as ev
-from labengine.check.said import Contradiction
+from labengine.check.contradictions import Contradiction
 from labengine.core.definers import is_custom
 from labengine.core.parts import Parts
 from labengine.core.seams import decider
 from labengine.violation import Violation
 
 
-class Told(NamedTuple):
-    """An event with its number in the recording, and how many changes the journal held when it was emitted."""
+class NumberedEvent(NamedTuple):
+    """An event with its number in the recording, and the length of the journal when it was emitted."""
 
     number: int
     event: ev.Event
@@ -22,50 +22,50 @@ class Told(NamedTuple):
 
 
 class Blamed(NamedTuple):
-    """A violation, and the number of the event that made it so."""
+    """A violation, and the number of the event that caused it."""
 
     violation: Violation
     first_event: int
 
 
-def blame(one: Contradiction, recent: Sequence[Told], parts: Parts) -> Blamed | None:
-    """The newest of these events that tells of this very fact says otherwise than the core. None where none does."""
-    told = last_about(one, recent)
-    if told is None:
+def blame(one: Contradiction, recent: Sequence[NumberedEvent], parts: Parts) -> Blamed | None:
+    """Blame the newest of these events that changed the contradicted fact. Returns None when none did."""
+    numbered = last_about(one, recent)
+    if numbered is None:
         return None
-    text = f"event {told.number} ({kind_of(told)}) says that {one.said}; {one.actual}{_by(told, parts)}"
-    return _blamed(one, text, told.number)
+    text = f"event {numbered.number} ({kind_of(numbered)}) says that {one.claimed}; {one.actual}{_by(numbered, parts)}"
+    return _blamed(one, text, numbered.number)
 
 
 def blame_nobody(one: Contradiction, number: int, parts: Parts) -> Blamed:
-    """The core has changed, and no event says so."""
-    text = f"by all events {one.said}; {one.actual}, and no event says so{_overrides(parts)}"
+    """Return a violation for a change of the core that no event reported."""
+    text = f"by all events {one.claimed}; {one.actual}, and no event says so{_overrides(parts)}"
     return _blamed(one, text, number)
 
 
-def blame_journal(one: Contradiction, recent: Sequence[Told], number: int, parts: Parts) -> Blamed:
-    """The step was taken back, and this fact was not. `recent`: the events of that step."""
-    told = last_about(one, recent)
-    by = _overrides(parts) if told is None else _by(told, parts)
-    return _blamed(one, f"the step was taken back, so that {one.said}; {one.actual}{by}", number)
+def blame_journal(one: Contradiction, recent: Sequence[NumberedEvent], number: int, parts: Parts) -> Blamed:
+    """Return a violation for a fact that a rollback did not restore. `recent`: the events of the rolled-back step."""
+    numbered = last_about(one, recent)
+    by = _overrides(parts) if numbered is None else _by(numbered, parts)
+    return _blamed(one, f"the step was taken back, so that {one.claimed}; {one.actual}{by}", number)
 
 
-def blame_order(told: Told, parts: Parts) -> Blamed:
-    """An event that cannot have followed those before it."""
-    request_id, block_id = getattr(told.event, "request_id", None), getattr(told.event, "block_id", None)
-    text = f"event {told.number} ({kind_of(told)}) cannot follow the events before it{_by(told, parts)}"
-    return Blamed(_violation(text, request_id, block_id), told.number)
+def blame_order(numbered: NumberedEvent, parts: Parts) -> Blamed:
+    """Return a violation for an event that cannot follow those before it."""
+    request_id, block_id = getattr(numbered.event, "request_id", None), getattr(numbered.event, "block_id", None)
+    text = f"event {numbered.number} ({kind_of(numbered)}) cannot follow the events before it{_by(numbered, parts)}"
+    return Blamed(_violation(text, request_id, block_id), numbered.number)
 
 
-def last_about(one: Contradiction, recent: Sequence[Told]) -> Told | None:
-    """The newest of these events that tells of this fact."""
+def last_about(one: Contradiction, recent: Sequence[NumberedEvent]) -> NumberedEvent | None:
+    """Return the newest of these events that changed this fact."""
     is_about = _ABOUT[one.about]
-    return next((told for told in reversed(recent) if is_about(told.event, one)), None)
+    return next((numbered for numbered in reversed(recent) if is_about(numbered.event, one)), None)
 
 
-def kind_of(told: Told) -> str:
-    """The event's kind by name."""
-    return type(told.event).__name__
+def kind_of(numbered: NumberedEvent) -> str:
+    """Return the name of the event's kind."""
+    return type(numbered.event).__name__
 
 
 def _blamed(one: Contradiction, text: str, number: int) -> Blamed:
@@ -77,9 +77,9 @@ def _violation(text: str, request_id: int | None, block_id: int | None) -> Viola
     return Violation("said", text, request_ids, () if block_id is None else (block_id,))
 
 
-def _by(told: Told, parts: Parts) -> str:
-    """The override that decided the event; where none did, those in use are suspects all the same."""
-    decides = decider(parts, told.event)
+def _by(numbered: NumberedEvent, parts: Parts) -> str:
+    """Return the override that decided the event; without one, all overrides in use are suspects."""
+    decides = decider(parts, numbered.event)
     if decides is not None and is_custom(decides.owner):
         return f" ({decides})"
     return _overrides(parts) or ("" if decides is None else f" ({decides})")
@@ -91,7 +91,7 @@ def _overrides(parts: Parts) -> str:
     return f" (overridden: {', '.join(names)})" if names else ""
 
 
-# -- which events tell of which fact -----------------------------------------------------------------------------------
+# -- the events that change each kind of fact --------------------------------------------------------------------------
 
 
 def _moves_block(event: ev.Event, one: Contradiction) -> bool:
@@ -140,4 +140,4 @@ _ABOUT: dict[str, Callable[[ev.Event, Contradiction], bool]] = {
     "tokens": _of_request(ev.TokenSampled, ev.RequestAdded),
     "request": _of_request(ev.RequestAdded, ev.RequestForgotten),
 }
-"""Per kind of fact (said.ABOUT): whether an event tells of it."""
+"""Per kind of fact (contradictions.ABOUT): a predicate for the events that change it."""

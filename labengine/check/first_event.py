@@ -1,4 +1,4 @@
-"""Which event made it so: the earliest one after which a rule was broken, and stayed broken until it was seen."""
+"""The cause of a violation: the first event after which a rule was broken and stayed broken until it was seen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from labengine import events as ev
 from labengine.check.invariants import judge_blocks, judge_keys, judge_requests
 from labengine.check.oracle import Misread
-from labengine.check.past import Past
+from labengine.check.past_state import PastState
 from labengine.check.state import FoldState
 from labengine.core.request import Request
 from labengine.fold import surviving
@@ -16,33 +16,36 @@ from labengine.timeline import Timeline
 from labengine.violation import Violation
 
 _UNKNOWN = -1
-"""Broken for longer than the recording tells."""
+"""Broken since before the recording begins."""
 
 
 class Suspicion(ABC):
-    """A violation that was seen, as a question to any moment of the past."""
+    """A violation as a predicate that can be evaluated at any past moment."""
 
     violation: Violation
 
     @abstractmethod
-    def was_broken(self, past: Past, event: ev.Event | None) -> bool | None:
-        """Whether the rule was broken after this event (None: before the first); None when it cannot be told."""
+    def was_broken(self, past: PastState, event: ev.Event | None) -> bool | None:
+        """Return whether the rule was broken after this event (None: before the first).
+
+        None when the recording cannot tell.
+        """
 
     @abstractmethod
     def concerns(self, event: ev.Event, blocks: set[int]) -> bool:
-        """False for an event that cannot change the answer; `blocks` are those that it names."""
+        """Return False for an event that cannot change the answer; `blocks` are the ids that it names."""
 
     def _names_request(self, event: ev.Event) -> bool:
         return getattr(event, "request_id", None) in self.violation.request_ids
 
 
 class BrokenState(Suspicion):
-    """An invariant that is judged on a state."""
+    """A broken invariant of the state."""
 
     def __init__(self, violation: Violation) -> None:
         self.violation = violation
 
-    def was_broken(self, past: Past, event: ev.Event | None) -> bool:
+    def was_broken(self, past: PastState, event: ev.Event | None) -> bool:
         """Judge the same blocks, or the same requests, again."""
         state, seen = FoldState(past.fold), self.violation
         if not seen.block_ids:
@@ -58,7 +61,7 @@ class BrokenState(Suspicion):
         return any(other.rule == seen.rule and set(other.block_ids) >= set(seen.block_ids) for other in found)
 
     def concerns(self, event: ev.Event, blocks: set[int]) -> bool:
-        """What names the blocks, and the end of any request; without blocks, what names the requests."""
+        """Return True for events that name the blocks, and for the end of any request; without blocks, the requests."""
         if not self.violation.block_ids:
             return self._names_request(event)
         has_ended = isinstance(event, (ev.RequestFinished, ev.RequestPreempted))
@@ -66,17 +69,17 @@ class BrokenState(Suspicion):
 
 
 class WrongWrite(Suspicion):
-    """A rule on where a step writes: broken from the moment of writing."""
+    """A broken rule on where a step writes: broken from the write on."""
 
     def __init__(self, violation: Violation) -> None:
         self.violation = violation
 
-    def was_broken(self, past: Past, event: ev.Event | None) -> bool:
-        """True after the event that tells of the write."""
+    def was_broken(self, past: PastState, event: ev.Event | None) -> bool:
+        """Return True right after the event of the write."""
         return event is not None and self.was_broken_by(event)
 
     def was_broken_by(self, event: ev.Event) -> bool:
-        """Whether this is the write."""
+        """Return whether this event is the write."""
         requests, blocks = self.violation.request_ids, set(self.violation.block_ids)
         match event:
             case ev.SlotsWritten(request_id, _, _, runs):
@@ -86,19 +89,19 @@ class WrongWrite(Suspicion):
         return False
 
     def concerns(self, event: ev.Event, blocks: set[int]) -> bool:
-        """The write, and the step's beginning, which clears earlier ones."""
+        """Return True for the write, and for a step's start, which clears earlier ones."""
         return isinstance(event, ev.StepStarted) or self.was_broken_by(event)
 
 
 class WrongRead(Suspicion):
-    """A misread: broken while the request counts on a position, and its table leads to something else."""
+    """A misread: broken while the request relies on a position and its table leads to other content."""
 
     def __init__(self, misread: Misread) -> None:
         self.violation = misread.violation()
         self._misread = misread
 
-    def was_broken(self, past: Past, event: ev.Event | None) -> bool | None:
-        """Look the position up, as the kernel would have at that moment."""
+    def was_broken(self, past: PastState, event: ev.Event | None) -> bool | None:
+        """Look the position up, as the kernel would have done at that moment."""
         m = self._misread
         request = past.fold.requests.get(m.request_id)
         if request is None or not past.counts_on(m.request_id, m.group, m.position):
@@ -112,7 +115,7 @@ class WrongRead(Suspicion):
         return None if holds_own is None else not holds_own
 
     def concerns(self, event: ev.Event, blocks: set[int]) -> bool:
-        """What changes the request, or the content of any block: its KV may have been in another one before."""
+        """Return True for events of the request, and for any write: its KV may have been in another block before."""
         kinds = (ev.SlotsWritten, ev.BlocksLoaded, ev.StepEnded, ev.StepRolledBack)
         return isinstance(event, kinds) or self._names_request(event)
 
@@ -120,11 +123,12 @@ class WrongRead(Suspicion):
 def first_events(
     timeline: Timeline, suspicions: Sequence[Suspicion], requests: Mapping[int, Request]
 ) -> list[int | None]:
-    """For each suspicion the number of the first event, in one walk over the recording; None where it cannot be told:
-    the recording begins too late, or its events do not add up any more.
+    """Return for each suspicion the number of its first event, from one walk over the recording.
+
+    None where the recording begins too late, or where its events contradict each other.
     """
     start, events = timeline.num_dropped, timeline.events()
-    past = Past(timeline.state(start), requests, is_complete=start == 0)
+    past = PastState(timeline.state(start), requests, is_complete=start == 0)
     since: list[int | None] = [None if s.was_broken(past, None) is False else _UNKNOWN for s in suspicions]
     survivors = set(surviving(events))
     for position, event in enumerate(events):
@@ -145,7 +149,7 @@ def first_events(
 
 
 def blocks_named_by(event: ev.Event) -> set[int]:
-    """The blocks that an event is about."""
+    """Return the ids of the blocks that an event names."""
     match event:
         case ev.SlotsWritten(_, _, _, runs):
             return {block_id for block_id, _, _ in runs}

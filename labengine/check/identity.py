@@ -1,4 +1,4 @@
-"""What KV is a function of, in one number: a token, all tokens before it, and what else the model was told."""
+"""Prefix identities: one number for everything that KV depends on (a token, all tokens before it, the extra keys)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from labengine.core.request import ExtraKeys
 
 
 class Identified(Protocol):
-    """A request, as far as its KV depends on it."""
+    """The inputs of a request's KV."""
 
     @property
     def token_ids(self) -> list[int]: ...
@@ -25,8 +25,8 @@ class Requests(Protocol):
 class PrefixIdentities:
     """For each request, one number per position: equal numbers mean equal prefixes, and so equal KV.
 
-    The numbers are 61 bits of a hash: two of a million prefixes meet by accident once in five million labs. The scheme
-    has nothing in common with the hash chain of the core, whose mistakes it is there to find.
+    The numbers are 61 bits of a hash: two of a million prefixes collide once in five million labs. The scheme
+    has nothing in common with the core's hash chain, whose mistakes it has to find.
     """
 
     def __init__(self, requests: Requests) -> None:
@@ -34,7 +34,7 @@ class PrefixIdentities:
         self._known: dict[int, list[int]] = {}
 
     def up_to(self, request_id: int, end: int) -> list[int]:
-        """The identities of positions 0 to end - 1, and perhaps of more: the list is kept, and must not be changed.
+        """Return the identities of positions 0 to end - 1, and perhaps more: the kept list, not to be changed.
 
         Shorter only when the request itself is shorter.
         """
@@ -50,11 +50,14 @@ class PrefixIdentities:
         return known
 
     def forget(self, request_id: int) -> None:
-        """The request is over; should it be asked for again, its numbers are computed anew."""
+        """Drop a finished request's numbers; they are computed anew if needed again."""
         self._known.pop(request_id, None)
 
 
 def _root(request: Identified) -> int:
-    """A cache salt keeps requests apart without changing their KV; any other key (an adapter) changes it."""
+    """Hash the extra keys that change KV.
+
+    (A cache salt separates requests without changing it; an adapter changes it.)
+    """
     changing = tuple(pair for pair in request.extra_keys if pair[0] != "cache_salt")
     return hash(changing) if changing else 0

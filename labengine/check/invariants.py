@@ -1,4 +1,4 @@
-"""What must hold between phases, whatever the edition: judged block by block, key by key, request by request."""
+"""Invariants between phases, whatever the edition: judged block by block, key by key, request by request."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from labengine.violation import Violation as Violation
 
 
 def check_invariants(snapshot: Snapshot, *, merges: bool = False) -> list[Violation]:
-    """Every violation found in a snapshot; an empty list when all is well.
+    """Return every violation found in a snapshot; an empty list when all is well.
 
     merges: whether the edition promises that no content stays in two live blocks.
     """
     state = FoldState(Fold.of(snapshot))
     found = (
         *_queued_twice(snapshot),
-        *judge_blocks(state, [*range(len(snapshot.blocks)), *state.strangers()], merges=merges),
+        *judge_blocks(state, [*range(len(snapshot.blocks)), *state.unknown_block_ids()], merges=merges),
         *judge_keys(state, state.fold.prefix_map),
         *judge_requests(state, snapshot.requests),
     )
@@ -28,7 +28,7 @@ def check_invariants(snapshot: Snapshot, *, merges: bool = False) -> list[Violat
 
 
 def judge_blocks(state: State, block_ids: Iterable[int], *, merges: bool) -> Iterator[Violation]:
-    """The rules that look at one block: who counts on it, and is it free."""
+    """Yield violations of the rules on single blocks: reference counts, table entries, and free or used."""
     for block_id in block_ids:
         if block_id == state.null_block:
             yield from _null_block(state, block_id)
@@ -46,7 +46,7 @@ def judge_blocks(state: State, block_ids: Iterable[int], *, merges: bool) -> Ite
 
 
 def judge_keys(state: State, keys: Iterable[Key]) -> Iterator[Violation]:
-    """The map's entries lead to blocks that are known by the hash."""
+    """Yield violations of the rule that map entries lead to blocks registered under that hash."""
     for key in keys:
         for block_id in state.mapped(key):
             if key not in state.keys(block_id):
@@ -55,7 +55,7 @@ def judge_keys(state: State, keys: Iterable[Key]) -> Iterator[Violation]:
 
 
 def judge_requests(state: State, request_ids: Iterable[int]) -> Iterator[Violation]:
-    """What a request's next token attends to is there, in every group; an ended request holds nothing."""
+    """Yield requests that lack blocks which their next token attends to, and finished requests that hold blocks."""
     for request_id in request_ids:
         request = state.requests[request_id]
         if request.status == "finished":
@@ -63,14 +63,14 @@ def judge_requests(state: State, request_ids: Iterable[int]) -> Iterator[Violati
             continue
         for group, (table, spec) in enumerate(zip(request.block_tables, state.groups, strict=True)):
             if spec.window is not None and request.status != "running":
-                continue  # it may wait for the external tier, with its window already where the load will end
+                continue  # it may wait for the external tier, with its window already at the end of the load
             first, end = blocks_read(spec, request.num_computed_tokens, request.num_computed_tokens)
             if first < end and (end > len(table) or state.null_block in table[first:end]):
                 yield _uncovered(state, request_id, group, first, end)
 
 
 def blocks_read(spec: GroupState, position: int, end: int) -> tuple[int, int]:
-    """Table entries [first, last) that hold tokens up to `end` and that a token at `position` attends to."""
+    """Return the table entries [first, last) that hold tokens up to `end` and that a token at `position` attends to."""
     first = 0 if spec.window is None else max(0, position - spec.window + 1)
     return (first // spec.block_size, -(-end // spec.block_size)) if first < end else (0, 0)
 

@@ -1,4 +1,4 @@
-"""The judge of one engine: what a step has changed is judged in the core itself, and what it reads by the oracle."""
+"""The judge of one engine: checks each step's changes in the core itself, and each step's reads with the oracle."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from labengine.snapshot import Snapshot
 
 
 class WatchedEngine(Protocol):
-    """What there is to judge."""
+    """The parts of an engine that are judged."""
 
     report: Any
-    """Of the newest step: a StepReport of the engine, whose `violations` are filled in here."""
+    """StepReport of the newest step; its `violations` are filled in here."""
 
     @property
     def journal(self) -> Journal: ...
@@ -40,9 +40,9 @@ class WatchedEngine(Protocol):
 
 
 class Judge:
-    """Told which blocks and requests an event names, it looks at those, at the moments when all must be well.
+    """Judges the blocks and requests that events have named, at the moments when every rule must hold.
 
-    saved: what went to the external tier, which outlives the engine.
+    saved: identities of the content in the external tier, which outlives the engine.
     """
 
     def __init__(self, engine: WatchedEngine, saved: SavedBlocks) -> None:
@@ -56,64 +56,64 @@ class Judge:
         identities = PrefixIdentities(self.requests)
         self.oracle = Oracle(self._state.groups, self._state.null_block, identities, saved)
 
-    # -- where to look -------------------------------------------------------------------------------------------------
+    # -- what to judge -------------------------------------------------------------------------------------------------
 
     def note_block(self, event: ev.BlockAllocated | ev.BlockTouched | ev.BlockCached | ev.BlockFreed) -> None:
-        """An event has named a block and a request."""
+        """Note the block and the request that an event names."""
         self._blocks.add(event.block_id)
         self._changed_requests.add(event.request_id)
 
     def note_merge(self, event: ev.BlockMerged) -> None:
-        """A table entry leads to another block."""
+        """Note both blocks of a merge, and its request."""
         self._blocks.update((event.block_id, event.into_block_id))
         self._changed_requests.add(event.request_id)
 
     def note_eviction(self, event: ev.BlockEvicted) -> None:
-        """A block is known by no hash any more."""
+        """Note a block that lost its hashes."""
         self._blocks.add(event.block_id)
 
     def note_release(self, event: ev.RequestFinished | ev.RequestPreempted) -> None:
-        """A request gave its blocks back."""
+        """Note a request that gave its blocks back."""
         self._changed_requests.add(event.request_id)
         self.oracle.release(event.request_id)
 
     def note_forgotten(self, event: ev.RequestForgotten) -> None:
-        """A finished request is not kept any more: what its tables were is settled now."""
+        """Note a finished request that is no longer kept, with the blocks of its last tables."""
         self._changed_requests.discard(event.request_id)
         self._blocks |= self._state.forget(event.request_id)
 
     def note_load(self, event: ev.BlocksLoaded) -> None:
-        """Blocks hold what the external tier had."""
+        """Tell the oracle about blocks filled from the external tier."""
         self.oracle.loaded(event.request_id, event.transfers)
 
     def note_save(self, event: ev.BlocksSaved) -> None:
-        """The external tier has what blocks hold."""
+        """Tell the oracle about blocks copied to the external tier."""
         self.oracle.saved(event.transfers)
 
     def note_rollback(self, event: ev.StepRolledBack) -> None:
-        """The core went back without telling entry by entry: look at everything anew."""
+        """Have everything judged anew: a rollback does not report single table entries."""
         self._is_torn = True
 
     # -- judging -------------------------------------------------------------------------------------------------------
 
     def judge_schedule(self, plan: StepPlan) -> list[Suspicion]:
-        """Before the forward pass: what scheduling has changed."""
+        """Judge the changes of the schedule, before the forward pass."""
         self.oracle.before_forward(plan)
         return self.judge_changes(part.request_id for part in plan.scheduled)
 
     def judge_writes(self, plan: StepPlan) -> list[Suspicion]:
-        """Where the forward pass will write; after `judge_schedule`."""
+        """Judge the slots that the forward pass will write; after `judge_schedule`."""
         early = bool(plan.scheduled) and self._registers_early(plan.scheduled[0].request_id)
         return [WrongWrite(violation) for violation in judge_plan(self._state, plan, registers_early=early)]
 
     def judge_reads(self, plan: StepPlan) -> list[Suspicion]:
-        """After the forward pass: what it has read."""
+        """Judge the reads of the forward pass, after it."""
         return [WrongRead(misread) for misread in self.oracle.after_forward(plan)]
 
     def judge_changes(self, likely: Iterable[int] = ()) -> list[Suspicion]:
-        """The invariants of everything that was named since the last time.
+        """Judge the invariants of everything noted since the last call.
 
-        likely: requests whose tables may have changed without a word.
+        likely: requests whose tables may have changed without an event.
         """
         self._mend()
         self._is_torn = True
@@ -131,7 +131,7 @@ class Judge:
         return [BrokenState(violation) for violation in found]
 
     def _mend(self) -> None:
-        """After an interrupt or a rollback nothing is taken for seen."""
+        """Rebuild the indices after an interrupt or a rollback, and judge everything again."""
         if self._is_torn:
             self._state = LiveState(self._manager, self.requests)
             self._blocks.update(range(len(self._manager.pool.blocks)))

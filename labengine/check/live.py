@@ -1,4 +1,4 @@
-"""The running core as a state to judge, with the indices that make looking at one block cheap."""
+"""The running core as a state to judge, with indices that make judging one block cheap."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from labengine.snapshot import GroupState
 
 
 class LiveState:
-    """Looks at the core itself, never at what events said of it. (That the free queue's list is whole, it does not see:
-    for that one has to walk it, as a snapshot does.)
+    """Reads the core itself and never the events. It does not see a broken free queue: that takes a walk, as in a
+    snapshot.
 
-    Its indices follow by comparison: `follow_tables` for requests that may hold other blocks than before, `note_keys`
-    for blocks that may be known by other hashes.
+
+    The indices are kept by comparison: `follow_tables` for requests whose tables may have changed, `note_keys` for
+    blocks whose hashes may have changed.
     """
 
     def __init__(self, manager: KVCacheManager, requests: Mapping[int, Request]) -> None:
@@ -60,12 +61,12 @@ class LiveState:
     def blocks_with(self, key: Key) -> Collection[int]:
         return self._blocks_with.get(key, ())
 
-    # -- following it --------------------------------------------------------------------------------------------------
+    # -- following the core --------------------------------------------------------------------------------------------
 
     def follow_tables(self, request_ids: Iterable[int]) -> tuple[set[int], set[int]]:
-        """Compare these requests' tables with what they were.
+        """Compare these requests' tables with the last ones seen.
 
-        Returns the requests whose tables have changed, and the blocks whose entries have.
+        Returns the requests whose tables have changed, and the blocks whose entries have changed.
         """
         changed: set[int] = set()
         blocks: set[int] = set()
@@ -83,12 +84,12 @@ class LiveState:
         return changed, blocks
 
     def forget(self, request_id: int) -> set[int]:
-        """A request is gone: its entries with it. Returns the blocks that they led to."""
+        """Drop a request and its table entries; return the blocks of those entries."""
         tables = enumerate(self._tables.pop(request_id, []))
         return {block_id for group, table in tables for block_id in self._compare(request_id, group, table, ())}
 
     def note_keys(self, block_ids: Iterable[int]) -> set[Key]:
-        """Look at these blocks' hashes; returns those they have now, and those they had."""
+        """Update the index of these blocks' hashes; return the old and the new hashes."""
         seen: set[Key] = set()
         for block_id in block_ids:
             before, now = self._keys.get(block_id, ()), self.keys(block_id)

@@ -1,4 +1,4 @@
-"""Which event to name for a violation whose first event the recording does not tell."""
+"""The event to name for a violation whose first event is unknown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Thing = tuple[str, int]
 
 
 class NearestEvents:
-    """For many violations at once: the cause if it is known, else the newest event about the same block or request."""
+    """For many violations: the cause if it is known, else the newest event about the same block or request."""
 
     def __init__(self, known: Iterable[Violation], stream: Stream | None) -> None:
         """known: the violations so far; those of the rule `said` are causes."""
@@ -24,14 +24,14 @@ class NearestEvents:
             for thing in _things(cause.block_ids, cause.request_ids):
                 self._first_cause.setdefault(thing, place)
         self._newest: dict[_Thing, int] = {}
-        for told in () if stream is None else stream.newest_events():
-            request_id = getattr(told.event, "request_id", None)
-            for thing in _things(blocks_named_by(told.event), () if request_id is None else (request_id,)):
-                self._newest[thing] = told.number
+        for numbered in () if stream is None else stream.newest_events():
+            request_id = getattr(numbered.event, "request_id", None)
+            for thing in _things(blocks_named_by(numbered.event), () if request_id is None else (request_id,)):
+                self._newest[thing] = numbered.number
         self._last = None if stream is None else stream.last_number
 
     def about(self, violation: Violation) -> int | None:
-        """The number of the event; None where nothing was recorded."""
+        """Return the number of the event; None without a recording."""
         things = [*_things(violation.block_ids, violation.request_ids)]
         causes = [self._first_cause[thing] for thing in things if thing in self._first_cause]
         if causes:

@@ -1,4 +1,4 @@
-"""The oracle: does every attention read see exactly the KV of the request's own tokens?"""
+"""The oracle: checks that every attention read sees exactly the KV of the request's own tokens."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from labengine.violation import Violation
 
 @dataclass(frozen=True, slots=True)
 class Misread:
-    """A token attended to a position of its own request, and found something else there."""
+    """A read in which a token attended to a position of its own request and found other content."""
 
     request_id: int
     group: int
     index: int
     """The entry of the request's table."""
     entry: int | None
-    """The block that stands there, or the null block; None when the table ends before."""
+    """The block in that entry, or the null block; None when the table ends before."""
     is_null: bool
     position: int
-    what: str
+    finding: str
 
     def violation(self) -> Violation:
-        """As a violation of the rule `read`."""
+        """Return this as a violation of the rule `read`."""
         where = f"position {self.position} in entry {self.index} of its table in group {self.group}"
-        text = f"request {self.request_id} reads {where}: {self.what}"
+        text = f"request {self.request_id} reads {where}: {self.finding}"
         block_ids = () if self.entry is None or self.is_null else (self.entry,)
         return Violation("read", text, (self.request_id,), block_ids)
 
 
 @dataclass(slots=True, eq=False)
 class _View:
-    """What a request was seen to read through one group's table, so that only what has changed is compared again."""
+    """A request's last compared view of one group's table, so that only changes are compared again."""
 
     table: Sequence[int] = ()
     num_read: int = 0
-    """Leading entries that were compared, or lay outside the window when their time came."""
+    """Leading entries that were compared, or were outside the window by then."""
     stale: set[int] = field(default_factory=set)
-    """Compared entries that now lead elsewhere, or into which somebody else has written since."""
+    """Compared entries that have changed since, or whose block another request has written to since."""
 
 
 @dataclass(slots=True)
 class _Reader:
-    """A request, and how it sees the pool."""
+    """A request's identities and its views of the pool."""
 
     identities: list[int]
     views: tuple[_View, ...]
@@ -56,11 +56,11 @@ class _Reader:
 
 
 class Oracle:
-    """Keeps a memory of identities beside the pool's KV. It needs a step's plan, and what was loaded and saved.
+    """Keeps a memory of identities beside the pool's KV. Its input is a step's plan, and the loads and saves.
 
-    It judges reads, and writes down what was written. A request that has misread goes on to compute KV that is only
-    nominally its own: of such a chain the oracle tells the first link. Memory is memory: what a step wrote that was
-    taken back stays written.
+    It judges reads and records writes. A request that has misread goes on to compute KV that is only nominally its own:
+    of such a chain the oracle reports the first link. A rollback does not undo memory: slots written in a rolled-back
+    step stay written.
     """
 
     def __init__(
@@ -76,18 +76,18 @@ class Oracle:
         self._identities = identities
         self._readers: dict[int, _Reader] = {}
         self._seen_by: dict[int, dict[_View, int]] = {}
-        """Per block: the views that have compared it, and the entry each sees it through."""
+        """Per block: the views that have compared it, and the table entry in each."""
         self._under_way: StepPlan | None = None
 
-    # -- what happens --------------------------------------------------------------------------------------------------
+    # -- events of a step ----------------------------------------------------------------------------------------------
 
     def before_forward(self, plan: StepPlan) -> None:
-        """A forward pass begins: should it never come back, its slots may hold anything."""
+        """Note that a forward pass begins: if it does not return, its slots may hold anything."""
         self._give_up_torn_forward()
         self._under_way = plan
 
     def after_forward(self, plan: StepPlan) -> list[Misread]:
-        """A forward pass wrote its slots, layer by layer before any read of that layer. Returns what it misread."""
+        """Record the writes of a forward pass, then return its misreads. (Each layer is written before it is read.)"""
         readers = [self._reader(part.request_id, part.end) for part in plan.scheduled]
         for part, reader in zip(plan.scheduled, readers, strict=True):
             self._write(part, reader)
@@ -96,13 +96,13 @@ class Oracle:
         return misreads
 
     def overwritten(self, block_id: int) -> None:
-        """Somebody put unknown content into a block: a load has begun."""
+        """Forget a block's content: a load into it has begun."""
         self._give_up_torn_forward()
         self.memory.forget(block_id)
         self._disturb(block_id)
 
     def loaded(self, request_id: int, transfers: Iterable[Transfer]) -> None:
-        """Blocks came from the external tier."""
+        """Record blocks that came from the external tier."""
         self._give_up_torn_forward()
         for group, index, block_id, block_hash in transfers:
             start, end = self._span(group, index)
@@ -111,12 +111,12 @@ class Oracle:
             self._disturb(block_id)
 
     def saved(self, transfers: Iterable[Transfer]) -> None:
-        """Blocks were copied to the external tier."""
+        """Record blocks that were copied to the external tier."""
         for group, _, block_id, block_hash in transfers:
             self.memory.save((group, block_hash), block_id)
 
     def release(self, request_id: int) -> None:
-        """A request gave its blocks back, for now or for good."""
+        """Forget the views of a request that gave its blocks back."""
         reader = self._readers.pop(request_id, None)
         for view in reader.views if reader is not None else ():
             for block_id in view.table:
@@ -138,7 +138,7 @@ class Oracle:
                 position += length
 
     def _disturb(self, block_id: int, writer: tuple[_View, int] | None = None) -> None:
-        """Whoever has seen the block must compare it again, except the writer in the place that it wrote for."""
+        """Have all views of the block compared again, except the writer's own at the entry that it wrote for."""
         seen = self._seen_by.get(block_id, {})
         for view, index in list(seen.items()):
             if (view, index) != writer:
@@ -162,7 +162,7 @@ class Oracle:
         for group, (table, view) in enumerate(zip(part.block_tables, reader.views, strict=True)):
             if table != view.table:
                 self._follow_table(view, table)
-            elif not view.stale and self._goes_on(part, group, view):
+            elif not view.stale and self._extends_last_block(part, group, view):
                 continue
             size, window = self._groups[group].block_size, self._groups[group].window
             first = 0 if window is None else max(0, part.start - window + 1)
@@ -175,8 +175,8 @@ class Oracle:
                     self._seen_by.setdefault(table[index], {})[view] = index
             view.num_read = end
 
-    def _goes_on(self, part: ScheduledRequest, group: int, view: _View) -> bool:
-        """One token more in a block that was compared before: it was just written where it will be read."""
+    def _extends_last_block(self, part: ScheduledRequest, group: int, view: _View) -> bool:
+        """Return True for one more token in an entry that was compared before: it was written where it will be read."""
         size = self._groups[group].block_size
         index, offset = divmod(part.start, size)
         return index < view.num_read and part.slot_runs[group] == ((view.table[index], offset, 1),)
@@ -184,20 +184,20 @@ class Oracle:
     def _compare(
         self, part: ScheduledRequest, group: int, index: int, first: int, identities: Sequence[int]
     ) -> Misread | None:
-        """One entry, as far as positions [first, part.end) lie in it."""
+        """Compare the positions [first, part.end) of one table entry."""
         start, end = self._span(group, index)
         low, high = max(start, first), min(end, part.end)
         table = part.block_tables[group]
         block_id = table[index] if index < len(table) else None
         if block_id is None or block_id == self._null_block:
-            what = "its table ends before" if block_id is None else "the entry is null"
-            return Misread(part.request_id, group, index, block_id, block_id is not None, low, what)
+            finding = "its table ends before" if block_id is None else "the entry is null"
+            return Misread(part.request_id, group, index, block_id, block_id is not None, low, finding)
         own, found = identities[low:high], self.memory.read(block_id, group, low - start, high - start)
         if own == found:
             return None
         wrong = next((i for i, known in enumerate(found) if known != own[i]), len(found))
-        what = f"block {block_id} {self._content(block_id, group, found[wrong : wrong + 1])}"
-        return Misread(part.request_id, group, index, block_id, False, low + wrong, what)
+        finding = f"block {block_id} {self._content(block_id, group, found[wrong : wrong + 1])}"
+        return Misread(part.request_id, group, index, block_id, False, low + wrong, finding)
 
     def _content(self, block_id: int, group: int, found: Sequence[int | None]) -> str:
         page = self.memory.page(block_id)
@@ -210,7 +210,7 @@ class Oracle:
         return f"holds KV of other tokens there, written last for request {page.writer}"
 
     def _stale_entries(self, view: _View, first: int, begin: int) -> list[int]:
-        """Entries below `begin` to be compared once more; those outside the window never will be."""
+        """Return the entries below `begin` to be compared again; those outside the window never are."""
         if not view.stale:
             return []
         stale = sorted(index for index in view.stale if first <= index < begin)
@@ -218,7 +218,7 @@ class Oracle:
         return stale
 
     def _follow_table(self, view: _View, table: Sequence[int]) -> None:
-        """Entries that lead elsewhere than they did must be compared again."""
+        """Mark the entries whose block has changed as stale."""
         if table[: len(view.table)] != view.table:
             for index, (before, now) in enumerate(zip(view.table, table, strict=False)):
                 if before != now:

@@ -1,4 +1,4 @@
-"""What must hold of a step before it is computed: where its tokens' KV will be written."""
+"""Rules on a step before it is computed: the slots that its tokens' KV will be written to."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from labengine.violation import Violation
 
 
 def judge_plan(state: State, plan: StepPlan, *, registers_early: bool) -> Iterator[Violation]:
-    """Slots and writes of a plan, `state` being as the plan found it.
+    """Yield violations in a plan's slots and writes, `state` being the state that the plan was made for.
 
-    registers_early: the edition promises a block's content when it is allocated. Others may count on it, and the map
-    may name it, before this very step writes it.
+    registers_early: the edition registers a block's content when it is allocated. Other tables and the map may name the
+    block before this very step writes it.
     """
     for part in plan.scheduled:
         for group, runs in enumerate(part.slot_runs):
@@ -28,7 +28,7 @@ def judge_plan(state: State, plan: StepPlan, *, registers_early: bool) -> Iterat
 
 
 def follows_slot_rule(runs: Sequence[SlotRun], table: Sequence[int], position: int, end: int, block_size: int) -> bool:
-    """Whether the runs lead positions [position, end) to where the table has them."""
+    """Return whether the runs assign to positions [position, end) the slots that the table gives them."""
     num_slots = len(table) * block_size
     for block_id, offset, length in runs:
         if position >= num_slots or block_id != table[position // block_size] or offset != position % block_size:
@@ -67,7 +67,7 @@ def _judge_write(
 
 
 def _expects_the_same(state: State, entry: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
-    """Whether two table entries stand for the same tokens, and all before them."""
+    """Return whether two table entries stand for the same tokens and the same prefix."""
     end = (entry[2] + 1) * state.groups[entry[1]].block_size
     one, two = (state.requests[request_id].token_ids[:end] for request_id in (entry[0], other[0]))
     return entry[1:] == other[1:] and one == two

@@ -1,4 +1,4 @@
-"""Whether a step brings each of its requests on: a request that gets blocks, and nothing to compute, stays for ever."""
+"""Progress: a step must compute tokens of each request to which it gives blocks, or the request never ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from labengine.violation import Violation
 
 
 def judge_progress(plan: StepPlan, stream: Stream) -> list[Blamed]:
-    """Requests that the step schedules, or admits, and of which it computes no token. `stream`: up to its schedule."""
+    """Return requests that the step schedules or admits without computing a token of theirs.
+
+    stream: the events up to the plan.
+    """
     return [*_empty_shares(plan, stream), *_admitted_in_vain(plan, stream)]
 
 
@@ -24,7 +27,7 @@ def _empty_shares(plan: StepPlan, stream: Stream) -> Iterator[Blamed]:
 
 
 def _admitted_in_vain(plan: StepPlan, stream: Stream) -> Iterator[Blamed]:
-    """Unless the request waits for the external tier, or has given its blocks back in the same step."""
+    """Yield admitted requests that are not scheduled, except those that wait for a load or were preempted at once."""
     admitted: dict[int, None] = {}
     for event in stream.under_way():
         if isinstance(event, ev.PrefixHit):

@@ -1,4 +1,4 @@
-"""What every slot of the pool holds: beside the KV itself, the identity of the prefix it was computed for."""
+"""Slot memory: for every slot of the pool, the identity of the prefix whose KV it holds."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Sequence
 from labengine.core.block import Key
 
 Identities = Sequence[int | None]
-"""One per slot; None for what nobody can vouch for."""
+"""One per slot; None for unknown content."""
 
 MAX_SAVED_BLOCKS = 100_000
 
 
 class SavedBlocks(OrderedDict[Key, list[int | None]]):
-    """What the external tier holds, by (group, block hash): each block with the identity it was saved with.
+    """Content of the external tier by (group, block hash): per block the identities that it was saved with.
 
-    Content that an earlier process saved is taken for what its hash claims, and from then on held to that.
+    Content saved by an earlier process is assumed to be what its hash claims, and from then on compared with that.
     """
 
     def keep(self, key: Key, identities: Identities) -> list[int | None]:
-        """Note what was saved, or claimed; the oldest notes go when there are too many."""
+        """Note saved or claimed identities; beyond MAX_SAVED_BLOCKS the oldest are dropped."""
         self[key] = kept = list(identities)
         if len(self) > MAX_SAVED_BLOCKS:
             self.popitem(last=False)
@@ -28,7 +28,7 @@ class SavedBlocks(OrderedDict[Key, list[int | None]]):
 
 
 class Page:
-    """One block's memory, as the group that wrote last divides it into slots."""
+    """One block's slots, as divided by the group that wrote last."""
 
     __slots__ = ("group", "slots", "writer")
 
@@ -40,10 +40,10 @@ class Page:
 
 
 class SlotMemory:
-    """Pages by block id, made when they are first written. Whoever reads has to know the group, as a kernel does.
+    """Pages by block id, made at the first write. A reader has to name its group, as a kernel does.
 
-    Blocks of all groups are equal pages of one pool, so writing through one group destroys what another had there.
-    Content that goes to the external tier keeps its identity in `saved`.
+    Blocks of all groups are equal pages of one pool, so a write of one group destroys another group's content.
+    Content that goes to the external tier keeps its identities in `saved`.
     """
 
     def __init__(self, block_sizes: Sequence[int], saved: SavedBlocks | None = None) -> None:
@@ -52,7 +52,7 @@ class SlotMemory:
         self._saved = SavedBlocks() if saved is None else saved
 
     def write(self, block_id: int, group: int, offset: int, identities: Identities, writer: int) -> None:
-        """Consecutive slots of a block from `offset` on now hold these."""
+        """Record the identities in consecutive slots of a block, from `offset` on."""
         page = self._pages.get(block_id)
         if page is None or page.group != group:
             page = self._pages[block_id] = Page(group, self._block_sizes[group])
@@ -60,24 +60,27 @@ class SlotMemory:
         page.writer = writer
 
     def forget(self, block_id: int) -> None:
-        """The block may hold anything."""
+        """Treat the block's content as unknown."""
         self._pages.pop(block_id, None)
 
     def read(self, block_id: int, group: int, first: int, end: int) -> Identities:
-        """What the slots [first, end) of a block hold for a group; shorter, or empty, where it has written nothing."""
+        """Return the identities in slots [first, end) of a block.
+
+        Shorter, or empty, where the group has not written.
+        """
         page = self._pages.get(block_id)
         return page.slots[first:end] if page is not None and page.group == group else ()
 
     def page(self, block_id: int) -> Page | None:
-        """The block's memory; None when nobody has written to it."""
+        """Return the block's page; None when it was never written."""
         return self._pages.get(block_id)
 
     def save(self, key: Key, block_id: int) -> None:
-        """A block was copied to the external tier."""
+        """Record that a block was copied to the external tier."""
         self._saved.keep(key, self.read(block_id, key[0], 0, self._block_sizes[key[0]]))
 
     def load(self, key: Key, block_id: int, claimed: Identities, reader: int) -> None:
-        """A block came from the external tier: with the identity it was saved with, else the one its hash claims."""
+        """Record a block's load from the external tier, with its saved identities, else those that its hash claims."""
         content = self._saved.get(key)
         if content is None:
             content = self._saved.keep(key, claimed)

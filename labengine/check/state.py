@@ -1,4 +1,4 @@
-"""What the rules look at: the same questions, answered by a fold of events here and by the running core in live.py."""
+"""The state that rules are judged on: a protocol, and its implementation on a fold (live.py has the core's)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from labengine.snapshot import GroupState
 from labengine.timeline import Fold
 
 Entry = tuple[int, int, int]
-"""(request_id, group, index): one place in one block table."""
+"""(request_id, group, index): one entry of one block table."""
 
 
 class RequestView(Protocol):
-    """As much of a request as the rules need."""
+    """The fields of a request that the rules need."""
 
     @property
     def status(self) -> str: ...
@@ -29,7 +29,7 @@ class RequestView(Protocol):
 
 
 class State(Protocol):
-    """One moment of an engine."""
+    """An engine's state at one moment."""
 
     @property
     def groups(self) -> Sequence[GroupState]: ...
@@ -39,40 +39,40 @@ class State(Protocol):
     def requests(self) -> Mapping[int, RequestView]: ...
 
     def exists(self, block_id: int) -> bool:
-        """Whether the pool has a block of this id: a wrong part may put any number into a table."""
+        """Return whether the pool has this id: a faulty part may put any number into a table."""
         ...
 
     def ref_count(self, block_id: int) -> int:
-        """How many table entries the pool believes to point at the block."""
+        """Return the pool's reference count of the block."""
         ...
 
     def is_queued(self, block_id: int) -> bool:
-        """Whether the block is in the free queue."""
+        """Return whether the block is in the free queue."""
         ...
 
     def is_full(self, block_id: int) -> bool:
-        """Whether the block was registered as a whole, all its tokens being computed or about to be."""
+        """Return whether the block was registered as a full one, its tokens computed or about to be."""
         ...
 
     def keys(self, block_id: int) -> tuple[Key, ...]:
-        """The hashes that the block is known by."""
+        """Return the hashes that the block is registered under."""
         ...
 
     def mapped(self, key: Key) -> tuple[int, ...]:
-        """The blocks that the prefix map holds under a hash."""
+        """Return the blocks that the prefix map holds under a hash."""
         ...
 
     def entries(self, block_id: int) -> Collection[Entry]:
-        """The table entries that point at the block."""
+        """Return the table entries that point at the block."""
         ...
 
     def blocks_with(self, key: Key) -> Collection[int]:
-        """The blocks known by a hash, findable or not. May name blocks that have lost it."""
+        """Return the blocks registered under a hash, also ones that the map does not serve. May include former ones."""
         ...
 
 
 class FoldState:
-    """A fold as it stands. Indices are made on first use: make a new one when the fold has moved on."""
+    """A fold's state. Indices are made on first use: make a new one when the fold has changed."""
 
     def __init__(self, fold: Fold) -> None:
         self.fold = fold
@@ -105,8 +105,8 @@ class FoldState:
     def blocks_with(self, key: Key) -> Collection[int]:
         return self._blocks_with.get(key, ())
 
-    def strangers(self) -> list[int]:
-        """What stands in tables and is the id of no block of the pool."""
+    def unknown_block_ids(self) -> list[int]:
+        """Return the ids in block tables that are not ids of the pool's blocks."""
         return [block_id for block_id in self._entries if not self.exists(block_id)]
 
     @cached_property

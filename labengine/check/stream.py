@@ -1,4 +1,4 @@
-"""The stream of one engine's events, followed step by step, and held against the core it tells of."""
+"""The stream of one engine's events, folded step by step and compared with the core."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from labengine import events as ev
-from labengine.check.blame import Blamed, Told, blame, blame_journal, blame_nobody, blame_order
-from labengine.check.said import Contradiction, all_contradictions, contradictions
+from labengine.check.blame import Blamed, NumberedEvent, blame, blame_journal, blame_nobody, blame_order
+from labengine.check.contradictions import Contradiction, all_contradictions, contradictions
 from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
 from labengine.core.journal import Journal
@@ -16,17 +16,17 @@ from labengine.core.request import Request
 from labengine.fold import FINISHED, Fold
 
 CREDIT_PER_STEP = 1024
-"""Facts that a step may compare on account of the whole: a small pool is compared whole in every step."""
+"""Facts per step that a complete comparison may cost on average: a small pool is compared completely each step."""
 
 MAX_BLAMED = 50
-"""Contradictions that one comparison reports: where everything is wrong, the first ones say so."""
+"""Contradictions that one comparison reports: where everything is wrong, the first ones suffice."""
 
 
 class Stream:
-    """What the events say, as a fold that stands at the start of the open step, while the step's own events wait.
+    """A fold of the events at the start of the open step; the step's own events wait until it is over.
 
-    `settle` applies them when the step is over, `take_back` drops them when it was rolled back. Both then compare the
-    fold with the core: what the step has touched, and from time to time all there is.
+    `settle` applies them at the step's end, `take_back` drops them after a rollback. Both then compare the fold with
+    the core: the step's changes each time, and everything from time to time.
     """
 
     def __init__(
@@ -38,22 +38,22 @@ class Stream:
         parts: Parts,
         journal: Journal,
     ) -> None:
-        """state: makes a fold of what the core holds now; number: of the next event, in the recording."""
+        """state: makes a fold of the core's present state; number: the next event's number in the recording."""
         self._state = state
         self._fold = fold = state()
         self._is_at_start = False
-        """True while the fold stands at the start of the open step; False also where an interrupt has left it torn."""
+        """True while the fold is the state at the open step's start; False also where an interrupt left it torn."""
         self._pool, self._requests, self._parts, self._journal = pool, requests, parts, journal
         self._next_number = number
-        self._waiting: list[Told] = []
-        self._recent: list[Told] = []
-        """The events of the newest comparison: whoever contradicts the core is among them."""
+        self._waiting: list[NumberedEvent] = []
+        self._recent: list[NumberedEvent] = []
+        """Events of the newest comparison: an event that contradicts the core is among them."""
         self._open = {i for i, request in fold.requests.items() if request.status != FINISHED}
         self._credit = 0
 
     def note(self, event: ev.Event) -> None:
-        """The listener: to be subscribed to events of every kind."""
-        self._waiting.append(Told(self._next_number, event, len(self._journal)))
+        """Record one event; to be subscribed to events of every kind."""
+        self._waiting.append(NumberedEvent(self._next_number, event, len(self._journal)))
         self._next_number += 1
 
     @property
@@ -62,51 +62,51 @@ class Stream:
         return self._next_number - 1
 
     def newest(self, is_wanted: Callable[[ev.Event], bool]) -> int | None:
-        """The number of the newest event of this step, or of the one before, that is wanted; None for none."""
+        """Return the number of the newest wanted event of this step or of the one before; None for none."""
         return next((one.number for one in reversed(self.newest_events()) if is_wanted(one.event)), None)
 
-    def newest_events(self) -> list[Told]:
-        """The events of this step and of the one before, oldest first."""
+    def newest_events(self) -> list[NumberedEvent]:
+        """Return the events of this step and of the one before, oldest first."""
         return [*self._recent, *self._waiting]
 
     def under_way(self) -> Iterator[ev.Event]:
-        """The events of the open step so far."""
-        return (told.event for told in self._waiting)
+        """Yield the events of the open step so far."""
+        return (numbered.event for numbered in self._waiting)
 
     # -- comparing -----------------------------------------------------------------------------------------------------
 
     def begin(self) -> list[Blamed]:
-        """A step has started: what was said between the steps is compared before anything else changes."""
+        """Compare the events between two steps, before the new step changes anything."""
         blamed = self.settle()
         self._is_at_start = True
         return blamed
 
-    def settle(self, *, whole: bool = False) -> list[Blamed]:
-        """Apply the events that wait, and compare. Between steps, and at a step's end."""
+    def settle(self, *, compare_all: bool = False) -> list[Blamed]:
+        """Apply the waiting events and compare. Called between steps, and at a step's end."""
         self._is_at_start = False
         impossible = [*self._apply_waiting(self._fold)]
         changes = self._fold.take_changes()
         self._follow(changes.requests)
         found = contradictions(self._fold, self._pool, self._requests, changes)
-        if whole or self._is_time_for_all():
+        if compare_all or self._is_time_for_all():
             found += all_contradictions(self._fold, self._pool, self._requests, self._open)
         return [*impossible, *_sorted(map(self._blame, _distinct(found)))]
 
     def look_ahead(self) -> list[Blamed]:
-        """Compare all there is with what the open step has said so far, and leave the step open.
+        """Compare everything with the open step's events so far, and leave the step open.
 
-        Also for a step that has failed: what has changed since its newest event was not told yet, and is left out.
+        Also for a failed step: changes after its newest event are not reported yet, and are left out.
         """
         ahead = self._fold.copy()
         impossible = [*self._apply_waiting(ahead)]
         self._waiting = self._recent
         found = all_contradictions(ahead, self._pool, self._requests, ahead.requests)
-        untold = Untold.of(self._journal[self._num_told_changes() :])
-        told = [one for one in _distinct(found) if not untold.concerns(one, self._requests)]
-        return [*impossible, *_sorted(filter(None, (blame(one, self._recent, self._parts) for one in told)))]
+        unreported = Unreported.of(self._journal[self._num_reported_changes() :])
+        reported = [one for one in _distinct(found) if not unreported.concerns(one, self._requests)]
+        return [*impossible, *_sorted(filter(None, (blame(one, self._recent, self._parts) for one in reported)))]
 
     def take_back(self) -> list[Blamed]:
-        """The open step was rolled back, as the newest event says: the core has to be again what the fold still is."""
+        """Compare after a rollback, whose event is the newest: the core has to equal the fold again."""
         *self._recent, rolled_back = self._waiting
         self._waiting = []
         if not self._is_at_start:
@@ -120,11 +120,11 @@ class Stream:
 
     def _apply_waiting(self, fold: Fold) -> Iterator[Blamed]:
         self._recent, self._waiting = self._waiting, []
-        for told in self._recent:
+        for numbered in self._recent:
             before = fold.num_impossible
-            fold.apply(told.event)
+            fold.apply(numbered.event)
             if fold.num_impossible > before:
-                yield blame_order(told, self._parts)
+                yield blame_order(numbered, self._parts)
 
     def _follow(self, request_ids: Iterable[int]) -> None:
         for request_id in request_ids:
@@ -147,27 +147,27 @@ class Stream:
         number = self._recent[0].number if self._recent else self.last_number
         return blame(one, self._recent, self._parts) or blame_nobody(one, number, self._parts)
 
-    def _num_told_changes(self) -> int:
-        told = (one for one in reversed(self._recent) if type(one.event) is not ev.StepFailed)
-        return next((one.num_changes for one in told), 0)
+    def _num_reported_changes(self) -> int:
+        reported = (one for one in reversed(self._recent) if type(one.event) is not ev.StepFailed)
+        return next((one.num_changes for one in reported), 0)
 
 
-class Untold(NamedTuple):
-    """What has changed since the newest event, as far as the journal's entries name it."""
+class Unreported(NamedTuple):
+    """Changes since the newest event, as far as the journal's entries name them."""
 
     block_ids: set[int]
     request_ids: set[int]
     lists: set[int]
-    """Of block tables, by identity."""
+    """Block tables, by id() of the list."""
 
     @classmethod
-    def of(cls, entries: Iterable[tuple[object, ...]]) -> Untold:
-        """What these entries of the journal would take back."""
-        untold = cls(set(), set(), set())
+    def of(cls, entries: Iterable[tuple[object, ...]]) -> Unreported:
+        """Return the changes that these journal entries would undo."""
+        unreported = cls(set(), set(), set())
         for inverse, *arguments in entries:
             for value in (getattr(inverse, "__self__", None), *arguments):
-                untold._add(value)
-        return untold
+                unreported._add(value)
+        return unreported
 
     def _add(self, value: object) -> None:
         if isinstance(value, Block):
@@ -179,7 +179,7 @@ class Untold(NamedTuple):
             self.block_ids.update(one for one in value if isinstance(one, int))
 
     def concerns(self, one: Contradiction, requests: Mapping[int, Request]) -> bool:
-        """True if the fact has changed since."""
+        """Return True if the fact may have changed since the newest event."""
         request = None if one.request_id is None else requests.get(one.request_id)
         tables = () if request is None else map(id, request.block_tables)
         is_named = one.block_id in self.block_ids or one.request_id in self.request_ids
@@ -191,5 +191,5 @@ def _distinct(found: Iterable[Contradiction]) -> list[Contradiction]:
 
 
 def _sorted(blamed: Iterable[Blamed]) -> list[Blamed]:
-    """The earliest first: what comes after it may only follow from it."""
+    """Sort by first event: later contradictions may only follow from earlier ones."""
     return sorted(blamed, key=lambda one: one.first_event)

@@ -1,4 +1,4 @@
-"""The watch: has an engine judged in every step, and tells each violation once, with the event that made it so."""
+"""The watch: has an engine judged in every step, and reports each violation once, with the event that caused it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from labengine.check.nearest_event import NearestEvents
 from labengine.check.progress import judge_progress
 from labengine.check.slot_memory import SavedBlocks
 from labengine.check.stream import Stream
-from labengine.check.watched_runner import Runner, WatchedRunner
+from labengine.check.watched_runner import WatchableRunner, WatchedRunner
 from labengine.core.step_plan import StepPlan
 from labengine.fold import Fold
 from labengine.hooks import Hooks, Subscription
@@ -24,25 +24,25 @@ from labengine.violation import Subject, Violation
 
 MAX_VIOLATIONS = 1000
 MAX_FIRST_EVENTS = 50
-"""An engine that breaks everything shall not have each breach traced through the whole recording: a second per walk."""
+"""Violations traced through the recording: one walk takes about a second."""
 
 
 class Watch:
     """Looks at an engine and never steers it.
 
-    Make it when the timeline has subscribed and before the engine; give the engine `around(runner)` for a runner, and
-    `follow` it. Violations are told by ViolationFound at the end of the forward pass or of the step, and where a step
-    fails, before it is taken back; they are kept, oldest first, and a step's report lists its own. Each has a
-    `first_event`: the event that contradicts the core, or the first one after which the rule was broken; where the
-    recording does not tell, the newest event about the same blocks or requests. A watch that fails itself stops, and
-    says so by the rule `watch`.
+    Make it after the timeline has subscribed and before the engine; give the engine `wrap(runner)` for a runner, and
+    `follow` it. Violations are reported by ViolationFound at the end of the forward pass or of the step, and of a
+    failing step before its rollback; they are kept, oldest first, and a step's report lists its own. Each has a
+    `first_event`: the event that contradicts the core, or the first one after which the rule was broken; if the
+    recording does not show it, the newest event about the same blocks or requests. A watch that itself fails stops, and
+    reports it under the rule `watch`.
     """
 
     def __init__(self, hooks: Hooks, timeline: Timeline | None = None) -> None:
         self.violations: list[Violation] = []
         self._hooks = hooks
         self._timeline = timeline
-        self._told: set[Subject] = set()
+        self._reported: set[Subject] = set()
         self._suspicions: list[Suspicion] = []
         self._saved = SavedBlocks()
         self._judge: Judge | None = None
@@ -55,14 +55,14 @@ class Watch:
         self._num_before_step = 0
         self._subscriptions: list[Subscription] = []
 
-    def around(self, runner: Runner) -> Runner:
-        """The runner, with the oracle beside it."""
+    def wrap(self, runner: WatchableRunner) -> WatchableRunner:
+        """Return the runner with the oracle attached."""
         return WatchedRunner(runner, self)
 
     def follow(self, engine: WatchedEngine) -> None:
-        """Judge this engine from now on. It is empty, and so is the list of violations."""
+        """Judge this engine from now on. Clears the violations: the engine is empty."""
         self.close()
-        self.violations, self._told, self._suspicions, self._blamed = [], set(), [], []
+        self.violations, self._reported, self._suspicions, self._blamed = [], set(), [], []
         self._step, self._is_open, self._num_before_step = 0, False, 0
         self._engine = engine
         self._judge = judge = Judge(engine, self._saved)
@@ -89,52 +89,52 @@ class Watch:
         return Stream(lambda: Fold.of(engine.snapshot()), number, pool, engine.requests, engine.parts, engine.journal)
 
     def close(self) -> None:
-        """Stop watching. Twice is harmless; what was found stays."""
+        """Stop watching; the violations stay. A second call has no effect."""
         for subscription in self._subscriptions:
             subscription.close()
         self._subscriptions, self._judge, self._stream, self._engine = [], None, None, None
 
     def check(self, snapshot: Snapshot) -> list[Violation]:
-        """Everything found so far, and every invariant judged now on the whole state."""
+        """Return everything found so far, and every invariant judged now on the complete state."""
         merges = self._judge is not None and self._judge.merges
-        self._compare(lambda stream: stream.look_ahead() if self._is_open else stream.settle(whole=True))
+        self._compare(lambda stream: stream.look_ahead() if self._is_open else stream.settle(compare_all=True))
         if len(self.violations) < MAX_VIOLATIONS:
             self._suspicions += map(BrokenState, check_invariants(snapshot, merges=merges))
-        self._tell()
+        self._report()
         return list(self.violations)
 
-    # -- beside the runner ---------------------------------------------------------------------------------------------
+    # -- called by the watched runner ----------------------------------------------------------------------------------
 
     def before_forward(self, plan: StepPlan) -> None:
-        """What the step has changed so far is told at once; where it will write is told when it has."""
+        """Report the violations of the schedule at once; wrong writes are reported once they are done."""
         self._compare(lambda stream: judge_progress(plan, stream))
         self._ask(lambda judge: judge.judge_schedule(plan))
         if self._suspicions:
             self._compare(lambda stream: stream.look_ahead())
-        self._tell()
+        self._report()
         self._ask(lambda judge: judge.judge_writes(plan))
 
     def after_forward(self, plan: StepPlan) -> None:
-        """What the step has read."""
+        """Judge the reads of the forward pass."""
         self._ask(lambda judge: judge.judge_reads(plan))
 
     def block_overwritten(self, block_id: int) -> None:
-        """A load writes to a block."""
+        """Note that a load writes to a block."""
         if self._judge is not None:
             self._judge.oracle.overwritten(block_id)
 
-    # -- telling -------------------------------------------------------------------------------------------------------
+    # -- reporting -----------------------------------------------------------------------------------------------------
 
     def _note_step(self, event: ev.StepStarted) -> None:
-        """What has happened between two steps is compared before the next one changes anything."""
+        """Compare the events between two steps before the next one changes anything."""
         self._compare(lambda stream: stream.begin())
-        self._tell()
+        self._report()
         self._step, self._is_open, self._num_before_step = event.step, True, len(self.violations)
 
     def _note_failure(self, event: ev.StepFailed) -> None:
-        """What was held when the exception was raised: the cause may be there to see."""
+        """Compare and report the state in which the exception was raised: it may show the cause."""
         self._compare(lambda stream: stream.look_ahead())
-        self._tell()
+        self._report()
 
     def _note_end(self, event: ev.ForwardRan | ev.StepRolledBack | ev.StepEnded) -> None:
         if type(event) is ev.StepEnded:
@@ -142,19 +142,19 @@ class Watch:
             self._ask(Judge.judge_changes)
         elif type(event) is ev.StepRolledBack:
             self._compare(lambda stream: stream.take_back())
-        self._tell()
+        self._report()
         self._is_open = type(event) is ev.ForwardRan
         if type(event) is ev.StepEnded and len(self.violations) > self._num_before_step:
-            self._report()
+            self._fill_step_report()
 
-    def _report(self) -> None:
-        """The step's report lists what was found in it."""
+    def _fill_step_report(self) -> None:
+        """Add the step's violations to its report."""
         engine = self._engine
         if engine is not None:
             engine.report = replace(engine.report, violations=tuple(self.violations[self._num_before_step :]))
 
     def _ask(self, question: Callable[[Judge], list[Suspicion]]) -> None:
-        """Collect what the judge finds. Nothing that goes wrong with it may disturb the engine."""
+        """Collect the judge's suspicions. A failure of the judge must not disturb the engine."""
         if self._judge is None:
             return
         try:
@@ -163,7 +163,7 @@ class Watch:
             self._stop(error)
 
     def _compare(self, question: Callable[[Stream], list[Blamed]]) -> None:
-        """Collect what contradicts the stream. Nothing that goes wrong with it may disturb the engine."""
+        """Collect contradictions between stream and core. A failure here must not disturb the engine."""
         if self._stream is None:
             return
         try:
@@ -175,31 +175,31 @@ class Watch:
         self.close()
         self._keep(Violation("watch", f"the check itself failed, and has stopped: {error!r}"), None)
 
-    def _tell(self) -> None:
-        """Keep and emit what is new, each with its first event; what contradicts the events goes first."""
+    def _report(self) -> None:
+        """Keep and emit new violations, each with its first event; contradictions of the events come first."""
         if self._blamed:
-            self._tell_blamed()
+            self._report_blamed()
         if self._suspicions:
-            self._tell_suspicions()
+            self._report_suspicions()
 
-    def _tell_blamed(self) -> None:
+    def _report_blamed(self) -> None:
         blamed, self._blamed = self._blamed, []
         for violation, first_event in blamed:
-            if not self._told.issuperset(violation.subjects) and len(self.violations) < MAX_VIOLATIONS:
+            if not self._reported.issuperset(violation.subjects) and len(self.violations) < MAX_VIOLATIONS:
                 self._keep(violation, first_event)
 
-    def _tell_suspicions(self) -> None:
+    def _report_suspicions(self) -> None:
         suspicions, self._suspicions = self._suspicions, []
         fresh: dict[frozenset[Subject], Suspicion] = {}
         for suspicion in suspicions:
             subjects = suspicion.violation.subjects
-            if not self._told.issuperset(subjects):
+            if not self._reported.issuperset(subjects):
                 fresh.setdefault(subjects, suspicion)
-        told = [*fresh.values()][: MAX_VIOLATIONS - len(self.violations)]
-        if not told:
+        reported = [*fresh.values()][: MAX_VIOLATIONS - len(self.violations)]
+        if not reported:
             return
         nearest = NearestEvents(self.violations, self._stream)
-        for suspicion, first_event in zip(told, self._first_events(told), strict=True):
+        for suspicion, first_event in zip(reported, self._first_events(reported), strict=True):
             violation = suspicion.violation
             self._keep(violation, nearest.about(violation) if first_event is None else first_event)
 
@@ -215,8 +215,8 @@ class Watch:
 
     def _keep(self, violation: Violation, first_event: int | None) -> None:
         v = replace(violation, step=self._step, first_event=first_event)
-        self._told |= v.subjects
+        self._reported |= v.subjects
         self.violations.append(v)
         if ev.ViolationFound in self._hooks:
-            told = ev.ViolationFound(v.rule, v.message, v.request_ids, v.block_ids, self._step, v.first_event)
-            self._hooks.emit(told)
+            event = ev.ViolationFound(v.rule, v.message, v.request_ids, v.block_ids, self._step, v.first_event)
+            self._hooks.emit(event)

@@ -1,4 +1,4 @@
-"""A runner with somebody beside it: real or simulated, what it computes stays as it is."""
+"""A runner with an observer: it computes what the wrapped runner computes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from labengine.core.connector import BlockKV
 from labengine.core.step_plan import StepPlan
 
 
-class Runner(Protocol):
-    """What an engine asks of a model. (The engine's own contract, which this room may not import.)"""
+class WatchableRunner(Protocol):
+    """The methods that an engine calls on a model. (The engine's own contract, which this room may not import.)"""
 
     def forward(self, plan: StepPlan) -> Any: ...
     def sample(self, plan: StepPlan, logits: Any) -> list[int]: ...
@@ -17,8 +17,8 @@ class Runner(Protocol):
     def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None: ...
 
 
-class Onlooker(Protocol):
-    """Who is told of what the runner does. Raises nothing."""
+class ForwardObserver(Protocol):
+    """An observer of a runner's access to the pool's memory. Raises nothing."""
 
     def before_forward(self, plan: StepPlan) -> None: ...
     def after_forward(self, plan: StepPlan) -> None: ...
@@ -26,28 +26,28 @@ class Onlooker(Protocol):
 
 
 class WatchedRunner:
-    """Passes everything on, and tells what touches the pool's memory."""
+    """Forwards every call to a runner, and reports to an observer the calls that touch the pool's memory."""
 
-    def __init__(self, runner: Runner, onlooker: Onlooker) -> None:
+    def __init__(self, runner: WatchableRunner, observer: ForwardObserver) -> None:
         self._runner = runner
-        self._onlooker = onlooker
+        self._observer = observer
 
     def forward(self, plan: StepPlan) -> Any:
-        """The runner's own; told before, and after if it comes back."""
-        self._onlooker.before_forward(plan)
+        """Run the forward pass; report before it, and after it if it returns."""
+        self._observer.before_forward(plan)
         logits = self._runner.forward(plan)
-        self._onlooker.after_forward(plan)
+        self._observer.after_forward(plan)
         return logits
 
     def sample(self, plan: StepPlan, logits: Any) -> list[int]:
-        """The runner's own."""
+        """Sample with the wrapped runner."""
         return self._runner.sample(plan, logits)
 
     def read_block(self, group: int, block_id: int) -> BlockKV | None:
-        """The runner's own."""
+        """Read a block with the wrapped runner."""
         return self._runner.read_block(group, block_id)
 
     def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
-        """The runner's own; told before."""
-        self._onlooker.block_overwritten(block_id)
+        """Write a block with the wrapped runner; report before it."""
+        self._observer.block_overwritten(block_id)
         self._runner.write_block(group, block_id, kv)

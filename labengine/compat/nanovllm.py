@@ -113,7 +113,7 @@ class LLM:
         return outputs, -len(report.scheduled)
 
     def is_finished(self) -> bool:
-        """True when nothing waits and nothing runs."""
+        """Return True when nothing waits and nothing runs."""
         return not self._unfinished
 
     def generate(

@@ -1,1 +1,1 @@
-"""Decides: blocks, hashes, requests, schedules. Standard library only."""
+"""The deciding half of the engine: blocks, hashes, requests, schedules. Standard library only."""

@@ -1,4 +1,4 @@
-"""One physical block of KV slots, as the core sees it: who counts on it, and what it is known to hold."""
+"""One physical block of KV slots, as the core sees it: its reference count and its known content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Key = tuple[int, bytes]
 
 @dataclass(slots=True)
 class Block:
-    """ref_count table entries point here; 0 means it is in the free queue. Content stays known until it is reused."""
+    """One block: ref_count table entries point to it; at 0 it is in the free queue. Content stays known until reuse."""
 
     block_id: int
     ref_count: int = 0
@@ -21,4 +21,4 @@ class Block:
     token_ids: tuple[int, ...] = ()
     """The block's own tokens; empty until it is full and registered."""
     prefix: Prefix | None = None
-    """What the first of the keys stands for, exactly: these tokens, after all before them."""
+    """The exact prefix that the first of the keys stands for: these tokens, after all before them."""

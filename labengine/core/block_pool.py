@@ -1,4 +1,4 @@
-"""The block pool: every physical block, who is free, and what is cached. All changes to blocks happen here."""
+"""The block pool: every physical block, the free queue and the prefix map. All changes to blocks happen here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BlockPool:
         self.blocks = [Block(block_id) for block_id in range(num_blocks)]
         self.free_queue = free_queue
         self.num_usable = num_blocks
-        """Blocks that requests can ever hold."""
+        """Blocks that requests can hold: all but a null block set aside."""
         if self.null_block >= 0:
             self.free_queue.remove(self.null_block)
             self.num_usable -= 1
@@ -39,11 +39,11 @@ class BlockPool:
 
     @property
     def num_used(self) -> int:
-        """Blocks that some request holds."""
+        """Blocks held by at least one request."""
         return self.num_usable - len(self.free_queue)
 
     def take(self, num_blocks: int) -> list[int]:
-        """Take blocks off the head of the free queue, with ref_count 1; the content waiting longest is forgotten."""
+        """Take blocks off the head of the free queue, with ref_count 1; their cached content is forgotten."""
         block_ids = self.free_queue.take(num_blocks)
         self._journal.record((self._put_back, block_ids))
         blocks = self.blocks
@@ -55,7 +55,7 @@ class BlockPool:
         return block_ids
 
     def touch(self, block_ids: Sequence[int]) -> None:
-        """One more reference to each of these cached blocks; a free one leaves the queue."""
+        """Add one reference to each of these cached blocks; a free one leaves the queue."""
         blocks, free_queue, record = self.blocks, self.free_queue, self._journal.record
         for block_id in block_ids:
             block = blocks[block_id]
@@ -64,14 +64,18 @@ class BlockPool:
             block.ref_count += 1
 
     def share(self, block: Block) -> None:
-        """One more reference to a block that is alive, and so in no queue. `touch` is for those that may be free."""
+        """Add one reference to a block that has references, and so is in no queue.
+
+        (`touch` is for possibly free ones.)
+        """
         self._journal.record((self._untouch, block, None))
         block.ref_count += 1
 
     def release(self, block_ids: Sequence[int]) -> tuple[list[int], list[int]]:
-        """One reference fewer to each, the first to be reused first. Returns those now free, at the head and the tail.
+        """Drop one reference of each, the first to be reused first. Returns the blocks now free, at the head and the
+        tail.
 
-        RuntimeError, before anything changes, for a block that is free already.
+        Raises RuntimeError, before anything changes, for a block that is free already.
         """
         blocks = self.blocks
         self._journal.record((self._unrelease, block_ids))
@@ -98,7 +102,7 @@ class BlockPool:
         return head, tail
 
     def reused_first(self, block_ids: list[int]) -> list[int]:
-        """Those of the freed blocks that go to the head of the queue: those without cached content, of use to nobody.
+        """Return the freed blocks that go to the head of the queue: those without cached content, which no hit can use.
 
         At the tail they would outlive warm blocks, which are worth more (vLLM PR 42656).
         """
@@ -108,7 +112,10 @@ class BlockPool:
     def register(
         self, block: Block, key: Key, token_ids: tuple[int, ...], prefix: Prefix, mapped: tuple[int, ...]
     ) -> None:
-        """Note what a block holds, and what the map serves under its key from now on; `mapped` empty: as before."""
+        """Set a block's content, and the ids that the map holds under its key from now on; `mapped` empty.
+
+        Unchanged.
+        """
         self._journal.record((self._unregister, block, key, self.prefix_map.get(key), block.token_ids))
         block.keys += (key,)
         block.token_ids = token_ids
@@ -133,7 +140,7 @@ class BlockPool:
             self._hooks.emit(BlockEvicted(block_id, reason))
 
     def evict_cached(self, block_ids: Iterable[int], reason: EvictReason) -> None:
-        """Forget those of the blocks that are cached."""
+        """Forget the content of the cached ones among these blocks."""
         for block_id in block_ids:
             if self.blocks[block_id].keys:
                 self.evict(self.blocks[block_id], reason)
@@ -151,7 +158,7 @@ class BlockPool:
             self.free_queue.insert_after(before, block.block_id)
 
     def _unrelease(self, block_ids: Sequence[int]) -> None:
-        """Also of a release that was broken off before the queue had the blocks."""
+        """Undo a release, also one that was interrupted before the queue received the blocks."""
         for block_id in block_ids:
             self.blocks[block_id].ref_count += 1
             if block_id in self.free_queue:

@@ -1,4 +1,4 @@
-"""Whether an override can be called the way the core calls the method it overrides."""
+"""Compare an override's parameters with the way in which the core calls the overridden method."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _READ = (property, cached_property)
 
 
 def shape_fault(name: str, override: object, original: object) -> str | None:
-    """Why `override` cannot stand where the core uses `original`, as the end of a sentence; None if it can.
+    """Return why `override` cannot take the place of `original`, as the end of a sentence; None if it can.
 
-    Both are as they stand in their classes' `vars()`.
+    Both are values from their classes' `vars()`.
     """
     if not is_method(original):
         return f"is a method, and {name} is read as an attribute: make it a property" if is_method(override) else None
@@ -31,8 +31,8 @@ def shape_fault(name: str, override: object, original: object) -> str | None:
     return _call_fault(override, original)
 
 
-def told_signature(method: object) -> str:
-    """A method's parameters as its author wrote them, without annotations."""
+def signature_text(method: object) -> str:
+    """Return a method's parameters as written in its source, without annotations."""
     try:
         function: Any = getattr(method, "__func__", method)
         signature = inspect.signature(function, follow_wrapped=False)
@@ -43,13 +43,13 @@ def told_signature(method: object) -> str:
 
 
 def is_method(value: object) -> bool:
-    """True for what is called on an instance; False for properties and plain values."""
+    """Return True for a value that is called on an instance; False for properties and plain values."""
     return not isinstance(value, _READ) and (callable(value) or isinstance(value, (staticmethod, classmethod)))
 
 
 def _call_fault(override: object, original: object) -> str | None:
     if not isinstance(getattr(override, "__func__", override), FunctionType):
-        return None  # of a built-in type, or made by something else: Python cannot say what it takes
+        return None  # of a built-in type, or not made by `def`: Python cannot tell its parameters
     taken = _bound(override)
     if taken is None:
         return "takes no self"
@@ -62,15 +62,15 @@ def _call_fault(override: object, original: object) -> str | None:
 
 
 def _calls(signature: Signature | None) -> Iterator[tuple[list[None], dict[str, None]]]:
-    """The shortest and the longest call that a signature allows; the core makes one or the other, or between them."""
+    """Yield the shortest and the longest call that a signature allows; the core's calls lie between them."""
     parameters = [] if signature is None else list(signature.parameters.values())
-    for chosen in ([p for p in parameters if p.default is Parameter.empty], parameters):
-        keywords = [p.name for p in chosen if p.kind is Parameter.KEYWORD_ONLY]
-        yield [None for p in chosen if p.kind in _POSITIONAL], dict.fromkeys(keywords)
+    for used in ([p for p in parameters if p.default is Parameter.empty], parameters):
+        keywords = [p.name for p in used if p.kind is Parameter.KEYWORD_ONLY]
+        yield [None for p in used if p.kind in _POSITIONAL], dict.fromkeys(keywords)
 
 
 def _bound(method: object) -> Signature | None:
-    """What a method takes on an instance: without self, if it has one. None for a function without any parameter."""
+    """Return a method's parameters on an instance: without self, if it has one. None if it has no parameter at all."""
     function: Any = getattr(method, "__func__", method)
     signature = inspect.signature(function, follow_wrapped=False)
     if isinstance(method, staticmethod):

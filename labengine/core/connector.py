@@ -1,7 +1,8 @@
-"""The external tier's contract: KV that lives outside the pool, by content, and comes back instead of being recomputed.
+"""The external tier's contract: KV kept outside the pool, by content, and loaded instead of being recomputed.
 
-Names are those of the field (vLLM's KVConnectorBase_V1). One object has two halves: the scheduler asks its half what is
-there, without tensors and without waiting; the engine has its other half move blocks, before and after the forward.
+Names are the field's (vLLM's KVConnectorBase_V1). One object has two halves: the scheduler asks the first which
+content is there, without tensors and without waiting; the engine has the second move blocks, before and after the
+forward.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from labengine.core.request import Request
 
 BlockKV = Mapping[str, Any]
-"""One block's KV: tensors by name. Which names and shapes there are is the runner's business."""
+"""One block's KV: tensors by name. Names and shapes are up to the runner."""
 
 MAX_FAILURES = 100
 
@@ -34,27 +35,27 @@ class BlockTransfer:
     """The entry of the request's block table."""
     block_id: int
     block_hash: bytes
-    """Names the content: the block's tokens and all before them (and the salt)."""
+    """Hash of the content: the block's tokens and all before them (and the salt)."""
 
     @property
     def key(self) -> Key:
-        """What the tier knows the content by."""
+        """(group, hash): the tier's key of the content."""
         return self.group, self.block_hash
 
     @property
-    def told(self) -> Transfer:
-        """As events tell it."""
+    def ids(self) -> Transfer:
+        """The transfer in the form that events carry."""
         return self.group, self.index, self.block_id, self.block_hash
 
 
 @dataclass(frozen=True, slots=True)
 class LocalHit:
-    """A table entry that the request took over from the cache."""
+    """A table entry that came from a prefix-cache hit."""
 
     transfer: BlockTransfer
-    """Which entry and block, and the hash it was found under."""
+    """The entry, its block, and the hash under which it was found."""
     is_intact: bool
-    """Whether the block is still known by that hash."""
+    """True while the block is still registered under that hash."""
 
 
 class LoadError(Exception):
@@ -69,14 +70,14 @@ class LoadError(Exception):
 
 
 class KVAccess(Protocol):
-    """How a connector reaches the pool; the runner implements it."""
+    """Access of a connector to the pool; the runner implements it."""
 
     def read_block(self, group: int, block_id: int) -> BlockKV | None:
-        """Copies of a block's KV on the CPU, detached from the pool; None on a simulated model."""
+        """Return copies of a block's KV on the CPU, detached from the pool; None on a simulated model."""
         ...
 
     def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
-        """Overwrite a block with what `read_block` once gave. Keeps no reference to it, does not modify it."""
+        """Overwrite a block with a result of `read_block`. Keeps no reference to it, does not modify it."""
         ...
 
 
@@ -88,28 +89,31 @@ class Connector(ABC):
 
     def __init__(self) -> None:
         self.failures: list[str] = []
-        """What went wrong and was not raised, readable, newest last; the last hundred are kept."""
+        """Readable lines on failures that were not raised, newest last; the last hundred are kept."""
         self._loading: dict[int, BlockTransfer] = {}
 
     def bind(self, fingerprint: str) -> None:  # noqa: B027 - a tier that serves one model needs no name for it
-        """Name what the KV depends on besides tokens: the model, its dtype, the groups. Called before any other use.
+        """Name everything besides tokens that the KV depends on: model, dtype, groups. Called before any other use.
 
-        ConfigError when the tier already serves another fingerprint.
+        Raises ConfigError when the tier already serves another fingerprint.
         """
 
     # The scheduler's half: no tensors, no waiting.
 
     @abstractmethod
     def has(self, group: int, block_hash: bytes) -> bool:
-        """Whether a load of this content would probably succeed. Cheap; changes nothing, not even what goes next."""
+        """Return whether a load of this content would probably succeed.
+
+        Cheap; does not change the order of eviction.
+        """
 
     def get_num_new_matched_tokens(
         self, request: Request, num_computed_tokens: int, groups: Sequence[KVCacheGroup], alignment: int
     ) -> int:
-        """Tokens behind the first num_computed_tokens that the tier can supply to every group.
+        """Return how many tokens behind the first num_computed_tokens the tier can supply to every group.
 
-        Always a multiple of `alignment`, where all groups have whole blocks, and never the request's last token. A
-        window group needs only what the token after the end will read.
+        Always a multiple of `alignment`, where all groups have complete blocks, and never the request's last token. A
+        window group needs only the tokens that the token after the end attends to.
         """
         end = (request.num_tokens - 1) // alignment * alignment
         for group in groups:
@@ -130,7 +134,7 @@ class Connector(ABC):
         return min(end, max(num_computed_tokens, skipped))
 
     def _run_end(self, request: Request, group: KVCacheGroup, start: int, end: int) -> int:
-        """Where the tier's unbroken run of whole blocks from `start` ends, at `end` at the latest."""
+        """Return where the tier's unbroken run of full blocks from `start` ends, at `end` at the latest."""
         size = group.block_size
         for index in range(start // size, end // size):
             if not self.has(group.index, group.block_hash(request, index)):
@@ -140,7 +144,7 @@ class Connector(ABC):
     def update_state_after_alloc(
         self, request: Request, transfers: Sequence[BlockTransfer], hits: Sequence[LocalHit] = ()
     ) -> Sequence[BlockTransfer]:
-        """Blocks of the pool were allocated behind a local hit; returns the loads to be done, as they were given.
+        """Note that blocks were allocated behind a local hit; return the loads to be done, in the given order.
 
         Raises AssertionError when a hit block has lost its content since the look-up, or one is loaded into twice.
         Source: the assert of vLLM issue 43884, the symptom of 44409. It asks whether a hit block has any hash at all,
@@ -149,14 +153,16 @@ class Connector(ABC):
         lost = next((hit.transfer for hit in hits if not hit.is_intact), None)
         if lost is not None:
             raise AssertionError(
-                f"{_who(lost)} counts on block {lost.block_id} as a cache hit, but the block was given away before "
+                f"{_entry_name(lost)} counts on block {lost.block_id} as a cache hit, but the block was given away before "
                 "it was touched"
             )
         loading = dict(self._loading)
         for transfer in transfers:
             other = loading.setdefault(transfer.block_id, transfer)
             if other is not transfer:
-                raise AssertionError(f"block {transfer.block_id} is loaded into twice: {_who(other)}, {_who(transfer)}")
+                raise AssertionError(
+                    f"block {transfer.block_id} is loaded into twice: {_entry_name(other)}, {_entry_name(transfer)}"
+                )
         self._loading = loading
         return transfers
 
@@ -166,54 +172,57 @@ class Connector(ABC):
     def start_load_kv(self, loads: Sequence[BlockTransfer], kv: KVAccess) -> None:
         """Bring the blocks' content into the pool.
 
-        Sync: all is loaded on return; or LoadError, and not one block was written.
-        Async: returns at once, has read nothing into the pool, and tells the outcome in `get_finished`.
+        Sync: everything is loaded on return; or LoadError is raised, and no block was written.
+        Async: returns at once, with nothing written yet; `get_finished` reports the outcome.
         """
 
     def get_finished(self, kv: KVAccess) -> tuple[set[int], set[int]]:
-        """Async: the requests whose KV has arrived and is now written, and those whose load failed. Each told once.
+        """Async: return the requests whose KV has arrived and is written, and those whose load failed. Each only once.
 
         Keys that could not be loaded are forgotten already, and `failures` says why.
         """
         return set(), set()
 
     def wait(self, timeout_s: float) -> None:  # noqa: B027 - most tiers have nothing to wait for
-        """Async: return when `get_finished` would tell something, at the latest after timeout_s seconds."""
+        """Async: return when `get_finished` has something to report, at the latest after timeout_s seconds."""
 
     def cancel(self, request_id: int) -> None:
-        """The request gave up its blocks: from now on nothing is written into them. Takes the allocation back too."""
+        """End the loads of a request that gave up its blocks: nothing more is written to them.
+
+        Also undoes an allocation.
+        """
         self._settle({request_id})
 
     @abstractmethod
     def save_kv(self, saves: Sequence[BlockTransfer], kv: KVAccess) -> tuple[BlockTransfer, ...]:
-        """Keep these blocks' content; returns those that were written now and are held on return, in the given order.
+        """Keep these blocks' content; return the transfers written now and held on return, in the given order.
 
-        An entry that is there already is not written again. Never raises for I/O: what could not be stored is not
-        returned, and noted in `failures`.
+        An entry that is there already is not written again. Never raises for I/O: a transfer that could not be stored
+        is left out of the result, and noted in `failures`.
         """
 
     @abstractmethod
     def forget(self, transfers: Sequence[BlockTransfer]) -> None:
-        """Drop these keys: they could not be loaded. Unknown ones are ignored."""
+        """Drop the keys of transfers that could not be loaded. Unknown ones are ignored."""
 
     @abstractmethod
     def describe(self) -> str:
-        """One readable line: kind, entries, bytes, cap."""
+        """Return one readable line: kind, entries, bytes, cap."""
 
     def close(self) -> None:  # noqa: B027 - most tiers hold nothing open
-        """Let go of memory and files. What is meant to last stays on the disk. Closing twice is harmless."""
+        """Release memory and files; content on disk stays. Closing twice is harmless."""
 
     def note(self, failure: str) -> None:
-        """Add a line to `failures`, and drop the oldest ones."""
+        """Add a line to `failures`; drop the oldest beyond MAX_FAILURES."""
         self.failures.append(failure)
         del self.failures[:-MAX_FAILURES]
 
     def _settle(self, request_ids: set[int]) -> None:
-        """These requests' loads are over, well or badly: their blocks may be loaded into again."""
+        """Forget the loads of these requests, successful or not: their blocks may be loaded into again."""
         self._loading = {
             block_id: transfer for block_id, transfer in self._loading.items() if transfer.request_id not in request_ids
         }
 
 
-def _who(transfer: BlockTransfer) -> str:
+def _entry_name(transfer: BlockTransfer) -> str:
     return f"request {transfer.request_id} (group {transfer.group}, entry {transfer.index})"

@@ -1,4 +1,4 @@
-"""Which class defines a method of a part, and whether that class is a user's own."""
+"""The class that defines a part's method, and whether that class is a user's own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _OWN = ("labengine.core.", "labengine.engine.", "labengine.check.")
 
 
 def definers(owner: type, name: str) -> list[type]:
-    """Return the classes that define `name`, the one that counts first. Methods left to subclasses do not count."""
+    """Return the classes that define `name`, the effective one first. Methods left to subclasses do not count."""
     return [cls for cls in owner.__mro__[:-1] if name in vars(cls) and not _is_left_open(vars(cls)[name])]
 
 
@@ -18,7 +18,7 @@ def class_name(owner: type) -> str:
 
 
 def is_custom(owner: type) -> bool:
-    """True for a class that is not one of labengine's own core, engine or checks."""
+    """Return True for a class outside labengine's own core, engine and checks."""
     return not owner.__module__.startswith(_OWN)
 
 

@@ -10,7 +10,7 @@ from labengine.core.free_queue import FreeQueue
 from labengine.core.full_attention import FullAttentionGroup, PromptTailGroup
 from labengine.core.kv_cache_manager import KVCacheManager, Moment
 from labengine.core.nano_vllm import NanoBlockPool, NanoKVCacheManager
-from labengine.core.nano_vllm_2025_07 import EarlyHashManager, OwnTokensGroup, StaleMapPool, WholePromptScheduler
+from labengine.core.nano_vllm_2025_07 import EarlyHashManager, OwnTokensGroup, StaleMapPool, UnchunkedScheduler
 from labengine.core.parts import Parts
 from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix_cache import HashChain, KeepDuplicates, LateMerge, LateMergeComparingPrefixes, MergePolicy
@@ -31,16 +31,16 @@ NANO_VLLM = Parts(
 )
 """nano-vLLM at commit bb823b3."""
 
-NANO_VLLM_243 = Parts(name="nano-vllm+243", merge_policy=LateMerge).over(NANO_VLLM)
+NANO_VLLM_243 = Parts(name="nano-vllm+243", merge_policy=LateMerge).overriding(NANO_VLLM)
 """nano-vLLM with the late merge of pull request 243."""
 
 NANO_VLLM_2025_07 = Parts(
     name="nano-vllm-2025-07",
-    scheduler=WholePromptScheduler,
+    scheduler=UnchunkedScheduler,
     kv_cache_manager=EarlyHashManager,
     full_attention_group=OwnTokensGroup,
     block_pool=StaleMapPool,
-).over(NANO_VLLM)
+).overriding(NANO_VLLM)
 """nano-vLLM at commit 38baf0b, before hashing moved to the end of the step."""
 
 LABENGINE = Parts(
@@ -64,12 +64,15 @@ class VllmBlockPool(BlockPool):
 
 
 class VllmKVCacheManager(KVCacheManager):
-    """vLLM registers early: the step that allocates a block also computes it, before anybody else reads it."""
+    """vLLM registers hashes early: the step that allocates a block computes it before any other request reads it."""
 
     needs_tokens_to_allocate = True
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
-        """At allocation; what the external tier delivers late, once it is there."""
+        """Return all allocated tokens at allocation.
+
+        Tokens that the external tier loads late count once they are there.
+        """
         return min(num_tokens, request.num_tokens)
 
 
@@ -79,7 +82,7 @@ VLLM = Parts(
     full_attention_group=PromptTailGroup,
     block_pool=VllmBlockPool,
     merge_policy=KeepDuplicates,
-).over(LABENGINE)
+).overriding(LABENGINE)
 """vLLM 0.32, v1, with the synchronous scheduler."""
 
 EDITIONS: dict[str, Parts] = {
@@ -89,7 +92,7 @@ EDITIONS: dict[str, Parts] = {
 
 
 def edition(name: str) -> Parts:
-    """The edition of that name. ConfigError for an unknown one, with the nearest match."""
+    """Return the edition called `name`. Raises ConfigError, naming the nearest match."""
     if not isinstance(name, str) or name not in EDITIONS:
         near = get_close_matches(str(name), EDITIONS, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""

@@ -1,4 +1,4 @@
-"""What moves between the pool and the external tier, and which requests wait for it."""
+"""Blocks to move between the pool and the external tier, and the requests that wait for a load."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from labengine.core.step_plan import ScheduledRequest
 
 
 class ExternalLoads:
-    """The scheduler's dealings with the connector; without one, nothing matches and nothing moves.
+    """The scheduler's side of the connector; without a connector nothing matches and nothing moves.
 
-    loading: requests that wait, holding their blocks, each with the tokens that it will have KV for.
-    arrived: loads that are over, by request id, True when the KV is there. The engine puts them in between steps.
+    loading: waiting requests that hold blocks, each with the number of tokens that have KV after its load.
+    arrived: finished loads by request id, True on success. The engine fills it between steps.
     """
 
     def __init__(self, connector: Connector | None, manager: KVCacheManager, alignment: int, journal: Journal) -> None:
@@ -25,28 +25,28 @@ class ExternalLoads:
         self.loading: dict[Request, int] = {}
         self.arrived: dict[int, bool] = {}
         self.loads: list[BlockTransfer] = []
-        self.hopeless: set[Key] = set()
-        """What could not be loaded in this step, begun anew for it."""
-        self.disappointed: set[int] = set()
-        """Requests whose late load has failed: they recompute, and do not ask again."""
+        self.failed_keys: set[Key] = set()
+        """Keys that could not be loaded in this step. The step then begins anew without them."""
+        self.failed_requests: set[int] = set()
+        """Ids of requests whose late load failed: they recompute, and do not ask the tier again."""
         self._manager = manager
         self._alignment = alignment
         self._journal = journal
 
     @property
     def is_async(self) -> bool:
-        """True when a load takes more than the step it is started in."""
+        """True when a load may take longer than the step in which it starts."""
         return self.connector is not None and self.connector.loads_are_async
 
     @property
     def last_failure(self) -> str:
-        """What went wrong last, in the connector's words."""
+        """The connector's newest failure, as a readable line."""
         failures = self.connector.failures if self.connector is not None else []
         return failures[-1] if failures else "the external tier did not deliver"
 
     def match(self, request: Request, hit: Hit) -> int:
-        """Tokens behind a local hit that the tier can supply; 0 when it cannot even be asked."""
-        if self.connector is None or request.request_id in self.disappointed or self._is_hopeless(request):
+        """Return how many tokens behind a local hit the tier can supply; 0 when the look-up fails."""
+        if self.connector is None or request.request_id in self.failed_requests or self._needs_failed_key(request):
             return 0
         groups = self._manager.groups
         try:
@@ -55,13 +55,13 @@ class ExternalLoads:
             self.connector.note(f"request {request.request_id}: the look-up failed: {type(error).__name__}: {error}")
             return 0
 
-    def _is_hopeless(self, request: Request) -> bool:
-        """True when blocks of the request could not be loaded in this very step: it shall recompute."""
-        hashes = {block_hash for _, block_hash in self.hopeless}
+    def _needs_failed_key(self, request: Request) -> bool:
+        """Return True when blocks of the request could not be loaded in this very step: it has to recompute."""
+        hashes = {block_hash for _, block_hash in self.failed_keys}
         return not hashes.isdisjoint(request.block_hashes)
 
     def load(self, request: Request, num_local: int, num_computed: int) -> None:
-        """The request's fresh blocks for tokens [num_local, num_computed) are to be filled in this step."""
+        """Load the request's fresh blocks for tokens [num_local, num_computed) in this step."""
         assert self.connector is not None
         transfers = self._manager.external_blocks(request, num_local, num_computed)
         hits = self._manager.local_hits(request, num_local)
@@ -70,32 +70,32 @@ class ExternalLoads:
         self.loads.extend(self.connector.update_state_after_alloc(request, transfers, hits))
 
     def wait_for(self, request: Request, num_computed: int) -> None:
-        """The request waits until its load is over."""
+        """Have the request wait until its load is over."""
         self._journal.record((self.loading.pop, request))
         self.loading[request] = num_computed
 
     def take_loads(self) -> tuple[BlockTransfer, ...]:
-        """The loads of this step."""
+        """Return and clear the loads of this step."""
         loads, self.loads = tuple(self.loads), []
         return loads
 
     def take_arrived(self) -> list[tuple[Request, int, bool]]:
-        """(request, tokens it has KV for, whether the KV came), for every load that is over, in order of waiting."""
+        """Return (request, tokens with KV, whether the load succeeded) of every finished load, in order of waiting."""
         if not self.arrived:
             return []
-        over = [
+        ended = [
             (request, n, self.arrived[i])
             for request, n in self.loading.items()
             if (i := request.request_id) in self.arrived
         ]
         self._journal.record((self._put_back, dict(self.loading), dict(self.arrived)))
-        for request, _, _ in over:
+        for request, _, _ in ended:
             del self.loading[request]
         self.arrived.clear()
-        return over
+        return ended
 
     def saves(self, batch: Sequence[ScheduledRequest], requests: dict[int, Request]) -> tuple[BlockTransfer, ...]:
-        """The blocks that this batch fills up, those that the tier holds already left out."""
+        """Return the blocks that this batch fills, without those that the tier holds already."""
         connector = self.connector
         if connector is None:
             return ()
@@ -104,7 +104,7 @@ class ExternalLoads:
         return tuple(transfer for key, transfer in by_key.items() if not self._has(connector, key))
 
     def _has(self, connector: Connector, key: Key) -> bool:
-        """A tier that cannot even be asked is offered the block: `save_kv` never raises."""
+        """Return whether the tier holds the content. False when the look-up fails: `save_kv` never raises."""
         try:
             return connector.has(*key)
         except Exception as error:
@@ -112,11 +112,11 @@ class ExternalLoads:
             return False
 
     def blocks_of(self, request: Request, num_computed: int) -> list[BlockTransfer]:
-        """The blocks that a waiting request's load has filled."""
+        """Return the blocks that a waiting request's load has filled."""
         return self._manager.external_blocks(request, request.num_computed_tokens, num_computed)
 
     def drop(self, request: Request) -> None:
-        """The request gives up waiting, and its blocks are about to be freed. The load itself is ended by `cancel`."""
+        """Remove a waiting request whose blocks are about to be freed. The load itself is ended by `cancel`."""
         self._journal.record((self._put_back, dict(self.loading), dict(self.arrived)))
         self._journal.record((setattr, request, "is_loading", request.is_loading))
         del self.loading[request]
@@ -124,12 +124,15 @@ class ExternalLoads:
         request.is_loading = False
 
     def cancel(self, request: Request) -> None:
-        """End the load of a request that does not wait any more, if there is one: it must write to no block of it."""
+        """End the load of a request that no longer waits, if there is one.
+
+        It must not write to the request's blocks.
+        """
         if self.connector is not None:
             self.connector.cancel(request.request_id)
 
     def give_up(self, request: Request) -> None:
-        """Within a step: the request stops waiting. If the step is taken back, its load counts as failed."""
+        """Have the request stop waiting, within a step. If the step is rolled back, its load counts as failed."""
         assert self.connector is not None
         self._journal.record((self._has_failed, request, self.loading.pop(request)))
         self.connector.cancel(request.request_id)

@@ -1,4 +1,7 @@
-"""The free queue: which block is reused next. A doubly linked list over two integer lists; every operation is O(1)."""
+"""The free queue: the order in which free blocks are reused.
+
+Doubly linked over two int lists; every operation is O(1).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ class FreeQueue:
         return self._next[block_id] != _OUT
 
     def __iter__(self) -> Iterator[int]:
-        """Block ids, the next victim first. Also of a broken list at most num_blocks: no walk over it is endless."""
+        """Yield block ids, the next victim first.
+
+        A broken list yields at most num_blocks: no walk over it is endless.
+        """
         following, sentinel, block_ids = self._next, self._sentinel, range(self._sentinel)
         block_id = following[sentinel]
         for _ in block_ids:
@@ -38,9 +44,9 @@ class FreeQueue:
             block_id = following[block_id]
 
     def fault(self) -> str | None:
-        """Where the list is broken, in words; None for a sound one. O(length).
+        """Return a description of where the list is broken, None for an intact one. O(length).
 
-        A queue that keeps its blocks elsewhere looks there; without a method of its own nothing is found here.
+        A subclass that keeps its blocks elsewhere needs a method of its own; this one then finds nothing.
         """
         if type(self).__iter__ is not FreeQueue.__iter__:
             return None
@@ -59,7 +65,7 @@ class FreeQueue:
         return "its head" if block_id == self._sentinel else f"block {block_id}"
 
     def take(self, num_blocks: int) -> list[int]:
-        """Remove and return the first num_blocks ids, in order. IndexError when there are fewer."""
+        """Remove and return the first num_blocks ids, in order. Raises IndexError when there are fewer."""
         if num_blocks > self._length:
             raise IndexError(f"{num_blocks} blocks asked for, {self._length} are free")
         following, previous, block_id = self._next, self._prev, self._next[self._sentinel]
@@ -75,19 +81,22 @@ class FreeQueue:
         return taken
 
     def append(self, block_ids: Sequence[int]) -> None:
-        """Queue blocks at the tail, in order. The caller knows that they are out of it."""
+        """Queue blocks at the tail, in order. The caller makes sure that they are not queued."""
         self._insert(self._prev[self._sentinel], block_ids)
 
     def prepend(self, block_ids: Sequence[int]) -> None:
-        """Queue blocks at the head: the first of them is the next victim. As `append`."""
+        """Queue blocks at the head: the first of them is the next victim.
+
+        The caller makes sure that they are not queued.
+        """
         self._insert(self._sentinel, block_ids)
 
     def put_back(self, block_ids: Sequence[int]) -> None:
-        """Undo a `take` that returned these ids: a queue that takes from another place puts them back there."""
+        """Undo a `take` that returned these ids. (A subclass that takes from another place puts them back there.)"""
         self.prepend(block_ids)
 
     def remove(self, block_id: int) -> int:
-        """Take a block out of any place; returns the id before it, for `insert_after` as the inverse."""
+        """Remove a block from any place; return the id before it, which `insert_after` needs to undo this."""
         before, after = self._prev[block_id], self._next[block_id]
         if after == _OUT:
             raise ValueError(f"block {block_id} is not in the free queue")

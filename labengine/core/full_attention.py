@@ -10,12 +10,15 @@ from labengine.events import BlockCached
 
 
 class FullAttentionGroup(KVCacheGroup):
-    """A hit is an unbroken run from the start, and nothing is dropped before the request ends."""
+    """Full attention: a hit is an unbroken run from the start, and nothing is dropped before the request ends."""
 
     has_every_shorter_hit = True
 
     def find_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
-        """Walk the chain until the first block that is not cached everywhere: every token attends to all before it."""
+        """Return the run up to the first block that is not cached in every sibling.
+
+        Each token attends to all before it.
+        """
         runs = [group.cached_run(request, max_tokens // self.block_size) for group in siblings]
         length = min(map(len, runs))
         length -= length % self._aligned_every
@@ -27,12 +30,12 @@ class FullAttentionGroup(KVCacheGroup):
 class PromptTailGroup(FullAttentionGroup):
     """Also registers where a prompt ends inside a block larger than a link of the hash chain, as vLLM does.
 
-    The key is found by finer hits than a block, which need a kind of group (Mamba) that does not exist here; it still
-    marks the block as cached, and so decides where the block goes when it is freed.
+    Only hits finer than a block find the key, and they need a kind of group (Mamba) that does not exist here. The key
+    still marks the block as cached, and so decides where the block goes when it is freed.
     """
 
     def register(self, request: Request, num_tokens: int) -> None:
-        """Full blocks first, then the tail."""
+        """Register full blocks, then the prompt's tail."""
         super().register(request, num_tokens)
         link_size = self._config.hash_block_size
         end = (request.num_prompt_tokens - 1) // link_size * link_size
@@ -51,5 +54,5 @@ class PromptTailGroup(FullAttentionGroup):
         mapped = self._merge_policy.mapped_after(self._pool.prefix_map.get(key, ()), block.block_id)
         self._pool.register(block, key, block.token_ids, request.prefix_at(link), mapped)
         if BlockCached in self._hooks:
-            told = BlockCached(block.block_id, request.request_id, self.index, index, key[1], mapped, is_full=False)
-            self._hooks.emit(told)
+            event = BlockCached(block.block_id, request.request_id, self.index, index, key[1], mapped, is_full=False)
+            self._hooks.emit(event)

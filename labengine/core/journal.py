@@ -1,4 +1,4 @@
-"""The undo journal: every mutation of the core notes how to take itself back, so that a step can fail cleanly."""
+"""The undo journal: every mutation of the core records its inverse, so that a failed step leaves no trace."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 class Journal(list[tuple[Any, ...]]):
     """Inverse operations in the order of the mutations, each (function, argument ...); rollback runs them newest first.
 
-    The core records always; the engine decides where a step begins (`open`) and whether it ends in `commit` or
-    `rollback`. An inverse takes back exactly one mutation, on the state right after it. It is a list so that recording
-    costs as little as can be: every decode of every request pays it.
+    The core always records; the engine decides where a step begins (`open`) and whether it ends in `commit` or
+    `rollback`. An inverse undoes exactly one mutation, on the state right after it. It is a list because every decode
+    of every request pays for recording.
 
-    An engine may begin the next step before this one has ended (see engine/ahead.py): what the next step has done so
-    far is the journal's last section, which outlives the commit and can be taken back alone.
+    An engine may begin the next step before this one has ended (see engine/ahead.py). The mutations of that next step
+    are the journal's last section: it outlives the commit and can be rolled back alone.
     """
 
     __slots__ = ("_next", "failures")
@@ -21,15 +21,15 @@ class Journal(list[tuple[Any, ...]]):
     def __init__(self) -> None:
         super().__init__()
         self.failures: list[Exception] = []
-        """What the inverses of the newest rollback have raised: the state is then not what it was."""
+        """Exceptions raised by inverses in the newest rollback: then the state is not fully restored."""
         self._next: int | None = None
-        """Where the next step's section begins; None without one."""
+        """Index at which the next step's section begins; None without one."""
 
     record = list.append
-    """record((function, argument ...)): note how to take back the mutation that follows."""
+    """record((function, argument ...)): note how to undo the mutation that follows."""
 
     def commit(self) -> None:
-        """Keep what was done. What was begun ahead can still be taken back."""
+        """Keep this step's mutations. Those of a next step begun ahead can still be rolled back."""
         if self._next is None:
             self.clear()
         else:
@@ -37,29 +37,29 @@ class Journal(list[tuple[Any, ...]]):
             self._next = 0
 
     open = commit
-    """Forget the past: a rollback will lead back to this moment, and before what was begun ahead."""
+    """Begin a step: a later rollback leads back to this moment, and before anything begun ahead."""
 
     def rollback(self) -> None:
-        """Take back everything since `open`."""
+        """Undo everything since `open`."""
         self._rollback_to(0)
 
     # -- the next step, begun ahead ------------------------------------------------------------------------------------
 
     def begin_next(self, start: int | None = None) -> None:
-        """What is recorded from here on (or was, from entry `start` on) belongs to the next step."""
+        """Assign the entries from here on (or from index `start` on) to the next step."""
         self._next = len(self) if start is None else start
 
     def enter_next(self) -> None:
-        """The next step is the one under way now: it ends by its own commit or rollback."""
+        """Make the next step the current one: it ends by its own commit or rollback."""
         self._next = None
 
     def rollback_next(self) -> None:
-        """Take back what was begun ahead, and nothing else."""
+        """Undo the next step's section, and nothing else."""
         if self._next is not None:
             self._rollback_to(self._next)
 
     def _rollback_to(self, start: int) -> None:
-        """Also where an inverse fails, as it may behind a part that corrupts: the others are run all the same."""
+        """Run all inverses from the end back to `start`. One that fails, as it may after a faulty part, stops none."""
         self.failures = []
         while len(self) > start:
             inverse, *arguments = self.pop()

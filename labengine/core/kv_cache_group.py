@@ -1,4 +1,4 @@
-"""One KV-cache group: layers that share a block table, and the rule by which blocks are found, added and freed."""
+"""One KV-cache group: layers that share a block table, and the rule for finding, adding and freeing blocks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from labengine.events import (
 from labengine.hooks import Hooks
 
 GroupHit = list[list[int]]
-"""Hit blocks of several groups of one kind, in table order, equally many each; null where the window needs none."""
+"""Hit blocks of several groups of one kind, in table order, equally many each; null outside the window."""
 
 
 class KVCacheGroup:
-    """Block tables of one group on the shared pool. Every change of a table goes through here, and is told by an event.
+    """Block tables of one group on the shared pool. Every change of a table happens here and emits an event.
 
-    A subclass is a kind of attention: which cached blocks make a hit, and which tokens nobody will read again.
+    A subclass is a kind of attention: it decides which cached blocks make a hit, and which tokens are no longer read.
     """
 
     def __init__(
@@ -48,43 +48,43 @@ class KVCacheGroup:
         self._config = config
         self._hash_ratio = self.block_size // config.hash_block_size
         self._aligned_every = config.scheduler_block_size // self.block_size
-        """Blocks between two places where all groups have whole blocks."""
+        """Blocks between two positions at which every group has full blocks only."""
         self._pool = pool
         self._merge_policy = merge_policy
         self._hooks = hooks
         self._journal = journal
 
     has_every_shorter_hit = False
-    """True when each shorter prefix of a hit, cut where all groups have whole blocks, is a hit too."""
+    """True when each shorter prefix of a hit, cut where every group has full blocks, is a hit too."""
 
     caches_every_block = True
-    """True when there is nothing that is not worth caching."""
+    """True when every full block is worth caching."""
 
     # -- what a kind of attention decides ------------------------------------------------------------------------------
 
     def find_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
-        """The cached blocks of the longest prefix of at most max_tokens tokens, for each sibling.
+        """Return the cached blocks of the longest prefix of at most max_tokens tokens, for each sibling.
 
         siblings: this group and all others of its spec; they hold equal prefixes, and hit together. Touches nothing.
         """
         raise NotImplementedError
 
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
-        """Leading tokens that no token after the first num_computed_tokens will attend to."""
+        """Return the number of leading tokens that no token after the first num_computed_tokens attends to."""
         return 0
 
     def max_blocks_held(self, num_tokens: int) -> int:
-        """Blocks that a request of num_tokens tokens holds at any one time, at most."""
+        """Return the most blocks that a request of num_tokens tokens holds at any one time."""
         return self._num_blocks(num_tokens)
 
     def is_worth_caching(self, request: Request, index: int) -> bool:
-        """False for a full block that no hit will ever ask for."""
+        """Return False for a full block that no hit can ever use."""
         return True
 
     # -- looking up ----------------------------------------------------------------------------------------------------
 
     def cached_run(self, request: Request, num_blocks: int) -> list[int]:
-        """The cached blocks of the request's first num_blocks blocks, up to the first that is not cached."""
+        """Return the cached blocks of the request's first num_blocks blocks, up to the first that is not cached."""
         run: list[int] = []
         hashes, ratio, group = request.block_hashes, self._hash_ratio, self.index
         mapped_to, blocks, is_equal = self._pool.prefix_map.get, self._pool.blocks, self._merge_policy.is_equal
@@ -96,7 +96,7 @@ class KVCacheGroup:
         return run
 
     def cached_block(self, request: Request, index: int) -> int | None:
-        """The block that the cache serves for the request's full block `index`; None for a miss."""
+        """Return the block that the cache serves for the request's full block `index`; None for a miss."""
         link = (index + 1) * self._hash_ratio - 1
         mapped = self._pool.prefix_map.get((self.index, request.block_hashes[link]))
         if mapped is None:
@@ -107,7 +107,7 @@ class KVCacheGroup:
     # -- counting ------------------------------------------------------------------------------------------------------
 
     def num_missing_blocks(self, request: Request, num_tokens: int) -> int:
-        """Blocks the table lacks to hold num_tokens tokens: whatever is computed needs a slot for its KV.
+        """Return how many blocks the table lacks for num_tokens tokens: every computed token needs a slot for its KV.
 
         At decode the token at position num_tokens - 1 was sampled, and its KV is written in this step: a block is
         missing when that position opens one (nano-vLLM PR 71 argues otherwise, and writes into the wrong block).
@@ -115,7 +115,7 @@ class KVCacheGroup:
         return -(-num_tokens // self.block_size) - len(request.block_tables[self.index])
 
     def num_blocks_to_admit(self, hit: Sequence[int], num_computed_tokens: int, num_blocks: int) -> int:
-        """Free blocks that a table of num_blocks blocks takes that starts with a hit.
+        """Return how many free blocks a table of num_blocks blocks takes when it starts with a hit.
 
         A hit on a free block costs a free block too; a hit that the window has moved past costs nothing.
         """
@@ -130,7 +130,7 @@ class KVCacheGroup:
     # -- tables --------------------------------------------------------------------------------------------------------
 
     def add_hit(self, request: Request, hit: Sequence[int], num_computed_tokens: int) -> None:
-        """Start the request's table with cached blocks, each touched so that nobody can take it.
+        """Start the request's table with cached blocks, each touched so that no allocation can take it.
 
         Blocks that lie outside the window once num_computed_tokens tokens are computed stay untouched.
         """
@@ -142,20 +142,23 @@ class KVCacheGroup:
             self._hooks.emit(BlocksSkipped(request.request_id, self.index, num_skipped))
         self._extend_table(table, [*[self._pool.null_block] * num_skipped, *touched])
         if BlockTouched in self._hooks:
-            to_come = Counter(touched)  # a hit that names a block twice counts it twice, one after the other
+            remaining = Counter(touched)  # a block that the hit names twice gets its references one after the other
             for index, block_id in enumerate(touched, num_skipped):
-                to_come[block_id] -= 1
-                ref_count = self._pool.blocks[block_id].ref_count - to_come[block_id]
+                remaining[block_id] -= 1
+                ref_count = self._pool.blocks[block_id].ref_count - remaining[block_id]
                 self._hooks.emit(BlockTouched(block_id, request.request_id, self.index, index, ref_count))
         self._set_registered(request, len(table))
 
     def add_external(self, request: Request, num_tokens: int) -> None:
-        """Blocks for tokens that the external tier will fill, up to num_tokens; none for those outside the window."""
+        """Add blocks for tokens that the external tier will fill, up to num_tokens.
+
+        None for those outside the window.
+        """
         if num_tokens > self.num_skipped_tokens(num_tokens):
             self.extend(request, num_tokens)
 
     def extend(self, request: Request, num_tokens: int) -> None:
-        """Append fresh blocks until the table holds num_tokens tokens. The caller made sure that they are free."""
+        """Append fresh blocks until the table holds num_tokens tokens. The caller makes sure that enough are free."""
         missing = self.num_missing_blocks(request, num_tokens)
         if missing <= 0:
             return
@@ -167,7 +170,7 @@ class KVCacheGroup:
                 self._hooks.emit(BlockAllocated(block_id, request.request_id, self.index, index))
 
     def drop_skipped(self, request: Request, num_computed_tokens: int) -> None:
-        """Free the blocks that left the window: their entries become null."""
+        """Free the blocks that left the window; their entries become null."""
         num_skipped = self.num_skipped_tokens(num_computed_tokens) // self.block_size
         if not num_skipped:
             return
@@ -184,14 +187,14 @@ class KVCacheGroup:
             self.release(request, dropped, indices, "window")
 
     def freeing_order(self, num_entries: int) -> Sequence[int]:
-        """Return the indices of num_entries consecutive table entries, the one to be reused first in front.
+        """Return the indices of num_entries consecutive table entries, the first to be reused first.
 
         The last entry comes first: a chain's tail is useless without its head.
         """
         return range(num_entries - 1, -1, -1)
 
     def free(self, request: Request, reason: FreeReason) -> None:
-        """Give the whole table back, in the freeing order. The table is emptied first: a freed block is another's."""
+        """Free the whole table, in the freeing order. It is emptied first: no table may name a block that is free."""
         table = request.block_tables[self.index]
         if not table:
             return
@@ -218,11 +221,14 @@ class KVCacheGroup:
         self._set_registered(request, last)
 
     def block_hash(self, request: Request, index: int) -> bytes:
-        """The hash of the request's full block `index`: the chain's hash at the block's end."""
+        """Return the hash of the request's full block `index`: the chain's hash at the block's end."""
         return request.block_hashes[(index + 1) * self._hash_ratio - 1]
 
     def register_block(self, request: Request, index: int) -> None:
-        """Merge a full block into an equal one if the policy names one; else put its hash into the map, to be found."""
+        """Merge a full block into an equal one if the policy names one.
+
+        Otherwise register its hash, so that it is found.
+        """
         link = (index + 1) * self._hash_ratio - 1
         key = (self.index, request.block_hashes[link])
         block = self._pool.blocks[request.block_tables[self.index][index]]
@@ -242,7 +248,7 @@ class KVCacheGroup:
             self._hooks.emit(BlockCached(block.block_id, request.request_id, self.index, index, key[1], mapped))
 
     def _own_tokens(self, request: Request, link: int) -> tuple[int, ...]:
-        """The tokens of the block that ends with this link."""
+        """Return the tokens of the block that ends with this link."""
         return tuple(chain.from_iterable(request.links[link + 1 - self._hash_ratio : link + 1]))
 
     def merge(self, request: Request, index: int, block_id: int, into_block_id: int) -> None:
@@ -259,7 +265,7 @@ class KVCacheGroup:
     # -- mutations -----------------------------------------------------------------------------------------------------
 
     def release(self, request: Request, block_ids: Sequence[int], indices: Sequence[int], reason: FreeReason) -> None:
-        """Drop the references of table entries that are gone already: no table may lead to a block that is free."""
+        """Drop the references of removed table entries: no table may name a block that is free."""
         head, tail = self._pool.release(block_ids)
         if BlockFreed not in self._hooks:
             return
@@ -267,9 +273,9 @@ class KVCacheGroup:
         ends |= dict.fromkeys(head, "head")
         entries = dict(zip(block_ids, indices, strict=True))
         if len(entries) < len(block_ids):
-            self._tell_repeated(request, block_ids, indices, reason)
+            self._emit_repeated(request, block_ids, indices, reason)
             block_ids = [*dict.fromkeys(reversed(block_ids))][::-1]  # each is freed with its last reference
-        # The queue's head is told from the back, so that putting each block in front ends in the right order.
+        # The head is emitted in reverse, so that putting each block in front ends in the right order.
         for block_id in (*(i for i in block_ids if ends.get(i) != "head"), *reversed(head)):
             ref_count = self._pool.blocks[block_id].ref_count
             end = ends.get(block_id)
@@ -277,14 +283,14 @@ class KVCacheGroup:
                 BlockFreed(block_id, request.request_id, self.index, entries[block_id], ref_count, end, reason)
             )
 
-    def _tell_repeated(
+    def _emit_repeated(
         self, request: Request, block_ids: Sequence[int], indices: Sequence[int], reason: FreeReason
     ) -> None:
-        """Tell of all but the last reference to a block that a table names several times."""
-        to_come = Counter(block_ids)
+        """Emit BlockFreed for all but the last reference to a block that the table names several times."""
+        remaining = Counter(block_ids)
         for block_id, index in zip(block_ids, indices, strict=True):
-            to_come[block_id] -= 1
-            if left := to_come[block_id]:
+            remaining[block_id] -= 1
+            if left := remaining[block_id]:
                 ref_count = self._pool.blocks[block_id].ref_count + left
                 self._hooks.emit(BlockFreed(block_id, request.request_id, self.index, index, ref_count, None, reason))
 

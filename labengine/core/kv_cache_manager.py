@@ -1,4 +1,4 @@
-"""The KV-cache manager: what a request has, what it lacks, and whether it can have it, over all groups on one pool."""
+"""The KV-cache manager: blocks that a request has, lacks and can get, over all groups on one pool."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from labengine.events import ExternalHit, FreeReason, PrefixCacheReset, PrefixHi
 from labengine.hooks import Hooks
 
 Moment = Literal["allocated", "computed"]
-"""When a block's hash may be registered: once it is allocated, or once its KV is computed."""
+"""When a block's hash may be registered: once the block is allocated, or once its KV is computed."""
 
 
 class KVCacheManager:
@@ -27,8 +27,8 @@ class KVCacheManager:
     """
 
     needs_tokens_to_allocate = False
-    """True when an allocation hashes what it makes room for: then no step can be scheduled while the tokens of the one
-    before are still to be sampled."""
+    """True when allocating hashes the new tokens: no step can then be scheduled while tokens of the step before are
+    still to be sampled."""
 
     def __init__(
         self,
@@ -50,16 +50,19 @@ class KVCacheManager:
     # -- looking up ----------------------------------------------------------------------------------------------------
 
     def find_prefix(self, request: Request) -> Hit:
-        """The longest cached prefix; at least the last token is left to compute, for its logits give the next one."""
+        """Return the longest cached prefix that leaves at least the last token to compute.
+
+        Its logits give the next token.
+        """
         self.extend_hashes(request, request.num_tokens)
         return self.longest_hit(request, request.num_tokens - 1)
 
     def longest_hit(self, request: Request, max_tokens: int) -> Hit:
-        """Return the hit on at most max_tokens leading tokens that all groups have: one alone cannot skip a token."""
+        """Return the longest hit, of at most max_tokens tokens, that all groups have: no group skips a token alone."""
         return self._lookup.longest_hit(request, max_tokens)
 
     def can_admit(self, request: Request, hit: Hit, num_external: int = 0, num_spare: int = 0) -> bool:
-        """True when the whole request fits now and leaves num_spare blocks free.
+        """Return True when the whole request fits now and leaves num_spare blocks free.
 
         A window group counts for what it holds at any one time, not for the whole request (vLLM issue 39734).
         """
@@ -73,7 +76,8 @@ class KVCacheManager:
     # -- allocating ----------------------------------------------------------------------------------------------------
 
     def admit(self, request: Request, hit: Hit, num_tokens: int, num_external: int = 0, *, num_spare: int = 0) -> bool:
-        """Give a new request its hit blocks, and blocks for num_tokens tokens in all; False when they are not free.
+        """Give a new request its hit blocks, and blocks for num_tokens tokens in all; return False when too few are
+        free.
 
         num_external: tokens after the hit that the external tier is about to fill.
         """
@@ -99,10 +103,10 @@ class KVCacheManager:
         return True
 
     def allocate_computed(self, request: Request, hit: Hit, num_external: int) -> None:
-        """Two phases: every group's hits are touched before any group takes fresh blocks for the external tokens.
+        """Touch every group's hits, then (second phase) take fresh blocks for the external tokens in every group.
 
-        Hit blocks may still lie in the free queue. One group after the other, the first group's fresh blocks would be
-        the second group's hits, and one block would stand in two tables (vLLM PR 44409).
+        Hit blocks may still be in the free queue. If each group did both at once, the first group's fresh blocks could
+        be the second group's hits, and one block would be in two tables (vLLM PR 44409).
         """
         num_computed = hit.num_tokens + num_external
         for group, block_ids in zip(self.groups, hit.block_ids, strict=True):
@@ -112,7 +116,7 @@ class KVCacheManager:
                 group.add_external(request, num_computed)
 
     def allocate(self, request: Request, num_tokens: int) -> bool:
-        """Extend an admitted request's tables to num_tokens tokens; False when the pool has too few free blocks.
+        """Extend an admitted request's tables to num_tokens tokens; return False when the pool has too few free blocks.
 
         Blocks that have left a window are freed first, and stay free in any case.
         """
@@ -136,22 +140,22 @@ class KVCacheManager:
     # -- cached content ------------------------------------------------------------------------------------------------
 
     def register(self, request: Request, num_tokens: int, moment: Moment) -> None:
-        """Put the full blocks among the request's first num_tokens tokens into the map, if the moment is right."""
+        """Register the full blocks of the request's first num_tokens tokens, if hashes are registered at this moment."""
         num_registrable = self.num_registrable_tokens(request, num_tokens, moment)
         if not num_registrable:
             return
-        if len(self.groups) > 1:  # no hit ends where one of the groups has half a block
+        if len(self.groups) > 1:  # no hit ends where one of the groups has a partly filled block
             num_registrable -= num_registrable % self._config.scheduler_block_size
         self.extend_hashes(request, num_registrable)
         for group in self.groups:
             group.register(request, num_registrable)
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
-        """Only after compute: a hash that is registered earlier promises KV that a failed step would never write."""
+        """Return num_tokens after compute, else 0: an earlier hash promises KV that a failed step would never write."""
         return num_tokens if moment == "computed" else 0
 
     def reset_prefix_cache(self) -> bool:
-        """Forget all cached content; False, and nothing changes, while some request holds blocks."""
+        """Forget all cached content; return False, and change nothing, while a request holds blocks."""
         if self.pool.num_used:
             return False
         self.pool.evict_cached(range(len(self.pool.blocks)), "reset")
@@ -174,7 +178,10 @@ class KVCacheManager:
     # -- slots ---------------------------------------------------------------------------------------------------------
 
     def slot_runs(self, request: Request, start: int, end: int, group: KVCacheGroup) -> tuple[SlotRun, ...]:
-        """Where the KV of tokens [start, end) goes: position p to table[p // block_size], offset p % block_size."""
+        """Return the slots for the KV of tokens [start, end).
+
+        Position p at table[p // block_size], offset p % block_size.
+        """
         table, size = request.block_tables[group.index], group.block_size
         runs = []
         while start < end:
@@ -185,7 +192,7 @@ class KVCacheManager:
         return tuple(runs)
 
     def external_blocks(self, request: Request, num_local: int, num_computed: int) -> list[BlockTransfer]:
-        """The blocks of tokens [num_local, num_computed) that somebody will read, to be filled by the external tier."""
+        """Return the blocks of tokens [num_local, num_computed) that later tokens read: the external tier fills them."""
         return [
             transfer
             for group in self.groups
@@ -198,7 +205,7 @@ class KVCacheManager:
         ]
 
     def local_hits(self, request: Request, num_local: int) -> list[LocalHit]:
-        """The table entries of the request's first num_local tokens, and whether each block still is what was found."""
+        """Return the table entries of the request's first num_local tokens, and whether each block is still intact."""
         return [
             LocalHit(transfer, transfer.key in self.pool.blocks[transfer.block_id].keys)
             for group in self.groups
@@ -206,7 +213,7 @@ class KVCacheManager:
         ]
 
     def transfers(self, request: Request, group: KVCacheGroup, first: int, last: int) -> list[BlockTransfer]:
-        """The request's full blocks [first, last) of one group, as the external tier names them."""
+        """Return the request's full blocks [first, last) of one group as transfers."""
         table = request.block_tables[group.index]
         return [
             BlockTransfer(request.request_id, group.index, index, table[index], group.block_hash(request, index))
@@ -215,7 +222,7 @@ class KVCacheManager:
         ]
 
     def num_blocks_needed(self, num_tokens: int) -> int:
-        """Blocks that one request of num_tokens tokens holds at any one time in an empty pool, at most."""
+        """Return the most blocks that one request of num_tokens tokens holds at any one time in an empty pool."""
         return sum(group.max_blocks_held(num_tokens) for group in self.groups)
 
     def _set_computed(self, request: Request, num_tokens: int) -> None:

@@ -1,8 +1,8 @@
-"""What nano-vLLM of July 2025 (commit 38baf0b) decides: hashes at allocation, whole prompts, a map that never forgets.
+"""Decisions of nano-vLLM in July 2025 (commit 38baf0b): hash at allocation, complete prompts, a map that never forgets.
 
-Its map keeps an entry when the block is reused, and a look-up compares a block's own tokens and not what stands before
+Its map keeps an entry when the block is reused, and a look-up compares a block's own tokens but not the tokens before
 them. So an old entry can lead to a block that holds the same tokens after another prefix, and the request then reads
-another's KV. (Upstream drops such entries since pull request 218.)
+another request's KV. (Upstream drops such entries since pull request 218.)
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from labengine.events import BlockCached, EvictReason
 from labengine.hooks import Hooks
 
 
-class WholePromptScheduler(PrefillFirstScheduler):
-    """No prompt is cut into chunks; a step admits a request only while its whole length fits the budget."""
+class UnchunkedScheduler(PrefillFirstScheduler):
+    """No prompt is cut into chunks: a step admits a request only if its whole length fits the budget."""
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
-        """One group, hashed block by block."""
+        """Raise ConfigError unless there is one group whose block size is the hash_block_size."""
         super().refuse_what_it_lacks(config, connector)
         if len(config.groups) > 1 or config.hash_block_size != config.groups[0].block_size:
             raise ConfigError("this edition has one KV-cache group, and its hash_block_size is the block size")
 
     def refuse_what_never_fits(self, request: Request) -> None:
-        """Also one that a step could not take whole: it would wait for ever, and everybody behind it."""
+        """Raise ConfigError also for a request longer than a step: it would wait for ever and block those behind it."""
         super().refuse_what_never_fits(request)
         limit = self.config.max_num_batched_tokens
         if request.max_kv_tokens > limit:
@@ -46,7 +46,7 @@ class WholePromptScheduler(PrefillFirstScheduler):
             )
 
     def admit(self, request: Request, limit: int, *, is_first: bool) -> int | None:
-        """The budget is asked for all tokens and charged for those that the cache does not have."""
+        """Admit the request if all its tokens fit the budget; charge only those that the cache does not have."""
         if request.num_tokens > limit:
             return None
         hit = self.manager.find_prefix(request)
@@ -57,21 +57,23 @@ class WholePromptScheduler(PrefillFirstScheduler):
 
 
 class EarlyHashManager(NanoKVCacheManager):
-    """Registers a block once the step that fills it is scheduled: equal prompts share already in that step."""
+    """Registers a block when the step that fills it is scheduled: equal prompts share it within that step."""
 
     needs_tokens_to_allocate = True
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
-        """All tokens that have a block: the forward pass writes their KV before anybody reads it."""
+        """Return all allocated tokens: the forward pass writes their KV before any request reads it."""
         return num_tokens
 
     def can_admit(self, request: Request, hit: Hit, num_external: int = 0, num_spare: int = 0) -> bool:
-        """Counts the whole prompt, as if nothing of it were cached."""
+        """Return True if the complete prompt fits, as if none of it were cached."""
         return self.num_blocks_needed(request.num_tokens) <= self.pool.num_free
 
     def find_prefix(self, request: Request) -> Hit:
-        """May hit the whole prompt. Nothing is left to compute then, and the next token comes from the logits of
-        whoever stands before it in the batch (nano-vLLM issue 114).
+        """Return the longest hit, possibly the complete prompt.
+
+        Nothing is left to compute then, and the next token comes from the logits of the request before it in the batch
+        (nano-vLLM issue 114).
         """
         request.block_hashes.clear()
         request.links.clear()
@@ -79,7 +81,7 @@ class EarlyHashManager(NanoKVCacheManager):
         return self.longest_hit(request, request.num_tokens)
 
     def extend_hashes(self, request: Request, num_tokens: int) -> None:
-        """At decode the chain goes on from the hash that the block before is known by now, whoever named it last."""
+        """Continue the chain; at decode from the hash under which the block before is registered now."""
         hashes, size = request.block_hashes, self._config.hash_block_size
         if hashes and request.has_blocks and num_tokens >= (len(hashes) + 1) * size:
             index = len(hashes) * size // self.groups[0].block_size - 1
@@ -91,7 +93,7 @@ class EarlyHashManager(NanoKVCacheManager):
 
 
 class StaleMapPool(NanoBlockPool):
-    """Map entries outlive what they stand for: `stale` holds those that lead to a block of other content by now."""
+    """A map whose entries outlive the content: `stale` holds those whose block has other content by now."""
 
     def __init__(self, num_blocks: int, free_queue: FreeQueue, hooks: Hooks, journal: Journal) -> None:
         super().__init__(num_blocks, free_queue, hooks, journal)
@@ -100,13 +102,13 @@ class StaleMapPool(NanoBlockPool):
     def register(
         self, block: Block, key: Key, token_ids: tuple[int, ...], prefix: Prefix, mapped: tuple[int, ...]
     ) -> None:
-        """A new entry takes the place of a stale one."""
+        """Register the block; a new entry takes the place of a stale one."""
         if key in self.stale:
             self._journal.record((self.stale.__setitem__, key, self.stale.pop(key)))
         super().register(block, key, token_ids, prefix, mapped)
 
     def evict(self, block: Block, reason: EvictReason = "reused") -> None:
-        """The block's content is forgotten, the map's entry stays."""
+        """Forget the block's content, but keep the map's entry."""
         for key in block.keys:
             if self.prefix_map.get(key) == (block.block_id,):
                 self._journal.record((self.stale.__delitem__, key))
@@ -115,12 +117,12 @@ class StaleMapPool(NanoBlockPool):
 
 
 class OwnTokensGroup(FullAttentionGroup):
-    """A hit is a block that the map names and whose own tokens are equal, whatever stands before them."""
+    """A hit is a block that the map names and whose own tokens are equal, after any prefix."""
 
     _pool: StaleMapPool
 
     def cached_run(self, request: Request, num_blocks: int) -> list[int]:
-        """Block by block, as the map serves them, stale or not."""
+        """Return the blocks that the map serves one after the other, stale entries included."""
         run: list[int] = []
         for index in range(num_blocks):
             block_id = self.cached_block(request, index)
@@ -130,7 +132,7 @@ class OwnTokensGroup(FullAttentionGroup):
         return run
 
     def cached_block(self, request: Request, index: int) -> int | None:
-        """A stale entry is as good as any, if the block's own tokens are equal."""
+        """Return the block served, also by a stale entry, if the block's own tokens are equal."""
         link = self._link(index)
         block_id = self._pool.stale.get((self.index, request.block_hashes[link]))
         if block_id is None:
@@ -138,7 +140,7 @@ class OwnTokensGroup(FullAttentionGroup):
         return block_id if self._merge_policy.is_equal(self._pool.blocks[block_id], request, link) else None
 
     def add_hit(self, request: Request, hit: Sequence[int], num_computed_tokens: int) -> None:
-        """Whoever hits a block names it anew."""
+        """Add the hit, and register each block under the request's hash."""
         super().add_hit(request, hit, num_computed_tokens)
         for index, block_id in enumerate(hit):
             self._name_anew(request, index, self._pool.blocks[block_id])
@@ -154,5 +156,5 @@ class OwnTokensGroup(FullAttentionGroup):
             self._hooks.emit(BlockCached(*table_entry, key[1], mapped))
 
     def _link(self, index: int) -> int:
-        """The link of the hash chain that a block ends with."""
+        """Return the link of the hash chain that a block ends with."""
         return (index + 1) * self._hash_ratio - 1

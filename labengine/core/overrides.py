@@ -1,4 +1,4 @@
-"""Refuses a part whose methods the core would never call, or could not: a misspelt seam, another signature."""
+"""Refuse parts with methods that the core would never or could not call: a misspelt seam, another signature."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from functools import cached_property
 from types import CodeType, FunctionType
 
 from labengine.config import ConfigError
-from labengine.core.call_shape import is_method, shape_fault, told_signature
+from labengine.core.call_shape import is_method, shape_fault, signature_text
 from labengine.core.definers import class_name, is_custom
 
 _NEAR = 0.8
-"""Similarity from which on a name is taken for a misspelt seam: two letters exchanged in a name of five."""
+"""Similarity from which a name counts as a misspelt seam: two letters exchanged in a name of five."""
 _SPECIAL = ("__init__", "__len__", "__contains__", "__iter__")
 
 
 def refuse_wrong_overrides(where: str, part: type, base: type, others: Iterable[type] = ()) -> None:
-    """Raise ConfigError for the first definition in a user's class that cannot do what its author meant it to do.
+    """Raise ConfigError for the first definition in a user's class that cannot have its intended effect.
 
-    where: begins the message. base: the class whose part it plays. others: classes of other parts, whose methods would
-    never be called here. A helper of any other name is allowed, and any that the class's own methods use.
+    where: begins the message. base: the class whose part it plays. others: classes of other parts, whose methods are
+    never called here. Any other name is allowed for a helper, and every name that the class's own methods use.
     """
     if not any(is_custom(cls) for cls in part.__mro__[:-1]):
         return
@@ -36,7 +36,9 @@ def refuse_wrong_overrides(where: str, part: type, base: type, others: Iterable[
         original_owner, original = _original(part, base, name)
         if (fault := shape_fault(name, override, original)) is not None:
             own, seam = f"{class_name(definer)}.{name}", f"{original_owner.__name__}.{name}"
-            raise ConfigError(f"{where}: {own}{_told(override)} {fault}; it overrides {seam}{_told(original)}")
+            raise ConfigError(
+                f"{where}: {own}{_parameters(override)} {fault}; it overrides {seam}{_parameters(original)}"
+            )
 
 
 def _refuse_hidden(where: str, part: type, name: str, definer: type | None) -> None:
@@ -53,7 +55,7 @@ def _refuse_hidden(where: str, part: type, name: str, definer: type | None) -> N
 
 
 def _without_effect(part: type, base: type) -> Iterator[tuple[type, str]]:
-    """Every attribute of a user's classes that overrides nothing, and that none of their methods uses."""
+    """Yield every attribute of a user's classes that overrides nothing and that none of their methods uses."""
     for number, cls in enumerate(part.__mro__):
         if _is_a_users(cls):
             for name in vars(cls):
@@ -91,7 +93,7 @@ def _code(value: object) -> CodeType | None:
 
 
 def _meant(name: str, owner: type, part: type, base: type, others: Iterable[type]) -> str | None:
-    """What the author of a name probably meant, as the end of a sentence; None for a name of its own."""
+    """Return the seam that a name probably means, as the end of a sentence; None for a name of its own."""
     is_called = is_method(vars(owner)[name])
     overridden = {other for cls in part.__mro__ if issubclass(cls, owner) for other in vars(cls)}
     seams = {_letters(seam): seam for seam in _seams(part, base, is_called=is_called) if seam not in overridden}
@@ -102,7 +104,7 @@ def _meant(name: str, owner: type, part: type, base: type, others: Iterable[type
 
 
 def _seams(part: type, base: type, *, is_called: bool) -> Iterator[str]:
-    """What there is to override: the methods, or the attributes that are plain values."""
+    """Yield the names that can be overridden: the methods, or the attributes that are plain values."""
     for seam in _names_of(base, part):
         original = _original(part, base, seam)[1]
         if is_method(original) if is_called else not isinstance(original, (FunctionType, property, cached_property)):
@@ -117,7 +119,7 @@ def _letters(name: str) -> str:
 
 
 def _names_of(base: type, part: type) -> list[str]:
-    """The names that the core uses on such a part."""
+    """Return the names that the core uses on such a part."""
     own = next((cls for cls in part.__mro__ if not is_custom(cls)), base)
     return [name for name in dict.fromkeys([*dir(base), *dir(own)]) if not name.startswith("_") or name in _SPECIAL]
 
@@ -128,7 +130,7 @@ def _definition(cls: type, name: str) -> tuple[type | None, object]:
 
 
 def _original(part: type, base: type, name: str) -> tuple[type, object]:
-    """The definition of a name that the part overrides, or else that of the base."""
+    """Return the definition of a name that the part overrides, or the base's."""
     for cls in (*part.__mro__, *base.__mro__):
         if name in vars(cls) and not is_custom(cls):
             return cls, vars(cls)[name]
@@ -136,8 +138,8 @@ def _original(part: type, base: type, name: str) -> tuple[type, object]:
 
 
 def _takes_nothing(self: object) -> None:
-    """How a class without an __init__ is made."""
+    """Signature of a class without an __init__."""
 
 
-def _told(value: object) -> str:
-    return told_signature(value) if is_method(value) else ""
+def _parameters(value: object) -> str:
+    return signature_text(value) if is_method(value) else ""

@@ -1,4 +1,4 @@
-"""Parts: the production classes a core is put together from, each replaceable. An edition is a frozen Parts."""
+"""Parts: the classes that a core is put together from, each replaceable. An edition is a frozen Parts."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ _AS_EDITION: Any = None
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Who decides what. To tell a bug: subclass one class, override one method, and name the subclass here.
+    """The class that takes each decision. To show a bug: subclass one class, override one method, name the subclass
+    here.
 
-    A field that is not given keeps the edition's class when the parts are laid `over` an edition.
+    A field that is left out keeps the edition's class in `overriding`.
     """
 
     name: str = "custom"
@@ -39,12 +40,12 @@ class Parts:
     hash_chain: type[HashChain] = _AS_EDITION
     merge_policy: type[MergePolicy] = _AS_EDITION
 
-    def __new__(cls, *unnamed: object, **given: object) -> Parts:
-        """Refuse what is no field, before the dataclass's own __init__ does it in its way."""
+    def __new__(cls, *unnamed: object, **replaced: object) -> Parts:
+        """Refuse unknown fields with a helpful message, before the dataclass's own __init__ raises TypeError."""
         if unnamed:
             raise ConfigError(f"Parts takes its classes by name, as in merge_policy=MyPolicy; got {unnamed[0]!r}")
         known = [field.name for field in fields(cls)]
-        for name in given:
+        for name in replaced:
             if name not in known:
                 near = get_close_matches(name, known, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
@@ -68,15 +69,15 @@ class Parts:
     def _other_parts(self, part: type) -> list[type]:
         return [base for name, base in _bases().items() if getattr(self, name) is not part]
 
-    def over(self, edition: Parts) -> Parts:
-        """The edition with the fields that are given here in place of its own."""
-        given = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not _AS_EDITION}
-        return replace(edition, **given)
+    def overriding(self, edition: Parts) -> Parts:
+        """Return `edition` with the fields that are set here in place of its own."""
+        replaced = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not _AS_EDITION}
+        return replace(edition, **replaced)
 
     def assemble(
         self, config: EngineConfig, hooks: Hooks, journal: Journal, connector: Connector | None = None
     ) -> Scheduler:
-        """A core with an empty pool: the scheduler, over its manager, over the groups, over the pool."""
+        """Return a core with an empty pool: the scheduler on its manager, on the groups, on the pool."""
         pool = self.block_pool(config.num_blocks, self.free_queue(config.num_blocks), hooks, journal)
         kinds = {"full": self.full_attention_group, "sliding_window": self.sliding_window_group}
         merge_policy = self.merge_policy()
@@ -90,12 +91,12 @@ class Parts:
 
 @cache
 def _bases() -> dict[str, type]:
-    """Per field the class whose part it plays."""
+    """Return the base class of each field."""
     return {name: get_args(hint)[0] for name, hint in get_type_hints(Parts).items() if get_args(hint)}
 
 
 def _missing_methods(part: type, base: type) -> list[str]:
-    """The methods that others call on such a part, as far as this class lacks them, and does not pass them on."""
+    """Return the base's public methods that this class neither has nor forwards."""
     if issubclass(part, base) or hasattr(part, "__getattr__"):
         return []
     special = [name for name in ("__len__", "__contains__", "__iter__") if hasattr(base, name)]

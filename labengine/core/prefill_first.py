@@ -1,4 +1,4 @@
-"""nano-vLLM's way to fill a step: prefill or decode, never both."""
+"""nano-vLLM's scheduling: a step is prefill or decode, never both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PrefillFirstScheduler(Scheduler):
     """
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
-        """nano-vLLM has full attention and nothing outside the pool."""
+        """Raise ConfigError for windows, an external tier and settings that nano-vLLM does not have."""
         if any(group.kind != "full" for group in config.groups):
             raise ConfigError("this edition has no sliding-window groups; use edition 'labengine' or 'vllm'")
         if connector is not None:
@@ -26,7 +26,7 @@ class PrefillFirstScheduler(Scheduler):
                 raise ConfigError(f"this edition has no {setting}; use edition 'labengine' or 'vllm', or leave it out")
 
     def schedule(self) -> StepPlan:
-        """Prefill while anybody waits who fits, else decode."""
+        """Plan a prefill step while a waiting request fits, else a decode step."""
         return self._schedule_prefill() or self._schedule_decode()
 
     def _schedule_prefill(self) -> StepPlan | None:
@@ -42,14 +42,17 @@ class PrefillFirstScheduler(Scheduler):
         return StepPlan(tuple(batch)) if batch else None
 
     def _prefill(self, request: Request, num_tokens: int) -> ScheduledRequest:
-        """A request runs once its whole prompt is computed; until then it waits in its place."""
+        """Plan a request's prefill.
+
+        It runs once its whole prompt is computed; until then it keeps its place in the queue.
+        """
         if request.num_computed_tokens + num_tokens < request.num_tokens:
             return self.plan(request, num_tokens, RequestStatus.WAITING)
         self._start_running(request)
         return self.plan(request, num_tokens, RequestStatus.RUNNING)
 
     def admit(self, request: Request, limit: int, *, is_first: bool) -> int | None:
-        """Only a prompt that the budget holds whole, but for the step's first: any would else wait for ever."""
+        """Admit a prompt only if the budget holds all of it; the step's first may be cut, or it would wait for ever."""
         hit = None if request.has_blocks else self.manager.find_prefix(request)
         if hit is not None and not self.manager.can_admit(request, hit):
             return None

@@ -1,13 +1,13 @@
-"""Prefixes, told exactly: what a hash only promises."""
+"""Exact prefixes: the tokens that a hash stands for."""
 
 from __future__ import annotations
 
 
 class Prefix:
-    """Tokens after everything before them: what KV is a function of. A chain of links of hash_block_size tokens.
+    """Tokens after everything before them, which KV is a function of: a chain of links of hash_block_size tokens.
 
-    The first link hangs on a root that holds the request's extra keys instead of tokens. Requests that meet in the
-    cache share their links, so that two equal chains are soon one, and comparing them takes one look.
+    The first link's parent is a root that holds the request's extra keys instead of tokens. Requests that hit the same
+    blocks share links, so that equal chains soon are one object, and comparing them takes one step.
     """
 
     __slots__ = ("num_links", "parent", "token_ids")

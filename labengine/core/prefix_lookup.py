@@ -16,16 +16,17 @@ class Hit(NamedTuple):
     num_tokens: int
     block_ids: tuple[tuple[int, ...], ...]
     longest: int = 0
-    """Tokens that the most fortunate kind of group had found before the others were asked."""
+    """Longest hit of a single kind of group, before the other kinds shortened it."""
 
     @property
     def shared_prefix_boundary(self) -> int:
-        """Where a prefix ends that some groups hold and others dropped; 0 when they agree."""
+        """End of a prefix that some groups hold and others dropped; 0 when they agree."""
         return self.longest if self.longest > self.num_tokens else 0
 
 
 class PrefixLookup:
-    """Asks the groups in turn, kind by kind, full attention first: its hits are the quickest to bound.
+    """Finds a hit that all groups accept, asking kind by kind; full attention first: its hits are the quickest to
+    bound.
 
     A kind either accepts the length or shortens it; then the others are asked again, until all accept it. Lengths only
     shrink, so this ends. Source: vLLM's HybridKVCacheCoordinator.
@@ -39,7 +40,7 @@ class PrefixLookup:
         self._kinds = sorted(kinds.values(), key=lambda siblings: siblings[0].spec.kind != "full")
 
     def longest_hit(self, request: Request, max_tokens: int) -> Hit:
-        """The hit on at most max_tokens leading tokens. Touches nothing."""
+        """Return the longest hit on at most max_tokens leading tokens. Touches nothing."""
         if len(self._groups) == 1:
             (group,) = self._groups
             (block_ids,) = group.find_hit(request, max_tokens, self._groups)

@@ -1,4 +1,4 @@
-"""A request: its tokens, how far its KV has come, and the blocks that hold it."""
+"""A request: its tokens, the number of tokens with KV, and the blocks that hold it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from labengine.config import SamplingParams
 from labengine.core.prefix import NO_KEYS, Prefix
 
 ExtraKeys = tuple[tuple[str, str], ...]
-"""(domain, value) pairs that KV depends on besides tokens, or that requests must share to share blocks at all.
+"""(domain, value) pairs: inputs of the KV besides tokens, or keys that only requests with equal ones share blocks
+under.
 
 The domain keeps an adapter named "x" apart from a cache salt "x" (vLLM issue 44701).
 """
@@ -18,7 +19,7 @@ FinishReason = Literal["stop", "length", "abort"]
 
 
 class RequestStatus(StrEnum):
-    """Where a request stands."""
+    """A request's state in the scheduler."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -28,9 +29,9 @@ class RequestStatus(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One prompt on its way. The invariant between steps: KV exists for token_ids[:num_computed_tokens].
+    """One prompt and its generated tokens. Invariant between steps: KV exists for token_ids[:num_computed_tokens].
 
-    A decoding request has num_computed_tokens == num_tokens - 1: its last token was sampled, and is computed next.
+    A decoding request has num_computed_tokens == num_tokens - 1: the last token was sampled and is computed next.
     """
 
     request_id: int
@@ -39,7 +40,7 @@ class Request:
     seed: int
     num_groups: int
     extra_keys: ExtraKeys = ()
-    """What KV depends on besides the tokens (an adapter), or what keeps requests apart (a cache salt)."""
+    """Inputs of the KV besides the tokens (an adapter), or a reason not to share blocks (a cache salt)."""
     status: RequestStatus = RequestStatus.WAITING
     finish_reason: FinishReason | None = None
     num_computed_tokens: int = 0
@@ -47,19 +48,19 @@ class Request:
     block_tables: list[list[int]] = field(init=False)
     """Per KV-cache group; entry i holds positions [i * block_size, (i + 1) * block_size), or is the null block."""
     num_registered_blocks: list[int] = field(init=False)
-    """Per group: leading table entries that are settled: in the prefix map, or never to be."""
+    """Per group: leading table entries that are settled: in the prefix map, or never to be registered."""
     block_hashes: list[bytes] = field(default_factory=list)
-    """The hash chain, a link every hash_block_size tokens, as far as it was needed."""
+    """The hash chain, one link every hash_block_size tokens, computed on demand."""
     links: list[tuple[int, ...]] = field(default_factory=list)
     """The tokens of each link."""
     prefixes: list[Prefix] = field(default_factory=list)
-    """What the hashes stand for, exactly, as far as it was needed."""
+    """The exact prefixes that the hashes stand for, made on demand."""
     root: Prefix = field(init=False)
-    """What the first link hangs on."""
+    """The parent of the first link."""
     shared_prefix_boundary: int = 0
-    """Tokens that some groups found at the last look-up and others had dropped; worth caching there. 0 for none."""
+    """Tokens that some groups hit at the last look-up and others had dropped; worth caching there. 0 for none."""
     is_loading: bool = False
-    """True while KV for it is on its way from the external tier."""
+    """True while an asynchronous load from the external tier is under way for it."""
 
     def __post_init__(self) -> None:
         self.num_prompt_tokens = len(self.token_ids)
@@ -79,7 +80,7 @@ class Request:
 
     @property
     def has_blocks(self) -> bool:
-        """True once the request was admitted to the pool."""
+        """True once blocks were allocated for the request."""
         return any(self.block_tables)
 
     @property
@@ -92,17 +93,17 @@ class Request:
         """KV slots the request can ever need: the last sampled token's KV is never written."""
         return self.num_prompt_tokens + self.sampling.max_tokens - 1
 
-    # -- what its hashes stand for -------------------------------------------------------------------------------------
+    # -- exact prefixes ------------------------------------------------------------------------------------------------
 
     def prefix_at(self, link: int) -> Prefix:
-        """Its prefix that ends with this link of the hash chain."""
+        """Return the request's prefix that ends with this link of the hash chain."""
         prefixes = self.prefixes
         while len(prefixes) <= link:
             prefixes.append(Prefix(prefixes[-1] if prefixes else self.root, self.links[len(prefixes)]))
         return prefixes[link]
 
     def has_prefix(self, prefix: Prefix, link: int) -> bool:
-        """True when prefix is its own, token by token up to this link. The request then keeps it as its own."""
+        """Return True when `prefix` equals the request's own up to this link; the request then shares the object."""
         own = self.prefixes
         if link < len(own):
             if own[link] is prefix:
@@ -115,7 +116,7 @@ class Request:
         return self._has_chain(prefix, link)
 
     def _has_chain(self, prefix: Prefix, link: int) -> bool:
-        """Compare link by link, up to where the two chains meet."""
+        """Compare link by link, until both chains continue with the same object."""
         own, links, chain = self.prefixes, self.links, []
         above: Prefix | None = prefix
         for number in range(link, -1, -1):

@@ -1,4 +1,4 @@
-"""What a step computes: admission, budgets, preemption, and the bookkeeping once the step is computed."""
+"""The scheduler: admission, budgets, preemption, and the bookkeeping after a computed step."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from labengine.hooks import Hooks
 
 
 class Scheduler:
-    """Queues, and what all engines share; a subclass says how a step is filled.
+    """Queues, and the rules that all engines share; a subclass decides how a step is filled.
 
     waiting: new requests at the back, preempted ones at the front. running: in the order of admission.
-    requests: every request that is kept, by id. finished: the ids of those that have finished, oldest first.
-    external: what is to be loaded and saved, and the requests that wait for it.
+    requests: every kept request by id. finished: the ids of those that have finished, oldest first.
+    external: blocks to load and save, and the requests that wait for a load.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Scheduler:
         self._journal = journal
 
     def refuse_what_it_lacks(self, config: EngineConfig, connector: Connector | None) -> None:
-        """ConfigError for groups or an external tier that this way of scheduling does not know."""
+        """Raise ConfigError for groups, settings or an external tier that this scheduling does not support."""
 
     @property
     def is_idle(self) -> bool:
@@ -56,7 +56,7 @@ class Scheduler:
         return not self.waiting and not self.running and not self.external.loading
 
     def refuse_what_never_fits(self, request: Request) -> None:
-        """ConfigError for a request that the whole pool could not hold: it would block everybody behind it."""
+        """Raise ConfigError for a request that the whole pool could not hold: it would block all behind it for ever."""
         needed, num_blocks = self.manager.num_blocks_needed(request.max_kv_tokens), self.manager.pool.num_usable
         if needed > num_blocks:
             raise ConfigError(
@@ -74,7 +74,7 @@ class Scheduler:
             self._hooks.emit(RequestAdded(request.request_id, tokens, request.sampling.max_tokens))
 
     def abort(self, request: Request) -> None:
-        """End a request wherever it stands."""
+        """End a request, whether it waits, runs or loads."""
         if request in self.external.loading:
             self.finish(request, "abort")
             self.external.drop(request)
@@ -86,21 +86,22 @@ class Scheduler:
         self.finish(request, "abort")
 
     def forget_finished(self) -> None:
-        """Between steps: let the oldest finished requests go, so that config.keep_finished of them are left."""
+        """Drop the oldest finished requests until config.keep_finished of them are left. Called between steps."""
         keep = self.config.keep_finished
         while keep is not None and len(self.finished) > keep:
             request_id, _ = self.finished.popitem(last=False)
             del self.requests[request_id]
-            self.external.disappointed.discard(request_id)
+            self.external.failed_requests.discard(request_id)
             if RequestForgotten in self._hooks:
                 self._hooks.emit(RequestForgotten(request_id))
 
     def schedule(self) -> StepPlan:
-        """Fill one step: blocks are allocated for what it will compute."""
+        """Plan one step, and allocate blocks for the tokens that it computes."""
         raise NotImplementedError
 
     def update(self, plan: StepPlan, sampled: Sequence[int]) -> tuple[int, ...]:
-        """Book what the step computed, request by request: cache, append the token, finish. Returns who finished.
+        """Book a computed step, request by request: cache, append the token, finish. Returns the ids of finished
+        requests.
 
         sampled: one token per request of plan.sampling, in that order; UNSAMPLED ones are filled in later.
         """
@@ -119,9 +120,9 @@ class Scheduler:
         return tuple(finished)
 
     def fill_in(self, plan: StepPlan, sampled: Sequence[int]) -> bool:
-        """After an update with UNSAMPLED tokens, which were taken for no eos: put the sampled ones in their places.
+        """Put sampled tokens in the places of UNSAMPLED ones, after an update that assumed that none is an eos.
 
-        False when the update was wrong, for a token ends its request otherwise than assumed: it has to be taken back.
+        Returns False when a token ends its request otherwise than assumed: the update then has to be rolled back.
         """
         for scheduled, token_id in zip(plan.sampling, sampled, strict=True):
             request = self.requests[scheduled.request_id]
@@ -133,10 +134,10 @@ class Scheduler:
         return True
 
     def forget_written(self, plan: StepPlan) -> None:
-        """After a step was taken back: trust no slot that its forward pass may have written to.
+        """Distrust, after a rollback, every slot that the step's forward pass may have written to.
 
-        A block that had been free loses its cached content. One that had belonged to a request preempted in that step
-        is that request's again, with another's KV in it: the request is preempted once more, to recompute.
+        A block that had been free loses its cached content. A block of a request that the step had preempted belongs to
+        that request again, but holds another's KV: the request is preempted once more, to recompute.
         """
         written = {block_id for request in plan.scheduled for runs in request.slot_runs for block_id, _, _ in runs}
         written.update(load.block_id for load in plan.loads)
@@ -147,8 +148,8 @@ class Scheduler:
                 self._preempt_anew(victim)
 
     def _preempt_anew(self, victim: Request) -> None:
-        """Preempt a request of a step that was taken back, wherever it stood before that step."""
-        if victim in self.external.loading:  # it had arrived in this very step, and what came is overwritten
+        """Preempt a request of a rolled-back step, whether it runs, waits or loads."""
+        if victim in self.external.loading:  # its load arrived in that very step, and its blocks are overwritten
             self.external.drop(victim)
             self.external.cancel(victim)
             self.requeue(victim)
@@ -173,7 +174,7 @@ class Scheduler:
         raise NotImplementedError
 
     def plan(self, request: Request, num_tokens: int, status: RequestStatus) -> ScheduledRequest:
-        """Add a request that has its blocks to the step: its next num_tokens tokens, and the slots of their KV."""
+        """Add a request that has its blocks to the step: its next num_tokens tokens and the slots of their KV."""
         start, end = request.num_computed_tokens, request.num_computed_tokens + num_tokens
         is_decode = num_tokens == 1 and end == request.num_tokens and request.num_generated_tokens > 0
         self._set(request, "status", status)
@@ -196,8 +197,8 @@ class Scheduler:
     ) -> bool:
         """Allocate blocks for a running request's first num_tokens tokens, preempting requests until they are free.
 
-        A victim that was in the step's batch already leaves it: its blocks are another's. False when the request
-        itself was preempted.
+        A victim that was in the step's batch leaves it: its blocks go to another request. Returns False when the
+        request itself was preempted.
         """
         while not self.manager.allocate(request, num_tokens):
             victim = self.choose_victim(request)
@@ -216,7 +217,10 @@ class Scheduler:
         return self.running[-1]
 
     def _preempt_for_blocks(self, victim: Request) -> None:
-        """Preempt a request whose blocks are needed. RuntimeError if it keeps them: the caller would ask for ever."""
+        """Preempt a request whose blocks are needed.
+
+        Raises RuntimeError if it keeps them: the caller would never end.
+        """
         num_held = victim.num_table_entries
         self.preempt(victim)
         if victim.num_table_entries >= num_held:
@@ -225,9 +229,9 @@ class Scheduler:
             )
 
     def preempt(self, victim: Request) -> None:
-        """Take all blocks of a request away. A running or loading one is queued again; a waiting one keeps its place.
+        """Free all blocks of a request. A running or loading one is queued again; a waiting one keeps its place.
 
-        RuntimeError for a request that holds no blocks: the caller would ask for ever.
+        Raises RuntimeError for a request that holds no blocks: the caller would never end.
         """
         if not victim.has_blocks:
             raise RuntimeError(f"request {victim.request_id} holds no blocks: preempting it frees none")
@@ -241,12 +245,12 @@ class Scheduler:
         self.take_blocks(victim)
 
     def requeue(self, request: Request) -> None:
-        """Queue a request that was admitted before, in front: it came before all that wait."""
+        """Queue a request that was admitted before at the front: it came before all that wait."""
         self._journal.record((self.waiting.popleft,))
         self.waiting.appendleft(request)
 
     def take_blocks(self, victim: Request) -> None:
-        """Free a request's blocks; it recomputes what the cache no longer holds, so no KV has to be kept for it."""
+        """Free a request's blocks. No KV is kept: it recomputes whatever the cache no longer holds."""
         self.manager.free(victim, "preempted")
         self._set(victim, "num_computed_tokens", 0)
         self._set(victim, "status", RequestStatus.PREEMPTED)
@@ -262,7 +266,10 @@ class Scheduler:
     # -- booking a computed step ---------------------------------------------------------------------------------------
 
     def book_computed(self, request: Request, num_tokens: int) -> None:
-        """Note that the first num_tokens tokens have KV, and register their full blocks: now others can read it."""
+        """Note that the first num_tokens tokens have KV, and register their full blocks.
+
+        Other requests can now read them.
+        """
         self.manager.register(request, num_tokens, "computed")
         self._set(request, "num_computed_tokens", num_tokens)
         if TokensComputed in self._hooks:
@@ -300,7 +307,7 @@ class Scheduler:
         self._set(request, "finish_reason", reason)
         self._journal.record((self.finished.pop, request.request_id, None))
         self.finished[request.request_id] = None
-        for name in ("block_hashes", "links", "prefixes"):  # a quarter of what is kept of it, and of no use any more
+        for name in ("block_hashes", "links", "prefixes"):  # a quarter of a kept request's memory, and no longer needed
             self._set(request, name, [])
         if RequestFinished in self._hooks:
             self._hooks.emit(RequestFinished(request.request_id, reason))

@@ -1,4 +1,4 @@
-"""Which method decides each kind of event: one table for the views, for Why? and for the checks."""
+"""The method that decides each kind of event: one table for the views, for Why? and for the checks."""
 
 from __future__ import annotations
 
@@ -154,15 +154,15 @@ DECIDED_BY: dict[str, tuple[str, ...]] = {
     "ForwardRan": ("Scheduler.schedule", "Engine._forward"),
     "TokensComputed": ("Scheduler.book_computed",),
     "TokenSampled": ("Scheduler.update", "Scheduler.append_token"),
-    "ViolationFound": ("Watch._tell",),
+    "ViolationFound": ("Watch._report",),
 }
-"""Per kind of event, or kind:variant: the method that decides it, others that take part, last the one that emits it.
+"""Per kind of event, or kind:variant: the deciding method, others that take part, and last the one that emits it.
 
 A variant is the event's `reason`, or "tail" for the BlockCached of a block that is not full."""
 
 
 class Decider(NamedTuple):
-    """The definition of a method that counts: str() gives WrongTouch.touch."""
+    """The effective definition of a method; str() gives, for example, WrongTouch.touch."""
 
     owner: type
     """The class that defines it."""

@@ -10,7 +10,7 @@ from labengine.core.request import Request
 
 
 class SlidingWindowGroup(KVCacheGroup):
-    """A hit needs only the blocks before its end that the next token's window reaches.
+    """A hit needs only the blocks that the window of the first token after it reaches.
 
     With a window of 4 and 7 computed tokens, token 7 reads 4..7, and tokens 0..3 are skipped:
 
@@ -28,26 +28,26 @@ class SlidingWindowGroup(KVCacheGroup):
 
     @cached_property
     def num_blocks_for_hit(self) -> int:
-        """Unbroken blocks before a hit's end that its next token may read: window - 1 tokens of KV."""
+        """Consecutive blocks before a hit's end that its next token may read: window - 1 tokens of KV."""
         return self._num_blocks(self.window - 1)
 
     @cached_property
     def caches_every_block(self) -> bool:  # type: ignore[override]
-        """True when a hit may end so often that every block is before one of the ends."""
+        """True when hits may end so often that every block is needed by one of the ends."""
         is_dense = self._config.retention_interval is None
         return is_dense and self.num_blocks_for_hit * self.block_size >= self._config.scheduler_block_size
 
     def num_skipped_tokens(self, num_computed_tokens: int) -> int:
-        """Everything before the next token's window."""
+        """Return the number of tokens before the next token's window."""
         return max(0, num_computed_tokens - self.window + 1)
 
     def max_blocks_held(self, num_tokens: int) -> int:
-        """The window and a step's tokens; one block more, for the window need not start with a block."""
+        """Return the blocks of the window and a step's tokens; one more, for the window may begin inside a block."""
         held = self._num_blocks(self.window - 1 + self._config.max_num_batched_tokens) + 1
         return min(self._num_blocks(num_tokens), held)
 
     def find_hit(self, request: Request, max_tokens: int, siblings: Sequence[KVCacheGroup]) -> GroupHit:
-        """From the right, the first run of cached blocks that is long enough; else the run at the start."""
+        """Return, from the right, the first run of cached blocks that is long enough; else the run at the start."""
         aligned_every = self._aligned_every
         end = length = 0
         for index in range(max_tokens // self.block_size - 1, -1, -1):
@@ -64,10 +64,10 @@ class SlidingWindowGroup(KVCacheGroup):
         return self._hits(request, 0, length - length % aligned_every, siblings)
 
     def is_worth_caching(self, request: Request, index: int) -> bool:
-        """Only what a hit can ask for: the blocks before an end where all groups can agree.
+        """Return True for the blocks before an end at which all groups can agree: no other is needed by a hit.
 
-        With a retention interval, ends are rarer: its multiples, the prompt's last token (an equal prompt ends its hit
-        before it), and where other groups once found more than this one had kept.
+        With a retention interval such ends are rarer: its multiples, the prompt's last token (an equal prompt ends its
+        hit before it), and the last end at which other groups had a longer hit than this one.
         """
         interval = self._config.retention_interval
         every = self._config.scheduler_block_size if interval is None else interval

@@ -1,4 +1,4 @@
-"""Reading the core's state out as a snapshot, without going through its events."""
+"""Snapshots read from the core's own state, without its events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from labengine.snapshot import BlockState, GroupState, RequestState, Snapshot, h
 
 
 def take_snapshot(step: int, requests: Mapping[int, Request], manager: KVCacheManager) -> Snapshot:
-    """The contract's frozen record of what the core holds."""
+    """Return the contract's frozen record of what the core holds."""
     pool = manager.pool
     owners = _owners(requests, pool.null_block)
     entries = list(pool.prefix_map.items())
@@ -34,7 +34,7 @@ def take_snapshot(step: int, requests: Mapping[int, Request], manager: KVCacheMa
 
 
 def walk(free_queue: Iterable[int], num_blocks: int) -> tuple[int, ...]:
-    """The ids of a free queue, the next victim first; of one in a circle, up to the first that comes again."""
+    """Return the ids of a free queue, the next victim first. A circular one is cut at the first repeated id."""
     block_ids = tuple(islice(free_queue, num_blocks + 1))
     if len(set(block_ids)) == len(block_ids):
         return block_ids
@@ -47,7 +47,10 @@ def walk(free_queue: Iterable[int], num_blocks: int) -> tuple[int, ...]:
 
 
 def _is_used(pool: BlockPool, block_id: int) -> bool:
-    """False also for an id that is none: a wrong part may have put anything into the map."""
+    """Return True for a referenced block.
+
+    False also for an invalid id, which a faulty part may have put into the map.
+    """
     return block_id in range(len(pool.blocks)) and pool.blocks[block_id].ref_count != 0
 
 

@@ -1,4 +1,4 @@
-"""What one step computes: the scheduler's whole answer, and all that a runner needs to know."""
+"""The plan of one step: the scheduler's complete result, and the runner's only input."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class ScheduledRequest:
 
     @property
     def is_unfilled(self) -> bool:
-        """True while the last token is still to be sampled, and UNSAMPLED stands in its place."""
+        """True while the last token is the placeholder UNSAMPLED."""
         return bool(self.token_ids) and self.token_ids[-1] is UNSAMPLED
 
     def fill_in(self, token_id: int) -> None:
-        """Put the last token in its place. Only while nobody else has the plan."""
+        """Replace the placeholder by the sampled token. Only while no other object holds the plan."""
         object.__setattr__(self, "token_ids", (*self.token_ids[:-1], token_id))
 
     @property
@@ -50,7 +50,7 @@ class ScheduledRequest:
 
     @property
     def end(self) -> int:
-        """Tokens that have KV after this step; the index at which a sampled token will stand."""
+        """Tokens that have KV after this step; also the index of the token that the step samples."""
         return self.start + len(self.token_ids)
 
 

@@ -1,4 +1,4 @@
-"""vLLM's way to fill a step: one budget of tokens, spent on running requests first and then on waiting ones."""
+"""vLLM's scheduling: one budget of tokens, spent on running requests first and then on waiting ones."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from labengine.events import BlocksLoaded, LoadFailed
 
 
 class TokenBudgetScheduler(Scheduler):
-    """Any prefill may be cut into chunks. A request is admitted only while its whole prompt fits, and not in a step
-    that preempted; max_num_seqs limits the running requests.
+    """Any prefill may be cut into chunks. A request is admitted only if its whole prompt fits, and not in a step that
+    preempted; max_num_seqs limits the running requests.
 
     Source: vLLM v1's scheduler (0.32, synchronous, scheduler_reserve_full_isl).
     """
 
     def schedule(self) -> StepPlan:
-        """Running requests in order, then waiting ones, until the step's budget of tokens is spent."""
+        """Plan running requests in order, then waiting ones, until the step's budget of tokens is spent."""
         self.take_arrived()
         chunk = self.longest_chunk()
         preempted: list[int] = []
@@ -60,10 +60,11 @@ class TokenBudgetScheduler(Scheduler):
             budget -= num_tokens
 
     def admit(self, request: Request, limit: int, *, is_first: bool) -> int | None:
-        """Only a request whose whole prompt fits, else it would hold blocks that those before it need to end.
+        """Admit a request only if its whole prompt fits; else it would hold blocks that the running requests need to
+        end.
 
-        Returns how many tokens it computes in this step; None when it does not fit; 0 when it has to wait for the
-        external tier first.
+        Returns how many tokens it computes in this step; None when it does not fit; 0 when it first has to wait for the
+        external tier.
         """
         if request.has_blocks:  # the external tier has delivered
             num_tokens = min(request.num_tokens - request.num_computed_tokens, limit)
@@ -88,7 +89,7 @@ class TokenBudgetScheduler(Scheduler):
     def choose_victim(self, request: Request) -> Request:
         """Return the youngest running request; but before `request` itself, one that holds blocks and does not run yet.
 
-        Else two requests could preempt each other for ever, each loading anew what the other needs.
+        Otherwise two requests could preempt each other for ever, each loading what the other's preemption dropped.
         """
         if self.running[-1] is not request:
             return super().choose_victim(request)
@@ -97,13 +98,13 @@ class TokenBudgetScheduler(Scheduler):
         return self._last_holder() or super().choose_victim(request)
 
     def _last_holder(self) -> Request | None:
-        """The last waiting request to which the external tier has delivered."""
+        """Return the last waiting request whose load has arrived."""
         return next((request for request in reversed(self.waiting) if request.has_blocks), None)
 
     def _take_back_last(self, preempted: list[int]) -> bool:
-        """Nobody runs: has the last waiting request give back what the external tier brought it. False if none has.
+        """Preempt the last waiting request whose load has arrived, if nothing runs. Returns False if there is none.
 
-        Else requests could wait for each other's blocks for ever, each with a part of what it needs. It stays in place.
+        Otherwise requests could wait for each other's blocks for ever, each with a part of its own. It keeps its place.
         """
         if self.running or self.external.loading:
             return False
@@ -115,15 +116,18 @@ class TokenBudgetScheduler(Scheduler):
         return True
 
     def match_external(self, request: Request, hit: Hit) -> int:
-        """Return how many tokens behind a hit the external tier supplies; a failed load is not asked for again."""
+        """Return how many tokens behind a hit the external tier supplies; a failed load is not tried again."""
         return self.external.match(request, hit)
 
     def choose_saves(self, batch: Sequence[ScheduledRequest]) -> tuple[BlockTransfer, ...]:
-        """Return the blocks to save after the forward: those that this batch fills, and that the tier lacks."""
+        """Return the blocks to save after the forward: those that this batch fills and the tier lacks."""
         return self.external.saves(batch, self.requests)
 
     def longest_chunk(self) -> int:
-        """Return the most tokens of one request per step: a long prompt must not hold up others; alone, no limit."""
+        """Return the most tokens of one request per step: a long prompt must not delay others.
+
+        Alone it has no limit.
+        """
         threshold = self.config.long_prefill_token_threshold
         num_requests = len(self.running) + len(self.waiting) + len(self.external.loading)
         return threshold if threshold and num_requests > 1 else self.config.max_num_batched_tokens
@@ -134,18 +138,18 @@ class TokenBudgetScheduler(Scheduler):
         self.external.wait_for(request, num_computed)
 
     def take_arrived(self) -> None:
-        """Put requests whose loads are over in front again, before all that came later: with KV, or to recompute it."""
+        """Requeue requests whose loads are over at the front, in order of arrival: with KV, or to recompute it."""
         for request, num_computed, is_there in reversed(self.external.take_arrived()):
             self._set(request, "is_loading", False)
             if is_there:
                 if BlocksLoaded in self._hooks:
                     loaded = self.external.blocks_of(request, num_computed)
-                    self._hooks.emit(BlocksLoaded(request.request_id, tuple(transfer.told for transfer in loaded)))
+                    self._hooks.emit(BlocksLoaded(request.request_id, tuple(transfer.ids for transfer in loaded)))
                 self.book_computed(request, num_computed)
                 self.requeue(request)
             else:
                 if LoadFailed in self._hooks:
                     self._hooks.emit(LoadFailed(request.request_id, self.external.last_failure))
-                self.external.disappointed.add(request.request_id)
+                self.external.failed_requests.add(request.request_id)
                 self.requeue(request)
                 self.take_blocks(request)

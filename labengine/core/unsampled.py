@@ -1,4 +1,4 @@
-"""A token that is still to be sampled: it has a place in its request, and whoever asks what it is gets an error."""
+"""UNSAMPLED: a placeholder for a token that is still to be sampled. Reading its value raises UnsampledError."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any, NoReturn, cast
 
 
 class UnsampledError(Exception):
-    """Somebody asked what a token is before it was sampled, or looked where such a token may stand."""
+    """A decision needed the value of a token before it was sampled, or looked where such a token may be."""
 
     def __init__(self, why: str = "a decision asked for a token that is not sampled yet") -> None:
         super().__init__(why)
 
 
 class _Unsampled:
-    """Can be kept, copied and counted, and nothing else: no decision can depend on it unnoticed."""
+    """A token that can be stored, copied and counted, and nothing else: no decision can depend on it unnoticed."""
 
     __slots__ = ()
 
@@ -28,4 +28,4 @@ class _Unsampled:
 
 
 UNSAMPLED = cast(int, _Unsampled())
-"""Stands where a token will stand; told apart by `is`."""
+"""The one placeholder; compare with `is`."""

@@ -201,7 +201,10 @@ class OverlappedEngine(Engine):
     # -- nobody sees it ------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """The state right now, also inside a step. UnsampledError for a part in a decision made ahead of time."""
+        """Return the state right now, also inside a step.
+
+        UnsampledError for a part in a decision made ahead of time.
+        """
         self._make_way()
         return super().snapshot()
 
@@ -229,7 +232,7 @@ class OverlappedEngine(Engine):
 
 
 def _with_tokens(events: Sequence[Event], told: Mapping[int, int]) -> Iterator[Event]:
-    """The events, with the tokens that each request was given."""
+    """Yield the events, with the tokens that each request was given."""
     for event in events:
         if type(event) is TokenSampled and event.token_id is UNSAMPLED:
             yield TokenSampled(event.request_id, told[event.request_id], event.position)

@@ -28,7 +28,7 @@ def on_the_host(function: Callable[Arguments, Result]) -> Callable[Arguments, Re
 
 
 def choose_device(asked: str | torch.device | None) -> tuple[torch.device, str]:
-    """The device, and its name with the reason. Raises ConfigError for one that is unknown or absent."""
+    """Return the device, and its name with the reason. Raises ConfigError for one that is unknown or absent."""
     if asked is None:
         return _default_device()
     try:
@@ -49,7 +49,10 @@ def _default_device() -> tuple[torch.device, str]:
 
 
 def choose_dtype(asked: str | torch.dtype | None, device: torch.device) -> tuple[torch.dtype, str]:
-    """The dtype of weights and KV, and its name with the reason. Raises ConfigError for any that is not in DTYPES."""
+    """Return the dtype of weights and KV, and its name with the reason.
+
+    Raises ConfigError for any that is not in DTYPES.
+    """
     if asked is None:
         name = "float32" if device.type == "cpu" else "bfloat16"
         return DTYPES[name], f"{name} (the default on {device.type})"

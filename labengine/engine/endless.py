@@ -30,7 +30,7 @@ def care_after(seconds: float, num_asked: int = 1) -> Care | None:
 
 
 def frame_of(thread_id: int) -> FrameType | None:
-    """The frame that a thread runs; None for a thread that has ended. Not for the main thread's signal handlers.
+    """Return the frame that a thread runs; None for a thread that has ended. Not for the main thread's signal handlers.
 
     CPython lists the frames under the lock that it also takes where a thread begins or ends. A garbage collection in
     between can let another thread run, as a tensor's end does, and if that one asks for the lock, all threads stand
@@ -75,7 +75,7 @@ class StandingLoop:
 
 
 def _stack(frame: FrameType | None) -> list[FrameType]:
-    """The frames that decide something, outermost first."""
+    """Return the frames that decide something, outermost first."""
     found = []
     while frame is not None:
         if is_users(frame) or is_decision(frame):

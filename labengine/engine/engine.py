@@ -113,7 +113,10 @@ class Engine:
         cache_salt: str | None = None,
         extra_keys: ExtraKeys = (),
     ) -> Request:
-        """A request that this engine could run, not queued yet. It shares blocks only under equal salt and keys."""
+        """Return a request that this engine could run, not queued yet.
+
+        It shares blocks only under equal salt and keys.
+        """
         prompt = checked_token_ids(token_ids)
         if not prompt:
             raise ConfigError("the prompt is empty: a request needs at least one token")
@@ -191,7 +194,7 @@ class Engine:
         yield "update"
 
     def snapshot(self) -> Snapshot:
-        """The state right now, also inside a step."""
+        """Return the state right now, also inside a step."""
         return take_snapshot(self.step_number, self.requests, self.scheduler.manager)
 
     @property

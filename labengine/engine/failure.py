@@ -29,24 +29,27 @@ class RecordedFailureError(Exception):
 
 
 def name_of(error: BaseException) -> str:
-    """The name of the exception's class."""
+    """Return the name of the exception's class."""
     return error.failed.error if isinstance(error, RecordedFailureError) else type(error).__name__
 
 
 def told_failure(step: int, error: BaseException) -> StepFailed:
-    """The event that tells of an exception."""
+    """Return the event that tells of an exception."""
     if isinstance(error, RecordedFailureError):
         return error.failed
     return StepFailed(step, name_of(error), message_of(error), raising_method(error))
 
 
 def is_failure(error: BaseException) -> bool:
-    """True for what a part has raised; False for an interrupt, a step that is closed, and what the engine handles."""
+    """Return True for what a part has raised.
+
+    False for an interrupt, a step that is closed, and what the engine handles.
+    """
     return not isinstance(error, (KeyboardInterrupt, GeneratorExit, LoadError, StepBrokenOffError))
 
 
 def message_of(error: BaseException) -> str:
-    """The exception's text, in at most MAX_MESSAGE characters: it may hold anything, and may itself fail."""
+    """Return the exception's text, in at most MAX_MESSAGE characters: it may hold anything, and may itself fail."""
     try:
         return str(error)[:MAX_MESSAGE]
     except Exception as second:
@@ -54,13 +57,16 @@ def message_of(error: BaseException) -> str:
 
 
 def is_of_runner(error: BaseException) -> bool:
-    """True if the model's runner raised it: the engine's own frames end where one of its methods is called."""
+    """Return True if the model's runner raised it: the engine's own frames end where one of its methods is called."""
     own = [frame for frame in _frames(error.__traceback__) if _module(frame) in _STEP_ITSELF]
     return bool(own) and own[-1].f_code.co_name in _CALLS_RUNNER
 
 
 def raising_method(error: BaseException) -> str:
-    """The innermost method inside the step, as Class.method; behind it the innermost override on the way there."""
+    """Return the innermost method inside the step, as Class.method.
+
+    Behind it the innermost override on the way there.
+    """
     methods = [_qualified(frame) for frame in _frames(error.__traceback__) if _is_of_a_part(frame)]
     if not methods:
         return "the engine"
@@ -78,7 +84,7 @@ def _frames(traceback: TracebackType | None) -> list[FrameType]:
 
 
 def _is_of_a_part(frame: FrameType) -> bool:
-    """True for a method of some object, other than the engine, which goes through the step."""
+    """Return True for a method of some object, other than the engine, which goes through the step."""
     if "self" not in frame.f_locals or _module(frame) in _STEP_ITSELF:
         return False
     return all(kind.__module__ not in _STEP_ITSELF for kind in type(frame.f_locals["self"]).__mro__)

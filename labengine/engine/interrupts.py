@@ -170,7 +170,7 @@ class _Deferral:
             raise
 
     def _taken(self) -> _Held | None:
-        """The interrupt, held back no more."""
+        """Return the interrupt, held back no more."""
         held = self._held
         if held is not None:
             held.end()

@@ -23,7 +23,10 @@ PADDING_LIMIT = 1.5
 
 
 def kv_groups(windows: Sequence[int | None], block_size: int) -> tuple[tuple[GroupSpec, ...], tuple[int, ...]]:
-    """The groups of a model whose layers have these windows (None: full attention), and the group of each layer."""
+    """Return the groups of a model whose layers have these windows (None.
+
+    Full attention), and the group of each layer.
+    """
     layers_of_kind: dict[int | None, list[int]] = defaultdict(list)
     for layer, window in enumerate(windows):
         layers_of_kind[window].append(layer)
@@ -39,7 +42,7 @@ def kv_groups(windows: Sequence[int | None], block_size: int) -> tuple[tuple[Gro
 
 
 def group_size(counts: Sequence[int]) -> int:
-    """Layers per group, given how many layers there are of each kind: the rarest kind's, if that pads little."""
+    """Return layers per group, given how many layers there are of each kind: the rarest kind's, if that pads little."""
     fewest, most = min(counts), max(counts)
     return most if most < fewest * PADDING_LIMIT else fewest
 

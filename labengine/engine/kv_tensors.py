@@ -54,12 +54,12 @@ class KVTensors:
         self._tensors = []
 
     def layer(self, layer: int) -> LayerKV:
-        """The layer's keys and values: views of the pool, to be read and written in place."""
+        """Return the layer's keys and values: views of the pool, to be read and written in place."""
         keys, values = self._tensors[self._tensor_of_layer[layer]]
         return LayerKV(keys, values)
 
     def block(self, block_id: int, layer: int) -> tuple[Tensor, Tensor]:
-        """Copies of one block's K and V, each [block_size, num_kv_heads, head_dim]. Raises IndexError."""
+        """Return copies of one block's K and V, each [block_size, num_kv_heads, head_dim]. Raises IndexError."""
         self._require_block(block_id)
         if not 0 <= layer < len(self.layer_groups):
             raise IndexError(f"there is no layer {layer}: the model has layers 0 to {len(self.layer_groups) - 1}")
@@ -67,7 +67,7 @@ class KVTensors:
         return kv.keys[block_id].clone(), kv.values[block_id].clone()
 
     def read_block(self, group: int, block_id: int) -> dict[str, Tensor]:
-        """Copies, on the CPU, of what all layers of a group keep in a block. Raises IndexError.
+        """Return copies, on the CPU, of what all layers of a group keep in a block. Raises IndexError.
 
         Keys are "layers.6.keys", "layers.6.values" and so on; each tensor is [block_size, num_kv_heads, head_dim].
         """

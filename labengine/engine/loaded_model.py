@@ -180,7 +180,7 @@ class RealModel(LoadedModel):
             )
 
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Copies, so that they stay what they are while the engine goes on."""
+        """Return copies, so that they stay what they are while the engine goes on."""
         if not 0 <= layer < self.runner.num_layers:
             raise IndexError(f"layer {layer} does not exist: {self.name} has layers 0 to {self.runner.num_layers - 1}")
         return self.runner.kv(block_id, layer)
@@ -215,7 +215,7 @@ class ModelOptions:
 
 
 def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelOptions) -> LoadedModel:
-    """The model of that name. Its config is the one given, with groups as a real model needs them, and its pool.
+    """Return the model of that name. Its config is the one given, with groups as a real model needs them, and its pool.
 
     ConfigError for an unknown model, and for what only a simulated or only a real one could have.
     """

@@ -8,7 +8,7 @@ from labengine.config import ConfigError, checked_text
 
 
 def require_messages(messages: Sequence[dict[str, str]]) -> None:
-    """ConfigError for anything but a list of {role, content}, both texts, with at least one of them."""
+    """Raise ConfigError for anything but a list of {role, content}, both texts, with at least one of them."""
     if not isinstance(messages, (list, tuple)) or not messages:
         raise ConfigError(f"a conversation is a list of messages, one at least, got {messages!r}")
     for message in messages:

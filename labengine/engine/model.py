@@ -44,7 +44,8 @@ class PagedModel(nn.Module):
         rotations: Rotations,
         ops: Ops = TORCH_OPS,
     ) -> Tensor:
-        """Logits float32 [num_sampling, vocab_size], in batch order; writes KV to the step's slots and nowhere else.
+        """Return logits float32 [num_sampling, vocab_size], in batch order; writes KV to the step's slots and nowhere
+        else.
 
         attention: one per KV-cache group. rotations: one per rope of the model, at the step's positions. ops: who
         computes what is around attention; it has to have adopted the model.

@@ -57,7 +57,7 @@ class ModelConfig:
         return len(self.layers)
 
     def kv_groups(self, block_size: int) -> tuple[tuple[GroupSpec, ...], tuple[int, ...]]:
-        """The model's KV-cache groups, in blocks of block_size tokens, and the group of each layer."""
+        """Return the model's KV-cache groups, in blocks of block_size tokens, and the group of each layer."""
         return kv_groups([layer.window for layer in self.layers], block_size)
 
     @classmethod
@@ -95,7 +95,7 @@ class ModelConfig:
 
 
 def _end_tokens_of_generation(model_dir: Path, vocab_size: int, by_config: frozenset[int]) -> frozenset[int]:
-    """Those of generation_config.json where it names any, or none on purpose; else those of config.json."""
+    """Return those of generation_config.json where it names any, or none on purpose; else those of config.json."""
     path = model_dir / "generation_config.json"
     if not path.exists():
         return by_config

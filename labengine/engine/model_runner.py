@@ -97,7 +97,7 @@ class ModelRunner:
 
     @classmethod
     def _on(cls, weights: Weights, pool: Pool, max_num_seqs: int, like: Forward | None = None) -> ModelRunner:
-        """A runner on loaded weights. like: how another one computes with them."""
+        """Return a runner on loaded weights. like: how another one computes with them."""
         config = weights.model.config
         pool = pool.sized(max_num_seqs, config.max_model_len)
         assert pool.num_blocks is not None
@@ -164,11 +164,11 @@ class ModelRunner:
             return sample(logits, plan.sampling, self._forward.best(logits))
 
     def kv(self, block_id: int, layer: int) -> tuple[Tensor, Tensor]:
-        """Copies of a block's K and V, each [block_size, num_kv_heads, head_dim]. Raises IndexError."""
+        """Return copies of a block's K and V, each [block_size, num_kv_heads, head_dim]. Raises IndexError."""
         return self.kv_tensors.block(block_id, layer)
 
     def read_block(self, group: int, block_id: int) -> dict[str, Tensor]:
-        """Copies, on the CPU, of the K and V that a group keeps in a block; see KVTensors. Raises IndexError."""
+        """Return copies, on the CPU, of the K and V that a group keeps in a block; see KVTensors. Raises IndexError."""
         return self.kv_tensors.read_block(group, block_id)
 
     def write_block(self, group: int, block_id: int, kv: Mapping[str, Tensor] | None) -> None:

@@ -26,7 +26,10 @@ _MORE_WORKLOAD_FIELDS = {"groups", "retention_interval", "enable_caching", "eagl
 
 
 def checked_operations(workload: Any) -> list[Operation]:
-    """The workload's operations. ConfigError for what is missing, unknown, of the wrong type, or about nobody."""
+    """Return the workload's operations.
+
+    ConfigError for what is missing, unknown, of the wrong type, or about nobody.
+    """
     _check_fields("the workload", workload, _WORKLOAD_FIELDS, _MORE_WORKLOAD_FIELDS)
     if not isinstance(workload["ops"], list):
         raise ConfigError(f"ops must be a list of operations, got {workload['ops']!r}")

@@ -12,7 +12,7 @@ from labengine.engine.runner import Runner, is_asynchronous
 def choose_engine(
     overlap: bool | None, parts: Parts, runner: Runner, *, has_external: bool, is_watched: bool
 ) -> tuple[type[Engine], str]:
-    """The engine's class, and a line for status(). overlap None: where it is possible and gains something.
+    """Return the engine's class, and a line for status(). overlap None: where it is possible and gains something.
 
     ConfigError when it is asked for and not possible.
     """

@@ -26,7 +26,7 @@ CGROUP_FILES = (
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that can still be allocated on `device` without swapping, or leaving the container's limit."""
+    """Return bytes that can still be allocated on `device` without swapping, or leaving the container's limit."""
     if device.type == "cuda":
         free: int = torch.cuda.mem_get_info(device)[0]
         return free + _kept_by_torch(device)
@@ -35,7 +35,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def left_to_cgroup(folder: Path) -> int | None:
-    """Bytes until this container's limit, at least 0; None where `folder` tells of no limit.
+    """Return bytes until this container's limit, at least 0; None where `folder` tells of no limit.
 
     Usage counts the pages of files that were read, such as the weights'; they make room when it is needed.
     """
@@ -55,7 +55,7 @@ def _number_in(file: Path) -> int | None:
 
 
 def _file_pages(statistics: Path, prefix: str) -> int:
-    """Bytes of files that are cached; 0 where that is not told."""
+    """Return bytes of files that are cached; 0 where that is not told."""
     try:
         lines = [line.split() for line in statistics.read_text().splitlines()]
     except OSError:
@@ -65,7 +65,7 @@ def _file_pages(statistics: Path, prefix: str) -> int:
 
 
 def _kept_by_torch(device: torch.device) -> int:
-    """Bytes that torch has reserved, uses for nothing, and gives back when it needs room elsewhere."""
+    """Return bytes that torch has reserved, uses for nothing, and gives back when it needs room elsewhere."""
     statistics = torch.cuda.memory_stats(device)
     reserved, active, remnants = (
         int(statistics.get(f"{name}_bytes.all.current", 0)) for name in ("reserved", "active", "inactive_split")
@@ -89,7 +89,8 @@ def require_memory(num_blocks: int, block_size: int, block_bytes: int, device: t
 
 
 def fitting_blocks(block_size: int, block_bytes: int, device: torch.device, enough: int) -> tuple[int, str]:
-    """The blocks that "auto" means, and why so many. Ask when the weights are loaded; ConfigError when none fits.
+    """Return the blocks that "auto" means, and why so many. Ask when the weights are loaded; ConfigError when none
+    fits.
 
     enough: on a CPU, no more than that, since whatever the pool has is taken from the notebook.
     """

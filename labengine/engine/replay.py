@@ -72,7 +72,7 @@ class Replay:
         }
 
     def do(self, op: Mapping[str, Any]) -> Row:
-        """A checked operation's outcome, and the state after it."""
+        """Return a checked operation's outcome, and the state after it."""
         return {**self._operations[op["op"]](op), "state": self.state()}
 
     # -- operations ----------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class Replay:
     # -- the state -----------------------------------------------------------------------------------------------------
 
     def state(self) -> Row:
-        """Tables, counts, queue and map; block hashes as labels that do not depend on the hash function."""
+        """Return tables, counts, queue and map; block hashes as labels that do not depend on the hash function."""
         pool = self.manager.pool
         return {
             "tables": {name: [list(table) for table in r.block_tables] for name, r in self.requests.items()},

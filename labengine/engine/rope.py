@@ -89,7 +89,10 @@ class Rotation:
 
     @classmethod
     def at(cls, positions: Tensor, inverse_frequencies: Tensor) -> Rotation:
-        """The rotation of tokens at `positions`, int [num_tokens]; float32 holds every position below 2**24 exactly."""
+        """Return the rotation of tokens at `positions`, int [num_tokens].
+
+        Float32 holds every position below 2**24 exactly.
+        """
         angles = torch.outer(positions.float(), inverse_frequencies).unsqueeze(1)
         return cls(angles.cos(), angles.sin())
 

@@ -9,7 +9,8 @@ from labengine.core.step_plan import StepPlan
 
 
 def is_asynchronous(runner: Runner) -> bool:
-    """True when `forward` returns once the work is launched, and `sample` waits for it: meanwhile the host is free.
+    """Return True when `forward` returns once the work is launched, and `sample` waits for it: meanwhile the host is
+    free.
 
     A runner that works so says it by an attribute of this name; without one it computes before it returns.
     """
@@ -28,7 +29,7 @@ class Runner(Protocol):
         ...
 
     def read_block(self, group: int, block_id: int) -> BlockKV | None:
-        """Copies of a block's K and V, for the external tier; None when there are no weights and so no KV."""
+        """Return copies of a block's K and V, for the external tier; None when there are no weights and so no KV."""
         ...
 
     def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:

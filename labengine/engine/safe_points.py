@@ -41,7 +41,7 @@ class Care(IntEnum):
 
 
 def is_safe_point(frame: FrameType | None, care: Care) -> bool:
-    """True when an exception may be raised at the instruction at which a thread has been interrupted."""
+    """Return True when an exception may be raised at the instruction at which a thread has been interrupted."""
     if frame is None:
         return False
     if is_ours(frame):
@@ -74,7 +74,7 @@ def _is_called_by_users(frame: FrameType | None) -> bool:
 
 
 def _may_unwind(frame: FrameType | None) -> bool:
-    """True when all between here and the step, or the session's call, can be ended by an exception."""
+    """Return True when all between here and the step, or the session's call, can be ended by an exception."""
     while frame is not None:
         room = _room(frame)
         if frame.f_code.co_filename.startswith("<frozen importlib"):
@@ -90,7 +90,7 @@ def _may_unwind(frame: FrameType | None) -> bool:
 
 
 def is_in_step(frame: FrameType | None) -> bool:
-    """True while an engine takes a step there, less its forward pass, and in what the step calls."""
+    """Return True while an engine takes a step there, less its forward pass, and in what the step calls."""
     while frame is not None:
         room = _room(frame)
         if room in _ENGINES and frame.f_code.co_name in _STEPS:
@@ -105,22 +105,22 @@ def is_in_step(frame: FrameType | None) -> bool:
 
 
 def is_ours(frame: FrameType) -> bool:
-    """True in this package, and in the widgets'."""
+    """Return True in this package, and in the widgets'."""
     return _owner(frame.f_code.co_filename)[0] == "ours"
 
 
 def is_users(frame: FrameType) -> bool:
-    """True in code that is neither ours nor the standard library's nor installed beside it, and in a scenario's."""
+    """Return True in a scenario, and in code that is not ours, the standard library's or installed beside it."""
     return _owner(frame.f_code.co_filename)[0] == "users"
 
 
 def is_decision(frame: FrameType) -> bool:
-    """True in the core and in the engine that calls it."""
+    """Return True in the core and in the engine that calls it."""
     return _room(frame).startswith((*_CORE, *_ENGINES))
 
 
 def short_path(filename: str) -> str:
-    """A file's path from the package on; of a notebook's cell, that it is one; of any other file, its name."""
+    """Return a file's path from the package on; of a notebook's cell, that it is one; of any other file, its name."""
     room = _owner(filename)[1]
     if room:
         return f"labengine/{room}"

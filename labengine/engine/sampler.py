@@ -30,7 +30,7 @@ def sample(logits: Tensor, requests: Sequence[ScheduledRequest], best: Tensor | 
 
 
 def sample_on_device(logits: Tensor, requests: Sequence[ScheduledRequest], best: Tensor | None = None) -> Tensor:
-    """Tokens, and under them whether their logits are finite: int [2, rows] on the device.
+    """Return tokens, and under them whether their logits are finite: int [2, rows] on the device.
 
     The host does not wait for them, unless a request asks for top-p without top-k.
     """
@@ -42,7 +42,10 @@ def sample_on_device(logits: Tensor, requests: Sequence[ScheduledRequest], best:
 
 
 def greedy_on_device(logits: Tensor) -> Tensor:
-    """The token of each row's highest logit, and under it whether the row's logits are finite: int64 [2, rows]."""
+    """Return the token of each row's highest logit, and under it whether the row's logits are finite.
+
+    Int64 [2, rows].
+    """
     return torch.stack((logits.argmax(dim=-1), logits.amax(dim=-1).isfinite().long()))
 
 
@@ -59,7 +62,8 @@ def read(sampled: Tensor, requests: Sequence[ScheduledRequest]) -> list[int]:
 
 
 def draw(logits: Tensor, requests: Sequence[ScheduledRequest]) -> Tensor:
-    """Tokens by temperature, then top-k, then top-p, int64 [rows]; logits [rows, vocab_size]. All rows cut, or none.
+    """Return tokens by temperature, then top-k, then top-p, int64 [rows]; logits [rows, vocab_size]. All rows cut, or
+    none.
 
     A row's tokens that are left lie end to end, each as long as its probability, in order of their ids where nothing
     was cut and the likeliest first where something was; drawn is the one under the request's uniform number.
@@ -76,7 +80,10 @@ def draw(logits: Tensor, requests: Sequence[ScheduledRequest]) -> Tensor:
 
 
 def pick(weights: Tensor, targets: Tensor) -> Tensor:
-    """The index under targets * sum, weights laid end to end: int64 [rows]; weights [rows, n], targets [rows, 1]."""
+    """Return the index under targets * sum, weights laid end to end: int64 [rows].
+
+    Weights [rows, n], targets [rows, 1].
+    """
     ends = weights.cumsum(dim=-1)
     totals = ends[:, -1:]
     # The second term: rounding may put the target at the very end, behind tokens of weight 0.
@@ -85,7 +92,8 @@ def pick(weights: Tensor, targets: Tensor) -> Tensor:
 
 
 def likeliest(shifted: Tensor, temperatures: Tensor, samplings: Sequence[SamplingParams]) -> tuple[Tensor, Tensor]:
-    """The ids [rows, n] that top-k and top-p leave, the likeliest first, and their weights; 0 for others among the n.
+    """Return the ids [rows, n] that top-k and top-p leave, the likeliest first, and their weights; 0 for others among
+    the n.
 
     shifted: float32 [rows, vocab_size], logits whose largest is 0. temperatures: [rows, 1].
     """
@@ -107,7 +115,7 @@ def likeliest(shifted: Tensor, temperatures: Tensor, samplings: Sequence[Samplin
 
 
 def _weights(shifted: Tensor, temperatures: Tensor) -> Tensor:
-    """Probabilities but for a factor, float64; the largest is 1."""
+    """Return probabilities but for a factor, float64; the largest is 1."""
     return shifted.double().div_(temperatures).exp_()
 
 
@@ -122,7 +130,7 @@ def _num_needed(weights: Tensor, totals: Tensor, top_k: Tensor, top_p: Tensor) -
 
 
 def _in_order(values: Tensor, n: int) -> Tensor:
-    """The indices of each row's n largest float32 values, int64 [rows, n]; of equals, the lower index first.
+    """Return the indices of each row's n largest float32 values, int64 [rows, n]; of equals, the lower index first.
 
     Sorted are integers that hold value and index, so that no two are equal: order does not depend on the device.
     """
@@ -135,7 +143,7 @@ def _in_order(values: Tensor, n: int) -> Tensor:
 
 
 def uniform(seed: int, position: int) -> float:
-    """A number in [0, 1) that looks random, the same for the same (seed, position): two rounds of splitmix64."""
+    """Return a number in [0, 1) that looks random, the same for the same (seed, position): two rounds of splitmix64."""
     return (_splitmix64(_splitmix64(seed & _MASK) + position) >> 11) / 2**53
 
 
@@ -152,7 +160,7 @@ def _cuts(sampling: SamplingParams, vocab_size: int) -> bool:
 
 
 def _batches(requests: Sequence[ScheduledRequest], logits: Tensor) -> Iterator[list[int]]:
-    """The rows that are not greedy, those with a cut apart from those without, few enough at a time."""
+    """Yield the rows that are not greedy, those with a cut apart from those without, few enough at a time."""
     vocab_size = logits.shape[1]
     size = max(1, MAX_CELLS[logits.device.type] // vocab_size)
     hot = [row for row, request in enumerate(requests) if request.sampling.temperature > 0]

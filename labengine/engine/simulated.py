@@ -54,16 +54,16 @@ class WordTokenizer:
         return [self._word_id(word) for word in re.findall(r"\s*\S+|\s+$", text)]
 
     def chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        """The messages one after the other."""
+        """Return the messages one after the other."""
         require_messages(messages)
         return self.encode(" ".join(f"{message['role']}: {message['content']}" for message in messages))
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The words, and the numbers of sampled tokens."""
+        """Return the words, and the numbers of sampled tokens."""
         return "".join(self.token_text(token_id) for token_id in token_ids)
 
     def token_text(self, token_id: int) -> str:
-        """A word, or a number."""
+        """Return a word, or a number."""
         return self._texts.get(token_id, f" {token_id}")
 
     def _word_id(self, word: str) -> int:

@@ -53,7 +53,7 @@ class StagedArray:
         return True
 
     def sent(self, *extent: int) -> Tensor:
-        """The leading part of the array, on the device."""
+        """Return the leading part of the array, on the device."""
         part = tuple(slice(length) for length in extent)
         if self._on_device is not self._host:
             # Whole rows: a strided copy would be cut into one copy per row.
@@ -72,7 +72,10 @@ class StagedTables:
         self._has_null: list[bool] = []
 
     def filled(self, scheduled: Sequence[ScheduledRequest], group: int) -> Tensor:
-        """Rows for these requests. ValueError for a table too short, or a null entry that would have to be read."""
+        """Return rows for these requests.
+
+        ValueError for a table too short, or a null entry that would have to be read.
+        """
         tables = [request.block_tables[group] for request in scheduled]
         width = max(map(len, tables), default=0) or 1
         self._reserve(len(tables), width)
@@ -167,18 +170,21 @@ class Staging:
 
 
 def step_tensors(plan: StepPlan, groups: Sequence[GroupSpec], device: torch.device) -> StepTensors:
-    """A single plan, in buffers of its own."""
+    """Return a single plan, in buffers of its own."""
     return Staging(groups, device).step_tensors(plan)
 
 
 def expand_runs(starts: Ints, lengths: Ints) -> Ints:
-    """The ranges [start, start + length), one after the other: starts 7, 2 and lengths 2, 3 give 7, 8, 2, 3, 4."""
+    """Return the ranges [start, start + length), one after the other.
+
+    Starts 7, 2 and lengths 2, 3 give 7, 8, 2, 3, 4.
+    """
     before = np.cumsum(lengths, dtype=np.int32) - lengths
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum(), dtype=np.int32)
 
 
 def slots_of_runs(runs: Sequence[SlotRun], block_size: int) -> Ints:
-    """The slots of consecutive runs, int32 [sum of their lengths]."""
+    """Return the slots of consecutive runs, int32 [sum of their lengths]."""
     block_ids, offsets, lengths = np.array(runs, dtype=np.int32).reshape(-1, 3).T
     return expand_runs(block_ids * block_size + offsets, lengths)
 

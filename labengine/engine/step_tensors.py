@@ -65,12 +65,12 @@ class StepTensors:
 
 
 def first_read(start: int, window: int | None) -> int:
-    """The first position that a token at `start` attends to."""
+    """Return the first position that a token at `start` attends to."""
     return 0 if window is None else max(0, start - window + 1)
 
 
 def row_ranges(step: StepTensors) -> list[tuple[int, int]]:
-    """The rows of each request, on the host."""
+    """Return the rows of each request, on the host."""
     ends = [0]
     for length in step.query_lens:
         ends.append(ends[-1] + length)

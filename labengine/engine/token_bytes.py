@@ -9,7 +9,7 @@ _BYTE_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 def readable_fragment(token: str) -> str:
-    r"""A token in its vocabulary's spelling, with whole characters as text and other bytes as \xe2."""
+    r"""Return a token in its vocabulary's spelling, with whole characters as text and other bytes as \xe2."""
     if fallback := _BYTE_FALLBACK.fullmatch(token):
         return f"\\x{fallback[1].lower()}"
     alphabet = byte_of_character()

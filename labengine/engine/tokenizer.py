@@ -18,7 +18,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
 def has_tokenizer(model_dir: Path) -> bool:
-    """True if a tokenizer's file is in the directory, whole or damaged."""
+    """Return True if a tokenizer's file is in the directory, whole or damaged."""
     return any((model_dir / name).exists() for name in TOKENIZER_FILES)
 
 
@@ -37,11 +37,11 @@ class IdTokenizer:
         raise self._no_tokenizer()
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The ids, each with a space before it: longer output begins with the shorter."""
+        """Return the ids, each with a space before it: longer output begins with the shorter."""
         return "".join(map(self.token_text, token_ids))
 
     def token_text(self, token_id: int) -> str:
-        """The id, with a space before it."""
+        """Return the id, with a space before it."""
         return f" {token_id}"
 
     def _no_tokenizer(self) -> ConfigError:
@@ -66,7 +66,7 @@ class Tokenizer:
         return list(self._loaded.encode(self._render(messages), add_special_tokens=False))
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """The text of token ids."""
+        """Return the text of token ids."""
         return str(self._loaded.decode(list(token_ids), skip_special_tokens=skip_special_tokens))
 
     def token_text(self, token_id: int) -> str:
@@ -93,7 +93,7 @@ class Tokenizer:
         return tokenizer
 
     def _render(self, messages: Sequence[dict[str, str]]) -> str:
-        """The conversation as the model's chat template writes it."""
+        """Return the conversation as the model's chat template writes it."""
         from jinja2 import TemplateError
 
         if not self._loaded.chat_template:

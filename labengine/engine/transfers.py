@@ -29,7 +29,7 @@ class Transfers:
 
     def collect(self, *, is_idle: bool) -> None:
         """Late loads that are over: the coming step may count on them. With nothing else to do, wait a little."""
-        self._external.hopeless.clear()
+        self._external.failed_keys.clear()
         connector, external = self._connector, self._external
         if connector is None or not external.loading:
             return
@@ -60,9 +60,9 @@ class Transfers:
     def forget(self, error: LoadError) -> None:
         """Do not hope for these blocks again in this step. Raises the error when that had been said before."""
         keys = {transfer.key for transfer in error.failed}
-        if self._connector is None or keys <= self._external.hopeless:
+        if self._connector is None or keys <= self._external.failed_keys:
             raise error
-        self._external.hopeless |= keys
+        self._external.failed_keys |= keys
         self._connector.note(str(error))
         try:
             self._connector.forget(error.failed)
@@ -81,4 +81,4 @@ class Transfers:
     def _tell(self, kind: type[BlocksLoaded | BlocksSaved], transfers: Sequence[BlockTransfer]) -> None:
         if kind in self._hooks:
             for request_id, group in groupby(transfers, key=attrgetter("request_id")):
-                self._hooks.emit(kind(request_id, tuple(transfer.told for transfer in group)))
+                self._hooks.emit(kind(request_id, tuple(transfer.ids for transfer in group)))

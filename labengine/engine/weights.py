@@ -53,7 +53,7 @@ def load_weights(model: PagedModel, model_dir: Path, dtype: torch.dtype, device:
 
 
 def source_names(parameter: str, layer_names: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """The files' names for one of our parameters, e.g. q, k and v of layer 0 for layers.0.attention.qkv.weight."""
+    """Return the files' names for one parameter, e.g. q, k and v of layer 0 for layers.0.attention.qkv.weight."""
     path, _, leaf = parameter.rpartition(".")
     if path in TOP_NAMES:
         return (f"{TOP_NAMES[path]}.{leaf}",)
@@ -62,7 +62,7 @@ def source_names(parameter: str, layer_names: Mapping[str, tuple[str, ...]]) -> 
 
 
 def _expected_shapes(model: PagedModel) -> dict[str, tuple[int, ...]]:
-    """The shape of each tensor of the files, by its name there."""
+    """Return the shape of each tensor of the files, by its name there."""
     names = FAMILIES[model.config.model_type].names
     return {
         source: shape
@@ -72,7 +72,7 @@ def _expected_shapes(model: PagedModel) -> dict[str, tuple[int, ...]]:
 
 
 def _shapes(model: PagedModel, name: str, parameter: Tensor) -> Iterator[tuple[int, ...]]:
-    """The shapes of what is stacked in a parameter, top to bottom."""
+    """Yield the shapes of what is stacked in a parameter, top to bottom."""
     owner = model.get_submodule(name.rpartition(".")[0])
     sizes = owner.out_sizes if isinstance(owner, Linear) else parameter.shape[:1]
     return ((size, *parameter.shape[1:]) for size in sizes)

@@ -83,7 +83,10 @@ def _config(workload: Mapping[str, Any]) -> EngineConfig:
 
 
 def group_specs(workload: Mapping[str, Any]) -> tuple[GroupSpec, ...]:
-    """The workload's KV-cache groups, one of full attention by default; vLLM's words for them are understood too."""
+    """Return the workload's KV-cache groups, one of full attention by default.
+
+    VLLM's words for them are understood too.
+    """
     groups = _rows("groups", workload.get("groups") or [{"kind": "full"}])
     return tuple(_group_spec(f"group {index}", group, workload["block_size"]) for index, group in enumerate(groups))
 

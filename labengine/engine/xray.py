@@ -118,7 +118,7 @@ def attention_by_block(
 
 
 def is_in_pool(groups: Sequence[GroupSpec], request: RequestState, position: int, null_block: int) -> bool:
-    """Whether everything that the token at `position` reads is in blocks that the request holds."""
+    """Return whether everything that the token at `position` reads is in blocks that the request holds."""
     end = min(position + 1, request.num_computed_tokens)
     if position > request.num_computed_tokens:
         return False
@@ -130,7 +130,10 @@ def is_in_pool(groups: Sequence[GroupSpec], request: RequestState, position: int
 
 
 def torch_modules(runner: ModelRunner, model_dir: Path) -> PagedModel:
-    """The runner's model if its modules can compute, else a copy from the files: native kernels pack weights away."""
+    """Return the runner's model if its modules can compute, else a copy from the files.
+
+    Native kernels pack weights away.
+    """
     if all(_can_compute(module) for module in runner.model.modules()):
         return runner.model
     with torch.device("meta"):
@@ -151,7 +154,7 @@ def _tables(runner: ModelRunner, request: RequestState) -> list[tuple[GroupSpec,
 
 
 def _shown_ids(spec: GroupSpec, table: tuple[int, ...], position: int, null_block: int) -> tuple[int, ...]:
-    """The blocks behind the columns; -1 before the window, and where none is allocated yet."""
+    """Return the blocks behind the columns; -1 before the window, and where none is allocated yet."""
     first = first_read(position, spec.window) // spec.block_size
     columns = range(position // spec.block_size + 1)
     return tuple(table[i] if first <= i < len(table) and table[i] != null_block else NULL_BLOCK for i in columns)
@@ -200,7 +203,7 @@ def _slots(spec: GroupSpec, table: Sequence[int], start: int, end: int, device: 
 
 
 def _one_row(token_id: int, position: int, device: torch.device) -> StepTensors:
-    """A step of one token. Its groups are empty: only an attention that reads and writes would need them."""
+    """Return a step of one token. Its groups are empty: only an attention that reads and writes would need them."""
     token, place, starts, context, row = (
         torch.tensor(values, dtype=torch.int32, device=device)
         for values in ([token_id], [position], [0, 1], [position + 1], [0])
@@ -220,7 +223,7 @@ def _rotations(model: PagedModel, positions: Tensor) -> Rotations:
 def _computed_anew(
     runner: ModelRunner, model: PagedModel, request: RequestState, position: int
 ) -> tuple[KVTensors, RequestState]:
-    """A pool of its own with the KV of the tokens before `position`, and the request as it lies there."""
+    """Return a pool of its own with the KV of the tokens before `position`, and the request as it lies there."""
     groups, config, pool = runner.groups, model.config, runner.kv_tensors
     size, dtype = groups[0].block_size, model.norm.weight.dtype
     sizes = (size, config.num_kv_heads, config.head_dim)
@@ -239,7 +242,7 @@ def _computed_anew(
 
 
 def _plan(groups: Sequence[GroupSpec], request: RequestState, start: int, end: int) -> StepPlan:
-    """A step that computes positions [start, end) of the request."""
+    """Return a step that computes positions [start, end) of the request."""
     runs = tuple(
         tuple((table[p // spec.block_size], p % spec.block_size, 1) for p in range(start, end))
         for spec, table in zip(groups, request.block_tables, strict=True)

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def whole_number(text: str) -> int:
-    """A count from 1, as argparse wants it."""
+    """Return a count from 1, as argparse wants it."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
     return int(text)
 
 
 def block_count(text: str) -> int | str:
-    """A number, or "auto"."""
+    """Return a number, or "auto"."""
     try:
         return text if text == "auto" else int(text)
     except ValueError:
@@ -33,21 +33,21 @@ CHECK_MODES = ("on", "stop", "off")
 
 
 def check_mode(text: str) -> bool | str:
-    """The value of Lab(check=...): "on", "off", or "stop" for runs that end at the first violation."""
+    """Return the value of Lab(check=...): "on", "off", or "stop" for runs that end at the first violation."""
     if text not in CHECK_MODES:
         raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(CHECK_MODES)}")
     return {"on": True, "off": False}.get(text, text)
 
 
 def step_or_crash(text: str) -> int | str:
-    """The number of a step, or "crash"."""
+    """Return the number of a step, or "crash"."""
     if text == "crash" or text.isdecimal():
         return text if text == "crash" else int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is neither the number of a step nor crash")
 
 
 def step_or_event(text: str) -> int | str | tuple[int, int]:
-    """A moment: the number of a step, STEP:EVENT for an event inside it, counted from 0, or "crash"."""
+    """Return a moment: the number of a step, STEP:EVENT for an event inside it, counted from 0, or "crash"."""
     if text == "crash":
         return text
     step, colon, event = text.partition(":")
@@ -59,7 +59,7 @@ def step_or_event(text: str) -> int | str | tuple[int, int]:
 
 
 def request_id_of(text: str, known: Iterable[int]) -> int:
-    """A request by its id (0, 1 ...) or its name (A, B ...). UsageError for one that there is not."""
+    """Return a request by its id (0, 1 ...) or its name (A, B ...). UsageError for one that there is not."""
     names = {name_of(request_id): request_id for request_id in known}
     request_id = int(text) if text.isdecimal() else names.get(text.upper(), -1)
     if request_id not in names.values():

@@ -147,7 +147,7 @@ class CurrentLab:
 
 
 def _rehearse(model: str = "smollm2", **settings: Any) -> None:
-    """ConfigError for settings that cannot work, before any weights are loaded."""
+    """Raise ConfigError for settings that cannot work, before any weights are loaded."""
     Lab("simulated", **settings).close()
     if model != "simulated":
         model_path(model)

@@ -23,7 +23,7 @@ def words(line: str) -> list[str]:
 
 
 def asks_for_help(given: Sequence[str]) -> bool:
-    """True if the first or the last word is --help or -h."""
+    """Return True if the first or the last word is --help or -h."""
     return bool(given) and not {given[0], given[-1]}.isdisjoint(("--help", "-h"))
 
 
@@ -46,7 +46,7 @@ class Argument:
 
 
 def argument(name: str, *, offers: Sequence[str] = (), **settings: Any) -> Argument:
-    """An option ('--copies') or a positional ('num_steps'); settings as for ArgumentParser.add_argument."""
+    """Return an option ('--copies') or a positional ('num_steps'); settings as for ArgumentParser.add_argument."""
     return Argument(name, settings, tuple(offers))
 
 
@@ -61,7 +61,7 @@ class LineReader(argparse.ArgumentParser):
         self.call = f"{call} {' '.join(self.format_usage().removeprefix('usage:').split())}".strip()
 
     def read(self, given: Sequence[str]) -> dict[str, Any]:
-        """Keyword arguments from words; options may stand anywhere."""
+        """Return keyword arguments from words; options may stand anywhere."""
         known, unknown = self.parse_known_intermixed_args(given)
         if unknown and unknown[0].startswith("-"):
             self.error(f"there is no option {unknown[0]}; {nearest(unknown[0], self.options)}")
@@ -70,7 +70,7 @@ class LineReader(argparse.ArgumentParser):
         return {name: value for name, value in vars(known).items() if value is not None}
 
     def explanation(self, width: int = 110) -> str:
-        """The usage, and a line on each argument: what it is, and the values there are."""
+        """Return the usage, and a line on each argument: what it is, and the values there are."""
         lines = wrap(self.call, width, subsequent_indent=" " * 12, break_on_hyphens=False)
         for name, action in self._actions_by_name.items():
             value = f" {action.metavar}" if name.startswith("-") and action.metavar else ""
@@ -153,7 +153,7 @@ def put_in_order(*names: str) -> None:
 
 
 def command_named(name: str) -> Command:
-    """The command of that name. UsageError for an unknown one, with the nearest match."""
+    """Return the command of that name. UsageError for an unknown one, with the nearest match."""
     if name not in COMMANDS:
         raise UsageError(f"%lab has no {name!r}; {nearest(name, COMMANDS)}")
     return COMMANDS[name]
@@ -175,7 +175,7 @@ def completions(line: str, cell_readers: dict[str, LineReader]) -> list[str]:
 
 
 def listing(width: int = 110) -> str:
-    """Every command with its usage and its summary."""
+    """Return every command with its usage and its summary."""
     lines = []
     for known in COMMANDS.values():
         lines += wrap(known.reader.call, width, subsequent_indent=" " * 12, break_on_hyphens=False)

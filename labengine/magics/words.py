@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def request_lines(lab: Lab, newest: int = 10) -> Iterator[str]:
-    """The newest requests: name, id, status, tokens, and the text so far."""
+    """Yield the newest requests: name, id, status, tokens, and the text so far."""
     from labengine_widgets.names import readable
 
     requests = list(lab.snapshot().requests.items())

@@ -20,7 +20,7 @@ SCENARIOS: dict[str, str] = {
 
 
 def bug(id: str) -> Scenario:
-    """The scenario of that id. ConfigError for an unknown one, with the nearest match and all there are."""
+    """Return the scenario of that id. ConfigError for an unknown one, with the nearest match and all there are."""
     if not isinstance(id, str) or id not in SCENARIOS:
         near = [known for known in SCENARIOS if str(id) and known.endswith(f"-{id}")]
         near = near or get_close_matches(str(id), SCENARIOS, n=1)
@@ -36,12 +36,12 @@ def tell(id: str | None, out: TextIO) -> None:
 
 
 def story(scenario: Scenario) -> str:
-    """The verdict, where the report stands, and the further experiments' tables."""
+    """Return the verdict, where the report stands, and the further experiments' tables."""
     tables = [str(experiment.table()) for experiment in scenario.experiments.values()]
     return "\n\n".join([str(scenario.verdict()), *tables, scenario.url])
 
 
 def listing() -> str:
-    """Every scenario in a line."""
+    """Return every scenario in a line."""
     width = max(map(len, SCENARIOS))
     return "\n".join(f"{id.ljust(width)}  {bug(id).title}" for id in SCENARIOS)

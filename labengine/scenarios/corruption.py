@@ -74,7 +74,7 @@ def _token_at(lab: Lab, request_id: int, position: int) -> int | None:
 
 
 def _cause(lab: Lab, request_id: int, moment: int) -> Violation | None:
-    """The first wrong slot that a request had read when it sampled a token."""
+    """Return the first wrong slot that a request had read when it sampled a token."""
     known = [v for v in lab.violations if v.rule == "read" and request_id in v.request_ids]
     before = [v for v in known if v.first_event is None or v.first_event < moment]
     return before[0] if before else None

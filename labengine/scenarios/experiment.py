@@ -18,7 +18,7 @@ from labengine.scenarios.table import Table
 class Column:
     """One engine of an experiment.
 
-    parts: the name of an edition, or parts laid over one: Parts(name=..., merge_policy=MyPolicy).over(NANO_VLLM).
+    parts: the name of an edition, or parts laid over one: Parts(name=..., merge_policy=MyPolicy).overriding(NANO_VLLM).
     says: one sentence on what this column decides, and what it gets wrong, if anything.
     """
 
@@ -27,7 +27,7 @@ class Column:
     says: str
 
     def lab(self, model: str, settings: Mapping[str, Any]) -> Lab:
-        """An empty lab of this column. It breaks rules on purpose: its story tells so, and no warning has to."""
+        """Return an empty lab of this column. It breaks rules on purpose: its story tells so, and no warning has to."""
         given = {"edition": self.parts} if isinstance(self.parts, str) else {"parts": self.parts}
         lab = Lab(model, **given, **settings)
         lab._violation_warnings.is_silent = True
@@ -35,7 +35,7 @@ class Column:
 
 
 def settings(**keywords: Any) -> Mapping[str, Any]:
-    """Keywords of Lab, for an experiment's settings."""
+    """Return keywords of Lab, for an experiment's settings."""
     return MappingProxyType(keywords)
 
 
@@ -54,29 +54,32 @@ class Experiment(ABC):
 
     @abstractmethod
     def measure(self, lab: Lab) -> dict[str, int]:
-        """The table's rows, read off a lab that was played."""
+        """Return the table's rows, read off a lab that was played."""
 
     def answer(self, table: Table) -> str:
-        """The question answered in a sentence or two, with the numbers of this table. Empty: no answer in words."""
+        """Return the question answered in a sentence or two, with the numbers of this table.
+
+        Empty: no answer in words.
+        """
         return ""
 
     def settings_for(self, model: str) -> dict[str, Any]:
-        """The settings on that model; a real one brings its own KV-cache groups."""
+        """Return the settings on that model; a real one brings its own KV-cache groups."""
         return {name: value for name, value in self.settings.items() if name != "groups" or model == "simulated"}
 
     def column(self, name: str) -> Column:
-        """The column of that name. ConfigError for an unknown one."""
+        """Return the column of that name. ConfigError for an unknown one."""
         known = {column.name: column for column in self.columns}
         if name not in known:
             raise ConfigError(f"there is no column {name!r}; there are {', '.join(map(repr, known))}")
         return known[name]
 
     def lab(self, column: str, model: str = "simulated") -> Lab:
-        """An empty lab of one column, to play by hand."""
+        """Return an empty lab of one column, to play by hand."""
         return self.column(column).lab(model, self.settings_for(model))
 
     def played(self, column: str, model: str = "simulated") -> Lab:
-        """A lab of one column in which everything has happened."""
+        """Return a lab of one column in which everything has happened."""
         lab = self.lab(column, model)
         self.play(lab)
         return lab
@@ -87,5 +90,5 @@ class Experiment(ABC):
             return self.measure(lab)
 
     def table(self, model: str = "simulated") -> Table:
-        """Every column, measured now."""
+        """Return every column, measured now."""
         return Table(self.question, {column.name: self.measured(column.name, model) for column in self.columns})

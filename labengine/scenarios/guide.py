@@ -23,10 +23,10 @@ class Stop:
     """A prediction to ask for here, on the blocks in use when the step is over: answered by going on."""
 
     def matches(self, event: Event) -> bool:
-        """Whether the sentence belongs to this event."""
+        """Return whether the sentence belongs to this event."""
         return isinstance(event, self.kind) and self.test(event)
 
 
 def sentences(guide: tuple[Stop, ...]) -> tuple[str, ...]:
-    """The story as text."""
+    """Return the story as text."""
     return tuple(stop.sentence for stop in guide)

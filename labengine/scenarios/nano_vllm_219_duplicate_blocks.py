@@ -61,11 +61,11 @@ class SameStep(Experiment):
         lab.step()
 
     def prompt(self, lab: Lab) -> list[int]:
-        """The pull request's text, cut to size."""
+        """Return the pull request's text, cut to size."""
         return lab.encode(TEXT)[: self.num_prompt_tokens]
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Blocks, and how many of them anybody can find."""
+        """Return blocks, and how many of them anybody can find."""
         snapshot = lab.snapshot()
         hashes = {block.block_hashes for block in snapshot.blocks if block.ref_count and block.block_hashes}
         return {
@@ -171,7 +171,7 @@ class DanglingEntry(Experiment):
         PR_243,
         Column(
             "no alive check",
-            Parts(name="nano-vllm+243, no alive check", merge_policy=NoAliveCheck).over(NANO_VLLM_243),
+            Parts(name="nano-vllm+243, no alive check", merge_policy=NoAliveCheck).overriding(NANO_VLLM_243),
             "Merges into the free block, which waits in the queue for its next owner.",
         ),
     )
@@ -205,7 +205,7 @@ class SixBitHashes(HashChain):
     """Hashes that collide soon enough to watch it."""
 
     def link(self, parent_hash: bytes, token_ids: Sequence[int]) -> bytes:
-        """The first six bits."""
+        """Return the first six bits."""
         return bytes([super().link(parent_hash, token_ids)[0] >> 2])
 
 
@@ -216,12 +216,12 @@ class Collision(Experiment):
     columns = (
         Column(
             PR_243.name,
-            Parts(name="nano-vllm+243, 6 bits", hash_chain=SixBitHashes).over(NANO_VLLM_243),
+            Parts(name="nano-vllm+243, 6 bits", hash_chain=SixBitHashes).overriding(NANO_VLLM_243),
             "Compares the block's own tokens: equal, so it merges.",
         ),
         Column(
             OURS.name,
-            Parts(name="labengine, 6 bits", hash_chain=SixBitHashes).over(LABENGINE),
+            Parts(name="labengine, 6 bits", hash_chain=SixBitHashes).overriding(LABENGINE),
             "Compares the block's tokens and all before them: different, so it keeps both.",
         ),
     )
@@ -235,7 +235,7 @@ class Collision(Experiment):
         lab.step()
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Merges, and what came of them."""
+        """Return merges, and what came of them."""
         assert lab.timeline is not None
         return {"merged blocks": len(lab.timeline.of_kind(BlockMerged)), "wrong reads": _num_misread_requests(lab)}
 
@@ -361,7 +361,7 @@ class DuplicateBlocks(SameStep, Scenario):
         )
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """The first hash that takes the entry of a live block: no rule is broken, a block is lost."""
+        """Return the first hash that takes the entry of a live block: no rule is broken, a block is lost."""
         timeline = lab.timeline
         assert timeline is not None
         for moment, event in enumerate(timeline.events(), timeline.num_dropped):
@@ -378,12 +378,12 @@ class DuplicateBlocks(SameStep, Scenario):
 
 
 def _num_rules(lab: Lab) -> int:
-    """Rules that the watch saw broken."""
+    """Return rules that the watch saw broken."""
     return len({violation.rule for violation in lab.violations})
 
 
 def _num_misread_requests(lab: Lab) -> int:
-    """Requests that attended to KV of other tokens than their own."""
+    """Return requests that attended to KV of other tokens than their own."""
     return len({i for violation in lab.violations if violation.rule == "read" for i in violation.request_ids})
 
 

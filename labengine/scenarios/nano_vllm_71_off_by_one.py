@@ -43,7 +43,7 @@ class AppendsWhenFull(OwnTokensGroup):
 
 PROPOSED = Column(
     "PR 71",
-    Parts(name="nano-vllm-2025-07 + PR 71", full_attention_group=AppendsWhenFull).over(NANO_VLLM_2025_07),
+    Parts(name="nano-vllm-2025-07 + PR 71", full_attention_group=AppendsWhenFull).overriding(NANO_VLLM_2025_07),
     "Adds a block when length % block_size == 0: before the last slot of the block before it is written.",
 )
 ORIGINAL = Column(
@@ -76,7 +76,7 @@ class TooLate(Grows):
     question = "Claim 1, too late: in which slot does each position arrive?"
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """The slots of the positions on both sides of a boundary."""
+        """Return the slots of the positions on both sides of a boundary."""
         slots = slots_by_position(lab)
         return {f"position {position}": slots[position] for position in (2, 3, 4, 6, 7, 8)}
 

@@ -57,7 +57,7 @@ class Outbox(Connector):
 
 @lru_cache(maxsize=8)
 def computed_elsewhere(model: str, groups: tuple[GroupSpec, ...], token_ids: tuple[int, ...]) -> Outbox:
-    """The KV of a prompt's full blocks, computed by an engine of its own; once for all who ask."""
+    """Return the KV of a prompt's full blocks, computed by an engine of its own; once for all who ask."""
     outbox, size = Outbox(), groups[0].block_size
     num_blocks = 1 + len(groups) * -(-(len(token_ids) + 1) // size)
     with Lab(

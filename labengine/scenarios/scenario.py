@@ -53,7 +53,7 @@ class Scenario(Experiment):
 
     @abstractmethod
     def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Whether what a column measured shows what the report is about."""
+        """Return whether what a column measured shows what the report is about."""
 
     def findings(self) -> Iterator[str]:
         """What the experiments show, a sentence or two each, with the numbers of this run."""
@@ -63,7 +63,7 @@ class Scenario(Experiment):
                 yield answer
 
     def claim_holds(self, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-        """Whether the report is right: by default, when the broken column is."""
+        """Return whether the report is right: by default, when the broken column is."""
         return self.is_wrong(before)
 
     def opening(self, lab: Lab) -> None:
@@ -75,7 +75,7 @@ class Scenario(Experiment):
         return ()
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """The event that made the state wrong: the earliest that broke a rule. None when no rule is broken.
+        """Return the event that made the state wrong: the earliest that broke a rule. None when no rule is broken.
 
         A scenario whose wrong breaks no rule says itself which event it is.
         """
@@ -85,11 +85,11 @@ class Scenario(Experiment):
     # -- what follows --------------------------------------------------------------------------------------------------
 
     def broken(self, model: str = "simulated") -> Lab:
-        """The broken lab, played."""
+        """Return the broken lab, played."""
         return self.played(self.columns[0].name, model)
 
     def fixed(self, model: str = "simulated") -> Lab:
-        """The fixed lab, played."""
+        """Return the fixed lab, played."""
         return self.played(self.columns[1].name, model)
 
     def later(self, lab: Lab) -> None:
@@ -101,7 +101,10 @@ class Scenario(Experiment):
             act(lab)
 
     def compare(self, model: str = "simulated", *, columns: tuple[str, str] | None = None) -> Comparison:
-        """The broken lab beside the fixed one, or any two columns, with the story's sentences. Close it when done."""
+        """Return the broken lab beside the fixed one, or any two columns, with the story's sentences.
+
+        Close it when done.
+        """
         names = columns or (self.columns[0].name, self.columns[1].name)
         is_story = names == (self.columns[0].name, self.columns[1].name)
         with ExitStack() as opened:
@@ -161,11 +164,11 @@ class Scenario(Experiment):
             return tuple(lab.output(request_id).text for request_id in lab.snapshot().requests)
 
     def open(self, model: str = "simulated") -> Any:
-        """The broken lab's dashboard, at the first wrong event."""
+        """Return the broken lab's dashboard, at the first wrong event."""
         return self.show(self.broken(model))
 
     def show(self, lab: Lab) -> Any:
-        """The dashboard of a lab that was played, at its first wrong event."""
+        """Return the dashboard of a lab that was played, at its first wrong event."""
         dashboard = lab.show()
         first = self.first_wrong(lab)
         if first is not None:
@@ -174,7 +177,10 @@ class Scenario(Experiment):
 
 
 def wrong_at(lab: Lab, moment: int, sentence: str) -> FirstWrong:
-    """The first wrong event, by its number in the lab's timeline. IndexError when it is not recorded any more."""
+    """Return the first wrong event, by its number in the lab's timeline.
+
+    IndexError when it is not recorded any more.
+    """
     timeline = lab.timeline
     if timeline is None or not timeline.num_dropped <= moment < timeline.end:
         raise IndexError(f"event {moment} is not in the recording")
@@ -182,7 +188,7 @@ def wrong_at(lab: Lab, moment: int, sentence: str) -> FirstWrong:
 
 
 def moment_of(lab: Lab, kind: type[E], test: Callable[[E], bool] = lambda event: True) -> int | None:
-    """The number of the first recorded event of a kind that passes the test; None when there is none."""
+    """Return the number of the first recorded event of a kind that passes the test; None when there is none."""
     if lab.timeline is None:
         return None
     events = enumerate(lab.timeline.events(), lab.timeline.num_dropped)
@@ -190,7 +196,10 @@ def moment_of(lab: Lab, kind: type[E], test: Callable[[E], bool] = lambda event:
 
 
 def symptom(call: Callable[[], object]) -> str:
-    """The error that a call ends with, as a line; empty when it goes well. For columns that break in the open."""
+    """Return the error that a call ends with, as a line; empty when it goes well.
+
+    For columns that break in the open.
+    """
     try:
         call()
     except Exception as error:

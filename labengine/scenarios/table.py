@@ -23,7 +23,7 @@ class Table:
         return tuple(dict.fromkeys(row for column in self.columns.values() for row in column))
 
     def cells(self) -> Iterator[tuple[str, ...]]:
-        """The header, then each row; a dash where a column did not get that far."""
+        """Yield the header, then each row; a dash where a column did not get that far."""
         yield ("", *self.columns)
         for row in self.rows:
             yield (row, *(str(column.get(row, "-")) for column in self.columns.values()))

@@ -111,7 +111,7 @@ def _wrapped(text: str, bullet: str = "") -> str:
 
 
 def _plain(value: Any) -> Any:
-    """An event's field as plain JSON."""
+    """Return an event's field as plain JSON."""
     if isinstance(value, bytes):
         return value.hex()
     return [_plain(item) for item in value] if isinstance(value, tuple) else value

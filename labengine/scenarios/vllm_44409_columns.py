@@ -28,7 +28,7 @@ class HybridExperiment(Experiment):
     columns: ClassVar[tuple[Column, ...]] = COLUMNS
 
     def lab(self, column: str, model: str = "simulated") -> Lab:
-        """An empty lab of one column, with its tier."""
+        """Return an empty lab of one column, with its tier."""
         tier = ClampedStore() if column == "clamp" else UnguardedStore()
         return self.column(column).lab(model, {**self.settings_for(model), "external": tier})
 
@@ -39,7 +39,7 @@ def prompt(first: int, num_shared: int, num_tokens: int) -> list[int]:
 
 
 def second_entries(lab: Lab) -> Iterator[tuple[int, BlockTouched]]:
-    """Every touch that gave a request a block which another of its groups held already, with its event's number."""
+    """Yield the number and event of each touch that gave a request a block which another of its groups held already."""
     assert lab.timeline is not None
     fold = Fold()
     for number, event in enumerate(lab.timeline.events(), lab.timeline.num_dropped):
@@ -51,24 +51,24 @@ def second_entries(lab: Lab) -> Iterator[tuple[int, BlockTouched]]:
 
 
 def num_doubled(lab: Lab) -> int:
-    """Blocks that have stood in two groups' tables."""
+    """Return blocks that have stood in two groups' tables."""
     return len({event.block_id for _, event in second_entries(lab)})
 
 
 def num_misread(lab: Lab) -> int:
-    """Blocks in which a request found KV that was not its own, group by group."""
+    """Return blocks in which a request found KV that was not its own, group by group."""
     return sum(violation.rule == "read" for violation in lab.violations)
 
 
 def num_loaded_blocks(lab: Lab, request_id: int) -> int:
-    """Blocks that were filled from the tier for one request."""
+    """Return blocks that were filled from the tier for one request."""
     assert lab.timeline is not None
     loads = lab.timeline.of_kind(BlocksLoaded)
     return sum(len(event.transfers) for event in loads if event.request_id == request_id)
 
 
 def num_hit_tokens(lab: Lab, request_id: int) -> int:
-    """Tokens that a request found in the pool when it was last admitted."""
+    """Return tokens that a request found in the pool when it was last admitted."""
     assert lab.timeline is not None
     hits = lab.timeline.of_kind(PrefixHit)
     return next(event.num_tokens for event in reversed(hits) if event.request_id == request_id)

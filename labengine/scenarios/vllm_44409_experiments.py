@@ -78,7 +78,7 @@ class PrefixInTwoPlaces(HybridExperiment):
         computed_elsewhere(str(lab.model), lab.config.groups, tuple(self.prompts(lab)[1])).deliver(lab.external)
 
     def prompts(self, lab: Lab) -> tuple[list[int], list[int]]:
-        """The long prompt, and the longer one: whole blocks and one token more."""
+        """Return the long prompt, and the longer one: whole blocks and one token more."""
         size = lab.config.groups[0].block_size
         num_tokens = self._scale(lab) * (self.num_local + self.num_external) * size + 1
         tokens = list(range(100, 200)) if lab.model == "simulated" else lab.encode(TALE)

@@ -67,5 +67,5 @@ class ClampedStore(HostStore):
         return sorted([*again, *transfers], key=lambda transfer: (transfer.group, transfer.index))
 
 
-INTERLEAVED = Parts(name="vllm, interleaved", kv_cache_manager=InterleavedKVCacheManager).over(VLLM)
-BULK_TOUCH = Parts(name="vllm, bulk touch", kv_cache_manager=BulkTouchKVCacheManager).over(VLLM)
+INTERLEAVED = Parts(name="vllm, interleaved", kv_cache_manager=InterleavedKVCacheManager).overriding(VLLM)
+BULK_TOUCH = Parts(name="vllm, bulk touch", kv_cache_manager=BulkTouchKVCacheManager).overriding(VLLM)

@@ -85,11 +85,14 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
         self.play_long(lab)
 
     def acts_later(self) -> tuple[Callable[[Lab], Any], ...]:
-        """A longer prompt that begins with the long one."""
+        """Return a longer prompt that begins with the long one."""
         return (lambda lab: lab.add(token_ids=self.prompts(lab)[1], max_tokens=1), Lab.step)
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """The touch that put a block into a second table. (The eviction before it took nothing from anybody yet.)"""
+        """Return the touch that put a block into a second table.
+
+        (The eviction before it took nothing from anybody yet.)
+        """
         for moment, event in second_entries(lab):
             return wrong_at(
                 lab,
@@ -120,7 +123,7 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
         )
 
     def _texts(self, column: str, model: str) -> tuple[str, ...]:
-        """The long prompt's text alone: the others say one word each."""
+        """Return the long prompt's text alone: the others say one word each."""
         with self.played(column, model) as lab:
             *_, long, _ = sorted(lab.snapshot().requests)
             return (lab.output(long).text,)

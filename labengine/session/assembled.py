@@ -88,7 +88,7 @@ class Assembled:
         watch, runner = self._watch, self._model.runner
         with self.hooks.held() as events:
             engine = self._engine_class(
-                self.config, runner if watch is None else watch.around(runner), self.parts, self.hooks, self.external
+                self.config, runner if watch is None else watch.wrap(runner), self.parts, self.hooks, self.external
             )
         if watch is not None:
             watch.follow(engine)

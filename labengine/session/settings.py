@@ -63,7 +63,7 @@ class LabSettings:
     def all_parts(self) -> Parts:
         """The edition's parts, with those that were given in place of its own."""
         base = edition_named(self.edition)
-        return base if self.parts is None else self.parts.over(base)
+        return base if self.parts is None else self.parts.overriding(base)
 
     @property
     def asked_blocks(self) -> int | None:

@@ -40,12 +40,12 @@ def rows(events: Iterable[Event]) -> list[Row]:
 
 
 def event_of(row: Row, kinds: Sequence[Kind] = KINDS) -> Event:
-    """The event of one row of JSON. TraceError for a row that is none."""
+    """Return the event of one row of JSON. TraceError for a row that is none."""
     return decoder(kinds)(row)
 
 
 def decoder(kinds: Sequence[Kind] = KINDS) -> Callable[[Row], Event]:
-    """A fast `event_of` for many rows with the same kinds. Fields that the rows lack take their defaults."""
+    """Return a fast `event_of` for many rows with the same kinds. Fields that the rows lack take their defaults."""
     makers = _MAKERS if kinds == KINDS else [_maker(kind) for kind in kinds]
 
     def event(row: Row) -> Event:
@@ -61,7 +61,7 @@ def decoder(kinds: Sequence[Kind] = KINDS) -> Callable[[Row], Event]:
 
 
 def keyframe(state: Fold) -> dict[str, Any]:
-    """A state, ready for `dumps`; blocks that hold no content are left out."""
+    """Return a state, ready for `dumps`; blocks that hold no content are left out."""
     return {
         "step": state.step,
         "groups": [(g.kind, g.block_size, g.window) for g in state.groups],
@@ -79,7 +79,7 @@ def keyframe(state: Fold) -> dict[str, Any]:
 
 
 def fold_of(keyframe: dict[str, Any]) -> Fold:
-    """The state of a keyframe of JSON. TraceError for what is none."""
+    """Return the state of a keyframe of JSON. TraceError for what is none."""
     try:
         return _fold_of({name: shape(keyframe[name]) for name, shape in _KEYFRAME.items()})
     except (AttributeError, LookupError, TypeError, ValueError) as error:

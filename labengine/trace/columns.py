@@ -36,7 +36,7 @@ Check = Callable[[Column, Pool], None]
 
 
 def ints(low: int, high: int) -> Check:
-    """Integers within bounds, both included."""
+    """Return integers within bounds, both included."""
 
     def check(column: Column, pool: Pool) -> None:
         _within(column, low, high)
@@ -45,7 +45,7 @@ def ints(low: int, high: int) -> Check:
 
 
 def lists(item: Check) -> Check:
-    """Lists, whose items together are a column."""
+    """Return lists, whose items together are a column."""
 
     def check(column: Column, pool: Pool) -> None:
         _all_of(column, list)
@@ -66,7 +66,7 @@ def records(*items: Check) -> Check:
 
 
 def optional(item: Check) -> Check:
-    """Values, or null."""
+    """Return values, or null."""
     return lambda column, pool: item([value for value in column if value is not None], pool)
 
 

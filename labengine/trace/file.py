@@ -115,7 +115,7 @@ def _token_ids(state: Fold, events: Iterable[Event]) -> set[int]:
 
 
 def _at_hand(found: list[Segment], last_keyframe: bytes, limits: Limits) -> tuple[int, int]:
-    """Segments, each as rows and as events, and states that may be kept decoded."""
+    """Return segments, each as rows and as events, and states that may be kept decoded."""
     largest = max((parsed_size(segment.rows) for segment in found), default=0)
     segments_at_hand = limits.at_hand(SEGMENTS_AT_HAND, 2 * largest)
     return segments_at_hand, limits.at_hand(STATES_AT_HAND, 2 * parsed_size(last_keyframe))

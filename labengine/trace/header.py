@@ -31,13 +31,13 @@ class Header:
 
 
 def header_of(segments: Sequence[Segment]) -> dict[str, Any]:
-    """The header, ready for `dumps`."""
+    """Return the header, ready for `dumps`."""
     spans = [(s.start, s.end, s.first_step, s.last_step) for s in segments]
     return {"format": FORMAT, "version": VERSION, "kinds": KINDS, "segments": spans}
 
 
 def read_header(path: str | PathLike[str], line: bytes) -> Header:
-    """The header of the file at `path`. TraceError for another one's, and for one of a version yet unknown."""
+    """Return the header of the file at `path`. TraceError for another one's, and for one of a version yet unknown."""
     header = _document(line)
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise TraceError(f"{path} is no trace of labengine: lab.save(...) writes them")

@@ -66,7 +66,7 @@ class Limits:
 
 
 def parsed_size(line: bytes) -> int:
-    """Bytes of a line's JSON as Python's objects, at most: counted by what separates and opens them."""
+    """Return bytes of a line's JSON as Python's objects, at most: counted by what separates and opens them."""
     containers = 96 * line.count(b"[") + 240 * line.count(b"{")
     return len(line) + 40 * (1 + line.count(b",")) + containers + 30 * line.count(b'"')
 

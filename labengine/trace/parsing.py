@@ -10,7 +10,7 @@ from labengine.trace.shapes import Shape
 
 
 def parsed(text: bytes) -> Any:
-    """The JSON document. TraceError for what is none."""
+    """Return the JSON document. TraceError for what is none."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -18,7 +18,7 @@ def parsed(text: bytes) -> Any:
 
 
 def parsed_as(shape: Shape, text: bytes) -> Any:
-    """The JSON document, which must be of a shape. TraceError for what is not."""
+    """Return the JSON document, which must be of a shape. TraceError for what is not."""
     document = parsed(text)
     try:
         return shape(document)

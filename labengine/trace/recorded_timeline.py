@@ -59,23 +59,23 @@ class RecordedTimeline(Timeline):
         return self.segments[-1].end
 
     def events(self, start: int | None = None, stop: int | None = None) -> Sequence[ev.Event]:
-        """The events between two moments; by default all that were saved, decoded now."""
+        """Return the events between two moments; by default all that were saved, decoded now."""
         pieces = (self._events_of(i)[low:high] for i, low, high in self._pieces(start, stop))
         return list(chain.from_iterable(pieces))
 
     def rows(self, start: int | None = None, stop: int | None = None) -> list[Row]:
-        """The same events as rows of JSON, numbered by codec.KINDS."""
+        """Return the same events as rows of JSON, numbered by codec.KINDS."""
         pieces = (self.rows_of(i)[low:high] for i, low, high in self._pieces(start, stop))
         return list(chain.from_iterable(pieces))
 
     def kept(self) -> tuple[int, Fold, Sequence[ev.Event]]:
-        """All there is: the oldest moment, the state there, and the events since."""
+        """Return all there is: the oldest moment, the state there, and the events since."""
         return self.num_dropped, self.state(self.num_dropped), self.events()
 
     def of_kind(
         self, kind: type[E] | tuple[type[E], ...], start: int | None = None, stop: int | None = None
     ) -> list[E]:
-        """The events of one kind, or of several, between two moments; the others are not decoded."""
+        """Return the events of one kind, or of several, between two moments; the others are not decoded."""
         numbers = {i for i, known in enumerate(ev.EVENT_KINDS) if issubclass(known, kind)}
         pieces = (piece for piece in self._pieces(start, stop) if self._may_hold(piece[0], numbers))
         found = (row for i, low, high in pieces for row in self.rows_of(i)[low:high] if row[0] in numbers)
@@ -83,7 +83,7 @@ class RecordedTimeline(Timeline):
             return list(map(decoder(), found))  # type: ignore[arg-type]
 
     def step_moments(self, step: int) -> tuple[int, int]:
-        """The moments before and after the last run of `step`. KeyError when it is not recorded."""
+        """Return the moments before and after the last run of `step`. KeyError when it is not recorded."""
         for i in reversed(range(len(self.segments))):
             segment = self.segments[i]
             if segment.first_step <= step <= segment.last_step:
@@ -94,7 +94,10 @@ class RecordedTimeline(Timeline):
         raise KeyError(f"step {step} is not in the recording (events {self.num_dropped} to {self.end})")
 
     def state(self, moment: int | None = None) -> Fold:
-        """The state at a moment (the newest by default), as a copy to keep. IndexError for one that was dropped."""
+        """Return the state at a moment (the newest by default), as a copy to keep.
+
+        IndexError for one that was dropped.
+        """
         if moment is None or moment == self.end:
             return fold_of(parsed(self.last_keyframe))
         if not self.num_dropped <= moment < self.end:
@@ -115,7 +118,7 @@ class RecordedTimeline(Timeline):
             yield i, max(low - segment.start, 0), high - segment.start
 
     def _may_hold(self, i: int, numbers: set[int]) -> bool:
-        """Whether a segment's text has what rows of these kinds begin with. (Where it has blanks, who knows.)"""
+        """Return whether a segment's text has what rows of these kinds begin with. (Where it has blanks, who knows.)"""
         text = self.segments[i].rows
         if not self._has_our_kinds or any(blank in text for blank in (b" ", b"\t", b"\r")):
             return True
@@ -138,7 +141,7 @@ class RecordedTimeline(Timeline):
 
     @collector_resting()
     def _read_state(self, i: int) -> Fold:
-        """The state before segment i: from the nearest keyframe on."""
+        """Return the state before segment i: from the nearest keyframe on."""
         nearest = next((j for j in range(i, 0, -1) if self.segments[j].keyframe != NO_KEYFRAME), 0)
         state = fold_of(parsed(self.segments[nearest].keyframe))
         for j in range(nearest, i):
@@ -155,7 +158,7 @@ class RecordedTimeline(Timeline):
 
 
 def rows_between(timeline: Timeline, start: int | None = None, stop: int | None = None) -> list[Row]:
-    """The rows of a timeline's events, ready for `dumps`: of a saved one without making events of them."""
+    """Return the rows of a timeline's events, ready for `dumps`: of a saved one without making events of them."""
     if isinstance(timeline, RecordedTimeline):
         return timeline.rows(start, stop)
     return rows(timeline.events(start, stop))

@@ -32,7 +32,7 @@ class Segment:
 
 
 def segments(start: int, state: Fold, events: Sequence[Event]) -> Iterator[Segment]:
-    """The pieces of a recording that begins at moment `start`; `state`, there at first, is moved to its end."""
+    """Yield the pieces of a recording that begins at moment `start`; `state`, there at first, is moved to its end."""
     num_bytes_since, num_bytes_of_last = 0, 0
     for low, high in _cuts(events):
         piece = events[low:high]

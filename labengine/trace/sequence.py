@@ -48,7 +48,7 @@ class Sequenced:
                 act(self, row)
 
     def matches(self, state: Fold) -> bool:
-        """True for a state that has these groups and requests, with as many tokens, after this step."""
+        """Return True for a state that has these groups and requests, with as many tokens, after this step."""
         tokens = {request_id: len(request.token_ids) for request_id, request in state.requests.items()}
         sizes = [group.block_size for group in state.groups]
         return (state.step, tokens, sizes) == (self.step, self.tokens, self._sizes)

@@ -19,7 +19,7 @@ class Shape:
     read: Callable[[Any], Any] | None = None
 
     def __call__(self, value: Any) -> Any:
-        """The value read. TypeError or ValueError for another shape."""
+        """Return the value read. TypeError or ValueError for another shape."""
         if type(value) not in self.types:
             raise TypeError(f"{str(value)[:40]!r} is no {' or '.join(t.__name__ for t in self.types)}")
         return value if self.read is None else self.read(value)
@@ -42,7 +42,7 @@ def row_of(*items: Shape) -> Shape:
 
 
 def optional(item: Shape) -> Shape:
-    """The item, or null."""
+    """Return the item, or null."""
     types, read = (*item.types, NoneType), item.read
     if read is None:
         return Shape(types)
@@ -75,7 +75,7 @@ _BY_TYPE = {int: INT, str: TEXT, bool: FLAG, bytes: HASH}
 
 
 def shapes_of(kind: type[Event]) -> dict[str, Shape]:
-    """The shape of each field of an event kind, in their order."""
+    """Return the shape of each field of an event kind, in their order."""
     hints = get_type_hints(kind)
     return {name: NUM_BLOCKS if name == "num_blocks" else _shape(hint) for name, hint in hints.items()}
 

@@ -58,7 +58,7 @@ def _keyframe(line: bytes, limits: Limits) -> Fold:
 
 
 def _pool(row: Sequence[Any], pool: Pool, limits: Limits) -> Pool:
-    """The pool of the engine that a recording begins with; else the keyframe's."""
+    """Return the pool of the engine that a recording begins with; else the keyframe's."""
     if row[0] != _ENGINE:
         return pool
     check_columns([row], pool)

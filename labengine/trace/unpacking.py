@@ -16,7 +16,7 @@ _COPIES = 3
 
 
 def content(path: str | PathLike[str], limits: Limits) -> bytes:
-    """The bytes of a file. TraceError when it cannot be read, is no file, or is too large."""
+    """Return the bytes of a file. TraceError when it cannot be read, is no file, or is too large."""
     try:
         _refuse_special(path)
         with Path(path).open("rb") as file:
@@ -35,7 +35,7 @@ def _refuse_special(path: str | PathLike[str]) -> None:
 
 
 def unpacked(raw: bytes, limits: Limits) -> bytes:
-    """The text of a gzip file of one member. TraceError for what is none, damaged, or larger than it may be."""
+    """Return the text of a gzip file of one member. TraceError for what is none, damaged, or larger than it may be."""
     if not raw.startswith(b"\x1f\x8b"):
         raise TraceError(f"{limits.path} is no trace of labengine: lab.save(...) writes them")
     reader = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)

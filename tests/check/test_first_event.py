@@ -20,7 +20,7 @@ from labengine.check.state import FoldState
 
 
 def test_the_touch_that_put_a_block_into_a_second_table() -> None:
-    bench = hit_blocks_at_the_head_of_the_queue(INTERLEAVED.over(as_parts("labengine")))
+    bench = hit_blocks_at_the_head_of_the_queue(INTERLEAVED.overriding(as_parts("labengine")))
     for violation in (v for v in bench.watch.violations if v.rule == "one_entry"):
         assert violation.first_event is not None
         (event,) = bench.timeline.events(violation.first_event, violation.first_event + 1)
@@ -33,7 +33,7 @@ def test_the_touch_that_put_a_block_into_a_second_table() -> None:
 
 def test_the_write_that_went_to_the_wrong_slot() -> None:
     """PR 71's own example: with a prompt of 3 in blocks of 4, position 3 goes to slot 7."""
-    bench = watched(8, FULL, SLOT_RULE_71.over(as_parts("nano-vllm")))
+    bench = watched(8, FULL, SLOT_RULE_71.overriding(as_parts("nano-vllm")))
     bench.add(1, 2, 3, max_tokens=2)
     bench.run()
     for rule in ("slot", "read"):
@@ -44,21 +44,21 @@ def test_the_write_that_went_to_the_wrong_slot() -> None:
 
 
 def test_the_touch_or_merge_that_gave_a_request_anothers_kv() -> None:
-    bench = equal_tokens_after_colliding_prefixes(SIX_BITS.over(as_parts("nano-vllm+243")))
+    bench = equal_tokens_after_colliding_prefixes(SIX_BITS.overriding(as_parts("nano-vllm+243")))
     event = bench.first_event("read")
     assert isinstance(event, ev.BlockMerged) and event.request_id == 1
     assert event.index == 1, "X; the colliding first blocks differ in their own tokens"
 
 
 def test_the_block_that_left_its_window_too_soon() -> None:
-    bench = longer_than_its_window(EARLY_WINDOW.over(as_parts("labengine")))
+    bench = longer_than_its_window(EARLY_WINDOW.overriding(as_parts("labengine")))
     for rule in ("read", "window"):
         event = bench.first_event(rule)
         assert isinstance(event, ev.BlockFreed) and event.reason == "window"
 
 
 def test_the_free_that_left_a_table_behind_and_the_write_that_followed() -> None:
-    bench = two_equal_prompts_and_a_third(NO_REMAP.over(as_parts("labengine")))
+    bench = two_equal_prompts_and_a_third(NO_REMAP.overriding(as_parts("labengine")))
     freed, written = bench.first_event("held"), bench.first_event("read")
     assert isinstance(freed, ev.BlockFreed) and freed.reason == "merged"
     assert isinstance(written, ev.SlotsWritten) and written.request_id == 2
@@ -67,7 +67,7 @@ def test_the_free_that_left_a_table_behind_and_the_write_that_followed() -> None
 
 def test_steps_that_were_taken_back_made_nothing_so() -> None:
     """The same story, with broken steps strewn in: the event named is one that counts."""
-    bench = watched(8, edition=NO_REMAP.over(as_parts("labengine")), next_token=lambda request, position: request)
+    bench = watched(8, edition=NO_REMAP.overriding(as_parts("labengine")), next_token=lambda request, position: request)
     for _ in range(2):
         bench.add(1, 2, 3, 4, 5, 6, 7, 8, 9, max_tokens=6)
     abandon(bench, 3)
@@ -112,14 +112,14 @@ def test_memory_outlives_a_step_that_was_taken_back() -> None:
 def replace_scheduler(scheduler: type) -> object:
     from labengine.core.parts import Parts
 
-    return Parts(scheduler=scheduler).over(as_parts("labengine"))
+    return Parts(scheduler=scheduler).overriding(as_parts("labengine"))
 
 
 def test_without_a_recording_the_newest_event_about_the_same_is_named() -> None:
-    told = watched(8, FULL, SLOT_RULE_71.over(as_parts("nano-vllm")))
+    told = watched(8, FULL, SLOT_RULE_71.overriding(as_parts("nano-vllm")))
     told.add(1, 2, 3, max_tokens=2)
     told.run()
-    bench = watched(8, FULL, SLOT_RULE_71.over(as_parts("nano-vllm")))
+    bench = watched(8, FULL, SLOT_RULE_71.overriding(as_parts("nano-vllm")))
     bench.watch._timeline = None
     bench.add(1, 2, 3, max_tokens=2)
     bench.run()

@@ -193,13 +193,13 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 def test_it_is_found(case: Case) -> None:
-    bench = case.story(case.mutation.over(as_parts(case.edition)))
+    bench = case.story(case.mutation.overriding(as_parts(case.edition)))
     assert bench.broken_rules() >= case.rules
     assert "watch" not in bench.broken_rules()
 
 
 def test_the_first_event_is_the_one_that_made_it_so(case: Case) -> None:
-    bench = case.story(case.mutation.over(as_parts(case.edition)))
+    bench = case.story(case.mutation.overriding(as_parts(case.edition)))
     assert {rule: type(bench.first_event(rule)) for rule in case.first_events} == case.first_events
 
 

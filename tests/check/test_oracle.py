@@ -207,7 +207,7 @@ class KeylessChain(HashChain):
 
 @pytest.mark.parametrize("domain", ["adapter", "cache_salt"])
 def test_sharing_across_adapters_is_seen_and_across_salts_it_does_no_harm(domain: str) -> None:
-    parts = Parts(hash_chain=KeylessChain, merge_policy=as_parts("vllm").merge_policy).over(as_parts("labengine"))
+    parts = Parts(hash_chain=KeylessChain, merge_policy=as_parts("vllm").merge_policy).overriding(as_parts("labengine"))
     bench = watched(edition=parts)
     for value in ("a", "b"):
         bench.add(*range(9), extra_keys=((domain, value),))
@@ -216,10 +216,10 @@ def test_sharing_across_adapters_is_seen_and_across_salts_it_does_no_harm(domain
 
 
 def test_labengine_compares_prefixes_and_stays_silent_on_a_six_bit_hash() -> None:
-    bench = equal_tokens_after_colliding_prefixes(SIX_BITS.over(as_parts("labengine")))
+    bench = equal_tokens_after_colliding_prefixes(SIX_BITS.overriding(as_parts("labengine")))
     assert bench.watch.violations == []
     for seed in range(30):
-        episode = Episode(seed, SIX_BITS.over(as_parts("labengine")), with_tier=False)
+        episode = Episode(seed, SIX_BITS.overriding(as_parts("labengine")), with_tier=False)
         for _ in episode.operations(100):
             assert episode.bench.broken_rules() <= {"duplicate"}, "a colliding hash hides a block from merging"
 
@@ -228,7 +228,7 @@ def test_a_short_hash_brings_wrong_kv_from_the_tier() -> None:
     """The tier knows content by its hash alone: no comparison of prefixes can help there."""
     found: set[str] = set()
     for seed in range(30):
-        episode = Episode(seed, SIX_BITS.over(as_parts("labengine")))
+        episode = Episode(seed, SIX_BITS.overriding(as_parts("labengine")))
         for _ in episode.operations(100):
             found |= episode.bench.broken_rules()
     assert "read" in found
@@ -244,7 +244,7 @@ class SharesTheLastBlock(KVCacheManager):
 
 
 def test_the_victim_of_a_write_is_named_and_so_is_the_writer() -> None:
-    bench = watched(edition=Parts(kv_cache_manager=SharesTheLastBlock).over(as_parts("labengine")))
+    bench = watched(edition=Parts(kv_cache_manager=SharesTheLastBlock).overriding(as_parts("labengine")))
     for first in (10, 20):
         bench.add(*range(first, first + 6), max_tokens=4)
     bench.steps(3)

@@ -27,7 +27,7 @@ def said(bench: Watched) -> list[Violation]:
 
 def story(**parts: Any) -> Watched:
     """A prompt is computed; then it comes again beside another one, and both go on for a while."""
-    bench = watched(8, edition=Parts(**parts).over(as_parts("labengine")))
+    bench = watched(8, edition=Parts(**parts).overriding(as_parts("labengine")))
     bench.add(*EQUAL)
     bench.steps(1)
     bench.add(*EQUAL, max_tokens=6)
@@ -79,7 +79,7 @@ class SecretTable(FullAttentionGroup):
 
 
 def test_a_change_that_no_event_tells_of_names_the_overrides() -> None:
-    bench = watched(8, edition=Parts(full_attention_group=SecretTable).over(as_parts("labengine")))
+    bench = watched(8, edition=Parts(full_attention_group=SecretTable).overriding(as_parts("labengine")))
     bench.add(*range(8), max_tokens=4)
     bench.steps(2)
     texts = [violation.message for violation in said(bench)]
@@ -159,7 +159,7 @@ class HitsAll(as_parts("labengine").kv_cache_manager):  # type: ignore[misc]
 
 @pytest.mark.parametrize("part", [{"scheduler": AdmitsForNothing}, {"kv_cache_manager": HitsAll}])
 def test_a_step_that_schedules_nothing_for_a_request_it_admits(part: dict[str, type]) -> None:
-    bench = watched(8, edition=Parts(**part).over(as_parts("labengine")))  # type: ignore[arg-type]
+    bench = watched(8, edition=Parts(**part).overriding(as_parts("labengine")))  # type: ignore[arg-type]
     for _ in range(2):
         bench.add(*range(8), max_tokens=2)
         bench.engine.step()

@@ -30,8 +30,8 @@ from labengine.events import EngineStarted, ForwardRan, StepEnded, ViolationFoun
 from labengine.fold import fold
 from labengine.hooks import Hooks
 
-SLOT_RULE = mutations.SLOT_RULE_71.over(as_parts("nano-vllm"))
-NO_REMAP = mutations.NO_REMAP.over(as_parts("labengine"))
+SLOT_RULE = mutations.SLOT_RULE_71.overriding(as_parts("nano-vllm"))
+NO_REMAP = mutations.NO_REMAP.overriding(as_parts("labengine"))
 
 
 def test_each_violation_is_an_event_and_the_recording_still_adds_up() -> None:
@@ -74,8 +74,8 @@ def test_broken_state_of_a_schedule_is_told_before_the_forward_pass_even_if_that
 
     hooks = Hooks(strict=True)
     watch = Watch(hooks)
-    parts = Parts(full_attention_group=TakesOneTwice).over(as_parts("labengine"))
-    engine = Engine(EngineConfig(8, FULL), watch.around(Fails()), parts, hooks)
+    parts = Parts(full_attention_group=TakesOneTwice).overriding(as_parts("labengine"))
+    engine = Engine(EngineConfig(8, FULL), watch.wrap(Fails()), parts, hooks)
     watch.follow(engine)
     engine.add(range(8), SamplingParams(max_tokens=4))
     engine.step()
@@ -94,7 +94,7 @@ class TakesOneTwice(FullAttentionGroup):
 
 
 def test_what_no_event_tells_is_seen_too() -> None:
-    bench = watched(edition=Parts(full_attention_group=TakesOneTwice).over(as_parts("labengine")))
+    bench = watched(edition=Parts(full_attention_group=TakesOneTwice).overriding(as_parts("labengine")))
     bench.add(*range(8), max_tokens=4)
     bench.steps(1)
     assert bench.watch.violations == []
@@ -107,7 +107,7 @@ def test_looking_at_what_changed_finds_all_that_looking_at_everything_finds(name
     """After every step of broken engines, until they break down."""
     case, num_found = CASES[name], 0
     for seed in range(25):
-        parts = case.mutation.over(as_parts(case.edition))
+        parts = case.mutation.overriding(as_parts(case.edition))
         episode = Episode(seed, parts, with_tier=False)
         bench, judged = episode.bench, 0
         try:
@@ -182,7 +182,7 @@ class Unready(KVCacheManager):
 
 
 def test_a_watch_that_fails_says_so_and_disturbs_nobody() -> None:
-    bench = watched(edition=Parts(kv_cache_manager=Unready).over(as_parts("labengine")))
+    bench = watched(edition=Parts(kv_cache_manager=Unready).overriding(as_parts("labengine")))
     request_id = bench.add(*range(9), max_tokens=4)
     bench.run()
     assert bench.engine.requests[request_id].finish_reason == "length"
@@ -207,7 +207,7 @@ def test_another_engine_starts_with_nothing_found_and_an_empty_pool() -> None:
     hooks = Hooks(strict=True)
     watch = Watch(hooks)
     for edition, is_broken in ((SLOT_RULE, True), (as_parts("nano-vllm"), False)):
-        engine = Engine(EngineConfig(8, FULL), watch.around(SimulatedRunner()), edition, hooks)
+        engine = Engine(EngineConfig(8, FULL), watch.wrap(SimulatedRunner()), edition, hooks)
         watch.follow(engine)
         assert watch.violations == []
         engine.add([1, 2, 3], SamplingParams(max_tokens=3))

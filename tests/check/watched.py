@@ -71,6 +71,6 @@ def watched(
     hooks, timeline = Hooks(strict=True), Timeline(max_events)
     hooks.subscribe(timeline.record)
     watch = Watch(hooks, timeline)
-    engine = Engine(config, watch.around(SimulatedRunner(next_token)), as_parts(edition), hooks, connector)
+    engine = Engine(config, watch.wrap(SimulatedRunner(next_token)), as_parts(edition), hooks, connector)
     watch.follow(engine)
     return Watched(engine, timeline, watch)

@@ -183,7 +183,7 @@ def of_no_object(mapped: Any, block: Any, request: Any, link: int) -> None: ...
 
 @pytest.mark.parametrize("override", [any_way, other_names, staticmethod(of_no_object), classmethod(other_names)])
 def test_an_override_that_can_be_called_is_taken(override: object) -> None:
-    parts = Parts(merge_policy=with_method(LateMerge, "merge_target", override)).over(EDITIONS["vllm"])
+    parts = Parts(merge_policy=with_method(LateMerge, "merge_target", override)).overriding(EDITIONS["vllm"])
     with Lab("simulated", num_blocks=12, block_size=4, parts=parts, check=False) as lab:
         for _ in range(2):
             lab.add(token_ids=range(9), max_tokens=3)

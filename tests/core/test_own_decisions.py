@@ -138,7 +138,7 @@ POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
 def test_another_policy_is_sound_and_taken_back_exactly(name: str) -> None:
     """With aborts, resets and abandoned steps; every read is checked, and the fold follows."""
     edition, given = POLICIES[name]
-    parts = Parts(**given).over(EDITIONS[edition])
+    parts = Parts(**given).overriding(EDITIONS[edition])
     for seed in range(6):
         rng, hooks = Random(seed), Hooks(strict=True)
         live = LiveFold(hooks)
@@ -152,7 +152,7 @@ def test_another_policy_is_sound_and_taken_back_exactly(name: str) -> None:
 def test_the_policies_decide_otherwise() -> None:
     """Each of them leads to other block ids, preemptions or order in some workload, but for the list."""
     for name, (edition, given) in POLICIES.items():
-        parts = Parts(**given).over(EDITIONS[edition])
+        parts = Parts(**given).overriding(EDITIONS[edition])
         differs = any(events_of(edition, seed, parts) != usual_events(edition, seed) for seed in range(8))
         assert differs == (not name.startswith("a list")), name
 

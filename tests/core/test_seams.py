@@ -62,7 +62,7 @@ def test_a_part_of_ones_own_is_the_decider() -> None:
         def touch(self, block_ids: object) -> None:
             """Counts, and leaves the block in the queue."""
 
-    parts = Parts(block_pool=WrongTouch).over(LABENGINE)
+    parts = Parts(block_pool=WrongTouch).overriding(LABENGINE)
     touched = ev.BlockTouched(0, 0, 0, 0, 1)
     found = decider(parts, touched)
     assert found is not None and found.owner is WrongTouch and str(found).endswith("WrongTouch.touch")
@@ -71,7 +71,7 @@ def test_a_part_of_ones_own_is_the_decider() -> None:
 
 
 def test_a_reason_narrows_the_decider() -> None:
-    parts = Parts(merge_policy=NoAliveCheck).over(LABENGINE)
+    parts = Parts(merge_policy=NoAliveCheck).overriding(LABENGINE)
     freed = ev.BlockFreed(3, 1, 0, 0, 0, "head", "merged")
     assert str(decider(LABENGINE, freed)) == str(decider(LABENGINE, "BlockFreed:merged")) != "BlockPool.reused_first"
     assert str(decider(LABENGINE, "BlockFreed")) == "BlockPool.reused_first"
@@ -86,7 +86,7 @@ def test_a_window_group_of_ones_own_is_found_beside_the_full_one() -> None:
         def merge(self, request: object, index: int, block_id: int, into_block_id: int) -> None:
             """Does nothing."""
 
-    parts = Parts(sliding_window_group=Forgets).over(LABENGINE)
+    parts = Parts(sliding_window_group=Forgets).overriding(LABENGINE)
     assert str(decider(parts, "BlockMerged")).endswith("Forgets.merge")
     seam = seams_of(parts)["BlockMerged"]
     assert seam["seam"] == "KVCacheGroup.merge" and seam["class"].endswith("Forgets") and seam["is_custom"]

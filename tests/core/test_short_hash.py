@@ -25,7 +25,7 @@ class SixBits(HashChain):
 
 def short(edition: str) -> Parts:
     """The edition with a hash of six bits."""
-    return Parts(hash_chain=SixBits).over(as_parts(edition))
+    return Parts(hash_chain=SixBits).overriding(as_parts(edition))
 
 
 def runs_clean(workload: Workload, edition: str) -> bool:
@@ -65,7 +65,7 @@ class OneName(HashChain):
 
 @pytest.mark.parametrize("groups", [[full(2)], [full(2), window(2, 3)], [full(4), window(2, 2)]])
 def test_even_under_one_hash_a_hit_is_the_prompts_own(groups: list[GroupSpec]) -> None:
-    bench = Workbench(groups, edition=Parts(hash_chain=OneName).over(as_parts("labengine")), num_blocks=40)
+    bench = Workbench(groups, edition=Parts(hash_chain=OneName).overriding(as_parts("labengine")), num_blocks=40)
     bench.cache([1, 2, 3, 4, 5, 6, 7, 8])
     assert bench.hit([9, 9, 3, 4, 5, 6, 7, 8, 0]).num_tokens == 0
     assert bench.hit([1, 2, 3, 4, 5, 6, 9, 9, 0]).num_tokens <= 6

@@ -39,7 +39,7 @@ def interleaved(edition: str) -> Parts:
                 if num_external:
                     group.add_external(request, num_computed)
 
-    return Parts(kv_cache_manager=Interleaved).over(EDITIONS[edition])
+    return Parts(kv_cache_manager=Interleaved).overriding(EDITIONS[edition])
 
 
 def new_request(groups: list[GroupSpec], parts: Parts) -> tuple[Workbench, Request]:

@@ -38,7 +38,7 @@ class EndsAtThree(TokenBudgetScheduler):
     "parts", [Parts(kv_cache_manager=RegistersEarly), Parts(scheduler=EndsAtThree)], ids=["manager", "scheduler"]
 )
 def test_a_part_that_asks_for_a_token_too_early_ends_it(parts: Parts) -> None:
-    parts = parts.over(EDITIONS["labengine"])
+    parts = parts.overriding(EDITIONS["labengine"])
     for seed in range(10):
         twins = Twins(GROUNDS[0].workload(seed), parts)
         twins.run(Random(seed), 0.0)
@@ -79,7 +79,7 @@ def test_a_part_that_looks_in_the_middle_ends_it(
     method: str, keep_going: Callable[[], AbstractContextManager[object]], disturbances: float
 ) -> None:
     """It sees what it would see otherwise; before a finish reason it only looks where the token is there."""
-    parts = Parts(scheduler=looking(method, keep_going)).over(EDITIONS["labengine"])
+    parts = Parts(scheduler=looking(method, keep_going)).overriding(EDITIONS["labengine"])
     num_looks = 0
     for seed in (BUSY_SEED, *range(5)):
         twins = Twins(GROUNDS[0].workload(seed), parts)
@@ -104,7 +104,7 @@ def test_a_part_that_fails_ahead_of_time_fails_in_its_time() -> None:
                 raise ZeroDivisionError
             return super().schedule()
 
-    engine = ahead_engine(parts=Parts(scheduler=FailsInStepThree).over(EDITIONS["labengine"]))
+    engine = ahead_engine(parts=Parts(scheduler=FailsInStepThree).overriding(EDITIONS["labengine"]))
     assert engine.step_freely().step == 1
     assert engine.step_freely().step == 2
     for _ in range(2):

@@ -33,7 +33,7 @@ def play(runner: ModelRunner, parts: Parts, watch: Watch | None, hooks: Hooks) -
     store = HostStore()
     store.bind(runner.fingerprint)
     config = EngineConfig(60, runner.groups, max_num_seqs=3, max_num_batched_tokens=24)
-    engine = Engine(config, runner if watch is None else watch.around(runner), parts, hooks, store)
+    engine = Engine(config, runner if watch is None else watch.wrap(runner), parts, hooks, store)
     if watch is not None:
         watch.follow(engine)
     with suppress(RuntimeError):
@@ -58,6 +58,6 @@ def test_where_the_oracle_sees_a_misread_the_text_goes_wrong(runner: ModelRunner
     hooks = Hooks(strict=True)
     watch = Watch(hooks)
     right = play(runner, as_parts("labengine"), None, Hooks())
-    wrong = play(runner, NO_REMAP.over(as_parts("labengine")), watch, hooks)
+    wrong = play(runner, NO_REMAP.overriding(as_parts("labengine")), watch, hooks)
     assert "read" in {violation.rule for violation in watch.violations}
     assert any(tokens != whole[: len(tokens)] for tokens, whole in zip(wrong, right, strict=False))

@@ -41,7 +41,7 @@ class Tiny(Scenario):
     url = "https://example.org/1"
     claim = "something <b>is</b> wrong"
     question = "How many blocks?"
-    columns = (Column("one", "nano-vllm", "."), Column("two", Parts(name="mine").over(NANO_VLLM_243), "."))
+    columns = (Column("one", "nano-vllm", "."), Column("two", Parts(name="mine").overriding(NANO_VLLM_243), "."))
     settings = settings(num_blocks=8, block_size=4)
     sentences = ("Look.",)
 
@@ -63,7 +63,7 @@ class Breaks(Tiny):
     """The first column merges into a block that is free."""
 
     columns = (
-        Column("careless", Parts(name="careless", merge_policy=NoAliveCheck).over(NANO_VLLM_243), "."),
+        Column("careless", Parts(name="careless", merge_policy=NoAliveCheck).overriding(NANO_VLLM_243), "."),
         *Tiny.columns,
     )
 

@@ -86,9 +86,9 @@ def test_preempted_and_allocated_again(parts: Parts, is_right: bool, num_groups:
 def test_the_broken_order_is_one_small_method() -> None:
     own = {name for name in vars(InterleavedKVCacheManager) if not name.startswith("__")}
     assert own == {"allocate_computed"}
-    assert INTERLEAVED.over(VLLM) == Parts(name="vllm, interleaved", kv_cache_manager=InterleavedKVCacheManager).over(
-        VLLM
-    )
+    assert INTERLEAVED.overriding(VLLM) == Parts(
+        name="vllm, interleaved", kv_cache_manager=InterleavedKVCacheManager
+    ).overriding(VLLM)
 
 
 # -- in a whole engine -------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from widgets.view_stand import Show, Stand, stands
 pytestmark = pytest.mark.browser
 
 MERGED, OVERWRITTEN = [*begin(), *merging_step()], [*begin(), *overwriting_step()]
-NO_ALIVE_CHECK = Parts(name="no check", merge_policy=NoAliveCheck).over(NANO_VLLM_243)
+NO_ALIVE_CHECK = Parts(name="no check", merge_policy=NoAliveCheck).overriding(NANO_VLLM_243)
 
 # python: answers by expose_function; hanging: never answers; failing: a kernel that is gone; none: a page without one.
 ARM = """

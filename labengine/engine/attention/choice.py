@@ -47,7 +47,10 @@ PREFERRED = {"cuda": ("flash_attn", "triton", "torch"), "cpu": ("cpu", "torch")}
 
 
 def choose_attention(asked: str | None, setting: AttentionSetting) -> tuple[AttentionBackend, str]:
-    """The backend, and its name with the reason. ConfigError for one that is unknown or cannot serve this setting."""
+    """Return the backend, and its name with the reason.
+
+    ConfigError for one that is unknown or cannot serve this setting.
+    """
     if asked is not None:
         return _asked_for(asked, setting)
     refusals: list[str] = []

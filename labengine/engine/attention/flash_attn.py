@@ -68,7 +68,7 @@ class FlashAttention(AttentionBackend):
         return None if None in refusals else "; ".join(filter(None, refusals))
 
     def prepare(self, step: StepTensors, group: GroupTensors) -> StepAttention:
-        """Lengths and tables as flash-attn wants them."""
+        """Return lengths and tables as flash-attn wants them."""
         return FlashStep(group.slots, self._store, self._kernels.prepare(step, group))
 
     @staticmethod

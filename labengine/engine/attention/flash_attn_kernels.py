@@ -144,7 +144,7 @@ def flash_window(group: GroupTensors) -> tuple[int, int]:
 
 
 def window_only(step: StepTensors, group: GroupTensors) -> tuple[Tensor, Tensor]:
-    """Tables and contexts without the blocks that lie before the window of a request's first query."""
+    """Return tables and contexts without the blocks that lie before the window of a request's first query."""
     if group.window is None:
         return group.block_tables, step.contexts
     starts = step.contexts - step.query_starts.diff()
@@ -166,7 +166,7 @@ def _missing(module_name: str, title: str) -> str | None:
 
 
 def _asks_for_the_longest(package: ModuleType) -> bool:
-    """True from 2.8.4 on: with block tables, each decode waits for the GPU to tell the longest context.
+    """Return True from 2.8.4 on: with block tables, each decode waits for the GPU to tell the longest context.
 
     A graph cannot record that, and a step would wait once per layer.
     """

@@ -130,7 +130,10 @@ class TorchGather(AttentionBackend):
 
 
 def _tiles(step: StepTensors, window: int | None) -> Iterator[Tile]:
-    """All queries, in order. A long chunk is cut: no query reads what only a later one, or an earlier window, needs."""
+    """Yield all queries, in order.
+
+    A long chunk is cut: no query reads what only a later one, or an earlier window, needs.
+    """
     row = 0
     for request, (num_queries, context) in enumerate(zip(step.query_lens, step.context_lens, strict=True)):
         for start in range(context - num_queries, context, TILE_QUERIES):

@@ -36,7 +36,7 @@ SPANS_AT_ONCE = 16
 
 
 def is_interpreted() -> bool:
-    """True when Triton runs kernels in Python, on any device: it was told so before it was imported."""
+    """Return True when Triton runs kernels in Python, on any device: it was told so before it was imported."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
@@ -208,6 +208,6 @@ def write_kv(keys: Tensor, values: Tensor, cache: LayerKV, slots: Tensor) -> Non
 
 
 def _with_whole_rows(heads: Tensor) -> Tensor:
-    """The same heads [num_tokens, heads, head_dim], each token's contiguous; tokens may lie apart."""
+    """Return the same heads [num_tokens, heads, head_dim], each token's contiguous; tokens may lie apart."""
     _, _, head_dim = heads.shape
     return heads if heads.stride()[1:] == (head_dim, 1) else heads.contiguous()

@@ -27,7 +27,7 @@ class Gpu:
 
     @classmethod
     def of(cls, device: torch.device) -> Gpu:
-        """The device's own figures; of a CPU, where kernels are interpreted, those of a small GPU."""
+        """Return the device's own figures; of a CPU, where kernels are interpreted, those of a small GPU."""
         if device.type != "cuda":
             return cls((8, 0), 8)
         return cls(
@@ -64,12 +64,12 @@ class TileShape:
 
 
 def power_of_two(size: int) -> int:
-    """The smallest that holds `size`."""
+    """Return the smallest that holds `size`."""
     return 1 << (size - 1).bit_length()
 
 
 def padded_dim(head_dim: int) -> int:
-    """Columns of a tile."""
+    """Return columns of a tile."""
     return max(MIN_ROWS, power_of_two(head_dim))
 
 

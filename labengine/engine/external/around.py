@@ -56,7 +56,7 @@ class Around(Connector):
         self.inner.forget(transfers)
 
     def describe(self) -> str:
-        """The inner one's line."""
+        """Return the inner one's line."""
         return self.inner.describe()
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ FORMAT = "labengine-kv-1"
 
 
 def encode(fingerprint: str, key: Key, kv: BlockKV | None) -> bytes:
-    """The whole file. A simulated model's block has metadata only."""
+    """Return the whole file. A simulated model's block has metadata only."""
     metadata = _metadata(fingerprint, key, kv)
     if not kv:
         from safetensors import serialize
@@ -30,7 +30,7 @@ def encode(fingerprint: str, key: Key, kv: BlockKV | None) -> bytes:
 
 
 def decode(fingerprint: str, key: Key, data: bytes) -> BlockKV | None:
-    """The block in a file. Raises StoreError unless it is, to the last bit, what was saved under this name."""
+    """Return the block in a file. Raises StoreError unless it is, to the last bit, what was saved under this name."""
     tensors, metadata = _parse(data)
     expected = _metadata(fingerprint, key, tensors)
     if metadata != expected:

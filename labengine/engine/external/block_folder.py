@@ -16,13 +16,16 @@ _BLOCK = re.compile(r"[A-Za-z0-9-]*-[0-9a-f]{12}/group-\d+/[0-9a-f]*\.safetensor
 
 
 def namespace_of(fingerprint: str) -> str:
-    """A folder's name for a model: readable, safe on any file system, and different for different fingerprints."""
+    """Return a folder's name for a model.
+
+    Readable, safe on any file system, and different for different fingerprints.
+    """
     readable = re.sub(r"[^A-Za-z0-9]+", "-", fingerprint).strip("-")[:40]
     return f"{readable}-{hashlib.sha256(fingerprint.encode()).hexdigest()[:12]}"
 
 
 def file_name(namespace: str, key: Key) -> str:
-    """The block's file, relative to the folder."""
+    """Return the block's file, relative to the folder."""
     group, block_hash = key
     return f"{namespace}/group-{group}/{block_hash.hex()}.safetensors"
 
@@ -34,7 +37,7 @@ class BlockFolder:
         self.path = path
 
     def read(self, name: str) -> bytes:
-        """A file's bytes. Raises OSError."""
+        """Return a file's bytes. Raises OSError."""
         return (self.path / name).read_bytes()
 
     def write(self, name: str, data: bytes, accessed_ns: int) -> None:

@@ -18,7 +18,7 @@ class Delayed(LateLoads):
         self.steps = int(steps)
 
     def describe(self) -> str:
-        """The inner one's line, and how late loads are."""
+        """Return the inner one's line, and how late loads are."""
         return f"{super().describe()}; loads arrive {self.steps} step{'s' * (self.steps > 1)} late"
 
     def _begin(self, load: PendingLoad) -> None:

@@ -39,7 +39,7 @@ class DiskStore(KVStore):
         self._num_saves = 0
 
     def __len__(self) -> int:
-        """Blocks of the model that the store is bound to."""
+        """Return blocks of the model that the store is bound to."""
         return sum(name.startswith(f"{self._namespace}/") for name in self._index.entries())
 
     @property
@@ -55,11 +55,11 @@ class DiskStore(KVStore):
         self._look_around()
 
     def has(self, group: int, block_hash: bytes) -> bool:
-        """Whether the content was there when the folder was last looked at. Does not touch the disk."""
+        """Return whether the content was there when the folder was last looked at. Does not touch the disk."""
         return file_name(self._namespace, (group, block_hash)) in self._index
 
     def describe(self) -> str:
-        """The folder, this model's blocks, and the bytes of all."""
+        """Return the folder, this model's blocks, and the bytes of all."""
         cap = "" if self._index.max_bytes is None else f" of {readable_bytes(self._index.max_bytes)}"
         blocks, amount = readable_blocks(len(self)), readable_bytes(self.num_bytes)
         return f"disk, {self.path}: {blocks} of this model, {amount}{cap} in all"
@@ -114,7 +114,7 @@ class DiskStore(KVStore):
             self.note(f"{name} could not be removed: {error.strerror}")
 
     def _now(self) -> int:
-        """Nanoseconds since the epoch, never twice the same: the order of uses."""
+        """Return nanoseconds since the epoch, never twice the same: the order of uses."""
         self._last_access_ns = max(time.time_ns(), self._last_access_ns + 1)
         return self._last_access_ns
 

@@ -25,7 +25,7 @@ class Faulty(Around):
         self.num_faults = 0
 
     def describe(self) -> str:
-        """The inner one's line, and what is wrong with this one."""
+        """Return the inner one's line, and what is wrong with this one."""
         return f"{super().describe()}; {self.fault}"
 
     def _fails_now(self) -> bool:

@@ -24,7 +24,7 @@ class HostStore(KVStore):
         self._contents: dict[Key, BlockKV | None] = {}
 
     def __len__(self) -> int:
-        """Blocks held."""
+        """Return blocks held."""
         return len(self._index)
 
     @property
@@ -33,11 +33,11 @@ class HostStore(KVStore):
         return self._index.num_bytes
 
     def has(self, group: int, block_hash: bytes) -> bool:
-        """Whether the content is held."""
+        """Return whether the content is held."""
         return (group, block_hash) in self._index
 
     def describe(self) -> str:
-        """Blocks and bytes, and their caps."""
+        """Return blocks and bytes, and their caps."""
         cap_blocks, cap_bytes = self._index.max_entries, self._index.max_bytes
         blocks = f"{len(self):,} of {readable_blocks(cap_blocks)}" if cap_blocks else readable_blocks(len(self))
         amount = readable_bytes(self.num_bytes) + (f" of {readable_bytes(cap_bytes)}" if cap_bytes else "")

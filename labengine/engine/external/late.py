@@ -95,4 +95,4 @@ class LateLoads(Around):
 
     @abstractmethod
     def _is_due(self, load: PendingLoad) -> bool:
-        """Whether the outcome is to be told now. A load that is not over by then has failed."""
+        """Return whether the outcome is to be told now. A load that is not over by then has failed."""

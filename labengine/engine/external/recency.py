@@ -29,12 +29,12 @@ class RecencyIndex(Generic[Entry]):
         return entry in self._sizes
 
     def entries(self) -> list[Entry]:
-        """All of them, the next to go first."""
+        """Return all of them, the next to go first."""
         with self._lock:
             return list(self._sizes)
 
     def can_hold(self, num_bytes: int) -> bool:
-        """Whether an entry of this size fits under the caps once everything else is gone."""
+        """Return whether an entry of this size fits under the caps once everything else is gone."""
         return self.max_bytes is None or num_bytes <= self.max_bytes
 
     def make_room(self, num_bytes: int) -> list[Entry]:
@@ -80,7 +80,7 @@ class RecencyIndex(Generic[Entry]):
 
 
 def checked_cap(name: str, cap: int | None) -> int | None:
-    """The cap as Python's int, or None for none. ConfigError for anything but an integer from 1."""
+    """Return the cap as Python's int, or None for none. ConfigError for anything but an integer from 1."""
     if cap is None:
         return None
     if not is_single_int(cap) or int(cap) < 1:

@@ -18,7 +18,7 @@ HOST_BLOCKS = 2**16
 
 
 def open_store(spec: str | PathLike[str] | Connector) -> Connector:
-    """The tier for `external=spec`: "host", "disk" (in the user's cache), a folder, or a connector as it is.
+    """Return the tier for `external=spec`: "host", "disk" (in the user's cache), a folder, or a connector as it is.
 
     A folder is a Path, or a text with a separator in it. Raises ConfigError for anything else, and for a connector with
     a misspelt method, or one that cannot be called the way the engine calls it.

@@ -21,7 +21,7 @@ class Staging:
         self._blocks: dict[tuple[int, int], BlockKV | None] = {}
 
     def read_block(self, group: int, block_id: int) -> BlockKV | None:
-        """A block of the group as the pool would give it, without values."""
+        """Return a block of the group as the pool would give it, without values."""
         return self._samples[group]
 
     def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
@@ -29,7 +29,7 @@ class Staging:
         self._blocks[group, block_id] = kv
 
     def has_all(self, transfers: Sequence[BlockTransfer]) -> bool:
-        """Whether something came for each of these."""
+        """Return whether something came for each of these."""
         return all((transfer.group, transfer.block_id) in self._blocks for transfer in transfers)
 
     def write_into(self, kv: KVAccess) -> None:

@@ -87,7 +87,7 @@ class KVStore(Connector):
         return content
 
     def _layout(self, transfer: BlockTransfer, kv: KVAccess) -> Layout:
-        """The layout of the group's blocks, learnt from the pool once."""
+        """Return the layout of the group's blocks, learnt from the pool once."""
         if transfer.group not in self._layouts:
             self._layouts[transfer.group] = layout_of(kv.read_block(transfer.group, transfer.block_id))
         return self._layouts[transfer.group]
@@ -106,7 +106,7 @@ class KVStore(Connector):
 
     @abstractmethod
     def _get(self, key: Key) -> BlockKV | None:
-        """The content of an entry. Raises StoreError or OSError. May run on another thread than the rest."""
+        """Return the content of an entry. Raises StoreError or OSError. May run on another thread than the rest."""
 
     @abstractmethod
     def _put(self, key: Key, kv: BlockKV | None) -> None:
@@ -131,7 +131,7 @@ def _name(transfer: BlockTransfer) -> str:
 
 
 def _difference(found: Layout, expected: Layout) -> str:
-    """The first thing about an entry that does not fit the pool."""
+    """Return the first thing about an entry that does not fit the pool."""
     if not found or not expected:
         return (
             "it was saved without KV, by a simulated model" if expected else "a simulated model has no place for its KV"

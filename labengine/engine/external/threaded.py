@@ -36,7 +36,7 @@ class Threaded(LateLoads):
         self._something_is_over.wait(max(0.0, min(timeout_s, until_given_up)))
 
     def describe(self) -> str:
-        """The inner one's line, and how loads come."""
+        """Return the inner one's line, and how loads come."""
         return f"{super().describe()}; read on threads, {self.timeout_s:g} s at most"
 
     def _begin(self, load: PendingLoad) -> None:

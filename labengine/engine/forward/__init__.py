@@ -13,11 +13,15 @@ class Forward(Protocol):
     """One way to run the model over a step."""
 
     def __call__(self, step: StepTensors) -> Tensor:
-        """Logits float32 [num_sampling, vocab_size], overwritten by the next call; KV goes to the step's slots."""
+        """Return logits float32 [num_sampling, vocab_size], overwritten by the next call.
+
+        KV goes to the step's slots.
+        """
         ...
 
     def best(self, logits: Tensor) -> Tensor | None:
-        """The token of each row's highest logit, and whether the row is finite: int [2, rows], not to be changed.
+        """Return the token of each row's highest logit, and whether the row is finite: int [2, rows], not to be
+        changed.
 
         None where that was not computed along, or these are not the last call's logits, untouched.
         """

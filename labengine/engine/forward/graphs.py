@@ -104,7 +104,7 @@ class GraphedForward:
         """The sampler finds out."""
 
     def describe(self) -> dict[str, str]:
-        """The sizes recorded, or why there are none; else as the eager forward says."""
+        """Return the sizes recorded, or why there are none; else as the eager forward says."""
         lines = self._eager.describe()
         return {**lines, "forward": f"{self._words}; {lines['forward']}"}
 
@@ -130,7 +130,10 @@ def refusal(device: torch.device, backend: AttentionBackend) -> str | None:
 
 
 def longest_context(max_model_len: int, groups: Sequence[GroupSpec], num_blocks: int) -> int:
-    """Tokens that a request can get to: the model's positions, or all blocks, where a group keeps every token."""
+    """Return tokens that a request can get to.
+
+    The model's positions, or all blocks, where a group keeps every token.
+    """
     room = [num_blocks * group.block_size for group in groups if group.window is None]
     return min([max_model_len, *room])
 

@@ -31,7 +31,7 @@ class NativeForward:
         """like: a forward of the same model, whose packed weights serve this one, too."""
         if len(groups) > MAX_GROUPS:
             raise ConfigError(f"the CPU kernels take up to {MAX_GROUPS} KV-cache groups, the model has {len(groups)}")
-        self._program: Program = Program(model, kv, groups) if like is None else like._program.over(kv, groups)
+        self._program: Program = Program(model, kv, groups) if like is None else like._program.on_pool(kv, groups)
         self._ops = program_of(self._program.ops)
         self._dtype = model.norm.weight.dtype
         self._team = team(torch.get_num_threads())
@@ -60,7 +60,7 @@ class NativeForward:
         return self._rows(self._program.best).T if logits is given and logits._version == version else None
 
     def describe(self) -> dict[str, str]:
-        """Kernels and threads."""
+        """Return kernels and threads."""
         num_ops = len(self._program.names)
         threads = f"{self._team.num_threads} thread{'s' * (self._team.num_threads != 1)}"
         return {"attention": self._reason, "forward": f"native: one program of {num_ops} ops, {threads}"}

@@ -43,7 +43,10 @@ class StaticStep:
         )
 
     def rows(self, size: int) -> StepTensors:
-        """The step of `size` requests, as views. Of its contexts the host knows how long they may be: max_context."""
+        """Return the step of `size` requests, as views.
+
+        Of its contexts the host knows how long they may be: max_context.
+        """
         step = self._step
         return StepTensors(
             token_ids=step.token_ids[:size],
@@ -60,7 +63,7 @@ class StaticStep:
         )
 
     def has_room_for(self, step: StepTensors) -> bool:
-        """True for a step of decodes that all sample, none longer than the tables here are wide."""
+        """Return True for a step of decodes that all sample, none longer than the tables here are wide."""
         return (
             step.is_decode
             and step.sample_rows.shape[0] == step.num_requests
@@ -82,7 +85,7 @@ class StaticStep:
         self._num_filled = now
 
     def _row_tensors(self, step: StepTensors) -> Iterator[tuple[Tensor, Tensor, int]]:
-        """Each tensor that has an entry per row: ours, the step's, and what stands in a row of padding."""
+        """Yield each tensor that has an entry per row: ours, the step's, and what stands in a row of padding."""
         ours = self._step
         yield ours.token_ids, step.token_ids, 0
         yield ours.positions, step.positions, 0

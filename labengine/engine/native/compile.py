@@ -48,7 +48,10 @@ def require_posix() -> None:
 
 
 def find_compilers() -> list[Command]:
-    """The words of $CC ("ccache gcc" has two), then cc, gcc, clang: those that are there. Raises CompileError."""
+    """Return the words of $CC ("ccache gcc" has two), then cc, gcc, clang: those that are there.
+
+    Raises CompileError.
+    """
     commands = [_asked(), ["cc"], ["gcc"], ["clang"]]
     found = [(path, *command[1:]) for command in commands if command and (path := shutil.which(command[0]))]
     if not found:
@@ -64,7 +67,7 @@ def _asked() -> list[str]:
 
 
 def compiled_image(compilers: Sequence[Command]) -> bytes:
-    """The library made, and tried, by the first compiler that can. Raises what the very first failed of."""
+    """Return the library made, and tried, by the first compiler that can. Raises what the very first failed of."""
     failures = []
     for compiler in compilers:
         try:
@@ -158,7 +161,7 @@ def _identity(compiler: Command) -> str:
 
 
 def processor() -> str:
-    """The processor's model and what it can do, as far as the system tells."""
+    """Return the processor's model and what it can do, as far as the system tells."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -20,7 +20,7 @@ class ImageError(Exception):
 
 
 def open_image(image: bytes) -> CDLL:
-    """The library, its functions declared and its layout compared with ours. Raises ImageError.
+    """Return the library, its functions declared and its layout compared with ours. Raises ImageError.
 
     What is mapped is a copy of our own: a file that is truncated later would end the process with SIGBUS.
     """
@@ -62,7 +62,7 @@ def _private_copy(image: bytes) -> Iterator[str]:
 
 
 def _sealed_memory(image: bytes) -> int:
-    """The number of an open file in memory that can be mapped, and no longer written to."""
+    """Return the number of an open file in memory that can be mapped, and no longer written to."""
     import fcntl
 
     number = os.memfd_create("labengine-kernels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

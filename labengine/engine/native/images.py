@@ -24,7 +24,7 @@ class ImageFolder:
         self._path = path
 
     def images(self, name: str) -> Iterator[bytes]:
-        """The images of that name; those that are damaged, or not to be trusted, are passed over."""
+        """Yield the images of that name; those that are damaged, or not to be trusted, are passed over."""
         try:
             folder = self._path.resolve(strict=True)
             files = sorted(folder.glob(f"{name}-*.so")) if self.distrust() is None else []
@@ -84,12 +84,12 @@ class InstalledImages(ImageFolder):
 
 
 def cached_images() -> ImageFolder:
-    """The user's own, where images are kept as they are compiled."""
+    """Return the user's own, where images are kept as they are compiled."""
     return ImageFolder(cache_root() / "native")
 
 
 def installed_images() -> InstalledImages:
-    """The package's, where `python -m labengine.engine.native` keeps one for all who use the package."""
+    """Return the package's, where `python -m labengine.engine.native` keeps one for all who use the package."""
     return InstalledImages(Path(__file__).with_name("compiled"))
 
 

@@ -15,7 +15,7 @@ _opening = Lock()
 
 
 def library() -> CDLL:
-    """The kernels, opened once in a process; compiled, if need be, in some seconds. Raises CompileError."""
+    """Return the kernels, opened once in a process; compiled, if need be, in some seconds. Raises CompileError."""
     with _opening:
         return _opened()
 

@@ -65,7 +65,7 @@ def layout() -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def layout_difference(kernels: ctypes.CDLL) -> str | None:
-    """The first thing in which the library's layout differs from ours; None where all is equal.
+    """Return the first thing in which the library's layout differs from ours; None where all is equal.
 
     Raises ValueError where the library has no layout.
     """

@@ -51,12 +51,15 @@ class Team:
 
 @cache
 def team(num_threads: int) -> Team:
-    """The process's team of that size. Its threads sleep while there is nothing to do."""
+    """Return the process's team of that size. Its threads sleep while there is nothing to do."""
     return Team(num_threads)
 
 
 def packed(weight: Tensor, memory: PackedMemory | None = None, *, is_gated: bool = False) -> Tensor:
-    """A matrix [n, k] as the kernels read it, one stream from front to back. is_gated: gate above up, interleaved."""
+    """Return a matrix [n, k] as the kernels read it, one stream from front to back. is_gated.
+
+    Gate above up, interleaved.
+    """
     n, k = weight.shape
     kernels, suffix = library(), SUFFIXES[weight.dtype]
     result = (memory or PackedMemory()).take(getattr(kernels, f"packed_size_{suffix}")(n, k), weight.dtype)
@@ -66,7 +69,7 @@ def packed(weight: Tensor, memory: PackedMemory | None = None, *, is_gated: bool
 
 
 def unpacked(packed_weight: Tensor, n: int, k: int, *, is_gated: bool = False) -> Tensor:
-    """The matrix [n, k] again, bit for bit."""
+    """Return the matrix [n, k] again, bit for bit."""
     weight = torch.empty(n, k, dtype=packed_weight.dtype)
     unpack = getattr(library(), f"unpack_{SUFFIXES[weight.dtype]}")
     unpack(packed_weight.data_ptr(), weight.data_ptr(), n, k, is_gated)
@@ -74,7 +77,7 @@ def unpacked(packed_weight: Tensor, n: int, k: int, *, is_gated: bool = False) -
 
 
 def aligned_empty(num_elements: int, dtype: torch.dtype) -> Tensor:
-    """Uninitialized memory on the CPU that begins with a cache line. Torch counts what is written to it."""
+    """Return uninitialized memory on the CPU that begins with a cache line. Torch counts what is written to it."""
     spare = 64 // dtype.itemsize
     with torch.inference_mode(False):
         memory = torch.empty(num_elements + spare, dtype=dtype, device="cpu")

@@ -79,7 +79,7 @@ def encoded(numbers: Iterable[float], suffix: str) -> array[int] | array[float]:
 
 
 def decoded(numbers: array[int] | array[float], suffix: str) -> list[float]:
-    """The numbers again."""
+    """Return the numbers again."""
     if suffix == "f32":
         return [float(number) for number in numbers]
     return [struct.unpack("=f", struct.pack("=I", int(bits) << 16))[0] for bits in numbers]

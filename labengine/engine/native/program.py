@@ -69,7 +69,7 @@ class Program:
         self.buffers.append(Buffer(len(self.buffers), width, dtype or self._dtype, is_sampling))
         return self.buffers[-1]
 
-    def over(self, kv: KVTensors, groups: Sequence[GroupSpec]) -> Program:
+    def on_pool(self, kv: KVTensors, groups: Sequence[GroupSpec]) -> Program:
         """The same program over another KV pool: weights are shared, and stay as long as one of the programs."""
         other = copy(self)
         other._kv, other._groups = kv, groups
@@ -238,7 +238,7 @@ class Program:
     # -- what ops point at ---------------------------------------------------------------------------------------------
 
     def _packed(self, module: Linear | Embedding, *, is_gated: bool = False) -> Tensor:
-        """The module's matrix as the kernels read it; the module keeps a shape without memory."""
+        """Return the module's matrix as the kernels read it; the module keeps a shape without memory."""
         weight = packed(module.weight.detach(), self._memory, is_gated=is_gated)
         module.weight = nn.Parameter(module.weight.to("meta"), requires_grad=False)
         self._kept.append(weight)
@@ -249,7 +249,7 @@ class Program:
         self.ops, self.buffers, self._kept, self._memory = [], [], [], PackedMemory()
 
     def _pointer(self, tensor: Tensor) -> int:
-        """A tensor's address; it stays alive with the program."""
+        """Return a tensor's address; it stays alive with the program."""
         kept = tensor.detach().contiguous()
         self._kept.append(kept)
         return kept.data_ptr()

@@ -37,7 +37,7 @@ def _others_can_write(status: os.stat_result) -> bool:
 
 
 def _is_private(group_id: int) -> bool:
-    """True for the group that many systems make for each user alone."""
+    """Return True for the group that many systems make for each user alone."""
     import grp
     import pwd
 

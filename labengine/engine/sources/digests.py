@@ -74,5 +74,5 @@ def _found_in(known: Known, identities: Mapping[Path, FileIdentity]) -> dict[Pat
 
 
 def _is_settled(path: Path, identity: FileIdentity, before: int) -> bool:
-    """True if the file was unchanged while it was read, and had been for long enough to see the next change."""
+    """Return True if the file was unchanged while it was read, and had been for long enough to see the next change."""
     return identity_of(path) == identity and max(identity.mtime_ns, identity.ctime_ns) < before - SETTLED_NS

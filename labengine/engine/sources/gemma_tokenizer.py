@@ -16,7 +16,7 @@ SPACE = "▁"
 
 
 def gemma_tokenizer(fields: Mapping[str, Any]) -> Tokenizer:
-    """The tokenizer, from the metadata under "tokenizer."; SourceError for another kind."""
+    """Return the tokenizer, from the metadata under "tokenizer."; SourceError for another kind."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
 
     if fields.get("tokenizer.ggml.model") != "llama":
@@ -41,8 +41,8 @@ def gemma_tokenizer(fields: Mapping[str, Any]) -> Tokenizer:
 
 
 def derived_merges(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Every pair of tokens that makes a token, best first: the result that comes first in the vocabulary, and of equal
-    results the one with the longest left part.
+    """Yield every pair of tokens that makes a token, best first: the result that comes first in the vocabulary, and of
+    equal results the one with the longest left part.
     """
     known = set(tokens)
     for token in tokens:
@@ -52,7 +52,7 @@ def derived_merges(tokens: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _mergeable(tokens: Sequence[str], types: Sequence[int]) -> list[str]:
-    """Tokens that text can be made of; a special token or a byte is never pieced together from characters."""
+    """Return tokens that text can be made of; a special token or a byte is never pieced together from characters."""
     return [token for token, its_type in zip(tokens, types, strict=True) if its_type not in (CONTROL, BYTE)]
 
 

@@ -52,7 +52,7 @@ def convert(gguf: Path, out: Path, on_bytes: Callable[[int], object]) -> None:
 
 
 def hf_name(name: str, layer_names: Mapping[str, str]) -> str:
-    """The tensor's name in transformers. Raises SourceError for a tensor that the architecture does not have."""
+    """Return the tensor's name in transformers. Raises SourceError for a tensor that the architecture does not have."""
     if name in TOP_NAMES:
         return TOP_NAMES[name]
     try:

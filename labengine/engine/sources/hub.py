@@ -20,7 +20,8 @@ def is_hub_id(name: str) -> bool:
 
 
 def hub_snapshot(name: str) -> Path:
-    """The directory of a hub model's newest revision; where the hub does not answer, of the one that was fetched last.
+    """Return the directory of a hub model's newest revision; where the hub does not answer, of the one that was fetched
+    last.
 
     Only data is fetched: weights as safetensors, JSON, the tokenizer. Raises SourceError, within seconds where the hub
     can't be reached.

@@ -63,7 +63,7 @@ def _digests(directory: Path, names: Iterable[str]) -> dict[Path, str]:
 
 
 def _files_in(directory: Path) -> list[Path]:
-    """The visible files, in the order of their names; the manifest is none of them."""
+    """Return the visible files, in the order of their names; the manifest is none of them."""
     return [path for path in sorted(directory.iterdir()) if path.name != MANIFEST and not path.name.startswith(".")]
 
 

@@ -13,7 +13,7 @@ CONTROL, USER_DEFINED, BYTE = 3, 4, 6
 
 
 def tokens_of_type(fields: Mapping[str, Any], wanted: int) -> list[str]:
-    """The tokens of one type, in the order of their ids."""
+    """Return the tokens of one type, in the order of their ids."""
     tokens, types = fields["tokenizer.ggml.tokens"], fields["tokenizer.ggml.token_type"]
     return [token for token, its_type in zip(tokens, types, strict=True) if its_type == wanted]
 

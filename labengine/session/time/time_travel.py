@@ -113,7 +113,7 @@ class TimeTravel(Assembled):
         if edition is not None:
             own |= {"edition": edition, "parts": parts}
         elif parts is not None:
-            own |= {"parts": parts.over(self.parts)}
+            own |= {"parts": parts.overriding(self.parts)}
         return replace(self.settings, **own | changes)
 
     # -- back in place -------------------------------------------------------------------------------------------------

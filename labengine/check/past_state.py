@@ -1,4 +1,4 @@
-"""A recording walked once more: the state after each event, and beside it what every slot held."""
+"""The past state of an engine: a recording replayed event by event, and the content of every slot beside it."""
 
 from __future__ import annotations
 
@@ -13,52 +13,52 @@ from labengine.timeline import Fold
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """A request that the engine keeps no longer, as its events tell of it: what extra keys it had is not known."""
+class _ForgottenRequest:
+    """A request that the engine no longer keeps, rebuilt from its events: its extra keys are unknown."""
 
     token_ids: list[int]
     extra_keys: ExtraKeys = ()
 
 
-class _KeptOrTold:
-    """Requests by id: the engine's own, and those that it has forgotten since."""
+class _KeptOrForgotten:
+    """Requests by id: those that the engine keeps, and forgotten ones rebuilt from events."""
 
     def __init__(self, kept: Mapping[int, Request], fold: Fold) -> None:
         self._kept = kept
         self._fold = fold
 
-    def __getitem__(self, request_id: int) -> Request | _Told:
+    def __getitem__(self, request_id: int) -> Request | _ForgottenRequest:
         kept = self._kept.get(request_id)
-        return _Told(self._fold.requests[request_id].token_ids) if kept is None else kept
+        return _ForgottenRequest(self._fold.requests[request_id].token_ids) if kept is None else kept
 
 
-class Past:
-    """The fold that a recording adds up to, event by event, with a memory that survives rolled-back steps.
+class PastState:
+    """The fold of a recording at a moving moment, with a slot memory that survives rolled-back steps.
 
-    is_complete: the recording begins with the engine, so that an unwritten slot is one that nobody wrote.
+    is_complete: the recording begins with the engine, so that a slot without a record was never written.
     """
 
     def __init__(self, fold: Fold, requests: Mapping[int, Request], *, is_complete: bool) -> None:
         self.fold = fold
         self.is_complete = is_complete
-        self.identities = PrefixIdentities(_KeptOrTold(requests, fold))
+        self.identities = PrefixIdentities(_KeptOrForgotten(requests, fold))
         self._memory: SlotMemory | None = None
         self._written: dict[tuple[int, int], int] = {}
-        """(request, group): how far this step has brought its KV, before the step is booked as computed."""
-        self._hoped_for: dict[int, int] = {}
-        """Requests that count external tokens as computed which are not loaded yet, and how many they had before."""
+        """(request, group): end of the KV that this step has written, before the step is booked as computed."""
+        self._unloaded: dict[int, int] = {}
+        """Requests with external tokens counted as computed but not loaded yet, and their computed tokens before."""
 
     @property
     def memory(self) -> SlotMemory:
-        """What the slots hold, as far as the recording tells."""
+        """The slots' content as far as the recording shows it."""
         if self._memory is None:
             self._memory = SlotMemory([group.block_size for group in self.fold.groups])
         return self._memory
 
     def apply(self, event: ev.Event, *, survives: bool) -> None:
-        """Move on by one event; one of a step that was taken back changes the memory and nothing else."""
+        """Apply one event; one of a rolled-back step changes the slot memory and nothing else."""
         if isinstance(event, ev.ExternalHit) and survives:
-            self._hoped_for[event.request_id] = self.fold.requests[event.request_id].num_computed_tokens
+            self._unloaded[event.request_id] = self.fold.requests[event.request_id].num_computed_tokens
         if survives:
             self.fold.apply(event)
         match event:
@@ -71,16 +71,19 @@ class Past:
                     self.memory.save((group, block_hash), block_id)
             case ev.StepEnded() | ev.StepRolledBack():
                 self._written.clear()
-                self._hoped_for.clear()
+                self._unloaded.clear()
 
     def counts_on(self, request_id: int, group: int, position: int) -> bool:
-        """Whether the request believes to have KV for a position of its own by now."""
+        """Return whether the request relies on KV for this position of its own."""
         num_computed = self.fold.requests[request_id].num_computed_tokens
-        num_computed = min(num_computed, self._hoped_for.get(request_id, num_computed))
+        num_computed = min(num_computed, self._unloaded.get(request_id, num_computed))
         return position < max(num_computed, self._written.get((request_id, group), 0))
 
     def holds_own(self, request_id: int, group: int, block_id: int, position: int) -> bool | None:
-        """Whether a block holds the request's own KV for a position; None when the recording does not tell."""
+        """Return whether a block holds the request's own KV for a position.
+
+        None when the recording does not show it.
+        """
         offset = position % self.fold.groups[group].block_size
         if self.memory.page(block_id) is None and not self.is_complete:
             return None
@@ -96,7 +99,7 @@ class Past:
         self._written[request_id, group] = end
 
     def _load(self, request_id: int, transfers: tuple[ev.Transfer, ...]) -> None:
-        self._hoped_for.pop(request_id, None)
+        self._unloaded.pop(request_id, None)
         for group, index, block_id, block_hash in transfers:
             size = self.fold.groups[group].block_size
             claimed = self.identities.up_to(request_id, (index + 1) * size)[index * size : (index + 1) * size]
