@@ -15,6 +15,7 @@ OLD_NAMES: dict[str, dict[str, str]] = {
     "Lab": {"bench": "view_source"},
     "Trace": {"bench": "view_source"},
     "Comparison": {"bench": "view_source"},
+    "Parts": {"over": "overriding"},
     "labengine_widgets": {"Bench": "ViewSource"},
 }
 """Per class or module: old names, and the names that replace them."""

@@ -9,6 +9,7 @@ import pytest
 from labengine.deprecated import OLD_NAMES
 
 HOMES = {
+    "Parts": "labengine.core.parts",
     "Lab": "labengine.lab",
     "Trace": "labengine.session.saved.opened",
     "Comparison": "labengine.session.compare.comparison",

@@ -18,9 +18,9 @@
     scenarios   everything but widgets, notebook
     front       everything, lazily
 
-The ground is config, deprecated, events, snapshot, violation, hooks, fold and timeline. The front is every other module or
-folder at the top of labengine (lab, desk, magics, notebook, __main__, __init__ ...); *lazily* means that importing it
-leads to torch or transformers on no path: what needs them is imported inside functions. Imports inside functions and
+The ground is config, deprecated, events, snapshot, violation, hooks, fold and timeline. The front is every other module
+or folder at the top of labengine (lab, session, magics, notebook, __main__ ...); *lazily* means that importing it leads
+to torch or transformers on no path: what needs them is imported inside functions. Imports inside functions and
 under TYPE_CHECKING obey the table too. The ground, trace and core use the standard library alone, and no module-level
 imports form a circle.
 """

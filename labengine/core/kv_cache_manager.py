@@ -140,7 +140,7 @@ class KVCacheManager:
     # -- cached content ------------------------------------------------------------------------------------------------
 
     def register(self, request: Request, num_tokens: int, moment: Moment) -> None:
-        """Register the full blocks of the request's first num_tokens tokens, if hashes are registered at this moment."""
+        """Register the full blocks of the first num_tokens tokens, if hashes are registered at this moment."""
         num_registrable = self.num_registrable_tokens(request, num_tokens, moment)
         if not num_registrable:
             return
@@ -192,7 +192,7 @@ class KVCacheManager:
         return tuple(runs)
 
     def external_blocks(self, request: Request, num_local: int, num_computed: int) -> list[BlockTransfer]:
-        """Return the blocks of tokens [num_local, num_computed) that later tokens read: the external tier fills them."""
+        """Return the blocks of tokens [num_local, num_computed) that later tokens read, to be filled by a load."""
         return [
             transfer
             for group in self.groups
