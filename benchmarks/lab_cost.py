@@ -48,8 +48,8 @@ class NoOracle:
 
 def without_oracle(lab: Lab) -> Lab:
     """A checked lab, its attention reads unjudged."""
-    assert lab._watch is not None and lab._watch._judge is not None
-    lab._watch._judge.oracle = NoOracle()
+    assert lab.session.watch is not None and lab.session.watch._judge is not None
+    lab.session.watch._judge.oracle = NoOracle()
     return lab
 
 
@@ -77,7 +77,7 @@ def decoding(model: str, batch: int, num_steps: int, kind: str) -> Iterator[Lab]
     lab = Lab(
         model, dtype=None if model == "simulated" else "bfloat16", num_blocks=blocks, max_num_seqs=batch, **switches
     )
-    with prepared(lab), lab._stepper.running_freely():
+    with prepared(lab), lab.session.runs.running():
         for request in range(batch):
             start = 300 + PROMPT * request
             lab.add(token_ids=range(start, start + PROMPT), max_tokens=num_steps + 8, ignore_eos=True)

@@ -57,8 +57,8 @@ def session(steps: int, concurrent: int, blocks: int) -> Lab:
     """A run that was never idle."""
     rng = Random(0)
     lab = Lab("simulated", num_blocks=blocks, record=10_000_000, check=False)
-    while lab._stepper.engine.step_number < steps:
-        lab.run(until=lambda lab: is_short_of_work(lab, concurrent) or lab._stepper.engine.step_number >= steps)
+    while lab.session.stepper.engine.step_number < steps:
+        lab.run(until=lambda lab: is_short_of_work(lab, concurrent) or lab.session.stepper.engine.step_number >= steps)
         while is_short_of_work(lab, concurrent):
             prompt = [rng.randrange(50_000) for _ in range(rng.randint(16, 200))]
             lab.add(token_ids=prompt, max_tokens=rng.randint(30, 200))
@@ -66,7 +66,7 @@ def session(steps: int, concurrent: int, blocks: int) -> Lab:
 
 
 def is_short_of_work(lab: Lab, concurrent: int) -> bool:
-    scheduler = lab._stepper.engine.scheduler
+    scheduler = lab.session.stepper.engine.scheduler
     return len(scheduler.waiting) + len(scheduler.running) < concurrent
 
 

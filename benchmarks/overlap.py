@@ -89,11 +89,11 @@ class Decoder:
     def take_turn(self) -> None:
         """So many steps, timed; their mean."""
         self.refill()
-        self.engine.step_freely()  # the prompts of the new ones
+        self.engine.step()  # the prompts of the new ones
         self.device.gap_s = 0.0
         before, host_before = perf_counter(), thread_time()
         for _ in range(TURN):
-            self.engine.step_freely()
+            self.engine.step()
         self.step_s.append((perf_counter() - before) / TURN)
         self.host_s.append((thread_time() - host_before) / TURN)
         self.gap_s.append(self.device.gap_s / TURN)

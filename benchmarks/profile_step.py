@@ -88,7 +88,7 @@ def medians(steps: list[Milliseconds]) -> Milliseconds:
 
 def profiled(title: str, lab: Lab, element_size: int, take_steps: Callable[[], list[Milliseconds]]) -> dict[str, Any]:
     """Milliseconds per phase and per op, what no op accounts for, and what the matrices read and multiply."""
-    runner = lab._model.runner
+    runner = lab.session.model.runner
     forward = runner._forward
     if not hasattr(forward, "profile"):
         steps = take_steps()

@@ -225,7 +225,7 @@ def moment_before(lab: Lab, kind: type[Event]) -> int:
 def lesson(browser: Browser) -> None:
     """The page to scrub without an install: the whole story of #219, with what it costs later."""
     with labengine.bug("nano-vllm-219").compare() as comparison:
-        comparison.later()
+        comparison.follow_up()
         path = comparison.export_html(DOCS / "lesson_219.html")
     print(f"{path.name}: {path.stat().st_size / 1024:.0f} KB")
 

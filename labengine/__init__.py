@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from labengine.comparing import compare as compare
     from labengine.config import ConfigError as ConfigError
     from labengine.config import GroupSpec as GroupSpec
     from labengine.config import SamplingParams as SamplingParams
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from labengine.notebook import load_ipython_extension as load_ipython_extension
     from labengine.notebook import unload_ipython_extension as unload_ipython_extension
     from labengine.scenarios import bug as bug
-    from labengine.session.compare.comparing import compare as compare
-    from labengine.session.saved.opened import open as open
+    from labengine.session.saved.trace import open as open
     from labengine.trace.errors import TraceError as TraceError
 
 _HOMES = {
@@ -32,10 +32,10 @@ _HOMES = {
     "SamplingParams": "labengine.config",
     "TraceError": "labengine.trace.errors",
     "bug": "labengine.scenarios",
-    "compare": "labengine.session.compare.comparing",
+    "compare": "labengine.comparing",
     "load_ipython_extension": "labengine.notebook",
     "model_path": "labengine.engine.sources",
-    "open": "labengine.session.saved.opened",
+    "open": "labengine.session.saved.trace",
     "simulate": "labengine.engine.workload",
     "unload_ipython_extension": "labengine.notebook",
 }

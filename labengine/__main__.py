@@ -69,7 +69,7 @@ def _replay(chosen: argparse.Namespace) -> None:
 
 
 def _open(chosen: argparse.Namespace) -> None:
-    from labengine.session.saved.opened import open as open_trace
+    from labengine.session.saved.trace import open as open_trace
 
     trace = open_trace(chosen.file)
     if chosen.html is not None:

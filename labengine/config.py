@@ -11,7 +11,7 @@ from math import gcd, lcm
 from numbers import Real
 from operator import index
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, SupportsIndex
 
 GroupKind = Literal["full", "sliding_window"]
 
@@ -58,7 +58,7 @@ def checked_text(name: str, text: object) -> str:
 
 
 def _checked_token_id(position: int, value: object, vocab_size: int | None) -> int:
-    token_id = _as_int(value)
+    token_id = as_int(value)
     if token_id is None or not 0 <= token_id < 2**63:
         raise ConfigError(f"token_ids[{position}] is {value!r}; token ids are integers from 0")
     if vocab_size is not None and token_id >= vocab_size:
@@ -66,9 +66,10 @@ def _checked_token_id(position: int, value: object, vocab_size: int | None) -> i
     return token_id
 
 
-def _as_int(value: object) -> int | None:
+def as_int(value: object) -> int | None:
+    """Return one integer of Python, numpy or torch as an int; None for anything else."""
     try:
-        return index(value) if is_single_int(value) else None  # type: ignore[arg-type]
+        return index(value) if isinstance(value, SupportsIndex) and is_single_int(value) else None
     except TypeError:  # numpy and torch give every number an __index__, and refuse to use it for a fraction
         return None
 
@@ -83,7 +84,7 @@ def _as_float(value: object) -> float:
 
 def checked_int(name: str, value: object, minimum: int | None = None, maximum: int | None = None) -> int:
     """Return the value as a Python int. Raises ConfigError unless it is an integer within the bounds."""
-    number = _as_int(value)
+    number = as_int(value)
     if number is None:
         raise ConfigError(f"{name} must be an integer, got {shown(value)}")
     if minimum is not None and number < minimum:

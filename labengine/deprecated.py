@@ -7,14 +7,24 @@ module with old names asks `new_name` in its `__getattr__`.
 from __future__ import annotations
 
 import warnings
-from typing import Any, TypeVar
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
 
 OLD_NAMES: dict[str, dict[str, str]] = {
     "Lab": {"bench": "view_source"},
     "Trace": {"bench": "view_source"},
-    "Comparison": {"bench": "view_source"},
+    "Comparison": {
+        "bench": "view_source",
+        "level": "aligned_at",
+        "rest": "last_boundary",
+        "later": "follow_up",
+        "has_later": "has_follow_up",
+        "later_question": "follow_up_question",
+    },
     "Parts": {"over": "overriding"},
     "labengine_widgets": {"Bench": "ViewSource"},
 }
@@ -28,12 +38,28 @@ def with_old_names(cls: C) -> C:
     return cls
 
 
+def with_old_keywords(**new_names: str) -> Callable[[F], F]:
+    """Give a function old names of keywords, each with its new name. Use as a decorator."""
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def call(*args: Any, **keywords: Any) -> Any:
+            for old in keywords.keys() & new_names.keys():
+                _warn(function.__qualname__, f"{old}=", f"{new_names[old]}=")
+                keywords[new_names[old]] = keywords.pop(old)
+            return function(*args, **keywords)
+
+        return cast(F, call)
+
+    return decorate
+
+
 def new_name(module: str, name: str) -> str:
     """Return the new name of a module's attribute, with a warning; `name` itself where it is no old name."""
     new = OLD_NAMES[module].get(name)
     if new is None:
         return name
-    _warn(module, name, new)
+    _warn(module, name, new, callers=2)
     return new
 
 
@@ -52,5 +78,6 @@ class _Alias:
         setattr(instance, self._new, value)
 
 
-def _warn(owner: str, old: str, new: str) -> None:
-    warnings.warn(f"{owner}.{old} is now called {owner}.{new}", DeprecationWarning, stacklevel=4)
+def _warn(owner: str, old: str, new: str, *, callers: int = 1) -> None:
+    """callers: functions between the line that uses the name and this one."""
+    warnings.warn(f"{owner}.{old} is now called {owner}.{new}", DeprecationWarning, stacklevel=callers + 2)

@@ -1,37 +1,58 @@
-"""The front desk: a Lab puts a model, an engine, its timeline, checks and views together for one person."""
+"""Lab: a model, an engine, its recording, checks and views in one object. Each method delegates to one part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
 from os import PathLike
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from labengine.config import GroupSpec
+from labengine.config import EngineConfig, GroupSpec, checked_call
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.deprecated import with_old_names
+from labengine.engine.engine import Phase, StepReport
 from labengine.engine.interrupts import interrupts_deferred
-from labengine.session.keywords import refuse_unknown
-from labengine.session.looking import Looking
-from labengine.session.recorded import Recorded
+from labengine.events import Event
+from labengine.fold import Fold
+from labengine.hooks import Hooks
+from labengine.session.arguments import refuse_unknown
+from labengine.session.compare.comparison import Comparison
+from labengine.session.compare.sides import RecordedSide
+from labengine.session.history.breakpoints import Breakpoint, BreakpointHit
+from labengine.session.history.crash import Crash
+from labengine.session.history.history import History
+from labengine.session.history.inputs import Input
+from labengine.session.history.moments import Look
+from labengine.session.named_views import Closeable
+from labengine.session.outputs import RequestOutput
+from labengine.session.recording_views import RecordingViews
+from labengine.session.saved.code import to_code
+from labengine.session.saved.facts import facts_of, save_session
+from labengine.session.session import Session
 from labengine.session.settings import LabSettings
-from labengine.session.stepping import Stepping
-from labengine.session.time.time_travel import TimeTravel
-from labengine.session.view_source import LabViewSource
+from labengine.session.stats import LabStats
+from labengine.session.view_source import At, Command, LabViewSource
+from labengine.session.xray import xray
+from labengine.snapshot import Snapshot
+from labengine.timeline import Timeline
+from labengine.violation import Violation
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # torch is for real models only; pandas and the browser half are for those who look
+    import pandas
     import torch
 
-    from labengine.session.compare.comparison import Comparison
-    from labengine.session.saved.opened import Trace
-    from labengine.session.time.breakpoints import Stop
-    from labengine.session.time.crash import Crash
+    from labengine_widgets.dashboard import Dashboard
+    from labengine_widgets.feed import Feed
+    from labengine_widgets.selection import Selection
+    from labengine_widgets.why import Why
 
 
 @with_old_names
-class Lab(Stepping, Looking, TimeTravel, Recorded):
+class Lab:
     """A real engine to step, watch and argue with.
 
     lab = Lab(); lab.add("Once upon a time"); lab.step(); and `lab` at the end of a cell is its dashboard. lab.goto(1)
@@ -54,9 +75,9 @@ class Lab(Stepping, Looking, TimeTravel, Recorded):
     check: judge every step: invariants on what it changed, what each attention read has seen, and whether the core is
     what its events say (`violations`, and a warning for each rule); "stop" ends a run at the first violation.
 
-    One lock serves all threads in turn. A step left open by phases() is finished by whoever steps, adds or aborts.
-    What it does is told by theme: requests in session/requesting.py, steps in stepping.py, the state in looking.py,
-    fork, rewind and breakpoints in time_travel.py, the recording and its views in recorded.py.
+    One fair lock serves all threads. A step left open by phases() is finished by the next call that steps, adds or
+    aborts. What a lab does is done by its parts: `session` (session/session.py) has the engine, requests, runs and
+    outputs; session/history/ forks and rewinds it; session/recording_views.py has the views.
     """
 
     def __init__(
@@ -109,63 +130,315 @@ class Lab(Stepping, Looking, TimeTravel, Recorded):
             check=check,
             seed=seed,
         )
-        self._assemble(settings)
+        self._take(Session(settings))
+
+    @classmethod
+    def _of(cls, session: Session) -> Self:
+        """Return a lab of this class around a session. A subclass's own __init__ is not called."""
+        lab = cls.__new__(cls)
+        lab._take(session)
+        return lab
+
+    def _take(self, session: Session) -> None:
+        """Build the lab on a session."""
+        self.session = session
+        """The parts: stepper, requests, runs, outputs, breakpoints, inputs, model ..."""
+        self.settings: LabSettings = session.settings
+        """The keywords that the lab was made with."""
+        self.lab_id: str = session.lab_id
+        """A name that no other lab in this process has."""
+        self.parts: Parts = session.parts
+        self.config: EngineConfig = session.config
+        self.hooks: Hooks = session.hooks
+        self.timeline: Timeline | None = session.timeline
+        """The recording; None with record=False."""
+        self.external: Connector | None = session.external
+        self._history = History(session)
+        self._views = RecordingViews(
+            session.timeline,
+            self.view_source,
+            crash=lambda: self.crash,
+            held_still=session.stepper.reading,
+            xray=partial(xray, session, self._select_block),
+        )
+        session.breakpoints.on_hit = self._views.show_hit
 
     @property
     def model(self) -> str | PathLike[str]:
-        """What was asked for: a name, or where it lies."""
+        """The model as it was asked for: a name, or its directory."""
         return self.settings.model
 
-    def reset(self) -> None:
-        """An empty engine on the same model: no requests, an empty pool, a new timeline. Listeners stay."""
-        self.pause()
-        with self._stepper.turn():
-            self._stepper.engine.transfers.stop()
-            self._stepper.restart(self._inputs.clear, self._breakpoints.forget_stop, self._crashes.forget)
-            self._tier_was_used = self.external is not None
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        prompt: str | None = None,
+        *,
+        token_ids: Sequence[int] | None = None,
+        cache_salt: str | None = None,
+        extra_keys: Mapping[str, str] | None = None,
+        **sampling: Any,
+    ) -> int:
+        """Queue a request, given as text or as token ids; return its id, counted from 0.
+
+        sampling: max_tokens=64, temperature=0.0 (greedy), top_k, top_p, seed, ignore_eos=False. Requests share cached
+        blocks only under equal cache_salt and extra_keys (what KV depends on besides the tokens: {"adapter": "x"}).
+        ConfigError, before anything changes, for a request that can never run.
+        """
+        return self.session.requests.add(
+            prompt, token_ids=token_ids, cache_salt=cache_salt, extra_keys=extra_keys, **sampling
+        )
+
+    def chat(self, messages: Sequence[dict[str, str]], *, cache_salt: str | None = None, **sampling: Any) -> int:
+        """Queue a conversation ([{"role": "user", "content": ...}, ...]) through the model's chat template."""
+        return self.session.requests.chat(messages, cache_salt=cache_salt, **sampling)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the token ids of a text, by the tokenizer's defaults."""
+        return self.session.model.encode(text)
+
+    def token_text(self, token_id: int) -> str:
+        """Return one token as readable text."""
+        return self.session.token_text(token_id)
+
+    def abort(self, request_id: int | str) -> bool:
+        """End a request (its id, or its letter), and free its blocks at once. False when it had finished before."""
+        return self.session.requests.abort(request_id)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached content of the pool. False, and nothing changes, while some request holds blocks.
+
+        The external tier keeps what it holds: after a change of weights, give the next lab another store.
+        """
+        return self.session.requests.reset_prefix_cache()
+
+    def output(self, request_id: int | str) -> RequestOutput:
+        """Return what a request (its id, or its letter) has generated so far. KeyError for one that is not kept."""
+        return self.session.outputs.output(request_id)
+
+    def generate(
+        self,
+        prompts: str | Sequence[int] | Sequence[str] | Sequence[Sequence[int]],
+        *,
+        cache_salt: str | None = None,
+        **sampling: Any,
+    ) -> list[RequestOutput]:
+        """Add one prompt or several (texts or lists of token ids), run until they finish; return outputs in order."""
+        return self.session.outputs.generate(prompts, cache_salt=cache_salt, **sampling)
+
+    def stream(self, request_id: int | str) -> Iterator[str]:
+        """Return the generated text of a request, piece by piece; takes steps unless the background does."""
+        return self.session.outputs.stream(request_id)
+
+    # -- steps. Anything that takes several of them stops at a breakpoint; see break_on --------------------------------
+
+    def step(self, num_steps: int = 1) -> StepReport:
+        """Take one step, or finish the open one; or take several. The last report is falsy with nothing left to do.
+
+        Several steps end early at a breakpoint, and when there is nothing left: then the last step's report is given.
+        """
+        return self.session.runs.step(num_steps)
+
+    def next_phase(self) -> Phase | None:
+        """Do the next phase of a step: schedule, forward, sample, update. None when there is nothing to do."""
+        return self.session.runs.next_phase()
+
+    @property
+    def phase(self) -> Phase | None:
+        """The phase done last; None when there was nothing to do."""
+        return self.session.stepper.phase
+
+    def phases(self) -> Iterator[Phase]:
+        """Take one step, phase by phase. The next call that steps, adds or aborts finishes a step left open."""
+        phase = self.next_phase()
+        while phase is not None:
+            yield phase
+            phase = None if phase == "update" else self.next_phase()
+
+    def run(self, until: Callable[[Self], object] | None = None) -> None:
+        """Step until nothing waits or runs, or until(lab) is true after a step. Pauses the background first."""
+        if until is not None:
+            checked_call("until", until, "lab")
+        self.session.runs.run(None if until is None else partial(until, self))
+
+    def start(self) -> None:
+        """Step in the background until the work is done or pause() is called; the notebook stays free."""
+        self.session.runs.start()
+
+    def pause(self) -> None:
+        """Stop the background after its current step."""
+        self.session.runs.pause()
+
+    @property
+    def is_running(self) -> bool:
+        """True while the lab steps by itself (run, generate, stream, start), False while steps are taken by hand."""
+        return self.session.runs.is_running
+
+    @property
+    def background_error(self) -> BaseException | None:
+        """The error that ended the last background run; None for none."""
+        return self.session.runs.background.error
+
+    def post(self, call: Callable[[], Any]) -> Future[Any]:
+        """Run a call on the lab's own thread: for callbacks, which may arrive on any thread and must not wait."""
+        checked_call("call", call)
+        return self.session.runs.background.post(call)
+
+    # -- breakpoints and crashes ---------------------------------------------------------------------------------------
+
+    def break_on(self, kind: type[Event] | str | Callable[[Event], object] | None = None, **fields: Any) -> Breakpoint:
+        """End runs after the step in which an event meets a condition. `close()` the breakpoint to remove it.
+
+        kind: a kind of event, itself or by name, whose fields have the values given (BlockEvicted, block_id=3); a
+        function of the event that is true; or "violation", for the first rule that is seen broken. Fields alone: any
+        event that has them. A request may be given by its letter ("A"), a hash by its first digits ("0:ab12"). run,
+        start, generate, stream and step(n) stop; `stopped_at` says where, and the views show the event. TypeError
+        for a field, and for a kind, that does not exist; ConfigError for a value that the field cannot have.
+        """
+        return self.session.break_on(kind, fields)
+
+    @property
+    def breakpoints(self) -> tuple[Breakpoint, ...]:
+        """The open breakpoints, oldest first."""
+        return self.session.breakpoints.open
+
+    @property
+    def stopped_at(self) -> BreakpointHit | None:
+        """The first breakpoint that the newest run or step has hit, with its event and a sentence; None for none."""
+        return self.session.breakpoints.hit
 
     @property
     def crash(self) -> Crash | None:
         """The newest exception that a part has raised inside a step, kept until reset() or the next; None without one.
 
-        It names step, class and method, and holds the exception and the step's events. goto("crash") looks there.
+        It names step, class and method, and holds the exception and the step's events. goto("crash") shows the moment.
         """
-        return self._crashes.newest
+        return self.session.crashes.newest
 
-    def compare(self, other: Lab | Trace, **settings: Any) -> Comparison:
-        """Have this lab and another one in lockstep, side by side; see labengine.compare."""
-        from labengine.session.compare.comparison import Comparison
+    @property
+    def is_at_crash(self) -> bool:
+        """True while the newest thing that has happened is a step in which a part raised, and which was taken back."""
+        return self._history.is_at_crash
 
+    # -- going back, and another way -----------------------------------------------------------------------------------
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """What this lab was given since it was made or reset, in order: requests, aborts, resets of the cache."""
+        return self._history.inputs
+
+    @property
+    def num_known_steps(self) -> int:
+        """The newest step on this way: also those that a rewind took back, as long as nothing new was done."""
+        return self._history.num_known_steps
+
+    def fork(
+        self, step: int | None = None, *, edition: str | None = None, parts: Parts | None = None, **settings: Any
+    ) -> Self:
+        """Return a second lab that was given the same inputs up to a step, and can go another way from there.
+
+        step: the fork stands where step `step + 1` is about to begin; None is now, an open step left out. It has this
+        lab's loaded weights (they go with the last lab that uses them) and a KV pool of its own.
+        edition, parts, settings: in what it differs from this lab, from its first step on: any keyword of Lab but those
+        of the weights. parts replaces fields of the edition's, or else of this lab's own. With the same settings it
+        has gone the same way, event by event; with others the same inputs come before the same steps, or, where it has
+        nothing left to do, at once.
+        Steps in which a part of this lab has raised are left out where the parts differ; a fork whose own parts raise
+        stands at its crash, and warns of it.
+        An external tier in host memory begins empty; another one cannot be had twice: give external=. ConfigError for
+        a step that was not taken, and for settings that cannot work. This lab does not change.
+        """
+        return self._of(self._history.fork(step, edition=edition, parts=parts, **settings))
+
+    def rewind(self, step: int) -> None:
+        """Go back to where step `step + 1` was about to begin: the same engine, which takes its steps again from 0.
+
+        It begins empty, is given its inputs again, and the recording starts over. Inputs that came later stay known:
+        rewind to a later step goes forward again, until something new is added. An open step is taken back, the
+        background paused, `stopped_at` forgotten. An interrupt ends it between two steps, and says where. ConfigError
+        for a step not taken: then nothing has changed.
+        """
+        self._history.rewind(step)
+
+    def reset(self) -> None:
+        """Begin anew on the same model: no requests, an empty pool, a new timeline. Listeners stay."""
+        self.session.reset()
+
+    def compare(self, other: RecordedSide, **settings: Any) -> Comparison:
+        """Return this lab and another one, or an opened trace, side by side in lockstep; see labengine.compare."""
         return Comparison(self, other, **settings)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the session to a file: every view of it opens again with labengine.open, without a model.
+    # -- the state -----------------------------------------------------------------------------------------------------
 
-        ConfigError when nothing was recorded.
+    def snapshot(self) -> Snapshot:
+        """Return everything the scheduler and the pool hold, also inside an open step."""
+        return self.session.inspection.snapshot()
+
+    def fold(self) -> Fold:
+        """Return the state as a Fold, to follow from here by events."""
+        return Fold.of(self.snapshot())
+
+    def check(self) -> list[Violation]:
+        """Judge every invariant now, and return what the steps before have shown, too; empty when all is well."""
+        return self.session.inspection.check()
+
+    @property
+    def violations(self) -> list[Violation]:
+        """What the checks have found so far, oldest first, each with the number of the event that caused it."""
+        return self.session.inspection.violations
+
+    def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return K and V of one block in one layer, each [block_size, kv_heads, head_dim]. Also inside a listener."""
+        return self.session.inspection.kv(block_id, layer)
+
+    @property
+    def num_layers(self) -> int:
+        """Layers with KV of their own; 0 for the simulated model."""
+        return self.session.model.num_layers
+
+    def stats(self) -> LabStats:
+        """Return hit rate, speed, time to first token, occupancy."""
+        return self.session.inspection.stats()
+
+    def status(self) -> dict[str, str]:
+        """Return what runs here: model, device, dtype, attention backend and why, edition, pool."""
+        return self.session.inspection.status()
+
+    @property
+    def title(self) -> str:
+        """Model, edition and pool in one line."""
+        return self.session.inspection.title
+
+    # -- views ---------------------------------------------------------------------------------------------------------
+
+    def show(self, *, at: At | None = None) -> Dashboard:
+        """Return the dashboard, always the same one. at: a picture of an earlier moment instead, see `view`."""
+        return self._views.show(at)
+
+    def view(self, *names: str, at: At | None = None, **settings: Any) -> Closeable:
+        """Return one view alone, or several beside each other: "pool", "tables", "map", "queue", "timeline" ...
+
+        at: the moment to show, as for `goto`: 2 is the end of step 2, (2, 5) is after event 5 of step 2, "crash" is
+        where a part has raised. Such a view stays there, whatever the lab does later; the reader can go back in it,
+        and on to the end of that step.
+        Two are figures of plotly, each alone: "charts", and "xray" (request=0, position=None), what a token of the real
+        model attends to. ConfigError for a name that no view has (it lists those there are), and for a moment that is
+        not recorded.
         """
-        from labengine.session.saved.saving import save_lab
+        return self._views.view(names, at, settings)
 
-        save_lab(self, path)
-
-    def to_code(self) -> str:
-        """A script that does again what was done here."""
-        from labengine.session.saved.code import to_code
-        from labengine.session.saved.facts import facts_of
-
-        return to_code(facts_of(self), self.token_text)
-
-    def _still(self) -> AbstractContextManager[None]:
-        return self._stepper.turn_to_look()
+    @property
+    def feed(self) -> Feed:
+        """What all views of this lab are fed by."""
+        return self._views.feed
 
     def view_source(self) -> LabViewSource:
-        """What a view may see and ask of this lab (labengine_widgets.view_source.ViewSource)."""
-        return LabViewSource(self, self._stepper, self._wishes())
+        """Return what a view may read and ask of this lab (a labengine_widgets.ViewSource)."""
 
-    def _wishes(self) -> dict[str, Callable[..., Any]]:
         def add(prompt: str, copies: int, max_tokens: int) -> list[int]:
             return [self.add(prompt, max_tokens=max_tokens) for _ in range(copies)]
 
-        return {
+        commands: dict[str, Command] = {
             "step": self.step,
             "phase": self.next_phase,
             "start": self.start,
@@ -176,16 +449,76 @@ class Lab(Stepping, Looking, TimeTravel, Recorded):
             "goto": self.goto,
             "rewind": self.rewind,
         }
+        return LabViewSource(self.session, commands)
 
-    def _stopped(self, stop: Stop) -> None:
-        """The views stand at what the run has stopped for."""
-        if self._own_feed is not None and stop.moment is not None:
-            self._stand(stop.moment)
+    @property
+    def selection(self) -> Selection | None:
+        """The thing selected in all views. Settable: Selection("block", 3), ("request", "A"), or None for nothing.
 
-    def __repr__(self) -> str:
-        from labengine_widgets.ascii import block_map
+        ConfigError for what is not there, naming what is.
+        """
+        return self._views.selection
 
-        return f"{self.title}\n{block_map(self.snapshot(), self.timeline)}"
+    @selection.setter
+    def selection(self, selected: Selection | tuple[str, int | str] | None) -> None:
+        self._views.select(selected)
+
+    @property
+    def moment(self) -> int | None:
+        """The moment that the views show: after that many events; None is the newest. Settable."""
+        return self._views.moment
+
+    @moment.setter
+    def moment(self, moment: int | None) -> None:
+        self._views.show_moment(moment)
+
+    def goto(self, step: int | Literal["crash"], event: int | None = None) -> Look:
+        """Show the state after a step, or after an event inside it (counted from 0); the engine does not move.
+
+        0 is before the first step; "crash" is the moment at which a part raised, before the step was taken back. The
+        views show it, too. ConfigError for what is not recorded.
+        """
+        return self._views.goto(step, event)
+
+    def back(self, num_steps: int = 1) -> Look:
+        """Show the end of the step before the one that the views show; several times, or so many steps back."""
+        return self._views.back(num_steps)
+
+    def forward(self, num_steps: int = 1) -> Look:
+        """Show the end of the step after the one that the views show, up to the newest."""
+        return self._views.forward(num_steps)
+
+    def why(self, *selected: Any, **subject: Any) -> Why:
+        """Return why it is so at the moment that the views show: a chain of events, each with the reason in the code.
+
+        subject: block=3 (about="ref_count", "lost", "free", "queue"), request=2 or "C" (about="hit", "preempted" ...),
+        hash="0:ab12", event=17, next_victim=True. Or the selection: lab.why(lab.selection).
+        """
+        return self._views.why(selected, subject)
+
+    # -- taking along --------------------------------------------------------------------------------------------------
+
+    def events_frame(self) -> pandas.DataFrame:
+        """Return the recorded events as a pandas frame, one row each. ConfigError without pandas, or a recording."""
+        return self._views.events_frame()
+
+    def export_html(self, path: str | PathLike[str], title: str | None = None, *, charts: bool = False) -> Path:
+        """Write one HTML file in which the run scrubs, with no Python and no network; return its path.
+
+        charts: the figures of `view("charts")` too, with plotly itself (5 MB more).
+        """
+        return self._views.export_html(path, title, charts=charts)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the session to a file: every view of it opens again with labengine.open, without a model.
+
+        ConfigError when nothing was recorded.
+        """
+        save_session(self.session, path)
+
+    def to_code(self) -> str:
+        """Return a script that does again what was done here."""
+        return to_code(facts_of(self.session), self.token_text)
 
     def close(self) -> None:
         """Stop the background and let the model go. Twice is harmless.
@@ -194,17 +527,28 @@ class Lab(Stepping, Looking, TimeTravel, Recorded):
         A step left open is taken back, and late loads are cancelled: a connector of yours may serve the next lab.
         """
         with interrupts_deferred():
-            self._stepper.close()
-            self._stepper.engine.transfers.stop()
-            self._settle_views()
-            self._model.release()
-            if self.external is not None and self._owns_external:
-                self.external.close()
+            self.session.stop()
+            self._views.settle()
+            self.session.release()
 
-    def __enter__(self) -> Lab:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        from labengine_widgets.ascii import block_map  # widgets are for those who look
+
+        return f"{self.title}\n{block_map(self.snapshot(), self.timeline)}"
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        return self._views.show()._repr_mimebundle_(**options)
+
+    def _ipython_display_(self) -> None:
+        self._views.show()._ipython_display_()
+
+    def _select_block(self, block_id: int) -> None:
+        self._views.select(("block", block_id))

@@ -10,9 +10,10 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 
 from labengine.magics import commands as _commands  # noqa: F401  (importing them fills the table of commands)
 from labengine.magics.arguments import PROMPT
-from labengine.magics.current_lab import CurrentLab, told_plainly
+from labengine.magics.current_lab import CurrentLab
 from labengine.magics.stepping import add_text
 from labengine.magics.table import asks_for_help, command_named, completions, listing, words
+from labengine.magics.words import told_plainly
 from labengine.session.step_text import report_line
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 OURS = ("labengine", "labengine_widgets")
@@ -107,14 +106,27 @@ def path_to(packages: set[str], module: str, imports: list[Import]) -> list[str]
 
 
 def cycles(imports: list[Import]) -> list[list[str]]:
-    """The circles among imports that run on import, each from its smallest name on; one is reported at a time."""
-    try:
-        TopologicalSorter(_at_import_time(imports)).prepare()
-    except CycleError as error:
-        circle = error.args[1][:-1]
-        start = circle.index(min(circle))
-        return [[*circle[start:], *circle[:start]]]
-    return []
+    """Sets of modules that import each other, directly or through others of the set, sorted.
+
+    All imports count: inside functions and under TYPE_CHECKING, too.
+    """
+    targets: dict[str, set[str]] = {}
+    for imported in imports:
+        targets.setdefault(imported.source, set()).add(imported.target)
+    reached = {module: _reached(module, targets) for module in targets}
+    circles = {tuple(sorted(m for m in reached[module] if module in reached.get(m, ()))) for module in targets}
+    return sorted([*circle] for circle in circles if circle)
+
+
+def _reached(module: str, targets: dict[str, set[str]]) -> set[str]:
+    """The modules to which imports lead from a module; itself only where they come back to it."""
+    found: set[str] = set()
+    following = [module]
+    while following:
+        new = targets.get(following.pop(), set()) - found
+        found |= new
+        following += new
+    return found
 
 
 def _at_import_time(imports: list[Import]) -> dict[str, set[str]]:

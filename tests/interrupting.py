@@ -14,11 +14,12 @@ from traceback import walk_tb
 from typing import Any
 
 from driving import difference
+from labengine.comparing import compare
 from labengine.config import ConfigError
+from labengine.deprecated import OLD_NAMES
 from labengine.engine import interrupts
 from labengine.events import BlockFreed
 from labengine.lab import Lab
-from labengine.session.compare.comparing import compare
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.why import WhyError
 
@@ -125,7 +126,7 @@ def _select(both: Comparison) -> None:
 
 def public_names(kind: type) -> tuple[set[str], set[str]]:
     """(methods, properties) of a class that a user may call and read."""
-    names = [name for name in dir(kind) if not name.startswith("_")]
+    names = [name for name in dir(kind) if not name.startswith("_") and name not in OLD_NAMES[kind.__name__]]
     properties = {name for name in names if isinstance(inspect.getattr_static(kind, name), property)}
     return {*names} - properties, properties
 
@@ -196,7 +197,7 @@ def acts_of_a_comparison(folder: Path) -> dict[str, Act]:
         "show": lambda both: both.show(),
         "export_html": lambda both: both.export_html(folder / "both.html"),
         "fork": lambda both: both.fork(),
-        "later": lambda both: both.later(),
+        "follow_up": lambda both: both.follow_up(),
         "selection": _select,
         "close": _close_pair,
         "properties": _look_at_properties(Comparison),
@@ -263,18 +264,18 @@ def assert_whole(lab: Lab) -> None:
     assert_nothing_held()
     lab.pause()
     lab.post(lambda: None).result(PATIENCE)  # what was posted before is over
-    stepper = lab._stepper
-    with stepper.turn_to_look():
+    stepper = lab.session.stepper
+    with stepper.reading():
         assert stepper._lock._depth == 1, "a turn was taken and not given back"
-    assert stepper._num_free_runs == 0 and lab._breakpoints._num_armed == 0 and not lab.hooks.is_emitting
+    assert lab.session.runs._num_running == 0 and lab.session.breakpoints._num_armed == 0 and not lab.hooks.is_emitting
     assert not lab.is_running
     assert lab.background_error is None
     if stepper.has_open_step:
         lab.step()
     core = lab.snapshot()
     assert lab.timeline is not None and difference(lab.timeline.state().snapshot(), core) is None
-    assert lab.check() == [] and lab._watch is not None and lab._watch._judge is not None
-    assert lab._watch._judge.requests is stepper.engine.requests, "the checks look at another engine"
+    assert lab.check() == [] and lab.session.watch is not None and lab.session.watch._judge is not None
+    assert lab.session.watch._judge.requests is stepper.engine.requests, "the checks look at another engine"
 
 
 def assert_goes_on(lab: Lab) -> None:
@@ -290,10 +291,10 @@ def assert_pair_whole(both: Comparison) -> None:
     assert_nothing_held()
     both.pause()
     both.post(lambda: None).result(PATIENCE)
-    with both._turn:
-        assert both._turn._depth == 1, "a turn was taken and not given back"
-    assert not both.is_running and both._num_free_runs == 0 and both.background_error is None
-    for lab in both._labs():
+    with both._pair.lock:
+        assert both._pair.lock._depth == 1, "a turn was taken and not given back"
+    assert not both.is_running and both._runs._num_running == 0 and both.background_error is None
+    for lab in both._pair.labs:
         assert_whole(lab)
 
 

@@ -31,7 +31,7 @@ def lab_for(workload: Workload, edition: str, **settings: Any) -> Lab:
         max_num_batched_tokens=workload.max_num_batched_tokens,
         **({k: v for k, v in workload.settings.items() if k != "hash_block_size"} | settings),
     )
-    runner: Any = lab._model.runner
+    runner: Any = lab.session.model.runner
     runner._next_token = workload.next_token
     return lab
 
@@ -108,7 +108,7 @@ def broken(lab: Lab, method: str, error: BaseException | None = None) -> Iterato
     def fail(*_: object) -> None:
         raise error or Disturbance
 
-    runner = lab._model.runner
+    runner = lab.session.model.runner
     setattr(runner, method, fail)
     try:
         yield
@@ -141,7 +141,7 @@ def told_until(events: list[Event], step: int) -> list[Event]:
 
 def state(lab: Lab) -> tuple[Any, ...]:
     """All that a lab holds."""
-    with lab._stepper.turn_to_look():
-        engine = lab._stepper.engine
+    with lab.session.stepper.reading():
+        engine = lab.session.stepper.engine
         outputs = [(r.token_ids, r.finish_reason, r.extra_keys, r.seed) for r in engine.requests.values()]
         return engine.snapshot(), queues(engine), outputs

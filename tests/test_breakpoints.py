@@ -14,7 +14,7 @@ from labengine import events as ev
 from labengine.config import ConfigError
 from labengine.core.parts import Parts
 from labengine.lab import Lab
-from labengine.session.background import LabClosedError
+from labengine.session.stepper import LabClosedError
 from sessions import broken, story, two_equal_requests
 
 

@@ -15,8 +15,8 @@ from labengine.config import ConfigError
 from labengine.core.prefix_cache import LateMerge
 from labengine.lab import Lab
 from labengine.scenarios import bug
-from labengine.session.background import LabClosedError
 from labengine.session.compare.comparison import Comparison
+from labengine.session.stepper import LabClosedError
 
 PROMPT = list(range(100, 114))
 SMALL: dict[str, Any] = {"num_blocks": 12, "block_size": 4}
@@ -45,7 +45,7 @@ class Interrupts:
     """A runner that is interrupted once."""
 
     def __init__(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-        forward, self.is_armed = lab._model.runner.forward, True
+        forward, self.is_armed = lab.session.model.runner.forward, True
 
         def once(*arguments: Any) -> Any:
             if self.is_armed:
@@ -53,7 +53,7 @@ class Interrupts:
                 raise KeyboardInterrupt
             return forward(*arguments)
 
-        monkeypatch.setattr(lab._model.runner, "forward", once)
+        monkeypatch.setattr(lab.session.model.runner, "forward", once)
 
 
 # -- doing the same ----------------------------------------------------------------------------------------------------
@@ -74,9 +74,9 @@ def test_phases_go_side_by_side(pair: Comparison) -> None:
     assert [pair.next_phase() for _ in range(4)] == [
         (phase, phase) for phase in ("schedule", "forward", "sample", "update")
     ]
-    assert pair.rest == pair.level and used(pair) == [8, 5]
+    assert pair.last_boundary == pair.aligned_at and used(pair) == [8, 5]
     pair.next_phase()
-    assert pair.rest < pair.level
+    assert pair.last_boundary < pair.aligned_at
 
 
 def test_what_one_side_cannot_take_neither_gets() -> None:
@@ -160,10 +160,10 @@ def test_an_interrupt_half_way_is_made_good_by_the_next_step(
 ) -> None:
     ask(pair)
     Interrupts(pair.sides[side], monkeypatch)  # type: ignore[arg-type]
-    level = pair.level
+    level = pair.aligned_at
     with pytest.raises(KeyboardInterrupt):
         pair.step()
-    assert steps(pair) == [side, 0] and pair.level == level
+    assert steps(pair) == [side, 0] and pair.aligned_at == level
     left, right = pair.step()
     assert left.scheduled == right.scheduled == {0: 14, 1: 14}
     assert steps(pair) == [1, 1] and used(pair) == [8, 5]
@@ -261,7 +261,7 @@ def test_opened_traces_can_be_compared_and_not_stepped(pair: Comparison, tmp_pat
     for side, path in zip(pair.sides, paths, strict=True):
         side.save(path)  # type: ignore[attr-defined]
     with labengine.compare(*map(labengine.open, paths)) as traces:
-        assert not traces.is_live and not traces.has_later
+        assert not traces.is_live and not traces.has_follow_up
         found, again = pair.first_difference(), traces.first_difference()
         assert found is not None and again is not None
         assert (again.moments, again.left, again.right) == (found.moments, found.left, found.right)
@@ -316,6 +316,6 @@ def test_a_closed_comparison_can_still_be_seen() -> None:
 
 
 def test_without_a_story_there_is_no_later(pair: Comparison) -> None:
-    assert not pair.has_later
+    assert not pair.has_follow_up
     with pytest.raises(ConfigError, match="nothing more to show"):
-        pair.later()
+        pair.follow_up()

@@ -165,7 +165,7 @@ def test_both_engines_go_back_and_forward_again(pair: Comparison) -> None:
     third, told = pair.snapshots, [list(timeline.events()) for timeline in pair.timelines]
     pair.rewind(1)
     assert steps(pair) == [1, 1] and pair.first_difference() is not None and pair.moments is None
-    assert pair.level == pair.rest == (pair.timelines[0].end, pair.timelines[1].end)
+    assert pair.aligned_at == pair.last_boundary == (pair.timelines[0].end, pair.timelines[1].end)
     pair.rewind(3)
     assert pair.snapshots == third
     assert [list(timeline.events()) for timeline in pair.timelines] == told
@@ -179,7 +179,7 @@ def test_a_step_that_was_not_taken_is_refused_and_nothing_changes(pair: Comparis
     for _ in range(3):
         pair.step()
     before, generations = pair.snapshots, [timeline.generation for timeline in pair.timelines]
-    with pytest.raises(ConfigError, match="from 0 to 3"):
+    with pytest.raises(ConfigError, match="between 0 and 3"):
         pair.rewind(step)
     assert pair.snapshots == before and [timeline.generation for timeline in pair.timelines] == generations
 
@@ -187,24 +187,24 @@ def test_a_step_that_was_not_taken_is_refused_and_nothing_changes(pair: Comparis
 def test_what_comes_later_can_be_asked_for_again_after_a_rewind() -> None:
     with bug("nano-vllm-219").compare() as pair:
         opened = steps(pair)[0]
-        pair.later()
+        pair.follow_up()
         end, requests = pair.snapshots, [list(s.requests) for s in pair.snapshots]
         pair.rewind(opened)
-        assert pair.has_later and steps(pair) == [opened, opened]
-        pair.later()
-        assert pair.snapshots == end and not pair.has_later
+        assert pair.has_follow_up and steps(pair) == [opened, opened]
+        pair.follow_up()
+        assert pair.snapshots == end and not pair.has_follow_up
         for step in range(steps(pair)[0] + 1):
             pair.rewind(step)
-            if pair.has_later:
-                pair.later()
+            if pair.has_follow_up:
+                pair.follow_up()
             assert pair.snapshots == end and [list(s.requests) for s in pair.snapshots] == requests
         pair.rewind(opened)
         pair.rewind(end[0].step)
-        assert not pair.has_later and pair.snapshots == end
+        assert not pair.has_follow_up and pair.snapshots == end
         pair.rewind(0)
         pair.add(token_ids=PROMPT, max_tokens=1)
         with pytest.raises(ConfigError, match=f"goes on after step {opened}"):
-            pair.later()
+            pair.follow_up()
 
 
 def test_a_rewind_that_cannot_be_done_on_one_side_is_done_on_neither(tmp_path: Any) -> None:
@@ -261,10 +261,10 @@ def test_a_story_does_not_go_on_from_unequal_steps() -> None:
     with bug("nano-vllm-219").compare() as pair:
         labs(pair)[0].rewind(0)
         with pytest.raises(ConfigError, match="after step 0, the right one after step 1"):
-            pair.later()
-        assert pair.has_later
+            pair.follow_up()
+        assert pair.has_follow_up
         pair.rewind(1)
-        pair.later()
+        pair.follow_up()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from labengine.core.block_pool import BlockPool
 from labengine.core.prefix_cache import LateMergeComparingPrefixes
 from labengine.core.request import Request
 from labengine.events import StepFailed, StepRolledBack, StepStarted
-from labengine.session.time.inputs import BrokenStep
+from labengine.session.history.inputs import BrokenStep
 
 EQUAL = list(range(1, 14))
 LATER = list(range(50, 60))

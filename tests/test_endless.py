@@ -10,13 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from endless_parts import EndlessStore, EndlessTouch, switch
 from interrupting import assert_nothing_held, hearing_ctrl_c, labengine_threads
 from labengine import Parts, compare
-from labengine.engine import endless, interrupts
+from labengine.engine import endless, interrupts, safe_points
 from labengine.events import StepStarted
 from labengine.lab import Lab
 from labengine.session.compare.comparison import Comparison
@@ -266,3 +267,10 @@ assert gc.isenabled()
 def test_to_look_where_a_thread_stands_never_stops_all_of_them() -> None:
     """With sys._current_frames() alone this process stands still at once (CPython issue 106883)."""
     subprocess.run([sys.executable, "-c", _LOOKING_AMONG_GARBAGE], check=True, timeout=PATIENCE)
+
+
+def test_the_files_that_follow_events_are_where_they_are_said_to_be() -> None:
+    """A file that was moved would be interrupted in the middle of an event."""
+    package = Path(safe_points.__file__).parents[1]
+    rooms = (*safe_points._FOLLOWERS, *safe_points._CORE, *safe_points._ENGINES, *safe_points._COMPUTING)
+    assert [room for room in rooms if not (package / room).exists()] == []

@@ -18,7 +18,8 @@ from labengine.core.parts import Parts
 from labengine.core.prefix_cache import MergePolicy
 from labengine.engine.external import HostStore
 from labengine.lab import Lab
-from labengine.session.background import LabClosedError
+from labengine.session.session import Session as LabSession
+from labengine.session.stepper import LabClosedError
 from sessions import Session, hybrid_workloads, lab_for, state, story, told_until
 from workloads import Workload, random_workload
 
@@ -173,7 +174,7 @@ def test_a_request_that_never_fits_the_fork_is_named_and_this_lab_stays(lab: Lab
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"step": 4}, "step must be a number from 0 to 3: this lab has taken 3 steps, got 4"),
+        ({"step": 4}, "step must be between 0 and 3 (the lab has taken 3 steps), got 4"),
         ({"step": -1}, "got -1"),
         ({"step": "2"}, "got '2'"),
         ({"step": True}, "got True"),
@@ -271,26 +272,26 @@ def test_a_closed_lab_has_nothing_to_share(lab: Lab) -> None:
 
 
 def test_an_interrupt_gives_the_fork_up_and_says_so(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Lab] = []
-    close = Lab.close
+    made: list[LabSession] = []
+    close = LabSession.close
 
-    def closing(fork: Lab) -> None:
+    def closing(fork: LabSession) -> None:
         made.append(fork)
         close(fork)
 
-    monkeypatch.setattr(Lab, "close", closing)
-    sample = lab._model.runner.sample
+    monkeypatch.setattr(LabSession, "close", closing)
+    sample = lab.session.model.runner.sample
 
     def sample_and_interrupt(plan: Any, logits: Any) -> list[int]:
         signal.raise_signal(signal.SIGINT)
         return sample(plan, logits)
 
-    monkeypatch.setattr(lab._model.runner, "sample", sample_and_interrupt)
+    monkeypatch.setattr(lab.session.model.runner, "sample", sample_and_interrupt)
     before = state(lab)
     with pytest.raises(KeyboardInterrupt) as interrupted:
         lab.fork()
     assert interrupted.value.__notes__ == ["The fork was given up after 1 of 3 steps; this lab is as it was."]
-    assert [fork.status()["state"] for fork in made] == ["closed"] and state(lab) == before
+    assert [fork.inspection.status()["state"] for fork in made] == ["closed"] and state(lab) == before
 
 
 def test_a_long_way_is_shown_by_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +358,7 @@ def test_weights_are_shared_and_go_with_the_last_lab() -> None:
     with Lab("smollm2", num_blocks=16, block_size=4) as lab:
         first = lab.generate("The capital of France is", max_tokens=4)[0]
         fork = lab.fork(0, num_blocks=20, block_size=8)
-        assert fork._model.runner.model is lab._model.runner.model  # type: ignore[attr-defined]
+        assert fork.session.model.runner.model is lab.session.model.runner.model  # type: ignore[attr-defined]
         third = fork.fork()
         lab.close()
     fork.run()
@@ -365,7 +366,7 @@ def test_weights_are_shared_and_go_with_the_last_lab() -> None:
     fork.close()
     third.run()
     assert third.output(0) == first
-    weights = third._model.runner._weights  # type: ignore[attr-defined]
+    weights = third.session.model.runner._weights  # type: ignore[attr-defined]
     third.close()
     assert weights.model.norm.weight.is_meta and weights.leave(third)
 

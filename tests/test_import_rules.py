@@ -21,7 +21,7 @@
 The ground is config, deprecated, events, snapshot, violation, hooks, fold and timeline. The front is every other module
 or folder at the top of labengine (lab, session, magics, notebook, __main__ ...); *lazily* means that importing it leads
 to torch or transformers on no path: what needs them is imported inside functions. Imports inside functions and
-under TYPE_CHECKING obey the table too. The ground, trace and core use the standard library alone, and no module-level
+under TYPE_CHECKING obey the table too. The ground, trace and core use the standard library alone, and no
 imports form a circle.
 """
 
@@ -36,6 +36,9 @@ from import_graph import Import, SourceTree, cycles, imports_of, path_to
 GROUND = ("config", "deprecated", "events", "snapshot", "violation", "hooks", "fold", "timeline")
 ROOMS = (*GROUND, "trace", "core", "engine", "check", "widgets", "scenarios", "notebook", "front")
 HEAVY = {"torch", "transformers"}
+KEPT_OUT = {*HEAVY, "labengine_widgets", "pandas", "plotly", "tqdm"}
+"""What is imported where it is needed, so that `import labengine` and %load_ext are quick and need no extras."""
+ENTRIES = ("labengine", "labengine.__main__", "labengine.scenarios", "labengine.compat.nanovllm")
 MAY_BE_HEAVY = ("engine", "scenarios")
 STANDARD_LIBRARY_ONLY = (*GROUND, "trace", "core")
 
@@ -72,6 +75,16 @@ def is_allowed(imported: Import) -> bool:
     return room_of(imported.target) in TABLE[room_of(imported.source)]
 
 
+def is_entry(imported: Import) -> bool:
+    """Whether a module resolves names, or runs commands, for which it imports only what each needs."""
+    return imported.source in ENTRIES
+
+
+def is_heavy(module: str, tree: SourceTree) -> bool:
+    """Whether importing a module leads to what is kept out."""
+    return module.partition(".")[0] in KEPT_OUT or bool(path_to(KEPT_OUT, module, tree.imports()))
+
+
 @pytest.fixture(scope="module")
 def tree(project_root: Path) -> SourceTree:
     return SourceTree({"labengine": project_root, "labengine_widgets": project_root / "widgets"})
@@ -93,8 +106,16 @@ def test_only_the_engine_leads_to_torch_on_import(tree: SourceTree) -> None:
     assert [" -> ".join(path) for path in paths if path] == []
 
 
-def test_module_level_imports_form_no_circle(tree: SourceTree) -> None:
+def test_imports_form_no_circle(tree: SourceTree) -> None:
     assert cycles(tree.imports()) == []
+
+
+def test_the_front_imports_late_only_what_is_heavy(tree: SourceTree) -> None:
+    """Other imports stand at the top of the file. Exempt: public names and commands, which load what they need."""
+    late = [imported for imported in tree.imports() if imported.is_lazy and imported.is_ours and not is_entry(imported)]
+    front = [imported for imported in late if room_of(imported.source) in ("front", "notebook")]
+    assert front, "no late imports were found: is the tree where it should be?"
+    assert [str(imported) for imported in front if not is_heavy(imported.target, tree)] == []
 
 
 def test_every_room_of_the_table_was_read(tree: SourceTree) -> None:
@@ -163,9 +184,12 @@ def test_the_way_to_torch_is_found_and_a_lazy_one_is_none() -> None:
     assert path_to(HEAVY, "labengine.lab", lab + late) == []
 
 
-def test_a_circle_is_found_and_a_lazy_one_is_none() -> None:
+def test_a_circle_is_found_and_a_late_import_closes_one_too() -> None:
     there = imports_of("labengine.core.a", "import labengine.core.b", {"labengine.core.b"})
     back = imports_of("labengine.core.b", "from .a import A", {"labengine.core.a"})
     late = imports_of("labengine.core.b", "def f():\n    from .a import A", {"labengine.core.a"})
     assert cycles(there + back) == [["labengine.core.a", "labengine.core.b"]]
-    assert cycles(there + late) == []
+    only_types = imports_of("labengine.core.b", "if TYPE_CHECKING:\n    from .a import A", {"labengine.core.a"})
+    onwards = imports_of("labengine.core.b", "import labengine.core.c", set())
+    assert cycles(there + late) == cycles(there + only_types) == [["labengine.core.a", "labengine.core.b"]]
+    assert cycles(there + onwards) == []

@@ -24,8 +24,8 @@ from labengine.config import ConfigError
 from labengine.core.prefix_cache import LateMerge, MergePolicy
 from labengine.events import BlockFreed, Event, RequestAdded, StepRolledBack
 from labengine.lab import Lab
-from labengine.session.saved.opened import Trace
-from labengine.session.time.breaking import break_off
+from labengine.scripts import break_off
+from labengine.session.saved.trace import Trace
 from labengine.trace.errors import TraceError
 
 HOSTILE = "</script><img src=x onerror=alert(1)> ''' \"\"\" \\ # é 漢"

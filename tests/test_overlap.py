@@ -36,7 +36,7 @@ def lab() -> Iterator[Lab]:
 
 
 def engine_of(lab: Lab) -> OverlappedEngine:
-    engine = lab._stepper.engine
+    engine = lab.session.stepper.engine
     assert isinstance(engine, OverlappedEngine)
     return engine
 
@@ -145,8 +145,8 @@ def test_other_threads_see_sampled_tokens_only(lab: Lab, monkeypatch: pytest.Mon
 
 def test_generate_believes_no_end_that_may_be_taken_back(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two of its steps another thread begins the last one, which fails when all of it is anticipated."""
-    stepper, is_sampling = lab._stepper, threading.Event()
-    step_freely, sample = stepper.step_freely, SimulatedRunner.sample
+    runs, is_sampling = lab.session.runs, threading.Event()
+    take_step, sample = runs.take_step, SimulatedRunner.sample
 
     def fail_slowly(runner: SimulatedRunner, plan: StepPlan, logits: None) -> list[int]:
         monkeypatch.setattr(SimulatedRunner, "sample", sample)
@@ -156,17 +156,17 @@ def test_generate_believes_no_end_that_may_be_taken_back(lab: Lab, monkeypatch: 
 
     def step_elsewhere() -> None:
         with suppress(ValueError):
-            step_freely()
+            take_step()
 
     def step_and_another_begins() -> StepReport:
-        report = step_freely()
+        report = take_step()
         if report.step == 2 and not is_sampling.is_set():
             monkeypatch.setattr(SimulatedRunner, "sample", fail_slowly)
             threading.Thread(target=step_elsewhere).start()
             assert is_sampling.wait(10)
         return report
 
-    monkeypatch.setattr(stepper, "step_freely", step_and_another_begins)
+    monkeypatch.setattr(runs, "take_step", step_and_another_begins)
     [output] = lab.generate(PROMPTS[0], max_tokens=3)
     assert is_sampling.is_set()
     assert (len(output.token_ids), output.finish_reason) == (3, "length")
@@ -192,7 +192,7 @@ def test_a_part_that_looks_ends_it_and_status_says_so(look: Callable[[Lab], obje
         Lab("simulated", num_blocks=12, block_size=4, check=False, overlap=False, parts=parts) as plain,
     ):
         for lab in (ahead, plain):
-            lab._stepper.engine.scheduler.lab = lab  # type: ignore[attr-defined]
+            lab.session.stepper.engine.scheduler.lab = lab  # type: ignore[attr-defined]
         assert generate(ahead) == generate(plain)
         assert events_of(ahead) == events_of(plain)
         assert ahead.check() == []

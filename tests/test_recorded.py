@@ -13,8 +13,8 @@ import pytest
 import labengine
 from labengine.config import ConfigError
 from labengine.lab import Lab
-from labengine.session.background import LabClosedError
-from labengine.session.saved.opened import Trace
+from labengine.session.saved.trace import Trace
+from labengine.session.stepper import LabClosedError
 from labengine_widgets.selection import Selection
 from widgets.wire import Wire
 

@@ -15,7 +15,7 @@ from labengine.config import ConfigError
 from labengine.engine.external import HostStore
 from labengine.events import EngineStarted, StepStarted
 from labengine.lab import Lab
-from labengine.session.background import LabClosedError
+from labengine.session.stepper import LabClosedError
 from sessions import Session, broken, hybrid_workloads, lab_for, state, story, told_until
 from workloads import Workload, random_workload
 
@@ -119,7 +119,7 @@ def test_forward_goes_on_from_here(lab: Lab) -> None:
 def test_something_new_makes_what_came_later_unknown(lab: Lab) -> None:
     lab.rewind(1)
     assert lab.add(token_ids=range(50, 53), max_tokens=2) == 1
-    with pytest.raises(ConfigError, match="from 0 to 1: this lab has taken 1 step, got 2"):
+    with pytest.raises(ConfigError, match=r"between 0 and 1 \(the lab has taken 1 step\), got 2"):
         lab.rewind(2)
     lab.run()
     newest, end = lab.snapshot().step, state(lab)
@@ -158,7 +158,7 @@ def test_steps_by_hand_stay_on_the_way_as_long_as_nothing_is_passed(lab: Lab) ->
     assert lab.snapshot() == end
     lab.rewind(1)
     lab.step(2)
-    with pytest.raises(ConfigError, match="from 0 to 3"):
+    with pytest.raises(ConfigError, match="between 0 and 3"):
         lab.rewind(6)
     assert len(lab.inputs) == 1, "the second request, which came after step 2, was passed"
 
@@ -201,7 +201,7 @@ def test_a_refused_one_lets_the_background_run_on(step: Any) -> None:
     with Lab("simulated", num_blocks=2600, block_size=4, check=False) as lab:
         lab.add(token_ids=[1, 2, 3], max_tokens=10_000)
         lab.start()
-        with pytest.raises(ConfigError, match="step must be a number from 0 to"):
+        with pytest.raises(ConfigError, match="step must be between 0 and"):
             lab.rewind(step)
         assert lab.is_running
 
@@ -218,14 +218,14 @@ def test_where_the_tier_keeps_what_it_holds_the_background_runs_on_too() -> None
 def test_it_can_be_wished_for(lab: Lab) -> None:
     lab.view_source().post("rewind", step=2).result(20)
     assert lab.snapshot().step == 2
-    with pytest.raises(ConfigError, match="from 0 to 6"):
+    with pytest.raises(ConfigError, match="between 0 and 6"):
         lab.view_source().post("rewind", step=9).result(20)
 
 
 @pytest.mark.parametrize("step", [7, -1, "1", None, 1.0, True])
 def test_steps_that_were_not_taken_are_refused(lab: Lab, step: Any) -> None:
     before = state(lab)
-    with pytest.raises(ConfigError, match=re.escape(f"from 0 to 6: this lab has taken 6 steps, got {step!r}")):
+    with pytest.raises(ConfigError, match=re.escape(f"between 0 and 6 (the lab has taken 6 steps), got {step!r}")):
         lab.rewind(step)
     assert state(lab) == before
 
@@ -262,7 +262,7 @@ def test_a_store_of_ones_own_and_a_folder_are_refused(tmp_path: Any) -> None:
 
 def test_reset_forgets_the_inputs(lab: Lab) -> None:
     lab.reset()
-    with pytest.raises(ConfigError, match="from 0 to 0: this lab has taken 0 steps"):
+    with pytest.raises(ConfigError, match=r"between 0 and 0 \(the lab has taken 0 steps\)"):
         lab.rewind(1)
     lab.rewind(0)
 
@@ -290,15 +290,15 @@ def test_violations_are_found_again(lab: Lab) -> None:
 
 def test_an_interrupt_leaves_the_lab_between_two_steps_and_says_where(lab: Lab, monkeypatch: Any) -> None:
     events = story(lab)
-    sample = lab._model.runner.sample
+    sample = lab.session.model.runner.sample
 
     def sample_and_interrupt(plan: Any, logits: Any) -> Any:
-        if lab._stepper.engine.step_number == 4:
+        if lab.session.stepper.engine.step_number == 4:
             signal.raise_signal(signal.SIGINT)
         return sample(plan, logits)
 
     with monkeypatch.context() as patched:
-        patched.setattr(lab._model.runner, "sample", sample_and_interrupt)
+        patched.setattr(lab.session.model.runner, "sample", sample_and_interrupt)
         with pytest.raises(KeyboardInterrupt) as interrupted:
             lab.rewind(5)
     told = "The lab stands after step 4 of 5, as it did then; lab.rewind(5) goes on."
@@ -313,19 +313,19 @@ def test_an_interrupt_leaves_the_lab_between_two_steps_and_says_where(lab: Lab, 
 
 def test_an_interrupt_at_any_step(lab: Lab) -> None:
     """Wherever it stops, the inputs that were not given yet stay known."""
-    events, sample = story(lab), lab._model.runner.sample
+    events, sample = story(lab), lab.session.model.runner.sample
     for stop in range(1, 6):
 
         def sample_and_interrupt(plan: Any, logits: Any, stop: int = stop) -> Any:
-            if lab._stepper.engine.step_number == stop:
+            if lab.session.stepper.engine.step_number == stop:
                 signal.raise_signal(signal.SIGINT)
             return sample(plan, logits)
 
         lab.rewind(0)
-        lab._model.runner.sample = sample_and_interrupt  # type: ignore[method-assign]
+        lab.session.model.runner.sample = sample_and_interrupt  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             lab.rewind(6)
-        lab._model.runner.sample = sample  # type: ignore[method-assign]
+        lab.session.model.runner.sample = sample  # type: ignore[method-assign]
         assert lab.snapshot().step == stop
         lab.rewind(6)
         assert story(lab) == events

@@ -42,7 +42,7 @@ def test_it_shows_what_transformers_attends_to(smollm2: Lab, expected: list[np.n
     num_prompt = expected[0].shape[1]
     for request in (first, second):
         for position in (3, 4, num_prompt - 1):
-            found, token_ids = attention_of(smollm2, request, position)
+            found, token_ids = attention_of(smollm2.session, request, position)
             rows = np.stack([layer[:, position, : position + 1] for layer in expected])
             by_block = np.add.reduceat(rows, range(0, position + 1, 4), axis=2)
             assert found.source == "pool" and len(token_ids) == num_prompt + 1
@@ -51,7 +51,7 @@ def test_it_shows_what_transformers_attends_to(smollm2: Lab, expected: list[np.n
     tables = smollm2.snapshot().requests
     assert found.block_ids[0] == tables[second].block_tables[0][: len(found.block_ids[0])]
     smollm2.run()
-    anew, _ = attention_of(smollm2, second, num_prompt - 1)
+    anew, _ = attention_of(smollm2.session, second, num_prompt - 1)
     assert anew.source == "recomputed"
     np.testing.assert_allclose(anew.mass, by_block, atol=1e-4)
 
@@ -59,10 +59,10 @@ def test_it_shows_what_transformers_attends_to(smollm2: Lab, expected: list[np.n
 def test_the_figure_has_every_head_and_chooses_blocks(smollm2: Lab) -> None:
     request = smollm2.add(PROMPT, max_tokens=4)
     smollm2.step()
-    figure = xray(smollm2, request)
+    figure = xray(smollm2.session, print, request=request)
     steps = figure.layout.sliders[0].steps
     assert [step.label for step in steps] == ["mean", *map(str, range(9))]
-    attention, token_ids = attention_of(smollm2, request)
+    attention, token_ids = attention_of(smollm2.session, request)
     assert attention.position == len(token_ids) - 1, "the newest token, whose K and V no slot holds yet"
     heat = np.array(figure.data[1].z, dtype=float)
     np.testing.assert_allclose(heat, attention.mass.mean(1), atol=1e-3)
@@ -79,11 +79,11 @@ def test_the_figure_has_every_head_and_chooses_blocks(smollm2: Lab) -> None:
 def test_what_cannot_be_shown_is_refused(smollm2: Lab) -> None:
     request = smollm2.add("Hello", max_tokens=2)
     with pytest.raises(KeyError, match="no request 7"):
-        xray(smollm2, 7)
+        xray(smollm2.session, print, request=7)
     with pytest.raises(IndexError, match="positions 0 to"):
-        xray(smollm2, request, 99)
+        xray(smollm2.session, print, request=request, position=99)
     with Lab("simulated", num_blocks=8) as lab, pytest.raises(ConfigError, match="smollm2"):
-        xray(lab)
+        xray(lab.session, print)
 
 
 def made_up() -> BlockAttention:

@@ -35,4 +35,4 @@ class Engine:
         return [list(output.token_ids) for output in outputs]
 
     def _num_hit_tokens(self) -> int:
-        return self._lab._stats._counts.num_hit_tokens
+        return self._lab.session.stats._run.counts.num_hit_tokens

@@ -63,7 +63,7 @@ class Ours:
             for prompt, n in zip(workload.prompts, workload.num_outputs, strict=True)
         ]
         self.lab.run()
-        num_tokens = sum(self.lab._intake.request(i).num_tokens for i in ids) - workload.num_prompt_tokens
+        num_tokens = sum(self.lab.session.requests.named(i).num_tokens for i in ids) - workload.num_prompt_tokens
         self.lab.reset()  # and forgets the prefixes: the next round has to compute them again
         return num_tokens
 

@@ -18,7 +18,7 @@ from labengine.compat.nanovllm_state import SchedulerView
 from labengine.config import ConfigError
 from labengine.events import RequestAdded, RequestFinished, RequestScheduled, StepStarted
 from labengine.lab import Lab
-from labengine.session.keywords import refuse_unknown
+from labengine.session.arguments import refuse_unknown
 
 DEFAULT_NUM_BLOCKS = 32
 """Upstream fills the GPU; here num_kvcache_blocks=-1 means so many."""
@@ -129,7 +129,7 @@ class LLM:
             self.add_request(prompt, sampling)
         outputs = dict(self._run_to_the_end(len(prompts), use_tqdm))
         return [
-            {"text": self.lab._model.tokenizer.decode(outputs[request_id]), "token_ids": outputs[request_id]}
+            {"text": self.lab.session.model.tokenizer.decode(outputs[request_id]), "token_ids": outputs[request_id]}
             for request_id in sorted(outputs)
         ]
 

@@ -68,7 +68,7 @@ class Ahead:
 
 
 class OverlappedEngine(Engine):
-    """An engine whose free steps overlap. Steps by hand, and all that is looked at, are those of any engine.
+    """An engine whose whole steps overlap. Its phases(), and all that can be looked at, are those of any engine.
 
     A listener is told of a step's end a moment late, when all of it has happened: it may follow events, and look at
     the engine through `snapshot`, but not at the core itself (in whose requests, in the middle of a step, UNSAMPLED may
@@ -88,11 +88,11 @@ class OverlappedEngine(Engine):
             raise ConfigError(f"scheduling cannot overlap with the forward pass: {refusal}")
         super().__init__(config, runner, parts, hooks, connector)
 
-    def step_freely(self) -> StepReport:
-        """One whole step, and the beginning of the next."""
-        super()._refuse_while_busy("step_freely()")
+    def step(self) -> StepReport:
+        """Take one whole step, and schedule the next one while its forward pass runs."""
+        super()._refuse_while_busy("step()")
         if self.gave_up or self.scheduler.is_idle:
-            return self.step()
+            return super().step()
         with self._open_step, self._all_or_nothing():
             plan = self._enter_ahead() or self._schedule()
             logits = self._forward(plan)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
@@ -128,6 +128,12 @@ class Engine:
         self.scheduler.refuse_what_never_fits(request)
         return request
 
+    def queue_next(self, request: Request) -> None:
+        """Queue a new request under the next id: others may have been added since it was made."""
+        request.request_id = self.num_added
+        request.seed = seed_of(request.sampling, request.request_id, self.config)
+        self.queue(request)
+
     def queue(self, request: Request) -> None:
         """Put a new request into the waiting queue."""
         self._refuse_while_busy("add()")
@@ -155,19 +161,15 @@ class Engine:
         return True
 
     def step(self) -> StepReport:
-        """One whole step, or a falsy report when nothing waits or runs."""
+        """Take one whole step; return its report, which is falsy when nothing waits or runs."""
         for _ in self.phases():
             pass
         return self.report
 
-    def step_freely(self) -> StepReport:
-        """A step of a run, at which nobody looks phase by phase: the same, unless an engine can do it faster."""
-        return self.step()
+    def phases(self) -> Generator[Phase]:
+        """Take the same step, and yield after each phase. A step that is closed before its end is taken back.
 
-    def phases(self) -> Iterator[Phase]:
-        """The same step, stopping after each phase. Closed or interrupted before the end, the step never happened.
-
-        When the external tier cannot deliver, the step is taken back and begun anew without that hope.
+        When the external tier cannot deliver, the step is taken back and attempted again without that load.
         """
         self._refuse_while_busy("step()")
         if self.scheduler.is_idle:
@@ -176,12 +178,12 @@ class Engine:
         self.transfers.collect(is_idle=not self.scheduler.running and not self.scheduler.waiting)
         while True:
             try:
-                yield from self._phases()
+                yield from self._attempt()
                 return
             except LoadError as error:
                 self.transfers.forget(error)
 
-    def _phases(self) -> Iterator[Phase]:
+    def _attempt(self) -> Generator[Phase]:
         with self._open_step, self._all_or_nothing():
             plan = self._schedule()
             yield "schedule"

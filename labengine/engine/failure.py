@@ -12,12 +12,12 @@ MAX_MESSAGE = 1000
 _OWN = "labengine."
 _STEP_ITSELF = ("labengine.engine.engine", "labengine.engine.ahead", "labengine.engine.interrupts")
 
-_CALLS_RUNNER = ("_forward", "_phases", "step_freely")
+_CALLS_RUNNER = ("_forward", "_attempt", "step")
 """The engine's methods that call the runner, and no part of the core."""
 
 
 class StepBrokenOffError(BaseException):
-    """Ends a step on purpose, where one was once broken off; see session/time/rerun.py."""
+    """Ends a step on purpose, where one was once broken off; see session/history/rerun.py."""
 
 
 class RecordedFailureError(Exception):

@@ -1,4 +1,4 @@
-"""Which engine takes the free steps: one that schedules while the device computes, or one that waits; and why."""
+"""The choice of the engine: one that schedules the next step while the device computes, or one that waits; and why."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ def choose_engine(
 
 
 def scheduling_line(engine: Engine, chosen: str) -> str:
-    """How free steps are scheduled now: as chosen, unless the engine has met a part with which it cannot be."""
+    """Return how steps of a run are scheduled now: as chosen, unless the engine has met a part that prevents it."""
     gave_up = isinstance(engine, OverlappedEngine) and engine.gave_up
     return f"synchronous ({gave_up})" if gave_up else chosen

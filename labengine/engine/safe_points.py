@@ -18,12 +18,12 @@ from types import FrameType
 _ROOT = str(Path(__file__).parents[1])
 _STDLIB = sysconfig.get_paths()["stdlib"]
 
-_FOLLOWERS = ("check/", "timeline.py", "fold.py", "trace/", "session/stats.py", "session/time/inputs.py")
+_FOLLOWERS = ("check/", "timeline.py", "fold.py", "trace/", "session/stats.py", "session/history/inputs.py")
 """They hear of changes, and would miss one. (A runner that is watched computes: it is none of them.)"""
 _CORE = ("core/",)
 _NOT_UNDONE = ("core/journal.py", "core/state.py")
 _ENGINES = ("engine/engine.py", "engine/ahead.py")
-_STEPS = ("phases", "_phases", "step", "step_freely", "_schedule", "_forward", "_update", "_anticipate", "_run_ahead")
+_STEPS = ("phases", "_attempt", "step", "_schedule", "_forward", "_update", "_anticipate", "_run_ahead")
 """Methods of an engine during which whatever fails is taken back."""
 _COMPUTING = ("engine/model_runner.py",)
 """A forward pass takes its time, and ends by itself."""

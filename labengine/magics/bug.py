@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from IPython.core.error import UsageError
 from IPython.display import display
 
@@ -11,9 +9,7 @@ from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
 from labengine.scenarios import SCENARIOS, listing
 from labengine.scenarios import bug as bug_of
-
-if TYPE_CHECKING:
-    from labengine.scenarios.scenario import Scenario
+from labengine.scenarios.scenario import Scenario
 
 
 @command(
@@ -42,8 +38,10 @@ def _open_both(current: CurrentLab, scenario: Scenario, model: str) -> None:
         display(corruption)  # type: ignore[no-untyped-call]
     for number, sentence in enumerate(scenario.sentences, 1):
         print(f"{number}. {sentence}")
-    if comparison.has_later:
-        print(f"comparison.step() takes a step of both; comparison.later() answers: {comparison.later_question}")
+    if comparison.has_follow_up:
+        print(
+            f"comparison.step() takes a step of both; comparison.follow_up() answers: {comparison.follow_up_question}"
+        )
 
 
 def _open_one(current: CurrentLab, scenario: Scenario, column: str, model: str) -> None:

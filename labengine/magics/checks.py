@@ -5,18 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
+from labengine.lab import Lab
+from labengine.magics.current_lab import CurrentLab
 from labengine.magics.words import place_of
+from labengine.session.history.crash import Crash
 from labengine.session.violation_warnings import ViolationWarning
-
-if TYPE_CHECKING:
-    from labengine.lab import Lab
-    from labengine.magics.current_lab import CurrentLab
-    from labengine.session.time.crash import Crash
-    from labengine.violation import Violation
+from labengine.violation import Violation
 
 
 @contextmanager

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core.error import UsageError
 
-from labengine.config import ConfigError
 from labengine.engine.sources import model_path
 from labengine.lab import Lab
-from labengine.magics.words import place_of
-from labengine.session.background import LabClosedError
+from labengine.session.compare.comparison import Comparison
+from labengine.session.saved.trace import Trace
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
-
-    from labengine.session.compare.comparison import Comparison
-    from labengine.session.saved.opened import Trace
 
 Opened = TypeVar("Opened", "Comparison", Lab)
 
@@ -151,17 +145,3 @@ def _rehearse(model: str = "smollm2", **settings: Any) -> None:
     Lab("simulated", **settings).close()
     if model != "simulated":
         model_path(model)
-
-
-@contextmanager
-def told_plainly(call: str) -> Iterator[None]:
-    """What goes wrong inside becomes a UsageError: a sentence for the user, without a traceback."""
-    try:
-        yield
-    except UsageError:
-        raise
-    except (ConfigError, KeyError, LabClosedError) as error:
-        raise UsageError(str(error.args[0])) from error
-    except Exception as error:
-        told = f"{error or type(error).__name__} ({type(error).__name__} {place_of(error)})"
-        raise UsageError(f"{call}: {told}") from error

@@ -8,7 +8,7 @@ from IPython.display import display
 
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
-from labengine.session.saved import opened
+from labengine.session.saved import trace as traces
 
 
 @command(argument("path", metavar="FILE", help="a path; FILE.html makes a page"))
@@ -29,6 +29,6 @@ def save(current: CurrentLab, path: str) -> None:
 )
 def open(current: CurrentLab, path: str, name: str = "trace") -> None:
     """Open what `save` has written, call it `trace`, and show it; there is no engine in it to step."""
-    trace = current.open_trace(name, opened.open(path))
+    trace = current.open_trace(name, traces.open(path))
     print(f"{name}: {trace.summary()}")
     display(trace.show())  # type: ignore[no-untyped-call]

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.display import display
 
+from labengine.lab import Lab
 from labengine.magics.arguments import AT, request_id_of
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command, nearest
 from labengine.magics.words import background_error_line, breakpoint_lines, request_lines, stop_lines
-from labengine.session.views import VIEW_NAMES
-
-if TYPE_CHECKING:
-    from labengine.session.compare.comparison import Comparison
-    from labengine.session.frozen import At
-    from labengine.session.recorded import Recorded
+from labengine.session.compare.comparison import Comparison
+from labengine.session.named_views import VIEW_NAMES
+from labengine.session.saved.trace import Trace
+from labengine.session.view_source import At
 
 _SUBJECTS = ("block", "request", "hash", "event")
 
@@ -100,7 +99,7 @@ def status(current: CurrentLab) -> None:
     print(background_error_line(lab), end="")
 
 
-def _subject(recorded: Recorded, subject: Sequence[str]) -> tuple[str, int | str]:
+def _subject(recorded: Lab | Trace, subject: Sequence[str]) -> tuple[str, int | str]:
     kind, *rest = subject
     if kind not in _SUBJECTS:
         raise UsageError(f"there is no {kind!r} to point at; {nearest(kind, _SUBJECTS)}")
@@ -124,7 +123,7 @@ def _why_parted(current: CurrentLab) -> Any:
     return current.comparison.why()
 
 
-def _answer(recorded: Recorded | Comparison, subject: dict[str, Any]) -> Any:
+def _answer(recorded: Lab | Trace | Comparison, subject: dict[str, Any]) -> Any:
     from labengine_widgets.why import WhyError
 
     try:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from labengine.core.editions import EDITIONS
+from labengine.engine.engine import StepReport
+from labengine.lab import Lab
 from labengine.magics.arguments import CHECK_MODES, SAMPLING, block_count, check_mode, request_id_of, whole_number
 from labengine.magics.checks import told_checks
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
 from labengine.magics.words import added_line, background_error_line, stop_lines
+from labengine.session.compare.comparison import Comparison
 from labengine.session.step_text import NOTHING_TO_DO, name_of
-
-if TYPE_CHECKING:
-    from labengine.engine.engine import StepReport
-    from labengine.lab import Lab
-    from labengine.session.compare.comparison import Comparison
 
 
 @command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from IPython.core.error import UsageError
 
@@ -15,12 +15,10 @@ from labengine.magics.arguments import step_or_crash, whole_number
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
 from labengine.magics.words import breakpoint_lines
-from labengine.session.time.conditions import VIOLATION
-from labengine.session.time.moments import Look
-
-if TYPE_CHECKING:
-    from labengine.session.compare.comparison import Comparison
-    from labengine.session.compare.pair_moments import PairLook
+from labengine.session.compare.comparison import Comparison
+from labengine.session.compare.cursor import PairLook
+from labengine.session.history.conditions import VIOLATION
+from labengine.session.history.moments import Look
 
 _KINDS = {kind.__name__: [field.name for field in fields(kind)] for kind in EVENT_KINDS}
 

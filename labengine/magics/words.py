@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from traceback import extract_tb
-from typing import TYPE_CHECKING
 
+from IPython.core.error import UsageError
+
+from labengine.config import ConfigError
+from labengine.lab import Lab
+from labengine.magics.current_lab import CurrentLab
 from labengine.session.step_text import counted, name_of
-
-if TYPE_CHECKING:
-    from labengine.lab import Lab
-    from labengine.magics.current_lab import CurrentLab
+from labengine.session.stepper import LabClosedError
 
 
 def request_lines(lab: Lab, newest: int = 10) -> Iterator[str]:
@@ -70,3 +72,17 @@ def added_line(request_ids: Sequence[int], num_tokens: int) -> str:
     tokens = counted(num_tokens, "token")
     waiting = f"waits with {tokens}" if len(request_ids) == 1 else f"wait with {tokens} each"
     return f"{names} {waiting}: %lab step, or %lab run"
+
+
+@contextmanager
+def told_plainly(call: str) -> Iterator[None]:
+    """What goes wrong inside becomes a UsageError: a sentence for the user, without a traceback."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except (ConfigError, KeyError, LabClosedError) as error:
+        raise UsageError(str(error.args[0])) from error
+    except Exception as error:
+        told = f"{error or type(error).__name__} ({type(error).__name__} {place_of(error)})"
+        raise UsageError(f"{call}: {told}") from error

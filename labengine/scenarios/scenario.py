@@ -118,8 +118,8 @@ class Scenario(Experiment):
                 roles=self.roles if is_story else ("", ""),
                 title=f"{self.id}  {self.title}",
                 guide=self.guide if is_story else (),
-                later=self.acts_later(),
-                later_question=self.later_question,
+                follow_ups=self.acts_later(),
+                follow_up_question=self.later_question,
             )
             opened.pop_all()
         return comparison

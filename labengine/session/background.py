@@ -1,4 +1,4 @@
-"""Stepping while the notebook stays free: the lab's own thread steps, and runs what is posted to it."""
+"""A thread of the lab's own: it takes steps while the notebook stays free, and runs the calls posted to it."""
 
 from __future__ import annotations
 
@@ -6,30 +6,75 @@ import contextvars
 import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from labengine.engine.interrupts import interrupts_deferred
-from labengine.session.outcome import Outcome
+from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
+from labengine.session.stepper import LabClosedError
 from labengine.session.thread_interrupt import UnitOfWork
+
+
+class Outcome(Future[Any]):
+    """The result of a posted call, or its error. An interrupt while waiting for it leaves the Future's own lock free.
+
+    A plain Future takes its lock in Python code: an interrupt at the wrong instruction would leave it taken, and the
+    thread that has the result would wait for ever.
+    """
+
+    def of(self, call: Callable[[], Any]) -> None:
+        """Call, and take over the result or the error."""
+        try:
+            result = call()
+        except BaseException as error:
+            self.set_exception(error)
+        else:
+            self.set_result(result)
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Return the value or raise the call's own error, as Future.result. TimeoutError after so many seconds."""
+        with interrupts_deferred():
+            self._wait(timeout)
+            return super().result(0)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Do as Future.exception, without being interrupted in it."""
+        with interrupts_deferred():
+            self._wait(timeout)
+            return super().exception(0)
+
+    def done(self) -> bool:
+        """Do as Future.done, without being interrupted in it."""
+        with interrupts_deferred():
+            return super().done()
+
+    def cancel(self) -> bool:
+        """Do as Future.cancel, without being interrupted in it."""
+        with interrupts_deferred():
+            return super().cancel()
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        """Do as Future.add_done_callback, without being interrupted in it."""
+        with interrupts_deferred():
+            super().add_done_callback(fn)
+
+    def _wait(self, timeout: float | None) -> None:
+        gate = threading.Lock()
+        gate.acquire()
+        self.add_done_callback(lambda _: gate.release())
+        with interrupts_allowed():
+            gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+
 
 Job = tuple[Outcome, Callable[[], Any]]
 
 
-class LabClosedError(RuntimeError):
-    """Somebody asked a closed lab to do something."""
-
-    def __init__(self) -> None:
-        super().__init__("this lab is closed; make a new one")
-
-
 class Background:
-    """An actor: `step()` is called again and again while it is running, posted calls in between.
+    """An actor: while it runs it calls `step()` again and again, and posted calls in between.
 
-    Widget callbacks arrive on any thread; they post and never wait. step() returns a falsy value when nothing is left
-    to do, which ends the run. An exception of step() ends it too, and is kept in `error`. on_end() is called after a
-    run, on the same thread. The thread starts with its first use, in the context of its caller, so that what a listener
-    prints lands in that cell.
+    Widget callbacks arrive on any thread; they post and never wait. A falsy result of step() ends the run, and so does
+    an exception, which is kept in `error`. on_end() is called after a run, on the same thread. The thread starts with
+    its first use, in the context of its caller, so that what a listener prints goes to that cell.
     """
 
     def __init__(self, step: Callable[[], object], on_end: Callable[[], object] = lambda: None) -> None:
@@ -41,7 +86,7 @@ class Background:
         self._work = UnitOfWork()
         self._is_running = False
         self._num_starts = 0
-        """Calls of start() whose beginning has not come yet."""
+        """Calls of start() that have not begun yet."""
         self._is_closed = False
         self.error: BaseException | None = None
 
@@ -51,7 +96,7 @@ class Background:
         return self._is_running
 
     def start(self) -> None:
-        """Begin to step. An interrupt may come before the beginning; pause() ends that one, too."""
+        """Begin to step. pause() also ends a start that was interrupted before it began."""
         with interrupts_deferred():
             if threading.current_thread() is self._thread:
                 return self._begin()
@@ -61,9 +106,9 @@ class Background:
             begun.result()
 
     def pause(self, *, wait: bool = True) -> None:
-        """Stop; the step under way is finished first, unless it does not end (see `hurry`).
+        """Stop after the current step, unless it does not end (see `hurry`).
 
-        wait=False for a caller whom that step waits for.
+        wait=False is for a caller for which that step waits.
         """
         with interrupts_deferred():
             self.hurry()
@@ -74,17 +119,17 @@ class Background:
                     self.post(self._end)
 
     def hurry(self) -> None:
-        """Have a step that is under way half a second from now interrupted, wherever its scheduling stands."""
+        """Interrupt the current step if it has not ended in half a second, wherever its scheduling is."""
         if threading.current_thread() is not self._thread:
             self._work.hurry()
 
     def post(self, call: Callable[[], Any]) -> Outcome:
-        """Run `call` on the lab's thread; the Future carries its result or its error."""
+        """Run a call on this thread; return its outcome."""
         with interrupts_deferred(), self._guard:
             return self._post(call)
 
     def close(self) -> None:
-        """End the thread, after the step under way."""
+        """End the thread after its current step."""
         with interrupts_deferred():
             with self._guard:
                 if not self._is_closed:

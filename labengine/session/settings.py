@@ -89,8 +89,8 @@ class LabSettings:
         """What concerns the model alone."""
         return ModelOptions(self.asked_blocks, self.dtype, self.device, self.attention, self.cuda_graphs)
 
-    def given(self) -> dict[str, Any]:
-        """The keywords that differ from their defaults, in the order of Lab's own."""
+    def changed(self) -> dict[str, Any]:
+        """Return the keywords that differ from their defaults, in the order of Lab's own."""
         values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
         return {name: value for name, (value, default) in values.items() if value is not default and value != default}
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from labengine import events as ev
-
-if TYPE_CHECKING:
-    from labengine.engine.engine import StepReport
+from labengine.engine.engine import StepReport
 
 NOTHING_TO_DO = "nothing to do: no request waits or runs; %%prompt or %lab add adds one"
 

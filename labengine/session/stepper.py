@@ -1,4 +1,4 @@
-"""Taking steps for many hands: one fair lock, one step open at a time, by hand or in the background."""
+"""One engine for several threads: a fair lock, and at most one open step."""
 
 from __future__ import annotations
 
@@ -9,171 +9,111 @@ from time import perf_counter
 from labengine.engine.engine import Engine, Phase, StepReport
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.events import Event
-from labengine.session.background import Background, LabClosedError
-from labengine.session.time.breakpoints import Breakpoints
-from labengine.session.turns import FairLock
+from labengine.session.fair_lock import FairLock
+
+
+class LabClosedError(RuntimeError):
+    """A closed lab was asked to do something."""
+
+    def __init__(self) -> None:
+        super().__init__("this lab is closed; make a new one")
 
 
 class Stepper:
-    """Owns the engine. Whoever steps, adds or looks takes a turn; stepping, adding and aborting finish an open step."""
+    """The engine, its lock and its open step. Stepping, adding and aborting take the lock and finish an open step.
 
-    def __init__(self, make_engine: Callable[[], tuple[Engine, list[Event]]], breakpoints: Breakpoints) -> None:
+    make_engine: returns an empty engine, and the events to emit once it is in place.
+    on_interrupted_wait: called when an interrupt ends the wait for the lock.
+    """
+
+    def __init__(
+        self, make_engine: Callable[[], tuple[Engine, list[Event]]], on_interrupted_wait: Callable[[], object]
+    ) -> None:
         self._make_engine = make_engine
-        self._breakpoints = breakpoints
-        self._lock = FairLock(on_interrupt=self._hurry_background)
-        self._num_free_runs = 0
+        self._lock = FairLock(on_interrupted_wait)
         self._is_closed = False
         self._open_step: Iterator[Phase] | None = None
-        self.background = Background(self._step_in_background)
         self.restart()
 
-    def drop_open_step(self) -> None:
-        """Take the open step back."""
-        self._open_step = None
-
     def restart(self, *also: Callable[[], object]) -> None:
-        """Begin with an empty engine and all figures at zero, and do `also`, before listeners hear of the new engine.
+        """Replace the engine with an empty one, reset all figures, and call `also`, before listeners hear of it.
 
-        All of it happens, or nothing (a part may refuse to be made); an open step is taken back in any case.
+        Either all of this happens or none of it (a part may refuse to be made). An open step is taken back anyway.
         """
         self._open_step = None
         engine, events = self._make_engine()
         self.engine = engine
         self.phase: Phase | None = None
+        """The phase done last; None when there was nothing to do."""
         self.seconds_stepping = 0.0
         self.peak_used_blocks = 0
         for act in also:
             act()
         engine.hooks.emit_all(events)
 
-    @property
-    def is_running(self) -> bool:
-        """True while the steps take themselves, False while somebody steps by hand."""
-        return self._num_free_runs > 0 or self.background.is_running
-
-    @property
-    def is_closed(self) -> bool:
-        """True after close()."""
-        return self._is_closed
-
-    @property
-    def has_open_step(self) -> bool:
-        """True while a step by hand stands between two phases."""
-        return self._open_step is not None
-
-    def step(self) -> StepReport:
-        """Take one step, or finish the open one."""
-        with self.turn():
-            phase = self._advance()
-            while phase not in (None, "update"):
-                phase = self._advance()
-            return self.engine.report
-
-    def step_freely(self) -> StepReport:
-        """A step of a run. RuntimeError when it found nothing to do though there is work: a scheduler that starves."""
-        with self.turn():
-            report, scheduler = self.step_unseen(), self.engine.scheduler
-            if not (report or scheduler.is_idle):
-                waiting = ", ".join(str(request.request_id) for request in [*scheduler.running, *scheduler.waiting])
-                raise RuntimeError(f"the scheduler found nothing to run, though requests wait: {waiting}")
-            return report
-
-    def next_phase(self) -> Phase | None:
-        """The next phase of the open step, or the first of a new one; None when there is nothing to do."""
-        with self.turn():
-            return self._advance()
+    # -- the lock ------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """Alone with the engine, in order of asking. RuntimeError once closed, and inside a hook listener."""
+    def exclusive(self) -> Iterator[None]:
+        """Hold the lock to change something. RuntimeError once closed, and inside a hook listener."""
         with self._lock:
             self.refuse_if_closed()
-            self._refuse_inside_listener()
+            self.refuse_inside_listener()
             yield
-
-    @contextmanager
-    def turn_to_look(self) -> Iterator[None]:
-        """A turn that changes nothing: also after close()."""
-        with self._lock:
-            yield
-
-    def turn_to_read(self) -> AbstractContextManager[None]:
-        """To read a request. It waits for a step only if in the middle of one what is anticipated may stand there."""
-        return self.turn_to_look() if self.engine.anticipates else nullcontext()
 
     @contextmanager
     def between_steps(self) -> Iterator[None]:
-        """A turn with no step open."""
-        with self.turn():
+        """Hold the lock with no step open: an open one is finished first."""
+        with self.exclusive():
             if self._open_step is not None:
                 self.step()
             yield
 
     @contextmanager
-    def running_freely(self) -> Iterator[None]:
-        """Views follow instead of playing each step."""
-        with interrupts_deferred():
-            self._num_free_runs += 1
+    def reading(self) -> Iterator[None]:
+        """Hold the lock to read; also after close()."""
+        with self._lock:
+            yield
+
+    def reading_requests(self) -> AbstractContextManager[None]:
+        """Hold the lock to read requests; no lock where a step in progress leaves no placeholder tokens in them."""
+        return self.reading() if self.engine.anticipates else nullcontext()
+
+    @property
+    def is_held_here(self) -> bool:
+        """True while the calling thread holds the lock."""
+        return self._lock.is_mine
+
+    # -- a step --------------------------------------------------------------------------------------------------------
+
+    def next_phase(self) -> Phase | None:
+        """Do the next phase of the open step, or the first of a new one. None when there is nothing to do."""
+        with self.exclusive():
+            return self._next_phase()
+
+    def step(self) -> StepReport:
+        """Finish the open step, or take one, phase by phase."""
+        with self.exclusive():
+            while self._next_phase() not in (None, "update"):
+                pass
+            return self.engine.report
+
+    def step_overlapping(self) -> StepReport:
+        """Finish the open step, or take one whose forward pass the engine may overlap with the next step."""
+        with self.exclusive():
+            if self._open_step is not None:
+                return self.step()
+            started = perf_counter()
+            self.phase = None
             try:
-                yield
+                report = self.engine.step()
             finally:
-                self._num_free_runs -= 1
+                self.seconds_stepping += perf_counter() - started
+            self.phase = "update" if report else None
+            self.peak_used_blocks = max(self.peak_used_blocks, report.peak_used_blocks)
+            return report
 
-    def start(self) -> None:
-        """Step in the background. RuntimeError once closed, and inside a hook listener."""
-        with interrupts_deferred():
-            self.refuse_if_closed()
-            self._refuse_inside_listener()
-            self._breakpoints.forget_stop()
-            self.background.start()
-
-    def pause(self) -> None:
-        """Stop the background after the step under way. Inside a turn there is no waiting for somebody else's."""
-        self.background.pause(wait=not self._lock.is_mine)
-
-    def close(self) -> None:
-        """End the background; no more turns. RuntimeError inside a hook listener: a step is under way."""
-        self._refuse_inside_listener()
-        with interrupts_deferred():
-            self.background.close()
-            with self._lock:
-                self._open_step = None
-                self._is_closed = True
-
-    def refuse_if_closed(self) -> None:
-        """RuntimeError once closed."""
-        if self._is_closed:
-            raise LabClosedError
-
-    def _step_in_background(self) -> bool:
-        """False when there is nothing left to do, and at a breakpoint."""
-        with self._breakpoints.armed(anew=False):
-            report = self.step_freely()
-        return bool(report) and not self._breakpoints.is_hit
-
-    def _hurry_background(self) -> None:
-        """Somebody who was waiting for a turn was interrupted: perhaps a step in the background does not end."""
-        self.background.hurry()
-
-    def _refuse_inside_listener(self) -> None:
-        if self._lock.is_mine and self.engine.hooks.is_emitting:
-            raise RuntimeError("this was called inside a hook listener: listeners look and never steer")
-
-    def step_unseen(self) -> StepReport:
-        """Finish the open step, or take one at which nobody looks in between. Only in a turn."""
-        if self._open_step is not None:
-            return self.step()
-        started = perf_counter()
-        self.phase = None
-        try:
-            report = self.engine.step_freely()
-        finally:
-            self.seconds_stepping += perf_counter() - started
-        self.phase = "update" if report else None
-        self.peak_used_blocks = max(self.peak_used_blocks, report.peak_used_blocks)
-        return report
-
-    def _advance(self) -> Phase | None:
+    def _next_phase(self) -> Phase | None:
         if self._open_step is None:
             self._open_step = self.engine.phases()
         started = perf_counter()
@@ -186,3 +126,40 @@ class Stepper:
                 self._open_step = None
         self.peak_used_blocks = max(self.peak_used_blocks, self.engine.num_used_blocks)
         return self.phase
+
+    @property
+    def has_open_step(self) -> bool:
+        """True while a step stands between two phases."""
+        return self._open_step is not None
+
+    @property
+    def is_inside_step(self) -> bool:
+        """True while the newest step has not reached its end; also on the thread that is taking it."""
+        return self.phase not in (None, "update")
+
+    def drop_open_step(self) -> None:
+        """Take the open step back."""
+        self._open_step = None
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_closed(self) -> bool:
+        """True after close()."""
+        return self._is_closed
+
+    def close(self) -> None:
+        """Take an open step back; refuse to change anything from now on. Reading stays possible."""
+        with interrupts_deferred(), self._lock:
+            self._open_step = None
+            self._is_closed = True
+
+    def refuse_if_closed(self) -> None:
+        """Raise LabClosedError after close()."""
+        if self._is_closed:
+            raise LabClosedError
+
+    def refuse_inside_listener(self) -> None:
+        """Raise RuntimeError on a thread whose step is calling a hook listener."""
+        if self._lock.is_mine and self.engine.hooks.is_emitting:
+            raise RuntimeError("this was called inside a hook listener: listeners look and never steer")

@@ -1,103 +1,192 @@
-"""The lab as its views see it: a labengine_widgets.ViewSource whose commands run on the lab's own thread."""
+"""What views read: a lab whose commands run on its own thread, or a recording in which nothing happens any more."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from typing import Any, Literal
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, is_single_int
 from labengine.fold import Fold
 from labengine.hooks import Hooks
-from labengine.session.stepper import Stepper
+from labengine.session.history.breakpoints import BreakpointHit
+from labengine.session.history.moments import moment_of
+from labengine.session.reasons.seams import Seam, seams_of
+from labengine.session.session import Session
 from labengine.timeline import Timeline
 
-if TYPE_CHECKING:
-    from labengine.lab import Lab
-    from labengine.session.time.breakpoints import Stop
+At = int | tuple[int, int] | Literal["crash"]
+"""A moment: the end of a step, (step, event) for after an event inside it, counted from 0, or "crash"."""
+
+Command = Callable[..., Any]
+"""Called with the arguments that a view sends; its result goes back to the view."""
 
 CLOSED = "This lab is closed. Its recording can still be looked at and asked; a new lab can be stepped."
-"""What a view of a closed lab says in place of its controls."""
+"""What a view of a closed lab shows in place of its controls."""
+
+_NOTE = "This picture stays where it is: it does not follow the lab. lab.show() shows the lab as it is now."
+_REFUSAL = "this picture stands at an earlier moment; lab.show() has the controls"
+
+_numbers = count(1)
 
 
 class LabViewSource:
-    """Reads go straight through; wishes are posted, because widget callbacks may arrive on any thread.
+    """A lab's labengine_widgets.ViewSource. Reads go straight through; commands are posted to the lab's own thread.
 
-    wishes: what the lab does for each action that a view may ask for.
+    commands: what a view may ask for, by name. Widget callbacks, which may arrive on any thread, post them.
     """
 
-    def __init__(self, lab: Lab, stepper: Stepper, wishes: Mapping[str, Callable[..., Any]]) -> None:
-        self.title = lab.title
-        self.lab = lab.lab_id
-        self.hooks: Hooks | None = lab.hooks
-        self.timeline: Timeline | None = lab.timeline
-        self.token_text = lab.token_text
-        self._parts = lab.parts
-        self._breakpoints = lab._breakpoints
-        self._told_stop: tuple[Stop | None, str | None] = None, None
-        self._stepper = stepper
-        self._wishes = wishes
+    def __init__(self, session: Session, commands: Mapping[str, Command]) -> None:
+        self.title = session.inspection.title
+        self.lab = session.lab_id
+        self.hooks: Hooks | None = session.hooks
+        self.timeline: Timeline | None = session.timeline
+        self._session = session
+        self._commands = commands
+        self._newest_hit: tuple[BreakpointHit | None, str | None] = None, None
 
     @property
     def is_live(self) -> bool:
         """False once the lab is closed: only its recording is left."""
-        return not self._stepper.is_closed
+        return not self._session.stepper.is_closed
 
     @property
     def note(self) -> str:
-        """What stands where the controls were, once the lab is closed."""
-        return CLOSED if self._stepper.is_closed else ""
+        """The text in place of the controls of a closed lab; empty for an open one."""
+        return "" if self.is_live else CLOSED
 
     @property
     def is_running(self) -> bool:
         """True while the lab steps by itself."""
-        return self._stepper.is_running
+        return self._session.runs.is_running
 
     @property
     def phase(self) -> str | None:
-        """The phase done last in an open step, None between steps."""
-        return None if self._stepper.phase == "update" else self._stepper.phase
+        """The phase done last in an open step; None between steps."""
+        phase = self._session.stepper.phase
+        return None if phase == "update" else phase
 
     @property
     def stopped(self) -> str | None:
-        """The breakpoint that the newest run or step has met, in a sentence; None for none."""
-        stop = self._breakpoints.stop
-        if stop is not self._told_stop[0]:
-            self._told_stop = stop, None if stop is None else str(stop)
-        return self._told_stop[1]
+        """The breakpoint that the newest run or step has hit, as a sentence; None for none."""
+        hit = self._session.breakpoints.hit
+        if hit is not self._newest_hit[0]:
+            self._newest_hit = hit, None if hit is None else str(hit)
+        return self._newest_hit[1]
+
+    def token_text(self, token_id: int) -> str:
+        """Return one token as readable text."""
+        return self._session.token_text(token_id)
 
     def fold(self) -> Fold:
-        """A copy of the state now."""
-        with self._stepper.turn_to_look():
-            return Fold.of(self._stepper.engine.snapshot())
+        """Return a copy of the current state."""
+        return Fold.of(self._session.inspection.snapshot())
 
-    def seams(self) -> dict[str, Any]:
-        """Which method decides each kind of event here."""
+    def seams(self) -> dict[str, Seam]:
+        """Return the method that decides each kind of event here."""
         return self._seams
 
     @cached_property
-    def _seams(self) -> dict[str, Any]:
-        from labengine.session.reasons.seams import seams_of
-
-        return seams_of(self._parts)
+    def _seams(self) -> dict[str, Seam]:
+        return seams_of(self._session.parts)
 
     def post(self, action: str, **arguments: Any) -> Future[Any]:
-        """Have the lab's own thread do `action`; the Future carries the error, if any. ConfigError for another action.
+        """Have the lab's own thread run a command; the Future carries its result or its error.
 
-        Actions: step, phase, start, pause, reset, add(prompt, copies, max_tokens), abort(request_id), goto(step),
-        rewind(step).
+        A closed lab has no thread: the command runs at once. ConfigError for an unknown command.
         """
-        if action not in self._wishes:
-            raise ConfigError(f"a view may not ask for {action!r}; it may for {', '.join(self._wishes)}")
-        call = partial(self._wishes[action], **arguments)
+        if action not in self._commands:
+            raise ConfigError(f"a view may not ask for {action!r}; it may for {', '.join(self._commands)}")
+        call = partial(self._commands[action], **arguments)
+        background = self._session.runs.background
         if action == "pause":  # posted, it would wait for a step that may not end
-            self._stepper.background.hurry()
-        return self._stepper.background.post(call) if self.is_live else _outcome(call)
+            background.hurry()
+        return background.post(call) if self.is_live else _done(call)
 
 
-def _outcome(call: Callable[[], Any]) -> Future[Any]:
-    """A call made here and now: a closed lab has no thread, and goes to other moments only."""
+@dataclass(slots=True)
+class RecordingViewSource:
+    """A labengine_widgets.ViewSource for a recording: nothing happens in it any more, and commands are refused.
+
+    refusal: why commands are refused, and what to do instead. moment: the one that pictures show; None: the end.
+    """
+
+    title: str
+    lab: str
+    timeline: Timeline | None
+    token_text: Callable[[int], str]
+    code: dict[str, Seam]
+    refusal: str
+    moment: int | None = None
+    note: str = ""
+    hooks: Hooks | None = None
+    is_live: bool = False
+    is_running: bool = False
+    phase: str | None = None
+    stopped: str | None = None
+
+    def fold(self) -> Fold:
+        """Return the state at the moment that pictures show."""
+        assert self.timeline is not None
+        return self.timeline.state(self.moment)
+
+    def seams(self) -> dict[str, Seam]:
+        """Return the method that decided each kind of event, as the code was during the recording."""
+        return self.code
+
+    def post(self, action: str, **arguments: Any) -> Future[Any]:
+        """Refuse the command: the Future carries the error."""
+        refused: Future[Any] = Future()
+        refused.set_exception(ConfigError(f"{action}: {self.refusal}"))
+        return refused
+
+
+def picture_of(
+    timeline: Timeline,
+    title: str,
+    lab: str,
+    token_text: Callable[[int], str],
+    code: dict[str, Seam],
+    at: Any,
+    crash_moment: Callable[[], int],
+) -> RecordingViewSource:
+    """Return the recording up to the end of the step in which a moment lies, at that moment. It never changes.
+
+    at: see At; checked here, as callers pass what a user gave. ConfigError for a moment that is not recorded.
+    """
+    if at == "crash":
+        moment = end = crash_moment()
+        where = f"at the crash of step {timeline.state(moment).step}"
+    else:
+        step, event = _step_and_event(at)
+        moment = moment_of(timeline, step, event)
+        end = moment if event is None else timeline.step_moments(step)[1]
+        where = f"at step {step}" if event is None else f"at event {event} of step {step}"
+    return RecordingViewSource(
+        title=f"{title} · {where}",
+        lab=f"{lab}, picture {next(_numbers)}",
+        timeline=timeline.until(end),
+        token_text=token_text,
+        code=code,
+        refusal=_REFUSAL,
+        moment=moment,
+        note=_NOTE,
+    )
+
+
+def _step_and_event(at: Any) -> tuple[int, int | None]:
+    if is_single_int(at):
+        return at, None
+    if isinstance(at, (tuple, list)) and len(at) == 2 and all(map(is_single_int, at)):
+        return at[0], at[1]
+    raise ConfigError(f'at is the number of a step, (step, event) for an event inside it, or "crash", got {at!r}')
+
+
+def _done(call: Callable[[], Any]) -> Future[Any]:
+    """Call here and now, and return the outcome as a Future."""
     done: Future[Any] = Future()
     try:
         done.set_result(call())

@@ -10,7 +10,7 @@ from labengine.events import EngineStarted, ViolationFound
 from labengine.hooks import Hooks
 
 _OWN = ("labengine", "threading", "concurrent", "contextlib")
-"""Modules whose frames stand between `_note` and the caller: ours, and those of the standard library that call ours."""
+"""Modules whose frames stand between a warning and the user's call: ours, and those that call ours."""
 
 
 class ViolationWarning(UserWarning):
@@ -33,11 +33,11 @@ class ViolationWarnings:
         self._rules.add(event.rule)
         why = "" if event.first_event is None else f" lab.why(event={event.first_event}) tells why;"
         text = f"step {event.step} breaks the rule {event.rule!r}: {event.message}.{why} lab.violations holds all."
-        warnings.warn(text, ViolationWarning, stacklevel=_level_of_caller())
+        warnings.warn(text, ViolationWarning, stacklevel=level_of_caller())
 
 
-def _level_of_caller() -> int:
-    """How far above `_note` the first frame stands that is not labengine's own."""
+def level_of_caller() -> int:
+    """Return the stacklevel of a warning: frames from the calling function to the first that is not labengine's."""
     frame: FrameType | None = sys._getframe(1)
     level = 1
     while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_OWN):

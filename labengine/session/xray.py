@@ -1,81 +1,85 @@
-"""The attention X-ray of a lab: what a token of a request looked at, as a figure."""
+"""The attention X-ray of a session: what one token of a request attends to, as a figure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
 
-from labengine.config import ConfigError, is_single_int
+from labengine.config import ConfigError, as_int
 from labengine.core.unsampled import UNSAMPLED
-from labengine.session.request_names import request_id_of
+from labengine.engine.sources import model_path
+from labengine.session.arguments import request_id_of
+from labengine.session.session import Session
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # torch is for real models only, and the browser half for those who look
     from labengine.engine.model import PagedModel
     from labengine.engine.model_runner import ModelRunner
     from labengine.engine.xray import BlockAttention
-    from labengine.lab import Lab
     from labengine_widgets.xray_figure import XRay
 
-_modules: WeakKeyDictionary[Any, PagedModel] = WeakKeyDictionary()
+_modules: WeakKeyDictionary[ModelRunner, PagedModel] = WeakKeyDictionary()
 """Per runner, its model as torch modules: native kernels pack the weights away, and reading them takes a second."""
 
 
-def xray(lab: Lab, request: int | str = 0, position: int | None = None) -> XRay:
-    """A figure of what the token at `position` looked at, layer by layer, block by block; head by head with a slider.
+def xray(
+    session: Session,
+    select_block: Callable[[int], object],
+    *,
+    request: int | str = 0,
+    position: int | None = None,
+) -> XRay:
+    """Return a figure of what the token at `position` attends to, layer by layer, block by block, head by head.
 
-    request: its id, or its letter.
-    position: of the token that looks; the newest one by default, the one that the next token is made from.
+    request: its id, or its letter. position: the newest token's by default, from which the next token is computed.
+    select_block: called with the id of a block that is clicked.
     """
     from labengine_widgets.names import readable, request_name
     from labengine_widgets.xray_figure import XRay
 
-    request_id = cast(int, request_id_of(request))
-    attention, token_ids = attention_of(lab, request_id, position)
-    texts = [lab.token_text(token_id) for token_id in token_ids[: attention.position + 1]]
+    request_id = request_id_of(request)
+    attention, token_ids = attention_of(session, request_id, position)
+    texts = [session.token_text(token_id) for token_id in token_ids[: attention.position + 1]]
     origin = "" if attention.source == "pool" else " · computed anew, its blocks were given back"
-    looking = readable(texts[-1], 24)
-    title = f"What “{looking}” of request {request_name(request_id)} looks at (position {attention.position}){origin}"
-    return XRay(attention, texts, title, _selector(lab))
+    token, name = readable(texts[-1], 24), request_name(cast(int, as_int(request_id)))
+    title = f"What “{token}” of request {name} looks at (position {attention.position}){origin}"
+    return XRay(attention, texts, title, select_block)
 
 
-def attention_of(lab: Lab, request: int, position: int | None = None) -> tuple[BlockAttention, tuple[int, ...]]:
-    """Attention by block, and the request's tokens. ConfigError for a model without weights, IndexError for a token
-    that is not there. Waits for the step under way.
+def attention_of(
+    session: Session, request: object, position: int | None = None
+) -> tuple[BlockAttention, tuple[int, ...]]:
+    """Return attention by block, and the request's tokens. Waits for the current step.
+
+    ConfigError for a model without weights, KeyError for an unknown request, IndexError for a token that is not there.
     """
-    for name, asked_for in {"request": request, "position": position}.items():
-        if asked_for is not None and not is_single_int(asked_for):
-            raise ConfigError(f"{name} is a whole number, got {asked_for!r}: lab.view('xray', request=0)")
-    if lab.num_layers == 0:
+    for name, number in {"request": request, "position": position}.items():
+        if number is not None and as_int(number) is None:
+            raise ConfigError(f"{name} is a whole number, got {number!r}: lab.view('xray', request=0)")
+    if session.model.num_layers == 0:
         raise ConfigError("the simulated model attends to nothing; use Lab('smollm2') for an X-ray of attention")
     from labengine.engine.xray import attention_by_block
     from labengine_widgets.why.known import requests_told
 
-    lab._stepper.refuse_if_closed()
-    runner = cast("ModelRunner", lab._model.runner)
-    modules = _modules_of(lab, runner)  # before the turn: nobody waits for files
-    with lab._stepper.turn_to_look():
-        lab._stepper.refuse_if_closed()
-        state = lab._stepper.engine.snapshot()
+    stepper = session.stepper
+    stepper.refuse_if_closed()
+    runner = cast("ModelRunner", session.model.runner)
+    modules = _modules_of(session, runner)  # before the lock is taken: nobody waits for files
+    with stepper.reading():
+        stepper.refuse_if_closed()
+        state = stepper.engine.snapshot()
         if request not in state.requests:
             raise KeyError(f"there is no request {request}; {requests_told(state.requests)}")
-        asked = state.requests[request]
-        known = sum(token is not UNSAMPLED for token in asked.token_ids)
-        at = known - 1 if position is None else position
-        found = attention_by_block(runner, asked, at, modules=modules, null_block=state.null_block)
-    return found, asked.token_ids
+        found = state.requests[cast(int, as_int(request))]
+        num_known = sum(token is not UNSAMPLED for token in found.token_ids)
+        at = num_known - 1 if position is None else position
+        attention = attention_by_block(runner, found, at, modules=modules, null_block=state.null_block)
+    return attention, found.token_ids
 
 
-def _modules_of(lab: Lab, runner: ModelRunner) -> PagedModel:
-    from labengine.engine.sources import model_path
+def _modules_of(session: Session, runner: ModelRunner) -> PagedModel:
     from labengine.engine.xray import torch_modules
 
     if runner not in _modules:
-        _modules[runner] = torch_modules(runner, model_path(lab.model))
+        _modules[runner] = torch_modules(runner, model_path(session.settings.model))
     return _modules[runner]
-
-
-def _selector(lab: Lab) -> Any:
-    """Select a block in every view of the lab, if it has views."""
-    from labengine_widgets.selection import Selection
-
-    return lambda block_id: lab.feed.select(Selection("block", block_id))

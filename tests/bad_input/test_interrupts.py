@@ -49,7 +49,7 @@ class PressedDuring:
 @contextmanager
 def ctrl_c_at(lab: Lab, layer: int) -> Iterator[None]:
     """Ctrl-C is pressed as the forward reaches a layer."""
-    runner: Any = lab._model.runner
+    runner: Any = lab.session.model.runner
     forward = runner._forward
     hook = runner.model.layers[layer].register_forward_pre_hook(press_ctrl_c)
     if isinstance(forward, NativeForward):

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import labengine
+from labengine.comparing import compare
 from labengine.config import ConfigError
 from labengine.lab import Lab
-from labengine.session.background import LabClosedError
-from labengine.session.compare.comparing import compare
 from labengine.session.compare.comparison import Comparison
-from labengine.session.saved.opened import Trace
+from labengine.session.saved.trace import Trace
+from labengine.session.stepper import LabClosedError
 from labengine_widgets.why import WhyError
 
 WRONG = (None, 5, -1, "x", [], {}, object(), True, 1.5, float("nan"), b"x", "\ud800", "a\0b", "x" * 5_000, 10**30)
@@ -83,7 +83,7 @@ NAMED: dict[str, tuple[str, ...]] = {
     "num_steps": ("step",),
     "request_id": ("request",),
     "names": ("view",),
-    "chosen": ("question", "selection"),
+    "selected": ("question", "selection"),
     "path": ("path", "cannot be written", "cannot be read"),
     "prompts": ("prompt",),
     "token_ids": ("token_ids", "prompt"),

@@ -67,7 +67,7 @@ while num_rounds < {rounds} or lab.snapshot().step < 20:
     num_rounds += 1
     for _ in range(400):
         dashboard.comm.send({{"method": "custom", "content": {{"type": "noise"}}}})
-    if len(lab._stepper.engine.scheduler.waiting) < 64:
+    if len(lab.session.stepper.engine.scheduler.waiting) < 64:
         add_many()
     time.sleep(0.02)
 lab.pause()

@@ -25,7 +25,7 @@ TABS = ("Timeline", "Step", "Bands", "Log", "Why?", "Code", "Charts")
 def comparison() -> Iterator[Comparison]:
     """#219 played to its end, "later" too."""
     with bug("nano-vllm-219").compare() as comparison:
-        comparison.later()
+        comparison.follow_up()
         yield comparison
 
 

@@ -35,7 +35,7 @@ lab.start()
 until = time.monotonic() + {seconds}
 while time.monotonic() < until:
     await asyncio.sleep(0.5)
-    if len(lab._stepper.engine.scheduler.waiting) < 64:
+    if len(lab.session.stepper.engine.scheduler.waiting) < 64:
         add_many()
 lab.pause()
 pace.close()

@@ -30,7 +30,7 @@ def lab_of(num_blocks: int) -> tuple[Lab, Engine]:
         lab.add(token_ids=[*range(1, 41)], max_tokens=5)
         lab.step()
     assert lab.check() == []
-    return lab, lab._stepper.engine
+    return lab, lab.session.stepper.engine
 
 
 def pool_of(engine: Engine) -> BlockPool:

@@ -27,7 +27,7 @@ def reset(drive: Drive, rng: Random) -> object:
 
 
 def step_by_hand(drive: Drive, rng: Random) -> object:
-    return drive.engine.step()
+    return [*drive.engine.phases()], drive.engine.report
 
 
 def abandon(drive: Drive, rng: Random) -> object:
@@ -41,7 +41,7 @@ def subscribe(drive: Drive, rng: Random) -> object:
     """A listener comes, hears a step, and goes."""
     heard: list[Event] = []
     with drive.engine.hooks.subscribe(heard.append, *rng.sample((StepStarted, TokenSampled, StepEnded), 2)):
-        drive.engine.step_freely()
+        drive.engine.step()
     return heard
 
 

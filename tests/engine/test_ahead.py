@@ -60,8 +60,8 @@ def test_the_next_step_is_scheduled_before_the_tokens_are_sampled() -> None:
     for owner, name in ((engine.scheduler, "schedule"), (engine.scheduler, "update"), (engine.runner, "forward")):
         noting(owner, name, order)
     noting(engine.runner, "sample", order)
-    engine.step_freely()
-    engine.step_freely()
+    engine.step()
+    engine.step()
     assert order == ["schedule", *("forward", "update", "schedule", "sample") * 2]
 
 
@@ -83,7 +83,7 @@ def test_an_eos_takes_back_what_was_anticipated() -> None:
     engine = OverlappedEngine(engine.config, engine.runner, EDITIONS["labengine"], hooks)
     engine.add([1, 2, 3], SamplingParams(max_tokens=10))
     engine.add([1, 2, 3], SamplingParams(max_tokens=10))
-    while engine.step_freely():
+    while engine.step():
         pass
     assert engine.requests[0].token_ids == [1, 2, 3, 1, 1, 7]
     assert engine.requests[1].num_generated_tokens == 10
@@ -99,5 +99,5 @@ def test_too_few_or_too_many_tokens_are_an_error(tokens: list[int]) -> None:
     before = engine.snapshot()
     engine.runner.sample = lambda plan, logits: tokens  # type: ignore[method-assign]
     with pytest.raises((RuntimeError, ValueError)):
-        engine.step_freely()
+        engine.step()
     assert difference(engine.snapshot(), before) is None

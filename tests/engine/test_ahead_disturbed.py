@@ -43,7 +43,7 @@ def fail_free_step(drive: Drive, events: list[Event], run: Callable[[Callable[[]
     before, engine = fold(events), drive.engine
     engine._written = StepPlan(())
     with suppress(Disturbance, KeyboardInterrupt):
-        run(engine.step_freely)
+        run(engine.step)
     after = fold(events)
     if after.step > before.step:
         return False
@@ -74,13 +74,13 @@ def test_a_free_step_happens_whole_or_not_at_all(
         drive, events = free_steps(ground, seed)
         while not drive.is_done:
             list(drive.arrive())
-            drive.engine.step_freely()
+            drive.engine.step()
             countdown = Countdown(point, rng.randrange(num_points), act)
             num_taken_back += fail_free_step(drive, events, countdown.run)
             if rng.random() < 0.5:
                 assert difference(fold(events), drive.engine.snapshot()) is None
                 assert_sound(drive.engine.snapshot(), ground.edition)
-            drive.engine.step_freely()
+            drive.engine.step()
         assert tokens_of(drive.engine.snapshot()) == ground.undisturbed(seed)
         assert_drained(drive.engine)
         assert isinstance(drive.engine, CountingEngine)
@@ -94,7 +94,7 @@ def test_ctrl_c_at_every_moment_of_one_free_step() -> None:
     """The third step, which uses what the second has scheduled, and schedules the fourth."""
     scout = Countdown(SignalPoints())
     drive, _ = third_step()
-    assert scout.run(drive.engine.step_freely)
+    assert scout.run(drive.engine.step)
     assert drive.engine.met["used"] == 2  # type: ignore[attr-defined]
     outcomes: Counter[bool] = Counter()
     for n in range(scout.num_passed):
@@ -102,7 +102,7 @@ def test_ctrl_c_at_every_moment_of_one_free_step() -> None:
         outcomes[fail_free_step(drive, events, Countdown(SignalPoints(), n, press_ctrl_c).run)] += 1
         while not drive.is_done:
             list(drive.arrive())
-            drive.engine.step_freely()
+            drive.engine.step()
         assert tokens_of(drive.engine.snapshot()) == GROUNDS[0].undisturbed(BUSY_SEED), f"at {n} of {scout.num_passed}"
         assert difference(fold(events), drive.engine.snapshot()) is None
         assert_drained(drive.engine)
@@ -113,7 +113,7 @@ def third_step() -> tuple[Drive, list[Event]]:
     drive, events = free_steps(GROUNDS[0], BUSY_SEED)
     for _ in range(2):
         list(drive.arrive())
-        drive.engine.step_freely()
+        drive.engine.step()
     return drive, events
 
 

@@ -33,7 +33,7 @@ def test_a_listener_that_looks_sees_nothing_that_is_ahead(kind: type[Event]) -> 
             drive.engine.hooks.subscribe(look, kind)
             while not drive.is_done:
                 list(drive.arrive())
-                drive.engine.step_freely()
+                drive.engine.step()
             assert_drained(drive.engine)
         assert seen[0] == seen[1]
 
@@ -55,7 +55,7 @@ def states_while_sampling(engine: Engine) -> list[Snapshot]:
         return sample(plan, logits)
 
     engine.runner.sample = look  # type: ignore[method-assign]
-    while engine.step_freely():
+    while engine.step():
         pass
     return states
 
@@ -64,7 +64,7 @@ def test_the_used_blocks_are_those_of_now() -> None:
     """Nobody has to look for that: any thread may ask."""
     engine = ahead_engine()
     other = ahead_engine(Engine)
-    while engine.step_freely():
+    while engine.step():
         other.step()
         ahead = engine._ahead  # type: ignore[attr-defined]
         assert engine.num_used_blocks == other.num_used_blocks

@@ -263,7 +263,7 @@ def test_stepping_back_to_a_graphs_step_after_an_interrupt(monkeypatch: pytest.M
         for _ in range(3):
             lab.step()
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(lab._model.runner, "sample", _interrupt)
+            patch.setattr(lab.session.model.runner, "sample", _interrupt)
             lab.step()
         lab.run()
         assert [lab.output(i).token_ids for i in ids] == [o.token_ids for o in expected]

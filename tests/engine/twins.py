@@ -101,7 +101,7 @@ class Twins:
             if rng.random() < disturbances:
                 self.fail(rng)
             for _ in range(rng.randint(1, 3)):
-                self.both(lambda drive: drive.engine.step_freely())
+                self.both(lambda drive: drive.engine.step())
         assert self.ahead.is_done
         self.look()
         assert_drained(self.ahead.engine)
@@ -117,7 +117,7 @@ class Twins:
         subscriptions = (
             [raise_at_event(drive.engine.hooks, n, ValueError) for drive in self.drives] if kind == "listener" else []
         )
-        self.both(lambda drive: drive.engine.step_freely())
+        self.both(lambda drive: drive.engine.step())
         for drive in self.drives:
             drive.runner.fail_in_forward = drive.runner.fail_in_sample = None
         for subscription in subscriptions:

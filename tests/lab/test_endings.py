@@ -52,5 +52,5 @@ def test_close_stops_everything_and_looking_still_works() -> None:
     for call in closed:
         with pytest.raises(RuntimeError, match="closed; make a new one"):
             call()
-    thread = lab._stepper.background._thread
+    thread = lab.session.runs.background._thread
     assert thread is not None and not thread.is_alive()

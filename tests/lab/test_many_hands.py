@@ -106,7 +106,7 @@ def test_an_error_in_the_background_ends_the_run_and_is_kept(lab: Lab, monkeypat
         raise RuntimeError("no more memory")
 
     with monkeypatch.context() as patched:
-        patched.setattr(lab._model.runner, "forward", fail)
+        patched.setattr(lab.session.model.runner, "forward", fail)
         lab.start()
         wait_until(lambda: not lab.is_running)
     assert str(lab.background_error) == "no more memory"

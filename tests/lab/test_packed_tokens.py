@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from labengine.session.time.packed_tokens import pack, unpack
+from labengine.session.history.inputs import pack, unpack
 
 
 @pytest.mark.parametrize(

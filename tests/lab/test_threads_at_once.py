@@ -14,12 +14,12 @@ import pytest
 
 from interrupting import assert_no_thread_is_left, note_threads_of_others
 from labengine import Parts
+from labengine.comparing import compare
 from labengine.core import block_pool
 from labengine.core.prefix_cache import LateMerge
 from labengine.lab import Lab
-from labengine.session.background import LabClosedError
-from labengine.session.compare.comparing import compare
-from labengine.session.parsing import source_lines, tree_of
+from labengine.session.reasons.source_text import source_lines, tree_of
+from labengine.session.stepper import LabClosedError
 from labengine_widgets.dashboard import Dashboard
 
 PATIENCE = 60.0

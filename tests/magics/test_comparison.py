@@ -78,12 +78,12 @@ def test_what_is_closed_can_still_be_looked_at(both: Notebook) -> None:
 
 
 def test_rewind_brings_both_back_and_fork_is_refused(both: Notebook) -> None:
-    both.value("comparison.later()")
+    both.value("comparison.follow_up()")
     newest = comparison(both).snapshots[0].step
     assert both.printed("%lab rewind 1") == (
         f"both engines stand after step 1; %lab rewind {newest} goes forward again\n"
     )
-    assert [snapshot.step for snapshot in comparison(both).snapshots] == [1, 1] and comparison(both).has_later
-    assert "from 0 to" in both.refused("%lab rewind 99")
+    assert [snapshot.step for snapshot in comparison(both).snapshots] == [1, 1] and comparison(both).has_follow_up
+    assert "between 0 and" in both.refused("%lab rewind 99")
     assert "comparison.left.fork(1, edition='vllm')" in both.refused("%lab fork 1 --edition vllm")
     assert "fork" not in both.shell.user_ns

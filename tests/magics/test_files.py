@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import labengine
-from labengine.session.saved.opened import Trace
+from labengine.session.saved.trace import Trace
 from magic_notebook import Notebook
 
 

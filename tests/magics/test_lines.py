@@ -36,8 +36,8 @@ from magic_notebook import NAMES, START, Notebook, wait_until
         ("%lab goto 1 2 3", "'3' is one word too many"),
         ("%lab forward 0", "'0' is no whole number from 1"),
         ("%lab rewind", "STEP"),
-        ("%lab rewind 3", "step must be a number from 0 to 0: this lab has taken 0 steps, got 3"),
-        ("%lab fork 3", "step must be a number from 0 to 0"),
+        ("%lab rewind 3", "step must be between 0 and 0 (the lab has taken 0 steps), got 3"),
+        ("%lab fork 3", "step must be between 0 and 0"),
         ("%lab fork --edition vlm", "unknown edition 'vlm'"),
         ("%lab fork --name lab", "'lab' cannot be the fork's name"),
         ("%lab fork --name 1x", "'1x' cannot be the fork's name"),
@@ -93,7 +93,7 @@ def test_an_interrupt_stays_an_interrupt(started: Notebook, monkeypatch: pytest.
     def interrupt(plan: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(started.lab._model.runner, "forward", interrupt)
+    monkeypatch.setattr(started.lab.session.model.runner, "forward", interrupt)
     assert isinstance(started.run("%lab step").error, KeyboardInterrupt)
     assert started.lab.snapshot().step == 0
 

@@ -14,7 +14,7 @@ def test_show_displays_the_dashboard(started: Notebook) -> None:
 def test_check_tells_that_all_is_well_or_what_is_not(started: Notebook) -> None:
     started.value("%lab step")
     assert started.printed("%lab check") == "all invariants hold\n"
-    started.lab._stepper.engine.scheduler.manager.pool.blocks[0].ref_count += 1
+    started.lab.session.stepper.engine.scheduler.manager.pool.blocks[0].ref_count += 1
     assert "ref_count: block 0 has ref_count 3, and 2 table entries" in started.printed("%lab check")
 
 

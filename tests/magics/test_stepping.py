@@ -20,7 +20,7 @@ def test_prompt_adds_copies_with_their_sampling(notebook: Notebook) -> None:
         "%%prompt --copies 2 --max-tokens 5 --temperature 0.5 --top-k 9 --top-p 0.8 --seed 3 --ignore-eos\nIt's  so\n"
     )
     assert notebook.printed(cell) == "A (id 0), B (id 1) wait with 2 tokens each: %lab step, or %lab run\n"
-    for request in notebook.lab._stepper.engine.requests.values():
+    for request in notebook.lab.session.stepper.engine.requests.values():
         s = request.sampling
         assert (s.max_tokens, s.temperature, s.top_k, s.top_p, s.seed, s.ignore_eos) == (5, 0.5, 9, 0.8, 3, True)
         assert "".join(map(notebook.lab.token_text, request.token_ids)) == "It's  so"
@@ -93,7 +93,7 @@ def test_pause_ends_a_step_that_does_not_end(started: Notebook) -> None:
 
 
 def test_run_returns_at_once_and_pause_stops_it(started: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
-    runner, forward = started.lab._model.runner, started.lab._model.runner.forward
+    runner, forward = started.lab.session.model.runner, started.lab.session.model.runner.forward
 
     def slow_forward(plan: Any) -> Any:
         time.sleep(0.1)
@@ -119,7 +119,7 @@ def test_an_error_in_the_background_is_told(started: Notebook, monkeypatch: pyte
         raise RuntimeError("no more memory")
 
     with monkeypatch.context() as patched:
-        patched.setattr(started.lab._model.runner, "forward", fail)
+        patched.setattr(started.lab.session.model.runner, "forward", fail)
         started.printed("%lab run")
         wait_until(lambda: not started.lab.is_running)
         for cell in ("%lab status", "%lab pause"):

@@ -41,7 +41,7 @@ def test_goto_0_shows_the_state_before_the_first_step(started: Notebook) -> None
 
 def test_a_step_that_was_undone_is_not_shown(started: Notebook) -> None:
     started.value("%lab step")
-    phases = started.lab._stepper.engine.phases()
+    phases = started.lab.session.stepper.engine.phases()
     next(phases)
     phases.close()  # type: ignore[attr-defined]
     assert "goes from 0 to 1" in started.refused("%lab goto 2")
@@ -104,7 +104,7 @@ def test_rewind_brings_the_engine_back_and_forward(started: Notebook) -> None:
 
 def test_an_interrupted_rewind_says_where_it_stands(started: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
     started.value("%lab step 3")
-    runner, sample = started.lab._model.runner, started.lab._model.runner.sample
+    runner, sample = started.lab.session.model.runner, started.lab.session.model.runner.sample
 
     def sample_and_interrupt(plan: object, logits: object) -> object:
         signal.raise_signal(signal.SIGINT)

@@ -128,7 +128,7 @@ def _abort(lab: Any, rng: Random) -> None:
 
 def _break_off(lab: Any, rng: Random) -> None:
     """A step is taken back from the middle; at times who was to be computed gives up for good."""
-    from labengine.session.time.breaking import break_off
+    from labengine.scripts import break_off
 
     break_off(lab, rng.choice(("schedule", "forward", "sample")))
     if rng.random() < 0.5:

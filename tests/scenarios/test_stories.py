@@ -18,7 +18,7 @@ from scenarios.test_framework import Tiny
 def told(comparison: Comparison) -> list[Beat]:
     words = (comparison.left.token_text, comparison.right.token_text)
     compared = Compared(*comparison.timelines, words, comparison.guide)
-    compared.grow(comparison.level, comparison.rest)
+    compared.grow(comparison.aligned_at, comparison.last_boundary)
     return compared.beats
 
 
@@ -40,17 +40,17 @@ def test_every_guided_sentence_is_reached_in_order(id: str) -> None:
         before = [beat.stop for beat in told(comparison) if beat.stop is not None]
         assert before == list(range(len(scenario.sentences)))
         assert tuple(stop.sentence for stop in scenario.guide[: len(before)]) == scenario.sentences
-        comparison.later()
+        comparison.follow_up()
         after = [beat.stop for beat in told(comparison) if beat.stop is not None]
         assert after == list(range(len(scenario.guide))) and len(after) > len(before)
-        assert not comparison.has_later
+        assert not comparison.has_follow_up
 
 
 @pytest.fixture(scope="module", params=["simulated", "smollm2"])
 def story(request: pytest.FixtureRequest) -> Iterator[Comparison]:
     """#219 to its end."""
     with bug("nano-vllm-219").compare(request.param) as comparison:
-        comparison.later()
+        comparison.follow_up()
         yield comparison
 
 
@@ -95,7 +95,7 @@ def test_219_later_can_be_asked_of_any_column(column: str) -> None:
 
 def test_71_later_another_request_reads_the_hole() -> None:
     with bug("nano-vllm-71").compare() as comparison:
-        comparison.later()
+        comparison.follow_up()
         left, right = comparison.sides
         rules = [{v.rule for v in side.violations if 1 in v.request_ids} for side in (left, right)]  # type: ignore[attr-defined]
         assert "read" in rules[0] and not rules[1]
@@ -103,7 +103,7 @@ def test_71_later_another_request_reads_the_hole() -> None:
 
 def test_44409_later_the_next_prompt_finds_nothing_and_everything() -> None:
     with bug("vllm-44409").compare() as comparison:
-        comparison.later()
+        comparison.follow_up()
         assert [timeline.of_kind(ev.PrefixHit)[-1].num_tokens for timeline in comparison.timelines] == [0, 16]
 
 
@@ -116,7 +116,7 @@ def test_any_two_columns_can_stand_side_by_side() -> None:
 def test_a_scenario_without_a_later_part_says_so() -> None:
     scenario: Scenario = Tiny()
     with scenario.compare() as comparison, pytest.raises(ConfigError, match="tiny-1 has no part that comes later"):
-        assert not comparison.has_later
+        assert not comparison.has_follow_up
         scenario.later(comparison.left)  # type: ignore[arg-type]
 
 

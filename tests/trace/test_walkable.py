@@ -15,8 +15,8 @@ import labengine
 from damaged_traces import GROUNDS, damages, sound_lines
 from grounds import Ground
 from labengine.lab import Lab
-from labengine.session.saved.opened import Trace
-from labengine.session.time.moments import recorded_steps
+from labengine.session.history.moments import recorded_steps
+from labengine.session.saved.trace import Trace
 from labengine.trace.errors import TraceError
 
 

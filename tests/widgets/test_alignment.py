@@ -139,19 +139,19 @@ def test_growing_event_by_event_comes_to_the_same() -> None:
 def test_what_is_settled_is_never_told_again() -> None:
     with labengine.compare("nano-vllm", "nano-vllm+243", num_blocks=12, block_size=4) as comparison:
         compared = Compared(*comparison.timelines)
-        assert compared.grow(comparison.level, comparison.rest) is not None
+        assert compared.grow(comparison.aligned_at, comparison.last_boundary) is not None
         for _ in range(2):
             comparison.add(token_ids=range(14), max_tokens=5)
         known = 0
         for _ in range(5):
             comparison.step()
-            first = compared.grow(comparison.level, comparison.rest)
+            first = compared.grow(comparison.aligned_at, comparison.last_boundary)
             assert first == known or known == 0
             known = compared.num_settled
             assert known == compared.end
-            assert compared.grow(comparison.level, comparison.rest) is None
+            assert compared.grow(comparison.aligned_at, comparison.last_boundary) is None
         comparison.reset()
-        assert compared.grow(comparison.level, comparison.rest) == 0 and compared.parting is None
+        assert compared.grow(comparison.aligned_at, comparison.last_boundary) == 0 and compared.parting is None
 
 
 def test_old_beats_go_with_their_events() -> None:
@@ -163,7 +163,7 @@ def test_old_beats_go_with_their_events() -> None:
         compared = Compared(*comparison.timelines)
         comparison.add(token_ids=range(9), max_tokens=120)
         while any(comparison.step()):
-            compared.grow(comparison.level, comparison.rest)
+            compared.grow(comparison.aligned_at, comparison.last_boundary)
         assert compared.first > 0 and len(compared.beats) < 400
         for timeline, moment in zip(comparison.timelines, compared.beats[0].pair.ends, strict=True):
             assert moment >= timeline.num_dropped
@@ -208,7 +208,7 @@ def test_long_recordings_are_aligned_in_time() -> None:
         comparison.run()
         begun = time.perf_counter()
         compared = Compared(*comparison.timelines)
-        compared.grow(comparison.level, comparison.rest)
+        compared.grow(comparison.aligned_at, comparison.last_boundary)
         took = time.perf_counter() - begun
         num_events = sum(timeline.end for timeline in comparison.timelines)
         assert num_events > 8_000 and took / num_events < 0.0005, f"{took:.2f} s for {num_events} events"

@@ -72,7 +72,7 @@ def broken_lab() -> Lab:
 
 def test_text_picture_and_page_of_it_are_made(tmp_path: Path) -> None:
     with broken_lab() as lab:
-        lab._stepper.engine.requests[0].block_tables[0][:] = [0, 999, -7, 2, 10**12]  # and no event says so
+        lab.session.stepper.engine.requests[0].block_tables[0][:] = [0, 999, -7, 2, 10**12]  # and no event says so
         assert "#0 #999 #-7 #2 #1000000000000" in repr(lab)
         assert "<svg" in str(lab.show()._repr_mimebundle_())
         assert "failed here in" in lab.goto("crash").text

@@ -190,7 +190,7 @@ def test_a_side_that_was_interrupted_is_not_shown_ahead(look: Look, monkeypatch:
     comparison.add(token_ids=PROMPT, max_tokens=3)
 
     def check(page: ComparePage) -> None:
-        right = comparison.sides[1]._model.runner  # type: ignore[attr-defined]
+        right = comparison.sides[1].session.model.runner  # type: ignore[attr-defined]
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(right, "forward", interrupted)
             comparison.step()
@@ -267,7 +267,7 @@ def test_text_stays_text(look: Look) -> None:
 
 def test_the_exported_page_tells_it_with_no_python_and_no_network(look: Look, tmp_path: Path) -> None:
     comparison = bug("nano-vllm-219").compare()
-    comparison.later()
+    comparison.follow_up()
     path = comparison.export_html(tmp_path / "219.html")
 
     def check(page: ComparePage) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from labengine import Lab
 from labengine import events as ev
-from labengine.session.time.moments import steps_after, steps_before
+from labengine.session.history.moments import steps_after, steps_before
 from labengine.timeline import Timeline
 from widgets.dashboard_page import Look, View, looks
 

@@ -128,7 +128,7 @@ def test_a_rewind_of_both_is_followed_and_the_story_goes_on_again(look_at_both: 
         assert page.data("step") == "4 4" and page.data("stop") == "9"
 
     with bug("nano-vllm-219").compare() as played:
-        played.later()
+        played.follow_up()
         end = str(len(list(aligned(*(timeline.events() for timeline in played.timelines)))))
 
     def check(page: ComparePage) -> None:

@@ -35,19 +35,19 @@ class PairViewSource(Protocol):
         """Left and right."""
 
     @property
-    def later_question(self) -> str:
-        """The words of the button that goes on with the story, which is there while has_later."""
+    def follow_up_question(self) -> str:
+        """The words of the button that goes on with the story, which is there while has_follow_up."""
 
     @property
     def timelines(self) -> tuple[Timeline, Timeline]:
         """The recordings, left and right."""
 
     @property
-    def level(self) -> tuple[int, int]:
+    def aligned_at(self) -> tuple[int, int]:
         """The moments up to which both sides have done the same."""
 
     @property
-    def rest(self) -> tuple[int, int]:
+    def last_boundary(self) -> tuple[int, int]:
         """The moments at which both last stood between two steps."""
 
     @property
@@ -59,7 +59,7 @@ class PairViewSource(Protocol):
         """True while both step by themselves."""
 
     @property
-    def has_later(self) -> bool:
+    def has_follow_up(self) -> bool:
         """Whether "later" may be asked for."""
 
     def post(self, action: str, **arguments: Any) -> Future[Any]:
@@ -79,7 +79,7 @@ class Joint:
 
     def grow(self) -> int | None:
         """Tell what has happened on both sides since; the number of the first new beat, None without any."""
-        return self.beats.grow(self.view_source.level, self.view_source.rest)
+        return self.beats.grow(self.view_source.aligned_at, self.view_source.last_boundary)
 
     def payload(self, first: int | None = None) -> dict[str, Any]:
         """The beats from a number on (by default all), and what stands around them."""
@@ -96,7 +96,7 @@ class Joint:
             "parted": self._parted(parting),
             "guide": [stop.sentence for stop in source.guide],
             "questions": [stop.question for stop in source.guide],
-            "later": source.later_question if source.has_later else None,
+            "later": source.follow_up_question if source.has_follow_up else None,
             "title": source.title,
             "names": source.names,
             "roles": source.roles,

@@ -1,116 +1,401 @@
-"""Two engines beside one another: the same requests, the same steps, and where they part."""
+"""Comparison: two labs or opened traces side by side. Each method delegates to one part."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
-from labengine.config import checked_bool, checked_text
-from labengine.deprecated import with_old_names
+from labengine.config import ConfigError, checked_bool, checked_call, checked_text
+from labengine.deprecated import with_old_keywords, with_old_names
+from labengine.engine.engine import Phase, StepReport
 from labengine.engine.interrupts import interrupts_allowed, interrupts_deferred
-from labengine.session.compare.comparable import Recorded, checked_names, is_live, names_of, refuse_incomparable
-from labengine.session.compare.later import Later
-from labengine.session.compare.lockstep import Act
-from labengine.session.compare.pair_time import PairTime
+from labengine.events import Event
+from labengine.session.compare.cursor import Cursor, PairLook
+from labengine.session.compare.difference import Difference, difference_of, why_of
+from labengine.session.compare.history import PairBreakpoint, PairBreakpoints, PairHistory
+from labengine.session.compare.lockstep import Act, FollowUps
+from labengine.session.compare.pair import Ends, Pair
+from labengine.session.compare.runs import PairRuns
+from labengine.session.compare.sides import RecordedSide, checked_names, names_of, refuse_incomparable
+from labengine.session.compare.view_source import ComparisonViewSource
+from labengine.session.history.breakpoints import BreakpointHit
+from labengine.session.requests import Requests
+from labengine.session.view_source import Command
+from labengine.snapshot import Snapshot
+from labengine.timeline import Timeline
 
-if TYPE_CHECKING:
-    from os import PathLike
-    from pathlib import Path
-
+if TYPE_CHECKING:  # the browser half is for those who look
     from labengine_widgets.compare import CompareView
     from labengine_widgets.compared import Stop
-    from labengine_widgets.joint import PairViewSource
+    from labengine_widgets.selection import Selection
+    from labengine_widgets.why import Why
 
 _SAME = "The two tell the same so far."
 
 
 @with_old_names
-class Comparison(PairTime):
-    """Two labs in lockstep: whatever is asked of the comparison is done to both, left first.
+class Comparison:
+    """Two labs in lockstep: each call of the comparison is done to both, left first.
 
     left, right: labs that have seen the same requests, or opened traces (which cannot be stepped).
     names: what to call them; by default their editions.
-    title, guide, later: a scenario's title, its guided sentences, and the acts that show what it costs later.
+    title, guide, follow_ups: a scenario's title, its guided sentences, and the acts that show what it costs later.
+    follow_up_question: the words of the button that does these acts.
     roles: what each side is in the story, in a few words: "the bug ...", "the fix ...".
     ConfigError, before anything happens, for sides that have nothing to do with each other.
 
     An interrupt may leave one side a step ahead: the next call first brings the other along. An error of one side does
-    not hold up the other: both have their turn, then it is raised. Told by theme: steps in pair_stepping.py, earlier
-    moments, the selection and the difference in pair_looking.py, breakpoints and rewind in pair_time.py.
+    not hold up the other: the act is done to both, then the error is raised. A call on both sides raises ConfigError,
+    before anything happens, once one side was led another way by itself.
     """
 
+    @with_old_keywords(later="follow_ups", later_question="follow_up_question")
     def __init__(
         self,
-        left: Recorded,
-        right: Recorded,
+        left: RecordedSide,
+        right: RecordedSide,
         *,
         names: tuple[str, str] | None = None,
         roles: tuple[str, str] = ("", ""),
         title: str = "",
         guide: Sequence[Stop] = (),
-        later: Sequence[Act] = (),
-        later_question: str = "What does it cost later?",
+        follow_ups: Sequence[Act] = (),
+        follow_up_question: str = "What does it cost later?",
     ) -> None:
         refuse_incomparable(left, right)
         self.left, self.right = left, right
         self.names, self.roles = checked_names(names) or names_of(left, right), roles
         self.title = title or f"{self.names[0]} and {self.names[1]}"
-        self.guide, self.later_question = tuple(guide), later_question
-        self.is_live = all(map(is_live, self.sides))
-        self._pair(Later(later, left.snapshot().step), self._step_in_background)
+        self.guide, self.follow_up_question = tuple(guide), follow_up_question
+        self._view: CompareView | None = None
+        self._view_guard = Lock()
+        self._pair = Pair(left, right, FollowUps(follow_ups, left.snapshot().step), self._note_progress)
+        self._cursor = Cursor(self._pair, self.names, lambda: self._view)
+        self._runs = PairRuns(self._pair, lambda: self._cursor.show_hits(self._runs.hits))
+        self._history = PairHistory(self._pair, self._runs)
+        self._breakpoints = PairBreakpoints(self._pair)
+
+    @property
+    def is_live(self) -> bool:
+        """False for opened traces."""
+        return self._pair.is_live
+
+    @property
+    def sides(self) -> tuple[RecordedSide, RecordedSide]:
+        """Left and right."""
+        return self._pair.sides
+
+    @property
+    def timelines(self) -> tuple[Timeline, Timeline]:
+        """The recordings, left and right."""
+        return self._pair.timelines
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        prompt: str | None = None,
+        *,
+        token_ids: Sequence[int] | None = None,
+        cache_salt: str | None = None,
+        extra_keys: Mapping[str, str] | None = None,
+        **sampling: Any,
+    ) -> int:
+        """Queue a request on both sides, as Lab.add does; return its id. Both sides take it, or neither."""
+        asked = (prompt, token_ids, cache_salt, extra_keys, sampling)
+        checked = {id(lab): lab.session.requests.checked(Requests.add, *asked) for lab in self._pair.labs}
+        queued = self._pair.do(lambda lab: lab.session.requests.queue([checked[id(lab)]])[0].request_id)
+        return int(queued[1])
+
+    def chat(self, messages: Sequence[dict[str, str]], **settings: Any) -> int:
+        """Queue a conversation on both sides through the left model's chat template; return its id."""
+        tokenizer = self._pair.labs[0].session.model.tokenizer
+        return self.add(token_ids=tokenizer.chat(messages), **settings)
+
+    def abort(self, request_id: int) -> tuple[bool, bool]:
+        """End a request on both sides. False where it had finished before."""
+        left, right = self._pair.do(lambda lab: lab.abort(request_id))
+        return left, right
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def step(self) -> tuple[StepReport, StepReport]:
+        """Take one step on either side; return the two reports.
+
+        After an interrupt, or when one lab was stepped or rewound by itself, only the other one takes it: then both are
+        aligned again. A side whose part raises stands at its crash from then on, while the other one is led on.
+        ConfigError when one of them was given other requests.
+        """
+        left, right = self._runs.step()
+        return left, right
+
+    def next_phase(self) -> tuple[Phase | None, Phase | None]:
+        """Do the next phase on either side: schedule, forward, sample, update. None where there is nothing to do."""
+        left, right = self._pair.do(lambda lab: lab.next_phase())
+        return left, right
+
+    def run(self, until: Callable[[Self], object] | None = None) -> None:
+        """Step both until neither has anything left to do, or until(comparison) is true after a step.
+
+        It ends early, with both sides at the same step, when one of them hits a breakpoint.
+        """
+        if until is not None:
+            checked_call("until", until, "comparison")
+        self._runs.run(None if until is None else partial(until, self))
+
+    def start(self) -> None:
+        """Step both in the background until the work is done or pause() is called; the notebook stays free."""
+        self._runs.start()
+
+    def pause(self) -> None:
+        """Stop the background after its current step: both sides stand after the same step."""
+        self._runs.pause()
+
+    @property
+    def is_running(self) -> bool:
+        """True while the comparison steps by itself."""
+        return self._runs.is_running
+
+    @property
+    def background_error(self) -> BaseException | None:
+        """The error that ended the last background run; None for none."""
+        return self._runs.background.error
+
+    def post(self, call: Callable[[], Any]) -> Future[Any]:
+        """Run a call on the comparison's own thread: for callbacks, which must not wait."""
+        checked_call("call", call)
+        return self._runs.background.post(call)
+
+    # -- breakpoints, and the way back ---------------------------------------------------------------------------------
+
+    def break_on(
+        self, kind: type[Event] | str | Callable[[Event], object] | None = None, **fields: Any
+    ) -> PairBreakpoint:
+        """End runs of both after the step in which an event of either side meets a condition; see Lab.break_on.
+
+        `close()` removes the breakpoint from both sides. What Lab.break_on refuses on one side changes nothing on the
+        other.
+        """
+        return self._breakpoints.add(kind, fields)
+
+    @property
+    def breakpoints(self) -> tuple[PairBreakpoint, ...]:
+        """The open breakpoints of both sides, oldest first; comparison.left.breakpoints has its own ones too."""
+        return self._breakpoints.open
+
+    @property
+    def stopped_at(self) -> tuple[BreakpointHit | None, BreakpointHit | None]:
+        """The breakpoint that the newest run or step has hit on either side; None for none."""
+        return self._runs.hits
+
+    def rewind(self, step: int) -> None:
+        """Go back, with both engines, to where step `step + 1` was about to begin; see Lab.rewind.
+
+        A side that took fewer steps, for want of work, stands at its end. Follow-ups done after that step can be
+        done again. ConfigError, before anything changes, for a step not taken, and where the two had not been
+        given the same requests by then. An interrupt may leave the sides apart: the same call goes on.
+        """
+        self._history.rewind(step)
+
+    def reset(self) -> None:
+        """Begin anew with two empty engines; what was interrupted half-way is forgotten, and so are follow-ups."""
+        self._runs.reset()
+
+    def fork(self, step: int | None = None, **settings: Any) -> NoReturn:
+        """Raise ConfigError: a fork is made of one side."""
+        asked = ", ".join([*([] if step is None else [str(step)]), *(f"{k}={v!r}" for k, v in settings.items())])
+        raise ConfigError(
+            f"a fork is made of one side: comparison.left.fork({asked}) or comparison.right.fork({asked}), and "
+            f"labengine.compare(one, other) puts two such labs side by side"
+        )
+
+    def follow_up(self) -> None:
+        """Go on with the scenario on both sides, to what it costs later, from where it stood before any rewind.
+
+        ConfigError when it has no more to show.
+        """
+        self._history.follow_up()
+
+    @property
+    def has_follow_up(self) -> bool:
+        """True while follow_up() has something to show."""
+        return self._history.has_follow_up
+
+    # -- the state, and the moments that the view shows ----------------------------------------------------------------
+
+    @property
+    def snapshots(self) -> tuple[Snapshot, Snapshot]:
+        """The state of either side."""
+        return self.left.snapshot(), self.right.snapshot()
+
+    def snapshot(self) -> tuple[Snapshot, Snapshot]:
+        """Return the state of either side."""
+        return self.snapshots
+
+    @property
+    def aligned_at(self) -> Ends:
+        """The last moments at which both sides had done the same; an interrupted side may be further."""
+        return self._pair.aligned_at
+
+    @property
+    def last_boundary(self) -> Ends:
+        """The last moments at which both sides were between two steps, neither ahead of the other."""
+        return self._pair.last_boundary
+
+    @property
+    def moments(self) -> Ends | None:
+        """The moments that goto, back, forward or a breakpoint have put the view at; None: the newest ones."""
+        return self._cursor.moments
+
+    def goto(self, step: int | Literal["crash"], event: int | None = None) -> PairLook:
+        """Show both sides after a step (0: before the first one); no engine moves.
+
+        A side that has taken fewer steps is shown at its end. "crash" is the moment at which a part of either side
+        raised; the other side is shown at the end of that step. ConfigError for what is not recorded. A moment inside a
+        step is one side's own: comparison.left.goto(step, event).
+        """
+        return self._cursor.goto(step, event)
+
+    def back(self, num_steps: int = 1) -> PairLook:
+        """Show the end of the step before the one that Python has last shown, or of so many before it."""
+        return self._cursor.back(num_steps)
+
+    def forward(self, num_steps: int = 1) -> PairLook:
+        """Show the end of the step after the one that Python has last shown, up to the newest."""
+        return self._cursor.forward(num_steps)
+
+    @property
+    def selection(self) -> Selection | None:
+        """The thing selected on both sides. Settable: Selection("block", 3), ("block", 3), or None for nothing.
+
+        ConfigError, and nothing changes, for what neither side has.
+        """
+        return self.left.selection
+
+    @selection.setter
+    def selection(self, selected: Selection | tuple[str, int | str] | None) -> None:
+        try:
+            self.left.selection = selected
+        except ConfigError:  # there is none on the left: the right side may have one
+            self.right.selection = selected
+            self.left.feed.select(self.right.selection)
+        else:
+            self.right.feed.select(self.left.selection)
+
+    # -- differences ---------------------------------------------------------------------------------------------------
+
+    def first_difference(self) -> Difference | None:
+        """Return the first event at which the two decide differently, with both sides' words; None when they do not.
+
+        Settings (blocks, their size, the null block) are no decisions: see `configuration_difference`.
+        """
+        return difference_of(self.sides, self.names)
+
+    @property
+    def configuration_difference(self) -> str:
+        """The settings that differ, in one sentence; empty when nothing but the parts does."""
+        from labengine_widgets.configuration import told_configurations  # widgets are for those who look
+
+        return told_configurations(*self.timelines, self.names)
+
+    def why(self, **subject: Any) -> Why:
+        """Return the first difference's causes: both events, and the methods that decided them.
+
+        ConfigError for a subject: a thing is asked about on its own side.
+        """
+        if subject:
+            asked = ", ".join(f"{name}={value!r}" for name, value in subject.items())
+            raise ConfigError(
+                f"each side has its own answer: comparison.left.why({asked}) or comparison.right.why({asked}); "
+                f"comparison.why() tells why the two part"
+            )
+        return why_of(self.sides, self.names)
+
+    # -- views ---------------------------------------------------------------------------------------------------------
 
     def show(self) -> CompareView:
-        """The compare view."""
-        with interrupts_deferred():
+        """Return the compare view, always the same one."""
+        with interrupts_deferred():  # a module whose import was cut off stays broken
             from labengine_widgets.compare import CompareView
 
         if self._view is None:
             with interrupts_deferred():
                 made = CompareView(self.view_source())
-                with self._guard:  # of views that several threads have made at once the first one stays
+                with self._view_guard:  # of views that several threads have made at once the first one stays
                     self._view = self._view or made
                 if self._view is not made:
                     made.close()
         return self._view
 
+    def view_source(self) -> ComparisonViewSource:
+        """Return what the compare view may read and ask (a labengine_widgets.joint.PairViewSource)."""
+
+        def add(prompt: str, copies: int, max_tokens: int) -> list[int]:
+            return [self.add(prompt, max_tokens=max_tokens) for _ in range(copies)]
+
+        commands: dict[str, Command] = {
+            "step": self.step,
+            "phase": self.next_phase,
+            "start": self.start,
+            "pause": self.pause,
+            "reset": self.reset,
+            "abort": self.abort,
+            "add": add,
+            "later": self.follow_up,
+            "goto": self.goto,
+            "rewind": self.rewind,
+        }
+        return ComparisonViewSource(
+            self._pair,
+            self._runs,
+            self._history,
+            commands,
+            title=self.title,
+            names=self.names,
+            roles=self.roles,
+            guide=self.guide,
+            follow_up_question=self.follow_up_question,
+        )
+
     def export_html(self, path: str | PathLike[str], title: str | None = None, *, charts: bool = False) -> Path:
-        """One self-contained page in which both sides scrub together, with no Python and no network; its path.
+        """Write one self-contained page in which both sides scrub together; return its path.
 
         charts: plotly's figures of both sides too, with plotly itself (5 MB more).
         """
-        from labengine_widgets.pair_page import export_pair
+        from labengine_widgets.pair_page import export_pair  # widgets are for those who look
 
         charts = checked_bool("charts", charts)
         if title is not None:
             checked_text("title", title)
         with ExitStack() as still:
             still.enter_context(interrupts_deferred())
-            for lab in self._labs() if self.is_live and not self._is_closed else ():
-                still.enter_context(lab._still())
+            for side in self._pair.lockstep.sides if not self._pair.is_closed else ():
+                still.enter_context(side.lab.session.stepper.reading())
             still.enter_context(interrupts_allowed())
             return export_pair(self.view_source(), path, title, charts=charts)
-
-    def view_source(self) -> PairViewSource:
-        """What the compare view may see and ask of this comparison (labengine_widgets.joint.PairViewSource)."""
-        from labengine.session.compare.pair_view_source import ComparisonViewSource
-
-        return ComparisonViewSource(self)
 
     def close(self) -> None:
         """Stop and close both sides; what was recorded can still be looked at, also in the view. Twice is harmless."""
         with interrupts_deferred():
-            self._is_closed = True
-            self._background.close()
+            self._pair.is_closed = True
+            self._runs.background.close()
             for side in self.sides:
-                close = getattr(side, "close", None)
-                if close is not None:
-                    close()
+                side.close()
             for feed in self._view.feeds if self._view is not None else ():
                 feed.settle()
 
-    def __enter__(self) -> Comparison:
+    def _note_progress(self) -> None:
+        if self._view is not None:
+            self._view.has_grown()
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -119,14 +404,12 @@ class Comparison(PairTime):
         self.close()
 
     def __repr__(self) -> str:
-        from labengine_widgets.ascii import block_map
+        from labengine_widgets.ascii import block_map  # widgets are for those who look
 
         maps = zip(self.names, map(block_map, self.snapshots, self.timelines), strict=True)
-        return "\n\n".join([*(f"{name}\n{drawn}" for name, drawn in maps), self._told_difference()])
-
-    def _told_difference(self) -> str:
         found = self.first_difference()
-        return str(found) if found else " ".join(filter(None, [_SAME, self.configuration_difference]))
+        difference = str(found) if found else " ".join(filter(None, [_SAME, self.configuration_difference]))
+        return "\n\n".join([*(f"{name}\n{drawn}" for name, drawn in maps), difference])
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         return self.show()._repr_mimebundle_(**options)

@@ -1,4 +1,4 @@
-"""The first event at which two recordings part, in words."""
+"""The first event at which two recordings differ, in words."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from labengine.events import Event
+from labengine.session.compare.sides import RecordedSide, timeline_of
 
-if TYPE_CHECKING:
-    from labengine.session.compare.paired import Paired
+if TYPE_CHECKING:  # the browser half is for those who look
     from labengine_widgets.why import Why
+
+Sides = tuple[RecordedSide, RecordedSide]
 
 _WRAPPED = "margin:0 0 6px;white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"
 """Style of a side's lines: JupyterLab's own breaks a line of preformatted text inside a word."""
@@ -18,10 +20,10 @@ _WRAPPED = "margin:0 0 6px;white-space:pre-wrap;word-break:normal;overflow-wrap:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Difference:
-    """left, right: the events, None on a side that does nothing of the kind; moments: their numbers in the recordings.
+    """The first difference. left, right: the events, None on a side that has none of the kind; moments: their numbers.
 
-    sentences: what each side tells, never the same. reasons: the deciding method of each side and why it decides so,
-    where it is known. configuration: in what the two were made differently, in a sentence; empty when in nothing.
+    sentences: what each side does, never the same. reasons: the deciding method of each side and why it decides so,
+    where it is known. configuration: the settings that differ, in a sentence; empty when none do.
     """
 
     step: int
@@ -72,17 +74,17 @@ class Difference:
 
 
 NOTHING = "nothing of the kind happens."
-"""What is told of the side that has no such event."""
+"""The sentence for a side that has no such event."""
 
 
-def difference_of(comparison: Paired) -> Difference | None:
-    """Where the two sides of a comparison part."""
+def difference_of(sides: Sides, names: tuple[str, str]) -> Difference | None:
+    """Return the first difference between two sides; None when there is none."""
     from labengine_widgets.apart import told_apart
     from labengine_widgets.compared import first_parting, told_alone
     from labengine_widgets.configuration import told_configurations
     from labengine_widgets.why.tellings import tell
 
-    left, right = comparison.timelines
+    left, right = map(timeline_of, sides)
     found = first_parting(left, right)
     if found is None:
         return None
@@ -95,38 +97,38 @@ def difference_of(comparison: Paired) -> Difference | None:
     sentences = [
         told_alone(timeline, side.token_text, told, start, end) or (NOTHING if event is None else tell(event))
         for timeline, side, told, start, end, event in zip(
-            (left, right), comparison.sides, (pair.left, pair.right), before, pair.ends, events, strict=True
+            (left, right), sides, (pair.left, pair.right), before, pair.ends, events, strict=True
         )
     ]
-    reasons = [_reason(side, event) for side, event in zip(comparison.sides, events, strict=True)]
+    reasons = [_reason(side, event) for side, event in zip(sides, events, strict=True)]
     return Difference(
         step=left.state(moments[0]).step if pair.left else right.state(moments[1]).step,
         phase=pair.phase,
-        names=comparison.names,
+        names=names,
         moments=(moments[0], moments[1]),
         left=events[0],
         right=events[1],
         sentences=told_apart((sentences[0], sentences[1]), pair.left, pair.right),
         reasons=(reasons[0], reasons[1]),
-        configuration=told_configurations(left, right, comparison.names),
+        configuration=told_configurations(left, right, names),
     )
 
 
-def why_of(comparison: Paired) -> Why:
-    """Why the two sides of a comparison part, as the drawer of its view tells it; or that they do not."""
+def why_of(sides: Sides, names: tuple[str, str]) -> Why:
+    """Return the causes of the first difference, as the view's drawer shows them; or that there is none."""
     from labengine_widgets.compared import first_parting
     from labengine_widgets.why import why_not_parted, why_parted
 
-    (left, right), names = comparison.timelines, comparison.names
+    left, right = map(timeline_of, sides)
     found = first_parting(left, right)
     if found is None:
         return why_not_parted(left, right, names)
-    one, other = (side.view_source().seams() for side in comparison.sides)
+    one, other = (side.view_source().seams() for side in sides)
     return why_parted(left, right, found[0].left, found[0].right, (one, other), names)
 
 
-def _reason(side: Any, event: Event | None) -> str:
-    """The seam that decided, and its one-line reason; empty where nobody knows."""
+def _reason(side: RecordedSide, event: Event | None) -> str:
+    """Return the method that decided, and its one-line reason; empty where neither is known."""
     if event is None:
         return ""
     seams, kind = side.view_source().seams(), type(event).__name__

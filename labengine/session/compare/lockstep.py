@@ -1,35 +1,36 @@
-"""Doing the same to two labs: operation by operation, and never further apart than one of them."""
+"""Doing the same to two labs, act by act: neither is ever further ahead than one act. And acts kept for later."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from labengine.lab import Lab
+from labengine.session.compare.sides import LiveSide
 
-Act = Callable[["Lab"], Any]
-"""One thing to do to a lab: add, take a step. An interrupt leaves a lab as it was before it, or after it."""
+Act = Callable[[Any], Any]
+"""One thing to do to a lab: add, take a step. An interrupt leaves the lab as before the act, or as after it.
+
+Any: a scenario's acts take a Lab, those of a comparison a LiveSide."""
 
 
 @dataclass(slots=True)
 class Side:
-    """One lab's share of the operation at hand. begun_at: its progress when it began; None before."""
+    """One lab's share of the current act. begun_at: its progress before the act; None until the act has begun."""
 
-    lab: Lab
+    lab: LiveSide
     is_done: bool = True
     begun_at: tuple[int, int] | None = None
     result: Any = None
 
 
 class Lockstep:
-    """Acts are done to the left lab and then to the right one; what an interrupt cuts off is done first next time.
+    """Does acts to the left lab and then to the right one. An act that an interrupt cuts off is completed first.
 
-    An error is an outcome: the other side still has its turn, and then it is raised.
+    An error is a result: the act is done to the other side, too, and then the error is raised.
     """
 
-    def __init__(self, labs: Sequence[Lab]) -> None:
+    def __init__(self, labs: Sequence[LiveSide]) -> None:
         self.sides = [Side(lab) for lab in labs]
         self._act: Act | None = None
 
@@ -40,11 +41,11 @@ class Lockstep:
 
     @property
     def results(self) -> list[Any]:
-        """What the last act came to, left and right."""
+        """The results of the last act, left and right."""
         return [side.result for side in self.sides]
 
     def do(self, act: Act) -> list[Any]:
-        """Catch up if need be, then do this to both; what it came to on either side."""
+        """Complete an act that was cut off, then do this one to both; return its results."""
         if self.is_behind:
             self.catch_up()
         self._act = act
@@ -53,7 +54,7 @@ class Lockstep:
         return self.catch_up()
 
     def catch_up(self) -> list[Any]:
-        """Finish the act that was cut off."""
+        """Complete the act that was cut off; return its results."""
         error: Exception | None = None
         for number, side in enumerate(self.sides):
             if not side.is_done:
@@ -68,7 +69,7 @@ class Lockstep:
         return self.results
 
     def forget(self) -> None:
-        """Leave undone what was cut off."""
+        """Leave an act that was cut off as it is."""
         for side in self.sides:
             side.is_done = True
 
@@ -80,10 +81,52 @@ class Lockstep:
             side.begun_at = now
             side.result = self._act(side.lab)
         else:
-            side.result = side.lab._stepper.engine.report
+            side.result = side.lab.session.stepper.engine.report
 
 
-def progress(lab: Lab) -> tuple[int, int]:
-    """Finished steps and requests: an act adds to one of them."""
-    engine, is_open = lab._stepper.engine, lab._stepper.phase not in (None, "update")
-    return engine.step_number - is_open, engine.num_added
+def progress(lab: LiveSide) -> tuple[int, int]:
+    """Return the numbers of finished steps and of requests: an act adds to one of them."""
+    stepper = lab.session.stepper
+    return stepper.engine.step_number - stepper.is_inside_step, stepper.engine.num_added
+
+
+class FollowUps:
+    """The acts that a scenario has still to show, in order: some done, some to come, some taken back by a rewind.
+
+    begins_after: the step after which the first one is due.
+    """
+
+    def __init__(self, acts: Sequence[Act] = (), begins_after: int = 0) -> None:
+        self._acts, self._begins_after = tuple(acts), begins_after
+        self._done_after: list[int | None] = []
+        """Per act that was done, the step after which it was; None while that is not known."""
+        self._num_done = 0
+
+    def __bool__(self) -> bool:
+        """True while there are acts to come."""
+        return self._num_done < len(self._acts)
+
+    @property
+    def due_after(self) -> int:
+        """The step after which the next act is due."""
+        before = self._done_after[self._num_done - 1] if self._num_done else self._begins_after
+        return 0 if before is None else before
+
+    def take(self) -> Act:
+        """Return the next act, which counts as done from now on, even if an interrupt cuts it off."""
+        act = self._acts[self._num_done]
+        self._done_after[self._num_done :] = [None]
+        self._num_done += 1
+        return act
+
+    def note_other_act(self) -> None:
+        """Forget the acts that a rewind took back: another act has been done in their place."""
+        del self._done_after[self._num_done :]
+
+    def note_completed(self, step: int) -> None:
+        """Note that both sides have completed their acts, after that step of the left one."""
+        self._done_after = [step if after is None else after for after in self._done_after]
+
+    def note_rewound(self, step: int) -> None:
+        """Note that both sides are after that step: acts done by then are done, later ones are to come."""
+        self._num_done = sum(after is not None and after <= step for after in self._done_after)

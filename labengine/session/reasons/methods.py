@@ -10,7 +10,7 @@ from types import FunctionType
 from typing import Any
 
 from labengine.core.definers import definers, is_custom
-from labengine.session.parsing import source_lines, tree_of
+from labengine.session.reasons.source_text import source_lines, tree_of
 
 
 @dataclass(frozen=True, slots=True)

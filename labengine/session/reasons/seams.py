@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from labengine.check.watch import Watch
 from labengine.core.definers import is_custom
 from labengine.core.parts import Parts
 from labengine.core.seams import DECIDED_BY, owners
+from labengine.engine.engine import Engine
+from labengine.engine.transfers import Transfers
 from labengine.session.reasons.methods import Method, method_of
 
 Seam = dict[str, Any]
@@ -28,10 +31,6 @@ def seams_of(parts: Parts) -> dict[str, Seam]:
 
 
 def _classes(parts: Parts) -> dict[str, tuple[type, ...]]:
-    from labengine.check.watch import Watch
-    from labengine.engine.engine import Engine
-    from labengine.engine.transfers import Transfers
-
     return owners(parts) | {"Engine": (Engine,), "Transfers": (Transfers,), "Watch": (Watch,)}
 
 

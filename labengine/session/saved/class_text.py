@@ -10,7 +10,7 @@ from textwrap import dedent
 from types import FunctionType, ModuleType
 from typing import Any
 
-from labengine.session.parsing import source_lines, tree_of
+from labengine.session.reasons.source_text import source_lines, tree_of
 from labengine.session.saved.global_names import ANNOTATIONS_LATER, leaves_annotations, used_globals
 from labengine.session.saved.literals import literal
 

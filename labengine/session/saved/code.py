@@ -58,7 +58,7 @@ def _imports(facts: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]]) -> I
     classes = [] if facts["parts"] is None else facts["parts"]["classes"].values()
     lines = {str(line) for told in classes for line in told["imports"]}
     if any(given["do"] == "break_off" for given in inputs):
-        lines.add("from labengine.session.time.breaking import break_off")
+        lines.add("from labengine.scripts import break_off")
     if any(given["do"] == "fail" for given in inputs):
         lines.add("from contextlib import suppress")
     yield from sorted(lines | {"import labengine"}, key=_place)

@@ -1,52 +1,63 @@
-"""What is known of a session besides its events, in JSON types: enough to write it down as code."""
+"""The facts of a session that its events do not hold, in JSON types: enough to write it down as code, or to a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from labengine.config import GroupSpec
+from labengine.config import ConfigError, GroupSpec
 from labengine.core.parts import Parts
 from labengine.events import StepFailed
+from labengine.session.history.inputs import AbortInput, AddInput, BrokenStep, Input, ResetInput
 from labengine.session.reasons.seams import seams_of
 from labengine.session.saved.class_text import class_text
-from labengine.session.time.inputs import AbortInput, AddInput, BrokenStep, Input, ResetInput
-
-if TYPE_CHECKING:
-    from labengine.session.looking import Looking
-    from labengine.session.settings import LabSettings
+from labengine.session.session import Session
+from labengine.session.settings import LabSettings
+from labengine.trace.file import save
 
 Facts = dict[str, Any]
 
 
-def facts_of(lab: Looking) -> Facts:
-    """The session of a lab, as of one instant between two of its phases."""
-    with lab._stepper.turn_to_look():
-        inputs, num_steps = lab._inputs.done, lab._stepper.engine.num_finished_steps
-        open_step = lab._stepper.phase if lab._stepper.has_open_step else None
+def save_session(session: Session, path: str | PathLike[str]) -> None:
+    """Write a session to a file for labengine.open, completely or not at all; also one that is closed.
+
+    ConfigError when nothing was recorded, or the file cannot be written.
+    """
+    if session.timeline is None:
+        raise ConfigError("nothing was recorded, so there is nothing to save: make the lab with record=True")
+    with session.stepper.reading():
+        save(path, session.timeline, facts_of(session), session.token_text)
+
+
+def facts_of(session: Session) -> Facts:
+    """Return the facts of a session, all as of one instant between two phases."""
+    stepper = session.stepper
+    with stepper.reading():
+        inputs, num_steps = session.inputs.done, stepper.engine.num_finished_steps
+        open_step = stepper.phase if stepper.has_open_step else None
     return {
-        "title": lab.title,
-        "edition": lab.parts.name,
-        "settings": _settings(lab.settings),
-        "parts": _parts(lab.settings.parts),
+        "title": session.inspection.title,
+        "edition": session.parts.name,
+        "settings": _settings(session.settings),
+        "parts": _parts(session.settings.parts),
         "num_steps": num_steps,
         "open_step": open_step,
-        "num_violations": len(lab.violations),
-        "inputs": [_input(given) for given in inputs],
-        "code": seams_of(lab.parts),
+        "num_violations": len(session.inspection.violations),
+        "inputs": [_input(done) for done in inputs],
+        "code": seams_of(session.parts),
     }
 
 
 def _settings(settings: LabSettings) -> dict[str, Any]:
-    """Lab's keywords as far as they differ from their defaults, and the model; parts are told apart."""
-    given = {"model": settings.model, **settings.given()}
-    return {name: _plain(value) for name, value in given.items() if name != "parts"}
+    """Return Lab's keywords that differ from their defaults, and the model; parts have a place of their own."""
+    changed = {"model": settings.model, **settings.changed()}
+    return {name: _plain(value) for name, value in changed.items() if name != "parts"}
 
 
 def _plain(value: object) -> object:
-    """A setting as JSON. What has no words there is described: {"made_by": its class}."""
+    """Return a setting as JSON. An object that JSON has no form for becomes {"made_by": its class}."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, PathLike):
@@ -59,28 +70,28 @@ def _plain(value: object) -> object:
 
 
 def _parts(parts: Parts | None) -> dict[str, Any] | None:
-    """The classes that were given in place of the edition's, with their text."""
+    """Return the classes that replace the edition's, with their source."""
     if parts is None:
         return None
-    given = {f.name: getattr(parts, f.name) for f in fields(parts)}
-    classes = {name: class_text(value) for name, value in given.items() if isinstance(value, type)}
+    values = {f.name: getattr(parts, f.name) for f in fields(parts)}
+    classes = {name: class_text(value) for name, value in values.items() if isinstance(value, type)}
     return {"name": parts.name, "classes": classes}
 
 
-def _input(given: Input) -> dict[str, Any]:
-    match given:
+def _input(done: Input) -> dict[str, Any]:
+    match done:
         case AddInput():
-            sampling, keys = asdict(given.sampling), dict(given.extra_keys)
-            told: dict[str, Any] = {"do": "add", "token_ids": list(given.token_ids), "sampling": sampling}
-            told |= {"cache_salt": given.cache_salt, "extra_keys": keys}
+            sampling, keys = asdict(done.sampling), dict(done.extra_keys)
+            fact: dict[str, Any] = {"do": "add", "token_ids": list(done.token_ids), "sampling": sampling}
+            fact |= {"cache_salt": done.cache_salt, "extra_keys": keys}
         case AbortInput():
-            told = {"do": "abort", "request_id": given.request_id}
+            fact = {"do": "abort", "request_id": done.request_id}
         case ResetInput():
-            told = {"do": "reset_prefix_cache"}
+            fact = {"do": "reset_prefix_cache"}
         case BrokenStep(failed=StepFailed(), by_runner=False):
-            told = {"do": "fail", "reason": given.reason}
+            fact = {"do": "fail", "reason": done.reason}
         case BrokenStep():
-            told = {"do": "break_off", "reached": given.reached, "reason": given.reason}
+            fact = {"do": "break_off", "reached": done.reached, "reason": done.reason}
         case _:
-            raise AssertionError(f"{given} is an input without words")
-    return {"step": given.num_steps, **told}
+            raise AssertionError(f"{done} is an input without a form in JSON")
+    return {"step": done.num_steps, **fact}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isinf, isnan
 
-from labengine.session.parsing import value_of
+from labengine.session.reasons.source_text import value_of
 
 
 def literal(value: object) -> str | None:

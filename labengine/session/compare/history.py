@@ -1,0 +1,158 @@
+"""Breakpoints of both sides of a comparison, the way back, and a scenario's follow-ups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from labengine.config import ConfigError, as_int
+from labengine.engine.interrupts import interrupts_deferred
+from labengine.events import Event
+from labengine.session.compare.lockstep import progress
+from labengine.session.compare.pair import ON_THEIR_OWN, Pair
+from labengine.session.compare.runs import PairRuns
+from labengine.session.compare.sides import LiveSide
+from labengine.session.history.breakpoints import Breakpoint
+from labengine.session.history.history import History
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PairBreakpoint:
+    """One breakpoint on both sides. `close()` removes both, twice is harmless; usable in a `with` block.
+
+    number: its number in %lab break, counted from 1. left, right: each side's own.
+    """
+
+    number: int
+    left: Breakpoint
+    right: Breakpoint
+
+    @property
+    def is_open(self) -> bool:
+        """False once it is closed on both sides."""
+        return self.left.is_open or self.right.is_open
+
+    @property
+    def num_hits(self) -> tuple[int, int]:
+        """Events that have met the condition, on either side."""
+        return self.left.num_hits, self.right.num_hits
+
+    def close(self) -> None:
+        """Remove it from both sides."""
+        self.left.close()
+        self.right.close()
+
+    def __enter__(self) -> PairBreakpoint:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        left, right = self.num_hits
+        state = "" if self.is_open else " (closed)"
+        return f"breakpoint {self.number}, on both sides: {self.left.condition}, met {left} + {right} times{state}"
+
+
+class PairBreakpoints:
+    """The breakpoints that were added to both sides together."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
+        self._numbers = count(1)
+        self._added: tuple[PairBreakpoint, ...] = ()
+
+    @property
+    def open(self) -> tuple[PairBreakpoint, ...]:
+        """The open ones, oldest first."""
+        return tuple(breakpoint for breakpoint in self._added if breakpoint.is_open)
+
+    def add(self, kind: type[Event] | str | Callable[[Event], object] | None, fields: dict[str, Any]) -> PairBreakpoint:
+        """Add a breakpoint to both sides, or, where one side refuses it, to neither."""
+        left, right = self._pair.labs
+        with interrupts_deferred():
+            one = left.break_on(kind, **fields)
+            try:
+                other = right.break_on(kind, **fields)
+            except BaseException:
+                one.close()
+                raise
+            added = PairBreakpoint(next(self._numbers), one, other)
+            self._added = (*self.open, added)
+            return added
+
+
+class PairHistory:
+    """Takes both engines back to a step, and goes on with a scenario's follow-ups."""
+
+    def __init__(self, pair: Pair, runs: PairRuns) -> None:
+        self._pair = pair
+        self._runs = runs
+
+    def rewind(self, step: int) -> None:
+        """Go back, with both engines, to where step `step + 1` was about to begin. See Comparison.rewind."""
+        if self._pair.labs and not self._pair.lockstep.is_behind:
+            self._steps_for(step)
+        self._runs.pause()
+        with self._pair.lock:
+            self._pair.complete()
+            steps = self._steps_for(step)
+            for lab, to in zip(self._pair.labs, steps, strict=True):
+                self._rewind_one(lab, to, step)
+            self._pair.follow_ups.note_rewound(steps[0])
+            self._pair.begin_aligned()
+
+    def _rewind_one(self, lab: LiveSide, to: int, step: int) -> None:
+        try:
+            lab.rewind(to)
+        except BaseException as error:
+            error.add_note(f"The two sides may stand apart: comparison.rewind({step}) brings both there.")
+            raise
+
+    def _steps_for(self, step: object) -> list[int]:
+        """Return the step for either side. ConfigError, before anything has changed, where they cannot go there."""
+        histories = [History(lab.session) for lab in self._pair.labs]
+        known = [history.num_known_steps for history in histories]
+        asked = as_int(step)
+        if asked is None or not 0 <= asked <= max(known):
+            taken = f"{max(known)} step{'s' * (max(known) != 1)}"
+            raise ConfigError(f"step must be between 0 and {max(known)} (the two have taken {taken}), got {step!r}")
+        steps = [min(asked, newest) for newest in known]
+        for history, to in zip(histories, steps, strict=True):
+            history.refuse_rewind(to)
+        if len({history.num_requests_before(to) for history, to in zip(histories, steps, strict=True)}) > 1:
+            raise ConfigError(
+                f"the two had not been given the same requests when they had taken {step} steps, so they cannot stand "
+                f"there together. {ON_THEIR_OWN}comparison.left.fork({step}) shows one; comparison.reset() begins anew"
+            )
+        return steps
+
+    # -- follow-ups ----------------------------------------------------------------------------------------------------
+
+    @property
+    def has_follow_up(self) -> bool:
+        """True while follow_up() has something to show."""
+        return bool(self._pair.follow_ups) and self._pair.is_live
+
+    def follow_up(self) -> None:
+        """Do all follow-ups on both sides, from where they are due. ConfigError when there are none."""
+        pair = self._pair
+        if not pair.follow_ups:
+            raise ConfigError("there is nothing more to show: labengine.bug(id).compare() prepares follow-ups")
+        with pair.lock:
+            pair.complete()
+            pair.require_aligned()
+            self._go_to_the_next()
+            while pair.follow_ups:
+                pair.require_aligned()
+                pair.do_aligned(pair.follow_ups.take())
+
+    def _go_to_the_next(self) -> None:
+        due, left = self._pair.follow_ups.due_after, self._pair.labs[0]
+        if progress(left)[0] >= due:
+            return
+        if left.num_known_steps < due:
+            raise ConfigError(f"the story goes on after step {due}: comparison.step() takes both there first")
+        self.rewind(due)

@@ -1,0 +1,187 @@
+"""The two sides of a comparison, one lock for both, and how far they have come together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from labengine.config import ConfigError
+from labengine.session.compare.lockstep import Act, FollowUps, Lockstep, progress
+from labengine.session.compare.sides import (
+    LiveSide,
+    RecordedSide,
+    first_unequal,
+    requests_of,
+    session_of,
+    timeline_of,
+)
+from labengine.session.fair_lock import FairLock
+from labengine.session.stepper import LabClosedError
+from labengine.timeline import Timeline
+
+Ends = tuple[int, int]
+"""A moment of the left recording and one of the right."""
+
+ON_THEIR_OWN = "comparison.left and comparison.right are labs of their own: "
+
+
+class Pair:
+    """Two sides, after the same step at first, and acts that are done to both, left first.
+
+    on_progress: called after each act.
+    """
+
+    def __init__(
+        self, left: RecordedSide, right: RecordedSide, follow_ups: FollowUps, on_progress: Callable[[], object]
+    ) -> None:
+        self.left, self.right = left, right
+        self.timelines: tuple[Timeline, Timeline] = timeline_of(left), timeline_of(right)
+        self.is_live = session_of(left) is not None and session_of(right) is not None
+        """False where a side is an opened trace."""
+        self.is_closed = False
+        self.lock = FairLock()
+        self.lockstep = Lockstep(_live(left, right) if self.is_live else ())
+        self.follow_ups = follow_ups
+        self._on_progress = on_progress
+        self._num_known_requests = 0
+        """Leading requests that are known to be equal on both sides."""
+        self._drift = self._lead
+        """Steps that the left side has taken more because the right one had nothing to do."""
+        self._ahead_before = 0
+        self._aligned_at = self._last_boundary = self.newest
+        self._generations = self.generations
+
+    @property
+    def sides(self) -> tuple[RecordedSide, RecordedSide]:
+        """Left and right."""
+        return self.left, self.right
+
+    @property
+    def labs(self) -> tuple[LiveSide, ...]:
+        """Both labs, to change them. LabClosedError once closed, ConfigError for recordings."""
+        if self.is_closed:
+            raise LabClosedError
+        if not self.is_live:
+            raise ConfigError("these are recordings, to look at and not to step: compare two labs instead")
+        return tuple(side.lab for side in self.lockstep.sides)
+
+    @property
+    def newest(self) -> Ends:
+        """The newest moment of either recording."""
+        return self.timelines[0].end, self.timelines[1].end
+
+    @property
+    def generations(self) -> tuple[int, int]:
+        """The numbers of the recordings: a lab that was reset or rewound has begun another one."""
+        return self.timelines[0].generation, self.timelines[1].generation
+
+    @property
+    def aligned_at(self) -> Ends:
+        """The last moments at which both sides had done the same; an interrupted side may be further."""
+        return self._aligned_at if self._generations == self.generations else self.newest
+
+    @property
+    def last_boundary(self) -> Ends:
+        """The last moments at which both sides were between two steps, neither ahead of the other."""
+        return self._last_boundary if self._generations == self.generations else self.newest
+
+    # -- acts ----------------------------------------------------------------------------------------------------------
+
+    def do(self, act: Act) -> list[Any]:
+        """Do one act to both; return its results. An act that was cut off is completed first.
+
+        ConfigError, before anything changes, unless both sides are aligned.
+        """
+        with self.lock:
+            self.complete()
+            self.require_aligned()
+            self.follow_ups.note_other_act()
+            return self.do_aligned(act)
+
+    def do_aligned(self, act: Act) -> list[Any]:
+        """Do one act to both, which are known to be aligned, or which it aligns. The caller holds the lock."""
+        self._ahead_before = self.ahead
+        try:
+            return self.lockstep.do(act)
+        finally:
+            self._note_progress()
+
+    def complete(self) -> list[Any] | None:
+        """Complete an act that was cut off, and return its results; None when there is none."""
+        labs = self.labs
+        if not labs or not self.lockstep.is_behind:
+            return None
+        try:
+            return self.lockstep.catch_up()
+        finally:
+            self._note_progress()
+
+    def require_aligned(self) -> None:
+        """Raise ConfigError when one side was led another way, or further, by itself. Nothing has changed then."""
+        self.require_same_requests()
+        if self.ahead:
+            behind, number = ("right", self.ahead) if self.ahead > 0 else ("left", -self.ahead)
+            steps = [progress(lab)[0] for lab in self.labs]
+            raise ConfigError(
+                f"the left side stands after step {steps[0]}, the right one after step {steps[1]}: one of them was "
+                f"stepped, rewound or reset by itself. comparison.step() brings the {behind} one along "
+                f"({number} step{'s' * (number > 1)}), comparison.rewind(step) takes both back"
+            )
+
+    def require_same_requests(self) -> None:
+        """Raise ConfigError when one side was given other requests by itself."""
+        counts = [progress(lab)[1] for lab in self.labs]
+        is_known = self._generations == self.generations
+        first = min(self._num_known_requests, *counts) if is_known else 0
+        left, right = (requests_of(lab.session, first) for lab in self.labs)
+        unequal = first_unequal(left, right, first)
+        if unequal or counts[0] != counts[1]:
+            what = unequal or f"the left one has seen {counts[0]} of them, the right one {counts[1]}"
+            raise ConfigError(
+                f"the two sides have not seen the same requests any more: {what}. {ON_THEIR_OWN}what is added to both "
+                f"is added with comparison.add(...). comparison.reset() begins anew with both"
+            )
+        self._num_known_requests = counts[0]
+
+    # -- how far they are ----------------------------------------------------------------------------------------------
+
+    @property
+    def ahead(self) -> int:
+        """Steps by which the left side (below 0 the right one) is ahead because it was stepped by itself."""
+        return self._lead - self._drift
+
+    @property
+    def _lead(self) -> int:
+        """Steps that the left side has taken more: a side that has nothing to do takes none."""
+        if not self.is_live:
+            return 0
+        left, right = (progress(side.lab)[0] for side in self.lockstep.sides)
+        return left - right
+
+    def begin_aligned(self) -> None:
+        """Both have begun anew, or have been brought to the same place: forget what was before."""
+        self._num_known_requests = 0
+        lead = self._lead
+        shorter = self.lockstep.sides[0 if lead < 0 else 1].lab.session.stepper.engine
+        self._ahead_before, self._drift = 0, lead if lead and shorter.scheduler.is_idle else 0
+        self._note_aligned()
+
+    def _note_progress(self) -> None:
+        """A side that found nothing to do has not fallen behind; one that was brought along has caught up."""
+        if not self.lockstep.is_behind and not self._ahead_before:
+            self._drift = self._lead
+        self._note_aligned()
+
+    def _note_aligned(self) -> None:
+        if not self.lockstep.is_behind and self.is_live:
+            self.follow_ups.note_completed(progress(self.lockstep.sides[0].lab)[0])
+        if not self.lockstep.is_behind and not self.ahead:
+            self._aligned_at, self._generations = self.newest, self.generations
+            if not any(side.lab.session.stepper.is_inside_step for side in self.lockstep.sides):
+                self._last_boundary = self._aligned_at
+        self._on_progress()
+
+
+def _live(left: Any, right: Any) -> tuple[LiveSide, LiveSide]:
+    """Any: both have a session, so they are labs."""
+    return left, right

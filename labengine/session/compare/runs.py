@@ -1,0 +1,140 @@
+"""Steps and runs of both sides of a comparison, on the caller's thread or in the background."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from labengine.engine.interrupts import interrupts_deferred, raise_deferred
+from labengine.session.background import Background
+from labengine.session.compare.lockstep import FollowUps
+from labengine.session.compare.pair import Pair
+from labengine.session.compare.sides import LiveSide
+from labengine.session.history.breakpoints import BreakpointHit
+
+
+class PairRuns:
+    """Has both sides take steps. show_hits: called after a run or a step by hand, which may have hit a breakpoint."""
+
+    def __init__(self, pair: Pair, show_hits: Callable[[], object]) -> None:
+        self._pair = pair
+        self._show_hits = show_hits
+        self._num_running = 0
+        """Runs in progress on threads that wait for their end."""
+        self._background_run = ExitStack()
+        """What a run in the background leaves when it ends."""
+        self.background = Background(self._step_in_background, self._background_run.close)
+
+    # -- by hand -------------------------------------------------------------------------------------------------------
+
+    def step(self) -> list[Any]:
+        """Take one step on either side; return the reports. A side that was stepped by itself waits for the other."""
+        with self._pair.lock:
+            reports = self._pair.complete()
+            if reports is None:
+                reports = self._step()
+        self._show_hits()
+        return reports
+
+    def _step(self) -> list[Any]:
+        pair = self._pair
+        pair.require_same_requests()
+        pair.follow_ups.note_other_act()
+        waiting = None if not pair.ahead else pair.labs[0 if pair.ahead > 0 else 1]
+        if waiting is not None:
+            waiting.session.breakpoints.forget_hit()
+        idle = (waiting, self._crashed())
+        return pair.do_aligned(lambda lab: lab.session.stepper.engine.report if lab in idle else lab.step())
+
+    def _crashed(self) -> LiveSide | None:
+        """Return the side that stands at its crash, while the other one can go on."""
+        crashed = [lab for lab in self._pair.labs if lab.is_at_crash]
+        return crashed[0] if len(crashed) == 1 else None
+
+    # -- runs, whose steps may overlap ---------------------------------------------------------------------------------
+
+    def run(self, until: Callable[[], object] | None) -> None:
+        """Step both until neither has anything left to do, one hits a breakpoint, or until() is true after a step."""
+        self.pause()
+        self._require_aligned()
+        with self._running():
+            while self._take_step():
+                raise_deferred()
+                if until is not None and until():
+                    return
+
+    @property
+    def is_running(self) -> bool:
+        """True during a run of both, also in the background."""
+        return self._num_running > 0 or self.background.is_running
+
+    @property
+    def hits(self) -> tuple[BreakpointHit | None, BreakpointHit | None]:
+        """The first breakpoint that the newest run or step has hit on either side; None for none."""
+        if not self._pair.is_live:
+            return None, None
+        left, right = (side.lab.session.breakpoints.hit for side in self._pair.lockstep.sides)
+        return left, right
+
+    def _take_step(self) -> bool:
+        """Take a step of a run; return False when the run has to end."""
+        crashed = self._crashed()
+        reports = self._pair.do(lambda lab: None if lab is crashed else lab.session.runs.take_step())
+        return any(map(bool, reports)) and not any(self.hits)
+
+    def _require_aligned(self) -> None:
+        """Raise ConfigError for sides that are not aligned. An act that was cut off is completed by the first step."""
+        with self._pair.lock:
+            if self._pair.labs and not self._pair.lockstep.is_behind:
+                self._pair.require_aligned()
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """Mark runs of both labs as in progress: views then follow them instead of playing each step."""
+        with interrupts_deferred():
+            with ExitStack() as stack:
+                for lab in self._pair.labs:
+                    stack.enter_context(lab.session.breakpoints.armed())
+                    stack.enter_context(lab.session.runs.running())
+                self._num_running += 1
+                try:
+                    yield
+                finally:
+                    self._num_running -= 1
+            self._show_hits()
+
+    # -- in the background ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Step both in the background until the work is done or pause() is called."""
+        with interrupts_deferred():
+            if self._pair.labs and not self.is_running:
+                self._require_aligned()
+            self.background.start()
+
+    def pause(self) -> None:
+        """Stop the background after its current step: both sides stand after the same step."""
+        if self._pair.labs:
+            self.background.pause()
+
+    def reset(self) -> None:
+        """Begin anew with two empty engines; acts that were cut off, and follow-ups, are forgotten."""
+        self.pause()
+        with self._pair.lock:
+            self._pair.lockstep.forget()
+            self._pair.follow_ups = FollowUps()
+            self._pair.lockstep.do(lambda lab: lab.reset())
+            self._pair.begin_aligned()
+
+    def _step_in_background(self) -> bool:
+        """Take a step of the background's run, which both labs are in until it ends."""
+        if self._num_running == 0:
+            self._background_run.enter_context(self._running())
+        has_more = False
+        try:
+            has_more = self._take_step()
+        finally:
+            if not has_more:
+                self._background_run.close()
+        return has_more

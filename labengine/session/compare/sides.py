@@ -1,0 +1,266 @@
+"""The sides of a comparison: labs or opened traces, and which of them can be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from labengine.config import ConfigError, EngineConfig
+from labengine.engine.engine import Phase, StepReport, seed_of
+from labengine.events import Event, RequestAdded
+from labengine.session.history.breakpoints import Breakpoint
+from labengine.session.history.crash import Crash
+from labengine.session.history.inputs import AddInput
+from labengine.session.session import Session
+from labengine.snapshot import Snapshot
+from labengine.timeline import Timeline
+
+if TYPE_CHECKING:  # the browser half is for those who look
+    from labengine_widgets.feed import Feed
+    from labengine_widgets.selection import Selection
+    from labengine_widgets.view_source import ViewSource
+
+SAME_WAY = "compare labs that were given the same requests (lab.fork(edition=...) makes such a one), or empty ones"
+
+
+class RecordedSide(Protocol):
+    """What can be compared: a lab, or an opened trace. It has a recording and views of its own."""
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """Its recording."""
+
+    @property
+    def title(self) -> str:
+        """One line."""
+
+    @property
+    def crash(self) -> Crash | None:
+        """The newest exception that a part has raised inside a step."""
+
+    @property
+    def feed(self) -> Feed:
+        """What all its views are fed by."""
+
+    @property
+    def selection(self) -> Selection | None:
+        """The thing selected in its views."""
+
+    @selection.setter
+    def selection(self, selected: Selection | tuple[str, int | str] | None) -> None: ...
+
+    def snapshot(self) -> Snapshot:
+        """Return its newest state."""
+
+    def token_text(self, token_id: int) -> str:
+        """Return one token as text."""
+
+    def view_source(self) -> ViewSource:
+        """Return what a view may read of it."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class LiveSide(RecordedSide, Protocol):
+    """A side that can be stepped: a lab."""
+
+    session: Session
+
+    def abort(self, request_id: int | str) -> bool:
+        """End a request."""
+
+    def step(self, num_steps: int = 1) -> StepReport:
+        """Take steps."""
+
+    def next_phase(self) -> Phase | None:
+        """Do the next phase of a step."""
+
+    def break_on(self, kind: type[Event] | str | Callable[[Event], object] | None = None, **fields: Any) -> Breakpoint:
+        """Add a breakpoint."""
+
+    def rewind(self, step: int) -> None:
+        """Go back to a step."""
+
+    def reset(self) -> None:
+        """Begin anew."""
+
+    @property
+    def is_at_crash(self) -> bool:
+        """True while the newest thing that has happened is a step in which a part raised."""
+
+    @property
+    def num_known_steps(self) -> int:
+        """The newest step that its inputs lead to."""
+
+
+def session_of(side: object) -> Session | None:
+    """Return the session of a lab; None for an opened trace."""
+    session = getattr(side, "session", None)
+    return session if isinstance(session, Session) else None
+
+
+def timeline_of(side: RecordedSide) -> Timeline:
+    """Return the recording of a side. ConfigError where nothing is recorded."""
+    if side.timeline is None:
+        raise ConfigError("a lab made with record=False cannot be compared: nothing of it is recorded")
+    return side.timeline
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def names_of(left: RecordedSide, right: RecordedSide) -> tuple[str, str]:
+    """Return the names of the sides: their editions."""
+    one, other = _edition(left), _edition(right)
+    return (f"{one}, left", f"{other}, right") if one == other else (one, other)
+
+
+def _edition(side: RecordedSide) -> str:
+    session = session_of(side)
+    return session.parts.name if session is not None else str(getattr(side, "edition", None) or side.title)
+
+
+def checked_names(names: object) -> tuple[str, str] | None:
+    """Return two texts, or None for the editions' own names. ConfigError for anything else."""
+    if names is None:
+        return None
+    if not isinstance(names, (tuple, list)) or len(names) != 2 or not all(isinstance(n, str) and n for n in names):
+        raise ConfigError(f'names are what to call the two sides, such as names=("before", "after"); got {names!r}')
+    return names[0], names[1]
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def refuse_incomparable(left: RecordedSide, right: RecordedSide) -> None:
+    """Raise ConfigError for two sides between which there is nothing to compare. Nothing has changed then."""
+    for side in (left, right):
+        if not all(hasattr(side, name) for name in ("timeline", "snapshot", "view_source", "token_text")):
+            raise ConfigError(f"a side is a lab or an opened trace; got {side!r}. {_instead(side)}")
+    for side in (left, right):
+        timeline_of(side)
+    if left is right:
+        raise ConfigError(
+            "both sides are one and the same: lab.fork(edition=...) makes a second lab to compare with, and "
+            "labengine.open(path) a recording of how it was"
+        )
+    _refuse_other_requests(left, right)
+
+
+def _instead(side: object) -> str:
+    if isinstance(side, str):
+        return f"lab.fork(edition={side!r}) makes a lab of that edition that has gone the same way"
+    return "lab.fork(edition=...) makes a second lab that has gone the same way"
+
+
+def _refuse_other_requests(left: RecordedSide, right: RecordedSide) -> None:
+    """Raise ConfigError for sides with different requests, and for labs that stand after different steps.
+
+    Of recordings one may be shorter: it ends before the last requests of the other come.
+    """
+    are_live = session_of(left) is not None and session_of(right) is not None
+    requests = _requests_of(left), _requests_of(right)
+    unequal = first_unequal(*requests)
+    if not unequal and are_live and len(requests[0]) != len(requests[1]):
+        numbers = f"the left lab was given {len(requests[0])} requests, the right one {len(requests[1])}"
+        raise ConfigError(f"{numbers}, and so not the same: {SAME_WAY}")
+    if unequal:
+        raise ConfigError(f"the two were not given the same requests: {unequal}. {SAME_WAY.capitalize()}")
+    steps = left.snapshot().step, right.snapshot().step
+    if are_live and steps[0] != steps[1]:
+        raise ConfigError(
+            f"the left lab stands after step {steps[0]}, the right one after step {steps[1]}: step the one that is "
+            f"behind first, or lab.rewind({min(steps)}) the other"
+        )
+
+
+# -- requests ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSettings:
+    """How a request was asked for. settings: max_tokens, temperature, cache_salt ..., as far as they are known."""
+
+    token_ids: tuple[int, ...]
+    settings: Mapping[str, Any]
+
+    def differs_from(self, other: RequestSettings) -> str:
+        """Return the name of a setting that differs, or "the prompt"; empty when all known ones are equal."""
+        if self.token_ids != other.token_ids:
+            return "the prompt"
+        names = (name for name in self.settings if name in other.settings)
+        return next((name for name in names if self.settings[name] != other.settings[name]), "")
+
+
+def requests_of(session: Session, first: int = 0) -> list[RequestSettings]:
+    """Return the requests of a session in order of their ids, from an id on."""
+    with session.stepper.reading():
+        adds = [done for done in session.inputs.done if isinstance(done, AddInput)]
+        return [_of_input(add, request_id, session.config) for request_id, add in enumerate(adds[first:], first)]
+
+
+def _requests_of(side: RecordedSide) -> list[RequestSettings]:
+    session = session_of(side)
+    if session is not None:
+        return requests_of(session)
+    return _of_facts(getattr(side, "facts", {}).get("inputs")) or _of_recording(timeline_of(side))
+
+
+def _of_input(add: AddInput, request_id: int, config: EngineConfig) -> RequestSettings:
+    seed = {"the seed": seed_of(add.sampling, request_id, config)} if add.sampling.temperature else {}
+    keys = _keys((*add.extra_keys, ("cache_salt", add.cache_salt or "")))
+    return RequestSettings(tuple(add.token_ids), {**asdict(add.sampling), **keys, **seed})
+
+
+def _keys(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Return the salt, and the other keys that KV depends on."""
+    keys = dict(pairs)
+    return {"cache_salt": keys.pop("cache_salt", None) or None, "extra_keys": keys}
+
+
+def _of_facts(inputs: object) -> list[RequestSettings]:
+    """Read the inputs that a trace's file keeps; the file may hold anything."""
+    adds = (
+        [one for one in inputs if isinstance(one, dict) and one.get("do") == "add"] if isinstance(inputs, list) else []
+    )
+    found = []
+    for add in adds:
+        tokens, sampling, keys = add.get("token_ids"), add.get("sampling"), add.get("extra_keys")
+        salt = {"cache_salt": add.get("cache_salt") or ""}
+        pairs = {**(keys if isinstance(keys, dict) else {}), **salt}
+        settings = {**(sampling if isinstance(sampling, dict) else {}), **_keys(pairs.items())}
+        found.append(RequestSettings(tuple(tokens) if isinstance(tokens, list) else (), settings))
+    return found
+
+
+def _of_recording(timeline: Timeline) -> list[RequestSettings]:
+    """Read a recording alone: prompts, and max_tokens of requests whose RequestAdded is kept."""
+    max_tokens = {event.request_id: event.max_tokens for event in timeline.of_kind(RequestAdded)}
+    kept = timeline.state().requests
+    if [*kept] != [*range(len(kept))]:  # some are forgotten, and what they were is unknown
+        return []
+    return [
+        RequestSettings(
+            tuple(request.token_ids[: request.num_prompt_tokens]),
+            {"max_tokens": max_tokens[request_id]} if request_id in max_tokens else {},
+        )
+        for request_id, request in kept.items()
+    ]
+
+
+def first_unequal(left: Sequence[RequestSettings], right: Sequence[RequestSettings], first: int = 0) -> str:
+    """Describe the first request that differs between the sides; empty when there is none. first: the first id."""
+    from labengine_widgets.names import request_name  # widgets are for those who look
+
+    for request_id, (one, other) in enumerate(zip(left, right, strict=False), first):
+        what = one.differs_from(other)
+        if what == "the prompt":
+            return f"request {request_name(request_id)} has another prompt on the right than on the left"
+        if what:
+            values = one.settings[what], other.settings[what]
+            return (
+                f"request {request_name(request_id)} has {what} {values[0]!r} on the left, {values[1]!r} on the right"
+            )
+    return ""

@@ -1,0 +1,90 @@
+"""The exception that ended a step: where it was raised, and what was held at that moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from labengine.config import ConfigError
+from labengine.events import Event, StepFailed, StepRolledBack
+from labengine.hooks import Hooks
+from labengine.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Crash:
+    """An exception that a part raised inside a step, which was then taken back."""
+
+    step: int
+    error: str
+    """Name of the exception's class."""
+    message: str
+    method: str
+    """Class and method that raised it, and the override that called it, if there is one on the way."""
+    exception: BaseException | None
+    """The exception itself; None in an opened trace."""
+    events: tuple[Event, ...]
+    """The step's events, from its StepStarted to its StepFailed; empty where nothing is recorded."""
+    generation: int = 0
+    """The recording that holds the moment: rewind() and reset() begin another one."""
+    moment: int | None = None
+    """The moment just before StepRolledBack, with all blocks that the step held; None where nothing is recorded."""
+
+    def __str__(self) -> str:
+        return f"step {self.step} failed in {self.method}: {self.error}: {self.message}"
+
+    __repr__ = __str__
+
+    def moment_in(self, timeline: Timeline) -> int:
+        """Return the moment in this recording. ConfigError where it is not kept any more."""
+        if self.moment is None or self.generation != timeline.generation or self.moment < timeline.num_dropped:
+            raise ConfigError(f"{self}; the recording does not hold that moment any more")
+        return self.moment
+
+
+def newest_crash(timeline: Timeline) -> Crash | None:
+    """Return the newest crash in a recording; None without one."""
+    failures = timeline.of_kind(StepFailed)
+    return None if not failures else _crash_at(timeline, failures[-1], None)
+
+
+def _crash_at(timeline: Timeline, failed: StepFailed, exception: BaseException | None) -> Crash:
+    """`failed`: the newest StepFailed of the recording."""
+    start, end = timeline.step_moments(failed.step)
+    events = timeline.events(start, end)
+    length = next((i for i, event in enumerate(events) if isinstance(event, StepRolledBack)), len(events))
+    place = next(i for i, event in enumerate(events) if isinstance(event, StepFailed))
+    until, moment = tuple(events[: place + 1]), start + length
+    return Crash(
+        failed.step, failed.error, failed.message, failed.method, exception, until, timeline.generation, moment
+    )
+
+
+class Crashes:
+    """Keeps the newest crash of a lab, until `forget` or the next one."""
+
+    def __init__(self, hooks: Hooks, timeline: Timeline | None, failure: Callable[[], BaseException | None]) -> None:
+        """failure: returns the exception that a part raised last; called inside StepFailed."""
+        self.newest: Crash | None = None
+        self._timeline, self._failure = timeline, failure
+        self._failed: tuple[StepFailed, BaseException | None] | None = None
+        hooks.subscribe(self._note_failure, StepFailed)
+        hooks.subscribe(self._note_rollback, StepRolledBack)
+
+    def forget(self) -> None:
+        """Forget the crash: the lab begins anew."""
+        self.newest = self._failed = None
+
+    def _note_failure(self, event: StepFailed) -> None:
+        self._failed = event, self._failure()
+
+    def _note_rollback(self, event: StepRolledBack) -> None:
+        """Keep the crash. Only now all events of the step are known: violations may follow StepFailed."""
+        if self._failed is None:
+            return
+        failed, exception = self._failed
+        self._failed = None
+        if self._timeline is None:
+            self.newest = Crash(failed.step, failed.error, failed.message, failed.method, exception, ())
+        else:
+            self.newest = _crash_at(self._timeline, failed, exception)

@@ -1,0 +1,175 @@
+"""Going back: a session rewound to an earlier step, or a second session that repeats it up to there."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+from labengine.config import ConfigError, as_int
+from labengine.core.parts import Parts
+from labengine.session.arguments import refuse_unknown
+from labengine.session.history.inputs import AddInput, BrokenStep, Input
+from labengine.session.history.rerun import rerun
+from labengine.session.session import Session
+from labengine.session.settings import LabSettings
+from labengine.session.violation_warnings import level_of_caller
+
+_OF_THE_WEIGHTS = ("model", "dtype", "device", "attention", "cuda_graphs")
+"""Settings that belong to the loaded weights, which a fork shares."""
+
+
+class History:
+    """The inputs of a session, and what they allow: a rewind and forks."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._stepper = session.stepper
+        self._inputs = session.inputs
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """What the session was given since it was made or reset, in order."""
+        with self._stepper.reading():
+            return self._inputs.done
+
+    @property
+    def num_known_steps(self) -> int:
+        """The newest step that the known inputs lead to: also steps that a rewind took back."""
+        with self._stepper.reading():
+            return self._inputs.num_known_steps
+
+    @property
+    def is_at_crash(self) -> bool:
+        """True while the newest input is a step in which a part raised, and which was taken back."""
+        with self._stepper.reading():
+            done = self._inputs.done
+            return bool(done) and _is_crash(done[-1]) and done[-1].num_steps == self._now
+
+    def num_requests_before(self, step: int) -> int:
+        """Count the requests that were added before step `step + 1` began."""
+        with self._stepper.reading():
+            return sum(isinstance(known, AddInput) for known in self._inputs.until(step))
+
+    @property
+    def _now(self) -> int:
+        return self._stepper.engine.num_finished_steps
+
+    # -- fork ----------------------------------------------------------------------------------------------------------
+
+    def fork(
+        self, step: int | None = None, *, edition: str | None = None, parts: Parts | None = None, **settings: Any
+    ) -> Session:
+        """Return a second session that was given the same inputs up to a step. See Lab.fork."""
+        refuse_unknown("fork()", settings, LabSettings, History.fork)
+        with self._stepper.reading():
+            self._stepper.refuse_if_closed()
+            now = self._now
+            inputs = self._inputs.done if step is None else self._inputs.until(self._known_step(step))
+            changed = self._changed_settings(edition, parts, settings)
+            if changed.all_parts != self._session.parts:
+                inputs = tuple(known for known in inputs if not _is_crash(known))
+            model = self._session.model.sibling(changed.engine_config(), changed.model_options())
+        try:
+            fork = Session(changed, model)
+        except BaseException:
+            model.release()
+            raise
+        _repeat(fork, inputs, now if step is None else step)
+        return fork
+
+    def _changed_settings(self, edition: str | None, parts: Parts | None, changes: dict[str, Any]) -> LabSettings:
+        for name in _OF_THE_WEIGHTS:
+            if name in changes:
+                raise ConfigError(f"a fork shares this lab's loaded weights, and {name} goes with them: make a new Lab")
+        if "external" not in changes:
+            self._refuse_lasting_tier("fork", "give the fork external=None, or external='host'")
+        if not isinstance(parts, Parts | None):
+            raise ConfigError(f"parts must be a labengine.Parts, got {parts!r}")
+        own: dict[str, Any] = {"num_blocks": self._session.config.num_blocks}
+        if edition is not None:
+            own |= {"edition": edition, "parts": parts}
+        elif parts is not None:
+            own |= {"parts": parts.overriding(self._session.parts)}
+        return replace(self._session.settings, **own | changes)
+
+    # -- rewind --------------------------------------------------------------------------------------------------------
+
+    def rewind(self, step: int) -> None:
+        """Go back to where step `step + 1` was about to begin, with the same engine. See Lab.rewind."""
+        self.refuse_rewind(step)
+        self._session.runs.pause()
+        with self._stepper.exclusive():
+            step = self._known_step(step)  # the background may have passed an input, and forgotten later steps
+            self._session.breakpoints.forget_hit()
+            if self._can_reach(step):
+                self._stepper.step() if self._stepper.has_open_step else None
+            else:
+                self._stepper.engine.transfers.stop()
+                with self._inputs.taken_back():
+                    self._session.restart()
+            self._go_on(step)
+
+    def refuse_rewind(self, step: object) -> None:
+        """Raise ConfigError for a step to which rewind() cannot go. Nothing has changed then."""
+        with self._stepper.exclusive():
+            self._known_step(step)
+            self._refuse_lasting_tier("rewind", "lab.fork(external=None) makes a second lab without it")
+
+    def _can_reach(self, step: int) -> bool:
+        """True when the step can be reached from here: nothing has to be taken back for it."""
+        if self._inputs.had_accident:
+            return False
+        is_there = self._now == step and not self._stepper.has_open_step
+        return self._now < step or (is_there and all(done.num_steps <= step for done in self._inputs.done))
+
+    def _go_on(self, step: int) -> None:
+        """Repeat inputs and steps up to a step. An error leaves the lab between two steps, and says where."""
+        try:
+            rerun(self._stepper, self._inputs, step)
+        except BaseException as error:
+            where = f"The lab stands after step {self._now} of {step}, as it did then; lab.rewind({step}) goes on."
+            error.add_note(where)
+            raise
+
+    def _known_step(self, step: object) -> int:
+        newest, asked = self._inputs.num_known_steps, as_int(step)
+        if asked is None or not 0 <= asked <= newest:
+            taken = f"{newest} step{'s' * (newest != 1)}"
+            raise ConfigError(f"step must be between 0 and {newest} (the lab has taken {taken}), got {step!r}")
+        return asked
+
+    def _refuse_lasting_tier(self, call: str, instead: str) -> None:
+        """Raise ConfigError for an external tier that cannot be emptied, as it was at first."""
+        external = self._session.external
+        if external is None:
+            return
+        if self._session.settings.external != "host":
+            raise ConfigError(
+                f"{call}() takes the steps again from an empty external tier, and {external.describe()} keeps "
+                f"what it holds: {instead}"
+            )
+        if self._session.has_used_tier:
+            text = f"reset() has kept the host tier's blocks; {call}() begins without them, and may go another way"
+            warnings.warn(text, stacklevel=level_of_caller())
+
+
+def _repeat(fork: Session, inputs: tuple[Input, ...], step: int) -> None:
+    """Give a new session inputs of another one, up to a step. An error closes it, unless its own parts raised."""
+    try:
+        with fork.stepper.exclusive():
+            fork.inputs.expect(inputs)
+            rerun(fork.stepper, fork.inputs, step)
+    except BaseException as error:
+        reached = fork.stepper.engine.num_finished_steps
+        if fork.stepper.engine.failure is error:
+            text = f"The fork stands after step {reached} of {step}, where its parts fail: {fork.crashes.newest}"
+            warnings.warn(text, stacklevel=level_of_caller())
+            return
+        fork.close()
+        error.add_note(f"The fork was given up after {reached} of {step} steps; this lab is as it was.")
+        raise
+
+
+def _is_crash(known: Input) -> bool:
+    return isinstance(known, BrokenStep) and known.is_failure_of_parts

@@ -1,0 +1,210 @@
+"""The inputs of an engine, each with the step before which it came: enough to repeat a run exactly.
+
+An engine decides by its inputs alone, so a fork or a rewind needs nothing else: requests, aborts, resets of the prefix
+cache, and steps that were broken off, because these leave blocks whose content is no longer trusted.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from labengine.config import SamplingParams
+from labengine.core.request import ExtraKeys
+from labengine.engine.engine import Phase
+from labengine.engine.failure import is_of_runner, told_failure
+from labengine.events import StepFailed, StepRolledBack
+from labengine.hooks import Hooks
+from labengine.session.stepper import Stepper
+
+_CODES = ((2**16, "H"), (2**32, "I"), (2**64, "Q"))
+"""Ids below each bound, and the array code that holds them: 2, 4 and 8 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One thing that was done to an engine between two steps. num_steps: steps finished before it."""
+
+    num_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddInput(Input):
+    """A request was queued. Its id is the number of requests added before it."""
+
+    packed_tokens: bytes
+    """Its prompt, packed: inputs are kept as long as the lab lives."""
+    sampling: SamplingParams
+    cache_salt: str | None = None
+    extra_keys: ExtraKeys = ()
+
+    @property
+    def token_ids(self) -> Sequence[int]:
+        """Token ids of the prompt."""
+        return unpack(self.packed_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class AbortInput(Input):
+    """A request was aborted."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResetInput(Input):
+    """The prefix cache was reset."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenStep(Input):
+    """A step was broken off and taken back: interrupted, failed, or left open and dropped.
+
+    reached: how far it had come. "schedule": blocks were loaded; "forward": the forward pass had begun; "sample": the
+    forward pass was done, and its blocks were saved; None: the step left no traces.
+    """
+
+    reached: Phase | None
+    reason: str
+    """The name of the exception that ended it."""
+    failed: StepFailed | None = None
+    """The event of its failure; None for an interrupt."""
+    by_runner: bool = False
+    """True where the model's runner raised it, as when a device is gone. The scheduler's parts decide by their inputs
+    alone, and raise it again by themselves."""
+
+    @property
+    def is_failure_of_parts(self) -> bool:
+        """True where a part of the core raised, and not the runner."""
+        return self.failed is not None and not self.by_runner
+
+
+class Inputs:
+    """The inputs of one engine in order: those that were done, and those that a rewind took back.
+
+    A new input forgets those taken back. Every call needs the stepper's lock.
+    """
+
+    def __init__(self, stepper: Stepper, hooks: Hooks) -> None:
+        self._stepper = stepper
+        self.clear()
+        hooks.subscribe(self._note_broken_step, StepRolledBack)
+
+    def clear(self) -> None:
+        """Forget all inputs: the engine is empty."""
+        self._known: list[Input] = []
+        self._num_done = 0
+        self._num_known_steps = 0
+        self._accident: BrokenStep | None = None
+        self._is_rerunning = self._is_emptying = False
+
+    @property
+    def done(self) -> tuple[Input, ...]:
+        """The inputs that the engine was given so far."""
+        return tuple(self._known[: self._num_done])
+
+    @property
+    def next(self) -> Input | None:
+        """The first input of those taken back; None when there is none."""
+        return self._known[self._num_done] if self._num_done < len(self._known) else None
+
+    @property
+    def num_known_steps(self) -> int:
+        """The newest step that these inputs have ever led to."""
+        self._follow()
+        return self._num_known_steps
+
+    def until(self, step: int) -> tuple[Input, ...]:
+        """Return the inputs that came before step `step + 1` began, whether or not they were taken back."""
+        self._follow()
+        return tuple(known for known in self._known if known.num_steps <= step)
+
+    def note(self, new: Input) -> None:
+        """Record a new input, and forget those that had been taken back."""
+        self._follow()
+        del self._known[self._num_done :]
+        self._known.append(new)
+        self._num_done = len(self._known)
+        self._num_known_steps, self._accident = self._now, None
+
+    def note_done(self) -> None:
+        """Record that the first input of those taken back was done again."""
+        self._num_done += 1
+
+    @contextmanager
+    def taken_back(self) -> Iterator[None]:
+        """Take all inputs back. Inside the block the engine is emptied; dropping its open step is then no input."""
+        self._follow()
+        self._known = [known for known in self._known if known is not self._accident]
+        self._num_done, self._accident, self._is_emptying = 0, None, True
+        try:
+            yield
+        finally:
+            self._is_emptying = False
+
+    def expect(self, inputs: tuple[Input, ...]) -> None:
+        """Take over the inputs of another engine, as if they had been taken back here."""
+        self._known, self._num_done = list(inputs), 0
+
+    @contextmanager
+    def rerunning(self) -> Iterator[None]:
+        """Inside the block inputs are done again: a step that is broken off is then an accident, not a new input."""
+        self._is_rerunning = True
+        try:
+            yield
+        finally:
+            self._is_rerunning = False
+            self._num_known_steps = max(self._num_known_steps, self._now)
+
+    @property
+    def had_accident(self) -> bool:
+        """True when a step of a rerun was broken off: the state is sound, but the inputs alone lead to another one."""
+        return self._accident is not None
+
+    @property
+    def _now(self) -> int:
+        return self._stepper.engine.num_finished_steps
+
+    def _follow(self) -> None:
+        """Note the steps taken since. An input taken back is forgotten once the engine has passed its step."""
+        following = self.next
+        if following is not None and following.num_steps < self._now and not self._is_rerunning:
+            del self._known[self._num_done :]
+            self._num_known_steps = self._now
+        self._num_known_steps = max(self._num_known_steps, self._now)
+
+    def _note_broken_step(self, event: StepRolledBack) -> None:
+        engine = self._stepper.engine
+        reached, failure = engine.reached, engine.failure
+        if self._is_emptying or engine.begins_anew or self._is_doing_again(event):
+            return  # the engine repeats this by itself
+        if reached is None and failure is None:
+            return
+        failed = None if failure is None else told_failure(event.step, failure)
+        by_runner = failure is not None and is_of_runner(failure)
+        broken = BrokenStep(event.step - 1, reached, event.reason, failed, by_runner)
+        if not self._is_rerunning:
+            self.note(broken)
+            return
+        self._known.insert(self._num_done, broken)
+        self._num_done += 1
+        self._accident = broken
+
+    def _is_doing_again(self, event: StepRolledBack) -> bool:
+        """True when a rerun breaks a step off on purpose, as the input says."""
+        following = self.next if self._is_rerunning else None
+        return isinstance(following, BrokenStep) and following.num_steps < event.step
+
+
+def pack(token_ids: Sequence[int]) -> bytes:
+    """Pack token ids, all from 0 to below 2**63: one byte for the array's code, then the array."""
+    largest = max(token_ids, default=0)
+    code = next(code for bound, code in _CODES if largest < bound)
+    return code.encode() + array(code, token_ids).tobytes()
+
+
+def unpack(packed: bytes) -> Sequence[int]:
+    """Return the token ids that were packed."""
+    return array(chr(packed[0]), packed[1:])

@@ -1,0 +1,107 @@
+"""Single views by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from difflib import get_close_matches
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from labengine.config import ConfigError
+from labengine.session.arguments import refuse_unknown
+
+if TYPE_CHECKING:  # the browser half is for those who look
+    from labengine_widgets.feed import Feed
+    from labengine_widgets.view_source import ViewSource
+    from labengine_widgets.xray_figure import XRay
+
+VIEW_NAMES = (
+    *("pool", "tables", "map", "queue", "step", "timeline", "bands", "groups", "tier", "log", "code", "why"),
+    *("charts", "xray"),
+)
+
+
+class Closeable(Protocol):
+    """A widget."""
+
+    def close(self) -> None:
+        """Remove it from the page."""
+
+
+class MakeXRay(Protocol):
+    """Makes the attention X-ray of a request."""
+
+    def __call__(self, *, request: int | str = 0, position: int | None = None) -> XRay:
+        """position: of the token whose attention is shown; None: the newest."""
+
+
+_ALSO_CALLED = {"external tier": "tier", "external": "tier", "ext": "tier"}
+"""Other names of views, in the documentation and on the dashboard."""
+
+_FIGURES = ("charts", "xray")
+"""Views that plotly draws: each is a widget of its own."""
+
+
+def view_name(name: Any) -> Any:
+    """Return a view's own name for another one that it has; anything else unchanged, for the caller to check."""
+    return _ALSO_CALLED.get(name, name) if isinstance(name, str) else name
+
+
+def key_of_view(names: tuple[str, ...], settings: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what tells views apart: views with equal keys are one widget."""
+    return tuple(part if isinstance(part, Hashable) else repr(part) for part in (*names, *settings, *settings.values()))
+
+
+def view_of(
+    names: tuple[str, ...],
+    settings: dict[str, Any],
+    source: Callable[[], ViewSource],
+    feed: Callable[[], Feed],
+    xray: MakeXRay | None,
+) -> Callable[[], Closeable]:
+    """Return the function that makes a widget with these views, in this order.
+
+    ConfigError for names that no view has, and for none; TypeError for settings that the view does not know.
+    """
+    for name in names:
+        _require_known(name)
+    if not names:
+        raise ConfigError(f'which view? lab.view("pool"), or several of {", ".join(VIEW_NAMES)}')
+    known_by = MakeXRay.__call__ if names == ("xray",) else _no_settings
+    refuse_unknown(f"view({', '.join(map(repr, names))})", settings, known_by)
+    if names == ("xray",):
+        if xray is None:
+            raise ConfigError("the attention X-ray computes with the model: a recording has none")
+        return partial(xray, **settings)
+    if names == ("charts",):
+        return lambda: _charts(source())
+    figures = [name for name in names if name in _FIGURES]
+    if figures:
+        raise ConfigError(f"{figures[0]!r} is a figure of its own: lab.view({figures[0]!r})")
+    return lambda: _view(feed(), names)
+
+
+def _charts(source: ViewSource) -> Closeable:
+    from labengine_widgets.charts import charts
+
+    return charts(source)
+
+
+def _view(feed: Feed, names: tuple[str, ...]) -> Closeable:
+    from labengine_widgets.view import View
+
+    return View(feed, {"kind": "view", "views": [*names]})
+
+
+def _require_known(name: object) -> None:
+    if isinstance(name, (list, tuple, set)):
+        several = ", ".join(repr(one) for one in name)
+        raise ConfigError(f"each view is named by itself: lab.view({several})")
+    if name not in VIEW_NAMES:
+        near = get_close_matches(str(name), VIEW_NAMES, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(VIEW_NAMES)}"
+        raise ConfigError(f"there is no view {name!r}; {hint}")
+
+
+def _no_settings() -> None:
+    """The settings of most views."""

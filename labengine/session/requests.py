@@ -1,0 +1,160 @@
+"""Requests of a lab: checked completely, then queued; ended; and found by id or name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from labengine.config import ConfigError, SamplingParams, as_int, checked_int, checked_text, shown
+from labengine.core.request import ExtraKeys, Request
+from labengine.engine.engine import Engine
+from labengine.engine.interrupts import interrupts_deferred
+from labengine.engine.loaded_model import LoadedModel
+from labengine.session.arguments import refuse_unknown, request_id_of
+from labengine.session.history.inputs import AbortInput, AddInput, Input, Inputs, ResetInput, pack
+from labengine.session.stepper import Stepper
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRequest:
+    """A request that this lab can run, not queued yet, and the keys that it was asked for with."""
+
+    request: Request
+    cache_salt: str | None
+    extra_keys: ExtraKeys
+
+    def as_input(self, num_steps: int) -> AddInput:
+        """Return the input to keep, for a request that was queued after so many steps."""
+        prompt = self.request.token_ids[: self.request.num_prompt_tokens]
+        return AddInput(num_steps, pack(prompt), self.request.sampling, self.cache_salt, self.extra_keys)
+
+
+class Requests:
+    """Adds and ends requests. A check changes nothing; a call that adds several requests adds all or none."""
+
+    def __init__(self, model: LoadedModel, stepper: Stepper, inputs: Inputs) -> None:
+        self._model = model
+        self._stepper = stepper
+        self._inputs = inputs
+
+    def add(
+        self,
+        prompt: str | None = None,
+        *,
+        token_ids: Sequence[int] | None = None,
+        cache_salt: str | None = None,
+        extra_keys: Mapping[str, str] | None = None,
+        **sampling: Any,
+    ) -> int:
+        """Queue a request, given as text or as token ids; return its id."""
+        return self.queue([self.checked(Requests.add, prompt, token_ids, cache_salt, extra_keys, sampling)])[
+            0
+        ].request_id
+
+    def chat(self, messages: Sequence[dict[str, str]], *, cache_salt: str | None = None, **sampling: Any) -> int:
+        """Queue a conversation through the model's chat template; return its id."""
+        token_ids = self._model.tokenizer.chat(messages)
+        return self.queue([self.checked(Requests.chat, None, token_ids, cache_salt, None, sampling)])[0].request_id
+
+    def checked(
+        self,
+        call: Callable[..., object],
+        prompt: str | None,
+        token_ids: Sequence[int] | None,
+        cache_salt: str | None,
+        extra_keys: Mapping[str, str] | None,
+        sampling: dict[str, Any],
+    ) -> CheckedRequest:
+        """Make the request that was given, as text or as token ids, to the lab's method named like `call`.
+
+        TypeError for a keyword that the method does not know, ConfigError for a request that can never run.
+        """
+        self._stepper.refuse_if_closed()
+        refuse_unknown(f"{call.__name__}()", sampling, SamplingParams, call)
+        params = SamplingParams(**sampling)
+        params = _shared(params, repr(params))
+        if prompt is not None and token_ids is None:
+            ids = self._model.encode(prompt)
+        elif token_ids is not None and prompt is None:
+            ids = self._model.checked_ids(token_ids)
+        else:
+            raise ConfigError("give a request either a prompt or token_ids")
+        self._model.refuse_too_long(len(ids), params.max_tokens)
+        keys = _checked_keys(extra_keys)
+        engine = self._stepper.engine
+        request = engine.new_request(engine.num_added, ids, params, cache_salt, keys)
+        return CheckedRequest(request, cache_salt, keys)
+
+    def queue(self, requests: Sequence[CheckedRequest]) -> list[Request]:
+        """Queue requests one right after the other. The result outlives the engine's forgetting them."""
+        with self._stepper.between_steps(), interrupts_deferred():
+            return [self._queue(checked) for checked in requests]
+
+    def _queue(self, checked: CheckedRequest) -> Request:
+        engine = self._stepper.engine
+        engine.queue_next(checked.request)
+        self._inputs.note(checked.as_input(engine.num_finished_steps))
+        return checked.request
+
+    def abort(self, name: int | str) -> bool:
+        """End a request. False when it had finished before; KeyError for an unknown one."""
+
+        def abort(engine: Engine) -> Input | None:
+            request_id = self.named(name).request_id
+            return AbortInput(engine.num_finished_steps, request_id) if engine.abort(request_id) else None
+
+        return self._change(abort)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached content of the pool. False while some request holds blocks."""
+
+        def reset(engine: Engine) -> Input | None:
+            return ResetInput(engine.num_finished_steps) if engine.reset_prefix_cache() else None
+
+        return self._change(reset)
+
+    def _change(self, change: Callable[[Engine], Input | None]) -> bool:
+        """Change the engine between two steps, and keep the input that did it; None is no change."""
+        with self._stepper.between_steps(), interrupts_deferred():
+            done = change(self._stepper.engine)
+            if done is not None:
+                self._inputs.note(done)
+            return done is not None
+
+    def named(self, name: int | str) -> Request:
+        """Return the request of that id or letter. KeyError for an unknown one, ConfigError for what names none."""
+        if not isinstance(name, str):
+            checked_int("request_id", name)
+        engine, request_id = self._stepper.engine, as_int(request_id_of(name))
+        request = None if request_id is None else engine.requests.get(request_id)
+        if request is None:
+            raise KeyError(_unknown(name, request_id, engine))
+        return request
+
+
+@lru_cache(maxsize=256)
+def _shared(params: SamplingParams, text: str) -> SamplingParams:
+    """Return one record for all equal params: inputs keep them as long as the lab lives."""
+    return params
+
+
+def _checked_keys(extra_keys: Mapping[str, str] | None) -> ExtraKeys:
+    """Return (domain, value) pairs, sorted by domain. ConfigError for what is no mapping of texts."""
+    keys = {} if extra_keys is None else extra_keys
+    if not isinstance(keys, Mapping):
+        raise ConfigError(f"extra_keys must be a mapping of names to texts, got {shown(keys)}")
+    if "cache_salt" in keys:
+        raise ConfigError("extra_keys may not hold 'cache_salt': give it as cache_salt=")
+    pairs = ((checked_text("a name in extra_keys", k), checked_text(f"extra_keys[{k!r}]", keys[k])) for k in keys)
+    return tuple(sorted(pairs))
+
+
+def _unknown(name: object, request_id: int | None, engine: Engine) -> str:
+    """Say why there is no such request: it was never added, or it is kept no longer."""
+    if request_id is not None and 0 <= request_id < engine.num_added:
+        keep = f"{engine.config.keep_finished:,}"
+        return f"request {name!r} has finished and was forgotten: the newest {keep} are kept; see Lab(keep_finished=)"
+    known = f"known are 0 to {engine.num_added - 1}" if engine.num_added else "none was added yet"
+    return f"there is no request {shown(name)}; {known}"

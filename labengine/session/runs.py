@@ -1,0 +1,110 @@
+"""Runs of several steps: counted, until a condition holds, or in the background. A breakpoint ends any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from labengine.config import checked_int
+from labengine.engine.engine import Phase, StepReport
+from labengine.engine.interrupts import interrupts_deferred, raise_deferred
+from labengine.session.background import Background
+from labengine.session.history.breakpoints import Breakpoints
+from labengine.session.stepper import Stepper
+
+
+class Runs:
+    """Has a stepper take steps, with the breakpoints armed."""
+
+    def __init__(self, stepper: Stepper, breakpoints: Breakpoints) -> None:
+        self._stepper = stepper
+        self._breakpoints = breakpoints
+        self._num_running = 0
+        """Runs in progress on threads that wait for their end."""
+        self.background = Background(self._step_in_background)
+
+    # -- by hand -------------------------------------------------------------------------------------------------------
+
+    def step(self, num_steps: int = 1) -> StepReport:
+        """Take steps one by one; return the last one's report, which is falsy when there was nothing to do."""
+        num_steps = checked_int("num_steps", num_steps, 1)
+        with self._breakpoints.armed():
+            report = self._stepper.step()
+            for _ in range(1, num_steps):
+                raise_deferred()
+                if not report or self._breakpoints.is_hit or not (following := self._stepper.step()):
+                    break
+                report = following
+        return report
+
+    def next_phase(self) -> Phase | None:
+        """Do the next phase of a step. None when there is nothing to do."""
+        with self._breakpoints.armed():
+            return self._stepper.next_phase()
+
+    # -- runs, whose steps may overlap ---------------------------------------------------------------------------------
+
+    def run(self, until: Callable[[], object] | None = None) -> None:
+        """Step until nothing waits or runs, or until() is true after a step. Pauses the background first."""
+        self.pause()
+        with self._breakpoints.armed(), self.running():
+            while self.take_step() and not self._breakpoints.is_hit:
+                raise_deferred()
+                if until is not None and until():
+                    return
+
+    def run_one(self) -> StepReport:
+        """Take one step, as a run of its own."""
+        with self._breakpoints.armed(), self.running():
+            return self.take_step()
+
+    def take_step(self) -> StepReport:
+        """Take one step of a run. RuntimeError if the scheduler schedules nothing although requests wait or run."""
+        with self._stepper.exclusive():
+            report, scheduler = self._stepper.step_overlapping(), self._stepper.engine.scheduler
+            if not (report or scheduler.is_idle):
+                waiting = ", ".join(str(request.request_id) for request in [*scheduler.running, *scheduler.waiting])
+                raise RuntimeError(f"the scheduler found nothing to run, though requests wait: {waiting}")
+            return report
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Mark a run as in progress: views then follow it instead of playing each step."""
+        with interrupts_deferred():
+            self._num_running += 1
+            try:
+                yield
+            finally:
+                self._num_running -= 1
+
+    @property
+    def is_running(self) -> bool:
+        """True during a run, also in the background; False while steps are taken by hand."""
+        return self._num_running > 0 or self.background.is_running
+
+    # -- in the background ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Step in the background. RuntimeError once closed, and inside a hook listener."""
+        with interrupts_deferred():
+            self._stepper.refuse_if_closed()
+            self._stepper.refuse_inside_listener()
+            self._breakpoints.forget_hit()
+            self.background.start()
+
+    def pause(self) -> None:
+        """Stop the background after its current step. A thread that holds the lock does not wait for that step."""
+        self.background.pause(wait=not self._stepper.is_held_here)
+
+    def close(self) -> None:
+        """End the background, and close the stepper. RuntimeError inside a hook listener: a step is in progress."""
+        self._stepper.refuse_inside_listener()
+        with interrupts_deferred():
+            self.background.close()
+            self._stepper.close()
+
+    def _step_in_background(self) -> bool:
+        """Return False when there is nothing left to do, and at a breakpoint."""
+        with self._breakpoints.armed(anew=False):
+            report = self.take_step()
+        return bool(report) and not self._breakpoints.is_hit

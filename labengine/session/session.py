@@ -1,0 +1,168 @@
+"""A session: one engine on one model, with its recording, checks, inputs and lock. A Lab is its public face."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any
+
+from labengine.check.watch import Watch
+from labengine.config import ConfigError, EngineConfig, checked_int, shown
+from labengine.core.connector import Connector
+from labengine.core.parts import Parts
+from labengine.core.prefix_cache import HashChain
+from labengine.engine.engine import Engine
+from labengine.engine.external import open_store
+from labengine.engine.interrupts import interrupts_deferred
+from labengine.engine.loaded_model import LoadedModel, load_model
+from labengine.engine.overlap import choose_engine
+from labengine.events import Event, ViolationFound
+from labengine.hooks import Hooks
+from labengine.session.history.breakpoints import Breakpoint, Breakpoints
+from labengine.session.history.conditions import Condition, condition
+from labengine.session.history.crash import Crashes
+from labengine.session.history.field_values import Bounds
+from labengine.session.history.inputs import Inputs
+from labengine.session.inspection import Inspection
+from labengine.session.outputs import Outputs
+from labengine.session.requests import Requests
+from labengine.session.runs import Runs
+from labengine.session.settings import LabSettings
+from labengine.session.stats import StatsListener
+from labengine.session.stepper import Stepper
+from labengine.session.violation_warnings import ViolationWarnings
+from labengine.timeline import Timeline
+
+_numbers = count(1)
+
+
+class Session:
+    """An engine and what is kept beside it. Each part is an attribute, and knows only the parts above it here.
+
+    settings: the keywords of Lab. model: a loaded model to use; None loads the one that the settings name.
+    ConfigError for settings that cannot work.
+    """
+
+    def __init__(self, settings: LabSettings, model: LoadedModel | None = None) -> None:
+        self.settings = settings
+        self.parts: Parts = settings.all_parts
+        config = settings.engine_config()
+        self.lab_id = f"lab {next(_numbers)}"
+        self.hooks = Hooks()
+        self.timeline = _timeline(settings.record)
+        if self.timeline is not None:
+            self.hooks.subscribe(self.timeline.record)
+        self.watch = Watch(self.hooks, self.timeline) if settings.check else None
+        """The checks; None with check=False."""
+        self.violation_warnings = ViolationWarnings(self.hooks)
+        self.stats = StatsListener()
+        self.stats.subscribe(self.hooks)
+        self.model = load_model(settings.model, config, settings.model_options()) if model is None else model
+        self.config: EngineConfig = self.model.config
+        self._engine_class, scheduling = choose_engine(
+            settings.overlap,
+            self.parts,
+            self.model.runner,
+            has_external=settings.external is not None,
+            is_watched=bool(settings.check),
+        )
+        self.external = self._open_external()
+        self.has_used_tier = False
+        """True once reset() has begun anew on a tier that may hold blocks."""
+        self.stepper = Stepper(self._make_engine, lambda: self.runs.background.hurry())
+        self.breakpoints = Breakpoints(self.hooks, self.timeline, lambda: self.stepper.engine.step_number)
+        self.runs = Runs(self.stepper, self.breakpoints)
+        self.inputs = Inputs(self.stepper, self.hooks)
+        self.crashes = Crashes(self.hooks, self.timeline, lambda: self.stepper.engine.failure)
+        self.requests = Requests(self.model, self.stepper, self.inputs)
+        self.outputs = Outputs(self.model, self.stepper, self.requests, self.runs, self.breakpoints)
+        self.inspection = Inspection(
+            self.model, self.parts, self.stepper, self.runs, self.stats, self.watch, self.external, scheduling
+        )
+        if settings.check == "stop":
+            self.breakpoints.add(Condition((ViolationFound,), {}, None, 'the first violation (check="stop")'))
+
+    def token_text(self, token_id: int) -> str:
+        """Return one token as readable text."""
+        return self.model.tokenizer.token_text(checked_int("token_id", token_id))
+
+    def break_on(
+        self, kind: type[Event] | str | Callable[[Event], object] | None, fields: Mapping[str, Any]
+    ) -> Breakpoint:
+        """Add a breakpoint for events of a kind with these fields. See Lab.break_on."""
+        self.stepper.refuse_if_closed()
+        wanted = condition(kind, fields, self._bounds)
+        if wanted.kinds == (ViolationFound,) and self.watch is None:
+            raise ConfigError("nothing looks for violations: this lab was made with check=False")
+        return self.breakpoints.add(wanted)
+
+    def reset(self) -> None:
+        """Begin anew: no requests, an empty pool, a new recording. Listeners and the external tier's blocks stay."""
+        self.runs.pause()
+        with self.stepper.exclusive():
+            self.stepper.engine.transfers.stop()
+            self.stepper.restart(self.inputs.clear, self.breakpoints.forget_hit, self.crashes.forget)
+            self.has_used_tier = self.external is not None
+
+    def restart(self) -> None:
+        """Begin anew for a rerun: also the external tier is emptied. The caller holds the lock."""
+        self.stepper.drop_open_step()
+        if self.external is not None:
+            self.external.close()
+            self.external.bind(self._tier_name)
+        self.stepper.restart()
+
+    def stop(self) -> None:
+        """End the background, take an open step back, and cancel loads. Twice is harmless."""
+        self.runs.close()
+        self.stepper.engine.transfers.stop()
+
+    def release(self) -> None:
+        """Let the model go, and the external tier if it is the session's own."""
+        self.model.release()
+        if self.external is not None and self.external is not self.settings.external:
+            self.external.close()
+
+    def close(self) -> None:
+        """Stop, and release. Reading stays possible."""
+        with interrupts_deferred():
+            self.stop()
+            self.release()
+
+    def _make_engine(self) -> tuple[Engine, list[Event]]:
+        """Return an empty engine, and the events to emit once it is in place."""
+        watch, runner = self.watch, self.model.runner
+        with self.hooks.held() as events:
+            engine = self._engine_class(
+                self.config, runner if watch is None else watch.wrap(runner), self.parts, self.hooks, self.external
+            )
+        if watch is not None:
+            watch.follow(engine)
+        return engine, events
+
+    def _open_external(self) -> Connector | None:
+        if self.settings.external is None:
+            return None
+        tier = open_store(self.settings.external)
+        tier.bind(self._tier_name)
+        return tier
+
+    @property
+    def _bounds(self) -> Bounds:
+        has_own_hashes = self.parts.hash_chain.link is not HashChain.link
+        num_hash_digits = None if has_own_hashes else 2 * len(HashChain().link(b"", ()))
+        return Bounds(self.config.num_blocks, len(self.config.groups), num_hash_digits)
+
+    @property
+    def _tier_name(self) -> str:
+        """Names what KV depends on besides tokens: a tier keeps the KV of different names apart."""
+        chain = "" if self.parts.hash_chain is HashChain else f"-{self.parts.hash_chain.__name__}"
+        return f"{self.model.fingerprint}{chain}"
+
+
+def _timeline(record: bool | int) -> Timeline | None:
+    if record is False:
+        return None
+    if not isinstance(record, int) or record < 1:
+        raise ConfigError(f"record must be True, False, or a number of events from 1, got {shown(record)}")
+    return Timeline() if record is True else Timeline(max_events=record)

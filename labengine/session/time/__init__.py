@@ -1,1 +1,0 @@
-"""Time at the desk: what was put in, going back and another way, stopping at what one waits for."""

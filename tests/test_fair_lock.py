@@ -1,0 +1,193 @@
+"""FairLock: first come, first served; reentrant; an interrupt while waiting leaves the queue in order."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from labengine.session.fair_lock import FairLock
+
+PATIENCE = 10.0
+"""Seconds after which a test gives up on another thread."""
+
+
+@pytest.fixture(autouse=True)
+def sigint_is_heard() -> Iterator[None]:
+    """Also where the tests run in the background of a shell, which has its children ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < deadline, "what was waited for did not happen"
+        time.sleep(0.001)
+
+
+def num_waiting(lock: FairLock) -> int:
+    return len(lock._queue)
+
+
+@contextmanager
+def others(lock: FairLock, number: int, told: list[str]) -> Iterator[None]:
+    """Threads '0', '1' ... that ask for the lock in this order, and note when they have it; joined at the end."""
+    threads = []
+    before = num_waiting(lock)
+    for i in range(number):
+        thread = threading.Thread(target=_take, args=(lock, str(i), told), daemon=True)
+        thread.start()
+        wait_until(lambda i=i: num_waiting(lock) == before + i + 1)  # type: ignore[misc]
+        threads.append(thread)
+    yield
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def _take(lock: FairLock, name: str, told: list[str]) -> None:
+    with lock:
+        told.append(name)
+
+
+def is_free(lock: FairLock) -> bool:
+    told: list[str] = []
+    thread = threading.Thread(target=_take, args=(lock, "other", told), daemon=True)
+    thread.start()
+    thread.join(0.5)
+    return told == ["other"]
+
+
+def test_waiters_are_served_in_the_order_of_asking() -> None:
+    lock, told = FairLock(), list[str]()
+    lock.__enter__()
+    with others(lock, 8, told):
+        assert told == []
+        lock.__exit__(None, None, None)
+    assert told == [str(i) for i in range(8)]
+
+
+def test_the_owner_may_enter_again_and_frees_it_only_at_the_end() -> None:
+    lock, told = FairLock(), list[str]()
+    lock.__enter__()
+    with others(lock, 1, told):
+        with lock, lock:
+            pass
+        assert told == [] and num_waiting(lock) == 1
+        lock.__exit__(None, None, None)
+    assert told == ["0"]
+
+
+def test_a_busy_owner_lets_those_who_wait_go_first() -> None:
+    lock, told = FairLock(), list[str]()
+    lock.__enter__()
+    with others(lock, 1, told):
+        lock.__exit__(None, None, None)
+        with lock:
+            told.append("busy")
+    assert told == ["0", "busy"]
+
+
+def test_an_error_inside_frees_the_lock() -> None:
+    lock = FairLock()
+    with pytest.raises(KeyError), lock, lock:
+        raise KeyError
+    assert is_free(lock)
+
+
+def test_only_one_is_inside() -> None:
+    lock, inside, most = FairLock(), 0, 0
+
+    def work() -> None:
+        nonlocal inside, most
+        for _ in range(200):
+            with lock:
+                inside += 1
+                most = max(most, inside)
+                inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert most == 1 and inside == 0 and is_free(lock)
+
+
+def test_an_interrupt_while_waiting_leaves_the_queue_in_order() -> None:
+    """A real SIGINT reaches this thread in the middle of the queue; those behind it keep their places."""
+    lock, told = FairLock(), list[str]()
+    is_held, let_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            is_held.set()
+            let_go.wait(PATIENCE)
+
+    holder = threading.Thread(target=hold, daemon=True)
+    holder.start()
+    is_held.wait(PATIENCE)
+    main = threading.main_thread().ident
+    assert main == threading.get_ident() and main is not None
+
+    def interrupt_once_queued() -> None:
+        wait_until(lambda: num_waiting(lock) == 3)  # two before, then this thread
+        signal.pthread_kill(main, signal.SIGINT)
+
+    with others(lock, 2, told):
+        interrupter = threading.Thread(target=interrupt_once_queued, daemon=True)
+        interrupter.start()
+        with pytest.raises(KeyboardInterrupt), lock:
+            told.append("interrupted")
+        assert num_waiting(lock) == 2 and told == []
+        let_go.set()
+    assert told == ["0", "1"] and is_free(lock)
+
+
+class GateInterruptedOnceOpen:
+    """A lock whose acquire() is interrupted, on the main thread, in the moment in which it succeeds."""
+
+    def __init__(self) -> None:
+        self._lock, self._num_asked = threading.Lock(), 0
+
+    def acquire(self) -> None:
+        self._lock.acquire()
+        self._num_asked += 1
+        if self._num_asked == 2 and threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+def test_an_interrupt_just_as_the_turn_comes_passes_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, told = FairLock(), list[str]()
+    is_held, let_go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            is_held.set()
+            let_go.wait(PATIENCE)
+
+    def queue_up_and_let_go() -> None:
+        wait_until(lambda: num_waiting(lock) == 1)  # the main thread is in line
+        with others(lock, 1, told):
+            let_go.set()
+
+    threading.Thread(target=hold, daemon=True).start()
+    is_held.wait(PATIENCE)
+    gates = SimpleNamespace(Lock=GateInterruptedOnceOpen, get_ident=threading.get_ident)
+    monkeypatch.setattr("labengine.session.fair_lock.threading", gates)
+    behind = threading.Thread(target=queue_up_and_let_go, daemon=True)
+    behind.start()
+    with pytest.raises(KeyboardInterrupt), lock:
+        told.append("interrupted")
+    behind.join(PATIENCE)
+    assert told == ["0"] and is_free(lock)
