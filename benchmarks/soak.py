@@ -25,6 +25,8 @@ from browser.jupyter_server import JupyterServer  # noqa: E402
 from browser.lab_page import LabPage  # noqa: E402
 from browser.wear import Sample, Wear  # noqa: E402
 
+STEPS_A_SECOND = 30
+
 
 def growth(first: Sample, last: Sample) -> str:
     """What changed, in one line."""
@@ -44,7 +46,7 @@ def main() -> None:
         page = browser.new_page(viewport={"width": 1400, "height": 1000})
         wear, samples = Wear(LabPage(page, server, Path(folder))), []
         for number in range(chosen.samples):
-            samples.append(wear.run(chosen.minutes * 60 / chosen.samples))
+            samples.append(wear.run(round(chosen.minutes * 60 * STEPS_A_SECOND / chosen.samples), STEPS_A_SECOND))
             print(f"{(number + 1) * chosen.minutes / chosen.samples:5.1f} min  {samples[-1]}", flush=True)
         server.stop()
     print(f"\nsince the warm-up: {growth(samples[len(samples) // 5], samples[-1])}")

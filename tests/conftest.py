@@ -10,12 +10,13 @@ os.environ.setdefault("GOMP_SPINCOUNT", "0")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from ctrl_c import python_handles_sigint
 
 if TYPE_CHECKING:
     from labengine.lab import Lab
@@ -31,10 +32,16 @@ def project_root() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def interrupts_as_in_a_terminal() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt, though a shell began the tests in its background, where it is ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+    """Ctrl-C raises KeyboardInterrupt in these tests and in the processes that they start."""
+    with python_handles_sigint():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_stays_pythons() -> Iterator[None]:
+    """Every test finds Python's own handler of SIGINT and leaves it in place."""
+    with python_handles_sigint():
+        yield
 
 
 @pytest.fixture(scope="session")

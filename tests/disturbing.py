@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dis
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -143,11 +142,6 @@ class Countdown:
 def raise_disturbance() -> None:
     """An error from nowhere."""
     raise Disturbance
-
-
-def press_ctrl_c() -> None:
-    """A real SIGINT, handled before the next bytecode."""
-    signal.raise_signal(signal.SIGINT)
 
 
 def raise_at_event(hooks: Hooks, n: int, error: type[Exception] = ListenerFailed) -> Subscription:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import inspect
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
+from ctrl_c import press_ctrl_c_in_main_thread, python_handles_sigint
 from driving import difference
 from labengine.comparing import compare
 from labengine.config import ConfigError
@@ -22,9 +22,7 @@ from labengine.events import BlockFreed
 from labengine.lab import Lab
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.why import WhyError
-
-PATIENCE = 20.0
-"""Seconds after which a test gives up on another thread."""
+from waiting import PATIENCE, join, wait_until
 
 ARRIVAL = 0.2
 """Seconds by which a press has arrived: another core may take its time. Python swallows it in a weak reference's call.
@@ -35,14 +33,10 @@ Act = Callable[[Any], object]
 
 @contextmanager
 def hearing_ctrl_c() -> Iterator[None]:
-    """Python's own handler of SIGINT, also in a shell whose children ignore Ctrl-C. It stands again at the end."""
+    """Install Python's own handler of SIGINT; threads that live already count as left by other tests."""
     note_threads_of_others()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
+    with python_handles_sigint():
         yield
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
@@ -67,8 +61,7 @@ def another_thread_at_work(*labs: Lab) -> Iterator[None]:
         yield
     finally:
         is_over.set()
-    thread.join(PATIENCE)
-    assert not thread.is_alive(), "a lock was left taken"
+    join(thread)  # it goes on where a lock was left taken
     assert failures == []
 
 
@@ -315,10 +308,7 @@ def labengine_threads() -> set[str]:
 
 def assert_no_thread_is_left() -> None:
     """A view's thread may take a moment to send what is left."""
-    deadline = time.monotonic() + PATIENCE
-    while labengine_threads() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not labengine_threads()
+    wait_until(lambda: not labengine_threads(), lambda: f"the end of {labengine_threads()}")
 
 
 def pressed_after(seconds: float, call: Callable[[], str]) -> str:
@@ -338,5 +328,5 @@ def pressed_after(seconds: float, call: Callable[[], str]) -> str:
 
 def _press(seconds: float, pressed: list[float]) -> None:
     time.sleep(seconds)
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    press_ctrl_c_in_main_thread()
     pressed.append(time.monotonic())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +10,6 @@ from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
 
 from labengine.lab import Lab
-
-PATIENCE = 20.0
-"""Seconds after which a test gives up on another thread."""
 
 START = "%lab start --model simulated --blocks 12 --block-size 4"
 PROMPT = "%%prompt --copies 2 --max-tokens 4\nOnce upon a time there was a block that waited in a queue\n"
@@ -80,10 +75,3 @@ class Notebook:
         ran = self.run(cell)
         assert ran.error is None, f"{cell}: {ran.error!r}\n{ran.printed}"
         return ran
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < deadline, "what was waited for did not happen"
-        time.sleep(0.001)

@@ -12,17 +12,18 @@ from typing import Any
 import pytest
 
 from labengine.session.background import Background
-
-PATIENCE = 10.0
-"""Seconds after which a test gives up on another thread."""
+from waiting import PATIENCE, join, wait_until
 
 
 class Work:
-    """Steps that can be counted, slowed down, and made to fail."""
+    """Steps that can be counted, held up, and made to fail."""
 
-    def __init__(self, num_steps: int = 1_000_000, seconds: float = 0.0) -> None:
-        self.left, self.seconds = num_steps, seconds
-        self.num_done = 0
+    def __init__(self) -> None:
+        self.left = 1_000_000_000
+        self.num_begun = self.num_done = 0
+        self.may_step = threading.Event()
+        """While it is cleared, a step that has begun does not end."""
+        self.may_step.set()
         self.error: BaseException | None = None
 
     def step(self) -> bool:
@@ -30,28 +31,26 @@ class Work:
             raise self.error
         if not self.left:
             return False
-        time.sleep(self.seconds)
+        self.num_begun += 1
+        assert self.may_step.wait(PATIENCE)
+        time.sleep(0.0001)  # other threads need not ask for the interpreter
         self.left, self.num_done = self.left - 1, self.num_done + 1
         return True
 
 
 @pytest.fixture
-def work() -> Work:
-    return Work(seconds=0.001)
+def work() -> Iterator[Work]:
+    work = Work()
+    yield work
+    work.may_step.set()
 
 
 @pytest.fixture
 def background(work: Work) -> Iterator[Background]:
     background = Background(work.step)
     yield background
+    work.may_step.set()
     background.close()
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < deadline, "what was waited for did not happen"
-        time.sleep(0.001)
 
 
 def on_many_threads(call: Callable[[], object], number: int = 8) -> list[BaseException]:
@@ -69,9 +68,7 @@ def on_many_threads(call: Callable[[], object], number: int = 8) -> list[BaseExc
     threads = [threading.Thread(target=together, daemon=True) for _ in range(number)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
+    join(*threads)
     return errors
 
 
@@ -83,8 +80,8 @@ def test_it_steps_after_start_and_not_after_pause(background: Background, work: 
     background.pause()
     assert not background.is_running
     done = work.num_done
-    time.sleep(0.03)
-    assert work.num_done == done
+    assert background.post(lambda: work.num_done).result(PATIENCE) == done, "the thread takes no step before a call"
+    assert background.post(lambda: work.num_done).result(PATIENCE) == done, "nor after it"
 
 
 def test_it_stops_by_itself_when_nothing_is_left(background: Background, work: Work) -> None:
@@ -121,13 +118,19 @@ def test_there_is_one_thread_however_many_ask_first(background: Background) -> N
 
 
 def test_pause_waits_for_the_step_under_way_and_no_longer(background: Background, work: Work) -> None:
-    work.seconds = 0.1
     background.start()
     wait_until(lambda: work.num_done >= 1)
-    started, done = time.monotonic(), work.num_done
-    background.pause()
-    assert time.monotonic() - started < 0.2
-    assert work.num_done <= done + 1
+    work.may_step.clear()
+    begun = work.num_begun
+    wait_until(lambda: work.num_begun > begun, "a step under way")
+    begun = work.num_begun
+    pause = threading.Thread(target=background.pause, daemon=True)
+    pause.start()
+    wait_until(lambda: not background._jobs.empty(), "the pause to be posted")
+    assert pause.is_alive() and work.num_done == begun - 1
+    work.may_step.set()
+    join(pause)
+    assert (work.num_begun, work.num_done) == (begun, begun), "that step was finished, and no other begun"
 
 
 def test_a_posted_call_answers(background: Background) -> None:
@@ -174,17 +177,17 @@ def test_pausing_just_after_an_error_keeps_it(background: Background, work: Work
 
     def fail_when_told() -> bool:
         is_stepping.set()
-        may_fail.wait(PATIENCE)
+        assert may_fail.wait(PATIENCE)
         raise RuntimeError("late")
 
     background._step = fail_when_told
     background.start()
-    is_stepping.wait(PATIENCE)
+    assert is_stepping.wait(PATIENCE)
     pause = threading.Thread(target=background.pause, daemon=True)
     pause.start()
     wait_until(lambda: not background._jobs.empty())
     may_fail.set()
-    pause.join(PATIENCE)
+    join(pause)
     assert repr(background.error) == repr(RuntimeError("late"))
 
 
@@ -196,13 +199,17 @@ def test_start_and_pause_may_be_posted(background: Background, work: Work) -> No
 
 
 def test_work_that_comes_while_running_is_done(background: Background, work: Work) -> None:
-    work.left, work.seconds = 5, 0.02
+    work.left = 5
+    work.may_step.clear()
     background.start()
+    wait_until(lambda: work.num_begun > 0, "a step under way")
 
     def add_work() -> None:
         work.left += 5
 
-    assert background.post(add_work).result(PATIENCE) is None
+    added = background.post(add_work)
+    work.may_step.set()
+    assert added.result(PATIENCE) is None
     wait_until(lambda: not background.is_running)
     assert work.num_done == 10
 
@@ -247,14 +254,13 @@ def test_what_was_posted_before_close_is_still_answered(background: Background, 
             futures.append(background.post(lambda: None))
 
     def close_amid_them() -> None:
-        while len(futures) <= 4:
-            time.sleep(0.001)
+        wait_until(lambda: len(futures) > 4)
         background.close()
 
     closer = threading.Thread(target=close_amid_them)
     closer.start()
     errors = on_many_threads(post_until_closed, 4)
-    closer.join(PATIENCE)
+    join(closer)
     assert [str(error) for error in errors] == ["this lab is closed; make a new one"] * 4
     assert len(futures) > 4
     for future in futures:

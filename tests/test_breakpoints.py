@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ from labengine.core.parts import Parts
 from labengine.lab import Lab
 from labengine.session.stepper import LabClosedError
 from sessions import broken, story, two_equal_requests
+from waiting import join, wait_until
 
 
 @pytest.fixture
@@ -64,13 +64,10 @@ def test_phases_tell_as_well(lab: Lab) -> None:
 def test_the_background_stops(lab: Lab) -> None:
     lab.break_on(ev.TokenSampled, position=16)
     lab.start()
-    deadline = time.monotonic() + 20
-    while lab.is_running and time.monotonic() < deadline:
-        time.sleep(0.001)
-    assert not lab.is_running and step_of(lab) == 4 and lab.stopped_at is not None
+    wait_until(lambda: not lab.is_running)
+    assert step_of(lab) == 4 and lab.stopped_at is not None
     lab.start()
-    while lab.is_running and time.monotonic() < deadline:
-        time.sleep(0.001)
+    wait_until(lambda: not lab.is_running)
     assert step_of(lab) == 6 and lab.stopped_at is None and lab.background_error is None
 
 
@@ -323,10 +320,10 @@ def test_the_views_stand_at_the_event(lab: Lab) -> None:
     lab.break_on(ev.BlockMerged, into_block_id=1)
     lab.run()
     assert lab.stopped_at is not None and lab.moment == lab.stopped_at.moment
-    time.sleep(0.3)  # the views' thread has had its look
+    wait_until(lambda: dashboard.feeds[0].sent == lab.timeline.end, "the views to hear of all events")
     assert lab.moment == lab.stopped_at.moment == dashboard.feeds[0].moment
     lab.run()
-    time.sleep(0.2)
+    wait_until(lambda: dashboard.feeds[0].sent == lab.timeline.end, "the views to hear of the other steps")
     assert lab.moment is None
 
 
@@ -343,5 +340,5 @@ def test_breakpoints_come_and_go_while_it_runs() -> None:
         thread.start()
         lab.run()
         done.set()
-        thread.join(20)
+        join(thread)
         assert step_of(lab) == 3000 and lab.hooks.failures == []

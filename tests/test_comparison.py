@@ -17,6 +17,7 @@ from labengine.lab import Lab
 from labengine.scenarios import bug
 from labengine.session.compare.comparison import Comparison
 from labengine.session.stepper import LabClosedError
+from waiting import wait_until
 
 PROMPT = list(range(100, 114))
 SMALL: dict[str, Any] = {"num_blocks": 12, "block_size": 4}
@@ -112,24 +113,19 @@ def test_a_run_stops_where_one_side_meets_a_breakpoint(pair: Comparison, runs: C
 
 
 def _wait(pair: Comparison) -> None:
-    deadline = time.monotonic() + 10
-    while pair.is_running and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: not pair.is_running)
 
 
 def test_the_background_steps_both_and_pauses_level(pair: Comparison) -> None:
     ask(pair, max_tokens=30)
     slowly = pair.left.hooks.subscribe(lambda event: time.sleep(0.02), ev.StepEnded)  # not over before the pause
     pair.start()
-    deadline = time.monotonic() + 20
-    while steps(pair)[1] < 3 and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_until(lambda: steps(pair)[1] >= 3)
     pair.pause()
     assert steps(pair)[0] == steps(pair)[1] >= 3 and not pair.is_running and not pair.left.is_running  # type: ignore[attr-defined]
     slowly.close()
     pair.start()
-    while pair.is_running and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_until(lambda: not pair.is_running)
     assert used(pair) == [0, 0] and pair.background_error is None
 
 

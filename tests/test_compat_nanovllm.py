@@ -25,7 +25,6 @@ def run_script() -> list[dict[str, Any]]:
     return steps
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("edition", "used", "ref_count"), [("nano-vllm", 8, 1), ("nano-vllm+243", 5, 2)])
 def test_the_script_of_pull_request_243(
     monkeypatch: pytest.MonkeyPatch, edition: str, used: int, ref_count: int

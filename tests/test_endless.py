@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import _thread
-import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from ctrl_c import press_ctrl_c_in_main_thread
 from endless_parts import EndlessStore, EndlessTouch, switch
 from interrupting import assert_nothing_held, hearing_ctrl_c, labengine_threads
 from labengine import Parts, compare
@@ -21,9 +19,7 @@ from labengine.engine import endless, interrupts, safe_points
 from labengine.events import StepStarted
 from labengine.lab import Lab
 from labengine.session.compare.comparison import Comparison
-
-PATIENCE = 60.0
-"""Seconds after which a test gives up on another thread."""
+from waiting import PATIENCE, wait_until
 
 PROMPT = list(range(1, 10))
 LONGER = [*PROMPT, *range(50, 59)]
@@ -68,21 +64,14 @@ def one_ctrl_c_ends() -> Iterator[None]:
 
 
 def _press_when_inside() -> None:
-    if _wait_until(lambda: switch.is_inside):
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    wait_until(lambda: switch.is_inside)
+    press_ctrl_c_in_main_thread()
 
 
 def _press_twice() -> None:
     _press_when_inside()
-    if _wait_until(lambda: interrupts._deferral._held is not None):
-        _press_when_inside()
-
-
-def _wait_until(is_so: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.001)
-    return is_so()
+    wait_until(lambda: interrupts._deferral._held is not None)
+    _press_when_inside()
 
 
 @contextmanager
@@ -171,7 +160,7 @@ def started(on: Lab | Comparison) -> None:
     """It steps in the background, and its step has become endless."""
     switch.is_on = True
     on.start()
-    assert _wait_until(lambda: switch.is_inside)
+    wait_until(lambda: switch.is_inside)
 
 
 def assert_told(error: BaseException | None) -> None:
@@ -205,7 +194,7 @@ def test_the_interrupt_button_ends_a_step_for_which_a_call_waits(call: Callable[
         _thread.start_new_thread(_press_when_inside, ())
         with pytest.raises(KeyboardInterrupt):
             call(lab)
-        assert _wait_until(lambda: not lab.is_running)
+        wait_until(lambda: not lab.is_running)
         assert_told(lab.background_error)
         assert lab.snapshot() == before and lab.check() == []
 

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
 
+from ctrl_c import press_ctrl_c_in_main_thread
 from labengine.session.fair_lock import FairLock
-
-PATIENCE = 10.0
-"""Seconds after which a test gives up on another thread."""
-
-
-@pytest.fixture(autouse=True)
-def sigint_is_heard() -> Iterator[None]:
-    """Also where the tests run in the background of a shell, which has its children ignore Ctrl-C."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < deadline, "what was waited for did not happen"
-        time.sleep(0.001)
+from waiting import PATIENCE, join, wait_until
 
 
 def num_waiting(lock: FairLock) -> int:
@@ -47,9 +29,7 @@ def others(lock: FairLock, number: int, told: list[str]) -> Iterator[None]:
         wait_until(lambda i=i: num_waiting(lock) == before + i + 1)  # type: ignore[misc]
         threads.append(thread)
     yield
-    for thread in threads:
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
+    join(*threads)
 
 
 def _take(lock: FairLock, name: str, told: list[str]) -> None:
@@ -57,12 +37,11 @@ def _take(lock: FairLock, name: str, told: list[str]) -> None:
         told.append(name)
 
 
-def is_free(lock: FairLock) -> bool:
-    told: list[str] = []
-    thread = threading.Thread(target=_take, args=(lock, "other", told), daemon=True)
+def assert_free(lock: FairLock) -> None:
+    """Take the lock in another thread, which waits for ever where it is held."""
+    thread = threading.Thread(target=_take, args=(lock, "other", []), daemon=True)
     thread.start()
-    thread.join(0.5)
-    return told == ["other"]
+    join(thread)
 
 
 def test_waiters_are_served_in_the_order_of_asking() -> None:
@@ -99,7 +78,7 @@ def test_an_error_inside_frees_the_lock() -> None:
     lock = FairLock()
     with pytest.raises(KeyError), lock, lock:
         raise KeyError
-    assert is_free(lock)
+    assert_free(lock)
 
 
 def test_only_one_is_inside() -> None:
@@ -116,9 +95,9 @@ def test_only_one_is_inside() -> None:
     threads = [threading.Thread(target=work) for _ in range(6)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert most == 1 and inside == 0 and is_free(lock)
+    join(*threads)
+    assert most == 1 and inside == 0
+    assert_free(lock)
 
 
 def test_an_interrupt_while_waiting_leaves_the_queue_in_order() -> None:
@@ -134,12 +113,10 @@ def test_an_interrupt_while_waiting_leaves_the_queue_in_order() -> None:
     holder = threading.Thread(target=hold, daemon=True)
     holder.start()
     is_held.wait(PATIENCE)
-    main = threading.main_thread().ident
-    assert main == threading.get_ident() and main is not None
 
     def interrupt_once_queued() -> None:
         wait_until(lambda: num_waiting(lock) == 3)  # two before, then this thread
-        signal.pthread_kill(main, signal.SIGINT)
+        press_ctrl_c_in_main_thread()
 
     with others(lock, 2, told):
         interrupter = threading.Thread(target=interrupt_once_queued, daemon=True)
@@ -148,7 +125,8 @@ def test_an_interrupt_while_waiting_leaves_the_queue_in_order() -> None:
             told.append("interrupted")
         assert num_waiting(lock) == 2 and told == []
         let_go.set()
-    assert told == ["0", "1"] and is_free(lock)
+    assert told == ["0", "1"]
+    assert_free(lock)
 
 
 class GateInterruptedOnceOpen:
@@ -189,5 +167,6 @@ def test_an_interrupt_just_as_the_turn_comes_passes_it_on(monkeypatch: pytest.Mo
     behind.start()
     with pytest.raises(KeyboardInterrupt), lock:
         told.append("interrupted")
-    behind.join(PATIENCE)
-    assert told == ["0"] and is_free(lock)
+    join(behind)
+    assert told == ["0"]
+    assert_free(lock)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ctrl_c import press_ctrl_c
 from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, difference
 from labengine.config import ConfigError
 from labengine.core.editions import edition
@@ -283,7 +283,7 @@ def test_an_interrupt_gives_the_fork_up_and_says_so(lab: Lab, monkeypatch: pytes
     sample = lab.session.model.runner.sample
 
     def sample_and_interrupt(plan: Any, logits: Any) -> list[int]:
-        signal.raise_signal(signal.SIGINT)
+        press_ctrl_c()
         return sample(plan, logits)
 
     monkeypatch.setattr(lab.session.model.runner, "sample", sample_and_interrupt)

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from disturbing import Countdown, SignalPoints, press_ctrl_c
+from ctrl_c import press_ctrl_c
+from disturbing import Countdown, SignalPoints
 from interrupting import (
     Act,
     acts_of_a_comparison,

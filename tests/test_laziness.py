@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from waiting import PATIENCE
+
 HEAVY = ("torch", "transformers")
 
 PACKAGE = Path(__file__).resolve().parent.parent / "labengine"
@@ -32,7 +34,7 @@ assert "Lab" in names and "simulate" in names, names
 def loaded_by(code: str, modules: tuple[str, ...] = HEAVY) -> set[str]:
     """Those of `modules` that a fresh interpreter has loaded after running `code`."""
     probe = f"{code}\nimport sys\nprint('loaded:', *sorted(set(sys.modules) & set({modules!r})))"
-    run = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=120)
+    run = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=PATIENCE)
     assert run.returncode == 0, f"{code.strip()}\n{run.stderr}"
     return set(run.stdout.splitlines()[-1].split()[1:])
 

@@ -12,6 +12,8 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
+from waiting import PATIENCE
+
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
 EXPECTED = {
     "00_why_blocks",
@@ -23,7 +25,6 @@ EXPECTED = {
     "06_ask_why",
 }
 NOTEBOOKS = sorted({*FOLDER.glob("*.ipynb"), *(FOLDER / f"{name}.ipynb" for name in EXPECTED)})  # a missing one fails
-CELL_TIMEOUT = 240  # seconds; the first cell that needs the model may convert it
 
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
@@ -44,11 +45,10 @@ def test_python3_is_this_environment() -> None:
 
 
 @each_notebook
-@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("jupyter_dirs")
 def test_notebook_runs(path: Path) -> None:
     client = NotebookClient(
-        read(path), timeout=CELL_TIMEOUT, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}
+        read(path), timeout=PATIENCE, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}
     )
     client.execute()  # raises CellExecutionError, with the cell and its traceback, on the first error
     ran = [cell.execution_count for cell in client.nb.cells if cell.cell_type == "code" and cell.source.strip()]

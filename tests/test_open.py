@@ -27,6 +27,7 @@ from labengine.lab import Lab
 from labengine.scripts import break_off
 from labengine.session.saved.trace import Trace
 from labengine.trace.errors import TraceError
+from waiting import PATIENCE
 
 HOSTILE = "</script><img src=x onerror=alert(1)> ''' \"\"\" \\ # é 漢"
 
@@ -132,7 +133,7 @@ class TestTheSame:
         assert view_source.seams().keys() == lab.view_source().seams().keys() != set()
         assert difference(view_source.fold().snapshot(), lab.snapshot()) is None
         with pytest.raises(ConfigError, match="step: this is a saved recording"):
-            view_source.post("step").result(timeout=1)
+            view_source.post("step").result(PATIENCE)
 
     def test_two_traces_are_two_labs(self, lab: Lab, path: Path) -> None:
         one, other = opened(lab, path), labengine.open(path)
@@ -165,7 +166,7 @@ trace.export_html({str(path.with_suffix(".html"))!r})
 trace.close()
 print("loaded:", *sorted({{"torch", "transformers", "pandas"}} & set(sys.modules)))
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE)
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[-1] == "loaded:"
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Iterator
 from random import Random
 from typing import Any
 
 import pytest
 
+from ctrl_c import press_ctrl_c
 from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS
 from labengine.config import ConfigError
 from labengine.engine.external import HostStore
@@ -294,7 +294,7 @@ def test_an_interrupt_leaves_the_lab_between_two_steps_and_says_where(lab: Lab, 
 
     def sample_and_interrupt(plan: Any, logits: Any) -> Any:
         if lab.session.stepper.engine.step_number == 4:
-            signal.raise_signal(signal.SIGINT)
+            press_ctrl_c()
         return sample(plan, logits)
 
     with monkeypatch.context() as patched:
@@ -318,7 +318,7 @@ def test_an_interrupt_at_any_step(lab: Lab) -> None:
 
         def sample_and_interrupt(plan: Any, logits: Any, stop: int = stop) -> Any:
             if lab.session.stepper.engine.step_number == stop:
-                signal.raise_signal(signal.SIGINT)
+                press_ctrl_c()
             return sample(plan, logits)
 
         lab.rewind(0)

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from ctrl_c import press_ctrl_c
 from labengine.engine.forward.native import NativeForward
 from labengine.events import Event, RequestScheduled, StepRolledBack, TokenSampled
 from labengine.lab import Lab
 
 PROMPTS = ("Once upon a time there was a block that waited", "The capital of France is")
-
-
-@pytest.fixture(autouse=True)
-def sigint_is_heard() -> Iterator[None]:
-    """Also where the tests run in the background of a shell, which has its children ignore Ctrl-C."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def press_ctrl_c(*_: object) -> None:
-    """A real SIGINT: what Jupyter's stop button sends."""
-    signal.raise_signal(signal.SIGINT)
 
 
 def answers(lab: Lab) -> list[tuple[int, ...]]:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
+
+from waiting import PATIENCE
 
 # --host-resolver-rules: no name resolves, so that a page that needs the network fails here as it would offline.
 ARGS = [
@@ -37,9 +40,18 @@ def chromium_path() -> str:
 @contextmanager
 def launched() -> Iterator[Browser]:
     """A headless Chromium, closed at the end; it ends with this process in any case."""
+    expect.set_options(timeout=PATIENCE * 1000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium_path(), args=ARGS)
         try:
             yield browser
         finally:
             browser.close()
+
+
+@contextmanager
+def new_context(browser: Browser, **options: Any) -> Iterator[BrowserContext]:
+    """A fresh profile, closed at the end; all waits on its pages have the patience of tests/waiting.py."""
+    with browser.new_context(**options) as context:
+        context.set_default_timeout(PATIENCE * 1000)
+        yield context

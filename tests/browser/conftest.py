@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext
 
-from browser.chromium import launched
+from browser.chromium import launched, new_context
 from browser.jupyter_server import JupyterServer
 from browser.lab_page import LabPage
 
@@ -40,9 +40,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def browser_context(browser: Browser) -> Iterator[BrowserContext]:
     """One profile for all pages, so that JupyterLab's files are read once and cached."""
-    context = browser.new_context(viewport={"width": 1400, "height": 1000})
-    yield context
-    context.close()
+    with new_context(browser, viewport={"width": 1400, "height": 1000}) as context:
+        yield context
 
 
 @pytest.fixture(scope="module")

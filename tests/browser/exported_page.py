@@ -9,6 +9,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Dialog, Page
 
+from browser.chromium import new_context
 from browser.page_watch import PageWatch
 
 FRAME = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
@@ -59,7 +60,7 @@ class ExportedPage:
 def opened(browser: Browser, path: Path, **options: Any) -> Iterator[ExportedPage]:
     """The page in a context that is offline; at the end it must have complained of nothing and asked nobody."""
     settings: dict[str, Any] = {"viewport": {"width": 1252, "height": 1000}, "offline": True, **options}
-    with browser.new_context(**settings) as context:
+    with new_context(browser, **settings) as context:
         exported = ExportedPage(context.new_page(), path)
         yield exported
         assert exported.watch.complaints() == [] and exported.foreign == [] and exported.dialogs == []

@@ -16,7 +16,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-START_TIMEOUT = 180.0  # seconds; about 2.5 on two idle cores
+from waiting import PATIENCE, wait_until
 
 # A test reads every cell from the page, so none may be virtual; and nothing may ask, save or phone home by itself.
 OVERRIDES = {
@@ -63,7 +63,7 @@ class JupyterServer:
             return
         process.terminate()
         try:
-            process.wait(10)
+            process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -80,7 +80,7 @@ class JupyterServer:
 
     def _api(self, path: str, method: str = "GET") -> Any:
         request = urllib.request.Request(f"{self.url}/api/{path}", method=method)
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return json.loads(answer.read() or b"null")
 
     def _command(self) -> list[str]:
@@ -104,16 +104,19 @@ class JupyterServer:
         return [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", *flags]
 
     def _wait_until_it_answers(self) -> None:
-        assert self._process is not None
-        deadline = time.monotonic() + START_TIMEOUT
-        while time.monotonic() < deadline and self._process.poll() is None:
-            try:
-                self._api("status")
-                return
-            except OSError:
-                time.sleep(0.05)
-        self.stop()
-        raise RuntimeError(f"JupyterLab did not start:\n{self.log.read_text(errors='replace')[-4000:]}")
+        try:
+            wait_until(self._answers, "JupyterLab", between=lambda: time.sleep(0.05))
+        except AssertionError as error:
+            self.stop()
+            raise RuntimeError(f"{error}:\n{self.log.read_text(errors='replace')[-4000:]}") from None
+
+    def _answers(self) -> bool:
+        assert self._process is not None and self._process.poll() is None, "JupyterLab has ended"
+        try:
+            self._api("status")
+        except OSError:
+            return False
+        return True
 
 
 def _free_port() -> int:

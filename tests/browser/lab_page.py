@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +13,10 @@ from playwright.sync_api import Locator, Page
 
 from browser.jupyter_server import JupyterServer
 from browser.page_watch import PageWatch
+from waiting import wait_until
 
 SCRIPTS = (Path(__file__).parent / "lab_scripts.js").read_text(encoding="utf-8")
 POLL = 25.0  # ms between two looks
-TIMEOUT = 120.0  # seconds a cell, or the kernel, may take unless the test says otherwise
 
 Output = dict[str, Any]
 
@@ -34,17 +33,17 @@ class LabPage:
 
     # opening
 
-    def open(self, notebook: Path, timeout: float = TIMEOUT) -> None:
+    def open(self, notebook: Path) -> None:
         """Open a copy of `notebook`; returns when the kernel is idle and nothing is left to load."""
         name = f"{notebook.stem}-{uuid.uuid4().hex[:8]}.ipynb"
         shutil.copy(notebook, self._server.root_dir / name)
         self.page.goto(f"{self._server.url}/lab/workspaces/auto-{uuid.uuid4().hex}/tree/{name}", wait_until="commit")
-        self._until("JupyterLab to load its page", lambda: self._js("() => Boolean(window.jupyterapp)"), timeout)
-        self._finish("the notebook to open", self._ask("opening"), timeout)
-        self._until("the splash to go", lambda: not self._ask("splash"), timeout)
-        self.wait_idle(timeout)
+        self.wait_for("JupyterLab to load its page", lambda: self._js("() => Boolean(window.jupyterapp)"))
+        self._finish("the notebook to open", self._ask("opening"))
+        self.wait_for("the splash to go", lambda: not self._ask("splash"))
+        self.wait_idle()
 
-    def open_cells(self, *sources: str, timeout: float = TIMEOUT) -> None:
+    def open_cells(self, *sources: str) -> None:
         """Open a new notebook of these code cells."""
         notebook = nbformat.v4.new_notebook(
             cells=[nbformat.v4.new_code_cell(source) for source in sources],
@@ -52,22 +51,22 @@ class LabPage:
         )
         path = self._server.base / "cells.ipynb"
         nbformat.write(notebook, path)
-        self.open(path, timeout)
+        self.open(path)
 
     # running
 
-    def run_all(self, timeout: float = TIMEOUT) -> None:
+    def run_all(self) -> None:
         """Run every cell and wait until the kernel is idle; errors are in `errors()`."""
-        self.command("notebook:run-all-cells", timeout=timeout)
-        self.wait_idle(timeout)
+        self.command("notebook:run-all-cells")
+        self.wait_idle()
 
-    def run_cell(self, index: int, *, wait: bool = True, timeout: float = TIMEOUT) -> list[Output]:
+    def run_cell(self, index: int, *, wait: bool = True) -> list[Output]:
         """Run one cell and return its outputs; with wait=False return at once, with what is there by then."""
         self._ask("select", index)
         job = self._ask("command", "notebook:run-cell", {})
         if wait:
-            self._finish(f"cell {index} to run", job, timeout)
-            self.wait_idle(timeout)
+            self._finish(f"cell {index} to run", job)
+            self.wait_idle()
         return self.outputs(index)
 
     def select(self, index: int) -> None:
@@ -79,45 +78,45 @@ class LabPage:
         index: int = self._ask("addCell", source, kind)
         return index
 
-    def execute(self, source: str, *, wait: bool = True, timeout: float = TIMEOUT) -> int:
+    def execute(self, source: str, *, wait: bool = True) -> int:
         """Run `source` in a new last cell; returns its index."""
         index = self.add_cell(source)
-        self.run_cell(index, wait=wait, timeout=timeout)
+        self.run_cell(index, wait=wait)
         return index
 
-    def restart(self, timeout: float = TIMEOUT) -> None:
+    def restart(self) -> None:
         """Restart the kernel, as the menu does."""
-        self.command("notebook:restart-kernel", timeout=timeout)
-        self.wait_idle(timeout)
+        self.command("notebook:restart-kernel")
+        self.wait_idle()
 
-    def restart_and_run_all(self, timeout: float = TIMEOUT) -> None:
+    def restart_and_run_all(self) -> None:
         """Restart the kernel and run every cell, as the menu does."""
-        self.command("notebook:restart-run-all", timeout=timeout)
-        self.wait_idle(timeout)
+        self.command("notebook:restart-run-all")
+        self.wait_idle()
 
-    def interrupt(self, timeout: float = TIMEOUT) -> None:
+    def interrupt(self) -> None:
         """Interrupt the kernel, as the stop button does."""
-        self.command("notebook:interrupt-kernel", timeout=timeout)
+        self.command("notebook:interrupt-kernel")
 
-    def command(self, name: str, arguments: dict[str, Any] | None = None, timeout: float = TIMEOUT) -> None:
+    def command(self, name: str, arguments: dict[str, Any] | None = None) -> None:
         """Run one of JupyterLab's commands and wait until it is done."""
-        self._finish(name, self._ask("command", name, arguments or {}), timeout)
+        self._finish(name, self._ask("command", name, arguments or {}))
 
-    def cover(self, timeout: float = TIMEOUT) -> None:
+    def cover(self) -> None:
         """Put another tab in front of the notebook."""
-        self._finish("the notebook to be covered", self._ask("cover"), timeout)
+        self._finish("the notebook to be covered", self._ask("cover"))
 
-    def uncover(self, timeout: float = TIMEOUT) -> None:
+    def uncover(self) -> None:
         """Close the other tabs: the notebook is in front again."""
-        self._finish("the notebook to be seen again", self._ask("uncover"), timeout)
+        self._finish("the notebook to be seen again", self._ask("uncover"))
 
     def kernel_status(self) -> str:
         """idle, busy, starting ... ; none without a kernel."""
         return str(self._ask("status"))
 
-    def wait_idle(self, timeout: float = TIMEOUT) -> None:
+    def wait_idle(self) -> None:
         """Wait until the kernel is idle and has answered everything the page asked, clicks on widgets too."""
-        self._until("an idle kernel", lambda: self.kernel_status() == "idle" and not self._ask("unanswered"), timeout)
+        self.wait_for("an idle kernel", lambda: self.kernel_status() == "idle" and not self._ask("unanswered"))
 
     # reading
 
@@ -150,16 +149,21 @@ class LabPage:
         """A cell on the page, input and output, to find and click things in."""
         return self.page.locator(".jp-Notebook .jp-Cell").nth(index)
 
-    def wait_for(self, what: str, holds: Callable[[], object], timeout: float = TIMEOUT) -> None:
-        """Poll until `holds()` is true; `what` is said when it never is."""
-        self._until(what, holds, timeout)
+    def wait_for(self, what: str, holds: Callable[[], object]) -> None:
+        """Poll until `holds()` is true; the error says `what`, with a picture, when it never is."""
+
+        def failure() -> str:
+            self.screenshot("timed-out")
+            return f"{what} (picture: timed-out.png)\n{self.watch.report()}"
+
+        wait_until(holds, failure, between=lambda: self.page.wait_for_timeout(POLL))
 
     # looking
 
     def set_theme(self, name: Literal["JupyterLab Light", "JupyterLab Dark"]) -> None:
         """Change the theme, as the settings menu does."""
         self.command("apputils:change-theme", {"theme": name})
-        self._until(f"the theme {name}", lambda: self._ask("theme") == name and not self._ask("splash"), TIMEOUT)
+        self.wait_for(f"the theme {name}", lambda: self._ask("theme") == name and not self._ask("splash"))
 
     def screenshot(self, name: str, of: Locator | None = None) -> Path:
         """Save what is seen (the page, or one part of it) as .artifacts/`name`.png; returns the path."""
@@ -175,18 +179,10 @@ class LabPage:
     def _ask(self, name: str, *arguments: Any) -> Any:
         return self._js("([name, ...rest]) => window.labtest[name](...rest)", name, *arguments)
 
-    def _finish(self, what: str, job: int, timeout: float) -> None:
-        self._until(what, lambda: self._ask("poll", job)["done"], timeout)
+    def _finish(self, what: str, job: int) -> None:
+        self.wait_for(what, lambda: self._ask("poll", job)["done"])
         error = self._ask("poll", job)["error"]
         assert error is None, f"{what} failed: {error}"
-
-    def _until(self, what: str, holds: Callable[[], object], timeout: float) -> None:
-        deadline = time.monotonic() + timeout
-        while not holds():
-            if time.monotonic() > deadline:
-                self.screenshot("timed-out")
-                raise AssertionError(f"waited {timeout:g} s for {what} (picture: timed-out.png)\n{self.watch.report()}")
-            self.page.wait_for_timeout(POLL)
 
 
 def _plain_text(output: Output) -> str:

@@ -24,7 +24,7 @@ class OpenView:
     def __init__(self, notebook: LabPage, cell: int, which: int = 0) -> None:
         self.notebook, self.page = notebook, notebook.page
         self.root: Locator = notebook.cell(cell).locator(".labengine").nth(which)
-        notebook.wait_for("the widget", lambda: self.data("used"), timeout=30)
+        notebook.wait_for("the widget", lambda: self.data("used"))
 
     def data(self, name: str) -> str:
         """What the root's data attribute says, after the next paint."""
@@ -34,7 +34,7 @@ class OpenView:
 
     def until(self, name: str, value: str) -> None:
         """Wait for a data attribute."""
-        self.notebook.wait_for(f"{name} {value!r}", lambda: self.data(name) == value, timeout=30)
+        self.notebook.wait_for(f"{name} {value!r}", lambda: self.data(name) == value)
 
     def press(self, *keys: str) -> None:
         """Keys for the widget as a whole."""

@@ -49,7 +49,7 @@ def test_it_is_told_by_keyboard_alone_from_the_cell_to_the_end(extended: LabPage
     keys.press("Escape")
     keys.press("Control+Enter")
     root = extended.cell(cell).locator(".labengine")
-    extended.wait_for("the widget", lambda: root.count() == 1 and root.get_attribute("data-used"), timeout=60)
+    extended.wait_for("the widget", lambda: root.count() == 1 and root.get_attribute("data-used"))
     for _ in range(6):
         if "labengine" in page.evaluate(FOCUSED).split():
             break
@@ -70,7 +70,7 @@ def test_it_is_told_by_keyboard_alone_from_the_cell_to_the_end(extended: LabPage
     view.screenshot("219-by-keyboard")
     keys.press("w")
     why = view.root.locator(".le-why-answer:visible")
-    extended.wait_for("why the two part", lambda: why.count() == 1 and len(why.inner_text()) > 20, timeout=10)
+    extended.wait_for("why the two part", lambda: why.count() == 1 and len(why.inner_text()) > 20)
     keys.press("?")
     assert view.root.locator(".le-keys").is_visible()
     keys.press("Escape")

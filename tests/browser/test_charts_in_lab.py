@@ -27,10 +27,10 @@ PATH = """() => document.querySelector(".labengine-plot .scatterlayer .js-line")
 def test_charts_live_and_follow_the_theme(lab_page: LabPage) -> None:
     lab_page.open_cells(MAKE, RUN)
     lab_page.run_cell(0)
-    lab_page.page.wait_for_selector(".labengine-plot .gtitle", timeout=30_000)
+    lab_page.page.wait_for_selector(".labengine-plot .gtitle")
     before = lab_page.page.evaluate(PATH)
     lab_page.run_cell(1)
-    lab_page.wait_for("the lines to grow", lambda: lab_page.page.evaluate(PATH) > before + 40, timeout=20)
+    lab_page.wait_for("the lines to grow", lambda: lab_page.page.evaluate(PATH) > before + 40)
     widths = lab_page.page.evaluate(WIDTHS)
     assert abs(widths[0] - widths[1]) < 30, f"the figure is as wide as its cell: {widths}"
     saved = lab_page.page.locator('[data-labengine-picture="plot"]')
@@ -38,7 +38,7 @@ def test_charts_live_and_follow_the_theme(lab_page: LabPage) -> None:
     light = lab_page.page.evaluate(INK)
     lab_page.screenshot("charts_light", lab_page.page.locator(".labengine-plot"))
     lab_page.set_theme("JupyterLab Dark")
-    lab_page.wait_for("another ink", lambda: lab_page.page.evaluate(INK) != light, timeout=20)
+    lab_page.wait_for("another ink", lambda: lab_page.page.evaluate(INK) != light)
     lab_page.screenshot("charts_dark", lab_page.page.locator(".labengine-plot"))
     lab_page.set_theme("JupyterLab Light")
     assert lab_page.errors() == []

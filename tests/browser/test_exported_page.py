@@ -10,10 +10,12 @@ import pytest
 from playwright.sync_api import Browser
 
 import labengine
+from browser.chromium import new_context
 from browser.exported_page import ExportedPage, opened
 from labengine.scenarios import bug
 from labengine.session.compare.comparison import Comparison
 from labengine.trace.errors import TraceError
+from waiting import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -163,7 +165,7 @@ def test_it_follows_the_systems_colours(browser: Browser, alone: Path, scheme: s
 
 
 def test_without_scripts_there_is_a_picture(browser: Browser, lesson: Path) -> None:
-    with browser.new_context(java_script_enabled=False, offline=True) as context:
+    with new_context(browser, java_script_enabled=False, offline=True) as context:
         page = context.new_page()
         page.goto(lesson.as_uri())
         assert page.locator("svg[role=img]").count() == 2
@@ -185,9 +187,9 @@ def test_no_other_script_may_run(browser: Browser, alone: Path) -> None:
             " const frame = document.createElement('div'); document.body.append(frame);"
             " frame.innerHTML = '<img src=data:, onerror=\"window.pwned = 2\">'; }"
         )
-        page.page.wait_for_timeout(200)
+        refused = lambda: any("Content Security Policy" in text for text in page.watch.console_errors)  # noqa: E731
+        wait_until(refused, "the policy to refuse it", between=lambda: page.page.wait_for_timeout(20))
         assert page.page.evaluate("() => window.pwned") is None
-        assert any("Content Security Policy" in text for text in page.watch.console_errors)
         page.watch.forget()
 
 

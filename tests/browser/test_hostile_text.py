@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 import labengine
+from browser.chromium import new_context
 from browser.exported_page import ExportedPage, opened
 from labengine import events as ev
 from labengine.session.compare.comparison import Comparison
@@ -127,7 +128,7 @@ def test_in_an_answer(browser: Browser, view_source: HostileViewSource, tmp_path
 
 def test_without_scripts(browser: Browser, view_source: HostileViewSource, tmp_path: Path) -> None:
     path = export_html(view_source, tmp_path / "hostile.html", HOSTILE[3])
-    with browser.new_context(java_script_enabled=False, offline=True) as context:
+    with new_context(browser, java_script_enabled=False, offline=True) as context:
         page = context.new_page()
         page.goto(path.as_uri())
         assert page.locator(f":is({MARKUP})").count() == 0
@@ -158,7 +159,7 @@ def test_in_the_compare_view(browser: Browser, compared: Path) -> None:
             tab.click()
             must_be_text(page)
         page.page.locator(".le-tables-fold").first.click()
-        expect(page.page.locator(".le-tables").first).to_contain_text("onerror", timeout=30_000, use_inner_text=True)
+        expect(page.page.locator(".le-tables").first).to_contain_text("onerror", use_inner_text=True)
 
 
 def test_in_the_charts(browser: Browser, view_source: HostileViewSource, tmp_path: Path) -> None:

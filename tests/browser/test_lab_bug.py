@@ -14,13 +14,13 @@ class Compared:
         self.lab_page = lab_page
         self.root: Locator = lab_page.cell(cell).locator(".le-compare")
         self.root.scroll_into_view_if_needed()
-        lab_page.wait_for("the compare view", lambda: self.data("position"), timeout=30)
+        lab_page.wait_for("the compare view", lambda: self.data("position"))
 
     def data(self, name: str) -> str:
         return self.root.get_attribute(f"data-{name}") or ""
 
     def until(self, name: str, value: str) -> None:
-        self.lab_page.wait_for(f"{name} {value}", lambda: self.data(name) == value, timeout=30)
+        self.lab_page.wait_for(f"{name} {value}", lambda: self.data(name) == value)
 
     def press(self, key: str) -> None:
         self.root.press(key)
@@ -82,6 +82,6 @@ def test_one_column_opens_alone_at_its_first_wrong_event(lab_page: LabPage) -> N
     assert lab_page.errors() == []
     root = lab_page.cell(1).locator(".labengine-dashboard")
     root.scroll_into_view_if_needed()
-    lab_page.wait_for("the first lost block", lambda: root.get_attribute("data-lost") == "1", timeout=30)
+    lab_page.wait_for("the first lost block", lambda: root.get_attribute("data-lost") == "1")
     root.press("ArrowLeft")
-    lab_page.wait_for("the last state that was right", lambda: root.get_attribute("data-lost") == "0", timeout=30)
+    lab_page.wait_for("the last state that was right", lambda: root.get_attribute("data-lost") == "0")

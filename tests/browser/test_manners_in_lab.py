@@ -48,6 +48,13 @@ WATCH = """(root) => {
   window.paints = 0;
   new MutationObserver((changes) => (window.paints += changes.length)).observe(root, all);
 }"""
+PAINTS_OF_10_MESSAGES = """async (root) => {
+  const before = window.paints, { recording } = root.stage.sides[0];
+  const frame = () => new Promise(requestAnimationFrame);
+  for (let i = 0; i < 10; i++) for (const { end } = recording; recording.end === end; ) await frame();
+  await frame();
+  return window.paints - before;
+}"""
 COLOURS = """(root) => {
   const canvas = root.querySelector("canvas.le-pool"), { width, height } = canvas;
   const [r, g, b] = canvas.getContext("2d").getImageData(width / 8, (height * 5) / 6, 1, 1).data;
@@ -165,11 +172,11 @@ def test_the_theme_is_followed_at_once_on_canvas_too(dashboard: OpenView) -> Non
     view.press("End")
     light = view.root.evaluate(COLOURS)
     notebook.set_theme("JupyterLab Dark")
-    notebook.wait_for("dark cells", lambda: view.root.evaluate(COLOURS)[2] != light[2], timeout=10)
+    notebook.wait_for("dark cells", lambda: view.root.evaluate(COLOURS)[2] != light[2])
     dark = view.root.evaluate(COLOURS)
     assert all(one != other for one, other in zip(light, dark, strict=True))
     notebook.set_theme("JupyterLab Light")
-    notebook.wait_for("light cells", lambda: view.root.evaluate(COLOURS) == light, timeout=10)
+    notebook.wait_for("light cells", lambda: view.root.evaluate(COLOURS) == light)
 
 
 def test_high_contrast_keeps_every_difference(dashboard: OpenView) -> None:
@@ -212,7 +219,6 @@ def test_the_error_of_a_listener_stands_beside_the_widget(notebook: LabPage) -> 
         notebook.wait_for(
             f"the error in {where}",
             lambda each=each, where=where: "ZeroDivisionError" in each.root.locator(where).inner_text(),  # type: ignore[misc]
-            timeout=10,
         )
     assert printed(notebook, "other.snapshot().step, other.check()") == "2 []", "the engine goes on without it"
 
@@ -229,7 +235,7 @@ def test_a_wish_that_is_refused_says_why(dashboard: OpenView) -> None:
     view.root.get_by_title("the prompt's text").fill(" ")
     view.root.get_by_title("the prompt's text").press("Enter")
     message = view.root.locator(".le-message")
-    view.notebook.wait_for("the refusal", lambda: "The prompt is empty" in message.inner_text(), timeout=10)
+    view.notebook.wait_for("the refusal", lambda: "The prompt is empty" in message.inner_text())
 
 
 def test_unknown_keywords_are_refused_by_name(dashboard: OpenView) -> None:
@@ -253,32 +259,19 @@ def test_a_hidden_notebook_costs_nothing(notebook: LabPage) -> None:
     notebook.execute("for i in range(8): busy.add(token_ids=[i] * 9, max_tokens=70_000)\nbusy.start()")
     view.until("running", "true")
     view.root.evaluate(WATCH)
-    paints = _Paints(view)
-    notebook.wait_for("paints in sight", lambda: paints.now() > 20, timeout=30)
+    notebook.wait_for("paints in sight", lambda: paints_of_10_messages(view) > 20)
     notebook.cover()
-    notebook.wait_for("an end of the paints", paints.have_ceased, timeout=30)
-    before = paints.now()
-    view.page.wait_for_timeout(1200)
-    after = paints.now()
+    notebook.wait_for("an end of the paints", lambda: paints_of_10_messages(view) == 0)
+    while_hidden = [paints_of_10_messages(view) for _ in range(3)]
     notebook.uncover()
-    assert after == before
-    notebook.wait_for("paints again", lambda: paints.now() > before + 20, timeout=30)
+    assert while_hidden == [0, 0, 0]
+    notebook.wait_for("paints again", lambda: paints_of_10_messages(view) > 20)
     assert printed(notebook, "busy.is_running, busy.close()") == "True None"
 
 
-class _Paints:
-    """How often the page has changed below a root, counted by WATCH."""
-
-    def __init__(self, view: OpenView) -> None:
-        self.page = view.page
-
-    def now(self) -> int:
-        return int(self.page.evaluate("() => window.paints"))
-
-    def have_ceased(self) -> bool:
-        before = self.now()
-        self.page.wait_for_timeout(300)
-        return self.now() == before
+def paints_of_10_messages(view: OpenView) -> int:
+    """How often the page changes below the root while ten messages of the lab arrive; see WATCH."""
+    return int(view.root.evaluate(PAINTS_OF_10_MESSAGES))
 
 
 def test_close_leaves_the_recording_and_nothing_at_work(notebook: LabPage) -> None:
@@ -288,7 +281,7 @@ def test_close_leaves_the_recording_and_nothing_at_work(notebook: LabPage) -> No
     notebook.execute("few.add(token_ids=[1, 2, 3], max_tokens=3)\nfew.run()")
     assert printed(notebook, "alive(few)") != before
     notebook.execute("few.close()")
-    notebook.wait_for("an end", lambda: printed(notebook, "alive(few)") == before, timeout=10)
+    notebook.wait_for("an end", lambda: printed(notebook, "alive(few)") == before)
     assert [notebook.cell(cell).locator(".labengine").count() for cell in cells[:2]] == [1, 1], "the pictures stay"
     view = OpenView(notebook, cells[0])
     view.until("step", "3")
@@ -303,7 +296,7 @@ def test_a_view_that_is_closed_leaves_the_others_alone(dashboard: OpenView) -> N
     notebook = dashboard.notebook
     view = shown(notebook, "one = lab.view('log', 'queue')\none")
     notebook.execute("one.close()\none.close()")
-    notebook.wait_for("it to go", lambda: view.root.count() == 0, timeout=10)
+    notebook.wait_for("it to go", lambda: view.root.count() == 0)
     step = int(dashboard.data("step"))
     notebook.execute("lab.step()")
     dashboard.until("step", str(step + 1))

@@ -24,7 +24,7 @@ def seen(lab: LabPage, view: Locator, **data: str) -> None:
     """Bring a view into sight (out of sight nothing is painted) and wait until it stands so."""
     view.scroll_into_view_if_needed()
     for name, value in data.items():
-        lab.wait_for(f"{name} {value}", lambda n=name, v=value: view.get_attribute(f"data-{n}") == v, timeout=30)  # type: ignore[misc]
+        lab.wait_for(f"{name} {value}", lambda n=name, v=value: view.get_attribute(f"data-{n}") == v)  # type: ignore[misc]
 
 
 def pictures(lab: LabPage, name: str, of: Locator) -> None:
@@ -45,7 +45,7 @@ def test_06_the_picture_goes_where_the_cells_go(lab_page: LabPage) -> None:
     at = run_to(lab_page, "lab.selection", at + 1)
     seen(lab_page, view, step="2")
     chosen = view.locator(".le-queue-seat.le-selected")
-    lab_page.wait_for("the chosen block in the queue", lambda: chosen.get_attribute("data-block") == "1", timeout=30)
+    lab_page.wait_for("the chosen block in the queue", lambda: chosen.get_attribute("data-block") == "1")
     assert "3" in (chosen.text_content() or ""), "number 3 in the line, as the next cell says"
     assert is_inside(view.locator(".le-queue-view"), chosen), "in a low panel, too"
     pictures(lab_page, "06-chosen", view)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from browser.lab_page import LabPage
 from browser.open_view import OpenView, printed, shown
+from browser.steady_clock import STEADY_CLOCK, WATCH_PLAYS
 
 START = "%load_ext labengine\n%lab start --model simulated --blocks 12 --block-size 4"
 STEP = """
@@ -67,18 +66,20 @@ def test_back_forward_and_the_steps_by_key(dashboard: OpenView) -> None:
 
 
 def test_a_play_goes_at_the_speed_one_chooses(dashboard: OpenView) -> None:
-    view, seconds = dashboard, {}
+    view, lasted = dashboard, {}
+    view.page.evaluate(STEADY_CLOCK)
+    view.root.evaluate(WATCH_PLAYS)
     view.root.get_by_label("how fast a play goes").select_option("2")
     for speed, keys in (("2×", ()), ("1×", ("-",))):
         view.press("Home", *keys)
         view.until("step", "2")
-        begun = time.monotonic()
+        view.page.evaluate("() => (window.plays = [])")
         view.press("r")
-        view.until("playing", "true")
-        view.until("playing", "false")
-        seconds[speed] = time.monotonic() - begun
+        view.notebook.wait_for("the play", lambda: len(view.page.evaluate("() => window.plays")) == 2)
+        (_, begun), (_, ended) = view.page.evaluate("() => window.plays")
+        lasted[speed] = ended - begun
     assert view.data("step") == "3" and view.data("frame") == view.data("numFrames")
-    assert seconds["1×"] > 1.3 * seconds["2×"], seconds
+    assert lasted["1×"] > 1.3 * lasted["2×"], lasted
 
 
 def test_two_moments_are_seen_as_a_difference(dashboard: OpenView) -> None:
@@ -89,7 +90,7 @@ def test_two_moments_are_seen_as_a_difference(dashboard: OpenView) -> None:
     assert view.root.locator(".le-changed").count() == 0, "from a moment to itself nothing changes"
     view.press("End")
     changed = view.root.locator(".le-changed")
-    view.notebook.wait_for("outlines", lambda: changed.count() > 0, timeout=10)
+    view.notebook.wait_for("outlines", lambda: changed.count() > 0)
     blocks = {*changed.evaluate_all("(all) => all.map((one) => one.dataset.block)")}
     assert {"3", "7"} <= blocks and not blocks & {"0", "1", "2", "8"}, "only the last block of each has filled since"
     view.screenshot("time-difference")
@@ -131,9 +132,9 @@ def test_a_breakpoint_stops_a_run_and_the_views_stand_at_the_event(notebook: Lab
     notebook.execute("%lab break BlockMerged block_id=5")
     stopped = notebook.execute(STEP.replace("lab.step(3)", "lab.run()\nlab.stopped_at"))
     assert "stopped after step 1" in notebook.text(stopped) and "#5 is not needed" in notebook.text(stopped)
-    notebook.wait_for("the merge", lambda: "#5 is merged into its twin #1" in view.data("sentence"), timeout=15)
+    notebook.wait_for("the merge", lambda: "#5 is merged into its twin #1" in view.data("sentence"))
     assert (view.data("step"), view.data("moment")) == ("1", "27"), "inside the step, right after the event"
     view.screenshot("time-breakpoint")
     notebook.execute("%lab break --off\n%lab run --wait")
-    notebook.wait_for("the end", lambda: int(view.data("step")) > 6, timeout=15)
+    notebook.wait_for("the end", lambda: int(view.data("step")) > 6)
     assert notebook.errors() == []

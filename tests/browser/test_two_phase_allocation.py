@@ -26,7 +26,7 @@ def sentence(lab: LabPage) -> str:
 def press(lab: LabPage, key: str, expected: str) -> None:
     dashboard(lab).focus()
     lab.page.keyboard.press(key)
-    lab.wait_for(f"a sentence with {expected!r}", lambda: expected in sentence(lab), timeout=10)
+    lab.wait_for(f"a sentence with {expected!r}", lambda: expected in sentence(lab))
 
 
 def texts(lab: LabPage, selector: str) -> list[str]:
@@ -48,7 +48,7 @@ def test_it_opens_where_it_went_wrong(lab_page: LabPage, theme: str) -> None:
         lab_page.run_cell(cell)
     assert lab_page.errors() == []
     dashboard(lab_page).scroll_into_view_if_needed()  # out of sight nothing is painted
-    lab_page.wait_for("the first wrong event", lambda: sentence(lab_page) == DOUBLED, timeout=30)
+    lab_page.wait_for("the first wrong event", lambda: sentence(lab_page) == DOUBLED)
     assert targets(lab_page, 0) == ["#1", "#2", "#5", "#4"]
     assert targets(lab_page, 1) == ["#4", "#5"]
     assert texts(lab_page, ".le-tables-row:not(.le-tables-ended) .le-tables-label") == ["full", "window, last 16"]

@@ -68,9 +68,9 @@ def dashboard(lab: LabPage) -> OpenView:
 def says(view: OpenView, name: str, within: str) -> None:
     """The view is there and has something to say, not only a frame."""
     part = view.root.locator(within).first
-    view.notebook.wait_for(f"the words of {name}", lambda: TOLD[name] in part.inner_text(), timeout=10)
+    view.notebook.wait_for(f"the words of {name}", lambda: TOLD[name] in part.inner_text())
     if name in DRAWN:
-        assert view.shades(f"{within} canvas") > 4
+        view.notebook.wait_for(f"colours in {name}", lambda: view.shades(f"{within} canvas") > 4)
     if name == "pool":
         label = view.root.locator("canvas.le-pool").get_attribute("aria-label")
         assert label == "Block pool: 5 of 32 blocks used, 0 lost."
@@ -92,7 +92,7 @@ def test_the_dashboard_shows_the_rest_at_once(dashboard: OpenView, theme: str) -
     dashboard.root.locator(".le-tables-fold").first.click()
     tables = dashboard.root.locator(".le-tables-panel")
     for word in ("Once", "sea"):  # tokens are readable, as soon as the rows have unfolded
-        expect(tables).to_contain_text(word, timeout=30_000, use_inner_text=True)
+        expect(tables).to_contain_text(word, use_inner_text=True)
     assert not dashboard.root.locator(".le-tier-panel").is_visible(), "without an external tier it takes no room"
     dashboard.root.locator(".le-tables-fold").first.click()
     dashboard.page.wait_for_timeout(900)  # the theme's last style sheet

@@ -40,14 +40,14 @@ def chosen(notebook: LabPage) -> str:
 
 def wait_chosen(notebook: LabPage, wanted: str) -> None:
     """The browser tells it a moment later."""
-    notebook.wait_for(f"the selection {wanted}", lambda: chosen(notebook) == wanted, timeout=10)
+    notebook.wait_for(f"the selection {wanted}", lambda: chosen(notebook) == wanted)
 
 
 def test_a_click_on_a_ref_count_tells_the_chain_and_its_links_lead_there(at_the_end: OpenView) -> None:
     view = at_the_end
     view.click_block(0, on_count=True)
     drawer = view.root.locator(".le-why")
-    view.page.wait_for_function("() => document.querySelectorAll('.le-why-link').length === 2", timeout=10_000)
+    view.page.wait_for_function("() => document.querySelectorAll('.le-why-link').length === 2")
     assert drawer.locator(".le-why-question").inner_text() == "Why is #0's ref count 2?"
     assert drawer.locator(".le-why-answer").inner_text().startswith("2 table entries point at #0")
     assert drawer.locator(".le-why-change").all_inner_texts() == ["+1", "+1"]
@@ -61,7 +61,7 @@ def test_a_click_on_a_ref_count_tells_the_chain_and_its_links_lead_there(at_the_
     drawer.locator(".le-why-link").first.click()
     view.until("moment", "6")
     assert "from the free queue to entry 0 of A's table" in view.data("sentence")
-    view.notebook.wait_for("Python to hear of it", lambda: printed(view.notebook, "lab.moment") == "6", timeout=10)
+    view.notebook.wait_for("Python to hear of it", lambda: printed(view.notebook, "lab.moment") == "6")
 
 
 def test_the_questions_go_by_keyboard(at_the_end: OpenView) -> None:
@@ -72,11 +72,11 @@ def test_the_questions_go_by_keyboard(at_the_end: OpenView) -> None:
     view.page.keyboard.press("Enter")
     view.press("w")
     question = view.root.locator(".le-why-question")
-    view.notebook.wait_for("an answer", lambda: question.inner_text() == "Why is #1's ref count 2?", timeout=10)
+    view.notebook.wait_for("an answer", lambda: question.inner_text() == "Why is #1's ref count 2?")
     view.root.locator(".le-why-link").first.focus()
     view.page.keyboard.press("ArrowDown")
     view.page.keyboard.press("Enter")
-    view.notebook.wait_for("the merge of #1", lambda: "merged into its twin #1" in view.data("sentence"), timeout=10)
+    view.notebook.wait_for("the merge of #1", lambda: "merged into its twin #1" in view.data("sentence"))
 
 
 def test_python_asks_the_same(at_the_end: OpenView) -> None:
@@ -91,14 +91,13 @@ def test_a_choice_in_one_widget_marks_every_other_of_the_lab(at_the_end: OpenVie
     second.root.locator(".le-map-panel [data-hash]").first.click()
     marked = first.root.locator(".le-map-panel .le-selected")
     first.root.scroll_into_view_if_needed()
-    notebook.wait_for("the mark in the dashboard", lambda: marked.count() > 0, timeout=10)
+    notebook.wait_for("the mark in the dashboard", lambda: marked.count() > 0)
     first.click_block(3)
     wait_chosen(notebook, "('block', 3)")
     second.root.scroll_into_view_if_needed()
     notebook.wait_for(
         "the mark in the tables",
         lambda: second.root.locator(".le-tables-panel [data-block='3'].le-selected").count() > 0,
-        timeout=10,
     )
     second.root.locator("[data-request='1']").first.click()
     wait_chosen(notebook, "('request', 1)")
@@ -115,9 +114,9 @@ def test_python_chooses_and_every_widget_shows_it(at_the_end: OpenView) -> None:
         ('("event", 24)', ".le-log [data-event='24'].le-selected"),
     ):
         notebook.execute(f"lab.selection = {choice}")
-        notebook.wait_for(choice, lambda: view.root.locator(selector).count() > 0, timeout=10)  # noqa: B023
+        notebook.wait_for(choice, lambda: view.root.locator(selector).count() > 0)  # noqa: B023
     notebook.execute("lab.selection = None")
-    notebook.wait_for("nothing chosen", lambda: view.root.locator(".le-selected").count() == 0, timeout=10)
+    notebook.wait_for("nothing chosen", lambda: view.root.locator(".le-selected").count() == 0)
     cell = notebook.execute("try:\n    lab.selection = ('blok', 3)\nexcept ValueError as error:\n    print(error)")
     assert "blok" in notebook.text(cell)
     assert notebook.errors() == []

@@ -51,8 +51,8 @@ def pictures(view: OpenView, name: str) -> None:
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 1200})
             view.data("step")
-            page.wait_for_timeout(300)
-            assert not view.root.locator(".le-alarm-words").evaluate(CUT), width
+            words = view.root.locator(".le-alarm-words")
+            view.notebook.wait_for(f"the whole text at {width}", lambda words=words: not words.evaluate(CUT))  # type: ignore[misc]
             view.screenshot(f"wrong-touch-{name}-{width}-{theme.lower()}")
     page.set_viewport_size(before or {"width": 1400, "height": 1000})
     view.notebook.set_theme("JupyterLab Light")
@@ -74,7 +74,7 @@ def test_violations_are_counted_told_and_marked_and_lead_to_why(wrong: OpenView)
     pictures(view, "violations")
     counts.first.click()
     answer = root.locator(".le-why")
-    view.notebook.wait_for("an answer", lambda: "WrongTouch.touch" in answer.inner_text(), timeout=10)
+    view.notebook.wait_for("an answer", lambda: "WrongTouch.touch" in answer.inner_text())
     view.screenshot("wrong-touch-why")
 
 

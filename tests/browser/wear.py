@@ -27,16 +27,16 @@ for _ in range(10):  # the pool has been full before anybody looks
 lab
 """
 
-# About 30 steps a second on the lab's own thread; the cell only waits, so that the kernel answers the page meanwhile.
+# The lab steps on its own thread; the cell only waits, so that the kernel answers the page meanwhile.
 RUN = """
 import asyncio
-pace = lab.hooks.subscribe(lambda event: time.sleep(1 / 30), events.StepEnded)
-lab.start()
-until = time.monotonic() + {seconds}
-while time.monotonic() < until:
-    await asyncio.sleep(0.5)
+pace = lab.hooks.subscribe(lambda event: time.sleep(1 / {rate}), events.StepEnded)
+last_step, last_message = lab.snapshot().step + {steps}, lab.feed.num_messages + {steps} // 4
+while lab.snapshot().step < last_step or lab.feed.num_messages < last_message:
     if len(lab.session.stepper.engine.scheduler.waiting) < 64:
         add_many()
+    lab.start()
+    await asyncio.sleep(0.1)
 lab.pause()
 pace.close()
 """
@@ -88,9 +88,9 @@ class Wear:
         self.devtools.send("Performance.enable")
         self._cell = lab.add_cell("pass")
 
-    def run(self, seconds: float) -> Sample:
-        """Let the lab run for so long, and look."""
-        self._execute(RUN.format(seconds=seconds), timeout=seconds + 60)
+    def run(self, num_steps: int, rate: float = 30) -> Sample:
+        """Let the lab take so many steps, `rate` a second at most, and send a quarter as many messages; then look."""
+        self._execute(RUN.format(steps=num_steps, rate=rate))
         return self.sample()
 
     def sample(self) -> Sample:
@@ -114,9 +114,9 @@ class Wear:
         state: dict[str, Any] = self.lab.page.evaluate(PAGE)
         return state
 
-    def _execute(self, source: str, timeout: float = 60) -> str:
+    def _execute(self, source: str) -> str:
         """Run a text in the one cell kept for it, so that the notebook does not grow."""
         self.lab._ask("setSource", self._cell, source)
-        self.lab.run_cell(self._cell, timeout=timeout)
+        self.lab.run_cell(self._cell)
         assert self.lab.errors() == []
         return self.lab.text(self._cell)

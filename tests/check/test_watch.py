@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -13,7 +12,8 @@ from check import mutations
 from check.random_operations import Episode
 from check.test_mutations import CASES, three_tokens_and_two_more
 from check.watched import FULL, HYBRID, watched
-from disturbing import Countdown, press_ctrl_c
+from ctrl_c import press_ctrl_c
+from disturbing import Countdown
 from driving import as_parts
 from labengine.check import judge as judge_module
 from labengine.check.invariants import check_invariants
@@ -141,15 +141,6 @@ def test_a_step_looks_at_what_it_changed_and_not_at_the_pool(monkeypatch: pytest
     assert 0 < sum(map(len, looked)) <= 3 * 8
 
 
-@pytest.fixture
-def ctrl_c_interrupts() -> Iterator[None]:
-    """A process started in the background ignores SIGINT, and its Python then does too."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("ctrl_c_interrupts")
 def test_an_interrupt_anywhere_in_the_watch_breaks_neither_engine_nor_watch() -> None:
     """Ctrl-C at many points of the check's own code; the step is taken back, taken again, and all is silent."""
     rng, num_interrupted = Random(0), 0

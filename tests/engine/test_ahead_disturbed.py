@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
 import pytest
 
+from ctrl_c import press_ctrl_c
 from disturbing import (
     Countdown,
     Disturbance,
@@ -19,7 +19,6 @@ from disturbing import (
     core_returns,
     forgetting,
     overwritten_victims,
-    press_ctrl_c,
     raise_disturbance,
 )
 from driving import Drive, assert_drained, assert_sound, difference, recorded, tokens_of
@@ -63,7 +62,6 @@ def fail_free_step(drive: Drive, events: list[Event], run: Callable[[Callable[[]
     ids=["calls", "returns", "ctrl-c"],
 )
 @pytest.mark.parametrize("ground", GROUNDS, ids=str)
-@pytest.mark.usefixtures("python_handles_ctrl_c")
 def test_a_free_step_happens_whole_or_not_at_all(
     ground: Ground, point: Point, num_points: int, act: Callable[[], None]
 ) -> None:
@@ -89,7 +87,6 @@ def test_a_free_step_happens_whole_or_not_at_all(
     assert met["used"] > 100
 
 
-@pytest.mark.usefixtures("python_handles_ctrl_c")
 def test_ctrl_c_at_every_moment_of_one_free_step() -> None:
     """The third step, which uses what the second has scheduled, and schedules the fourth."""
     scout = Countdown(SignalPoints())
@@ -115,12 +112,3 @@ def third_step() -> tuple[Drive, list[Event]]:
         list(drive.arrive())
         drive.engine.step()
     return drive, events
-
-
-@pytest.fixture
-def python_handles_ctrl_c() -> Iterator[None]:
-    """Whatever ran before: Python's own handler, and it stands again afterwards."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    signal.signal(signal.SIGINT, before)

@@ -6,14 +6,14 @@ tokens of an undisturbed run (an aborted one the first of them). Every read is c
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
 
 import pytest
 
-from disturbing import Countdown, Disturbance, SignalPoints, core_calls_of_a_step, press_ctrl_c, raise_disturbance
+from ctrl_c import press_ctrl_c
+from disturbing import Countdown, Disturbance, SignalPoints, core_calls_of_a_step, raise_disturbance
 from driving import Drive, LiveFold, assert_drained, assert_sound, difference, tokens_of
 from fake_tier import FakeTier, Luck, TierDown
 from grounds import TIERED, Ground
@@ -48,14 +48,6 @@ def test_everything_drains_and_nobody_reads_anothers_kv(ground: Ground, kind: st
         assert_same_end(drive, ground, seed)
         met += tier_of(drive).met
     assert {"add", "abort", "rollback", "update", "save", *expected(ground, BAD_LUCK[kind])} <= set(met)
-
-
-@pytest.fixture
-def python_handles_ctrl_c() -> Iterator[None]:
-    """Whatever ran before: Python's own handler."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def expected(ground: Ground, luck: Luck) -> set[str]:
@@ -107,7 +99,7 @@ def assert_same_end(drive: Drive, ground: Ground, seed: int) -> None:
 
 
 @pytest.mark.parametrize("ground", TIERED, ids=str)
-def test_errors_and_ctrl_c_anywhere_on_top_of_it(ground: Ground, python_handles_ctrl_c: None) -> None:
+def test_errors_and_ctrl_c_anywhere_on_top_of_it(ground: Ground) -> None:
     met: Counter[str] = Counter()
     for seed in range(6):
         rng, drive = Random(seed), ground.drive(seed, Hooks(), BAD_LUCK["everything"])

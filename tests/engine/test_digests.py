@@ -19,6 +19,7 @@ from labengine.engine.sources import digests, hashing, remembered
 from labengine.engine.sources.digests import digests_of
 from labengine.engine.sources.hashing import hash_files
 from labengine.engine.sources.remembered import RememberedDigests
+from waiting import PATIENCE
 
 __all__ = ["aged", "read_whole"]
 MEMORY = RememberedDigests()
@@ -201,7 +202,7 @@ def test_processes_that_remember_at_the_same_time_lose_nothing(tmp_path: Path, p
         subprocess.Popen([sys.executable, "-c", WRITER, *map(str, paths[start::3])], cwd=project_root)
         for start in range(3)
     ]
-    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    assert [writer.wait(PATIENCE) for writer in writers] == [0, 0, 0]
     assert {path: entry[1] for path, entry in MEMORY.known().items()} == {
         str(path.resolve()): sha256(path.name.encode()).hexdigest() for path in paths
     }

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
-from collections.abc import Iterator
 from random import Random
 
 import pytest
 
-from disturbing import Countdown, SignalPoints, forgetting, overwritten_victims, press_ctrl_c
+from ctrl_c import press_ctrl_c
+from disturbing import Countdown, SignalPoints, forgetting, overwritten_victims
 from driving import Drive, assert_drained, assert_sound, difference, queues, recorded, tokens_of
 from grounds import ALL_GROUNDS, FIRST_GROUNDS, Ground
 from labengine.core.step_plan import StepPlan
@@ -21,23 +20,10 @@ from labengine.hooks import Hooks
 from labengine.snapshot import Snapshot
 
 
-@pytest.fixture(autouse=True)
-def python_handles_ctrl_c() -> Iterator[None]:
-    """Whatever ran before: Python's own handler, and it stands again afterwards."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    signal.signal(signal.SIGINT, before)
-
-
-def interrupt_self() -> None:
-    os.kill(os.getpid(), signal.SIGINT)
-
-
 def test_interrupt_waits_for_the_end_of_the_block() -> None:
     reached = []
     with pytest.raises(KeyboardInterrupt), interrupts_deferred():
-        interrupt_self()
+        press_ctrl_c()
         reached.append("after the signal")
     assert reached == ["after the signal"]
 
@@ -52,9 +38,9 @@ def test_no_interrupt_no_trace() -> None:
 def test_second_interrupt_gets_through() -> None:
     reached = []
     with pytest.raises(KeyboardInterrupt), interrupts_deferred():
-        interrupt_self()
+        press_ctrl_c()
         reached.append("first")
-        interrupt_self()
+        press_ctrl_c()
         reached.append("second")
     assert reached == ["first"]
 
@@ -63,21 +49,21 @@ def test_nested_blocks_hold_until_the_outer_end() -> None:
     reached = []
     with pytest.raises(KeyboardInterrupt), interrupts_deferred():
         with interrupts_deferred():
-            interrupt_self()
+            press_ctrl_c()
         reached.append("inner ended")
     assert reached == ["inner ended"]
 
 
 def test_an_error_in_the_block_is_raised_as_it_is() -> None:
     with pytest.raises(ZeroDivisionError), interrupts_deferred():
-        interrupt_self()
+        press_ctrl_c()
         raise ZeroDivisionError
 
 
 def test_ignored_interrupts_stay_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     with interrupts_deferred():
-        interrupt_self()
+        press_ctrl_c()
     assert signal.signal(signal.SIGINT, before) is signal.SIG_IGN
 
 
@@ -179,7 +165,7 @@ def test_ctrl_c_in_a_forward_pass() -> None:
     drive = Ground("labengine").drive(0)
     list(drive.arrive())
     before = drive.engine.snapshot()
-    drive.runner.forward = lambda plan: interrupt_self()  # type: ignore[method-assign]
+    drive.runner.forward = press_ctrl_c  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         drive.engine.step()
     del drive.runner.forward

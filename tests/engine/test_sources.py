@@ -21,6 +21,7 @@ from labengine.engine.sources import SourceError, catalogue, model_path, wheel
 from labengine.engine.sources.cache import cache_root
 from labengine.engine.sources.catalogue import WheelMember
 from labengine.engine.tokenizer import Tokenizer
+from waiting import PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +186,7 @@ def test_processes_may_race(shelf: Path, cache: Path, gguf: bytes, project_root:
         subprocess.Popen(command, cwd=project_root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
-    outputs = [racer.communicate(timeout=120) for racer in racers]
+    outputs = [racer.communicate(timeout=PATIENCE) for racer in racers]
     assert [racer.returncode for racer in racers] == [0, 0, 0], outputs
     assert {out.strip() for out, _ in outputs} == {str(cache / name) for name in left_in(cache)}
     assert sum("tiny: convert: 100%" in err for _, err in outputs) == 1, "only one of them converts"

@@ -6,15 +6,16 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from http.client import HTTPResponse
 from pathlib import Path
 
 import pytest
 
 from install.pins import ROOT
+from waiting import wait_until
 
 
 def lab_command(environment: Path) -> list[str]:
@@ -31,12 +32,15 @@ def lab_command(environment: Path) -> list[str]:
 
 def opened(address: str) -> HTTPResponse:
     """Return the page: the address is printed a moment before the server listens."""
-    for _ in range(100):
-        try:
-            return urllib.request.urlopen(address)
-        except urllib.error.URLError:
-            time.sleep(0.1)
-    raise AssertionError(f"nobody answers at {address}")
+    pages: list[HTTPResponse] = []
+
+    def answers() -> bool:
+        with suppress(urllib.error.URLError):
+            pages.append(urllib.request.urlopen(address))
+        return bool(pages)
+
+    wait_until(answers, f"an answer at {address}")
+    return pages[0]
 
 
 @pytest.mark.usefixtures("jupyter_dirs")

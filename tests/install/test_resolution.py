@@ -18,7 +18,7 @@ PYTHONS = ("3.11.2", "3.12", "3.13", "3.14")  # 3.11.2 is Debian 12's
 OF_TORCH = ("nvidia-", "cuda-")
 """What torch's CUDA build brings along and pins by itself."""
 
-pytestmark = [pytest.mark.sweep, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.sweep, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 
 import pytest
 
@@ -12,16 +10,7 @@ import labengine
 from labengine.core.step_plan import StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.lab import Lab
-
-PATIENCE = 20.0
-"""Seconds after which a test gives up on another thread."""
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < deadline, "what was waited for did not happen"
-        time.sleep(0.001)
+from waiting import PATIENCE, join, wait_until
 
 
 def test_threads_add_while_it_runs() -> None:
@@ -66,8 +55,7 @@ def test_threads_add_texts_to_the_real_model_while_it_runs(smollm2: Lab) -> None
     for thread in threads:
         thread.start()
     smollm2.run(until=lambda lab: False)
-    for thread in threads:
-        thread.join(PATIENCE)
+    join(*threads)
     smollm2.run()
     assert errors == [] and smollm2.check() == []
     outputs = [smollm2.output(request_id).token_ids for request_id in smollm2.snapshot().requests]
@@ -75,7 +63,7 @@ def test_threads_add_texts_to_the_real_model_while_it_runs(smollm2: Lab) -> None
 
 
 def test_the_background_works_and_the_desk_stays_open(smollm2: Lab) -> None:
-    smollm2.add("One, two, three,", max_tokens=60, ignore_eos=True)
+    smollm2.add("One, two, three,", max_tokens=200, ignore_eos=True)
     smollm2.start()
     assert smollm2.is_running and smollm2.status()["state"] == "running"
     wait_until(lambda: smollm2.snapshot().step > 2)
@@ -85,8 +73,8 @@ def test_the_background_works_and_the_desk_stays_open(smollm2: Lab) -> None:
     smollm2.pause()
     step = smollm2.snapshot().step
     assert not smollm2.is_running and smollm2.snapshot().requests[0].status == "running"
-    time.sleep(0.05)
-    assert smollm2.snapshot().step == step and smollm2.check() == []
+    assert smollm2.post(smollm2.snapshot).result(PATIENCE).step == step, "its thread has taken no step"
+    assert smollm2.check() == []
 
 
 def test_work_added_while_the_background_runs_is_done(lab: Lab) -> None:

@@ -21,9 +21,7 @@ from labengine.lab import Lab
 from labengine.session.reasons.source_text import source_lines, tree_of
 from labengine.session.stepper import LabClosedError
 from labengine_widgets.dashboard import Dashboard
-
-PATIENCE = 60.0
-"""Seconds after which a test gives up on another thread."""
+from waiting import PATIENCE, join
 
 
 class MergeOfMyOwn(LateMerge):
@@ -76,9 +74,7 @@ def at_once(calls: Sequence[Callable[[], object]], times: int) -> list[BaseExcep
     threads = [threading.Thread(target=work, args=(call,), daemon=True) for call in calls]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
+    join(*threads)
     return errors
 
 
@@ -128,7 +124,7 @@ def shown_while_closing(on: object, call: Callable[[], object], delay: float) ->
     thread.start()
     time.sleep(delay)
     on.close()  # type: ignore[attr-defined]
-    thread.join(PATIENCE)
+    join(thread)
     (outcome,) = shown
     return outcome, call()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from magic_notebook import START, Notebook
+from waiting import PATIENCE
 
 
 def test_the_whole_walk_on_the_real_model(notebook: Notebook) -> None:
@@ -31,7 +32,7 @@ def test_in_a_kernel_cells_run_while_the_engine_runs_and_tab_completes(jupyter_d
         def run(code: str) -> dict[str, Any]:
             printed: list[str] = []
             reply = client.execute_interactive(
-                code, timeout=60, output_hook=lambda m: printed.append(str(m["content"].get("text", "")))
+                code, timeout=PATIENCE, output_hook=lambda m: printed.append(str(m["content"].get("text", "")))
             )
             return {"status": reply["content"]["status"], "printed": "".join(printed)}
 
@@ -42,9 +43,9 @@ def test_in_a_kernel_cells_run_while_the_engine_runs_and_tab_completes(jupyter_d
         assert "True" in run("print(lab.is_running)")["printed"]
         assert "paused after step" in run("%lab pause")["printed"]
         assert "did you mean step?" in run("%lab stepp")["printed"]
-        reply = client.complete("%lab st", reply=True, timeout=60)
+        reply = client.complete("%lab st", reply=True, timeout=PATIENCE)
         assert reply["content"]["matches"] == ["start", "step", "status"]
-        reply = client.complete("x = 1\n%lab start --ed", reply=True, timeout=60)
+        reply = client.complete("x = 1\n%lab start --ed", reply=True, timeout=PATIENCE)
         assert reply["content"]["matches"] == ["--edition"]
     finally:
         client.stop_channels()

@@ -9,7 +9,8 @@ import pytest
 from labengine.core.editions import EDITIONS
 from labengine.magics.table import COMMANDS, words
 from labengine.scenarios import SCENARIOS
-from magic_notebook import NAMES, START, Notebook, wait_until
+from magic_notebook import NAMES, START, Notebook
+from waiting import wait_until
 
 # -- errors ------------------------------------------------------------------------------------------------------------
 

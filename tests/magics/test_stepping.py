@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
+from threading import Event
 from typing import Any
 
 import pytest
 
 from endless_parts import switch
 from labengine.events import StepStarted
-from magic_notebook import START, Notebook, wait_until
+from magic_notebook import START, Notebook
+from waiting import PATIENCE, wait_until
 
 # -- adding ------------------------------------------------------------------------------------------------------------
 
@@ -92,21 +93,23 @@ def test_pause_ends_a_step_that_does_not_end(started: Notebook) -> None:
     assert started.lab.snapshot().step == 0 and started.lab.check() == []
 
 
-def test_run_returns_at_once_and_pause_stops_it(started: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
-    runner, forward = started.lab.session.model.runner, started.lab.session.model.runner.forward
+def test_run_returns_at_once_and_pause_stops_it(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook.value(START.replace("12", "9000"))
+    notebook.printed("%lab add on and on --max-tokens 30000")
+    may_compute = Event()
+    runner, forward = notebook.lab.session.model.runner, notebook.lab.session.model.runner.forward
 
-    def slow_forward(plan: Any) -> Any:
-        time.sleep(0.1)
+    def held_forward(plan: Any) -> Any:
+        assert may_compute.wait(PATIENCE)
         return forward(plan)
 
-    monkeypatch.setattr(runner, "forward", slow_forward)
-    began = time.monotonic()
-    assert "running" in started.printed("%lab run")
-    assert time.monotonic() - began < 0.1 and started.lab.is_running
-    assert "running" in started.printed("%lab status")
-    said = started.printed("%lab pause")
-    assert said == f"paused after step {started.lab.snapshot().step}\n" and started.lab.snapshot().step < 4
-    assert not started.lab.is_running and started.lab.output(0).finish_reason is None
+    monkeypatch.setattr(runner, "forward", held_forward)
+    assert "running" in notebook.printed("%lab run") and notebook.lab.is_running, "while the first step computes"
+    may_compute.set()
+    assert "running" in notebook.printed("%lab status")
+    said = notebook.printed("%lab pause")
+    assert said == f"paused after step {notebook.lab.snapshot().step}\n"
+    assert not notebook.lab.is_running and notebook.lab.output(0).finish_reason is None
 
 
 def test_run_wait_blocks_until_the_work_is_done(started: Notebook) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-
 import pytest
 
+from ctrl_c import press_ctrl_c
 from labengine.lab import Lab
 from magic_notebook import START, Notebook
 
@@ -107,7 +106,7 @@ def test_an_interrupted_rewind_says_where_it_stands(started: Notebook, monkeypat
     runner, sample = started.lab.session.model.runner, started.lab.session.model.runner.sample
 
     def sample_and_interrupt(plan: object, logits: object) -> object:
-        signal.raise_signal(signal.SIGINT)
+        press_ctrl_c()
         return sample(plan, logits)  # type: ignore[arg-type]
 
     monkeypatch.setattr(runner, "sample", sample_and_interrupt)

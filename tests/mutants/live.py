@@ -11,19 +11,17 @@ import argparse
 import json
 import os
 import resource
-import signal
 import warnings
 from contextlib import suppress
 from random import Random
-from time import monotonic
 from typing import Any
 
+from ctrl_c import press_ctrl_c, python_handles_sigint
 from mutants.patched import install
 from mutants.table import MUTANTS, Mutant
 
 NUM_LABS = 64
 NUM_ACTS = 40
-MAX_SECONDS = 60
 
 
 def main() -> None:
@@ -36,8 +34,9 @@ def main() -> None:
     parser.add_argument("--labs", type=int, default=NUM_LABS)
     asked = parser.parse_args()
     known = {mutant.name: mutant for mutant in MUTANTS}
-    for name in asked.names or known:
-        print(json.dumps(_in_a_fork(known.get(name), asked.labs)), flush=True)
+    with python_handles_sigint():
+        for name in asked.names or known:
+            print(json.dumps(_in_a_fork(known.get(name), asked.labs)), flush=True)
 
 
 def _in_a_fork(mutant: Mutant | None, num_labs: int) -> dict[str, Any]:
@@ -55,14 +54,13 @@ def _in_a_fork(mutant: Mutant | None, num_labs: int) -> dict[str, Any]:
 
 def _try(mutant: Mutant | None, num_labs: int) -> dict[str, Any]:
     warnings.simplefilter("ignore")
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
     if mutant is not None:
         install(mutant)
-    before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, monotonic()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seen: dict[str, Any] = {"rules": [], "errors": [], "first": None, "without_first_event": 0}
     for seed in range(num_labs):
-        if seen["rules"] or seen["errors"] or monotonic() - begun > MAX_SECONDS:
+        if seen["rules"] or seen["errors"]:
             break
         _work(seed, seen)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
@@ -141,7 +139,7 @@ def _interrupt(lab: Any, rng: Random) -> None:
     """Ctrl-C while a token is booked: the whole step is taken back from its end."""
     from labengine.events import TokenSampled
 
-    listener = lab.hooks.subscribe(lambda event: signal.raise_signal(signal.SIGINT), TokenSampled)
+    listener = lab.hooks.subscribe(press_ctrl_c, TokenSampled)
     with suppress(KeyboardInterrupt):
         lab.step()
     listener.close()

@@ -18,6 +18,7 @@ import pytest
 
 from mutants.patched import install
 from mutants.table import MUTANTS, Mutant
+from waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = (
@@ -28,7 +29,7 @@ STAGES = (
 )
 """Each begins where no test of the one before has failed."""
 
-MAX_SECONDS = 180
+MAX_SECONDS = 1.5 * PATIENCE
 """Of one test: a change may make it endless."""
 MAX_BYTES = 8 << 30
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 import labengine
 from labengine import events as ev
 from labengine.lab import Lab
@@ -80,7 +78,6 @@ def test_the_verdict() -> None:
     assert "from 40 to 12" in verdict.findings[2] and "520 tokens computed instead of 72" in verdict.findings[2]
 
 
-@pytest.mark.timeout(120)
 def test_on_the_real_model_equal_prompts_share_in_the_step_that_computes_them() -> None:
     """The older engine reads, in one forward pass, KV that the same pass has just written: the text is right."""
     prompt = "Two people ask the very same question at the very same moment. The"

@@ -91,7 +91,6 @@ def test_every_position_is_in_its_own_slot_at_every_block_size() -> None:
             assert slots_by_position(lab) == {position: position for position in range(32)}
 
 
-@pytest.mark.timeout(120)
 def test_the_text_goes_wrong_on_the_real_model() -> None:
     outputs = SCENARIO.outputs("smollm2")
     assert outputs.num_differing == 1

@@ -21,6 +21,7 @@ from labengine.config import ConfigError
 from labengine.events import EVENT_KINDS, EngineStarted
 from labengine.trace.errors import TraceError
 from labengine.trace.limits import parsed_size
+from waiting import PATIENCE
 
 MEMORY = 600_000_000
 """Bytes beyond which a process that opens a small file has taken what it should not."""
@@ -75,7 +76,7 @@ status = dict(line.split(":") for line in open("/proc/self/status"))
 print(status["VmHWM"].split()[0])
 """
     # ru_maxrss would count what the tests' own process had when it was forked
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
     message, most = run.stdout.splitlines()
     assert "takes too much memory to open" in message, run.stderr
     assert re.search(told, message) and "labengine.open(path, max_bytes=" in message

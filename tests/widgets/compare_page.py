@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -12,9 +11,11 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page
 
+from browser.chromium import new_context
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.browser import css, esm
 from labengine_widgets.compare import CompareView
+from waiting import wait_until
 from widgets.browser_thread import Look as Look
 from widgets.browser_thread import looking
 from widgets.view_stand import THEMES
@@ -104,12 +105,12 @@ class ComparePage:
             self.carried.append((content, _texts(buffers)))
             self.page.evaluate("([message, buffers]) => window.emit(message, buffers)", list(self.carried[-1]))
 
-    def until(self, what: str, holds: Callable[[], object], seconds: float = 20) -> None:
-        deadline = time.monotonic() + seconds
-        while not holds():
-            assert time.monotonic() < deadline, f"waited for {what}: {self.errors} {self.all_data()}"
+    def until(self, what: str, holds: Callable[[], object]) -> None:
+        def carried() -> None:
             self.carry()
             self.page.evaluate(FRAME)
+
+        wait_until(holds, lambda: f"{what}: {self.errors} {self.all_data()}", between=carried)
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
@@ -200,7 +201,7 @@ def _checked(
     **context_options: Any,
 ) -> None:
     options: dict[str, Any] = {"viewport": {"width": 1300, "height": 1200}, **context_options}
-    with comparison, browser.new_context(**options) as context:
+    with comparison, new_context(browser, **options) as context:
         shown = ComparePage(context.new_page(), comparison, width, has_kernel=has_kernel)
         check(shown)
         assert shown.errors == []

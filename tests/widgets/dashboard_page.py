@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
+from browser.chromium import new_context
 from labengine import events as ev
 from labengine_widgets import feed as feeds
 from labengine_widgets.browser import css, esm
 from labengine_widgets.feed import Feed
 from labengine_widgets.saved import saved_bytes
+from waiting import wait_until
 from widgets.browser_thread import Look as Look
 from widgets.browser_thread import looking
 from widgets.fake_view_source import FakeViewSource
@@ -52,6 +54,12 @@ COUNT_PIXELS = """
   for (let i = 0; i < data.length; i += 4)
     count += Math.abs(data[i] - r) + Math.abs(data[i + 1] - g) + Math.abs(data[i + 2] - b) < 24;
   return count;
+}
+"""
+SIGHT = """
+async () => {
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+  await new Promise((done) => new IntersectionObserver(done).observe(document.querySelector(".labengine")));
 }
 """
 
@@ -111,6 +119,15 @@ class View:
         self.feed.tick()
         self.painted()
 
+    def answer_until(self, what: str, holds: Callable[[], object]) -> None:
+        """Answer all that the page asks until something holds."""
+        wait_until(holds, what, between=self.answer)
+
+    def settled(self) -> None:
+        """Wait until the page has noticed what of it is in sight: observers are told of it in one frame."""
+        self.page.evaluate(SIGHT)
+        self.painted()
+
     def painted(self) -> None:
         """Wait until what was received and pressed is on the screen."""
         self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
@@ -132,7 +149,7 @@ class View:
         return self.page.evaluate("(name) => document.querySelector('.labengine').dataset[name]", name)
 
     def until(self, name: str, value: str) -> None:
-        self.page.wait_for_selector(f".labengine[data-{name}='{value}']", timeout=10_000)
+        self.page.wait_for_selector(f".labengine[data-{name}='{value}']")
 
     def text(self, selector: str) -> str:
         return self.page.locator(selector).first.text_content() or ""
@@ -161,7 +178,7 @@ def _checked(
     **options: Any,
 ) -> None:
     """A check must leave no error in the page, nor one that the feed met when it sent something there."""
-    with _ticked(), browser.new_context(viewport={"width": 1200, "height": 900}, **options) as context:
+    with _ticked(), new_context(browser, viewport={"width": 1200, "height": 900}, **options) as context:
         view = View(context.new_page(), events or [], words or {})
         try:
             check(view)

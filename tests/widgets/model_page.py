@@ -11,7 +11,7 @@ from typing import Any
 
 from playwright.sync_api import Page
 
-from browser.chromium import launched
+from browser.chromium import launched, new_context
 from labengine_widgets.browser import esm
 
 _LOAD = """
@@ -47,7 +47,8 @@ def model_page() -> Iterator[ModelPage]:
 
 def _opened(stack: ExitStack) -> Page:
     checks = Path(__file__).with_name("model_check.js").read_text(encoding="utf-8")
-    page = stack.enter_context(launched()).new_page()
+    browser = stack.enter_context(launched())
+    page = stack.enter_context(new_context(browser)).new_page()
     page.set_content("<body></body>")
     sources = (esm(), checks)
     page.evaluate(_LOAD, [base64.b64encode(source.encode()).decode() for source in sources])

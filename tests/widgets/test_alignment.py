@@ -201,14 +201,21 @@ def test_random_workloads_are_aligned_whole(seed: int) -> None:
         assert all(beat.sentence or beat.left or beat.right for beat in compared.beats)
 
 
-def test_long_recordings_are_aligned_in_time() -> None:
+def seconds_an_event(max_tokens: int) -> tuple[float, int]:
+    """Align a recording; return this thread's CPU time an event, and the number of events."""
     with labengine.compare("nano-vllm", "labengine", num_blocks=600, block_size=4, check=False) as comparison:
         for first in range(0, 64, 8):
-            comparison.add(token_ids=range(first, first + 12), max_tokens=250)
+            comparison.add(token_ids=range(first, first + 12), max_tokens=max_tokens)
         comparison.run()
-        begun = time.perf_counter()
+        begun = time.thread_time()
         compared = Compared(*comparison.timelines)
         compared.grow(comparison.aligned_at, comparison.last_boundary)
-        took = time.perf_counter() - begun
         num_events = sum(timeline.end for timeline in comparison.timelines)
-        assert num_events > 8_000 and took / num_events < 0.0005, f"{took:.2f} s for {num_events} events"
+        return (time.thread_time() - begun) / num_events, num_events
+
+
+def test_an_event_of_a_long_recording_takes_no_longer_to_align() -> None:
+    seconds_short, num_short = seconds_an_event(25)
+    seconds_long, num_long = seconds_an_event(250)
+    assert num_long > 8_000 and num_long > 7 * num_short
+    assert seconds_long < 4 * seconds_short, "where it grows with the length, it is 7 times as long and more"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 
 import pytest
 from plotly.callbacks import InputDeviceState, Points
@@ -15,6 +14,7 @@ from labengine.timeline import Timeline
 from labengine_widgets.charts import MAX_POINTS, as_figure, charts, curves
 from labengine_widgets.plotted import sparkline, words_svg
 from labengine_widgets.series import StepFigures, StepSeries
+from waiting import wait_until
 from widgets.fake_view_source import FakeViewSource
 from widgets.story_219 import begin, merging_step, overwriting_step
 
@@ -103,17 +103,15 @@ def test_it_follows_a_lab_and_leaves_nothing_behind() -> None:
     listeners = sum(map(len, source.hooks.values()))
     assert figure.words().endswith("no step yet") and len(figure.data[0].x) == 0
     source.say(merging_step())
-    deadline = time.monotonic() + 10
-    while not figure.data[0].x and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_until(lambda: figure.data[0].x, "the first step")
     assert (figure.data[0].y, figure.data[1].y) == ((5.0,), (8.0,))
     assert "blocks in use" in figure.words() and "5 of 12" in figure.words()
     source.say([ev.StepStarted(2), ev.StepEnded(2)])
     figure.close()
     figure.close()
     assert sum(map(len, source.hooks.values())) < listeners
-    time.sleep(0.7)
-    assert threading.active_count() <= before and len(figure.data[0].x) == 1, "a closed figure draws no more"
+    wait_until(lambda: threading.active_count() <= before, "the end of its thread")
+    assert len(figure.data[0].x) == 1, "a closed figure draws no more"
 
 
 def test_a_click_on_a_step_leads_the_views_there() -> None:
@@ -122,9 +120,7 @@ def test_a_click_on_a_step_leads_the_views_there() -> None:
         lab.run()
         figure = charts(lab.view_source())
         figure.data[0]._dispatch_on_click(Points([1], [2], [2.0], trace_index=0), InputDeviceState())
-        deadline = time.monotonic() + 10
-        while lab.moment is None and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: lab.moment is not None, "the views to go to the step")
         assert lab.timeline is not None and lab.moment == lab.timeline.step_moments(2)[1]
         figure.close()
 

@@ -18,9 +18,10 @@ from labengine_widgets import Dashboard, ViewSource
 from labengine_widgets.browser import css, esm
 from labengine_widgets.saved import MAX_SAVED
 from labengine_widgets.view import View
+from waiting import wait_until
 from widgets.fake_view_source import FakeViewSource
 from widgets.story_219 import begin, merging_step
-from widgets.wire import Wire, heard, until
+from widgets.wire import Wire, heard
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def wish(dashboard: Dashboard, **content: Any) -> dict[str, Any]:
     """Send a wish as the browser does, and wait for its answer."""
     number = len(dashboard.wire.of_type("answer"))
     dashboard._receive(dashboard, {"type": "wish", "view": "v", "side": 0, **content}, [])
-    until(lambda: len(dashboard.wire.of_type("answer")) > number, "an answer")
+    wait_until(lambda: len(dashboard.wire.of_type("answer")) > number, "an answer")
     return dashboard.wire.of_type("answer")[-1]
 
 
@@ -115,7 +116,7 @@ def test_nonsense_from_the_browser_is_ignored(dashboard: Dashboard, source: Fake
 def test_a_saved_notebook_keeps_the_last_step_and_its_words(dashboard: Dashboard, source: FakeViewSource) -> None:
     assert saved_step(dashboard) == 0
     source.say(merging_step())
-    until(lambda: saved_step(dashboard) == 1, "the saved state")
+    wait_until(lambda: saved_step(dashboard) == 1, "the saved state")
     kept = saved(dashboard)
     assert heard(kept, []).state().snapshot() == source.fold().snapshot()
     assert len(kept["beats"]) == 19 and kept["header"]["code"] == {}
@@ -124,15 +125,15 @@ def test_a_saved_notebook_keeps_the_last_step_and_its_words(dashboard: Dashboard
 def test_nothing_is_saved_until_the_lab_rests(dashboard: Dashboard, source: FakeViewSource) -> None:
     source.is_running = True
     source.say(merging_step())
-    until(lambda: dashboard.wire.of_type("more"), "the step")
+    wait_until(lambda: dashboard.wire.of_type("more"), "the step")
     assert saved_step(dashboard) == 0
     source.is_running = False
-    until(lambda: saved_step(dashboard) == 1, "the saved state")
+    wait_until(lambda: saved_step(dashboard) == 1, "the saved state")
 
 
 def test_a_late_view_asks_and_is_answered(dashboard: Dashboard) -> None:
     dashboard._receive(dashboard, {"type": "resync", "view": "late", "side": 0}, [])
-    until(lambda: dashboard.wire.of_type("full"), "the full state")
+    wait_until(lambda: dashboard.wire.of_type("full"), "the full state")
     assert dashboard.wire.of_type("full")[0]["view"] == "late"
 
 
@@ -162,7 +163,7 @@ def test_two_dashboards_watch_one_lab_through_one_feed(source: FakeViewSource) -
     assert first.feeds[0] is second.feeds[0]
     first.close()
     source.say(merging_step())
-    until(lambda: saved_step(second) == 1, "the second one")
+    wait_until(lambda: saved_step(second) == 1, "the second one")
     second.close()
     assert not second.feeds[0].is_alive
 

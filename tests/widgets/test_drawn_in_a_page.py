@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from waiting import wait_until
 from widgets.dashboard_page import Look, View, looks
 from widgets.story_219 import merging_step, overwriting_step
 
@@ -102,8 +103,8 @@ def test_the_canvas_follows_the_theme(look: Look) -> None:
         dark += "document.body.dataset.jpThemeLight = 'false';"
         number = view.pixels([0xFF, 0xFF, 0xFF])
         view.page.evaluate(f"() => {{ {dark} }}")
-        view.page.wait_for_timeout(300)
-        assert view.pixels([0x1D, 0x1D, 0x1D]) > 1000 > view.pixels([0xF4, 0xF4, 0xF4])
+        wait_until(lambda: view.pixels([0x1D, 0x1D, 0x1D]) > 1000, "dark cells", between=view.painted)
+        assert view.pixels([0xF4, 0xF4, 0xF4]) < 1000
         assert view.pixels([0xFF, 0xFF, 0xFF]) != number
 
     look(check, merging_step())

@@ -17,9 +17,10 @@ from labengine_widgets import feed as feeds
 from labengine_widgets.feed import PERIOD, Feed, feed_of
 from labengine_widgets.packing import packed
 from labengine_widgets.selection import Selection
+from waiting import wait_until
 from widgets.fake_view_source import FakeViewSource
 from widgets.story_219 import begin, merging_step
-from widgets.wire import Wire, heard, picture, read, until
+from widgets.wire import Wire, heard, picture, read
 
 
 @pytest.fixture
@@ -70,9 +71,9 @@ def test_half_a_step_is_shown_when_it_stands_still(source: FakeViewSource, wire:
     feed.attach(wire)
     step = merging_step()
     source.say(step[:9])
-    until(lambda: wire.states, "the first half")
+    wait_until(lambda: wire.states, "the first half")
     source.say(step[9:])
-    until(lambda: len(wire.states) == 2, "the second half")
+    wait_until(lambda: len(wire.states) == 2, "the second half")
     first, second = (message["payload"] for message in wire.states)
     assert (first["told"], second["told"]) == (3, 12)
     assert first["beats"][-1][2] == "schedule" and second["beats"][-1][0] == 33
@@ -145,9 +146,9 @@ def test_texts_are_known_after_a_new_engine(wire: Wire) -> None:
         lab.feed.attach(wire)
         lab.add("Once upon a time there was", max_tokens=1)
         lab.step()
-        until(lambda: wire.states, "the step")
+        wait_until(lambda: wire.states, "the step")
         lab.reset()
-        until(lambda: wire.of_type("full"), "a new beginning")
+        wait_until(lambda: wire.of_type("full"), "a new beginning")
         lab.add("Once upon a time there was", max_tokens=1)
         told: dict[int, str] = {}
 
@@ -157,7 +158,7 @@ def test_texts_are_known_after_a_new_engine(wire: Wire) -> None:
                 told.update(map(tuple, message["payload"].get("texts", [])))  # type: ignore[arg-type]
             return " upon" in told.values()
 
-        until(are_told, "the prompt's words")
+        wait_until(are_told, "the prompt's words")
         lab.feed.detach(wire)
 
 
@@ -169,18 +170,18 @@ def test_what_was_sent_before_is_asked_for(wire: Wire) -> None:
         feed = lab.feed
         feed.attach(wire)
         feed.receive(wire, 0, {"type": "resync", "view": "v"})
-        until(lambda: wire.of_type("full"), "the full state")
+        wait_until(lambda: wire.of_type("full"), "the full state")
         full = wire.of_type("full")[-1]["payload"]
         assert full["start"] > full["header"]["first"] == 0
         feed.receive(wire, 0, {"type": "older", "view": "v", "id": "7", "before": full["start"]})
-        until(lambda: wire.of_type("older"), "what was before")
+        wait_until(lambda: wire.of_type("older"), "what was before")
         older = wire.of_type("older")[0]
         assert older["id"] == "7" and older["payload"]["end"] == full["start"]
         recording = heard(older["payload"], [{"type": "more", "payload": full}])
         assert picture(recording.state()) == lab.snapshot()
         start, end = lab.timeline.step_moments(3)
         feed.receive(wire, 0, {"type": "beats", "view": "v", "id": "8", "start": start, "end": end})
-        until(lambda: any(m.get("id") == "8" for m in wire.of_type("beats")), "the words")
+        wait_until(lambda: any(m.get("id") == "8" for m in wire.of_type("beats")), "the words")
         beats = next(m for m in wire.of_type("beats") if m.get("id") == "8")["payload"]["beats"]
         assert beats[0][1].startswith("Step 3 begins") and beats[-1][0] == end
         feed.detach(wire)
@@ -215,11 +216,17 @@ def test_the_number_of_messages_is_bounded_and_none_is_missing() -> None:
         feed = lab.feed
         feed.attach(wire)
         feed.receive(wire, 0, {"type": "resync", "view": "v"})
-        until(lambda: wire.of_type("full"))
+        wait_until(lambda: wire.of_type("full"))
+
+        def pace(lab: Lab) -> None:
+            time.sleep(0.004)
+            if lab.snapshot().step == 100:
+                wait_until(lambda: len(wire.states) > 1, "the first steps")
+
         started = time.monotonic()
         lab.add(token_ids=[1, 2, 3], max_tokens=200)
-        lab.run(until=lambda _: time.sleep(0.004))
-        until(lambda: feed.sent == lab.timeline.end, "the last step")
+        lab.run(until=pace)
+        wait_until(lambda: feed.sent == lab.timeline.end, "the last step")
         seconds = time.monotonic() - started
         full, *states = wire.states
         assert 2 <= len(states) <= seconds / PERIOD + 3
@@ -242,11 +249,11 @@ def test_a_view_opened_beside_a_running_lab_catches_up() -> None:
         for wire in wires:
             lab.feed.attach(wire)
             lab.feed.receive(wire, 0, {"type": "resync", "view": "v"})
-        until(lambda: not lab.is_running and lab.feed.sent == lab.timeline.end, "the end of the run")
+        wait_until(lambda: not lab.is_running and lab.feed.sent == lab.timeline.end, "the end of the run")
         snapshot = lab.snapshot()
         for wire in wires:
-            until(lambda wire=wire: wire.of_type("full"))
-            until(lambda wire=wire: heard_since_full(wire).end == lab.timeline.end)
+            wait_until(lambda wire=wire: wire.of_type("full"))
+            wait_until(lambda wire=wire: heard_since_full(wire).end == lab.timeline.end)
             assert picture(heard_since_full(wire).state()) == snapshot
             lab.feed.detach(wire)
 
@@ -265,7 +272,7 @@ def test_a_lab_that_records_nothing_is_recorded_from_the_first_look_on(is_runnin
         for _ in range(5):
             lab.step()
         lab.feed.receive(wire, 0, {"type": "resync", "view": "v"})
-        until(lambda: wire.of_type("full"))
+        wait_until(lambda: wire.of_type("full"))
         full = wire.of_type("full")[-1]["payload"]
         assert not full["header"]["is_recorded"] and full["header"]["first_step"] > 1
         assert picture(heard(full, []).state()) == lab.snapshot()
@@ -279,10 +286,10 @@ def test_an_error_of_the_feed_costs_a_resync_and_not_the_feed(
     feed.attach(wire)
     monkeypatch.setattr(source, "token_text", lambda token_id: {}[token_id])
     source.say([ev.RequestAdded(0, (1, 2), 1)])
-    until(lambda: feed.failures, "the failure")
+    wait_until(lambda: feed.failures, "the failure")
     monkeypatch.undo()
     source.say([*begin(), *merging_step()])
-    until(lambda: wire.states and heard(wire.of_type("full")[-1]["payload"], []).end >= 3, "the picture")
+    wait_until(lambda: wire.states and heard(wire.of_type("full")[-1]["payload"], []).end >= 3, "the picture")
     assert isinstance(feed.failures[0], KeyError)
     assert not source.hooks.failures
     feed.detach(wire)
@@ -367,7 +374,7 @@ def test_one_feed_serves_all_views_of_a_lab(source: FakeViewSource) -> None:
     feed.attach(second, 1)
     assert len(set(threading.enumerate()) - threads) == 1
     source.say(merging_step())
-    until(lambda: first.states and second.states)
+    wait_until(lambda: first.states and second.states)
     assert first.states[0]["payload"] == second.states[0]["payload"]
     assert (first.states[0]["side"], second.states[0]["side"]) == (0, 1)
     feed.detach(first)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from labengine import events as ev
+from waiting import wait_until
 from widgets.dashboard_page import Look, View, looks
 from widgets.story_219 import merging_step
 
@@ -90,9 +91,8 @@ def test_a_lost_kernel_is_told_and_nothing_waits_for_it(look: Look) -> None:
 
 def test_silence_is_told_until_an_answer_comes(look: Look) -> None:
     def check(view: View) -> None:
-        assert view.text(".le-message") == ""
-        view.page.wait_for_timeout(4200)
-        assert view.text(".le-message").startswith("No answer yet: this is the state as it was last seen.")
+        silence = "No answer yet: this is the state as it was last seen."
+        wait_until(lambda: view.text(".le-message").startswith(silence), "the message", between=view.painted)
         view.answer()
         assert view.text(".le-message") == ""
 

@@ -9,7 +9,8 @@ import pytest
 from labengine import Lab
 from labengine import events as ev
 from labengine_widgets import Dashboard
-from widgets.wire import Wire, until
+from waiting import wait_until
+from widgets.wire import Wire
 
 
 @pytest.fixture
@@ -42,10 +43,10 @@ def test_who_comes_after_it_stands_there_too(lab: Lab, wire: Wire) -> None:
     dashboard = Dashboard(lab.feed)
     dashboard.open_at(number)
     assert lab.feed.moment == number + 1
-    until(lambda: wire.of_type("stand"), "the views to move")
+    wait_until(lambda: wire.of_type("stand"), "the views to move")
     assert wire.of_type("stand")[-1]["moment"] == number + 1
     lab.feed.receive(wire, 0, {"type": "resync", "view": "v"})
-    until(lambda: wire.of_type("full"))
+    wait_until(lambda: wire.of_type("full"))
     assert wire.of_type("full")[-1]["payload"]["stand"] == number + 1
 
 
@@ -58,9 +59,9 @@ def test_the_words_of_its_step_are_there_however_long_the_lab_went_on(lab: Lab, 
 
 def test_the_lab_moves_on_and_the_view_with_it(lab: Lab, wire: Wire) -> None:
     Dashboard(lab.feed).open_at(_first_overwrite(lab))
-    until(lambda: wire.of_type("stand"))
+    wait_until(lambda: wire.of_type("stand"))
     lab.step()
-    until(lambda: wire.of_type("more"), "the step")
+    wait_until(lambda: wire.of_type("more"), "the step")
     assert lab.feed.moment is None
 
 

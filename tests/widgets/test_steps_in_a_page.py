@@ -39,9 +39,8 @@ def recorded(view: View) -> Timeline:
 
 
 def with_words(view: View) -> None:
-    """Wait until the words of the step have come: its moments are counted by them."""
-    view.page.wait_for_timeout(200)
-    view.answer()
+    """Wait until the words of step 4 have come: its moments are counted by them."""
+    view.answer_until("the words", lambda: view.data("sentence").startswith("Step 4 is over"))
 
 
 def labels(view: View) -> tuple[str, str, str]:

@@ -41,9 +41,8 @@ def test_the_slider_goes_over_steps_that_the_page_has_never_seen(look: Look) -> 
         }""")
         view.answer()
         assert (view.data("step"), view.data("used"), view.data("peak")) == ("1", "5", "8")
-        view.page.wait_for_timeout(250)
-        view.answer()
-        assert view.data("sentence").startswith("Step 1 is over: 5 blocks used."), "its words were asked for, too"
+        its_words = "Step 1 is over: 5 blocks used."
+        view.answer_until("its words", lambda: view.data("sentence").startswith(its_words))
         view.press(*["ArrowLeft"] * 5)
         assert (view.data("used"), view.data("frame"), view.data("numFrames")) == ("8", "14", "19")
         view.press("PageDown")
@@ -59,48 +58,44 @@ def test_the_slider_goes_over_steps_that_the_page_has_never_seen(look: Look) -> 
 def test_python_hears_where_the_reader_stands_and_may_say_so(look: Look) -> None:
     def check(view: View) -> None:
         view.press("Home")
-        view.page.wait_for_timeout(200)
-        view.answer()
-        assert view.feed.moment == 3
+        view.answer_until("moment 3", lambda: view.feed.moment == 3)
         view.feed.stand(12)
         view.feed.tick()
         assert (view.data("moment"), view.data("phase")) == ("12", "schedule")
         view.press("End")
-        view.page.wait_for_timeout(200)
-        view.answer()
-        assert view.feed.moment is None
+        view.answer_until("the newest moment", lambda: view.feed.moment is None)
 
     look(check, merging_step())
 
 
 def test_python_and_the_picture_agree_whoever_spoke_last(look: Look) -> None:
     def check(view: View) -> None:
-        def heard() -> int | None:
-            view.page.wait_for_timeout(200)
-            view.answer()
-            return view.feed.moment
+        def hears(moment: int | None) -> None:
+            view.answer_until(f"moment {moment}", lambda: view.feed.moment == moment)
 
         view.press("Home")
-        assert heard() == 3
+        hears(3)
         view.feed.stand(None)
         view.feed.tick()
         assert view.data("moment") == view.data("end")
         view.press("Home")
-        assert (view.data("moment"), heard()) == ("3", 3), "the same moment again"
+        assert view.data("moment") == "3", "the same moment again"
+        hears(3)
         view.press("r", "Escape")
-        assert heard() is None
+        hears(None)
         view.press("Home", "+", "r")
         view.until("playing", "false")
-        assert (view.data("moment"), heard()) == (view.data("end"), None), "played to the end"
+        assert view.data("moment") == view.data("end"), "played to the end"
+        hears(None)
         view.press("Home")
-        assert heard() == 3
+        hears(3)
         view.view_source.is_running = True
         view.say([ev.StepStarted(2), ev.StepEnded(2)])
         assert (view.data("moment"), view.feed.moment) == ("3", None)
         view.send(
             {"type": "end", "side": 0, "generation": view.feed.recording.generation, "end": view.feed.recording.end}
         )
-        assert heard() == 3, "after a run, who has stayed behind"
+        hears(3)  # after a run, of a reader who has stayed behind
 
     look(check, merging_step())
 

@@ -75,7 +75,7 @@ def choose(stand: Stand, kind: str | None, subject: object = None) -> None:
 def until(stand: Stand, selector: str, text: str) -> None:
     """Waits for an element to say something."""
     script = "([selector, text]) => document.querySelector(selector)?.textContent.includes(text)"
-    stand.page.wait_for_function(script, arg=[selector, text], timeout=5000)
+    stand.page.wait_for_function(script, arg=[selector, text])
 
 
 # -- why ---------------------------------------------------------------------------------------------------------------

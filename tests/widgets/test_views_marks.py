@@ -167,11 +167,11 @@ def test_tables_bring_the_marked_row_into_sight(show: Show, kind: str, num_reque
         selector = f".le-selected[data-{kind}='{id}']"
         stand.page.evaluate("() => document.body.style.height = '3000px'")
         select(stand, kind, id)
-        stand.page.wait_for_function(SEEN, arg=selector, timeout=5_000)
+        stand.page.wait_for_function(SEEN, arg=selector)
         stand.picture(f"in-sight-{kind}-{num_requests}")
         assert stand.page.evaluate("() => scrollY") == 0, "the page stays"
         select(stand, kind, 0 if kind == "request" else last_block(events, 0))
-        stand.page.wait_for_function(SEEN, arg=".le-selected", timeout=5_000)
+        stand.page.wait_for_function(SEEN, arg=".le-selected")
 
     show(check, "tables", events)
 
@@ -184,7 +184,7 @@ def test_of_what_an_event_names_the_block_comes_into_sight(show: Show) -> None:
         block = events[given].block_id  # type: ignore[attr-defined]
         select(stand, "request", 9)
         select(stand, "event", given)
-        stand.page.wait_for_function(SEEN, arg=f".le-related[data-block='{block}']", timeout=5_000)
+        stand.page.wait_for_function(SEEN, arg=f".le-related[data-block='{block}']")
 
     show(check, "tables", events)
 
@@ -195,7 +195,7 @@ def test_the_map_brings_the_marked_bead_into_sight(show: Show) -> None:
 
     def check(stand: Stand) -> None:
         select(stand, "block", cached.block_id)
-        stand.page.wait_for_function(SEEN, arg=f".le-selected[data-block='{cached.block_id}']", timeout=5_000)
+        stand.page.wait_for_function(SEEN, arg=f".le-selected[data-block='{cached.block_id}']")
 
     show(check, "map", events)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page
 
+from browser.chromium import new_context
 from labengine import Lab
 from labengine import events as ev
 from labengine_widgets.browser import css, esm
@@ -134,8 +135,7 @@ def _checked(
     assert view_source.timeline is not None
     view_source.timeline.step_seconds.clear()
     view_source.timeline.step_seconds.update(seconds or {})
-    context = browser.new_context(viewport={"width": 1440, "height": 800})
-    viewed = Viewed(context.new_page(), view_source, list(views), width)
-    check(viewed)
-    assert viewed.errors == []
-    context.close()
+    with new_context(browser, viewport={"width": 1440, "height": 800}) as context:
+        viewed = Viewed(context.new_page(), view_source, list(views), width)
+        check(viewed)
+        assert viewed.errors == []

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, Route
 
+from browser.chromium import new_context
 from labengine import events as ev
 from labengine.trace import codec
 from labengine_widgets.browser import css, esm
@@ -170,7 +171,7 @@ def _checked(
     **context_options: str,
 ) -> None:
     options = {"viewport": {"width": 1440, "height": 900}, **context_options}
-    with browser.new_context(**options) as context:  # type: ignore[arg-type]
+    with new_context(browser, **options) as context:
         stand = Stand(context.new_page(), name, events, words, width)
         check(stand)
         assert stand.errors == []

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import time
-from collections.abc import Callable
 from typing import Any
 
 from labengine.fold import Fold
@@ -13,14 +11,6 @@ from labengine.timeline import Timeline
 from labengine.trace.codec import event_of, fold_of
 
 Message = dict[str, Any]
-
-
-def until(holds: Callable[[], object], what: str = "it") -> None:
-    """Wait until it holds."""
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline, f"waited 10 s for {what}"
-        time.sleep(0.005)
 
 
 def read(buffer: bytes) -> Any:

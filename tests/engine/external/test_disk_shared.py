@@ -15,6 +15,7 @@ from engine.external.pools import FINGERPRINT, TensorPool, chain, held, saved, t
 from engine.external.tussle import tussle
 from labengine.core.connector import LoadError
 from labengine.engine.external import DiskStore
+from waiting import PATIENCE
 
 Reopen = Callable[..., DiskStore]
 
@@ -87,7 +88,7 @@ def test_processes_on_one_folder(tmp_path: Path, project_root: Path) -> None:
         subprocess.Popen([sys.executable, "-c", TUSSLE, str(tmp_path), str(seed), "20000"], env=env)
         for seed in range(2)
     ]
-    assert [run.wait(timeout=120) for run in runs] == [0, 0]
+    assert [run.wait(timeout=PATIENCE) for run in runs] == [0, 0]
     store = DiskStore(tmp_path)
     store.bind(FINGERPRINT)
     assert list(tmp_path.rglob("*.aside")) == []

@@ -16,6 +16,7 @@ from engine.external.pools import FINGERPRINT, TensorPool, chain, held, saved, t
 from labengine.core.connector import LoadError
 from labengine.engine.atomic_write import write_atomically
 from labengine.engine.external import DiskStore
+from waiting import PATIENCE
 
 Reopen = Callable[..., DiskStore]
 
@@ -36,7 +37,8 @@ store.save_kv(chain(2), pool)
 def die_in_a_save(path: Path, target: str, project_root: Path) -> None:
     """Have another process save block 1, and end without any clean-up within the save of block 2."""
     env = {**os.environ, "PYTHONPATH": f"{project_root}:{project_root / 'tests'}", "OMP_NUM_THREADS": "1"}
-    run = subprocess.run([sys.executable, "-c", SAVE_AND_DIE.format(target=target), str(path)], env=env, timeout=120)
+    command = [sys.executable, "-c", SAVE_AND_DIE.format(target=target), str(path)]
+    run = subprocess.run(command, env=env, timeout=PATIENCE)
     assert run.returncode == 9
 
 

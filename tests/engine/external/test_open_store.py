@@ -8,6 +8,7 @@ import pytest
 
 from labengine.config import ConfigError
 from labengine.engine.external import Delayed, DiskStore, HostStore, open_store
+from waiting import PATIENCE
 
 
 def test_host_is_memory_with_caps() -> None:
@@ -67,9 +68,10 @@ for late in Delayed(open_store("host")), Threaded(open_store(sys.argv[1])):
     transfer = BlockTransfer(0, 0, 0, 0, b"abc")
     assert late.save_kv([transfer], Pool()) == (transfer,), late.failures
     late.start_load_kv([transfer], Pool())
-    late.wait(20)
+    late.wait(float(sys.argv[2]))
     assert late.get_finished(Pool()) == ({0}, set()), late.failures
 print("loaded:", *{"torch", "numpy", "transformers"} & set(sys.modules))
 """
-    run = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-c", code, str(tmp_path), str(PATIENCE)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert run.stdout == "loaded:\n", run.stdout + run.stderr

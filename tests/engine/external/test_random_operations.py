@@ -11,6 +11,7 @@ import pytest
 from engine.external.pools import FINGERPRINT, TensorPool, held, transfer
 from labengine.core.connector import BlockTransfer, LoadError
 from labengine.engine.external import Delayed, DiskStore, HostStore, KVStore, Threaded
+from waiting import PATIENCE
 
 NAMES = range(12)
 GROUPS = (0, 1)
@@ -166,7 +167,7 @@ def test_late_loads_write_what_was_saved_and_nothing_after_a_cancel(make: Open, 
             case _:
                 _poll(late, pool, under_way)
     while under_way:
-        late.wait(20)
+        late.wait(PATIENCE)
         _poll(late, pool, under_way)
 
 

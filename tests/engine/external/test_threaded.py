@@ -13,8 +13,7 @@ from engine.external.pools import KV, TensorPool, chain, held, saved, transfer
 from labengine.config import ConfigError
 from labengine.engine.external import HostStore, KVStore, Threaded
 from labengine.engine.external.faulty import Hangs, RaisesOnLoad
-
-SOON_S = 20.0
+from waiting import PATIENCE, join, wait_until
 
 
 class OwnThreadPool(TensorPool):
@@ -30,14 +29,20 @@ class OwnThreadPool(TensorPool):
 
 
 def outcome(late: Threaded, pool: TensorPool) -> tuple[set[int], set[int]]:
-    """What is told next."""
-    until = time.monotonic() + SOON_S
-    while time.monotonic() < until:
-        late.wait(1.0)
-        arrived, failed = late.get_finished(pool)
-        if arrived or failed:
-            return arrived, failed
-    raise AssertionError("nothing was told")
+    """Return the requests whose loads arrived and failed, as soon as there is one."""
+    told: tuple[set[int], set[int]] = (set(), set())
+
+    def is_told() -> bool:
+        nonlocal told
+        told = late.get_finished(pool)
+        return any(told)
+
+    wait_until(is_told, "a load to be over", between=lambda: late.wait(1.0))
+    return told
+
+
+def load_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "labengine-load"]
 
 
 @pytest.fixture
@@ -85,12 +90,12 @@ def test_a_load_that_hangs_fails_in_time_and_its_late_success_goes_nowhere(hangi
     late, pool = Threaded(hanging, timeout_s=0.05), OwnThreadPool()
     saved(late, [1], pool)
     late.start_load_kv(chain(1), pool)
-    (thread,) = (thread for thread in threading.enumerate() if thread.name == "labengine-load")
+    threads = load_threads()
+    assert threads
     assert outcome(late, pool) == (set(), {0})
     assert late.failures == ["request 0: 1 block did not come in time"]
     hanging.release()
-    thread.join(SOON_S)
-    assert not thread.is_alive()
+    join(*threads)
     assert late.get_finished(pool) == (set(), set())
     assert pool.written == []
 
@@ -103,12 +108,13 @@ def test_what_hung_is_missing_until_it_is_saved_again(hanging: Hangs) -> None:
     assert held(late, [1, 2]) == [2]
     assert late.save_kv(chain(1), pool) == ()  # the store behind has it still
     assert held(late, [1, 2]) == [1, 2]
+    late.timeout_s = PATIENCE
     late.start_load_kv(chain(1), pool)
     assert outcome(late, pool) == ({0}, set())
 
 
 def test_others_get_through_while_one_hangs(hanging: Hangs) -> None:
-    late, pool = Threaded(hanging, timeout_s=60), OwnThreadPool()
+    late, pool = Threaded(hanging, timeout_s=PATIENCE), OwnThreadPool()
     saved(late, [1, 2], pool)
     late.start_load_kv(chain(1, request_id=1), pool)
     late.start_load_kv(chain(2, request_id=2), pool)
@@ -123,11 +129,12 @@ def test_a_cancelled_load_never_writes_even_if_it_is_over(hanging: Hangs) -> Non
     saved(late, [1, 2], pool)
     late.start_load_kv(chain(1, request_id=1), pool)
     late.start_load_kv(chain(2, request_id=2), pool)
-    late.wait(SOON_S)
+    late.wait(PATIENCE)
     for request_id in (1, 2):  # the one hangs, the other has loaded
         late.cancel(request_id)
+    threads = load_threads()
     hanging.release()
-    time.sleep(0.05)
+    join(*threads)
     assert (late.get_finished(pool), pool.written) == ((set(), set()), [])
 
 
@@ -143,16 +150,19 @@ def test_a_request_that_loads_anew_is_not_served_by_its_old_load(hanging: Hangs)
 
 
 def test_waiting_ends_when_a_load_is_over_or_given_up_or_the_time_is(hanging: Hangs) -> None:
-    late, pool = Threaded(hanging, timeout_s=1.5), OwnThreadPool()
-    assert waited(late, 9) < 1  # nothing is on its way
+    late, pool = Threaded(hanging, timeout_s=PATIENCE), OwnThreadPool()
+    assert waited(late, PATIENCE) < SOON_S  # nothing is on its way
     saved(late, [1, 2], pool)
     late.start_load_kv(chain(1, request_id=1), pool)
-    assert 0.04 < waited(late, 0.05) < 1.4
-    assert waited(late, 30) < 10  # given up after 1.5 s
-    assert waited(late, 30) < 1
+    assert 0.04 < waited(late, 0.05) < SOON_S
+    assert late.get_finished(pool) == (set(), set())
+    late.timeout_s = 0.1
+    assert waited(late, PATIENCE) < SOON_S  # given up
+    assert waited(late, PATIENCE) < SOON_S
     assert late.get_finished(pool) == (set(), {1})
+    late.timeout_s = PATIENCE
     late.start_load_kv(chain(2, request_id=2), pool)
-    assert waited(late, 30) < 10
+    assert waited(late, PATIENCE) < SOON_S
     assert late.get_finished(pool) == ({2}, set())
 
 
@@ -161,8 +171,12 @@ def test_waiting_ends_with_the_load(hanging: Hangs) -> None:
     saved(late, [1], pool)
     late.start_load_kv(chain(1), pool)
     threading.Timer(0.2, hanging.release).start()
-    assert waited(late, 60) < 30
+    assert waited(late, PATIENCE) < SOON_S
     assert late.get_finished(pool) == ({0}, set())
+
+
+SOON_S = PATIENCE / 2
+"""A wait that does not end with its reason takes the whole patience."""
 
 
 def waited(late: Threaded, timeout_s: float) -> float:
@@ -175,27 +189,24 @@ def test_closing_does_not_wait_for_what_hangs(hanging: Hangs) -> None:
     late, pool = Threaded(hanging), OwnThreadPool()
     saved(late, [1], pool)
     late.start_load_kv(chain(1), pool)
-    assert took(late.close) < 5
+    late.close()
+    assert any(thread.is_alive() for thread in load_threads()), "the load hangs on"
     assert (late.get_finished(pool), pool.written) == ((set(), set()), [])
-
-
-def took(call) -> float:  # type: ignore[no-untyped-def]
-    began = time.monotonic()
-    call()
-    return time.monotonic() - began
 
 
 def test_starting_a_load_does_not_wait_for_the_store() -> None:
     class Slow(HostStore):
-        release = Event()
+        release, is_released = Event(), Event()
 
         def start_load_kv(self, loads, kv):  # type: ignore[no-untyped-def]
-            self.release.wait(SOON_S)
+            assert self.release.wait(PATIENCE)
+            self.is_released.set()
             super().start_load_kv(loads, kv)
 
     late, pool = Threaded(Slow()), OwnThreadPool()
     saved(late, [1], pool)
-    assert took(lambda: late.start_load_kv(chain(1), pool)) < SOON_S / 2
+    late.start_load_kv(chain(1), pool)
+    assert not Slow.is_released.is_set()
     Slow.release.set()
     assert outcome(late, pool) == ({0}, set())
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
-import time
+import subprocess
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from threading import Timer
 
 import psutil
 import pytest
 import torch
 
+from ctrl_c import press_ctrl_c_in_main_thread
 from engine.native.fake_compilers import compiler, giving, num_calls, stub
 from labengine.config import ConfigError
 from labengine.engine.attention import AttentionSetting
@@ -20,6 +21,7 @@ from labengine.engine.attention.choice import choose_attention
 from labengine.engine.native import compile as compiling
 from labengine.engine.native import kernels
 from labengine.engine.native.compile import CompileError
+from waiting import wait_until
 
 Compilers = Callable[..., None]
 
@@ -166,22 +168,32 @@ def hanging(folder: Path) -> str:
     return compiler(folder, f"sleep 600 & echo $! >{folder}/pid; wait")
 
 
-def has_ended(pid_file: Path) -> bool:
-    """Within 10 seconds: a killed process may have to wait for a core to die on."""
-    deadline = time.monotonic() + 10
-    try:
+def has_begun(folder: Path) -> bool:
+    """True once the compiler of hanging(folder) has started its child."""
+    pid_file = folder / "pid"
+    return pid_file.is_file() and pid_file.read_text().endswith("\n")
+
+
+def assert_ended(pid_file: Path) -> None:
+    """A killed process may have to wait for a core to die on."""
+    with suppress(psutil.NoSuchProcess):
         child = psutil.Process(int(pid_file.read_text()))
-        while child.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
-            time.sleep(0.01)
-        return child.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+        wait_until(lambda: child.status() == psutil.STATUS_ZOMBIE, "the end of the compiler's child")
 
 
 def test_a_compiler_that_hangs_is_passed_over(
     image: bytes, cache: Path, compilers: Compilers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its children end with it, and in this process it is not asked again."""
+
+    class Begun(subprocess.Popen[bytes]):
+        """The time it is given counts from the moment at which it hangs."""
+
+        def wait(self, timeout: float | None = None) -> int:
+            wait_until(lambda: has_begun(tmp_path), "the compiler to hang")
+            return super().wait(timeout)
+
+    monkeypatch.setattr(compiling.subprocess, "Popen", Begun)
     (tmp_path / "good").mkdir()
     hangs, good = hanging(tmp_path), giving(tmp_path / "good", image)
     monkeypatch.setattr(compiling, "COMPILE_SECONDS", 1)
@@ -189,7 +201,8 @@ def test_a_compiler_that_hangs_is_passed_over(
     for _ in range(2):
         with pytest.raises(CompileError, match="fake-cc took more than 1 s"):
             kernels.library()
-    assert num_calls(tmp_path) == 1 and has_ended(tmp_path / "pid")
+    assert num_calls(tmp_path) == 1
+    assert_ended(tmp_path / "pid")
     monkeypatch.setattr(compiling, "COMPILE_SECONDS", 600)
     compilers(hangs, good)
     kernels.library()
@@ -212,11 +225,16 @@ def test_an_interrupted_compilation_leaves_nothing(
     (tmp_path / "aside").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "aside"))
     compilers(hanging(tmp_path))
-    interrupt = Timer(1, os.kill, (os.getpid(), signal.SIGINT))
-    interrupt.start()
+
+    def interrupt() -> None:
+        wait_until(lambda: has_begun(tmp_path), "the compiler to hang")
+        press_ctrl_c_in_main_thread()
+
+    threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         kernels.library()
-    assert has_ended(tmp_path / "pid") and not cache.exists() and not list((tmp_path / "aside").iterdir())
+    assert_ended(tmp_path / "pid")
+    assert not cache.exists() and not list((tmp_path / "aside").iterdir())
     compilers(giving(tmp_path, image))
     kernels.library()
 
