@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ctrl_c import python_handles_sigint
+from labengine.engine import endless
+from waiting import PATIENCE
 
 if TYPE_CHECKING:
     from labengine.lab import Lab
@@ -34,6 +36,14 @@ def project_root() -> Path:
 def interrupts_as_in_a_terminal() -> Iterator[None]:
     """Ctrl-C raises KeyboardInterrupt in these tests and in the processes that they start."""
     with python_handles_sigint():
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def steps_may_take_long() -> Iterator[None]:
+    """No step counts as endless after half a second, as long as a slow machine may take; their own tests set less."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(endless, "PATIENCE_S", PATIENCE)
         yield
 
 

@@ -24,9 +24,8 @@ from labengine.session.compare.comparison import Comparison
 from labengine_widgets.why import WhyError
 from waiting import PATIENCE, join, wait_until
 
-ARRIVAL = 0.2
-"""Seconds by which a press has arrived: another core may take its time. Python swallows it in a weak reference's call.
-"""
+NUM_NAPS = 20
+"""Naps after which a press has arrived. One is enough, unless Python has swallowed it in a weak reference's call."""
 
 Act = Callable[[Any], object]
 
@@ -313,20 +312,20 @@ def assert_no_thread_is_left() -> None:
 
 def pressed_after(seconds: float, call: Callable[[], str]) -> str:
     """Call while another thread presses Ctrl-C once, so long after; the call's answer. The press has come by then."""
-    pressed: list[float] = []
+    pressed = threading.Event()
     answer = ""
     try:
         _thread.start_new_thread(_press, (seconds, pressed))
         answer = call()
-        while not pressed or (not answer and time.monotonic() < pressed[0] + ARRIVAL):
+        wait_until(pressed.is_set, "the press")
+        for _ in range(NUM_NAPS * (not answer)):
             time.sleep(0.0005)
     except KeyboardInterrupt:
-        while not pressed:
-            time.sleep(0.0005)
+        wait_until(pressed.is_set, "the press")
     return answer
 
 
-def _press(seconds: float, pressed: list[float]) -> None:
+def _press(seconds: float, pressed: threading.Event) -> None:
     time.sleep(seconds)
     press_ctrl_c_in_main_thread()
-    pressed.append(time.monotonic())
+    pressed.set()

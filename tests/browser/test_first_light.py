@@ -26,9 +26,9 @@ WATCH = """(root) => {
 SLOWLY = """
 import time
 runner, forward = lab._model.runner, lab._model.runner.forward
-runner.forward = lambda plan: (time.sleep(0.2), forward(plan))[1]
+runner.forward = lambda plan: (time.sleep(0.1), forward(plan))[1]
 """
-"""A minute or more to the end: it is still running when a test pauses or interrupts it."""
+"""Half a minute or more to the end: it is still running when a test pauses or interrupts it."""
 
 
 def dashboard(lab: LabPage, which: int = 0) -> Locator:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from endless_parts import switch
+from labengine.engine import endless
 from labengine.events import StepStarted
 from magic_notebook import START, Notebook
 from waiting import PATIENCE, wait_until
@@ -81,7 +82,8 @@ def test_a_report_can_be_kept(started: Notebook) -> None:
     assert started.shell.user_ns["report"].step == 1
 
 
-def test_pause_ends_a_step_that_does_not_end(started: Notebook) -> None:
+def test_pause_ends_a_step_that_does_not_end(started: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endless, "PATIENCE_S", 0.05)
     switch.is_on, switch.is_inside = True, False
     started.lab.hooks.subscribe(lambda event: switch.loop(), StepStarted)
     started.printed("%lab run")

@@ -71,12 +71,13 @@ def test_half_a_step_is_shown_when_it_stands_still(source: FakeViewSource, wire:
     feed.attach(wire)
     step = merging_step()
     source.say(step[:9])
-    wait_until(lambda: wire.states, "the first half")
+    wait_until(lambda: feed.sent == 12, "the first half")
+    first = [message["payload"] for message in wire.states]
     source.say(step[9:])
-    wait_until(lambda: len(wire.states) == 2, "the second half")
-    first, second = (message["payload"] for message in wire.states)
-    assert (first["told"], second["told"]) == (3, 12)
-    assert first["beats"][-1][2] == "schedule" and second["beats"][-1][0] == 33
+    wait_until(lambda: feed.sent == 33, "the second half")
+    second = [message["payload"] for message in wire.states[len(first) :]]
+    assert (first[0]["told"], second[0]["told"]) == (3, 12)
+    assert first[-1]["beats"][-1][2] == "schedule" and second[-1]["beats"][-1][0] == 33
     feed.detach(wire)
 
 
