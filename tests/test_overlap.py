@@ -121,7 +121,7 @@ def test_the_background_is_ahead_while_requests_come_and_go(lab: Lab) -> None:
 
 def test_other_threads_see_sampled_tokens_only(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while a step samples, and all of it has been anticipated."""
-    sample, lock = SimulatedRunner.sample, lab._stepper._lock
+    sample, lock = SimulatedRunner.sample, lab.session.stepper._lock
 
     def sample_during_a_look(runner: SimulatedRunner, plan: StepPlan, logits: None) -> list[int]:
         wait_until(lambda: lock._queue, "the other thread to ask for the lock")

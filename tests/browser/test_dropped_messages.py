@@ -45,7 +45,7 @@ before, began = lab.feed.num_messages, time.monotonic()
 pace = lab.hooks.subscribe(lambda event: time.sleep({pause}), events.StepEnded)
 lab.start()
 while lab.feed.num_messages < before + {messages}:
-    if len(lab._stepper.engine.scheduler.waiting) < 64:
+    if len(lab.session.stepper.engine.scheduler.waiting) < 64:
         add_many()
     await asyncio.sleep(0.05)
 is_ending, lost = True, num_lost

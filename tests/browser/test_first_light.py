@@ -25,7 +25,7 @@ WATCH = """(root) => {
 
 SLOWLY = """
 import time
-runner, forward = lab._model.runner, lab._model.runner.forward
+runner, forward = lab.session.model.runner, lab.session.model.runner.forward
 runner.forward = lambda plan: (time.sleep(0.1), forward(plan))[1]
 """
 """Half a minute or more to the end: it is still running when a test pauses or interrupts it."""
