@@ -11,7 +11,7 @@ from math import gcd, lcm
 from numbers import Real
 from operator import index
 from pathlib import Path
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal
 
 GroupKind = Literal["full", "sliding_window"]
 
@@ -66,10 +66,10 @@ def _checked_token_id(position: int, value: object, vocab_size: int | None) -> i
     return token_id
 
 
-def as_int(value: object) -> int | None:
-    """Return one integer of Python, numpy or torch as an int; None for anything else."""
+def as_int(number: Any) -> int | None:
+    """Return one integer of Python, numpy or torch as an int; None for anything else. Any: users pass anything."""
     try:
-        return index(value) if isinstance(value, SupportsIndex) and is_single_int(value) else None
+        return index(number) if is_single_int(number) else None
     except TypeError:  # numpy and torch give every number an __index__, and refuse to use it for a fraction
         return None
 

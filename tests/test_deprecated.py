@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 import pytest
 
 from labengine.deprecated import OLD_NAMES
+from labengine.lab import Lab
+from labengine.session.compare.comparison import Comparison
 
 HOMES = {
     "Parts": "labengine.core.parts",
@@ -27,3 +30,11 @@ def test_an_old_name_leads_to_the_new_one_and_warns(owner: str, old: str, new: s
         found = getattr(home, old)
     assert found is getattr(home, new)
     assert warned[0].filename == __file__, "the warning names the line that uses the old name"
+
+
+def test_old_keywords_of_a_comparison_are_taken_and_warn() -> None:
+    with Lab("simulated", num_blocks=8, block_size=4) as lab, lab.fork() as fork:
+        with pytest.warns(DeprecationWarning, match="later= is now called .*follow_ups="):
+            old: dict[str, Any] = {"later": [lambda lab: lab.step()]}
+            comparison = Comparison(lab, fork, **old)
+        assert comparison.has_follow_up

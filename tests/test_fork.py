@@ -379,3 +379,22 @@ def test_module_by_module_shares_too() -> None:
     with fork:
         fork.run()
         assert fork.output(0) == first
+
+
+class NamedLab(Lab):
+    """A user's own, made with one argument more."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__("simulated", num_blocks=8, block_size=4)
+        self.name = name
+
+    def steps_taken(self) -> int:
+        return self.snapshot().step
+
+
+def test_a_users_subclass_is_forked_as_its_own_class() -> None:
+    with NamedLab("mine") as lab:
+        lab.add(token_ids=range(6), max_tokens=3)
+        lab.step()
+        with lab.fork() as fork:
+            assert type(fork) is NamedLab and fork.steps_taken() == 1 and not hasattr(fork, "name")

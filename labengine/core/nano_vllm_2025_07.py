@@ -21,6 +21,7 @@ from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix import Prefix
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
+from labengine.core.scheduler import NOT_ADMITTED, Admission
 from labengine.events import BlockCached, EvictReason
 from labengine.hooks import Hooks
 
@@ -45,13 +46,13 @@ class UnchunkedScheduler(PrefillFirstScheduler):
                 f"max_num_batched_tokens={request.max_kv_tokens} or more, and it is {limit}"
             )
 
-    def admit(self, request: Request, limit: int, *, is_first: bool) -> int | None:
+    def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
         """Admit the request if all its tokens fit the budget; charge only those that the cache does not have."""
         if request.num_tokens > limit:
-            return None
+            return NOT_ADMITTED
         hit = self.manager.find_prefix(request)
         if not self.manager.can_admit(request, hit):
-            return None
+            return NOT_ADMITTED
         self.manager.admit(request, hit, request.num_tokens)
         return request.num_tokens - hit.num_tokens
 

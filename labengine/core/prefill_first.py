@@ -5,7 +5,7 @@ from __future__ import annotations
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
 from labengine.core.request import Request, RequestStatus
-from labengine.core.scheduler import Scheduler
+from labengine.core.scheduler import NOT_ADMITTED, Admission, Scheduler
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 
 
@@ -35,7 +35,7 @@ class PrefillFirstScheduler(Scheduler):
         while self.waiting and budget and len(batch) < self.config.max_num_seqs:
             request = self.next_waiting()
             num_tokens = self.admit(request, budget, is_first=not batch)
-            if num_tokens is None:
+            if num_tokens is NOT_ADMITTED:
                 break
             batch.append(self._prefill(request, num_tokens))
             budget -= num_tokens
@@ -51,14 +51,14 @@ class PrefillFirstScheduler(Scheduler):
         self._start_running(request)
         return self.plan(request, num_tokens, RequestStatus.RUNNING)
 
-    def admit(self, request: Request, limit: int, *, is_first: bool) -> int | None:
+    def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
         """Admit a prompt only if the budget holds all of it; the step's first may be cut, or it would wait for ever."""
         hit = None if request.has_blocks else self.manager.find_prefix(request)
         if hit is not None and not self.manager.can_admit(request, hit):
-            return None
+            return NOT_ADMITTED
         missing = request.num_tokens - (request.num_computed_tokens if hit is None else hit.num_tokens)
         if missing > limit and not is_first:
-            return None
+            return NOT_ADMITTED
         if hit is not None:
             self.manager.admit(request, hit, request.num_tokens)
         return min(missing, limit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from typing import Final
 
 from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
@@ -23,6 +24,10 @@ from labengine.events import (
     TokensComputed,
 )
 from labengine.hooks import Hooks
+
+NOT_ADMITTED: Final = None
+Admission = int | None
+"""The tokens that an admitted request computes in this step (0 while its KV is loaded first), or NOT_ADMITTED."""
 
 
 class Scheduler:
@@ -166,10 +171,11 @@ class Scheduler:
         """
         return self.waiting[0]
 
-    def admit(self, request: Request, limit: int, *, is_first: bool) -> int | None:
+    def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
         """Give a waiting request blocks; return how many tokens (at most limit) it computes in this step.
 
-        None, and nothing changes, when it has to go on waiting. is_first: True while the step's batch is empty.
+        0: it is admitted, and its KV is loaded first. NOT_ADMITTED, and nothing changes, when it has to go on waiting.
+        is_first: True while the step's batch is empty.
         """
         raise NotImplementedError
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from labengine.core.connector import BlockTransfer
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request, RequestStatus
-from labengine.core.scheduler import Scheduler
+from labengine.core.scheduler import NOT_ADMITTED, Admission, Scheduler
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.events import BlocksLoaded, LoadFailed
 
@@ -49,7 +49,7 @@ class TokenBudgetScheduler(Scheduler):
         while self.waiting and budget and len(self.running) < self.config.max_num_seqs:
             request, num_waiting = self.next_waiting(), len(self.waiting)
             num_tokens = self.admit(request, min(budget, chunk), is_first=not batch)
-            if num_tokens is None:
+            if num_tokens is NOT_ADMITTED:
                 return
             if request.is_loading:  # it has left the queue for as long as the external tier takes
                 if len(self.waiting) == num_waiting:
@@ -59,27 +59,28 @@ class TokenBudgetScheduler(Scheduler):
             batch.append(self.plan(request, num_tokens, RequestStatus.RUNNING))
             budget -= num_tokens
 
-    def admit(self, request: Request, limit: int, *, is_first: bool) -> int | None:
+    def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
         """Admit a request only if its whole prompt fits; else it would hold blocks that the running requests need to
         end.
 
-        Returns how many tokens it computes in this step; None when it does not fit; 0 when it first has to wait for the
-        external tier.
+        Returns how many tokens it computes in this step: 0 when the external tier has to load its KV first.
+        NOT_ADMITTED when it does not fit.
         """
         if request.has_blocks:  # the external tier has delivered
             num_tokens = min(request.num_tokens - request.num_computed_tokens, limit)
-            return num_tokens if self.manager.allocate(request, request.num_computed_tokens + num_tokens) else None
+            has_blocks = self.manager.allocate(request, request.num_computed_tokens + num_tokens)
+            return num_tokens if has_blocks else NOT_ADMITTED
         hit = self.manager.find_prefix(request)
         num_external = self.match_external(request, hit)
         num_spare = int(self.config.watermark * self.config.num_blocks) if self.running else 0
         if not self.manager.can_admit(request, hit, num_external, num_spare):
-            return None
+            return NOT_ADMITTED
         num_computed = hit.num_tokens + num_external
         is_loading = num_external > 0 and self.external.is_async
         num_tokens = 0 if is_loading else min(request.num_tokens - num_computed, limit)
         self._set(request, "is_loading", is_loading)
         if not self.manager.admit(request, hit, num_computed + num_tokens, num_external, num_spare=num_spare):
-            return None
+            return NOT_ADMITTED
         if num_external:
             self.external.load(request, hit.num_tokens, num_computed)
         if is_loading:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from IPython.core.error import UsageError
-from IPython.display import display
 
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
+from labengine.magics.words import display
 from labengine.scenarios import SCENARIOS, listing
 from labengine.scenarios import bug as bug_of
 from labengine.scenarios.scenario import Scenario
@@ -31,11 +31,11 @@ def bug(current: CurrentLab, id: str | None = None, column: str | None = None, m
 
 def _open_both(current: CurrentLab, scenario: Scenario, model: str) -> None:
     comparison = current.open("comparison", scenario.compare(model))
-    display(comparison.show())  # type: ignore[no-untyped-call]
+    display(comparison.show())
     print(_told("comparison", "holds both engines", current))
-    display(scenario.verdict())  # type: ignore[no-untyped-call]
+    display(scenario.verdict())
     if model != "simulated" and (corruption := scenario.corruption(model)) is not None:
-        display(corruption)  # type: ignore[no-untyped-call]
+        display(corruption)
     for number, sentence in enumerate(scenario.sentences, 1):
         print(f"{number}. {sentence}")
     if comparison.has_follow_up:
@@ -50,9 +50,9 @@ def _open_one(current: CurrentLab, scenario: Scenario, column: str, model: str) 
             f"there is no column {column!r}; there are {', '.join(repr(c.name) for c in scenario.columns)}"
         )
     lab = current.open("bug_lab", scenario.played(column, model))
-    display(scenario.show(lab))  # type: ignore[no-untyped-call]
+    display(scenario.show(lab))
     print(_told("bug_lab", f"is the engine {column}", current))
-    display(scenario.verdict())  # type: ignore[no-untyped-call]
+    display(scenario.verdict())
 
 
 def _told(name: str, what: str, current: CurrentLab) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from IPython.display import display
-
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
+from labengine.magics.words import display
 from labengine.session.saved import trace as traces
 
 
@@ -31,4 +30,4 @@ def open(current: CurrentLab, path: str, name: str = "trace") -> None:
     """Open what `save` has written, call it `trace`, and show it; there is no engine in it to step."""
     trace = current.open_trace(name, traces.open(path))
     print(f"{name}: {trace.summary()}")
-    display(trace.show())  # type: ignore[no-untyped-call]
+    display(trace.show())

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from IPython.core.error import UsageError
-from IPython.display import display
 
 from labengine.lab import Lab
 from labengine.magics.arguments import AT, request_id_of
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command, nearest
-from labengine.magics.words import background_error_line, breakpoint_lines, request_lines, stop_lines
+from labengine.magics.words import background_error_line, breakpoint_lines, display, request_lines, stop_lines
 from labengine.session.compare.comparison import Comparison
 from labengine.session.named_views import VIEW_NAMES
 from labengine.session.saved.trace import Trace
@@ -25,11 +24,11 @@ _SUBJECTS = ("block", "request", "hash", "event")
 def show(current: CurrentLab, at: At | None = None) -> None:
     """Show the dashboard; after %lab bug both engines."""
     if at is None:
-        display(current.shown.show())  # type: ignore[no-untyped-call]
+        display(current.shown.show())
     elif current.comparison is not None:
         raise UsageError("--at is for one lab: comparison.left.show(at=...) shows a moment of one side")
     else:
-        display(current.recorded.show(at=at))  # type: ignore[no-untyped-call]
+        display(current.recorded.show(at=at))
 
 
 @command(
@@ -39,7 +38,7 @@ def show(current: CurrentLab, at: At | None = None) -> None:
 )
 def view(current: CurrentLab, names: list[str], at: At | None = None) -> None:
     """Show one view alone, or several: pool, tables, map, queue, timeline ..."""
-    display(current.recorded.view(*names, at=at))  # type: ignore[no-untyped-call]
+    display(current.recorded.view(*names, at=at))
 
 
 @command(argument("subject", nargs="*", metavar="WHAT", offers=(*_SUBJECTS, "nothing"), help="what to choose"))

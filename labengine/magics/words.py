@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from traceback import extract_tb
 
+from IPython import display as ipython
 from IPython.core.error import UsageError
 
 from labengine.config import ConfigError
@@ -14,6 +15,11 @@ from labengine.lab import Lab
 from labengine.magics.current_lab import CurrentLab
 from labengine.session.step_text import counted, name_of
 from labengine.session.stepper import LabClosedError
+
+
+def display(thing: object) -> None:
+    """Show a widget or a record below the cell."""
+    ipython.display(thing)  # type: ignore[no-untyped-call]  # IPython has no types for it
 
 
 def request_lines(lab: Lab, newest: int = 10) -> Iterator[str]:

@@ -44,7 +44,7 @@ class LabStats:
 
 @dataclass(slots=True)
 class Counts:
-    """What the events have added up to."""
+    """Sums over events."""
 
     num_requests: int = 0
     num_finished: int = 0
@@ -67,7 +67,7 @@ class Times:
 
 @dataclass(slots=True)
 class Run:
-    """What was counted since the engine began."""
+    """The counts since the engine began."""
 
     counts: Counts = field(default_factory=Counts)
     before_step: Counts = field(default_factory=Counts)
@@ -76,9 +76,9 @@ class Run:
 
 
 class StatsListener:
-    """Counts as events go by; a step that was rolled back does not count.
+    """Counts events; a step that was rolled back does not count.
 
-    A wrong part may name a request that is not there: a listener that raised would be dropped, and count no more.
+    A wrong part may name a request that does not exist: a listener that raised would be dropped, and count no more.
     """
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class StatsListener:
         hooks.subscribe(self._forgotten, RequestForgotten)
 
     def figures(self, stepper: Stepper) -> LabStats:
-        """All figures now; from any thread, while another one steps or begins anew."""
+        """Return all figures; from any thread, while another one steps or begins anew."""
         run, engine, seconds = self._run, stepper.engine, stepper.seconds_stepping
         counts, looked_up = run.counts, run.counts.num_looked_up_tokens
         waited = {
@@ -151,7 +151,7 @@ class StatsListener:
         self._run.counts.num_finished += 1
 
     def _forgotten(self, event: RequestForgotten) -> None:
-        """Between steps: the request's own figures go, and stay in the sums."""
+        """Drop the request's own figures; the sums keep them."""
         times = self._run.requests.pop(event.request_id, None)
         if times is not None and times.first_token_at is not None:
             self._run.counts.num_forgotten_firsts += 1

@@ -1,4 +1,4 @@
-"""A step in one line, from its report or from its events."""
+"""A step as one line of text, from its report or from its events."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ _BLOCK_VERBS: dict[type[ev.Event], str] = {
 
 
 def name_of(request_id: int) -> str:
-    """A, B, C ...: what the dashboard calls a request."""
+    """Return a request's name on the dashboard: A, B, C ..."""
     from labengine_widgets.names import request_name
 
     return request_name(request_id)
 
 
 def report_line(report: StepReport) -> str:
-    """A step's report in one line."""
+    """Return a step's report as one line."""
     if not report:
         return NOTHING_TO_DO
-    told = [_computed(report.scheduled), *_requests("preempted", report.preempted)]
-    told += [f"sampled {_per_request(report.sampled)}"] if report.sampled else []
-    told += [*_requests("finished", report.finished), f"peak {counted(report.peak_used_blocks, 'block')}"]
-    return f"step {report.step}: {'; '.join(told)}"
+    pieces = [_computed(report.scheduled), *_requests("preempted", report.preempted)]
+    pieces += [f"sampled {_per_request(report.sampled)}"] if report.sampled else []
+    pieces += [*_requests("finished", report.finished), f"peak {counted(report.peak_used_blocks, 'block')}"]
+    return f"step {report.step}: {'; '.join(pieces)}"
 
 
 def step_line(step: int, newest: int, events: Sequence[ev.Event]) -> str:
-    """A recorded step in one line, told from its events."""
-    told = [_computed({e.request_id: e.num_tokens for e in events if isinstance(e, ev.RequestScheduled)})]
-    told += _block_counts(events)
-    told += _requests("preempted", [e.request_id for e in events if isinstance(e, ev.RequestPreempted)])
-    told += _requests("finished", [e.request_id for e in events if isinstance(e, ev.RequestFinished)])
-    return f"step {step} of {newest}: {'; '.join(told)} ({counted(len(events), 'event')})"
+    """Return a recorded step as one line, from its events."""
+    pieces = [_computed({e.request_id: e.num_tokens for e in events if isinstance(e, ev.RequestScheduled)})]
+    pieces += _block_counts(events)
+    pieces += _requests("preempted", [e.request_id for e in events if isinstance(e, ev.RequestPreempted)])
+    pieces += _requests("finished", [e.request_id for e in events if isinstance(e, ev.RequestFinished)])
+    return f"step {step} of {newest}: {'; '.join(pieces)} ({counted(len(events), 'event')})"
 
 
 def _computed(num_tokens: Mapping[int, int]) -> str:
@@ -66,5 +66,5 @@ def _block_counts(events: Sequence[ev.Event]) -> Iterator[str]:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number and its noun: "1 block", "2 blocks"."""
+    """Return a number and its noun: "1 block", "2 blocks"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

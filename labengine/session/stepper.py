@@ -99,19 +99,21 @@ class Stepper:
             return self.engine.report
 
     def step_overlapping(self) -> StepReport:
-        """Finish the open step, or take one whose forward pass the engine may overlap with the next step."""
-        with self.exclusive():
-            if self._open_step is not None:
-                return self.step()
-            started = perf_counter()
-            self.phase = None
-            try:
-                report = self.engine.step()
-            finally:
-                self.seconds_stepping += perf_counter() - started
-            self.phase = "update" if report else None
-            self.peak_used_blocks = max(self.peak_used_blocks, report.peak_used_blocks)
-            return report
+        """Finish the open step, or take one whose forward pass the engine may overlap with the next step.
+
+        The caller holds the lock: a run looks at the scheduler after the step, before another thread changes it.
+        """
+        if self._open_step is not None:
+            return self.step()
+        started = perf_counter()
+        self.phase = None
+        try:
+            report = self.engine.step()
+        finally:
+            self.seconds_stepping += perf_counter() - started
+        self.phase = "update" if report else None
+        self.peak_used_blocks = max(self.peak_used_blocks, report.peak_used_blocks)
+        return report
 
     def _next_phase(self) -> Phase | None:
         if self._open_step is None:

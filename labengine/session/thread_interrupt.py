@@ -1,4 +1,4 @@
-"""Ending a step that does not end, in a thread that Ctrl-C does not reach."""
+"""Interrupting a step that does not end, in a thread that Ctrl-C does not reach."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _raise_in.argtypes, _raise_in.restype = (ctypes.c_ulong, ctypes.py_object), ctyp
 
 
 class UnitOfWork:
-    """What a thread does at the moment, one call at a time. Another thread may have a step in it interrupted."""
+    """The current call of a thread. Another thread may have a step in it interrupted."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -27,7 +27,7 @@ class UnitOfWork:
         self._loop: StandingLoop | None = None
 
     def do(self, call: Callable[[], T]) -> T:
-        """Call, on the thread whose work it is. An interrupt's notes say where it stood."""
+        """Call, on the thread whose work it is. The notes of an interrupt name the loop that it ended."""
         self._number += 1
         self._thread_id = threading.get_ident()
         try:
@@ -40,7 +40,7 @@ class UnitOfWork:
             self._thread_id = self._loop = None
 
     def hurry(self) -> None:
-        """Interrupt a step of this call if it is still under way when the patience has run out. Does not wait."""
+        """Interrupt a step of this call if it has not ended when the patience has run out. Does not wait."""
         if self._thread_id is not None and self._loop is None:
             _thread.start_new_thread(self._watch, (self._number, self._thread_id))
 
@@ -55,11 +55,11 @@ class UnitOfWork:
                 self._loop = loop
                 if _interrupt(thread_id, care):
                     is_struck = True
-                    since = time.monotonic()  # whoever goes on in spite of it gets another one
+                    since = time.monotonic()  # code that goes on in spite of it gets another one
 
 
 def _interrupt(thread_id: int, care: Care) -> bool:
-    """Raise a KeyboardInterrupt in a step on that thread, if it stands where that tears nothing; True if so."""
+    """Raise a KeyboardInterrupt in a step on that thread, if it is at a safe point; return True if so."""
     number, error = ctypes.c_ulong(thread_id), ctypes.py_object(KeyboardInterrupt)
     frame = frame_of(thread_id)
     if frame is None:

@@ -12,6 +12,7 @@ from labengine.events import Event, RequestAdded
 from labengine.session.history.breakpoints import Breakpoint
 from labengine.session.history.crash import Crash
 from labengine.session.history.inputs import AddInput
+from labengine.session.saved.trace import Trace
 from labengine.session.session import Session
 from labengine.snapshot import Snapshot
 from labengine.timeline import Timeline
@@ -119,7 +120,9 @@ def names_of(left: RecordedSide, right: RecordedSide) -> tuple[str, str]:
 
 def _edition(side: RecordedSide) -> str:
     session = session_of(side)
-    return session.parts.name if session is not None else str(getattr(side, "edition", None) or side.title)
+    if session is not None:
+        return session.parts.name
+    return side.edition if isinstance(side, Trace) else side.title
 
 
 def checked_names(names: object) -> tuple[str, str] | None:
@@ -205,7 +208,8 @@ def _requests_of(side: RecordedSide) -> list[RequestSettings]:
     session = session_of(side)
     if session is not None:
         return requests_of(session)
-    return _of_facts(getattr(side, "facts", {}).get("inputs")) or _of_recording(timeline_of(side))
+    inputs = side.facts.get("inputs") if isinstance(side, Trace) else None
+    return _of_facts(inputs) or _of_recording(timeline_of(side))
 
 
 def _of_input(add: AddInput, request_id: int, config: EngineConfig) -> RequestSettings:

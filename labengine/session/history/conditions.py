@@ -1,4 +1,4 @@
-"""What a breakpoint waits for: a kind of event with certain fields, whatever a function says, or a violation."""
+"""The condition of a breakpoint: a kind of event with certain fields, a function of the event, or a violation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VIOLATION = "violation"
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """True for events of some kinds whose fields have these values, and of which the test is true."""
+    """A test of events: their kind, the values of their fields, and a function. words: the condition as text."""
 
     kinds: tuple[type[Event], ...]
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class Condition:
     words: str = ""
 
     def is_met_by(self, event: Event) -> bool:
-        """Whatever the test raises, it raises too."""
+        """Return True if an event meets the condition. Raises what the function raises."""
         if not all(is_wanted(name, getattr(event, name), value) for name, value in self.fields.items()):
             return False
         return self.test is None or bool(self.test(event))
@@ -37,9 +37,9 @@ class Condition:
 
 
 def condition(kind: type[Event] | str | Test | None, wanted: Mapping[str, Any], bounds: Bounds) -> Condition:
-    """What `break_on(kind, **wanted)` means, in a lab with these bounds.
+    """Return the condition of `break_on(kind, **wanted)` in a lab with these bounds.
 
-    TypeError for a field that there is not, by its name; ConfigError for a kind, or a value, that there cannot be.
+    TypeError for a field that does not exist; ConfigError for a kind that does not, and for an impossible value.
     """
     if kind is None or (not isinstance(kind, (type, str)) and callable(kind)):
         return _any_kind(kind, wanted, bounds)
@@ -54,7 +54,7 @@ def condition(kind: type[Event] | str | Test | None, wanted: Mapping[str, Any], 
 
 
 def _any_kind(test: Test | None, wanted: Mapping[str, Any], bounds: Bounds) -> Condition:
-    """Any event that has these fields, or of which the test is true."""
+    """Return the condition for events of any kind that have these fields, or of which the test is true."""
     if test is not None:
         checked_call("kind", test, "event")
         if wanted:
@@ -72,7 +72,7 @@ def _any_kind(test: Test | None, wanted: Mapping[str, Any], bounds: Bounds) -> C
 
 
 def _possible(kinds: Iterable[type[Event]], wanted: Mapping[str, Any], bounds: Bounds) -> dict[type[Event], Any]:
-    """Those of the kinds whose fields can have these values, and the values. ConfigError when none can."""
+    """Return the kinds whose fields can have these values, each with the values. ConfigError when there is none."""
     possible: dict[type[Event], Any] = {}
     refusals: list[ConfigError] = []
     for kind in kinds:

@@ -1,4 +1,4 @@
-"""What a field of an event can be asked to be: values as a person gives them, judged before anybody waits for them."""
+"""Values that a user gives for fields of events, checked before a breakpoint waits for them."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _WORDS = {int: "a whole number", bool: "True or False", str: "a text", bytes: "a
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What there is in a lab."""
+    """The numbers of blocks and groups in a lab, and the length of its hashes."""
 
     num_blocks: int
     num_groups: int
     num_hash_digits: int | None
-    """None where a hash chain of somebody's own says how long a hash is."""
+    """None where a user's hash chain decides the length."""
 
 
 def checked(kind: type[Event], wanted: Mapping[str, Any], bounds: Bounds) -> dict[str, Any]:
-    """The values of a kind's fields, made comparable to `plain` ones. ConfigError for those that no event can have."""
-    found = {name: _as_told(name, value) for name, value in _with_group(wanted).items()}
+    """Return values comparable to `plain` ones. ConfigError for values that no event of the kind can have."""
+    found = {name: _uniform(name, value) for name, value in _with_group(wanted).items()}
     for name, value in found.items():
         _require_type(kind, name, value, wanted.get(name, value))
         _require_range(kind, name, value, bounds)
@@ -38,20 +38,20 @@ def checked(kind: type[Event], wanted: Mapping[str, Any], bounds: Bounds) -> dic
 
 
 def is_wanted(name: str, value: Any, wanted: Any) -> bool:
-    """Whether an event's value is the one that is waited for; a hash is known by its first digits."""
+    """Return True if an event's value is the wanted one; of a hash, the first digits are enough."""
     value = plain(value)
     return bool(value.startswith(wanted) if name == _HASH else value == wanted)
 
 
 def plain(value: Any) -> Any:
-    """Hashes as hex digits, rows of any kind as tuples."""
+    """Return hashes as hex digits, and rows of any kind as tuples."""
     if isinstance(value, (list, tuple)):
         return tuple(map(plain, value))
     return value.hex() if isinstance(value, bytes) else value
 
 
-def _as_told(name: str, value: Any) -> Any:
-    """Requests may be given by their letters, and hashes as they are printed."""
+def _uniform(name: str, value: Any) -> Any:
+    """Replace the letters of requests by their ids, and a printed hash by its digits."""
     if name == _HASH and isinstance(value, str):
         return value.lower().removesuffix("…")
     if name not in _REQUESTS:
@@ -60,7 +60,7 @@ def _as_told(name: str, value: Any) -> Any:
 
 
 def _with_group(wanted: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A hash may be given with its group before it, "0:ab12", as the prefix map has it."""
+    """Split a hash with its group before it, "0:ab12", as the prefix map has it."""
     group, colon, digits = str(wanted.get(_HASH)).rpartition(":")
     if not colon or not group.isdecimal():
         return wanted
@@ -89,7 +89,7 @@ def _require_range(kind: type[Event], name: str, value: Any, bounds: Bounds) -> 
 
 
 def _require_blocks(block_ids: Iterable[int], first: int, num_blocks: int) -> None:
-    """first: -1 in rows, where it pads."""
+    """Raise ConfigError for a block that does not exist. first: the smallest id; -1 in rows, which it pads."""
     for block_id in block_ids:
         if not first <= block_id < num_blocks:
             raise ConfigError(f"there is no block {block_id}: the pool has blocks 0 to {num_blocks - 1}")
@@ -104,7 +104,7 @@ def _numbers(value: Any) -> Iterator[int]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """True for a plain value that a field of this type can have."""
+    """Return True for a plain value that a field of this type can have."""
     if get_origin(hint) is Literal:
         return value in get_args(hint)
     if get_origin(hint) is tuple:
@@ -123,7 +123,7 @@ def _fits_row(row: tuple[Any, ...], hints: tuple[Any, ...]) -> bool:
 
 
 def _in_words(hint: Any) -> str:
-    """What the field is, for somebody who gave something else."""
+    """Describe a field's type for an error message."""
     inner = get_args(hint)
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(repr, inner))}"

@@ -1,4 +1,4 @@
-"""From steps to moments of a recording and back, and what one sees there in plain text."""
+"""Steps and moments of a recording, and the recorded state as plain text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from labengine.timeline import Timeline
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The recorded state at a moment, told in text."""
+    """The recorded state at a moment, as text."""
 
     moment: int
     step: int
@@ -21,7 +21,7 @@ class Look:
 
     @classmethod
     def at(cls, timeline: Timeline, moment: int) -> Look:
-        """What there is to see."""
+        """Return the state at a moment of a recording."""
         from labengine_widgets.ascii import block_map
 
         state = timeline.state(moment)
@@ -34,7 +34,7 @@ class Look:
 
 
 def moment_of(timeline: Timeline, step: int, event: int | None = None) -> int:
-    """The moment after a step, or after one of its events. ConfigError when it is not recorded."""
+    """Return the moment after a step, or after one of its events. ConfigError when it is not recorded."""
     first, newest = recorded_steps(timeline)
     if not is_single_int(step) or not first <= step <= newest:
         raise ConfigError(f"step {step!r} {_not_recorded(timeline)}")
@@ -57,13 +57,13 @@ def _not_recorded(timeline: Timeline) -> str:
 
 
 def steps_after(timeline: Timeline, moment: int | None, num_steps: int) -> int:
-    """The end of the step so many steps after a moment, at most the newest; inside a step its own end is the first."""
+    """Return the end of the step so many after a moment, at most the newest. Inside a step its own end is first."""
     now, is_inside = _where(timeline, moment, num_steps)
     return moment_of(timeline, min(now + num_steps - is_inside, recorded_steps(timeline)[1]))
 
 
 def steps_before(timeline: Timeline, moment: int | None, num_steps: int) -> int:
-    """The end of the step so many steps before a moment. ConfigError when it is not recorded."""
+    """Return the end of the step so many before a moment. ConfigError when it is not recorded."""
     now, first = _where(timeline, moment, num_steps)[0], recorded_steps(timeline)[0]
     if num_steps > now - first:
         way = f"back({now - first}) goes to its beginning" if now > first else "you stand at its beginning"
@@ -72,17 +72,17 @@ def steps_before(timeline: Timeline, moment: int | None, num_steps: int) -> int:
 
 
 def _where(timeline: Timeline, moment: int | None, num_steps: int) -> tuple[int, bool]:
-    """The step that had begun last, and whether the moment lies before its end."""
+    """Return the step that had begun last, and True if the moment lies before its end."""
     if not is_single_int(num_steps) or num_steps < 1:
         raise ConfigError(f"how many steps must be an integer from 1, got {num_steps!r}")
     first, _ = recorded_steps(timeline)
-    standing = timeline.end if moment is None else moment
-    now = timeline.state(standing).step
-    return now, now > first and standing < timeline.step_moments(now)[1]
+    at = timeline.end if moment is None else moment
+    now = timeline.state(at).step
+    return now, now > first and at < timeline.step_moments(now)[1]
 
 
 def recorded_steps(timeline: Timeline) -> tuple[int, int]:
-    """(the step before the first recorded one, the newest that has begun). ConfigError when there is none."""
+    """Return (the step before the first recorded one, the newest that has begun). ConfigError when there is none."""
     first, newest = _first_and_newest(timeline)
     if first == newest:
         raise ConfigError("no step has been taken yet: %lab step, or lab.step(), takes one")
@@ -90,7 +90,7 @@ def recorded_steps(timeline: Timeline) -> tuple[int, int]:
 
 
 def _first_and_newest(timeline: Timeline) -> tuple[int, int]:
-    """As recorded_steps; the same number twice where no step has been taken, or the first one has failed."""
+    """Return the same, or one number twice where no step was taken, or the first one has failed."""
     return timeline.state(timeline.num_dropped).step, timeline.state().step
 
 
@@ -107,6 +107,6 @@ def _line(timeline: Timeline, moment: int, step: int) -> str:
         return step_line(step, newest, timeline.events(start, end))
     from labengine_widgets.beats import beats
 
-    told = beats(timeline, moment - 1, moment)
-    sentence = f": {told[-1][1]}" if told else ""
+    captions = beats(timeline, moment - 1, moment)
+    sentence = f": {captions[-1][1]}" if captions else ""
     return f"step {step} of {newest}, after {moment - start} of its {end - start} events{sentence}"

@@ -1,4 +1,4 @@
-"""A method as a reader wants it: who defines it, its text, what it overrides, and why it does what it does."""
+"""A method for the reader: its class, its source, the method that it overrides, and the reason for what it does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Method:
     seam: str
     """The part's name and the method's: MergePolicy.merge_target."""
     owner: type
-    """The class whose definition counts."""
+    """The class whose definition is used."""
     source: str
     line: int
     """Where the source begins in its file, from 1; 0 where there is none."""
@@ -46,7 +46,7 @@ class Method:
 
 
 def method_of(owner: type, name: str, part: str) -> Method | None:
-    """The definition of `name` that counts in a class, with what it overrides. None when the class has no such thing.
+    """Return the definition of `name` that a class uses, and those that it overrides. None when there is none.
 
     part: the name of the part that the class plays, for the seam's name.
     """
@@ -65,7 +65,7 @@ def _method(classes: list[type], name: str, seam: str) -> Method:
 
 
 def _first_line(text: str | None) -> str:
-    """The first paragraph in one line: a long reason may be wrapped."""
+    """Return the first paragraph as one line: a long reason may be wrapped."""
     paragraph = (text or "").strip().split("\n\n")[0]
     return " ".join(line.strip() for line in paragraph.splitlines())
 
@@ -83,12 +83,12 @@ def _source(owner: type, name: str) -> tuple[str, int]:
 
 
 def _assignment(owner: type, name: str) -> tuple[str, int]:
-    """The lines of a class that set an attribute, with the class's first line above them."""
+    """Return the lines of a class that set an attribute, with the class's first line above them."""
     lines, first = source_lines(owner)
     text = dedent("".join(lines))
     at, node = _assigned(text, name)
-    told = text.splitlines()[node.lineno - 1 : _end_with_docstring(at, node)]
-    return "\n".join([_head(text), *told]), first + node.lineno - 1
+    assignment = text.splitlines()[node.lineno - 1 : _end_with_docstring(at, node)]
+    return "\n".join([_head(text), *assignment]), first + node.lineno - 1
 
 
 def _head(text: str) -> str:
@@ -122,11 +122,11 @@ def _docstring(owner: type, name: str) -> str | None:
     function = getattr(value, "fget", None) or getattr(value, "func", None) or value
     if isinstance(function, FunctionType):
         return function.__doc__
-    return _told_of_attribute(owner, name) or owner.__doc__
+    return _attribute_docstring(owner, name) or owner.__doc__
 
 
-def _told_of_attribute(owner: type, name: str) -> str | None:
-    """The string that follows an attribute in its class's text."""
+def _attribute_docstring(owner: type, name: str) -> str | None:
+    """Return the string that follows an attribute in its class's source."""
     try:
         body, node = _assigned(dedent("".join(source_lines(owner)[0])), name)
     except (OSError, TypeError, SyntaxError):

@@ -1,4 +1,4 @@
-"""Which method decides each kind of event: its source, its reason, and what it overrides. For views code and why."""
+"""The method that decides each kind of event: its source, its reason, and what it overrides. For views code and why."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ methods: others that had a say, in the same shape, the one that emits the event 
 
 
 def seams_of(parts: Parts) -> dict[str, Seam]:
-    """What decides each kind of event when these parts are at work: {"BlockMerged": seam, "BlockFreed:window": ...}.
+    """Return what decides each kind of event with these parts: {"BlockMerged": seam, "BlockFreed:window": ...}.
 
     A method that the parts do not have (an edition that never preempts this way) is left out, and so is a kind for
-    which none is left. Source that Python keeps no text of is told as such, in its place.
+    which none is left. Source that Python keeps no text of is described in its place.
     """
     classes = _classes(parts)
     found = {kind: _seam(list(_methods(names, classes))) for kind, names in DECIDED_BY.items()}
@@ -35,7 +35,7 @@ def _classes(parts: Parts) -> dict[str, tuple[type, ...]]:
 
 
 def _methods(names: tuple[str, ...], classes: dict[str, tuple[type, ...]]) -> Iterator[Method]:
-    """The first class that plays a part stands for all, but for what somebody replaced in another."""
+    """Yield the methods of the first class of each part, and those that a user replaced in another one."""
     for name in names:
         part, attribute = name.split(".")
         first, *others = (method_of(cls, attribute, part) for cls in classes[part])
@@ -51,7 +51,7 @@ def _replaces(method: Method, first: Method | None) -> bool:
 def _seam(methods: list[Method]) -> Seam | None:
     if not methods:
         return None
-    told = [method.to_dict() for method in methods]
-    told[-1]["is_emitter"] = True
-    told.sort(key=lambda method: not method["is_custom"])  # what somebody replaced is what one came to see
-    return told[0] | {"methods": told[1:]}
+    found = [method.to_dict() for method in methods]
+    found[-1]["is_emitter"] = True
+    found.sort(key=lambda method: not method["is_custom"])  # what the user replaced comes first
+    return found[0] | {"methods": found[1:]}

@@ -1,4 +1,4 @@
-"""Python's text parsed by one thread at a time.
+"""Parsing Python source, by one thread at a time.
 
 CPython counts the depth of the tree that it builds in one place for all threads: two that parse at once get a
 SystemError ("AST constructor recursion depth mismatch", 3.11 and 3.12). `inspect` parses, too, to find a class.

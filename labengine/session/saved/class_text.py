@@ -1,64 +1,68 @@
-"""The text of a class that somebody wrote, in a cell perhaps, with the imports that it needs to stand alone."""
+"""The source of a user's class, also one from a cell, with the imports and values that it needs to stand alone."""
 
 from __future__ import annotations
+import __future__ as future
 
 import ast
 import linecache
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
+from symtable import SymbolTable, symtable
 from textwrap import dedent
 from types import FunctionType, ModuleType
 from typing import Any
 
 from labengine.session.reasons.source_text import source_lines, tree_of
-from labengine.session.saved.global_names import ANNOTATIONS_LATER, leaves_annotations, used_globals
 from labengine.session.saved.literals import literal
 
+ANNOTATIONS_LATER = "from __future__ import annotations"
+
 ClassText = dict[str, Any]
-"""JSON-able. name: what to call it. imports: lines. constants: plain values that its text uses, by name, as Python
-writes them. definitions: class texts, bases first; empty when it is imported. missing: names that its text uses, that
-nobody can import and that stand for no plain value."""
+"""JSON types. name: the class's. imports: lines. constants: plain values that its source uses, by name, as literals.
+definitions: sources of classes, bases first; empty when it is imported. missing: names that its source uses, that
+cannot be imported and that are no plain values."""
 
 
 def class_text(cls: type) -> ClassText:
-    """How a script comes by a class: by importing it, or by its own text."""
-    told: ClassText = {"name": cls.__name__, "imports": [], "constants": {}, "definitions": [], "missing": []}
-    _tell(cls, told, set())
-    return told
+    """Return what a script needs to have a class: its import, or its source."""
+    found: ClassText = {"name": cls.__name__, "imports": [], "constants": {}, "definitions": [], "missing": []}
+    _add_class(cls, found, set())
+    return found
 
 
-def _tell(cls: type, told: ClassText, seen: set[type]) -> None:
+def _add_class(cls: type, found: ClassText, seen: set[type]) -> None:
     if cls in seen:
         return
     seen.add(cls)
     if (line := _import_line(cls.__name__, cls)) is not None:
-        _note(told["imports"], line)
+        _note(found["imports"], line)
         return
     text = _source(cls)
     if text is None:
-        _note(told["missing"], cls.__name__)
+        _note(found["missing"], cls.__name__)
         return
     if leaves_annotations(cls):
-        _note(told["imports"], ANNOTATIONS_LATER)
+        _note(found["imports"], ANNOTATIONS_LATER)
     used = used_globals(cls, text)
     later = {name: value for name, value in used.items() if isinstance(value, type) and issubclass(value, cls)}
     for name in [name for name in used if name not in later]:
-        _tell_global(name, used[name], told, seen)
-    _note(told["definitions"], text)
+        _add_global(name, used[name], found, seen)
+    _note(found["definitions"], text)
     for name, value in later.items():
-        _tell_global(name, value, told, seen)
+        _add_global(name, value, found, seen)
 
 
-def _tell_global(name: str, value: object, told: ClassText, seen: set[type]) -> None:
-    """Something that a class's text uses: imported, defined, written as the value that it has now, or named."""
+def _add_global(name: str, value: object, found: ClassText, seen: set[type]) -> None:
+    """Add something that a class's source uses: its import, its definition, its present value, or its name."""
     if (line := _import_line(name, value)) is not None:
-        _note(told["imports"], line)
+        _note(found["imports"], line)
     elif isinstance(value, type):
-        _tell(value, told, seen)
-    elif (written := literal(value)) is not None and told["constants"].setdefault(name, written) == written:
+        _add_class(value, found, seen)
+    elif (written := literal(value)) is not None and found["constants"].setdefault(name, written) == written:
         return
     else:
-        _note(told["missing"], name)
+        _note(found["missing"], name)
 
 
 def _note(lines: list[str], line: str) -> None:
@@ -67,7 +71,7 @@ def _note(lines: list[str], line: str) -> None:
 
 
 def _import_line(name: str, value: object) -> str | None:
-    """The line that imports a value under a name. None for what lives in a notebook, a script or a function."""
+    """Return the line that imports a value under a name. None for a value from a notebook, a script or a function."""
     if isinstance(value, ModuleType):
         return f"import {value.__name__}" + ("" if value.__name__ == name else f" as {name}")
     module, own_name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
@@ -86,7 +90,7 @@ def _is_importable(module: str) -> bool:
 
 
 def _source(cls: type) -> str | None:
-    """The class's text. Python finds it in a file; in a notebook's cells it is found by way of a method."""
+    """Return the class's source. Python finds it in a file; in a notebook's cells a method leads to it."""
     try:
         return dedent("".join(source_lines(cls)[0])).rstrip()
     except (OSError, TypeError):
@@ -110,3 +114,54 @@ def _class_around(text: str, name: str, line: int) -> str | None:
         if isinstance(node, ast.ClassDef) and node.name == name and node.lineno <= line <= (node.end_lineno or 0):
             return ast.get_source_segment(text, node)
     return None
+
+
+# -- the global names that a class's text uses -------------------------------------------------------------------------
+
+
+def used_globals(cls: type, text: str) -> dict[str, Any]:
+    """Return the global names in a class's source, with their values in its module or in the function around it."""
+    known = dict(vars(sys.modules[cls.__module__])) if cls.__module__ in sys.modules else {}
+    for function in _functions(cls):
+        known |= _enclosed(function)
+    later = f"{ANNOTATIONS_LATER}\n" if leaves_annotations(cls) else ""
+    return {name: known[name] for name in dict.fromkeys(_names(symtable(later + text, cls.__name__, "exec")))
+            if name in known}  # fmt: skip
+
+
+def leaves_annotations(cls: type) -> bool:
+    """True where annotations are not evaluated, so that the names in them need not exist."""
+    return any(function.__code__.co_flags & future.annotations.compiler_flag for function in _functions(cls))
+
+
+def _functions(cls: type) -> Iterator[FunctionType]:
+    for value in vars(cls).values():
+        for function in (value, getattr(value, "__func__", None), getattr(value, "fget", None)):
+            if isinstance(function, FunctionType) and function.__module__ == cls.__module__:
+                yield function
+
+
+def _enclosed(function: FunctionType) -> dict[str, Any]:
+    """Return the values of a function's closure, by name."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return False
+    return True
+
+
+def _names(table: SymbolTable) -> Iterator[str]:
+    """Yield the names that are looked up among the module's; not those in annotations that stay text."""
+    if table.get_name() == "_annotation":
+        return
+    for symbol in table.get_symbols():
+        is_from_outside = not symbol.is_assigned() if table.get_type() == "module" else symbol.is_global()
+        if symbol.is_referenced() and is_from_outside:
+            yield symbol.get_name()
+    for inner in table.get_children():
+        yield from _names(inner)

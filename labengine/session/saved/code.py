@@ -1,16 +1,15 @@
-"""A session as a script: the lab as it was made, and every input at the step at which it came."""
+"""A session as a script: it makes the lab, and repeats every input at its step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from textwrap import wrap
 from typing import Any
 
 from labengine.config import SamplingParams
 from labengine.core.parts import Parts
-from labengine.session.saved.literals import checked_name, quoted
-from labengine.session.saved.parts_code import definitions
+from labengine.session.saved.literals import checked_literal, checked_name, quoted
 from labengine.trace.errors import TraceError
 
 WIDTH = 110
@@ -21,11 +20,11 @@ TokenText = Callable[[int], str]
 
 
 def to_code(facts: Mapping[str, Any], token_text: TokenText | None = None) -> str:
-    """A script that goes the way of a session again. facts: what a file keeps of it (labengine.session.saved.facts).
+    """Return a script that repeats a session. facts: see labengine.session.saved.facts.
 
-    token_text puts the beginning of each prompt beside its token ids. What cannot be written down is named in a
-    comment: a connector of yours, and a class without text or something that a class uses; for these the script asks
-    before anything else. TraceError for facts that tell of no session.
+    token_text puts the beginning of each prompt beside its token ids. What has no source is named in a comment: a
+    connector of the user's, a class without source, or a name that a class uses; the script checks for these before
+    anything else. TraceError for facts of no session.
     """
     try:
         return "\n".join(_lines(facts, token_text)) + "\n"
@@ -36,37 +35,37 @@ def to_code(facts: Mapping[str, Any], token_text: TokenText | None = None) -> st
 
 
 def _lines(facts: Mapping[str, Any], token_text: TokenText | None) -> Iterator[str]:
-    inputs = [_checked(given) for given in facts["inputs"]]
+    inputs = [_checked(done) for done in facts["inputs"]]
     parts = facts["parts"]
     yield f"# {_in_a_line(facts['title'])}: a session, written down by to_code()."
     yield from _imports(facts, inputs)
     if parts is not None:
-        yield from definitions(parts)
+        yield from _definitions(parts)
     yield from _lab(facts)
     yield from _session(inputs, int(facts["num_steps"]), token_text)
     yield from _open_step(facts.get("open_step"))
     yield "print(lab)"
 
 
-def _checked(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    if given["do"] not in _CALLS or type(given["step"]) is not int:
-        raise ValueError(f"unknown input {given['do']!r}")
-    return given
+def _checked(done: Mapping[str, Any]) -> Mapping[str, Any]:
+    if done["do"] not in _CALLS or type(done["step"]) is not int:
+        raise ValueError(f"unknown input {done['do']!r}")
+    return done
 
 
 def _imports(facts: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     classes = [] if facts["parts"] is None else facts["parts"]["classes"].values()
-    lines = {str(line) for told in classes for line in told["imports"]}
-    if any(given["do"] == "break_off" for given in inputs):
+    lines = {str(line) for cls in classes for line in cls["imports"]}
+    if any(done["do"] == "break_off" for done in inputs):
         lines.add("from labengine.scripts import break_off")
-    if any(given["do"] == "fail" for given in inputs):
+    if any(done["do"] == "fail" for done in inputs):
         lines.add("from contextlib import suppress")
     yield from sorted(lines | {"import labengine"}, key=_place)
     yield ""
 
 
 def _place(line: str) -> tuple[bool, bool, str]:
-    """What concerns the whole file first, then whole modules, then names."""
+    """Sort lines about the whole file first, then those that import modules, then names."""
     return not line.startswith("from __future__"), line.startswith("from"), line
 
 
@@ -80,9 +79,9 @@ def _lab(facts: Mapping[str, Any]) -> Iterator[str]:
         elif name != "model":
             arguments.append(f"{checked_name(name)}={_setting(value)}")
     if parts is not None:
-        given = [] if parts["name"] == Parts.name else [f"name={_literal(parts['name'])}"]
-        given += [f"{checked_name(field)}={checked_name(told['name'])}" for field, told in parts["classes"].items()]
-        arguments.append(f"parts=labengine.Parts({', '.join(given)})")
+        overrides = [] if parts["name"] == Parts.name else [f"name={_literal(parts['name'])}"]
+        overrides += [f"{checked_name(field)}={checked_name(cls['name'])}" for field, cls in parts["classes"].items()]
+        arguments.append(f"parts=labengine.Parts({', '.join(overrides)})")
     yield from _call("lab = labengine.Lab", arguments)
     yield ""
 
@@ -99,10 +98,10 @@ def _setting(value: object) -> str:
 
 def _session(inputs: Sequence[Mapping[str, Any]], num_steps: int, token_text: TokenText | None) -> Iterator[str]:
     now = 0
-    for given in inputs:
-        yield from _steps(given["step"] - now)
-        now = max(now, given["step"])
-        yield from _CALLS[given["do"]](given, token_text)
+    for done in inputs:
+        yield from _steps(done["step"] - now)
+        now = max(now, done["step"])
+        yield from _CALLS[done["do"]](done, token_text)
     yield from _steps(num_steps - now)
 
 
@@ -114,36 +113,36 @@ def _steps(num_steps: int) -> Iterator[str]:
 
 
 def _open_step(reached: str | None) -> Iterator[str]:
-    """The phases of a step that was left open."""
+    """Yield the phases of a step that was left open."""
     for phase in _PHASES[: _PHASES.index(reached) + 1] if reached is not None else ():
         yield f"lab.next_phase()  # {phase}"
 
 
-def _add(given: Mapping[str, Any], token_text: TokenText | None) -> Iterator[str]:
-    token_ids = [int(token_id) for token_id in given["token_ids"]]
+def _add(done: Mapping[str, Any], token_text: TokenText | None) -> Iterator[str]:
+    token_ids = [int(token_id) for token_id in done["token_ids"]]
     if token_text is not None:
         yield f"# {_beginning(''.join(map(token_text, token_ids[:40])))}"
-    sampling = {name: value for name, value in given["sampling"].items() if value != _DEFAULTS[name]}
-    extra = {name: given[name] for name in ("cache_salt", "extra_keys") if given[name]}
+    sampling = {name: value for name, value in done["sampling"].items() if value != _DEFAULTS[name]}
+    extra = {name: done[name] for name in ("cache_salt", "extra_keys") if done[name]}
     arguments = [f"{checked_name(name)}={_literal(value)}" for name, value in {**sampling, **extra}.items()]
     yield from _call("lab.add", [f"token_ids={token_ids}", *arguments])
 
 
-def _abort(given: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
-    yield f"lab.abort({int(given['request_id'])})"
+def _abort(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
+    yield f"lab.abort({int(done['request_id'])})"
 
 
 def _reset_prefix_cache(_: Mapping[str, Any], __: TokenText | None) -> Iterator[str]:
     yield "lab.reset_prefix_cache()"
 
 
-def _break_off(given: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
-    arguments = f"{_literal(given['reached'])}, {_literal(given['reason'])}"
+def _break_off(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
+    arguments = f"{_literal(done['reached'])}, {_literal(done['reason'])}"
     yield f"break_off(lab, {arguments})  # a step that was interrupted here, and taken back"
 
 
-def _fail(given: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
-    yield f"with suppress(Exception):  # a part raises {_in_a_line(given['reason'])} here, and the step is taken back"
+def _fail(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
+    yield f"with suppress(Exception):  # a part raises {_in_a_line(done['reason'])} here, and the step is taken back"
     yield "    lab.step()"
 
 
@@ -168,7 +167,7 @@ def _call(function: str, arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _wrapped(argument: str) -> list[str]:
-    """A long list of numbers over several lines; a text is never broken."""
+    """Wrap a long list of numbers over several lines; a text is never broken."""
     if len(argument) <= WIDTH or not argument.endswith("],") or '"' in argument or "'" in argument:
         return [argument]
     opening, numbers = argument.removesuffix("],").split("[", 1)
@@ -176,7 +175,7 @@ def _wrapped(argument: str) -> list[str]:
 
 
 def _literal(value: object) -> str:
-    """A plain value as Python writes it: nothing that a file says becomes more than that."""
+    """Return a plain value from a file as a literal; anything else is refused."""
     if isinstance(value, dict):
         return f"{{{', '.join(f'{_literal(k)}: {_literal(v)}' for k, v in value.items())}}}"
     if type(value) is str:
@@ -187,10 +186,51 @@ def _literal(value: object) -> str:
 
 
 def _in_a_line(text: object) -> str:
-    """For a comment: nothing in a text ends it."""
+    """Return a text for a comment: nothing in it ends the line."""
     return "".join(character if character.isprintable() else " " for character in str(text))
 
 
 def _beginning(text: str) -> str:
-    """The beginning of a prompt, as a literal: its line ends stay inside the quotes."""
+    """Return the beginning of a prompt as a literal: line ends stay inside the quotes."""
     return quoted(text if len(text) <= 70 else f"{text[:70]}...")
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def _definitions(parts: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the parts need: a check for missing names, then values, then classes, each once, bases first."""
+    classes = list(parts["classes"].values())
+    constants = _constants(classes)
+    unclear = [name for name, texts in constants.items() if len(texts) > 1]
+    yield from _checks(dict.fromkeys(checked_name(name) for name in [*unclear, *_all(classes, "missing")]))
+    yield from (f"{name} = {text}" for name, (text, *others) in constants.items() if not others)
+    for text in _all(classes, "definitions"):
+        yield from ("", *text.splitlines(), "")
+    yield ""
+
+
+def _all(classes: Sequence[Mapping[str, Any]], what: str) -> dict[str, None]:
+    return dict.fromkeys(str(text) for cls in classes for text in cls[what])
+
+
+def _constants(classes: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Return the values of each name: in classes of different modules it may have different ones."""
+    values: dict[str, list[str]] = {}
+    for cls in classes:
+        for name, text in cls.get("constants", {}).items():
+            texts = values.setdefault(checked_name(name), [])
+            if (written := checked_literal(text)) not in texts:
+                texts.append(written)
+    return values
+
+
+def _checks(names: Iterable[str]) -> Iterator[str]:
+    """Yield a check for names that the script lacks: an error at its top is better than one in some step."""
+    names = list(names)
+    for name in names:
+        yield f"# {name} is needed here; nobody knows where it can be imported from: define it above the next line."
+    if names:
+        yield f"if missing := {{{', '.join(map(quoted, names))}}} - globals().keys():"
+        yield "    raise NameError(f\"define {', '.join(sorted(missing))} above: nobody could write it down\")"
+        yield ""

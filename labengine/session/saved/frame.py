@@ -1,4 +1,4 @@
-"""A recording as a pandas frame, for those who would rather ask it themselves."""
+"""A recording as a pandas frame, to query with pandas."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ FIRST_COLUMNS = ("request_id", "block_id", "group")
 
 
 def events_frame(timeline: Timeline | None) -> pandas.DataFrame:
-    """One row per event, in order.
+    """Return one row per event, in order.
 
     event: its number in the recording. step: the step it belongs to, or the last one before it; 0 before any. phase:
     schedule, forward, sample or update; None between steps. kind: the event's class. Then the events' fields, missing
-    where an event has no such field: whole numbers stay whole (Int64), hashes are hex, what is several is a tuple.
+    where an event has no such field: whole numbers stay whole (Int64), hashes are hex, sequences are tuples.
     ConfigError without pandas, or without a recording.
     """
     if timeline is None:
@@ -67,7 +67,7 @@ def _steps_and_phases(step: int, events: Sequence[Event]) -> tuple[list[int], li
 
 
 def _field_columns(events: Sequence[Event]) -> dict[str, list[Any]]:
-    """A column for every field that some event has, but for `step`, which stands there already."""
+    """Return a column for every field of these events except `step`, which the frame has already."""
     names = {kind: [f.name for f in fields(kind) if f.name != "step"] for kind in dict.fromkeys(map(type, events))}
     present = dict.fromkeys(chain.from_iterable(names[kind] for kind in EVENT_KINDS if kind in names))
     columns: dict[str, list[Any]] = {name: [None] * len(events) for name in {**dict.fromkeys(FIRST_COLUMNS), **present}}
@@ -79,7 +79,7 @@ def _field_columns(events: Sequence[Event]) -> dict[str, list[Any]]:
 
 
 def _column(pandas: Any, values: list[Any]) -> Any:
-    """Whole numbers and truth values with gaps stay what they are; everything else is Python's own objects."""
+    """Return a column of integers or booleans with gaps as such, and any other as Python objects."""
     kinds = set(map(type, values)) - {NoneType}
     name = "Int64" if kinds <= {int} else "boolean" if kinds == {bool} else "object"
     return pandas.Series(values, dtype=name)

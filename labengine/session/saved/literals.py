@@ -1,4 +1,4 @@
-"""Plain values and names as Python writes them, such that nothing else comes of reading them."""
+"""Plain values and names as Python source: evaluating it gives the value and does nothing else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from labengine.session.reasons.source_text import value_of
 
 
 def literal(value: object) -> str | None:
-    """Numbers, texts, bytes, truths, None, and lists, tuples, dicts and sets of them. None for anything else."""
+    """Return numbers, texts, bytes, booleans, None, and containers of them as source. None for anything else."""
     try:
         return checked_literal(_written(value))
     except (RecursionError, TypeError, ValueError):
@@ -16,7 +16,7 @@ def literal(value: object) -> str | None:
 
 
 def checked_literal(text: str) -> str:
-    """A literal that somebody else has written, anew. ValueError for text that is none."""
+    """Return a literal from a file, written anew. ValueError for text that is no literal."""
     try:
         return _written(value_of(text))
     except (MemoryError, RecursionError, SyntaxError, TypeError) as error:
@@ -24,31 +24,31 @@ def checked_literal(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """In double quotes where Python would not have to escape one."""
+    """Return a text as a literal, in double quotes unless it holds one."""
     return repr(text) if '"' in text else '"' + repr("'" + text)[2:]
 
 
 def checked_name(text: object) -> str:
-    """The name itself. ValueError for text that is none."""
+    """Return an identifier unchanged. ValueError for anything else."""
     if not isinstance(text, str) or not text.isidentifier():
         raise ValueError(f"{text!r} is no name")
     return text
 
 
 def _written(value: object) -> str:
-    kind = type(value)
-    if kind is dict:
-        return f"{{{', '.join(f'{_written(k)}: {_written(v)}' for k, v in value.items())}}}"  # type: ignore[attr-defined]
-    if kind is float:
-        return _number(value)  # type: ignore[arg-type]
-    if value is None or kind in (bool, int, complex, str, bytes):
+    if type(value) is dict:
+        return f"{{{', '.join(f'{_written(k)}: {_written(v)}' for k, v in value.items())}}}"
+    if type(value) is float:
+        return _number(value)
+    if type(value) is list:
+        return f"[{', '.join(map(_written, value))}]"
+    if type(value) is tuple:
+        return f"({', '.join(map(_written, value))}{',' * (len(value) == 1)})"
+    if type(value) is set and value:
+        return f"{{{', '.join(sorted(map(_written, value)))}}}"
+    if value is None or type(value) in (bool, int, complex, str, bytes):
         return repr(value)
-    if kind not in (list, tuple, set) or value == set():
-        raise TypeError(f"{value!r} is no plain value")
-    inner = [_written(one) for one in value]  # type: ignore[attr-defined]
-    if kind is tuple:
-        return f"({', '.join(inner)}{',' * (len(inner) == 1)})"
-    return f"[{', '.join(inner)}]" if kind is list else f"{{{', '.join(sorted(inner))}}}"
+    raise TypeError(f"{value!r} is no plain value")
 
 
 def _number(value: float) -> str:
