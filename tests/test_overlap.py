@@ -149,7 +149,7 @@ def test_generate_believes_no_end_that_may_be_taken_back(lab: Lab, monkeypatch: 
     def fail_slowly(runner: SimulatedRunner, plan: StepPlan, logits: None) -> list[int]:
         monkeypatch.setattr(SimulatedRunner, "sample", sample)
         is_sampling.set()
-        sleep(0.2)
+        wait_until(lambda: lab.session.stepper._lock._queue, "generate() to ask for the lock")
         raise ValueError
 
     def step_elsewhere() -> None:

@@ -16,6 +16,7 @@ from labengine.lab import Lab
 from labengine.session.saved.trace import Trace
 from labengine.session.stepper import LabClosedError
 from labengine_widgets.selection import Selection
+from waiting import PATIENCE
 from widgets.wire import Wire
 
 
@@ -262,5 +263,5 @@ def test_what_a_closed_lab_cannot_do_any_more_is_said_in_its_views(lab: Lab) -> 
 def test_views_may_not_ask_for_everything(lab: Lab) -> None:
     with pytest.raises(ConfigError, match="a view may not ask for 'close'; it may for step, phase, start"):
         lab.view_source().post("close")
-    assert lab.view_source().post("goto", step=1).result(20).step == 1 and lab.view_source().lab == lab.lab_id
+    assert lab.view_source().post("goto", step=1).result(PATIENCE).step == 1 and lab.view_source().lab == lab.lab_id
     assert lab.view_source().is_live and "BlockMerged" in lab.view_source().seams()
