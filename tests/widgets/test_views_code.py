@@ -241,7 +241,7 @@ def test_the_method_that_decided_the_current_event(show: Show) -> None:
         armed(stand, MERGED, NANO_VLLM_243)
         stand.at(moment_after(MERGED, ev.BlockMerged))
         assert stand.text(".le-code-head") == "BlockMerged, event 25, decided by LateMerge.merge_target"
-        assert stand.text(".le-code-reason").startswith("The first live block of equal content")
+        assert stand.text(".le-code-reason").startswith("Return the first live block of equal content")
         assert "MergePolicy, which it overrides" in stand.text(".le-code-sheet")
         assert "+" in stand.texts(".le-code-sign") and "−" in stand.texts(".le-code-sign")
         assert stand.count(".le-py-word") > 3 and stand.count(".le-py-name") > 0
