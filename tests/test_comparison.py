@@ -225,7 +225,7 @@ def test_the_first_difference_of_219(pair: Comparison) -> None:
         found.right,
     ]
     assert "overwrites" in found.sentences[0] and "B points at it" in found.sentences[1]
-    assert "nano-vllm+243" in found.sentence and "The editions part in step 1, update" in str(found)
+    assert "nano-vllm+243" in found.sentence and "First difference: step 1, update" in str(found)
     assert "mapped_after" in found.reasons[0] and "LateMerge.merge_target" in found.reasons[1]
     assert "<b>" in found._repr_html_() and "overwrites" in repr(pair)
 
@@ -236,7 +236,7 @@ def test_editions_that_do_the_same_do_not_part() -> None:
         pair.run()
         assert pair.first_difference() is None
         assert pair.names == ("labengine, left", "labengine, right")
-        assert "The two tell the same so far." in repr(pair)
+        assert "No difference so far." in repr(pair)
 
 
 def test_parts_by_hand_and_an_edition_by_name() -> None:

@@ -15,7 +15,7 @@ HEAVY = ("torch", "transformers")
 
 PACKAGE = Path(__file__).resolve().parent.parent / "labengine"
 TOP = {"__init__", "__main__", "lab", "notebook"} | {path.stem for path in PACKAGE.glob("*.py")}
-GROUND_AND_FRONT_DESK = sorted(f"labengine.{name}".removesuffix(".__init__") for name in TOP)
+GROUND_AND_FRONT = sorted(f"labengine.{name}".removesuffix(".__init__") for name in TOP)
 
 LOAD_EXTENSION = """
 from IPython.core.interactiveshell import InteractiveShell
@@ -48,8 +48,8 @@ def test_the_probe_sees_what_is_loaded() -> None:
     assert loaded_by("import json, decimal", ("json", "decimal", "sqlite3")) == {"json", "decimal"}
 
 
-@pytest.mark.parametrize("module", GROUND_AND_FRONT_DESK)
-def test_the_ground_and_the_front_desk_open_without_torch(module: str) -> None:
+@pytest.mark.parametrize("module", GROUND_AND_FRONT)
+def test_the_ground_and_the_front_open_without_torch(module: str) -> None:
     assert loaded_by(f"import {module}") == set()
 
 

@@ -1,1 +1,12 @@
-"""Behind the front desk: turns, steps by hand and in the background, requests checked, outputs and figures."""
+"""What a Lab is made of, by composition. Imports go downwards only, and nothing here imports labengine.lab.
+
+compare/       two sides in lockstep: Comparison
+saved/         files, frames, scripts; an opened file: Trace
+recording_views, view_source, named_views, xray     what views read, and the widgets of one recording
+history/history                                     fork and rewind
+session        the engine and the parts beside it:
+inspection, outputs, requests, runs, stats      each knows the stepper, and parts to its right at most
+history/breakpoints, inputs, crash              listeners, which know the hooks
+stepper, background, fair_lock                  one lock, at most one open step, a thread of its own
+settings, arguments, reasons/                       the keywords of Lab; the method behind each event
+"""

@@ -48,7 +48,7 @@ def view_name(name: Any) -> Any:
 
 
 def key_of_view(names: tuple[str, ...], settings: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return what tells views apart: views with equal keys are one widget."""
+    """Return the key of a view: views with equal keys are one widget."""
     return tuple(part if isinstance(part, Hashable) else repr(part) for part in (*names, *settings, *settings.values()))
 
 

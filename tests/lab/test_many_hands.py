@@ -62,7 +62,7 @@ def test_threads_add_texts_to_the_real_model_while_it_runs(smollm2: Lab) -> None
     assert len(outputs) == 21 and set(outputs) == {expected.token_ids}
 
 
-def test_the_background_works_and_the_desk_stays_open(smollm2: Lab) -> None:
+def test_the_background_works_and_the_lab_can_be_asked(smollm2: Lab) -> None:
     smollm2.add("One, two, three,", max_tokens=200, ignore_eos=True)
     smollm2.start()
     assert smollm2.is_running and smollm2.status()["state"] == "running"

@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # the browser half is for those who look
     from labengine_widgets.selection import Selection
     from labengine_widgets.why import Why
 
-_SAME = "The two tell the same so far."
+_SAME = "No difference so far."
 
 
 @with_old_names
@@ -314,7 +314,7 @@ class Comparison:
             asked = ", ".join(f"{name}={value!r}" for name, value in subject.items())
             raise ConfigError(
                 f"each side has its own answer: comparison.left.why({asked}) or comparison.right.why({asked}); "
-                f"comparison.why() tells why the two part"
+                f"comparison.why() explains the first difference"
             )
         return why_of(self.sides, self.names)
 

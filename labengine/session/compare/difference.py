@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -38,14 +39,16 @@ class Difference:
 
     @property
     def sentence(self) -> str:
-        """Where, and what either side does, in one line."""
-        where = f"step {self.step}" + (f", {self.phase}" if self.phase else "")
-        told = " ".join(f"{name}: {text}" for name, text in zip(self.names, self.sentences, strict=True))
-        return " ".join(filter(None, [f"The editions part in {where}. {told}", self.configuration]))
+        """Step and phase, and what either side does, in one line."""
+        sides = (f"{name}: {text}" for name, text in zip(self.names, self.sentences, strict=True))
+        return " ".join(filter(None, [self._place, *sides, self.configuration]))
+
+    @property
+    def _place(self) -> str:
+        return f"First difference: step {self.step}" + (f", {self.phase}" if self.phase else "") + "."
 
     def __repr__(self) -> str:
-        head = f"The editions part in step {self.step}" + (f", {self.phase}" if self.phase else "") + "."
-        lines = [head, *(line for side in (0, 1) for line in self._lines(side))]
+        lines = [self._place, *(line for side in (0, 1) for line in self._lines(side))]
         return "\n".join([*lines, f"  {self.configuration}"] if self.configuration else lines)
 
     def _lines(self, side: int) -> list[str]:
@@ -57,11 +60,11 @@ class Difference:
 
     def _repr_html_(self) -> str:
         rows = "".join(f"<pre style='{_WRAPPED}'>{escape(chr(10).join(self._lines(side)))}</pre>" for side in (0, 1))
-        made = f"<p>{escape(self.configuration)}</p>" if self.configuration else ""
-        return f"<p><b>{escape(repr(self).splitlines()[0])}</b></p>{rows}{made}"
+        configuration = f"<p>{escape(self.configuration)}</p>" if self.configuration else ""
+        return f"<p><b>{escape(self._place)}</b></p>{rows}{configuration}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON, for the view."""
+        """Return plain JSON types, for the view."""
         return {
             "sentence": self.sentence,
             "moments": list(self.moments),
@@ -79,44 +82,53 @@ NOTHING = "nothing of the kind happens."
 
 def difference_of(sides: Sides, names: tuple[str, str]) -> Difference | None:
     """Return the first difference between two sides; None when there is none."""
-    from labengine_widgets.apart import told_apart
-    from labengine_widgets.compared import first_parting, told_alone
+    from labengine_widgets.apart import told_apart  # widgets are for those who look
+    from labengine_widgets.compared import first_parting
     from labengine_widgets.configuration import told_configurations
-    from labengine_widgets.why.tellings import tell
 
     left, right = map(timeline_of, sides)
     found = first_parting(left, right)
     if found is None:
         return None
     place, pair, before = found
-    moments = tuple(start if at is None else at for at, start in zip((place.left, place.right), before, strict=True))
-    events = [
-        None if at is None else timeline.events(at, at + 1)[0]
-        for at, timeline in zip((place.left, place.right), (left, right), strict=True)
-    ]
-    sentences = [
-        told_alone(timeline, side.token_text, told, start, end) or (NOTHING if event is None else tell(event))
-        for timeline, side, told, start, end, event in zip(
-            (left, right), sides, (pair.left, pair.right), before, pair.ends, events, strict=True
-        )
-    ]
-    reasons = [_reason(side, event) for side, event in zip(sides, events, strict=True)]
+    one = _share(sides[0], place.left, pair.left, (before[0], pair.ends[0]))
+    other = _share(sides[1], place.right, pair.right, (before[1], pair.ends[1]))
     return Difference(
-        step=left.state(moments[0]).step if pair.left else right.state(moments[1]).step,
+        step=left.state(one.moment).step if pair.left else right.state(other.moment).step,
         phase=pair.phase,
         names=names,
-        moments=(moments[0], moments[1]),
-        left=events[0],
-        right=events[1],
-        sentences=told_apart((sentences[0], sentences[1]), pair.left, pair.right),
-        reasons=(reasons[0], reasons[1]),
+        moments=(one.moment, other.moment),
+        left=one.event,
+        right=other.event,
+        sentences=told_apart((one.sentence, other.sentence), pair.left, pair.right),
+        reasons=(_reason(sides[0], one.event), _reason(sides[1], other.event)),
         configuration=told_configurations(left, right, names),
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """One side's share of a difference."""
+
+    moment: int
+    event: Event | None
+    sentence: str
+
+
+def _share(side: RecordedSide, at: int | None, events: Sequence[Event], span: tuple[int, int]) -> _Share:
+    """at: the number of the deciding event; None for none. events: those of the caption, from span[0] to span[1]."""
+    from labengine_widgets.compared import told_alone  # widgets are for those who look
+    from labengine_widgets.why.tellings import tell
+
+    timeline = timeline_of(side)
+    event = None if at is None else timeline.events(at, at + 1)[0]
+    sentence = told_alone(timeline, side.token_text, events, *span) or (NOTHING if event is None else tell(event))
+    return _Share(span[0] if at is None else at, event, sentence)
+
+
 def why_of(sides: Sides, names: tuple[str, str]) -> Why:
     """Return the causes of the first difference, as the view's drawer shows them; or that there is none."""
-    from labengine_widgets.compared import first_parting
+    from labengine_widgets.compared import first_parting  # widgets are for those who look
     from labengine_widgets.why import why_not_parted, why_parted
 
     left, right = map(timeline_of, sides)

@@ -140,7 +140,7 @@ def checked_names(names: object) -> tuple[str, str] | None:
 def refuse_incomparable(left: RecordedSide, right: RecordedSide) -> None:
     """Raise ConfigError for two sides between which there is nothing to compare. Nothing has changed then."""
     for side in (left, right):
-        if not all(hasattr(side, name) for name in ("timeline", "snapshot", "view_source", "token_text")):
+        if session_of(side) is None and not isinstance(side, Trace):
             raise ConfigError(f"a side is a lab or an opened trace; got {side!r}. {_instead(side)}")
     for side in (left, right):
         timeline_of(side)

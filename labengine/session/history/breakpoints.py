@@ -81,8 +81,8 @@ class BreakpointHit:
             return None
         from labengine_widgets.beats import beats
 
-        told = beats(timeline, number, number + 1)
-        return told[-1][1] if told else None
+        captions = beats(timeline, number, number + 1)
+        return captions[-1][1] if captions else None
 
     def __str__(self) -> str:
         where = "" if self.event_number is None else f", event {self.event_number}"

@@ -69,11 +69,11 @@ def _with_group(wanted: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**wanted, _HASH: digits, "group": int(group)}
 
 
-def _require_type(kind: type[Event], name: str, value: Any, given: Any) -> None:
+def _require_type(kind: type[Event], name: str, value: Any, unchanged: Any) -> None:
     hint = get_type_hints(kind)[name]
     if not _fits(value, hint):
         example = ', such as 2 or "C"' if name == _REQUESTS[0] else ""
-        raise ConfigError(f"{name} of {kind.__name__} is {_in_words(hint)}{example}; got {given!r}")
+        raise ConfigError(f"{name} of {kind.__name__} is {_in_words(hint)}{example}; got {unchanged!r}")
 
 
 def _require_range(kind: type[Event], name: str, value: Any, bounds: Bounds) -> None:
