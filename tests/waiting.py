@@ -9,18 +9,18 @@ from collections.abc import Callable
 _COMPUTATION_S = 0.025
 """Seconds that the computation of _slowness takes on an idle core of Zen 3."""
 
-_MAX_SLOWNESS = 5.0
+_MAX_SLOWNESS = 3.0
 """Keeps a wait shorter than pytest's own timeout, so that a failed wait still says what it waited for."""
 
 
 def _slowness() -> float:
-    """Return how many times slower than an idle fast core this process computes, other load included; 1 to 5."""
+    """Return how many times slower than an idle fast core this process computes, other load included; 1 to 3."""
     began = time.perf_counter()
     sum(number * number for number in range(300_000))
     return min(max(1.0, (time.perf_counter() - began) / _COMPUTATION_S), _MAX_SLOWNESS)
 
 
-PATIENCE = 120.0 * _slowness()
+PATIENCE = 240.0 * _slowness()
 """Seconds after which a test gives up waiting. Only a test that fails waits so long."""
 
 
