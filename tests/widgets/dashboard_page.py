@@ -113,7 +113,7 @@ class View:
         self.feed.tick()
 
     def answer(self) -> None:
-        """Let the feed answer what the page has asked since."""
+        """Let the feed answer what the page has asked since: four seconds without an answer cover other messages."""
         for message in self.page.evaluate("() => window.sent.splice(0)"):
             self.feed.receive(self, 0, message)
         self.feed.tick()

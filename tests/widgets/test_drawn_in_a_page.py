@@ -56,6 +56,7 @@ def test_whatever_a_model_or_a_person_writes_stays_text(look: Look) -> None:
     evil = "<img src=x onerror='window.pwned=1'>"
 
     def check(view: View) -> None:
+        view.answer()
         view.emit(
             {"type": "status", "status": {"title": evil, "running": False, "phase": None, "listener_failures": [evil]}}
         )

@@ -65,6 +65,7 @@ def test_a_running_lab_can_be_paused_and_not_stepped(look: Look) -> None:
 
 def test_the_error_of_a_wish_stands_beside_the_controls(look: Look) -> None:
     def check(view: View) -> None:
+        view.answer()
         view.press("s")
         answer = {"type": "answer", "action": "step", "view": view.sent("wish")[0]["view"], "error": "<b>no room</b>"}
         view.emit(answer | {"view": "another view"})

@@ -116,6 +116,7 @@ def test_a_step_waits_until_its_sentence_and_the_pool_are_in_sight(look: Look) -
     def check(view: View) -> None:
         view.page.evaluate("() => (document.getElementById('cell').style.marginTop = '-400px')")
         view.settled()
+        view.answer()
         view.say(merging_step())
         view.page.wait_for_timeout(500)
         assert (view.data("used"), view.data("frame"), view.data("numFrames")) == ("0", "2", "2")

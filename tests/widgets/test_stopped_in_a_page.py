@@ -48,6 +48,7 @@ def test_a_lab_says_where_it_has_stopped_as_a_note_and_no_error(look: dashboard_
     evil = "stopped after step 1, event 24: <b>B points at #0 now</b> (BlockMerged)"
 
     def check(view: View) -> None:
+        view.answer()
         assert view.text(MESSAGE) == ""
         view.view_source.is_running, view.view_source.stopped = True, evil
         view.feed.tick()
