@@ -53,7 +53,7 @@ export function renumbered(state) {
 export function written(scene, change = (state) => state) {
   return JSON.stringify(change(stateOf(scene))).replace(
     /[^\x00-\x7f]/g,
-    (c) => "\\u" + c.charCodeAt(0).toString(16).padStart(4, "0"),
+    (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`,
   );
 }
 

@@ -56,7 +56,7 @@ def test_both_are_view_sources(source: FakeViewSource) -> None:
 def wish(dashboard: Dashboard, **content: Any) -> dict[str, Any]:
     """Send a wish as the browser does, and wait for its answer."""
     number = len(dashboard.wire.of_type("answer"))
-    dashboard._receive(dashboard, {"type": "wish", "view": "v", "side": 0, **content}, [])
+    dashboard._receive(dashboard, {"type": "command", "view": "v", "side": 0, **content}, [])
     wait_until(lambda: len(dashboard.wire.of_type("answer")) > number, "an answer")
     return dashboard.wire.of_type("answer")[-1]
 
@@ -103,9 +103,9 @@ def test_the_error_of_a_wish_is_shown(dashboard: Dashboard, source: FakeViewSour
 
 
 def test_nonsense_from_the_browser_is_ignored(dashboard: Dashboard, source: FakeViewSource) -> None:
-    step = {"type": "wish", "action": "step"}
+    step = {"type": "command", "action": "step"}
     sides = [{**step, "side": side} for side in (7, -1, 0.5, 1.0, True, "0", [0], {"0": 0})]
-    kinds = [{**step, "type": kind} for kind in (None, 5, True, "wishes", ["wish"], {"wish": 1})]
+    kinds = [{**step, "type": kind} for kind in (None, 5, True, "commands", ["command"], {"command": 1})]
     actions = [{**step, "action": action} for action in (None, 5, ["step"], {"step": 1}, "close", "x" * 10_000)]
     for content in (None, [], "step", {}, *sides, *kinds, *actions):
         dashboard._receive(dashboard, content, [])

@@ -45,7 +45,9 @@ def test_keys_send_wishes_and_stay_out_of_the_prompt(look: Look) -> None:
         assert view.page.locator(".le-keys").is_hidden()
         view.page.locator(".le-prompt").fill("so, s p ?")
         view.page.locator(".le-prompt").press("Enter")
-        actions = [(wish["action"], wish.get("prompt"), wish.get("copies")) for wish in view.sent("wish")]
+        actions = [
+            (command["action"], command.get("prompt"), command.get("copies")) for command in view.sent("command")
+        ]
         assert actions == [("step", None, None), ("phase", None, None), ("start", None, None), ("add", "so, s p ?", 2)]
 
     look(check)
@@ -58,7 +60,7 @@ def test_a_running_lab_can_be_paused_and_not_stepped(look: Look) -> None:
         assert (view.data("running"), view.data("used"), view.data("moment")) == ("true", "5", "33")
         assert view.page.get_by_role("button", name="Step").is_disabled()
         view.page.get_by_role("button", name="Pause").click()
-        assert view.sent("wish")[-1]["action"] == "pause"
+        assert view.sent("command")[-1]["action"] == "pause"
 
     look(check)
 
@@ -67,7 +69,12 @@ def test_the_error_of_a_wish_stands_beside_the_controls(look: Look) -> None:
     def check(view: View) -> None:
         view.answer()
         view.press("s")
-        answer = {"type": "answer", "action": "step", "view": view.sent("wish")[0]["view"], "error": "<b>no room</b>"}
+        answer = {
+            "type": "answer",
+            "action": "step",
+            "view": view.sent("command")[0]["view"],
+            "error": "<b>no room</b>",
+        }
         view.emit(answer | {"view": "another view"})
         assert view.text(".le-message") == ""
         view.emit(answer)

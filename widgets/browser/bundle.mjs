@@ -1,7 +1,8 @@
 // Bundle the browser half: widgets/browser -> widgets/labengine_widgets/static, which is committed.
 //
 //   node widgets/browser/bundle.mjs            write the bundle
-//   node widgets/browser/bundle.mjs --check    exit with 1 if the committed bundle is not what esbuild makes of the sources
+//   node widgets/browser/bundle.mjs --check    exit with 1 if the committed bundle is not what esbuild makes of the
+// sources
 //   node widgets/browser/bundle.mjs --watch    write it again after each change
 import { createHash } from "node:crypto";
 import { mkdirSync, readdirSync, readFileSync, watch, writeFileSync } from "node:fs";
@@ -27,7 +28,9 @@ function digestOfSources() {
 
 // An ES module around one variable, so that an exported page can append code that uses it.
 async function bundle() {
-  const notice = `/* labengine's browser half, made by \`make bundle\` (esbuild ${version}). Sources: sha256 ${digestOfSources()} */`;
+  const notice =
+    `/* labengine's browser half, made by \`make bundle\` (esbuild ${version}). Sources: sha256 ` +
+    `${digestOfSources()} */`;
   const result = await build({
     entryPoints: [join(SOURCES, "widget.ts"), join(SOURCES, "widget.css")],
     outdir: STATIC,

@@ -1,11 +1,16 @@
 // The entry: `render` for a widget with a kernel behind it, `mount` for a page that has none.
+
 import { element } from "./look/element.ts";
 import { Recording } from "./model/recording.ts";
 import { STATE_NAMES, storyOf } from "./model/story.ts";
+import { ASK_STATES } from "./stage/inbox.ts";
 import { LAYOUTS } from "./stage/layouts.ts";
+import { MODES } from "./stage/mode.ts";
+import { PLAY_STATES } from "./stage/player.ts";
 import { hidePicture } from "./stage/saved_picture.ts";
 import { Side } from "./stage/side.ts";
 import { Stage } from "./stage/stage.ts";
+import type { Source, WireBuffer } from "./stage/wire.ts";
 import { bytesOf } from "./stage/wire.ts";
 import * as cards from "./views/cards.ts";
 import { VIEWS } from "./views/index.ts";
@@ -13,11 +18,39 @@ import * as scale from "./views/scale.ts";
 import { sprite } from "./views/sprites.ts";
 
 // Parts that tests, benchmarks and the browser's console use one by one.
-export const internals = { Recording, Side, VIEWS, STATE_NAMES, storyOf, sprite, ...cards, ...scale };
+export const internals = {
+  Recording,
+  Side,
+  VIEWS,
+  STATE_NAMES,
+  MODES,
+  PLAY_STATES,
+  ASK_STATES,
+  storyOf,
+  sprite,
+  ...cards,
+  ...scale,
+};
 
-const DASHBOARD = { kind: "dashboard", views: [] };
+// What to show: "dashboard", "compare", or "view" with the names of some views.
+export interface Arrangement {
+  kind: keyof typeof LAYOUTS;
+  views: string[];
+}
 
-function makeRoot(el, { kind }) {
+// The part of anywidget's model that is used here.
+interface WidgetModel {
+  get(name: "arrangement"): Arrangement | undefined;
+  get(name: "picture"): string | undefined;
+  get(name: "saved"): WireBuffer[] | undefined;
+  send(message: Record<string, unknown>): void;
+  on(name: string, act: (...details: never[]) => void): void;
+  off(name: string, act: (...details: never[]) => void): void;
+}
+
+const DASHBOARD: Arrangement = { kind: "dashboard", views: [] };
+
+function makeRoot(el: HTMLElement, { kind }: Arrangement) {
   const root = element("div", `labengine labengine-${kind}`);
   root.tabIndex = 0;
   root.dataset.lmSuppressShortcuts = "true";
@@ -27,7 +60,7 @@ function makeRoot(el, { kind }) {
   return root;
 }
 
-function sourceOf(model) {
+function sourceOf(model: WidgetModel): Source {
   return {
     send: (message) => model.send(message),
     listen(hear) {
@@ -38,7 +71,7 @@ function sourceOf(model) {
 }
 
 // The saved state first, so that a notebook without a kernel shows it; then the lab's own, if it answers.
-export function render({ model, el }) {
+export function render({ model, el }: { model: WidgetModel; el: HTMLElement }) {
   const arrangement = model.get("arrangement") || DASHBOARD,
     root = makeRoot(el, arrangement);
   const stage = new Stage(root, sourceOf(model), arrangement.kind === "compare" ? 2 : 1);
@@ -57,7 +90,7 @@ export function render({ model, el }) {
 
 // source: a `full` payload as bytes, plain or gzipped; nothing can be asked.
 // Two sides and their joint words come as a list of three.
-export async function mount(el, source, arrangement = DASHBOARD) {
+export async function mount(el: HTMLElement, source: WireBuffer | WireBuffer[], arrangement: Arrangement = DASHBOARD) {
   const root = makeRoot(el, arrangement),
     stage = new Stage(root, null, arrangement.kind === "compare" ? 2 : 1);
   LAYOUTS[arrangement.kind](stage, root, arrangement);
@@ -67,7 +100,7 @@ export async function mount(el, source, arrangement = DASHBOARD) {
 }
 
 // One payload per side, and in a view of two labs their joint words. They take their turn: what the lab says is newer.
-function beginAll({ wire, sides }, saved) {
+function beginAll({ wire, sides }: Stage, saved: WireBuffer[]) {
   for (const [i, buffer] of saved.entries())
     if (bytesOf(buffer).length) wire.take(i < sides.length ? { type: "full", side: i } : { type: "compare" }, [buffer]);
 }

@@ -18,6 +18,7 @@ from labengine_widgets.answers import ANSWERS, is_moment
 from labengine_widgets.audience import Audience, Viewer
 from labengine_widgets.beats import Beat
 from labengine_widgets.bell import Bell
+from labengine_widgets.feed_states import Sending, Sent, sent_after
 from labengine_widgets.late_recording import LateRecording
 from labengine_widgets.narration import Narration
 from labengine_widgets.packing import packed
@@ -112,7 +113,8 @@ class Feed:
         self._thread: threading.Thread | None = None
         self._subscription: Any = None
         self._hand_start: int | None = None
-        self._is_open = self._is_impatient = self._is_following = self._is_fresh = self._is_alone = False
+        self._sent = Sent.CAPTIONED
+        self._is_open = self._is_impatient = self._is_alone = False
         self._answering = threading.RLock()
         self._is_inside = False  # what was sent last ends within a step: the rest of a run's is followed, not told
         self._status: Payload = {}
@@ -232,7 +234,7 @@ class Feed:
     @property
     def is_following(self) -> bool:
         """True while what was sent last is a run's: the views go where it is, and play nothing."""
-        return self._is_following
+        return self._sent is Sent.FOLLOWED
 
     # -- the engine's side: note, and nothing else ---------------------------------------------------------------------
 
@@ -255,7 +257,8 @@ class Feed:
     def _prepare(self) -> None:
         self._late = LateRecording(self.view_source)
         self._narration.forget()
-        self._is_fresh, self._hand_start, self._num_quiet = False, None, REMINDERS[-1]
+        self._happened(Sending.WHOLE_RECORDING)
+        self._hand_start, self._num_quiet = None, REMINDERS[-1]
         self.sent = self.timeline.end if self.timeline is not None else 0
         self._generation = self.timeline.generation if self.timeline is not None else -1
 
@@ -334,7 +337,7 @@ class Feed:
 
     def _tell_the_rest(self) -> None:
         self._catch_up()
-        if self._is_following:
+        if self.is_following:
             self._tell_last_step()
         self._audience.each(lambda viewer: self._guarded(viewer.rest))
 
@@ -348,7 +351,7 @@ class Feed:
         events = timeline.events(self.sent, end)
         if timeline.generation != generation:
             return self._wake.set()
-        start, self.sent, self._is_fresh = self.sent, self.sent + len(events), False
+        start, self.sent = self.sent, self.sent + len(events)
         kinds = by_kind(events)
         payload: Payload = {"start": start, "events": rows(events), "texts": self._new_texts(kinds)}
         payload["seconds"] = seconds(timeline, kinds)
@@ -358,9 +361,13 @@ class Feed:
             told = start
         self._is_inside = ends_inside_step(events, self._is_inside)
         payload |= {"told": told, "beats": self.signed_words(told, self.sent) if told is not None else []}
-        self._is_following = told is None or (self._is_following and hand_start is None)
+        by_hand = Sending.EVENTS_BETWEEN_STEPS if hand_start is None else Sending.EVENTS_BY_HAND
+        self._happened(Sending.EVENTS_OF_RUN if told is None else by_hand)
         self._move_on((generation, end))
         self._send_state({"type": "more", "generation": generation, "status": status(self.view_source)}, payload, begun)
+
+    def _happened(self, sending: Sending) -> None:
+        self._sent = sent_after(self._sent, sending)
 
     def _remind(self) -> None:
         """Nothing new: who missed the last message asks for all."""
@@ -371,7 +378,8 @@ class Feed:
             self._audience.tell({"type": "end", "generation": self._generation, "end": self.sent})
 
     def _start_over(self, generation: int) -> None:
-        self._generation, self._is_fresh, self._is_inside = generation, False, self._is_open
+        self._happened(Sending.WHOLE_RECORDING)
+        self._generation, self._is_inside = generation, self._is_open
         self._move_on((generation, self.recording.end))
         begun, self.sent = time.thread_time(), self.recording.end
         payload = self._full(self.sent)
@@ -397,18 +405,18 @@ class Feed:
 
     def _come_to_rest(self) -> None:
         """After a run its last step is told; and every view may save what there is to see."""
-        if self._is_fresh or (self._is_open and self._hand_start is None):
+        if self._sent is Sent.SAVED or (self._is_open and self._hand_start is None):
             return
-        if self._is_following:
+        if self.is_following:
             self._tell_last_step()
             return self._wake.set()
         if not self._is_alone and self._wake.wait(IDLE):  # something happens again: save later
             return
-        self._is_fresh = True
+        self._happened(Sending.SAVING)
         self._audience.each(lambda viewer: self._guarded(viewer.rest))
 
     def _tell_last_step(self) -> None:
-        self._is_following = False
+        self._happened(Sending.LAST_STEP)
         start, end = step_start(self.recording, self.sent), self.sent
         words = {"beats": self.signed_words(start, end), "rest": self.rest_sentence(end)}
         self._audience.tell({"type": "beats"}, {"start": start, "end": end, **words})

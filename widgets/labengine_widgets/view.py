@@ -75,7 +75,7 @@ class View(anywidget.AnyWidget):
         kind, side = content.get("type"), content.get("side") or 0
         if not isinstance(kind, str) or type(side) is not int or side not in range(len(self.feeds)):
             return
-        if kind == "wish":
+        if kind == "command":
             self._wish(self.feeds[side], side, content)
         else:
             self.feeds[side].receive(self, side, content)

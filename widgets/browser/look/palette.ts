@@ -1,30 +1,30 @@
-// Colour is content: Okabe and Ito's palette, which people of all colour vision can tell apart. Vermilion means lost, and only that.
+// Colour is content: Okabe and Ito's palette, which people of all colour vision can tell apart. Vermilion means lost,
+// and only that.
 export const HUES = ["#56b4e9", "#009e73", "#f0e442", "#cc79a7", "#0072b2", "#e69f00"];
 export const LOST_HUE = "#d55e00";
-export const FLAGS = { hashed: 1, mapped: 2, lost: 4 };
 const LETTERS = "pqrstuvwxyz";
 
-export function contentName(number) {
+export function contentName(number: number) {
   const round = Math.floor(number / LETTERS.length);
   return LETTERS[number % LETTERS.length] + (round || "");
 }
 
-export function hueOf(number) {
+export function hueOf(number: number) {
   return HUES[number % HUES.length];
 }
 
 // Contents that share a hue have another texture: 0 plain, 1 bars, 2 dots.
-export function roundOf(number) {
+export function roundOf(number: number) {
   return number < 0 ? 0 : Math.floor(number / HUES.length) % 3;
 }
 
 // A request's badge has a shape of its own besides its letter.
-export const SHAPES = ["disc", "diamond", "square", "hexagon"];
-export function shapeOf(request) {
+const SHAPES = ["disc", "diamond", "square", "hexagon"];
+export function shapeOf(request: number) {
   return SHAPES[request % SHAPES.length];
 }
 
-export function requestName(request) {
+export function requestName(request: number) {
   let name = "";
   for (let rest = request + 1; rest > 0; rest = Math.floor((rest - 1) / 26))
     name = String.fromCharCode(65 + ((rest - 1) % 26)) + name;
@@ -32,7 +32,7 @@ export function requestName(request) {
 }
 
 // Black or white, whichever reads better on a colour given as #rrggbb.
-export function inkOn(hex) {
+export function inkOn(hex: string) {
   const [r, g, b] = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
   return 0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#000" : "#fff";
 }

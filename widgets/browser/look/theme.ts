@@ -3,10 +3,26 @@ import { inkOn } from "./palette.ts";
 
 const CHANGES_SETTLE_MS = [0, 200, 800];
 
-export function readTheme(root) {
+// Colours as CSS text, fonts, and what the system asks for.
+export interface Theme {
+  paper: string;
+  ink: string;
+  soft: string;
+  faint: string;
+  line: string;
+  accent: string;
+  alarm: string;
+  ui: string;
+  code: string;
+  isDark: boolean;
+  isStill: boolean;
+  isForced: boolean;
+}
+
+export function readTheme(root: HTMLElement): Theme {
   const style = getComputedStyle(root);
-  const read = (name) => style.getPropertyValue(name).trim();
-  const color = (name) => resolved(root, name),
+  const read = (name: string) => style.getPropertyValue(name).trim();
+  const color = (name: string) => resolved(root, name),
     paper = color("--le-paper");
   return {
     paper,
@@ -24,8 +40,9 @@ export function readTheme(root) {
   };
 }
 
-// Calls act when the notebook's or the system's theme has changed, again when late style sheets have come; ends with the signal.
-export function onThemeChange(act, signal) {
+// Calls act when the notebook's or the system's theme has changed, again when late style sheets have come; ends with
+// the signal.
+export function onThemeChange(act: () => void, signal: AbortSignal) {
   const settle = () => CHANGES_SETTLE_MS.forEach((ms) => setTimeout(act, ms));
   const watch = new MutationObserver(settle);
   for (const target of [document.body, document.documentElement])
@@ -39,7 +56,7 @@ export function onThemeChange(act, signal) {
 }
 
 // color-mix and the colours of high contrast are not resolved in a custom property: let an element wear them.
-function resolved(root, name) {
+function resolved(root: HTMLElement, name: string) {
   const probe = document.createElement("span");
   probe.style.color = `var(${name})`;
   probe.style.display = "none";
@@ -49,8 +66,8 @@ function resolved(root, name) {
   return color;
 }
 
-function isDark(color) {
-  const context = document.createElement("canvas").getContext("2d");
+function isDark(color: string) {
+  const context = document.createElement("canvas").getContext("2d") as CanvasRenderingContext2D;
   context.fillStyle = color;
   return inkOn(context.fillStyle.startsWith("#") ? context.fillStyle : "#ffffff") === "#fff";
 }

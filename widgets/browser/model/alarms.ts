@@ -1,12 +1,49 @@
-// What must not be overlooked: rules found broken, and steps that failed, of a recording up to any moment since the engine started.
+// What must not be overlooked: rules found broken, and steps that failed, of a recording up to any moment since the
+// engine started.
+import type { EventRows } from "./event_rows.ts";
+import type { EventKind } from "./events.ts";
+import type { AnyRow } from "./payloads.ts";
+import type { Recording } from "./recording.ts";
 import { lastBefore } from "./steps.ts";
 
-const known = new WeakMap();
-const at = ({ event }) => event;
+// A rule that was found broken. isSaid: the core is not what its events say.
+export interface Violation {
+  event: number;
+  rule: string;
+  message: string;
+  requests: number[];
+  blocks: number[];
+  step: number;
+  first: number | null;
+  isSaid: boolean;
+}
 
-// {violations: [{event, rule, message, requests, blocks, step, first, isSaid}], crash: {event, step, error, message, method, moment} or null}.
+// A step that failed. moment: just before the step was taken back, so that what was held then can be seen there.
+export interface Crash {
+  event: number;
+  step: number;
+  error: string;
+  message: string;
+  method: string;
+  moment: number;
+  isOver?: boolean;
+}
+
+interface AlarmLog {
+  start: number;
+  end: number;
+  violations: Violation[];
+  crashes: Crash[];
+  starts: number[];
+}
+
+const known = new WeakMap<Recording, AlarmLog>();
+const at = ({ event }: { event: number }) => event;
+
+// {violations: [{event, rule, message, requests, blocks, step, first, isSaid}], crash: {event, step, error, message,
+// method, moment} or null}.
 // crash.moment is the one just before the step was taken back: what was held then can be seen there.
-export function alarmsAt(recording, moment) {
+export function alarmsAt(recording: Recording, moment: number): { violations: Violation[]; crash: Crash | null } {
   const { violations, crashes, starts } = logOf(recording),
     from = starts.findLast((start) => start < moment) ?? -1;
   const held = violations.slice(0, lastBefore(violations, moment, at) + 1),
@@ -14,23 +51,24 @@ export function alarmsAt(recording, moment) {
   return { violations: held.filter(({ event }) => event > from), crash: crash && crash.event > from ? crash : null };
 }
 
-// The block, the entry of a request's table, or the request that a violation is about; what it names without the other is marked alone.
-export function violationOf(violations, { block, request }) {
+// The block, the entry of a request's table, or the request that a violation is about; what it names without the other
+// is marked alone.
+export function violationOf(violations: Violation[], { block, request }: { block?: number; request?: number }) {
   return (
     violations.find(({ blocks, requests }) => {
-      if (block === undefined) return !blocks.length && requests.includes(request);
-      return blocks.includes(block) && (request === undefined || !requests.length || requests.includes(request));
+      if (block === undefined) return !blocks.length && requests.includes(request ?? -1);
+      return blocks.includes(block) && (request === undefined || !requests.length || requests.includes(request ?? -1));
     }) ?? null
   );
 }
 
 // What the events say and what is, of a violation of the rule `said`: both stand in its message.
-export function saidAndIs({ message }) {
+export function saidAndIs({ message }: { message: string }) {
   const found = /^(?:.*? says? that|by all events|.*?, so that) (.*?); (.*)$/s.exec(message);
   return found ? { said: found[1], is: found[2] } : { said: message, is: "" };
 }
 
-function logOf(recording) {
+function logOf(recording: Recording) {
   let log = known.get(recording);
   if (!log || recording.start < log.start) known.set(recording, (log = begun(recording))); // older events have come
   log.start = recording.start;
@@ -39,17 +77,20 @@ function logOf(recording) {
 }
 
 // Those before the oldest event here came with the recording.
-function begun(recording) {
-  const log = { start: recording.start, end: recording.start, violations: [], crashes: [], starts: [] };
+function begun(recording: Recording) {
+  const log: AlarmLog = { start: recording.start, end: recording.start, violations: [], crashes: [], starts: [] };
   for (const [event, row] of recording.earlier) if (event < recording.start) note(log, recording, event, row);
   return log;
 }
 
-function note(log, { kinds }, event, row) {
-  NOTES[kinds.names[row[0]]]?.(log, event, kinds.ordered(row));
+function note(log: AlarmLog, { kinds }: Recording, event: number, row: AnyRow) {
+  const act = NOTES[kinds.names[row[0]] as EventKind] as Note | undefined;
+  act?.(log, event, kinds.ordered(row) as never); // the table pairs each kind with its rows
 }
 
-const NOTES = {
+type Note = (log: AlarmLog, event: number, row: never) => void;
+
+const NOTES: { [Kind in EventKind]?: (log: AlarmLog, event: number, row: EventRows[Kind]) => void } = {
   EngineStarted: ({ starts }, event) => starts.push(event),
   ViolationFound({ violations }, event, [, rule, message, requests, blocks, step, first]) {
     violations.push({ event, rule, message, requests, blocks, step, first, isSaid: rule === "said" });
@@ -59,6 +100,9 @@ const NOTES = {
   },
   StepRolledBack({ crashes }, event) {
     const crash = crashes.at(-1);
-    if (crash && !crash.isOver) Object.assign(crash, { moment: event, isOver: true });
+    if (crash && !crash.isOver) {
+      crash.moment = event;
+      crash.isOver = true;
+    }
   },
 };

@@ -1,7 +1,8 @@
 // What is derived of one block: its fill, its content's number, whether it is lost, the tokens in its slots.
+import type { Scene } from "./scene.ts";
 
 // The request whose table says what is in it. A block that lives on without its last place has another one.
-function homeOf(scene, id) {
+function homeOf(scene: Scene, id: number) {
   const request = scene.requests.get(scene.homeRequest[id]);
   if (!scene.refCounts[id] || request?.tables[scene.homeGroup[id]]?.[scene.homeIndex[id]] === id) return request;
   const place = scene.places.head[id] < 0 ? null : scene.places.of(id)[0];
@@ -10,13 +11,13 @@ function homeOf(scene, id) {
 }
 
 // withStrays: up to the last slot that anything went to, be it the wrong one.
-export function fillOf(scene, id, withStrays = false) {
+export function fillOf(scene: Scene, id: number, withStrays = false) {
   const strays = withStrays && scene.strays.size ? scene.strays.get(id) : undefined;
   const fill = fillByTable(scene, id);
   return strays?.size ? Math.max(fill, 1 + Math.max(...strays.keys())) : fill;
 }
 
-function fillByTable(scene, id) {
+function fillByTable(scene: Scene, id: number) {
   const key = scene.firstKey[id];
   if (key >= 0) return scene.groups[scene.recording.keys.groups[key]].size;
   if (!scene.refCounts[id]) return 0;
@@ -27,7 +28,7 @@ function fillByTable(scene, id) {
   return Math.max(0, Math.min(size, request.written[group] - scene.homeIndex[id] * size));
 }
 
-export function contentOf(scene, id) {
+function contentOf(scene: Scene, id: number) {
   const key = scene.firstKey[id];
   if (key >= 0) return scene.contents.ofKey(key);
   if (!scene.refCounts[id]) return -1;
@@ -40,14 +41,14 @@ export function contentOf(scene, id) {
 }
 
 // Alive, hashed, and the map serves another block.
-function isLost(scene, id) {
+function isLost(scene: Scene, id: number) {
   if (!scene.refCounts[id] || scene.firstKey[id] < 0) return false;
   if (scene.map.holds(scene.firstKey[id], id)) return false;
   return !(scene.moreKeys.get(id) ?? []).some((key) => scene.map.holds(key, id));
 }
 
 // Brings what is kept of it up to date.
-export function refresh(scene, id) {
+export function refresh(scene: Scene, id: number) {
   const lost = isLost(scene, id) ? 1 : 0;
   scene.numLost += lost - scene.isLostFlag[id];
   scene.isLostFlag[id] = lost;
@@ -58,7 +59,7 @@ export function refresh(scene, id) {
 }
 
 // The token in each written slot; null in one that holds nothing.
-export function tokensOf(scene, id) {
+export function tokensOf(scene: Scene, id: number) {
   const tokens = tokensByTable(scene, id),
     strays = scene.strays.get(id);
   if (!strays?.size) return tokens;
@@ -67,7 +68,7 @@ export function tokensOf(scene, id) {
   return tokens;
 }
 
-function tokensByTable(scene, id) {
+function tokensByTable(scene: Scene, id: number): (number | null)[] {
   const store = scene.tokenStores[id],
     start = scene.tokenStart[id];
   if (store) return store.ids.slice(start, start + scene.tokenCount[id]);

@@ -1,11 +1,18 @@
 // What each kind of event does to a scene. Rows are [kind, ...fields], fields in the order of events.js.
+import type { EventRows } from "./event_rows.ts";
+import type { EventKind, Transfer } from "./events.ts";
+import type { AnyRow, RequestStatus } from "./payloads.ts";
 import { RequestRecord } from "./requests.ts";
+import type { Scene, Traffic } from "./scene.ts";
 import { noteSlots } from "./slots.ts";
 
 const MAX_TRAFFIC = 64,
   MAX_EVICTED = 64;
 
-export const HANDLERS = {
+// What a kind of event does to a scene.
+export type Handler = (scene: Scene, row: AnyRow) => void;
+
+export const HANDLERS: { [Kind in EventKind]?: (scene: Scene, row: EventRows[Kind]) => void } = {
   EngineStarted(scene, [, numBlocks, groups, edition, nullBlock]) {
     scene.edition = edition;
     scene.restart(numBlocks, groups, nullBlock);
@@ -76,7 +83,7 @@ export const HANDLERS = {
   },
 
   BlocksSaved(scene, [, id, transfers]) {
-    noteTransfers(scene, scene.requests.get(id), transfers);
+    noteTransfers(scene, scene.request(id), transfers);
     noteTraffic(scene, { request: id, isLoad: false, isFailed: false, transfers });
   },
 
@@ -124,7 +131,7 @@ export const HANDLERS = {
   BlockCached(scene, [, block, id, group, index, hex, mapped, isFull]) {
     const key = scene.recording.keys.of(group, hex),
       before = scene.map.at(key),
-      request = scene.requests.get(id);
+      request = scene.request(id);
     const { size } = scene.groups[group];
     if (scene.firstKey[block] < 0) scene.firstKey[block] = key;
     else scene.moreKeys.set(block, [...(scene.moreKeys.get(block) ?? []), key]);
@@ -185,17 +192,17 @@ export const HANDLERS = {
   },
 };
 
-function linkAll(scene, request, group, ids) {
+function linkAll(scene: Scene, request: RequestRecord, group: number, ids: number[]) {
   ids.forEach((block, index) => {
     if (block === scene.nullBlock || scene.firstKey[block] < 0) return;
     scene.contents.link(group, request.prefixHash(scene.groups[group].size, index), scene.firstKey[block]);
   });
 }
 
-function emptied(scene, id, status) {
+function emptied(scene: Scene, id: number, status: RequestStatus) {
   const request = scene.own(id),
-    held = [];
-  request.tables.forEach((table, group) =>
+    held: number[] = [];
+  request.tables.forEach((table: number[], group: number) =>
     table.forEach((block, index) => {
       if (block === scene.nullBlock) return;
       scene.places.remove(block, id, group, index);
@@ -207,7 +214,7 @@ function emptied(scene, id, status) {
   return request;
 }
 
-function noteTransfers(scene, request, transfers) {
+function noteTransfers(scene: Scene, request: RequestRecord, transfers: Transfer[]) {
   for (const [group, index, , hex] of transfers) {
     const key = scene.recording.keys.of(group, hex),
       position = scene.recording.tierLog.note(key, scene.moment + 1);
@@ -218,31 +225,34 @@ function noteTransfers(scene, request, transfers) {
   scene.changes.tier = true;
 }
 
-function noteTraffic(scene, told) {
+function noteTraffic(scene: Scene, told: Omit<Traffic, "event">) {
   scene.traffic.push({ event: scene.moment, ...told });
   if (scene.traffic.length > MAX_TRAFFIC) scene.traffic.shift();
   scene.changes.tier = true;
 }
 
-function loseKey(scene, key, block, reason) {
+function loseKey(scene: Scene, key: number, block: number, reason: string) {
   scene.map.drop(key);
   scene.evictedById.delete(key);
   scene.evictedById.set(key, { block, moment: scene.moment, reason });
-  if (scene.evictedById.size > MAX_EVICTED) scene.evictedById.delete(scene.evictedById.keys().next().value);
+  if (scene.evictedById.size > MAX_EVICTED) {
+    const [oldest] = scene.evictedById.keys();
+    scene.evictedById.delete(oldest);
+  }
 }
 
-function append(scene, block, id, group) {
+function append(scene: Scene, block: number, id: number, group: number) {
   const table = scene.own(id).ownTables()[group];
   scene.places.add(block, id, group, table.push(block) - 1);
 }
 
-function setHome(scene, block, id, group, index) {
+function setHome(scene: Scene, block: number, id: number, group: number, index: number) {
   scene.homeRequest[block] = id;
   scene.homeGroup[block] = group;
   scene.homeIndex[block] = index;
 }
 
-function setTokens(scene, block, request, start, size) {
+function setTokens(scene: Scene, block: number, request: RequestRecord, start: number, size: number) {
   const count = Math.max(0, Math.min(size, request.numTokens - start));
   scene.tokenStores[block] = count ? request.store : null;
   scene.tokenStart[block] = start;
@@ -250,7 +260,7 @@ function setTokens(scene, block, request, start, size) {
 }
 
 // A chain's link: the key of the block before it in the table, or where that has left the table, the one noted last.
-function noteParent(scene, request, group, index, key) {
+function noteParent(scene: Scene, request: RequestRecord, group: number, index: number, key: number) {
   const before = index ? request.tables[group][index - 1] : -1,
     last = request.lastKeys[group];
   let parent = index ? -2 : -1;
@@ -260,13 +270,13 @@ function noteParent(scene, request, group, index, key) {
   scene.own(request.id).lastKeys = Object.assign([...request.lastKeys], { [group]: { index, key } });
 }
 
-function leaveQueue(scene, block) {
+function leaveQueue(scene: Scene, block: number) {
   scene.queue.remove(block);
   scene.freedAt[block] = -1;
   scene.changes.queue = true;
 }
 
-function enterQueue(scene, block, end) {
+function enterQueue(scene: Scene, block: number, end: "head" | "tail") {
   if (block < 0 || block >= scene.numBlocks) return; // no block: what wrong parts may free
   if (!scene.queue.has(block)) scene.queue.push(block);
   if (end === "head") {

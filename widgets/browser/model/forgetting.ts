@@ -1,7 +1,13 @@
-// What a long run may forget when its oldest events go: hashes that nothing names any more, requests that ended long ago.
+// What a long run may forget when its oldest events go: hashes that nothing names any more, requests that ended long
+// ago.
+import type { EventRows } from "./event_rows.ts";
+import type { Keyframe } from "./keyframe.ts";
+import type { AnyRow } from "./payloads.ts";
+import type { Recording } from "./recording.ts";
+import type { Scene } from "./scene.ts";
 
 // Everything that neither the oldest state here nor an event after it knows.
-export function forgetOld(recording) {
+export function forgetOld(recording: Recording) {
   const [base] = recording.keyframes;
   const ended = [...base.requests.values()].filter(({ status }) => status === "finished").map(({ id }) => id);
   const old = ended.slice(0, Math.max(0, ended.length - recording.maxEnded));
@@ -15,17 +21,17 @@ export function forgetOld(recording) {
 }
 
 // A scene of one's own follows: what the newest state does not know any more, it shall not know either.
-export function forgetEnded(scene, head) {
+export function forgetEnded(scene: Scene, head: Scene) {
   for (const { id, status } of scene.requests.values())
     if (status === "finished" && !head.requests.has(id)) scene.requests.delete(id);
   scene.violations = scene.violations.filter((i) => i >= scene.recording.start);
   scene.version = scene.recording.version;
 }
 
-function keysInUse(recording, base) {
+function keysInUse(recording: Recording, base: Keyframe) {
   const { keys, tierLog } = recording,
     inUse = new Uint8Array(keys.size);
-  const use = (key) => {
+  const use = (key: number) => {
     if (key >= 0) inUse[key] = 1;
   };
   for (const known of [base.map.keys, base.firstKey, base.evictedById.keys(), tierLog.order, ...base.moreKeys.values()])
@@ -36,10 +42,13 @@ function keysInUse(recording, base) {
   return inUse;
 }
 
-function useNamed({ keys, kinds }, row, use) {
-  const name = kinds.names[row[0]],
-    [, , , group, , hex] = name === "BlockCached" ? kinds.ordered(row) : [];
-  if (name === "BlockCached") use(keys.known(group, hex));
-  else if (name === "BlocksSaved" || name === "BlocksLoaded")
-    for (const [at, , , named] of kinds.ordered(row)[2]) use(keys.known(at, named));
+function useNamed({ keys, kinds }: Recording, row: AnyRow, use: (key: number) => void) {
+  const name = kinds.names[row[0]];
+  if (name === "BlockCached") {
+    const [, , , group, , hex] = kinds.ordered(row) as EventRows["BlockCached"];
+    use(keys.known(group, hex));
+  } else if (name === "BlocksSaved" || name === "BlocksLoaded") {
+    const [, , transfers] = kinds.ordered(row) as EventRows["BlocksSaved"];
+    for (const [group, , , hex] of transfers) use(keys.known(group, hex));
+  }
 }

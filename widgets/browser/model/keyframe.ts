@@ -1,6 +1,10 @@
 // Scenes put away: what cannot be derived, packed close; and the kernel's own kind of keyframe, brought into a scene.
+
 import { refresh } from "./blocks.ts";
+import type { WireKeyframe } from "./payloads.ts";
+import type { PackedMap } from "./prefix_map.ts";
 import { RequestRecord } from "./requests.ts";
+import type { Scene } from "./scene.ts";
 import { KEPT_ARRAYS } from "./scene.ts";
 import { TokenStore } from "./tokens.ts";
 
@@ -18,15 +22,30 @@ const SMALL = [
   "scheduled",
   "leaving",
   "version",
-];
+] as const;
+
+// A scene that is put away.
+export type Keyframe = Pick<Scene, (typeof SMALL)[number] | (typeof KEPT_ARRAYS)[number]> &
+  Pick<
+    Scene,
+    | "tokenStores"
+    | "requests"
+    | "moreKeys"
+    | "strays"
+    | "evictedById"
+    | "traffic"
+    | "slotRows"
+    | "sampled"
+    | "violations"
+  > & { queue: Int32Array; map: PackedMap; tierSize: number; numContents: number };
 
 // Independent of the scene from now on.
-export function packed(scene) {
+export function packed(scene: Scene): Keyframe {
   scene.share();
-  const kept = { tokenStores: scene.tokenStores.slice() };
-  for (const name of KEPT_ARRAYS) kept[name] = scene[name].slice();
-  for (const name of SMALL) kept[name] = scene[name];
-  return Object.assign(kept, {
+  const arrays = Object.fromEntries(KEPT_ARRAYS.map((name) => [name, scene[name].slice()]));
+  const small = Object.fromEntries(SMALL.map((name) => [name, scene[name]]));
+  const kept = {
+    tokenStores: scene.tokenStores.slice(),
     requests: new Map(scene.requests),
     moreKeys: new Map(scene.moreKeys),
     strays: new Map(scene.strays),
@@ -39,18 +58,25 @@ export function packed(scene) {
     sampled: new Map(scene.sampled),
     violations: scene.violations.slice(),
     numContents: scene.contents.size,
-  });
+  };
+  return { ...arrays, ...small, ...kept } as unknown as Keyframe; // the two lists name the rest of its fields
 }
 
 // Makes the scene what it was when `kept` was packed.
-export function restore(scene, kept) {
+export function restore(scene: Scene, kept: Keyframe) {
   if (scene.numBlocks !== kept.numBlocks) scene.resize(kept.numBlocks);
   scene.share();
   for (const name of KEPT_ARRAYS) scene[name].set(kept[name]);
-  for (const name of SMALL) scene[name] = kept[name];
+  Object.assign(scene, Object.fromEntries(SMALL.map((name) => [name, kept[name]])));
   for (let id = 0; id < kept.numBlocks; id++) scene.tokenStores[id] = kept.tokenStores[id];
-  for (const name of ["traffic", "slotRows", "violations"]) scene[name] = kept[name].slice();
-  for (const name of ["requests", "moreKeys", "strays", "evictedById", "sampled"]) scene[name] = new Map(kept[name]);
+  scene.traffic = kept.traffic.slice();
+  scene.slotRows = kept.slotRows.slice();
+  scene.violations = kept.violations.slice();
+  scene.requests = new Map(kept.requests);
+  scene.moreKeys = new Map(kept.moreKeys);
+  scene.strays = new Map(kept.strays);
+  scene.evictedById = new Map(kept.evictedById);
+  scene.sampled = new Map(kept.sampled);
   scene.scheduled = kept.scheduled.slice();
   scene.queue.load(kept.queue, kept.numBlocks);
   scene.map.load(kept.map);
@@ -60,7 +86,7 @@ export function restore(scene, kept) {
 }
 
 // Where blocks stand and which are equal follows from the rest.
-function rebuild(scene) {
+function rebuild(scene: Scene) {
   const { places, twins, refCounts, contentOfBlock } = scene;
   places.reset(scene.numBlocks);
   for (const request of scene.requests.values()) addPlaces(scene, request);
@@ -69,7 +95,7 @@ function rebuild(scene) {
     if (refCounts[id] && contentOfBlock[id] >= 0) twins.hold(contentOfBlock[id], id);
 }
 
-function addPlaces({ places, nullBlock }, { id, tables }) {
+function addPlaces({ places, nullBlock }: Scene, { id, tables }: { id: number; tables: number[][] }) {
   for (let group = 0; group < tables.length; group++) {
     const table = tables[group];
     for (let index = 0; index < table.length; index++)
@@ -78,7 +104,7 @@ function addPlaces({ places, nullBlock }, { id, tables }) {
 }
 
 // A Fold as the kernel wrote it. What it does not tell (where free blocks stood, what went astray) is not known.
-export function takeUp(scene, wire) {
+export function takeUp(scene: Scene, wire: WireKeyframe) {
   const { keys } = scene.recording;
   scene.empty(wire.ref_counts.length, wire.groups, wire.null_block);
   scene.step = wire.step;
@@ -94,12 +120,15 @@ export function takeUp(scene, wire) {
     scene.tokenStores[id] = new TokenStore(ids);
     scene.tokenCount[id] = ids.length;
   }
-  for (const [group, hex, ids] of wire.prefix_map) numberKey(scene, keys.of(group, hex), group, ids);
+  for (const [group, hex, ids] of wire.prefix_map) numberKey(scene, keys.of(group, hex), ids);
   for (let id = 0; id < scene.numBlocks; id++) refresh(scene, id);
   scene.peak = scene.numUsed;
 }
 
-function takeUpRequest(scene, [id, status, tokens, numPrompt, numComputed, tables]) {
+function takeUpRequest(
+  scene: Scene,
+  [id, status, tokens, numPrompt, numComputed, tables]: WireKeyframe["requests"][number],
+) {
   const request = new RequestRecord(
     id,
     new TokenStore(tokens.slice()),
@@ -115,14 +144,14 @@ function takeUpRequest(scene, [id, status, tokens, numPrompt, numComputed, table
   tables.forEach((table, group) => table.forEach((block, index) => settle(scene, block, id, group, index)));
 }
 
-function settle(scene, block, id, group, index) {
+function settle(scene: Scene, block: number, id: number, group: number, index: number) {
   if (block < 0 || block === scene.nullBlock) return;
   scene.homeRequest[block] = id;
   scene.homeGroup[block] = group;
   scene.homeIndex[block] = index;
 }
 
-function numberKey(scene, key, group, ids) {
+function numberKey(scene: Scene, key: number, ids: number[]) {
   scene.map.put(key, ids);
   for (const block of ids) {
     const request = scene.requests.get(scene.homeRequest[block]);

@@ -1,14 +1,23 @@
 // Where each block stands: the entries of block tables that name it, as linked lists over typed arrays.
 import { grown } from "./contents.ts";
+import type { Place } from "./scene.ts";
 
-const FIELDS = ["request", "group", "index", "next"];
+const FIELDS = ["request", "group", "index", "next"] as const;
 
 export class Places {
+  request!: Int32Array;
+  group!: Int32Array;
+  index!: Int32Array;
+  next!: Int32Array;
+  head!: Int32Array;
+  used!: number;
+  spare!: number;
+
   constructor() {
     this.reset(0);
   }
 
-  reset(numBlocks) {
+  reset(numBlocks: number) {
     if (this.head?.length === numBlocks) this.head.fill(-1);
     else this.head = new Int32Array(numBlocks).fill(-1);
     for (const name of FIELDS) this[name] ??= new Int32Array(64);
@@ -16,7 +25,7 @@ export class Places {
     this.spare = -1;
   }
 
-  add(block, request, group, index) {
+  add(block: number, request: number, group: number, index: number) {
     const node = this.take();
     this.request[node] = request;
     this.group[node] = group;
@@ -26,7 +35,7 @@ export class Places {
   }
 
   // Nothing happens when the block does not stand there.
-  remove(block, request, group, index) {
+  remove(block: number, request: number, group: number, index: number) {
     let before = -1;
     for (let node = this.head[block]; node >= 0; before = node, node = this.next[node]) {
       if (this.request[node] !== request || this.index[node] !== index || this.group[node] !== group) continue;
@@ -39,8 +48,8 @@ export class Places {
   }
 
   // [[request, group, index]] in order.
-  of(block) {
-    const found = [];
+  of(block: number) {
+    const found: Place[] = [];
     for (let node = this.head[block]; node >= 0; node = this.next[node])
       found.push([this.request[node], this.group[node], this.index[node]]);
     return found.sort((a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2]);

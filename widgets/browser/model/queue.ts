@@ -1,28 +1,32 @@
 // A doubly linked queue of small whole numbers over typed arrays: any one leaves or enters at either end at once.
 
-// Slot 0 is the sentinel: its `next` is the first, its `prev` the last. Id i has slot i + 1. next < 0: not in the queue.
+// Slot 0 is the sentinel: its `next` is the first, its `prev` the last. Id i has slot i + 1. next < 0: not in the
+// queue.
 export class LinkedQueue {
+  size = 0;
+  next: Int32Array;
+  prev: Int32Array;
+
   constructor(capacity = 0) {
-    this.size = 0;
     this.next = new Int32Array(capacity + 1).fill(-1);
     this.prev = new Int32Array(capacity + 1);
     this.next[0] = 0;
   }
 
-  has(id) {
+  has(id: number) {
     return id >= 0 && id + 1 < this.next.length && this.next[id + 1] >= 0;
   }
 
-  push(id) {
+  push(id: number) {
     this.insert(id, this.prev[0]);
   }
 
-  unshift(id) {
+  unshift(id: number) {
     this.insert(id, 0);
   }
 
   // Nothing happens to one that is not here.
-  remove(id) {
+  remove(id: number) {
     if (!this.has(id)) return;
     const slot = id + 1,
       { next, prev } = this;
@@ -38,11 +42,11 @@ export class LinkedQueue {
   }
 
   // The id after this one, or -1.
-  after(id) {
+  after(id: number) {
     return this.next[id + 1] - 1;
   }
 
-  first(n = this.size) {
+  first(n: number = this.size) {
     const ids = [];
     for (let slot = this.next[0]; slot && ids.length < n; slot = this.next[slot]) ids.push(slot - 1);
     return ids;
@@ -60,7 +64,7 @@ export class LinkedQueue {
   }
 
   // The inverse of `packed`; the capacity grows as needed.
-  load(ids, capacity = this.next.length - 1) {
+  load(ids: ArrayLike<number>, capacity: number = this.next.length - 1) {
     if (capacity + 1 > this.next.length) {
       this.next = new Int32Array(capacity + 1);
       this.prev = new Int32Array(capacity + 1);
@@ -79,7 +83,7 @@ export class LinkedQueue {
   }
 
   // Room for ids below `capacity`.
-  reserve(capacity) {
+  reserve(capacity: number) {
     if (capacity < this.next.length) return;
     const length = Math.max(capacity + 1, 2 * this.next.length);
     const next = new Int32Array(length).fill(-1),
@@ -90,7 +94,7 @@ export class LinkedQueue {
     this.prev = prev;
   }
 
-  insert(id, before) {
+  insert(id: number, before: number) {
     const slot = id + 1;
     this.reserve(slot);
     const { next, prev } = this,

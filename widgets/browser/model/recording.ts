@@ -1,50 +1,94 @@
-// The browser's copy of a recording: its events, and the state at any moment among them. Works in a page and in a worker.
+// The browser's copy of a recording: its events, and the state at any moment among them. Works in a page and in a
+// worker.
 //
-// A moment is a number of events: event number i leads from moment i to moment i + 1. The newest state is folded as events
+// A moment is a number of events: event number i leads from moment i to moment i + 1. The newest state is folded as
+// events
 // come; any other one is folded from the keyframe before it.
+
 import { contentName } from "../look/palette.ts";
 import { ContentIndex } from "./contents.ts";
-import { forgetEnded, forgetOld } from "./forgetting.ts";
+import type { EventRows } from "./event_rows.ts";
+import type { EventKind, FieldValue } from "./events.ts";
 import { Kinds } from "./events.ts";
+import type { Handler } from "./fold.ts";
 import { HANDLERS } from "./fold.ts";
+import { forgetEnded, forgetOld } from "./forgetting.ts";
+import type { Keyframe } from "./keyframe.ts";
 import { packed, restore, takeUp } from "./keyframe.ts";
 import { KeyIndex } from "./keys.ts";
 import { Parents } from "./parents.ts";
+import type { AnyRow, FullPayload, Header, MorePayload, OlderPayload, WireKeyframe } from "./payloads.ts";
 import { Scene } from "./scene.ts";
-import { StepLog, lastBefore } from "./steps.ts";
+import type { Rollback } from "./steps.ts";
+import { lastBefore, StepLog } from "./steps.ts";
 import { TierLog } from "./tier.ts";
 import { TokenStore } from "./tokens.ts";
 
-export const MAX_EVENTS = 100000; // of a live recording; the oldest go
+const MAX_EVENTS = 100000; // of a live recording; the oldest go
 const MAX_ENDED = 1000; // requests that had ended before the oldest event here, and are still known
 const KEYFRAME_EVERY = 4096; // events, and more in a large pool: the larger it is, the more a copy costs
+const LETTER = /\ue000(\d+)\ue001/g; // the block whose content a sentence means
 const SHORT = 512; // events: so far back, what changed is found out
 
+// How much is kept; tests set less.
+interface Limits {
+  maxEvents?: number;
+  keyframeEvery?: number;
+  maxEnded?: number;
+}
+
+// Contents since an engine started.
+interface Epoch {
+  from: number;
+  contents: ContentIndex;
+}
+
 export class Recording {
+  maxEvents: number;
+  keyframeEvery: number;
+  header: Header;
+  earlier: [event: number, row: AnyRow][];
+  kinds: Kinds;
+  handlers: (Handler | null)[];
+  texts: Map<number, string>;
+  seconds: Map<number, number>;
+  keys = new KeyIndex();
+  parents: Parents;
+  epochs: Epoch[];
+  stores = new WeakMap<EventRows["RequestAdded"], TokenStore>();
+  version = 0;
+  maxEnded: number;
+  numberedTo = 0;
+  shadow?: Scene;
+  near!: Keyframe | null;
+  reader?: Scene;
+  start!: number;
+  rows!: AnyRow[];
+  log!: StepLog;
+  tierLog!: TierLog;
+  head!: Scene;
+  keyframes!: Keyframe[];
   // What the message `full` carries: {header, start, keyframe, events, texts, tier, seconds ...}.
-  static full(payload, limits) {
+  static full(payload: FullPayload, limits?: Limits) {
     return new Recording(payload, limits);
   }
 
   constructor(
-    { header, start = 0, keyframe = null, events = [], texts = [], tier = [], seconds = [], earlier = [] },
-    limits = {},
+    { header, start = 0, keyframe = null, events = [], texts = [], tier = [], seconds = [], earlier = [] }: FullPayload,
+    limits: Limits = {},
   ) {
     this.maxEvents = limits.maxEvents ?? MAX_EVENTS;
     this.keyframeEvery = limits.keyframeEvery ?? KEYFRAME_EVERY;
     this.header = header;
     this.earlier = earlier; // [number, row] of violations and failures before the oldest event here
     this.kinds = new Kinds(header.kinds);
-    this.handlers = this.kinds.names.map((name) => HANDLERS[name] ?? null);
+    this.handlers = this.kinds.names.map((name) => (HANDLERS[name as EventKind] as Handler | undefined) ?? null);
     this.texts = new Map(texts);
     this.seconds = new Map(seconds); // step -> seconds it took
-    this.keys = new KeyIndex();
     this.parents = new Parents(this.keys);
-    this.epochs = [{ from: start, contents: new ContentIndex() }]; // contents are numbered anew when the engine starts anew
-    this.stores = new WeakMap();
-    this.version = 0; // + 1 whenever the oldest is forgotten
+    // contents are numbered anew when the engine starts anew
+    this.epochs = [{ from: start, contents: new ContentIndex() }];
     this.maxEnded = limits.maxEnded ?? MAX_ENDED;
-    this.numberedTo = 0;
     this.begin(start, keyframe, tier);
     this.append(events);
   }
@@ -59,35 +103,36 @@ export class Recording {
   }
 
   // Event number i as it came: [kind, ...fields].
-  row(i) {
+  row(i: number) {
     return this.rows[i - this.start];
   }
 
-  kind(i) {
+  kind(i: number) {
     return this.kinds.names[this.row(i)[0]];
   }
 
-  field(i, name) {
-    const row = this.row(i);
-    return row[this.kinds.fields[row[0]].get(name)];
+  field<Name extends string>(i: number, name: Name) {
+    const row = this.row(i),
+      place = this.kinds.fields[row[0]].get(name);
+    return (place === undefined ? undefined : row[place]) as FieldValue<Name> | undefined;
   }
 
   get steps() {
     return this.log.steps;
   }
 
-  stepAt(moment) {
+  stepAt(moment: number) {
     return this.log.at(moment);
   }
 
-  phaseAt(moment) {
+  phaseAt(moment: number) {
     return this.log.phaseAt(moment);
   }
 
   // -- what the kernel sends --------------------------------------------------------------------------------------
 
   // False when it does not join on: something was lost, and the whole is wanted anew.
-  more({ start, events, texts = [], seconds = [], first }) {
+  more({ start, events, texts = [], seconds = [], first }: MorePayload) {
     if (start !== this.end) return false;
     if (first !== undefined) this.header.first = first;
     this.learn(texts, seconds);
@@ -97,7 +142,7 @@ export class Recording {
   }
 
   // The recording before what is here. Contents keep the numbers they have; new ones get the next.
-  older({ start, keyframe, events, texts = [], tier = [], seconds = [] }) {
+  older({ start, keyframe, events, texts = [], tier = [], seconds = [] }: OlderPayload) {
     if (start + events.length !== this.start) return false;
     this.learn(texts, seconds);
     const rows = this.rows,
@@ -118,14 +163,14 @@ export class Recording {
   // -- standing at a moment ---------------------------------------------------------------------------------------
 
   // A scene of one's own to keep and to move.
-  sceneAt(moment = this.end) {
+  sceneAt(moment: number = this.end) {
     const scene = new Scene(this);
     this.seek(scene, this.clamped(moment));
     return scene;
   }
 
   // Brings a scene to another moment, in place. Returns what changed; `all` after a long way.
-  move(scene, moment) {
+  move(scene: Scene, moment: number) {
     const to = this.clamped(moment),
       from = scene.moment,
       tierSize = scene.tier.size;
@@ -138,7 +183,7 @@ export class Recording {
   }
 
   // A short way back: what changes is what changes on the same way forth. The next one back will be shorter still.
-  back(scene, to) {
+  back(scene: Scene, to: number) {
     const from = scene.moment,
       shadow = (this.shadow ??= new Scene(this));
     if (to - this.nearest(to).moment > 2 * SHORT) {
@@ -153,18 +198,18 @@ export class Recording {
     return shadow.takeChanges();
   }
 
-  seek(scene, moment) {
+  seek(scene: Scene, moment: number) {
     restore(scene, this.nearest(moment));
     this.forward(scene, moment);
   }
 
-  nearest(moment) {
+  nearest(moment: number) {
     const kept = this.keyframes[lastBefore(this.keyframes, moment + 1, momentOf)];
     return this.near && this.near.moment <= moment && this.near.moment > kept.moment ? this.near : kept;
   }
 
   // Steps that were taken back are passed over, unless the way ends in them.
-  forward(scene, moment) {
+  forward(scene: Scene, moment: number) {
     let rollback = this.log.rollbackAfter(scene.moment);
     if (rollback && rollback.start < scene.moment && rollback.end <= moment) this.seek(scene, rollback.start);
     while (rollback && rollback.end <= moment) {
@@ -177,45 +222,46 @@ export class Recording {
     if (scene.version !== this.version) forgetEnded(scene, this.head);
   }
 
-  run(scene, moment) {
+  run(scene: Scene, moment: number) {
     const { start, kinds } = this;
     for (let i = scene.moment; i < moment; i++) scene.apply(kinds.ordered(this.rows[i - start]));
   }
 
   // What follows from the moment alone.
-  settle(scene) {
+  settle(scene: Scene) {
     scene.phase = this.log.phaseAt(scene.moment);
     scene.tier.size = this.tierLog.countAt(scene.moment);
   }
 
-  clamped(moment) {
+  clamped(moment: number | undefined) {
     return Math.max(this.start, Math.min(this.end, moment ?? this.end));
   }
 
   // A sentence with the letters of this recording: the kernel signs the block whose content it means at that moment.
-  lettered(text, moment) {
+  lettered<T extends string | null>(text: T, moment: number) {
     if (!text?.includes("\ue000")) return text;
-    this.reader ??= this.sceneAt(moment);
-    this.move(this.reader, moment);
-    return text.replace(/\ue000(\d+)\ue001/g, (sign, id) =>
-      this.reader.contentOfBlock[id] >= 0 ? contentName(this.reader.contentOfBlock[id]) : "it",
-    );
+    const reader = (this.reader ??= this.sceneAt(moment));
+    this.move(reader, moment);
+    return text.replace(LETTER, (_sign, id: string) => {
+      const content = reader.contentOfBlock[Number(id)];
+      return content >= 0 ? contentName(content) : "it";
+    }) as T;
   }
 
   // -- what scenes share ------------------------------------------------------------------------------------------
 
   // The tokens of a request from its RequestAdded on.
-  storeOf(row) {
+  storeOf(row: EventRows["RequestAdded"]) {
     let store = this.stores.get(row);
     if (!store) this.stores.set(row, (store = new TokenStore(row[2].slice())));
     return store;
   }
 
-  contentsAt(moment) {
+  contentsAt(moment: number) {
     return this.epochs[lastBefore(this.epochs, moment + 1, ({ from }) => from)].contents;
   }
 
-  beginContents(moment) {
+  beginContents(moment: number) {
     if (moment < this.numberedTo) return this.epochs[0].contents;
     const known = this.epochs.find(({ from }) => from === moment + 1);
     if (known) return known.contents;
@@ -225,7 +271,7 @@ export class Recording {
 
   // -- the newest state -------------------------------------------------------------------------------------------
 
-  begin(start, keyframe, tier) {
+  begin(start: number, keyframe: WireKeyframe | null, tier: [group: number, hash: string][]) {
     this.start = start;
     this.rows = [];
     this.log = new StepLog();
@@ -240,7 +286,7 @@ export class Recording {
     this.keyframes = [packed(this.head)];
   }
 
-  append(events) {
+  append(events: AnyRow[]) {
     const { head, kinds } = this;
     for (const event of events) {
       const i = this.rows.push(event) - 1 + this.start,
@@ -266,7 +312,7 @@ export class Recording {
   }
 
   // The newest step never was. No keyframe stands in it.
-  takeBack({ start, end }) {
+  takeBack({ start, end }: Rollback) {
     this.near = null;
     while (this.keyframes[this.keyframes.length - 1].moment > start) this.keyframes.pop();
     restore(this.head, this.keyframes[this.keyframes.length - 1]);
@@ -274,7 +320,7 @@ export class Recording {
     this.head.moment = end;
   }
 
-  learn(texts, seconds) {
+  learn(texts: [number, string][], seconds: [number, number][]) {
     for (const [id, text] of texts) this.texts.set(id, text);
     for (const [step, time] of seconds) this.seconds.set(step, time);
   }
@@ -292,13 +338,11 @@ export class Recording {
       { ...packed(base), numContents: nearest.numContents },
       ...this.keyframes.filter(({ moment }) => moment > this.start),
     ];
-    this.epochs = this.epochs.filter(
-      ({ from }, i) => i === this.epochs.length - 1 || this.epochs[i + 1].from > this.start,
-    );
+    this.epochs = this.epochs.filter((_, i) => i === this.epochs.length - 1 || this.epochs[i + 1].from > this.start);
     this.version++;
     this.near = null;
     forgetOld(this);
   }
 }
 
-const momentOf = ({ moment }) => moment;
+const momentOf = ({ moment }: { moment: number }) => moment;

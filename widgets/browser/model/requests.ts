@@ -1,26 +1,46 @@
 // A request as the events have told it so far. Copies of a scene share it until one of them has something new to note.
 
+import type { RequestStatus } from "./payloads.ts";
+import type { TokenStore } from "./tokens.ts";
+
 export class RequestRecord {
-  constructor(id, store, numPrompt, maxTokens, numGroups, stamp) {
+  id: number;
+  status: RequestStatus = "waiting";
+  store: TokenStore;
+  numTokens: number;
+  numPrompt: number;
+  numComputed = 0;
+  maxTokens: number | null;
+  tables: number[][];
+  written: number[];
+  hit: number | null = null;
+  external = 0;
+  scheduled: { start: number; num: number; isPrefill: boolean } | null = null;
+  numPreempted = 0;
+  finishReason: string | null = null;
+  isLoading = false;
+  isForgotten = false;
+  lastKeys: ({ index: number; key: number } | undefined)[] = [];
+  stamp: number;
+  tablesStamp: number;
+  taken: number[] | null = null;
+
+  constructor(
+    id: number,
+    store: TokenStore,
+    numPrompt: number,
+    maxTokens: number | null,
+    numGroups: number,
+    stamp: number,
+  ) {
     this.id = id;
-    this.status = "waiting";
     this.store = store;
     this.numTokens = numPrompt;
     this.numPrompt = numPrompt;
-    this.numComputed = 0;
     this.maxTokens = maxTokens;
     this.tables = Array.from({ length: numGroups }, () => []);
     this.written = new Array(numGroups).fill(0); // slots written so far, per group
-    this.hit = null; // tokens found in the cache when it was admitted; null before
-    this.external = 0; // tokens the external tier held beyond them
-    this.scheduled = null; // its share of this step: {start, num, isPrefill}
-    this.numPreempted = 0;
-    this.finishReason = null;
-    this.isLoading = false;
-    this.isForgotten = false; // the engine keeps it no longer; it is drawn until the next step begins
-    this.lastKeys = []; // per group: {index, key} of its newest full block in the map
     this.stamp = this.tablesStamp = stamp;
-    this.taken = null;
   }
 
   // All its tokens, as a plain array to read and not to keep. `token`, `tokensBetween` and `numTokens` cost less.
@@ -30,15 +50,15 @@ export class RequestRecord {
     return this.taken;
   }
 
-  token(i) {
+  token(i: number) {
     return this.store.ids[i];
   }
 
-  tokensBetween(start, end) {
+  tokensBetween(start: number, end: number) {
     return this.store.ids.slice(start, Math.min(end, this.numTokens));
   }
 
-  append(token) {
+  append(token: number) {
     const { store, numTokens } = this;
     if (numTokens === store.ids.length) store.ids.push(token);
     else if (store.ids[numTokens] !== token) {
@@ -50,7 +70,7 @@ export class RequestRecord {
   }
 
   // Names the tokens up to the end of a block in a table.
-  prefixHash(size, index) {
+  prefixHash(size: number, index: number) {
     return this.store.prefixHash(size, index, this.numTokens);
   }
 
@@ -64,7 +84,7 @@ export class RequestRecord {
   }
 
   // Preempted and finished requests hold nothing.
-  clear(status) {
+  clear(status: RequestStatus) {
     this.status = status;
     this.numComputed = 0;
     this.tables = this.tables.map(() => []);
@@ -73,7 +93,7 @@ export class RequestRecord {
     this.isLoading = false;
   }
 
-  copy(stamp) {
+  copy(stamp: number) {
     const other = Object.assign(Object.create(RequestRecord.prototype), this);
     other.written = this.written.slice();
     other.stamp = stamp;

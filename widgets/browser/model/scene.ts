@@ -1,18 +1,30 @@
 // The state at a moment as a reader sees it: blocks with content, owners and slots, requests, queue, map, tier, score.
+
 import { fillOf, refresh, tokensOf } from "./blocks.ts";
 import { ContentIndex } from "./contents.ts";
+import type { EventFields, EventRows } from "./event_rows.ts";
+import type { Phase, Transfer } from "./events.ts";
+import type { Handler } from "./fold.ts";
+import type { AnyRow } from "./payloads.ts";
 import { Places } from "./places.ts";
 import { PrefixMap } from "./prefix_map.ts";
 import { LinkedQueue } from "./queue.ts";
+import type { Recording } from "./recording.ts";
+import type { RequestRecord } from "./requests.ts";
 import { Tier } from "./tier.ts";
+import type { TokenStore } from "./tokens.ts";
 import { Twins } from "./twins.ts";
 
 export class Changes {
+  all: boolean;
+  blocks = new Set<number>();
+  requests = new Set<number>();
+  keys = new Set<string>();
+  queue: boolean;
+  tier: boolean;
+
   constructor(all = false) {
     this.all = all;
-    this.blocks = new Set();
-    this.requests = new Set();
-    this.keys = new Set();
     this.queue = all;
     this.tier = all;
   }
@@ -28,28 +40,114 @@ const BLOCK_ARRAYS = [
   "tokenStart",
   "tokenCount",
   "freedAt",
-];
-export const KEPT_ARRAYS = [...BLOCK_ARRAYS, "contentOfBlock", "isLostFlag"];
+] as const;
+export const KEPT_ARRAYS = [...BLOCK_ARRAYS, "contentOfBlock", "isLostFlag"] as const;
 
 let stamps = 0;
 
+// One KV-cache group: its kind, its block size, and its window in tokens (null without one).
+export interface Group {
+  kind: string;
+  size: number;
+  window: number | null;
+}
+
+// A block's place in a table.
+export type Place = [request: number, group: number, index: number];
+
+// A block as a reader sees it.
+export interface Block {
+  id: number;
+  refCount: number;
+  places: Place[];
+  isFree: boolean;
+  isMapped: boolean;
+  content: number;
+  fill: number;
+  isHashed: boolean;
+  isLost: boolean;
+  isCachedFree: boolean;
+  isDuplicate: boolean;
+  owners: number[];
+  groups: number[];
+  tokens: (number | null)[];
+  keys: string[];
+  strays: Map<number, number | null> | null;
+  size: number;
+  freedAt: number;
+}
+
+// How the prefix map lost a hash.
+export interface Evicted {
+  block: number;
+  moment: number;
+  reason: string;
+}
+
+// A load from the external tier, or a save to it.
+export interface Traffic {
+  event: number;
+  request: number;
+  isLoad: boolean;
+  isFailed: boolean;
+  transfers: Transfer[];
+}
+
+// An event names a request that is not there.
+class UnknownThing extends Error {}
+
 export class Scene {
-  constructor(recording, contents = new ContentIndex()) {
+  recording: Recording;
+  contents: ContentIndex;
+  isHead = false;
+  moment = 0;
+  version: number;
+  edition = "";
+  violations: number[] = [];
+  tier: Tier;
+  map: PrefixMap;
+  queue = new LinkedQueue();
+  places = new Places();
+  twins = new Twins();
+  changes = new Changes(true);
+  changedBlocks: number[] = [];
+  changedKeys: number[] = [];
+  peak!: number;
+  stamp!: number;
+  scheduled!: number[];
+  leaving!: number[];
+  slotRows!: EventRows["SlotsWritten"][];
+  sampled!: Map<number, number>;
+  step!: number;
+  phase!: Phase | null;
+  groups!: Group[];
+  numBlocks!: number;
+  nullBlock!: number;
+  requests!: Map<number, RequestRecord>;
+  moreKeys!: Map<number, number[]>;
+  strays!: Map<number, Map<number, number | null>>;
+  evictedById!: Map<number, Evicted>;
+  traffic!: Traffic[];
+  numLost!: number;
+  refCounts!: Int32Array;
+  firstKey!: Int32Array;
+  homeRequest!: Int32Array;
+  homeGroup!: Int32Array;
+  homeIndex!: Int32Array;
+  tokenStart!: Int32Array;
+  tokenCount!: Int32Array;
+  freedAt!: Int32Array;
+  contentOfBlock!: Int32Array;
+  isLostFlag!: Uint8Array;
+  isChanged!: Uint8Array;
+  tokenStores!: (TokenStore | null)[];
+
+  constructor(recording: Recording, contents: ContentIndex = new ContentIndex()) {
     this.recording = recording;
     this.contents = contents;
-    this.isHead = false; // the head numbers contents as they appear; other scenes find them numbered
-    this.moment = 0;
     this.version = recording.version; // of what the recording has forgotten
-    this.edition = "";
-    this.violations = []; // numbers of the ViolationFound events
     this.tier = new Tier(recording.tierLog);
     this.map = new PrefixMap(recording.keys);
-    this.queue = new LinkedQueue();
-    this.places = new Places();
-    this.twins = new Twins();
-    this.changes = new Changes(true);
-    this.changedBlocks = [];
-    this.changedKeys = [];
     this.empty(0, [], -1);
   }
 
@@ -79,7 +177,7 @@ export class Scene {
 
   // -- a block ----------------------------------------------------------------------------------------------------
 
-  block(id) {
+  block(id: number): Block {
     const refCount = this.refCounts[id],
       keys = this.keysOf(id),
       isFree = this.queue.has(id);
@@ -109,41 +207,41 @@ export class Scene {
   }
 
   // Slots written, as far as a reader has to look.
-  fill(id) {
+  fill(id: number) {
     if (!this.refCounts[id] && this.firstKey[id] < 0) return 0;
     return fillOf(this, id, true);
   }
 
   // The number of the block's content; -1 while it is not full.
-  content(id) {
+  content(id: number) {
     return this.contentOfBlock[id];
   }
 
-  isMapped(id) {
+  isMapped(id: number) {
     return this.keysOf(id).some((key) => this.map.holds(key, id));
   }
 
   // Slots a block has in the group it is used by.
-  sizeOf(id) {
+  sizeOf(id: number) {
     const key = this.firstKey[id],
       group = key >= 0 ? this.recording.keys.groups[key] : Math.max(0, this.homeGroup[id]);
     return this.groups[group]?.size ?? 1;
   }
 
   // Numbers of the keys it is known by.
-  keysOf(id) {
+  keysOf(id: number): number[] {
     const first = this.firstKey[id];
     if (first < 0) return [];
-    return this.moreKeys.size && this.moreKeys.has(id) ? [first, ...this.moreKeys.get(id)] : [first];
+    return this.moreKeys.size && this.moreKeys.has(id) ? [first, ...(this.moreKeys.get(id) ?? [])] : [first];
   }
 
   // The number of the content behind "group:hex"; -1 for one that was never seen.
-  contentOf(text) {
+  contentOf(text: string) {
     return this.contents.known(this.recording.keys.find(text));
   }
 
   // Another live block of the same content, the one of lowest id; -1 without one.
-  twinOf(id) {
+  twinOf(id: number) {
     const content = this.contentOfBlock[id];
     if (content < 0 || this.twins.count(content) < (this.refCounts[id] ? 2 : 1)) return -1;
     for (let other = 0; other < this.numBlocks; other++)
@@ -154,7 +252,7 @@ export class Scene {
   // -- moving on --------------------------------------------------------------------------------------------------
 
   // By one event. StepRolledBack is for whoever can fetch the state: Recording.
-  apply(row) {
+  apply(row: AnyRow) {
     const handle = this.recording.handlers[row[0]];
     if (handle) this.handle(handle, row);
     if (this.numUsed > this.peak) this.peak = this.numUsed;
@@ -162,11 +260,12 @@ export class Scene {
   }
 
   // An event that cannot have happened, as wrong parts emit them, changes what it can.
-  handle(handle, row) {
+  handle(handle: Handler, row: AnyRow) {
     try {
       handle(this, row);
     } catch (error) {
-      if (!(error instanceof TypeError)) throw error; // a request or a table that is not there
+      // TypeError: a table that is not there
+      if (!(error instanceof UnknownThing || error instanceof TypeError)) throw error;
     }
   }
 
@@ -185,22 +284,29 @@ export class Scene {
   }
 
   // A block is not as it was, or may not be.
-  touch(id) {
+  touch(id: number) {
     if (id < 0 || id >= this.numBlocks) return;
     this.mark(id);
     refresh(this, id);
   }
 
-  mark(id) {
+  mark(id: number) {
     if (this.isChanged[id]) return;
     this.isChanged[id] = 1;
     this.changedBlocks.push(id);
   }
 
-  // A request to change: copies of this scene keep the one they know.
-  own(id) {
-    this.changes.requests.add(id);
+  // The request of this number. Throws UnknownThing where there is none.
+  request(id: number): RequestRecord {
     const request = this.requests.get(id);
+    if (!request) throw new UnknownThing(`there is no request ${id}`);
+    return request;
+  }
+
+  // A request to change: copies of this scene keep the one they know.
+  own(id: number) {
+    this.changes.requests.add(id);
+    const request = this.request(id);
     if (request.stamp === this.stamp) return request;
     const own = request.copy(this.stamp);
     this.requests.set(id, own);
@@ -213,8 +319,11 @@ export class Scene {
   }
 
   beginStep() {
-    for (const id of this.leaving)
-      if (this.requests.get(id)?.isForgotten) this.requests.delete(id), this.changes.requests.add(id);
+    for (const id of this.leaving) {
+      if (!this.requests.get(id)?.isForgotten) continue;
+      this.requests.delete(id);
+      this.changes.requests.add(id);
+    }
     for (const id of this.scheduled) if (this.requests.has(id)) this.own(id).scheduled = null;
     this.scheduled = [];
     this.leaving = [];
@@ -222,7 +331,7 @@ export class Scene {
     this.sampled = new Map();
   }
 
-  restart(numBlocks, groups, nullBlock) {
+  restart(numBlocks: number, groups: EventFields["EngineStarted"]["groups"], nullBlock: number) {
     if (this.isHead) this.contents = this.recording.beginContents(this.moment);
     else this.contents = this.recording.contentsAt(this.moment + 1);
     this.empty(numBlocks, groups, nullBlock);
@@ -230,7 +339,7 @@ export class Scene {
   }
 
   // A pool of free blocks and nobody there.
-  empty(numBlocks, groups, nullBlock) {
+  empty(numBlocks: number, groups: EventFields["EngineStarted"]["groups"], nullBlock: number) {
     const ids = Array.from({ length: numBlocks }, (_, id) => id).filter((id) => id !== nullBlock);
     this.share();
     this.step = 0;
@@ -256,9 +365,9 @@ export class Scene {
     this.sampled = new Map();
   }
 
-  resize(numBlocks) {
+  resize(numBlocks: number) {
     for (const name of BLOCK_ARRAYS) this[name] = new Int32Array(numBlocks);
-    for (const name of ["firstKey", "homeRequest", "freedAt"]) this[name].fill(-1);
+    for (const name of ["firstKey", "homeRequest", "freedAt"] as const) this[name].fill(-1);
     this.contentOfBlock = new Int32Array(numBlocks).fill(-1);
     this.isLostFlag = new Uint8Array(numBlocks);
     this.isChanged = new Uint8Array(numBlocks);

@@ -1,6 +1,10 @@
 // Slots that the forward pass wrote: how full a request's blocks are, and the slots that are not as the tables say.
 
-export function noteSlots(scene, [, id, group, start, runs]) {
+import type { EventRows } from "./event_rows.ts";
+import type { RequestRecord } from "./requests.ts";
+import type { Scene } from "./scene.ts";
+
+export function noteSlots(scene: Scene, [, id, group, start, runs]: EventRows["SlotsWritten"]) {
   const request = scene.own(id),
     { size } = scene.groups[group],
     table = request.tables[group];
@@ -18,7 +22,7 @@ export function noteSlots(scene, [, id, group, start, runs]) {
 }
 
 // [[position, slot it went to, slot where it will be looked for]], where the two differ (nano-vLLM PR 71).
-export function misplaced(table, size, start, runs) {
+function misplaced(table: number[], size: number, start: number, runs: [number, number, number][]) {
   const found = [];
   let position = start;
   for (const [block, offset, length] of runs) {
@@ -31,19 +35,27 @@ export function misplaced(table, size, start, runs) {
   return found;
 }
 
-function overwrite(scene, block, offset, length) {
+function overwrite(scene: Scene, block: number, offset: number, length: number) {
   const slots = new Map(scene.strays.get(block));
   for (let i = offset; i < offset + length; i++) slots.delete(i);
   scene.strays.set(block, slots);
 }
 
 // Maps of strays are replaced and never changed, so that copies of a scene may share them.
-function noteStrays(scene, request, table, size, start, runs) {
+function noteStrays(
+  scene: Scene,
+  request: RequestRecord,
+  table: number[],
+  size: number,
+  start: number,
+  runs: [number, number, number][],
+) {
   for (const [position, slot, rightSlot] of misplaced(table, size, start, runs)) {
-    for (const [at, token] of [
+    const written: [slot: number, token: number | null][] = [
       [slot, request.token(position)],
       [rightSlot, null],
-    ]) {
+    ];
+    for (const [at, token] of written) {
       const block = Math.floor(at / size);
       scene.strays.set(block, new Map(scene.strays.get(block)).set(at - block * size, token));
       scene.touch(block);

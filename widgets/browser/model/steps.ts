@@ -1,50 +1,64 @@
 // The steps of a recording: where each begins and ends, its phases, and which were taken back.
+import type { Phase } from "./events.ts";
 import { phaseAfter } from "./events.ts";
+import type { AnyRow } from "./payloads.ts";
 
-// A step is {step, start, end, isRolledBack, forward, phases}: `start` is the moment before its StepStarted, `end` the one
+// A step is {step, start, end, isRolledBack, forward, phases}: `start` is the moment before its StepStarted, `end` the
+// one
 // after its StepEnded or StepRolledBack (null while it goes on), `forward` the one after ForwardRan (null without one).
 // phases: [{moment, phase}], each from that moment on.
-export class StepLog {
-  constructor() {
-    this.steps = [];
-    this.rollbacks = []; // the steps that were taken back
-    this.phases = [{ moment: 0, phase: null }];
-    this.open = null; // the step that a rollback would take back
-  }
+export interface StepRecord {
+  step: number;
+  start: number;
+  end: number | null;
+  isRolledBack: boolean;
+  forward: number | null;
+  phases: { moment: number; phase: Phase }[];
+}
 
+// A step that was taken back.
+export interface Rollback extends StepRecord {
+  end: number;
+}
+
+export class StepLog {
+  steps: StepRecord[] = [];
+  rollbacks: Rollback[] = [];
+  phases: { moment: number; phase: Phase | null }[] = [{ moment: 0, phase: null }];
+  open: StepRecord | null = null;
   // Event number i, of this kind. Returns the step that it takes back, or null.
-  note(i, name, row) {
+  note(i: number, name: string, row: AnyRow): Rollback | null {
     this.notePhase(i + 1, phaseAfter(name, this.phases[this.phases.length - 1].phase));
-    if (name === "StepStarted") this.begin(i, row[1]);
+    if (name === "StepStarted") this.begin(i, row[1] as number);
     else if (name === "ForwardRan" && this.open) this.open.forward = i + 1;
-    else if (name === "StepEnded") this.end(i + 1, row[1]);
-    else if (name === "StepRolledBack") return this.takeBack(i + 1, row[1]);
+    else if (name === "StepEnded") this.end(i + 1, row[1] as number);
+    else if (name === "StepRolledBack") return this.takeBack(i + 1, row[1] as number);
     else if (name === "EngineStarted") this.open = null;
     return null;
   }
 
   // The step that the newest event at that moment belongs to, or the last one before it; null before the first.
-  at(moment) {
+  at(moment: number) {
     return this.steps[lastBefore(this.steps, moment, (step) => step.start)] ?? null;
   }
 
-  phaseAt(moment) {
+  phaseAt(moment: number) {
     return this.phases[lastBefore(this.phases, moment + 1, (phase) => phase.moment)]?.phase ?? null;
   }
 
   // The first step taken back that ends after this moment, or undefined.
-  rollbackAfter(moment) {
+  rollbackAfter(moment: number): Rollback | undefined {
     return this.rollbacks[lastBefore(this.rollbacks, moment + 1, (step) => step.end) + 1];
   }
 
   // Forget what ended before a moment at which a step starts.
-  drop(moment) {
+  drop(moment: number) {
     this.steps = this.steps.filter(({ start }) => start >= moment);
     this.rollbacks = this.rollbacks.filter(({ start }) => start >= moment);
     this.phases = [{ moment, phase: this.phaseAt(moment) }, ...this.phases.filter((phase) => phase.moment > moment)];
   }
 
-  begin(start, step) {
+  begin(start: number, step: number) {
     this.open = {
       step,
       start,
@@ -56,22 +70,21 @@ export class StepLog {
     this.steps.push(this.open);
   }
 
-  end(moment, step) {
+  end(moment: number, step: number) {
     const ended = this.steps.findLast((one) => one.step === step);
     if (ended && ended.end === null) ended.end = moment;
   }
 
-  takeBack(moment, step) {
+  takeBack(moment: number, step: number): Rollback | null {
     const taken = this.open?.step === step ? this.open : null;
     this.open = null;
     if (!taken) return null;
-    taken.end = moment;
-    taken.isRolledBack = true;
-    this.rollbacks.push(taken);
-    return taken;
+    const rollback = Object.assign(taken, { end: moment, isRolledBack: true });
+    this.rollbacks.push(rollback);
+    return rollback;
   }
 
-  notePhase(moment, phase) {
+  notePhase(moment: number, phase: Phase | null) {
     if (phase === this.phases[this.phases.length - 1].phase) return;
     this.phases.push({ moment, phase });
     if (phase && this.open && phase !== "schedule") this.open.phases.push({ moment, phase });
@@ -79,7 +92,7 @@ export class StepLog {
 }
 
 // The last of the sorted items whose place is less than `limit`; -1 without one.
-export function lastBefore(items, limit, placeOf) {
+export function lastBefore<T>(items: T[], limit: number, placeOf: (item: T) => number) {
   let low = 0,
     high = items.length;
   while (low < high) {

@@ -1,5 +1,10 @@
 // The whole run at a glance: requests' states, blocks' lives and figures per step, extended as events come. No DOM.
 // Event i is the cell [i, i + 1) of the time axis, and shows the state right after it.
+import type { EventRows } from "./event_rows.ts";
+import type { EventKind } from "./events.ts";
+import type { Recording } from "./recording.ts";
+import type { Scene } from "./scene.ts";
+
 export const STATE = { waiting: 0, prefill: 1, decode: 2, preempted: 3, finished: 4, loading: 5 };
 export const STATE_NAMES = ["waiting", "prefill", "decode", "preempted", "finished", "loading"];
 export const LIFE = { free: 0, live: 1, cached: 2, lost: 3 };
@@ -7,8 +12,9 @@ export const LIFE_NAMES = ["free", "in use", "freed, still cached", "in use, but
 export const SHARED = -2;
 export const NOBODY = -1;
 
-// What an event is about, for the ticks: 0 frame of a step, 1 requests, 2 blocks, 3 the model, 4 the external tier, 5 trouble.
-const TOPICS = {
+// What an event is about, for the ticks: 0 frame of a step, 1 requests, 2 blocks, 3 the model, 4 the external tier, 5
+// trouble.
+const TOPICS: Record<EventKind, number> = {
   EngineStarted: 0,
   StepStarted: 0,
   StepEnded: 0,
@@ -40,19 +46,92 @@ const TOPICS = {
 };
 export const TOPIC_NAMES = ["step", "request", "block", "model", "external tier", "trouble"];
 
-const stories = new WeakMap();
+// A request's states, each from a moment on.
+export interface StoryLane {
+  id: number;
+  at: number[];
+  state: number[];
+}
+
+// A block's lives, each from a moment on. key: an index into `keys`, -1 for none.
+export interface Band {
+  at: number[];
+  life: number[];
+  key: number[];
+  owner: number[];
+  refs: number[];
+}
+
+export interface BlockLife {
+  refs: number;
+  keys: string[];
+  owners: number[];
+}
+
+interface StorySteps {
+  number: number[];
+  start: number[];
+  end: (number | null)[];
+  isTakenBack: boolean[];
+}
+
+interface Counts {
+  used: number;
+  peak: number;
+  hit: number;
+  looked: number;
+  prefill: number;
+  decode: number;
+  sampled: number;
+}
+
+// Figures per step that ended.
+export type StorySeries = Record<"step" | "moment" | keyof Counts, number[]>;
+
+// What a step that is taken back changes back.
+interface Undo {
+  states: Map<number, number | undefined>;
+  blocks: Map<number, BlockLife>;
+  map: Map<string, number[]>;
+  counts: Counts;
+}
+
+type Apply<Kind extends EventKind> = (story: Story, row: EventRows[Kind], i: number) => void;
+
+const COUNTS = ["used", "peak", "hit", "looked", "prefill", "decode", "sampled"] as const;
+const stories = new WeakMap<Recording, Story>();
 
 // One story per recording, brought up to date: whoever asks first pays for the events that are new.
-export function storyOf(recording) {
+export function storyOf(recording: Recording) {
   let story = stories.get(recording);
   if (!story) stories.set(recording, (story = new Story(recording)));
   return story.extend();
 }
 
 export class Story {
-  constructor(recording) {
+  recording: Recording;
+  version = 0;
+  start!: number;
+  end!: number;
+  topics!: Uint8Array;
+  steps!: StorySteps;
+  series!: StorySeries;
+  keys!: string[];
+  keyNumbers!: Map<string, number>;
+  troubles!: number[];
+  readers!: { topic: number; apply: Apply<never> | undefined }[];
+  lanes!: Map<number, StoryLane>;
+  bands!: Band[];
+  numBlocks!: number;
+  states!: Map<number, number>;
+  blocks!: Map<number, BlockLife>;
+  map!: Map<string, number[]>;
+  promptLengths!: Map<number, number>;
+  undo!: Undo | null;
+  counts!: Counts;
+
+  constructor(recording: Recording) {
     this.recording = recording;
-    this.version = 0;
     this.begin();
   }
 
@@ -77,12 +156,15 @@ export class Story {
     this.keys = [];
     this.keyNumbers = new Map();
     this.troubles = [];
-    this.readers = recording.header.kinds.map(([name, ...fields]) => readerOf(name, fields));
+    this.readers = recording.kinds.names.map((name) => ({
+      topic: TOPICS[name as EventKind] ?? 0,
+      apply: APPLY[name as EventKind] as Apply<never> | undefined,
+    }));
     this.restart(0);
     this.takeStock(recording.sceneAt(recording.start));
   }
 
-  restart(numBlocks) {
+  restart(numBlocks: number) {
     this.lanes = new Map();
     this.bands = [];
     this.numBlocks = numBlocks;
@@ -94,7 +176,7 @@ export class Story {
     this.counts = { used: 0, peak: 0, hit: 0, looked: 0, prefill: 0, decode: 0, sampled: 0 };
   }
 
-  takeStock(scene) {
+  takeStock(scene: Scene) {
     this.numBlocks = scene.numBlocks;
     for (const [key, ids] of scene.map) this.map.set(key, [...ids]);
     for (const [id, request] of scene.requests) {
@@ -115,7 +197,7 @@ export class Story {
     this.counts.peak = this.counts.used;
   }
 
-  own(block, request, at) {
+  own(block: number, request: number, at: number) {
     const { owners } = this.block(block);
     if (!owners.includes(request)) this.change(block, at, { owners: [...owners, request] });
   }
@@ -128,37 +210,37 @@ export class Story {
     if (recording.end > this.topics.length + this.start) this.grow(recording.end - this.start);
     while (this.end < recording.end) {
       const row = recording.row(this.end),
-        reader = this.readers[row[0]];
-      this.topics[this.end - this.start] = reader.topic;
-      if (reader.topic === 5) this.troubles.push(this.end);
-      if (reader.apply) reader.apply(this, row, reader.field, this.end);
+        { topic, apply } = this.readers[row[0]];
+      this.topics[this.end - this.start] = topic;
+      if (topic === 5) this.troubles.push(this.end);
+      apply?.(this, recording.kinds.ordered(row) as never, this.end); // the table pairs each kind with its rows
       this.end += 1;
     }
     return this;
   }
 
-  grow(needed) {
+  grow(needed: number) {
     const topics = new Uint8Array(Math.max(needed, 2 * this.topics.length));
     topics.set(this.topics);
     this.topics = topics;
   }
 
-  topic(i) {
+  topic(i: number) {
     return this.topics[i - this.start];
   }
 
   // The last step that has begun before the moment, as an index into steps; -1 for none.
-  stepIndex(moment) {
+  stepIndex(moment: number) {
     return countUpTo(this.steps.start, moment - 1) - 1;
   }
 
-  stateAt(request, moment) {
+  stateAt(request: number, moment: number) {
     const lane = this.lanes.get(request),
       index = lane ? countUpTo(lane.at, moment - 1) - 1 : -1;
-    return index < 0 ? null : lane.state[index];
+    return lane && index >= 0 ? lane.state[index] : null;
   }
 
-  lifeAt(block, moment) {
+  lifeAt(block: number, moment: number) {
     const band = this.bands[block],
       index = band ? countUpTo(band.at, moment - 1) - 1 : -1;
     return index < 0
@@ -171,9 +253,10 @@ export class Story {
         };
   }
 
-  // -- requests --------------------------------------------------------------------------------------------------------
+  // -- requests
+  // --------------------------------------------------------------------------------------------------------
 
-  enter(request, at, state) {
+  enter(request: number, at: number, state: number) {
     const before = this.states.get(request);
     if (before === state) return;
     if (this.undo && !this.undo.states.has(request)) this.undo.states.set(request, before);
@@ -181,28 +264,32 @@ export class Story {
     let lane = this.lanes.get(request);
     if (!lane) this.lanes.set(request, (lane = { id: request, at: [], state: [] }));
     if (lane.at.at(-1) === at) lane.state[lane.state.length - 1] = state;
-    else lane.at.push(at), lane.state.push(state);
+    else {
+      lane.at.push(at);
+      lane.state.push(state);
+    }
   }
 
-  // -- blocks ----------------------------------------------------------------------------------------------------------
+  // -- blocks
+  // ----------------------------------------------------------------------------------------------------------
 
-  block(id) {
+  block(id: number) {
     let block = this.blocks.get(id);
     if (!block) this.blocks.set(id, (block = { refs: 0, keys: [], owners: [] }));
     return block;
   }
 
-  change(id, at, parts) {
+  change(id: number, at: number, parts: Partial<BlockLife>) {
     const before = this.block(id),
       block = { ...before, ...parts };
     if (this.undo && !this.undo.blocks.has(id)) this.undo.blocks.set(id, before);
-    this.counts.used += (block.refs > 0) - (before.refs > 0);
+    this.counts.used += Number(block.refs > 0) - Number(before.refs > 0);
     this.counts.peak = Math.max(this.counts.peak, this.counts.used);
     this.blocks.set(id, block);
     this.draw(id, at, block);
   }
 
-  draw(id, at, block) {
+  draw(id: number, at: number, block: BlockLife) {
     const isMapped = block.keys.some((key) => this.map.get(key)?.includes(id));
     const life = block.refs
       ? block.keys.length && !isMapped
@@ -225,20 +312,20 @@ export class Story {
       return;
     if (last < 0 && life === LIFE.free) return;
     const place = last >= 0 && band.at[last] === at ? last : last + 1;
-    (band.at[place] = at),
-      (band.life[place] = life),
-      (band.key[place] = key),
-      (band.owner[place] = owner),
-      (band.refs[place] = block.refs);
+    band.at[place] = at;
+    band.life[place] = life;
+    band.key[place] = key;
+    band.owner[place] = owner;
+    band.refs[place] = block.refs;
   }
 
-  keyNumber(key) {
+  keyNumber(key: string) {
     let number = this.keyNumbers.get(key);
     if (number === undefined) this.keyNumbers.set(key, (number = this.keys.push(key) - 1));
     return number;
   }
 
-  remap(key, ids, at) {
+  remap(key: string, ids: number[], at: number) {
     const before = this.map.get(key) ?? [];
     if (this.undo && !this.undo.map.has(key)) this.undo.map.set(key, before);
     if (ids.length) this.map.set(key, ids);
@@ -246,42 +333,52 @@ export class Story {
     for (const id of new Set([...before, ...ids])) this.change(id, at, {});
   }
 
-  // -- steps -----------------------------------------------------------------------------------------------------------
+  // -- steps
+  // -----------------------------------------------------------------------------------------------------------
 
-  openStep(number, at) {
+  openStep(number: number, at: number) {
     const { steps, counts } = this;
-    steps.number.push(number), steps.start.push(at), steps.end.push(null), steps.isTakenBack.push(false);
+    steps.number.push(number);
+    steps.start.push(at);
+    steps.end.push(null);
+    steps.isTakenBack.push(false);
     this.undo = { states: new Map(), blocks: new Map(), map: new Map(), counts: { ...counts } };
     Object.assign(counts, { peak: counts.used, prefill: 0, decode: 0, sampled: 0 });
   }
 
-  endStep(at) {
+  endStep(at: number) {
     const { steps, series, counts } = this,
       last = steps.end.length - 1;
     if (last >= 0) steps.end[last] = at + 1;
     this.undo = null;
-    series.step.push(steps.number[last] ?? 0), series.moment.push(at + 1);
-    for (const name of ["used", "peak", "hit", "looked", "prefill", "decode", "sampled"])
-      series[name].push(counts[name]);
+    series.step.push(steps.number[last] ?? 0);
+    series.moment.push(at + 1);
+    for (const name of COUNTS) series[name].push(counts[name]);
   }
 
   // The state is again what it was before the step; what was seen of it stays on the axis.
-  takeBack(at) {
+  takeBack(at: number) {
     const { steps, undo } = this,
       last = steps.end.length - 1;
-    if (last >= 0) (steps.end[last] = at + 1), (steps.isTakenBack[last] = true);
+    if (last >= 0) {
+      steps.end[last] = at + 1;
+      steps.isTakenBack[last] = true;
+    }
     this.undo = null;
     if (!undo) return;
-    for (const [key, ids] of undo.map) ids.length ? this.map.set(key, ids) : this.map.delete(key);
+    for (const [key, ids] of undo.map)
+      if (ids.length) this.map.set(key, ids);
+      else this.map.delete(key);
     for (const [id, block] of undo.blocks) this.change(id, at, block);
     for (const [request, state] of undo.states)
-      state === undefined ? this.lanes.delete(request) : this.enter(request, at, state);
+      if (state === undefined) this.lanes.delete(request);
+      else this.enter(request, at, state);
     this.counts = undo.counts;
   }
 }
 
 // How many of the ascending numbers are at most this one.
-export function countUpTo(numbers, most) {
+export function countUpTo(numbers: number[], most: number) {
   let low = 0,
     high = numbers.length;
   while (low < high) {
@@ -292,74 +389,54 @@ export function countUpTo(numbers, most) {
   return low;
 }
 
-function readerOf(name, fields) {
-  return {
-    topic: TOPICS[name] ?? 0,
-    apply: APPLY[name],
-    field: Object.fromEntries(fields.map((field, i) => [field, i + 1])),
-  };
-}
-
-function without(list, item) {
+function without<T>(list: T[], item: T) {
   return list.filter((other) => other !== item);
 }
 
-const APPLY = {
-  EngineStarted: (story, row, f) => story.restart(row[f.num_blocks]),
-  StepStarted: (story, row, f, i) => story.openStep(row[f.step], i),
-  StepEnded: (story, row, f, i) => story.endStep(i),
-  StepRolledBack: (story, row, f, i) => story.takeBack(i),
-  RequestAdded(story, row, f, i) {
-    story.promptLengths.set(row[f.request_id], row[f.token_ids].length);
-    story.enter(row[f.request_id], i, STATE.waiting);
+const APPLY: { [Kind in EventKind]?: Apply<Kind> } = {
+  EngineStarted: (story, [, numBlocks]) => story.restart(numBlocks),
+  StepStarted: (story, [, step], i) => story.openStep(step, i),
+  StepEnded: (story, _row, i) => story.endStep(i),
+  StepRolledBack: (story, _row, i) => story.takeBack(i),
+  RequestAdded(story, [, request, tokens], i) {
+    story.promptLengths.set(request, tokens.length);
+    story.enter(request, i, STATE.waiting);
   },
-  PrefixHit({ counts, promptLengths }, row, f) {
-    const length = promptLengths.get(row[f.request_id]) ?? 0;
-    counts.hit += Math.min(row[f.num_tokens], length);
+  PrefixHit({ counts, promptLengths }, [, request, numTokens]) {
+    const length = promptLengths.get(request) ?? 0;
+    counts.hit += Math.min(numTokens, length);
     counts.looked += length;
   },
-  ExternalHit(story, row, f, i) {
-    if (row[f.is_loading]) story.enter(row[f.request_id], i, STATE.loading);
+  ExternalHit(story, [, request, , isLoading], i) {
+    if (isLoading) story.enter(request, i, STATE.loading);
   },
-  LoadFailed: (story, row, f, i) => story.enter(row[f.request_id], i, STATE.waiting),
-  RequestScheduled(story, row, f, i) {
-    story.enter(row[f.request_id], i, row[f.is_prefill] ? STATE.prefill : STATE.decode);
-    story.counts[row[f.is_prefill] ? "prefill" : "decode"] += row[f.num_tokens];
+  LoadFailed: (story, [, request], i) => story.enter(request, i, STATE.waiting),
+  RequestScheduled(story, [, request, , numTokens, isPrefill], i) {
+    story.enter(request, i, isPrefill ? STATE.prefill : STATE.decode);
+    story.counts[isPrefill ? "prefill" : "decode"] += numTokens;
   },
-  RequestPreempted: (story, row, f, i) => story.enter(row[f.request_id], i, STATE.preempted),
-  RequestFinished: (story, row, f, i) => story.enter(row[f.request_id], i, STATE.finished),
-  RequestForgotten: ({ promptLengths }, row, f) => void promptLengths.delete(row[f.request_id]),
+  RequestPreempted: (story, [, request], i) => story.enter(request, i, STATE.preempted),
+  RequestFinished: (story, [, request], i) => story.enter(request, i, STATE.finished),
+  RequestForgotten: ({ promptLengths }, [, request]) => void promptLengths.delete(request),
   TokenSampled: ({ counts }) => void (counts.sampled += 1),
-  BlockAllocated: (story, row, f, i) =>
-    story.change(row[f.block_id], i, { refs: 1, keys: [], owners: [row[f.request_id]] }),
-  BlockTouched(story, row, f, i) {
-    const owners = [...without(story.block(row[f.block_id]).owners, row[f.request_id]), row[f.request_id]];
-    story.change(row[f.block_id], i, { refs: row[f.ref_count], owners });
+  BlockAllocated: (story, [, block, request], i) => story.change(block, i, { refs: 1, keys: [], owners: [request] }),
+  BlockTouched(story, [, block, request, , , refs], i) {
+    story.change(block, i, { refs, owners: [...without(story.block(block).owners, request), request] });
   },
-  BlockCached(story, row, f, i) {
-    const id = row[f.block_id],
-      key = `${row[f.group]}:${row[f.block_hash]}`;
-    story.change(id, i, { keys: [...story.block(id).keys, key] });
-    if (row[f.mapped].length) story.remap(key, row[f.mapped], i);
+  BlockCached(story, [, block, , group, , hash, mapped], i) {
+    const key = `${group}:${hash}`;
+    story.change(block, i, { keys: [...story.block(block).keys, key] });
+    if (mapped.length) story.remap(key, mapped, i);
   },
-  BlockMerged(story, row, f, i) {
-    const request = row[f.request_id],
-      id = row[f.block_id],
-      into = row[f.into_block_id];
-    story.change(id, i, { owners: without(story.block(id).owners, request) });
-    story.change(into, i, { refs: row[f.ref_count], owners: [...without(story.block(into).owners, request), request] });
+  BlockMerged(story, [, block, into, request, , , refs], i) {
+    story.change(block, i, { owners: without(story.block(block).owners, request) });
+    story.change(into, i, { refs, owners: [...without(story.block(into).owners, request), request] });
   },
-  BlockFreed(story, row, f, i) {
-    const id = row[f.block_id];
-    story.change(id, i, {
-      refs: row[f.ref_count],
-      owners: row[f.ref_count] ? without(story.block(id).owners, row[f.request_id]) : [],
-    });
+  BlockFreed(story, [, block, request, , , refs], i) {
+    story.change(block, i, { refs, owners: refs ? without(story.block(block).owners, request) : [] });
   },
-  BlockEvicted(story, row, f, i) {
-    const id = row[f.block_id],
-      { keys } = story.block(id);
-    for (const key of keys) story.remap(key, without(story.map.get(key) ?? [], id), i);
-    story.change(id, i, { keys: [] });
+  BlockEvicted(story, [, block], i) {
+    for (const key of story.block(block).keys) story.remap(key, without(story.map.get(key) ?? [], block), i);
+    story.change(block, i, { keys: [] });
   },
 };

@@ -1,15 +1,18 @@
 // What the external tier is known to hold: it is only ever told of more, so a scene needs to know but how much.
+import type { KeyIndex } from "./keys.ts";
 
 export class TierLog {
-  constructor(keys) {
+  keys: KeyIndex;
+  order: number[] = [];
+  moments: number[] = [];
+  position = new Map<number, number>();
+
+  constructor(keys: KeyIndex) {
     this.keys = keys;
-    this.order = []; // key ids, as they came to be known
-    this.moments = [];
-    this.position = new Map();
   }
 
   // Its place in the log; known from `moment` on if it is new.
-  note(key, moment) {
+  note(key: number, moment: number) {
     let position = this.position.get(key);
     if (position === undefined) {
       position = this.order.push(key) - 1;
@@ -20,7 +23,7 @@ export class TierLog {
   }
 
   // How many were known at a moment.
-  countAt(moment) {
+  countAt(moment: number) {
     let low = 0,
       high = this.moments.length;
     while (low < high) {
@@ -34,29 +37,33 @@ export class TierLog {
 
 // Reads like a Map from "group:hex" to the moment since which it is known.
 export class Tier {
-  constructor(log, size = 0) {
+  log: TierLog;
+  size: number;
+
+  constructor(log: TierLog, size = 0) {
     this.log = log;
     this.size = size;
   }
 
-  has(text) {
+  has(text: string) {
     return (this.log.position.get(this.log.keys.find(text)) ?? Infinity) < this.size;
   }
 
-  get(text) {
-    return this.has(text) ? this.log.moments[this.log.position.get(this.log.keys.find(text))] : undefined;
+  get(text: string) {
+    const position = this.log.position.get(this.log.keys.find(text));
+    return position !== undefined && position < this.size ? this.log.moments[position] : undefined;
   }
 
-  *entries() {
+  *entries(): Generator<[string, number]> {
     for (let i = 0; i < this.size; i++) yield [this.log.keys.text(this.log.order[i]), this.log.moments[i]];
   }
 
-  *keys() {
+  *keys(): Generator<string> {
     for (const [text] of this.entries()) yield text;
   }
 
   // The newest n, newest first.
-  newest(n) {
+  newest(n: number) {
     const found = [];
     for (let i = this.size - 1; i >= Math.max(0, this.size - n); i--) found.push(this.log.keys.text(this.log.order[i]));
     return found;

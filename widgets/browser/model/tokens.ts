@@ -1,20 +1,22 @@
 // A request's tokens, appended to and never changed, so that all scenes share them: each knows how many it has.
 
 export class TokenStore {
-  constructor(ids) {
+  ids: number[];
+  chains = new Map<number, number[]>();
+
+  constructor(ids: number[]) {
     this.ids = ids;
-    this.chains = new Map(); // block size -> hash of the prefix up to the end of each full block
   }
 
   // The first `count` tokens, to go another way from there.
-  fork(count) {
+  fork(count: number) {
     const other = new TokenStore(this.ids.slice(0, count));
     for (const [size, chain] of this.chains) other.chains.set(size, chain.slice(0, Math.floor(count / size)));
     return other;
   }
 
   // Names the first (index + 1) * size tokens, or the first `count` if those are fewer, block by block.
-  prefixHash(size, index, count) {
+  prefixHash(size: number, index: number, count: number) {
     let chain = this.chains.get(size);
     if (!chain) this.chains.set(size, (chain = []));
     if (index < chain.length) return chain[index];
@@ -29,7 +31,7 @@ export class TokenStore {
 }
 
 // 53 bits: the hash of some tokens after a parent's.
-function linked(parent, ids, start, end) {
+function linked(parent: number, ids: number[], start: number, end: number) {
   let low = (parent >>> 0) ^ 0x9e3779b9,
     high = Math.floor(parent / 0x100000000) ^ (end - start);
   for (let i = start; i < end; i++) {

@@ -1,14 +1,22 @@
-// How many live blocks hold each content, and which one does where it is alone: that one's look changes with its twin's.
+// How many live blocks hold each content, and which one does where it is alone: that one's look changes with its
+// twin's.
 
-const NOBODY = [];
+const NOBODY: number[] = [];
 
-// An open hash table over typed arrays: content -> number of live blocks, and all their ids xor'ed (one's own id for one).
+// An open hash table over typed arrays: content -> number of live blocks, and all their ids xor'ed (one's own id for
+// one).
 export class Twins {
+  held!: Int32Array;
+  mask!: number;
+  contents!: Int32Array;
+  counts!: Int32Array;
+  sums!: Int32Array;
+
   constructor() {
     this.reset(0);
   }
 
-  reset(numBlocks) {
+  reset(numBlocks: number) {
     if (this.held?.length === numBlocks) {
       this.held.fill(-1);
       this.counts.fill(0);
@@ -22,12 +30,13 @@ export class Twins {
     this.sums = new Int32Array(capacity);
   }
 
-  count(content) {
+  count(content: number) {
     return content < 0 ? 0 : this.counts[this.place(content)];
   }
 
-  // The block counts for this content from now on, -1 for none. Returns the blocks that look different for it, -1 for none.
-  hold(content, id) {
+  // The block counts for this content from now on, -1 for none. Returns the blocks that look different for it, -1 for
+  // none.
+  hold(content: number, id: number) {
     const before = this.held[id];
     if (before === content) return NOBODY;
     this.held[id] = content;
@@ -35,7 +44,7 @@ export class Twins {
   }
 
   // The block that was alone until now, or -1.
-  add(content, id) {
+  add(content: number, id: number) {
     const at = this.place(content),
       count = this.counts[at]++,
       sum = count ? this.sums[at] : 0;
@@ -45,7 +54,7 @@ export class Twins {
   }
 
   // The block that is alone from now on, or -1.
-  remove(content, id) {
+  remove(content: number, id: number) {
     const at = this.place(content);
     this.sums[at] ^= id;
     const left = --this.counts[at];
@@ -54,14 +63,14 @@ export class Twins {
   }
 
   // Where a content is, or would be.
-  place(content) {
+  place(content: number) {
     let at = (Math.imul(content, 0x9e3779b1) >>> 7) & this.mask;
     while (this.counts[at] && this.contents[at] !== content) at = (at + 1) & this.mask;
     return at;
   }
 
   // Those that had to go on from the place that is free now come back to it.
-  close(gap) {
+  close(gap: number) {
     const { counts, contents, sums, mask } = this;
     for (let at = (gap + 1) & mask; counts[at]; at = (at + 1) & mask) {
       const count = counts[at],

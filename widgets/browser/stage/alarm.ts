@@ -1,16 +1,26 @@
 // Rules that were found broken, and a step that failed: counted in red, told in words, each leading to its Why?.
+
 import { button, element, put, write } from "../look/element.ts";
+import type { Crash, Violation } from "../model/alarms.ts";
 import { alarmsAt } from "../model/alarms.ts";
 import { eventOf, standAt } from "../views/standing.ts";
+import type { Side } from "./side.ts";
+import type { Stage } from "./stage.ts";
 import { counted } from "./telling.ts";
 
 // How many there are: a click asks why, of one after the other, the first one first.
 export class AlarmCount {
-  constructor(stage, side) {
-    Object.assign(this, { stage, side, asked: -1, found: [] });
-    this.number = element("span", "le-alarm-number", "0");
-    this.words = element("span", "le-alarm-noun");
-    this.element = button("", "", "le-alarm-count");
+  stage: Stage;
+  side: Side;
+  asked = -1;
+  found: Violation[] = [];
+  number = element("span", "le-alarm-number", "0");
+  words = element("span", "le-alarm-noun");
+  element = button("", "", "le-alarm-count");
+
+  constructor(stage: Stage, side: Side) {
+    this.stage = stage;
+    this.side = side;
     this.element.append("⚠ ", this.number, this.words);
     this.element.addEventListener("click", () => this.ask());
   }
@@ -39,10 +49,13 @@ export class AlarmCount {
 
 // The step that failed last: a click stands at the moment before it was taken back.
 export class CrashSign {
-  constructor(stage, side) {
+  side: Side;
+  element = button("", "stand where it failed, with what was held at that moment", "le-alarm-crash");
+  crash!: Crash | null;
+
+  constructor(stage: Stage, side: Side) {
     this.side = side;
-    this.element = button("", "stand where it failed, with what was held at that moment", "le-alarm-crash");
-    this.element.addEventListener("click", () => standAt(stage, side, this.crash.moment));
+    this.element.addEventListener("click", () => standAt(stage, side, this.crash?.moment ?? this.side.moment));
   }
 
   paint() {
@@ -55,13 +68,20 @@ export class CrashSign {
 
 // Both above the sentence, with the words of the failure, or of the first violation.
 export class Alarm {
-  constructor(stage, side) {
-    Object.assign(this, { stage, side });
-    this.element = element("div", "le-alarm");
+  stage: Stage;
+  side: Side;
+  element = element("div", "le-alarm");
+  count: AlarmCount;
+  crash: CrashSign;
+  words = element("button", "le-alarm-words");
+  about = 0;
+
+  constructor(stage: Stage, side: Side) {
+    this.stage = stage;
+    this.side = side;
     this.element.setAttribute("role", "status");
     this.count = new AlarmCount(stage, side);
     this.crash = new CrashSign(stage, side);
-    this.words = element("button", "le-alarm-words");
     Object.assign(this.words, { type: "button", title: "why?" });
     this.words.addEventListener("click", () => lead(stage, side, this.about));
     this.element.append(this.count.element, this.crash.element, this.words);
@@ -83,7 +103,7 @@ export class Alarm {
 }
 
 // The event is chosen, and asked about where there is a place for answers.
-export function lead(stage, side, event) {
+function lead(stage: Stage, side: Side, event: number) {
   stage.wonder?.("event", side.index);
   stage.select(eventOf(stage, side, event));
 }

@@ -2,10 +2,21 @@
 import { element, put, write } from "../look/element.ts";
 
 export class Beyond {
-  // view: what scrolls; itemsIn(view): what is counted of it, by this noun, if there is one; beside(sign) puts the sign where it is read.
-  constructor(view, noun, itemsIn, beside) {
-    Object.assign(this, { view, noun, itemsIn });
-    this.element = element("button", "le-beyond");
+  view: HTMLElement;
+  noun: string;
+  itemsIn: (view: HTMLElement) => Element[];
+  element = element("button", "le-beyond");
+  // view: what scrolls; itemsIn(view): what is counted of it, by this noun, if there is one; beside(sign) puts the sign
+  // where it is read.
+  constructor(
+    view: HTMLElement,
+    noun: string,
+    itemsIn: (view: HTMLElement) => Element[],
+    beside: (sign: HTMLElement) => void,
+  ) {
+    this.view = view;
+    this.noun = noun;
+    this.itemsIn = itemsIn;
     this.element.type = "button";
     this.element.hidden = true;
     this.element.addEventListener("click", () => this.scroll());

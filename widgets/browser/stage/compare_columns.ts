@@ -1,14 +1,27 @@
-// The two columns: each side's name and numbers above its tables, pool, map and queue, in the same places. In a narrow cell they are tabs.
-import { element, write } from "../look/element.ts";
+// The two columns: each side's name and numbers above its tables, pool, map and queue, in the same places. In a narrow
+// cell they are tabs.
+
+import { element, targetOf, write } from "../look/element.ts";
 import { AlarmCount, CrashSign } from "./alarm.ts";
 import { Beyond } from "./beyond.ts";
 import { PairScore } from "./compare_score.ts";
-import { panel } from "./panel.ts";
 import { markDifferences } from "./differences.ts";
+import type { Panel } from "./panel.ts";
+import { panel } from "./panel.ts";
+import type { Side } from "./side.ts";
+import type { PairStage } from "./stage.ts";
 
 export class Columns {
-  constructor(stage) {
-    Object.assign(this, { stage, open: 0 });
+  stage: PairStage;
+  open = 0;
+  element: HTMLElement;
+  heads: HTMLElement;
+  columns: Column[];
+  body: HTMLElement;
+  revealed?: number;
+
+  constructor(stage: PairStage) {
+    this.stage = stage;
     this.element = element("div", "le-columns");
     this.heads = element("div", "le-column-heads");
     this.heads.setAttribute("role", "tablist");
@@ -29,15 +42,15 @@ export class Columns {
     this.heads.addEventListener("keydown", (event) => this.onKey(event));
   }
 
-  show(i) {
+  show(i: number) {
     if (!this.stage.isNarrow) return;
     this.open = i;
     this.stage.repaint();
   }
 
-  onKey(event) {
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!step || !this.stage.isNarrow || !event.target.closest(".le-column-head")) return;
+  onKey(event: KeyboardEvent) {
+    const isArrow = event.key === "ArrowLeft" || event.key === "ArrowRight";
+    if (!isArrow || !this.stage.isNarrow || !targetOf(event).closest(".le-column-head")) return;
     event.preventDefault();
     this.show((this.open + 1) % 2);
     this.columns[this.open].head.focus();
@@ -50,9 +63,8 @@ export class Columns {
       const isOpen = !stage.isNarrow || this.open === i;
       column.element.classList.toggle("le-is-shut", !isOpen);
       column.head.setAttribute("role", stage.isNarrow ? "tab" : "group");
-      stage.isNarrow
-        ? column.head.setAttribute("aria-selected", String(isOpen))
-        : column.head.removeAttribute("aria-selected");
+      if (stage.isNarrow) column.head.setAttribute("aria-selected", String(isOpen));
+      else column.head.removeAttribute("aria-selected");
       column.head.tabIndex = stage.isNarrow && isOpen ? 0 : -1;
     });
     markDifferences(stage, this.columns);
@@ -71,19 +83,34 @@ export class Columns {
       before = track.row(position - 1)?.[0] ?? track.starts;
     if (!row) return;
     stage.sides.forEach(({ recording }, side) => {
-      const requests = new Set();
-      for (let i = Math.max(before[side], recording.start); i < Math.min(row[0][side], recording.end); i++)
-        requests.add(recording.field(i, "request_id"));
-      this.columns[side].reveal([...requests].filter((request) => request !== undefined && request !== null));
+      const requests = new Set<number>();
+      for (let i = Math.max(before[side], recording.start); i < Math.min(row[0][side], recording.end); i++) {
+        const request = recording.field(i, "request_id");
+        if (request !== undefined) requests.add(request);
+      }
+      this.columns[side].reveal([...requests]);
     });
   }
 }
 
-class Column {
-  constructor(stage, side, isShown, choose) {
-    Object.assign(this, { stage, side });
+export class Column {
+  stage: PairStage;
+  side: Side;
+  head: HTMLElement;
+  name: HTMLSpanElement;
+  role: HTMLElement;
+  score: PairScore;
+  alarms: [AlarmCount, CrashSign];
+  element: HTMLElement;
+  panels: Panel[];
+  queue: HTMLElement;
+  beyond: Beyond[];
+
+  constructor(stage: PairStage, side: Side, isShown: () => boolean, choose: () => void) {
+    this.stage = stage;
+    this.side = side;
     this.head = element("div", "le-column-head");
-    this.head.dataset.side = side.index;
+    this.head.dataset.side = String(side.index);
     this.name = element("span", "le-column-name");
     this.role = element("span", "le-column-role");
     this.score = new PairScore(side);
@@ -93,30 +120,30 @@ class Column {
     this.head.append(line, this.score.element);
     this.head.addEventListener("click", choose);
     this.element = element("div", "le-column");
-    this.element.dataset.side = side.index;
+    this.element.dataset.side = String(side.index);
     const lower = element("div", "le-lower"),
       { index } = side;
-    this.panels = ["tables", "pool", "map", "queue"].map((name) => panel(stage, name, index)).filter(Boolean);
+    this.panels = ["tables", "pool", "map", "queue"].map((name) => panel(stage, name, index));
     for (const { shown } of this.panels) shown.isShown = isShown;
     for (const made of this.panels) explain(made);
     for (const made of this.panels)
       (made.matches(".le-map-panel, .le-queue-panel") ? lower : this.element).append(made);
     this.element.append(lower);
-    this.queue = lower.querySelector(".le-queue-panel h3 > span");
-    this.beyond = this.panels.map((made) => beyondOf(made)).filter(Boolean);
+    this.queue = lower.querySelector<HTMLElement>(".le-queue-panel h3 > span") as HTMLElement;
+    this.beyond = this.panels.map((made) => beyondOf(made)).filter((one) => one !== null);
   }
 
   paintBeyond() {
     for (const one of this.beyond) one.paint();
   }
 
-  reveal(requests) {
-    const list = this.element.querySelector(".le-tables");
+  reveal(requests: number[]) {
+    const list = this.element.querySelector<HTMLElement>(".le-tables");
     if (!list || list.scrollHeight <= list.clientHeight) return;
     const [request] = requests.slice(-1),
       shown =
-        list.querySelector(`.le-tables-row[data-request="${request}"]`) ??
-        list.querySelector(`.le-badge[data-request="${request}"]`)?.closest(".le-tables-row");
+        list.querySelector<HTMLElement>(`.le-tables-row[data-request="${request}"]`) ??
+        list.querySelector<HTMLElement>(`.le-badge[data-request="${request}"]`)?.closest(".le-tables-row");
     if (!shown) return;
     const frame = list.getBoundingClientRect(),
       rect = shown.getBoundingClientRect();
@@ -138,8 +165,8 @@ class Column {
 }
 
 // The map's rows of a group begin on the same line on both sides: the shorter group leaves room.
-function alignGroups(columns) {
-  const lists = columns.map(({ element: column }) => [...column.querySelectorAll(".le-map-row")]),
+function alignGroups(columns: Column[]) {
+  const lists = columns.map(({ element: column }) => [...column.querySelectorAll<HTMLElement>(".le-map-row")]),
     groups = new Set(lists.flat().map(({ dataset }) => dataset.group));
   for (const row of lists.flat()) if (row.style.marginBottom) row.style.marginBottom = "";
   if (groups.size < 2) return;
@@ -148,20 +175,24 @@ function alignGroups(columns) {
       most = Math.max(...rows.map(({ length }) => length));
     for (const own of rows)
       if (own.length && own.length < most)
-        own.at(-1).style.marginBottom = `calc(${most - own.length} * var(--le-map-row))`;
+        own[own.length - 1].style.marginBottom = `calc(${most - own.length} * var(--le-map-row))`;
   }
 }
 
 // Which items of a panel are counted when they do not fit: [noun, selector]; in the tables a request may fit in part.
-const COUNTED = { tables: ["", ".le-tables-row"], map: ["row", ".le-map-row"], queue: ["block", ".le-queue-seat"] };
+const COUNTED: Record<string, [noun: string, selector: string]> = {
+  tables: ["", ".le-tables-row"],
+  map: ["row", ".le-map-row"],
+  queue: ["block", ".le-queue-seat"],
+};
 
-function beyondOf(made) {
-  const [name, [noun, selector]] = Object.entries(COUNTED).find(([one]) =>
-    made.classList.contains(`le-${one}-panel`),
-  ) ?? [null, []];
-  if (!name) return null;
-  const { element: view } = made.shown.view,
-    beside = (sign) => (name === "queue" ? made.append(sign) : made.querySelector(".le-export").before(sign));
+function beyondOf(made: Panel) {
+  const found = Object.entries(COUNTED).find(([one]) => made.classList.contains(`le-${one}-panel`));
+  if (!found) return null;
+  const [name, [noun, selector]] = found,
+    { element: view } = made.shown.view,
+    beside = (sign: HTMLElement) =>
+      name === "queue" ? made.append(sign) : made.querySelector(".le-export")?.before(sign);
   return new Beyond(view, noun, (frame) => [...frame.querySelectorAll(selector)], beside);
 }
 
@@ -173,9 +204,9 @@ const EXPLAINED = {
 };
 
 // In words beside the heading, where there is room for them.
-function explain(made) {
-  const [, words] = Object.entries(EXPLAINED).find(([name]) => made.classList.contains(`le-${name}-panel`)),
-    heading = made.querySelector("h3 > span");
-  heading.title = words;
-  heading.after(element("span", "le-explained", words));
+function explain(made: Panel) {
+  const [, words = ""] = Object.entries(EXPLAINED).find(([name]) => made.classList.contains(`le-${name}-panel`)) ?? [],
+    heading = made.querySelector<HTMLElement>("h3 > span");
+  if (heading) heading.title = words;
+  heading?.after(element("span", "le-explained", words));
 }

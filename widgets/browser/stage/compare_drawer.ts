@@ -1,12 +1,22 @@
-// Below the comparison, closed at first: why the two part, or why something is as it is; the code that decided; the log. Of one side or the other.
+// Below the comparison, closed at first: why the two part, or why something is as it is; the code that decided; the
+// log. Of one side or the other.
+
 import { element, write } from "../look/element.ts";
 import { Drawer } from "./panel.ts";
+import type { PairStage } from "./stage.ts";
 
 const NAMES = ["why", "code", "log", "timeline", "step", "bands"];
 
 export class CompareDrawer {
-  constructor(stage) {
-    Object.assign(this, { stage, side: 0 });
+  stage: PairStage;
+  side = 0;
+  element: HTMLElement;
+  drawers: Drawer[];
+  choice: HTMLElement;
+  buttons: HTMLButtonElement[];
+
+  constructor(stage: PairStage) {
+    this.stage = stage;
     this.element = element("section", "le-drawers");
     this.drawers = [0, 1].map((side) => new Drawer(stage, NAMES, side));
     this.choice = element("div", "le-drawer-side");
@@ -17,7 +27,7 @@ export class CompareDrawer {
     this.show(0);
   }
 
-  make(side) {
+  make(side: number) {
     const made = element("button", "le-tab");
     made.type = "button";
     made.setAttribute("role", "radio");
@@ -27,7 +37,7 @@ export class CompareDrawer {
   }
 
   // The same view stays open, of the other side.
-  show(side) {
+  show(side: number) {
     const open = this.drawers[this.side].open;
     this.side = side;
     this.drawers.forEach((drawer, i) => {
@@ -38,7 +48,7 @@ export class CompareDrawer {
     this.buttons.forEach((made, i) => made.setAttribute("aria-checked", String(i === side)));
   }
 
-  wonder(about, side = this.side) {
+  wonder(about?: string, side: number = this.side) {
     this.show(side);
     this.drawers[side].wonder(about);
   }
@@ -47,7 +57,7 @@ export class CompareDrawer {
     const { names, parted } = this.stage.track,
       drawer = this.drawers[this.side];
     this.buttons.forEach((made, i) => write(made, names[i]));
-    const why = drawer.open === "why" && drawer.entries.get("why").view;
-    if (why && parted && why.links === null && !this.stage.selection) why.tell(parted);
+    const why = drawer.open === "why" && drawer.entries.get("why")?.view;
+    if (why && parted && why.links === null && !this.stage.selection) why.tell?.(parted);
   }
 }

@@ -1,15 +1,24 @@
 // The first two lines of a comparison: its title and the play, the phase and what one may ask of both engines.
+
 import { button, element, put, write } from "../look/element.ts";
 import { Prediction } from "./compare_predict.ts";
+import type { Keys } from "./keys.ts";
 import { SPEEDS } from "./player.ts";
+import type { PairStage } from "./stage.ts";
 
 const PHASES = ["schedule", "forward", "sample", "update"];
 
 export class CompareHead {
-  constructor(stage, keys) {
+  stage: PairStage;
+  element = element("header", "le-compare-head");
+  title = element("h2", "le-compare-title");
+  transport: Transport;
+  phases: PairPhases;
+  controls: PairControls;
+  prediction: Prediction;
+
+  constructor(stage: PairStage, keys: Keys) {
     this.stage = stage;
-    this.element = element("header", "le-compare-head");
-    this.title = element("h2", "le-compare-title");
     this.transport = new Transport(stage);
     const help = button("?", "keys", "le-help");
     help.addEventListener("click", () => keys.toggle());
@@ -37,12 +46,16 @@ export class CompareHead {
 
 // |‹ ‹ play › ›| and the speed.
 class Transport {
-  constructor(stage) {
+  stage: PairStage;
+  element = element("div", "le-transport");
+  buttons: HTMLButtonElement[];
+  speed = element("select", "le-speed");
+
+  constructor(stage: PairStage) {
     this.stage = stage;
-    this.element = element("div", "le-transport");
     this.element.setAttribute("role", "group");
     this.element.setAttribute("aria-label", "time");
-    const buttons = [
+    const buttons: [text: string, title: string, act: () => void][] = [
       ["|‹", "before this step (home)", () => stage.first()],
       ["‹", "one moment back (←)", () => stage.back()],
       ["Play", "play on from here (r)", () => this.toggle()],
@@ -56,16 +69,16 @@ class Transport {
       return made;
     });
     this.buttons[2].classList.add("le-play");
-    this.speed = element("select", "le-speed");
     this.speed.title = "how fast a play goes";
     this.speed.setAttribute("aria-label", this.speed.title);
-    for (const speed of SPEEDS) this.speed.append(new Option(`${speed}×`, speed, speed === 1, speed === 1));
+    for (const speed of SPEEDS) this.speed.append(new Option(`${speed}×`, String(speed), speed === 1, speed === 1));
     this.speed.addEventListener("change", () => stage.setSpeed(Number(this.speed.value)));
     this.element.append(this.speed);
   }
 
   toggle() {
-    this.stage.isPlaying ? this.stage.pause() : this.stage.play();
+    if (this.stage.isPlaying) this.stage.pause();
+    else this.stage.play();
   }
 
   paint() {
@@ -81,10 +94,13 @@ class Transport {
 
 // step 1: schedule › forward › sample › update.
 class PairPhases {
-  constructor(stage) {
+  stage: PairStage;
+  element = element("div", "le-phases");
+  step = element("span", "le-quiet");
+  names: HTMLElement[];
+
+  constructor(stage: PairStage) {
     this.stage = stage;
-    this.element = element("div", "le-phases");
-    this.step = element("span", "le-quiet");
     this.element.append(this.step);
     this.names = PHASES.map((phase, i) => {
       const name = element("span", "le-phase", phase);
@@ -96,29 +112,38 @@ class PairPhases {
   paint() {
     const { stage } = this,
       [left, right] = stage.sides.map(({ scene }) => scene.step),
-      current = stage.told.phase;
+      current = stage.caption.phase;
     write(this.step, left === right ? (left ? `step ${left}` : "before step 1") : `step ${left} and ${right}`);
     this.names.forEach((name, i) => {
       name.classList.toggle("le-is-now", PHASES[i] === current);
-      PHASES[i] === current ? name.setAttribute("aria-current", "step") : name.removeAttribute("aria-current");
+      if (PHASES[i] === current) name.setAttribute("aria-current", "step");
+      else name.removeAttribute("aria-current");
     });
   }
 }
 
 // Asked of both engines at once.
 class PairControls {
-  constructor(stage) {
+  stage: PairStage;
+  element = element("div", "le-compare-controls");
+  later: HTMLButtonElement;
+  caption = element("span", "le-quiet le-caption", "go on with");
+  step: HTMLButtonElement;
+  phase: HTMLButtonElement;
+  run: HTMLButtonElement;
+  message = element("span", "le-message");
+  isGone?: boolean;
+  wrong?: string;
+
+  constructor(stage: PairStage) {
     this.stage = stage;
-    this.element = element("div", "le-compare-controls");
-    this.later = this.make("Later", "both engines go on with the story", () => stage.wish("later"), "le-later");
-    this.caption = element("span", "le-quiet le-caption", "go on with");
+    this.later = this.make("Later", "both engines go on with the story", () => stage.command("later"), "le-later");
     this.element.append(this.caption);
-    this.step = this.make("Step both", "one step of either engine (s)", () => stage.wish("step"));
-    this.phase = this.make("Phase", "one phase of a step (p)", () => stage.wish("phase"));
+    this.step = this.make("Step both", "one step of either engine (s)", () => stage.command("step"));
+    this.phase = this.make("Phase", "one phase of a step (p)", () => stage.command("phase"));
     this.run = this.make("Run", "run or pause both (space)", () =>
-      stage.wish(stage.status.running ? "pause" : "start"),
+      stage.command(stage.status.running ? "pause" : "start"),
     );
-    this.message = element("span", "le-message");
     this.message.setAttribute("role", "status");
     this.element.prepend(this.message);
     stage.on("answer", ({ error }) => this.say(error || ""));
@@ -128,20 +153,20 @@ class PairControls {
     stage.on("present", () => this.hear(false, ""));
   }
 
-  make(text, title, act, className) {
+  make(text: string, title: string, act: () => void, className?: string) {
     const made = button(text, title, className);
     made.addEventListener("click", act);
     this.element.append(made);
     return made;
   }
 
-  hear(isGone, text) {
+  hear(isGone: boolean, text: string) {
     this.isGone = isGone;
     this.say(text);
     this.stage.changed();
   }
 
-  say(text) {
+  say(text: string) {
     this.wrong = text;
     this.show();
   }

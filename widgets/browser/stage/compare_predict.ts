@@ -1,11 +1,19 @@
-// A guided stop may ask for a prediction: how many blocks will be in use on either side when the step is over? Going on answers it.
+// A guided stop may ask for a prediction: how many blocks will be in use on either side when the step is over? Going on
+// answers it.
+
 import { button, element, write } from "../look/element.ts";
+import type { PairStage } from "./stage.ts";
 
 export class Prediction {
-  constructor(stage) {
-    Object.assign(this, { stage, said: null });
-    this.element = element("form", "le-predict");
-    this.words = element("span", "le-predict-words");
+  stage: PairStage;
+  said: { numbers: number[]; from: number; due: number } | null = null;
+  element = element("form", "le-predict");
+  words = element("span", "le-predict-words");
+  fields: HTMLInputElement[];
+  ok = button("Predict", "keep the prediction, and play on");
+
+  constructor(stage: PairStage) {
+    this.stage = stage;
     this.words.setAttribute("role", "status");
     this.fields = ["left", "right"].map((name) => {
       const field = element("input");
@@ -14,13 +22,12 @@ export class Prediction {
       field.placeholder = name;
       return field;
     });
-    this.ok = button("Predict", "keep the prediction, and play on");
     this.ok.type = "submit";
     this.element.append(this.words, ...this.fields, this.ok);
     this.element.addEventListener("submit", (event) => this.keep(event));
   }
 
-  keep(event) {
+  keep(event: Event) {
     event.preventDefault();
     const numbers = this.fields.map(({ valueAsNumber }) => valueAsNumber),
       { stage } = this,
@@ -29,8 +36,9 @@ export class Prediction {
     const due = track.span(stage.position).end;
     this.said = { numbers, from: stage.position, due };
     stage.root.focus();
-    stage.sight.approach();
-    stage.player.play(stage.position, Math.min(due, track.nextStop(stage.position) ?? due)); // the story stops on the way
+    stage.visibility.approach();
+    // the story stops on the way
+    stage.player.play(stage.position, Math.min(due, track.nextStop(stage.position) ?? due));
     stage.changed();
   }
 
@@ -40,17 +48,18 @@ export class Prediction {
       { track, position } = stage,
       stop = track.guideAt(position),
       question = track.questions[stop] || "";
-    stage.root.classList.toggle("le-has-questions", track.questions.some(Boolean)); // their line is kept free, so that nothing jumps
+    // their line is kept free, so that nothing jumps
+    stage.root.classList.toggle("le-has-questions", track.questions.some(Boolean));
     const isDue = said && position >= said.due && position < (track.nextStop(said.due) ?? Infinity);
     const isAsked = question !== "" && !said;
     const isPending = said && position > said.from && position < said.due;
     this.element.hidden = !isAsked && !isPending && !isDue;
     for (const part of [...this.fields, this.ok]) part.hidden = !isAsked;
-    this.fields.forEach((field, side) => (field.max = stage.sides[side].scene.numBlocks));
+    this.fields.forEach((field, side) => (field.max = String(stage.sides[side].scene.numBlocks)));
     if (isAsked) write(this.words, question);
     this.element.classList.toggle("le-is-judged", Boolean(isDue));
-    if (isPending) write(this.words, `You predict ${said.numbers.join(" and ")} blocks.`);
-    if (isDue)
+    if (isPending && said) write(this.words, `You predict ${said.numbers.join(" and ")} blocks.`);
+    if (isDue && said)
       write(
         this.words,
         judged(
@@ -61,7 +70,7 @@ export class Prediction {
   }
 }
 
-function judged(said, used) {
+function judged(said: number[], used: number[]) {
   const isRight = said.every((number, side) => number === used[side]);
   return `You said ${said.join(" and ")}: ${isRight ? "right." : `it is ${used.join(" and ")}.`}`;
 }

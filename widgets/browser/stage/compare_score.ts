@@ -1,8 +1,15 @@
-// A side's numbers in fixed places: what is used now and was at the step's peak; what a look-up finds, and what it cannot; what was computed.
+// A side's numbers in fixed places: what is used now and was at the step's peak; what a look-up finds, and what it
+// cannot; what was computed.
+
 import { element, write } from "../look/element.ts";
+import type { Recording } from "../model/recording.ts";
+import { countUpTo } from "../model/story.ts";
+import type { Side } from "./side.ts";
+
+type FactName = "peak" | "findable" | "lost" | "computed";
 
 // Words in i, then those in em, are left out where there is no room for them.
-const FACTS = [
+const FACTS: [name: FactName, words: [tag: "" | "i" | "em", text: string][], title: string][] = [
   [
     "peak",
     [
@@ -31,19 +38,32 @@ const FACTS = [
   ],
 ];
 
+// Computed tokens, summed up to the moments at which they were written.
+interface Work {
+  recording: Recording;
+  start: number;
+  upTo: number;
+  at: number[];
+  sums: number[];
+}
+
 export class PairScore {
-  constructor(side) {
-    Object.assign(this, { side, facts: new Map(), work: { recording: null } });
-    this.element = element("div", "le-pair-score");
-    this.used = element("span", "le-pair-used");
+  side: Side;
+  facts = new Map<string, { made: HTMLElement; number: HTMLElement }>();
+  work: Work | null = null;
+  element = element("div", "le-pair-score");
+  used = element("span", "le-pair-used");
+  number = element("b", "", "0");
+  total = element("span");
+
+  constructor(side: Side) {
+    this.side = side;
     this.used.title = "blocks that some request holds now";
-    this.number = element("b", "", "0");
-    this.total = element("span");
     this.used.append(this.number, this.total);
     this.element.append(this.used, ...FACTS.map((fact) => this.fact(fact)));
   }
 
-  fact([name, words, title]) {
+  fact([name, words, title]: (typeof FACTS)[number]) {
     const made = element("span", `le-pair-fact le-pair-${name}`),
       number = element("b", "", "0");
     made.title = title;
@@ -60,30 +80,23 @@ export class PairScore {
     write(this.number, score.used);
     write(this.total, `of ${scene.numBlocks - (scene.nullBlock < 0 ? 0 : 1)} used`);
     const values = { ...score, computed: this.computedUpTo(moment) };
-    for (const [name, { number }] of this.facts) write(number, values[name]);
-    this.facts.get("lost").made.classList.toggle("le-is-lost", score.lost > 0);
+    for (const [name, { number }] of this.facts) write(number, values[name as FactName]);
+    this.facts.get("lost")?.made.classList.toggle("le-is-lost", score.lost > 0);
   }
 
-  // How many tokens were computed before a moment: counted where their slots are written, once per event. A step taken back counts.
-  computedUpTo(moment) {
-    const { recording } = this.side,
-      { work } = this;
-    if (work.recording !== recording || work.upTo > recording.end || work.start !== recording.start)
-      Object.assign(work, { recording, start: recording.start, upTo: recording.start, at: [], sums: [] });
+  // How many tokens were computed before a moment: counted where their slots are written, once per event. A step taken
+  // back counts.
+  computedUpTo(moment: number) {
+    const { recording } = this.side;
+    let { work } = this;
+    if (!work || work.recording !== recording || work.upTo > recording.end || work.start !== recording.start)
+      this.work = work = { recording, start: recording.start, upTo: recording.start, at: [], sums: [] };
     for (; work.upTo < recording.end; work.upTo++) {
       if (recording.kind(work.upTo) !== "SlotsWritten" || recording.field(work.upTo, "group")) continue;
-      work.sums.push(
-        (work.sums.at(-1) || 0) + recording.field(work.upTo, "runs").reduce((sum, [, , length]) => sum + length, 0),
-      );
+      const runs = recording.field(work.upTo, "runs") ?? [];
+      work.sums.push((work.sums.at(-1) ?? 0) + runs.reduce((sum, [, , length]) => sum + length, 0));
       work.at.push(work.upTo + 1);
     }
-    let low = 0,
-      high = work.at.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (work.at[middle] <= moment) low = middle + 1;
-      else high = middle;
-    }
-    return low ? work.sums[low - 1] : 0;
+    return work.sums[countUpTo(work.at, moment) - 1] ?? 0;
   }
 }

@@ -1,24 +1,31 @@
-// The words of the moment: the guided sentence, if there is a guide, and below it what happens, in two columns where the sides differ.
+// The words of the moment: the guided sentence, if there is a guide, and below it what happens, in two columns where
+// the sides differ.
+
 import { button, element, write } from "../look/element.ts";
 import { canGoOn, nextStop, previousStop } from "./guide_moves.ts";
+import type { PairTrack } from "./pair_track.ts";
+import type { PairStage } from "./stage.ts";
 
 export class Story {
-  constructor(stage) {
+  stage: PairStage;
+  element = element("section", "le-story");
+  guide = element("div", "le-guide");
+  sign = element("span", "le-guide-sign");
+  words = element("p", "le-guide-words");
+  count = element("span", "le-count");
+  back = button("‹", "the guided sentence before (b)");
+  next = button("Next ›", "play on to the next guided sentence (n)", "le-next-stop");
+  told = element("div", "le-told");
+  both = element("p", "le-told-both");
+  sides: HTMLElement[];
+
+  constructor(stage: PairStage) {
     this.stage = stage;
-    this.element = element("section", "le-story");
     this.element.setAttribute("aria-label", "what happens");
-    this.guide = element("div", "le-guide");
-    this.sign = element("span", "le-guide-sign");
     this.sign.title = "the story's sentences are numbered; the numbers stand in the line of time too";
-    this.words = element("p", "le-guide-words");
-    this.count = element("span", "le-count");
-    this.back = button("‹", "the guided sentence before (b)");
-    this.next = button("Next ›", "play on to the next guided sentence (n)", "le-next-stop");
     this.back.addEventListener("click", () => previousStop(stage));
     this.next.addEventListener("click", () => nextStop(stage));
     this.guide.append(this.sign, this.words, this.count, this.back, this.next);
-    this.told = element("div", "le-told");
-    this.both = element("p", "le-told-both");
     this.sides = ["left", "right"].map((name) => element("p", `le-told-side le-told-${name}`));
     this.told.append(this.both, ...this.sides);
     this.told.setAttribute("aria-live", "polite");
@@ -29,7 +36,7 @@ export class Story {
   paint() {
     const { stage } = this,
       { track } = stage,
-      told = stage.told;
+      told = stage.caption;
     this.paintGuide(track);
     const isSplit = told.left !== null || told.right !== null;
     this.told.classList.toggle("le-is-split", isSplit);
@@ -42,7 +49,7 @@ export class Story {
     });
   }
 
-  paintGuide(track) {
+  paintGuide(track: PairTrack) {
     const { stage } = this,
       { length } = track.guide,
       stop = track.guideAt(stage.position);
@@ -51,7 +58,7 @@ export class Story {
     write(this.words, stop < 0 ? "" : track.guide[stop]);
     write(this.sign, stop < 0 ? "" : stop + 1);
     this.guide.classList.toggle("le-is-past", !track.isGuided(stage.position)); // the beats have gone on since
-    const reached = track.guided.length ? track.guided.at(-1)[0] + 1 : 0,
+    const reached = (track.guided.at(-1)?.[0] ?? -1) + 1,
       hasMore = track.later !== null && stage.isLive;
     write(this.count, `${stop + 1} of ${hasMore ? length : reached}`);
     this.back.disabled = track.previousStop(stage.position) === null;

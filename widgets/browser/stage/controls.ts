@@ -1,41 +1,50 @@
-// Buttons, form and what the lab answers. They send wishes; what comes of them is seen when the lab's events arrive.
+// Buttons, form and what the lab answers. They send commands; what comes of them is seen when the lab's events arrive.
+
 import { button, element, put, write } from "../look/element.ts";
+import type { WireContent } from "../model/payloads.ts";
+import type { Stage } from "./stage.ts";
 
 const PATIENCE_MS = 400;
 
-function field(label, input) {
+function field(label: string, input: HTMLElement) {
   const made = element("label", "le-field");
   made.append(element("span", "", label), input);
   return made;
 }
 
-function input(type, value, title, className = "") {
+function input(type: string, value: string | number, title: string, className = "") {
   const made = element("input", className);
   Object.assign(made, { type, value, title });
   return made;
 }
 
 export class Controls {
-  constructor(stage) {
+  stage: Stage;
+  pending: string[] = [];
+  prompt = input("text", "", "the prompt's text", "le-prompt");
+  copies = input("number", 2, "how many equal requests");
+  maxTokens = input("number", 16, "at most so many new tokens each");
+  step = button("Step", "One step: schedule, forward, sample, update (key s)", "le-primary");
+  phase = button("Phase", "One phase of a step (key p)");
+  run = button("Run", "Step by itself, or pause (space)");
+  reset = button("Reset", "Empty the engine");
+  message = element("div", "le-message");
+  element = element("div", "le-controls");
+  error = "";
+  note?: string;
+  isRunning = false;
+  failures?: string[];
+  stopped?: string;
+  absence?: string;
+  hint?: string;
+
+  constructor(stage: Stage) {
     this.stage = stage;
-    this.pending = [];
-    this.prompt = input("text", "", "the prompt's text", "le-prompt");
     this.prompt.placeholder = "a prompt, such as: Once upon a time";
     this.prompt.maxLength = 200000;
-    this.copies = input("number", 2, "how many equal requests");
-    this.maxTokens = input("number", 16, "at most so many new tokens each");
-    for (const [box, most] of [
-      [this.copies, 64],
-      [this.maxTokens, 100000],
-    ])
-      Object.assign(box, { min: 1, max: most, step: 1 });
-    this.step = button("Step", "One step: schedule, forward, sample, update (key s)", "le-primary");
-    this.phase = button("Phase", "One phase of a step (key p)");
-    this.run = button("Run", "Step by itself, or pause (space)");
-    this.reset = button("Reset", "Empty the engine");
-    this.message = element("div", "le-message");
+    Object.assign(this.copies, { min: 1, max: 64, step: 1 });
+    Object.assign(this.maxTokens, { min: 1, max: 100000, step: 1 });
     this.message.setAttribute("role", "status");
-    this.element = element("div", "le-controls");
     this.build();
     this.listen();
   }
@@ -48,19 +57,15 @@ export class Controls {
     form.append(field("Prompt", this.prompt), field("copies", this.copies), field("max tokens", this.maxTokens), add);
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      this.wish("add", {
+      this.command("add", {
         prompt: this.prompt.value,
         copies: this.copies.valueAsNumber,
         max_tokens: this.maxTokens.valueAsNumber,
       });
     });
-    for (const [one, action] of [
-      [this.step, "step"],
-      [this.phase, "phase"],
-      [this.reset, "reset"],
-    ])
-      one.addEventListener("click", () => this.wish(action));
-    this.run.addEventListener("click", () => this.wish(this.isRunning ? "pause" : "start"));
+    for (const action of ["step", "phase", "reset"] as const)
+      this[action].addEventListener("click", () => this.command(action));
+    this.run.addEventListener("click", () => this.command(this.isRunning ? "pause" : "start"));
     buttons.append(this.step, this.phase, this.run, this.reset);
     this.element.append(form, buttons);
   }
@@ -76,11 +81,11 @@ export class Controls {
     stage.on("began", () => this.showStatus());
   }
 
-  wish(action, rest) {
+  command(action: string, rest?: Record<string, unknown>) {
     this.error = "";
     this.pending.push(action);
     setTimeout(() => this.showMessage(), PATIENCE_MS); // what takes long is said: a model's first forward, for one
-    this.stage.wish(action, rest);
+    this.stage.command(action, rest);
   }
 
   showStatus() {
@@ -96,22 +101,23 @@ export class Controls {
     this.showMessage();
   }
 
-  showAnswer(answer) {
-    const at = this.pending.indexOf(answer.action);
+  showAnswer(answer: WireContent) {
+    const at = this.pending.indexOf(answer.action ?? "");
     if (at >= 0) this.pending.splice(at, 1);
     this.error = answer.error ? `${answer.action}: ${answer.error}` : "";
     if (!answer.error && answer.action === "add") this.prompt.select();
     this.showMessage();
   }
 
-  showError(message) {
+  showError(message: string) {
     this.error = message;
     this.showMessage();
   }
 
   showSilence() {
     this.absence =
-      "No answer yet: this is the state as it was last seen. If the kernel has no such lab any more, run the cell again.";
+      "No answer yet: this is the state as it was last seen. If the kernel has no such lab any more, run " +
+      "the cell again.";
     this.showMessage();
   }
 
@@ -139,8 +145,7 @@ export class Controls {
   }
 
   showMessage() {
-    const failure =
-      this.failures && this.failures.length ? `A listener was dropped because it raised ${this.failures.at(-1)}` : "";
+    const failure = this.failures?.length ? `A listener was dropped because it raised ${this.failures.at(-1)}` : "";
     const working = this.pending.length ? `working: ${this.pending[0]} …` : "",
       isWrong = Boolean(this.absence || this.error || failure);
     write(

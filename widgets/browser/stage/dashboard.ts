@@ -1,5 +1,7 @@
 // Everything about one lab at once: pool, tables, map, queue and tier; a drawer for the rest; time and controls below.
-import { element } from "../look/element.ts";
+
+import { element, put } from "../look/element.ts";
+import type { Recording } from "../model/recording.ts";
 import { Controls } from "./controls.ts";
 import { Difference } from "./difference.ts";
 import { Head, Marks, Sentence } from "./head.ts";
@@ -8,11 +10,12 @@ import { watchWidth } from "./narrow.ts";
 import { overlay } from "./overlay.ts";
 import { Drawer, panel } from "./panel.ts";
 import { Scrubber } from "./scrubber.ts";
+import type { Stage } from "./stage.ts";
 
 const NARROW = 640; // below it the panels stand one above the other
 const DRAWN = ["timeline", "step", "bands", "groups", "log", "why", "code", "charts"];
 
-export function lay(stage, root) {
+export function lay(stage: Stage, root: HTMLElement) {
   const keys = new Keys(stage),
     layer = overlay(stage),
     controls = new Controls(stage),
@@ -23,9 +26,10 @@ export function lay(stage, root) {
     side = element("div", "le-side"),
     lower = element("div", "le-lower");
   const tier = panel(stage, "tier");
-  append(lower, panel(stage, "map"), panel(stage, "queue"), tier);
-  append(side, panel(stage, "tables"), lower);
-  append(main, panel(stage, "pool"), side);
+  lower.append(panel(stage, "map"), panel(stage, "queue"), tier);
+  side.append(panel(stage, "tables"), lower);
+  const pool = panel(stage, "pool");
+  main.append(pool, side);
   const drawer = new Drawer(stage, DRAWN);
   root.append(
     head.element,
@@ -48,21 +52,17 @@ export function lay(stage, root) {
   ])
     stage.add(part);
   root.addEventListener("keydown", (event) => onKey(event, { stage, controls, scrubber, keys }));
-  if (tier) stage.add({ paint: () => (tier.hidden = !hasTier(stage.sides[0].recording)) });
+  stage.add({ paint: () => put(tier, "hidden", !hasTier(stage.sides[0].recording)) });
   stage.drawer = drawer;
   stage.wonder = (about) => drawer.wonder(about);
   watchWidth(stage, root, NARROW);
   stage.open([
     [sentence.element, 0.6],
-    [main.firstElementChild, 0.3],
+    [pool, 0.3],
   ]);
 }
 
-function append(parent, ...children) {
-  parent.append(...children.filter(Boolean));
-}
-
 // A tier is there once something was saved to it, or loaded: from then on at every moment, so that nothing jumps.
-function hasTier(recording) {
+function hasTier(recording: Recording) {
   return recording.tierLog.countAt(recording.end) > 0;
 }

@@ -1,34 +1,44 @@
 // One thing in words, for the tooltip.
+
 import { contentName, requestName } from "../look/palette.ts";
+import type { Violation } from "../model/alarms.ts";
 import { alarmsAt, saidAndIs } from "../model/alarms.ts";
+import type { Group, Scene } from "../model/scene.ts";
 import { differing } from "../views/differing.ts";
 import { plainly } from "../views/plain.ts";
+import type { Subject } from "../views/view.ts";
+import type { Side } from "./side.ts";
+import type { Stage } from "./stage.ts";
 import { counted } from "./telling.ts";
 
-export function describe(stage, side, { kind, id, about }) {
+export function describe(stage: Stage, side: Side, { kind, id, about }: Subject) {
   const { scene, recording } = side;
   if (kind === "block")
     return (
-      blockWords(stage, side, Number(id)) +
+      blockWords(side, Number(id)) +
       wasBlock(stage, side, Number(id)) +
       (about && stage.wonder ? "\nclick: why this ref count?" : "") +
       brokenBlock(side, Number(id))
     );
   if (kind === "request") return requestWords(scene, Number(id)) + wasRequest(stage, side, Number(id));
   if (kind === "hash") return hashWords(scene, String(id)) + wasHash(stage, side, String(id));
-  if (kind === "event" && id >= recording.start && id < recording.end)
-    return `event ${id}\n${brokenEvent(side, id) ?? plainly(recording, id, (token) => side.text(token))}${about && stage.wonder ? "\nclick: why?" : ""}`;
+  const event = Number(id);
+  if (kind === "event" && event >= recording.start && event < recording.end)
+    return (
+      `event ${id}\n${brokenEvent(side, event) ?? plainly(recording, event, (token) => side.text(token))}` +
+      `${about && stage.wonder ? "\nclick: why?" : ""}`
+    );
   return "";
 }
 
-export function groupLabel(scene, group) {
+export function groupLabel(scene: { groups: Group[] }, group: number) {
   const kinds = scene.groups.map(({ kind }) => kind),
-    alike = kinds.reduce((ids, kind, i) => (kind === kinds[group] ? [...ids, i] : ids), []);
+    alike = kinds.map((_, i) => i).filter((i) => kinds[i] === kinds[group]);
   const name = kinds[group] === "sliding_window" ? "window" : "full";
   return alike.length > 1 ? `${name} ${alike.indexOf(group) + 1}` : name;
 }
 
-function blockWords(stage, side, id) {
+function blockWords(side: Side, id: number) {
   const { scene } = side;
   if (id === scene.nullBlock) return `#${id} · the null block: it pads block tables, and is never given to anybody`;
   const block = scene.block(id),
@@ -47,24 +57,30 @@ function blockWords(stage, side, id) {
   return parts.join(" · ") + (words.length ? `\n${joined(words)}` : "");
 }
 
-function requestWords(scene, id) {
+function requestWords(scene: Scene, id: number) {
   const request = scene.requests.get(id);
   if (!request) return `request ${requestName(id)}`;
   const sampled = request.tokens.length - request.numPrompt;
-  return `request ${requestName(id)} · ${request.status} · ${counted(request.numPrompt, "prompt token")}, ${sampled} generated · ${request.numComputed} computed`;
+  return (
+    `request ${requestName(id)} · ${request.status} · ${counted(request.numPrompt, "prompt token")}, ${sampled}` +
+    ` generated · ${request.numComputed} computed`
+  );
 }
 
-function hashWords(scene, key) {
+function hashWords(scene: Scene, key: string) {
   const ids = scene.map.get(key),
     content = scene.contentOf(key),
     name = content >= 0 ? `content ${contentName(content)} · ` : "";
-  return `${name}${key.slice(0, 18)}… · ${ids && ids.length ? `the map leads to ${ids.map((id) => `#${id}`).join(", ")}` : "not in the map"}`;
+  return (
+    `${name}${key.slice(0, 18)}… · ` +
+    `${ids?.length ? `the map leads to ${ids.map((id) => `#${id}`).join(", ")}` : "not in the map"}`
+  );
 }
 
 const MAX_BROKEN = 3; // violations that are told of a block
 
 // Which rules the checks found broken: what the events say, and what is, where it is that.
-function brokenBlock(side, id) {
+function brokenBlock(side: Side, id: number) {
   const found = alarmsAt(side.recording, side.moment).violations.filter(({ blocks }) => blocks.includes(id));
   const more = found.length > MAX_BROKEN ? `\n… and ${found.length - MAX_BROKEN} more` : "";
   return (
@@ -75,23 +91,24 @@ function brokenBlock(side, id) {
   );
 }
 
-function brokenEvent({ recording }, id) {
+function brokenEvent({ recording }: Side, id: number) {
   const found = recording.kind(id) === "ViolationFound" && alarmsAt(recording, id + 1).violations.at(-1);
   return found ? violationWords(found) : null;
 }
 
-export function violationWords(violation) {
+function violationWords(violation: Violation) {
   if (!violation.isSaid) return `${violation.rule}: ${violation.message}`;
   const { said, is } = saidAndIs(violation);
   return is ? `said: ${said}\n    is: ${is}` : said;
 }
 
 // What an outlined thing was at the marked moment; in a comparison nothing is marked.
-function marked(stage, side, kind, id) {
-  return !stage.isPair && side.reference && differing(side.scene, side.reference)[kind].has(id) ? side.reference : null;
+function marked(stage: Stage, side: Side, kind: "blocks" | "requests" | "keys", id: number | string) {
+  if (stage.isPair || !side.reference) return null;
+  return (differing(side.scene, side.reference)[kind] as Set<number | string>).has(id) ? side.reference : null;
 }
 
-function wasBlock(stage, side, id) {
+function wasBlock(stage: Stage, side: Side, id: number) {
   const before = marked(stage, side, "blocks", id);
   if (!before) return "";
   const { refCount, content, isLost, isMapped, fill } = before.block(id);
@@ -101,20 +118,21 @@ function wasBlock(stage, side, id) {
   return `\nwas: ${[...parts, ...(isLost ? ["lost"] : [])].join(", ")}`;
 }
 
-function wasRequest(stage, side, id) {
+function wasRequest(stage: Stage, side: Side, id: number) {
   const before = marked(stage, side, "requests", id),
     request = before?.requests.get(id);
   if (!before) return "";
-  return `\nwas: ${request ? `${request.status}, ${counted(request.tokens.length, "token")}, ${request.numComputed} computed` : "not there yet"}`;
+  if (!request) return "\nwas: not there yet";
+  return `\nwas: ${request.status}, ${counted(request.tokens.length, "token")}, ${request.numComputed} computed`;
 }
 
-function wasHash(stage, side, key) {
+function wasHash(stage: Stage, side: Side, key: string) {
   const before = marked(stage, side, "keys", key),
     ids = before?.map.get(key);
   return before ? `\nwas: ${ids?.length ? ids.map((id) => `#${id}`).join(", ") : "not in the map"}` : "";
 }
 
 // Tokens as running text; a model without words has numbers, which need a space between them.
-export function joined(words) {
+export function joined(words: string[]) {
   return words.join(words.every((word) => /^\d+$/.test(word)) ? " " : "");
 }

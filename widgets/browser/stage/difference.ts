@@ -1,50 +1,65 @@
 // What is not as it was at the marked moment gets an outline, in every view: found by what its elements stand for.
+import type { Scene } from "../model/scene.ts";
+import type { Differences } from "../views/differing.ts";
 import { differing } from "../views/differing.ts";
+import type { Side } from "./side.ts";
+import type { Stage } from "./stage.ts";
 import { counted } from "./telling.ts";
 
 const KINDS = [
-  ["block", "blocks", Number],
-  ["request", "requests", Number],
-  ["hash", "keys", String],
-];
-const NOUNS = { blocks: "block", requests: "request", keys: "hash" };
+  ["block", "blocks"],
+  ["request", "requests"],
+  ["hash", "keys"],
+] as const;
+const NOUNS: Record<keyof Differences, string> = { blocks: "block", requests: "request", keys: "hash" };
 
 export class Difference {
+  stage: Stage;
+  tell: (words: string) => void;
+  marked = new Set<HTMLElement>();
+  found!: Differences | null;
   // tell(words): what has changed, counted.
-  constructor(stage, tell) {
-    Object.assign(this, { stage, tell, marked: new Set() });
+  constructor(stage: Stage, tell: (words: string) => void) {
+    this.stage = stage;
+    this.tell = tell;
   }
 
   paint() {
-    const now = new Set();
+    const now = new Set<HTMLElement>();
     this.found = null;
-    for (const side of this.stage.sides) if (side.reference) this.find(side, now);
+    for (const side of this.stage.sides) if (side.reference) this.find(side, side.reference, now);
     for (const one of this.marked) if (!now.has(one)) one.classList.remove("le-changed");
     for (const one of now) one.classList.add("le-changed");
     this.marked = now;
-    this.tell(this.found ? `since ${this.stage.reference.name}: ${changedWords(this.found)}` : "");
+    this.tell(
+      this.found && this.stage.reference ? `since ${this.stage.reference.name}: ${changedWords(this.found)}` : "",
+    );
   }
 
-  find(side, now) {
-    const found = (this.found = differing(side.scene, side.reference));
+  find(side: Side, reference: Scene, now: Set<HTMLElement>) {
+    const found = (this.found = differing(side.scene, reference));
     for (const { view, side: index, isShown } of this.stage.shows) {
       if (index !== side.index || !isShown()) continue;
-      for (const [kind, name, idOf] of KINDS)
-        for (const one of view.element.querySelectorAll(`[data-${kind}]`))
-          if (mostly(one) === kind && found[name].has(idOf(one.dataset[kind]))) now.add(one);
+      for (const [kind, name] of KINDS)
+        for (const one of view.element.querySelectorAll<HTMLElement>(`[data-${kind}]`))
+          if (mostly(one) === kind && has(found, name, one.dataset[kind] ?? "")) now.add(one);
     }
   }
 }
 
+function has(found: Differences, name: keyof Differences, id: string) {
+  return name === "keys" ? found.keys.has(id) : found[name].has(Number(id));
+}
+
 // "4 blocks, 1 request, 2 hashes changed".
-function changedWords(found) {
-  const parts = Object.entries(NOUNS)
+function changedWords(found: Differences) {
+  const parts = (Object.entries(NOUNS) as [keyof Differences, string][])
     .filter(([name]) => found[name].size)
     .map(([name, noun]) => counted(found[name].size, noun));
   return parts.length ? `${parts.join(", ")} changed` : "nothing has changed";
 }
 
 // What an element is first of all: a row of the map leads to blocks, and is a hash.
-function mostly(one) {
+function mostly(one: HTMLElement) {
   return ["hash", "block", "request"].find((kind) => kind in one.dataset);
 }

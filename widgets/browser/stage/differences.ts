@@ -1,10 +1,16 @@
-// What is not the same on the two sides is marked in both: places of tables, entries of the map, numbers. (The pools mark what is not as
-// in their reference: the other side's scene.) Equal blocks under other ids are no difference: who got which free block does not matter, but in the queue itself.
+// What is not the same on the two sides is marked in both: places of tables, entries of the map, numbers. (The pools
+// mark what is not as
+// in their reference: the other side's scene.) Equal blocks under other ids are no difference: who got which free block
+// does not matter, but in the queue itself.
+
+import type { Scene } from "../model/scene.ts";
+import type { Column } from "./compare_columns.ts";
+import type { Side } from "./side.ts";
 
 const MAX_ANCHORS = 400;
 const MAX_QUEUED = 64;
 
-export function markDifferences({ sides }, columns) {
+export function markDifferences({ sides }: { sides: Side[] }, columns: Column[]) {
   const scenes = sides.map(({ scene }) => scene);
   for (const { element } of columns) markPlaces(element, scenes);
   markNumbers(columns);
@@ -12,30 +18,32 @@ export function markDifferences({ sides }, columns) {
 }
 
 // By what the scenes hold, for in a narrow cell one side is not painted.
-function markPlaces(column, scenes) {
-  const anchors = column.querySelectorAll('[data-anchor^="row:"], [data-anchor^="map:"]'),
+function markPlaces(column: HTMLElement, scenes: Scene[]) {
+  const anchors = column.querySelectorAll<HTMLElement>('[data-anchor^="row:"], [data-anchor^="map:"]'),
     isTooMuch = anchors.length > MAX_ANCHORS;
   for (const shown of anchors) {
-    const [one, other] = isTooMuch ? ["", ""] : scenes.map((scene) => lookOf(scene, shown.dataset.anchor));
+    const [one, other] = isTooMuch ? ["", ""] : scenes.map((scene) => lookOf(scene, shown.dataset.anchor ?? ""));
     shown.classList.toggle("le-differs", one !== other);
   }
 }
 
 // row:REQUEST:GROUP:INDEX or map:GROUP:HEX.
-function lookOf(scene, anchor) {
+function lookOf(scene: Scene, anchor: string) {
   const [kind, first, second, third] = anchor.split(":");
   const ids =
-    kind === "map" ? scene.map.get(`${first}:${second}`) : [scene.requests.get(Number(first))?.tables[second]?.[third]];
+    kind === "map"
+      ? scene.map.get(`${first}:${second}`)
+      : [scene.requests.get(Number(first))?.tables[Number(second)]?.[Number(third)]];
   return (ids || []).map((id) => stateOf(scene, id)).join();
 }
 
-function stateOf(scene, id) {
+function stateOf(scene: Scene, id: number | undefined) {
   if (id === undefined || id < 0) return String(id);
   const { refCount, content, isLost, isMapped, groups } = scene.block(id);
   return [refCount, content, isLost, isMapped, groups.length > 1].join(":");
 }
 
-function markNumbers(columns) {
+function markNumbers(columns: Column[]) {
   const [left, right] = columns.map(({ head }) => [...head.querySelectorAll("b")]);
   left.forEach((number, i) => {
     const isOther = right[i] && number.textContent !== right[i].textContent;
@@ -44,7 +52,7 @@ function markNumbers(columns) {
 }
 
 // Other blocks, or the same ones in another order.
-function markQueues(columns, scenes) {
+function markQueues(columns: Column[], scenes: Scene[]) {
   const [one, other] = scenes.map(({ queue }) => `${queue.size}: ${queue.first(MAX_QUEUED)}`);
   for (const { queue } of columns) queue.classList.toggle("le-differs", one !== other);
 }

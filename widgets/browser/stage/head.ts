@@ -1,6 +1,12 @@
 // Above the picture: title, score, phases, and the sentence of the moment.
+
 import { button, element, put, write } from "../look/element.ts";
+import type { Scene } from "../model/scene.ts";
 import { Alarm, AlarmCount } from "./alarm.ts";
+import type { Keys } from "./keys.ts";
+import type { Scrubber } from "./scrubber.ts";
+import type { Side } from "./side.ts";
+import type { Stage } from "./stage.ts";
 
 const PHASES = ["schedule", "forward", "sample", "update"];
 const FACTS = [
@@ -11,12 +17,16 @@ const FACTS = [
 
 // Used, peak, findable, lost: of one side.
 export class Score {
-  constructor(stage, side) {
+  side: Side;
+  element = element("div", "le-score");
+  number = element("b", "", "0");
+  total = element("span");
+  used = element("span", "le-used");
+  facts: Map<string, { element: HTMLElement; number: HTMLElement }>;
+  alarm: AlarmCount;
+
+  constructor(stage: Stage, side: Side) {
     this.side = side;
-    this.element = element("div", "le-score");
-    this.number = element("b", "", "0");
-    this.total = element("span");
-    this.used = element("span", "le-used");
     this.used.append(this.number, this.total);
     const facts = element("span", "le-facts");
     this.facts = new Map(FACTS.map(([name, words, title]) => [name, factElement(facts, words, title)]));
@@ -30,15 +40,15 @@ export class Score {
       { score } = scene;
     write(this.number, score.used);
     write(this.total, ` used of ${scene.numBlocks - (scene.nullBlock < 0 ? 0 : 1)}`);
-    for (const [name, { number }] of this.facts) write(number, score[name]);
-    const lost = this.facts.get("lost").element.classList,
+    for (const [name, { number }] of this.facts) write(number, score[name as keyof Scene["score"]]);
+    const lost = (this.facts.get("lost") as { element: HTMLElement }).element.classList,
       isBroken = this.alarm.paint();
     lost.toggle("le-is-lost", score.lost > 0);
     lost.toggle("le-is-doubtful", isBroken && !score.lost); // what is counted is what events say
   }
 }
 
-function factElement(parent, words, title) {
+function factElement(parent: HTMLElement, words: string, title: string) {
   const made = element("span", "le-fact"),
     number = element("b", "", "0");
   made.title = title;
@@ -48,10 +58,14 @@ function factElement(parent, words, title) {
 }
 
 export class Head {
-  constructor(stage, keys) {
+  stage: Stage;
+  element = element("header", "le-head");
+  title = element("div", "le-title");
+  score: Score;
+  phases: Phases;
+
+  constructor(stage: Stage, keys: Keys) {
     this.stage = stage;
-    this.element = element("header", "le-head");
-    this.title = element("div", "le-title");
     this.score = new Score(stage, stage.sides[0]);
     this.phases = new Phases(stage);
     const help = button("?", "keys", "le-help");
@@ -70,17 +84,20 @@ export class Head {
 
 // step 1  schedule › forward › sample › update: the phase of the moment, or the one done last in an open step.
 export class Phases {
-  constructor(stage) {
+  stage: Stage;
+  element = element("div", "le-phases");
+  step = element("span", "le-quiet");
+  names: HTMLElement[];
+  running = element("span", "le-running", "running");
+
+  constructor(stage: Stage) {
     this.stage = stage;
-    this.element = element("div", "le-phases");
-    this.step = element("span", "le-quiet");
     this.element.append(this.step);
     this.names = PHASES.map((phase, i) => {
       const name = element("span", "le-phase", phase);
       this.element.append(element("span", "le-quiet", i ? "›" : ""), name);
       return name;
     });
-    this.running = element("span", "le-running", "running");
     this.running.hidden = true;
     this.element.append(this.running);
   }
@@ -92,29 +109,33 @@ export class Phases {
     write(this.step, scene.step ? `step ${scene.step}` : "no step yet");
     this.names.forEach((name, i) => {
       name.classList.toggle("le-is-now", PHASES[i] === current);
-      PHASES[i] === current ? name.setAttribute("aria-current", "step") : name.removeAttribute("aria-current");
+      if (PHASES[i] === current) name.setAttribute("aria-current", "step");
+      else name.removeAttribute("aria-current");
     });
     this.running.hidden = !stage.status.running;
   }
 }
 
-export function phaseOf(stage) {
-  const told = stage.told.phase;
-  return stage.position < stage.track.end ? told : stage.status.phase || told;
+function phaseOf(stage: Stage) {
+  const { phase } = stage.caption;
+  return stage.position < stage.track.end ? phase : stage.status.phase || phase;
 }
 
 export class Sentence {
-  constructor(stage) {
+  stage: Stage;
+  element = element("div", "le-told-line");
+  alarm: Alarm;
+  words = element("p", "le-sentence");
+
+  constructor(stage: Stage) {
     this.stage = stage;
-    this.element = element("div", "le-told-line");
     this.alarm = new Alarm(stage, stage.sides[0]);
-    this.words = element("p", "le-sentence");
     this.words.setAttribute("aria-live", "polite");
     this.element.append(this.alarm.element, this.words);
   }
 
   paint() {
-    const { sentence } = this.stage.told;
+    const { sentence } = this.stage.caption;
     this.alarm.paint();
     write(this.words, sentence);
     if (this.words.title !== sentence) this.words.title = sentence;
@@ -123,8 +144,13 @@ export class Sentence {
 
 // What tests and style sheets may read of the moment.
 export class Marks {
-  constructor(stage, scrubber) {
-    Object.assign(this, { stage, scrubber });
+  stage: Stage;
+  scrubber: Scrubber;
+  digits?: string;
+
+  constructor(stage: Stage, scrubber: Scrubber) {
+    this.stage = stage;
+    this.scrubber = scrubber;
   }
 
   paint() {
@@ -135,7 +161,7 @@ export class Marks {
       ...score,
       step: side.scene.step,
       phase: phaseOf(stage) || "",
-      sentence: stage.told.sentence,
+      sentence: stage.caption.sentence,
       moment: side.moment,
       end: side.recording.end,
       frame: scrubber.at,
@@ -144,7 +170,8 @@ export class Marks {
       running: Boolean(stage.status.running),
     };
     const { dataset } = stage.root;
-    for (const [name, value] of Object.entries(marks)) if (dataset[name] !== String(value)) dataset[name] = value;
+    for (const [name, value] of Object.entries(marks))
+      if (dataset[name] !== String(value)) dataset[name] = String(value);
     stage.root.classList.toggle("le-hybrid", side.scene.groups.length > 1);
     const digits = String(String(side.scene.numBlocks).length);
     if (this.digits !== digits) stage.root.style.setProperty("--le-digits", (this.digits = digits));

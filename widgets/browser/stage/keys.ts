@@ -1,5 +1,8 @@
 // Everything by keyboard, and the page that says so.
-import { element } from "../look/element.ts";
+
+import { element, targetOf } from "../look/element.ts";
+import type { Scrubber } from "./scrubber.ts";
+import type { Stage } from "./stage.ts";
 
 const OF_A_LAB = [
   ["space", "run or pause the lab"],
@@ -20,21 +23,33 @@ const KEYS = [
   ["?", "these keys"],
 ];
 
+// What keys act on. controls: of a layout that has them; the buttons are clicked.
+interface KeyTargets {
+  stage: Stage;
+  controls?: Record<"run" | "step" | "phase", HTMLButtonElement>;
+  scrubber: Scrubber | null;
+  keys: Keys;
+}
+
 export class Keys {
-  constructor(stage) {
+  stage: Stage;
+  element: HTMLElement;
+  list = element("dl");
+  ofALab: HTMLElement[];
+
+  constructor(stage: Stage) {
     this.stage = stage;
     const made = (this.element = element("div", "le-keys"));
     made.hidden = true;
     made.setAttribute("role", "dialog");
     made.setAttribute("aria-label", "Keys");
     made.append(element("h4", "", "Keys, while the dashboard has the focus"));
-    this.list = element("dl");
-    this.ofALab = OF_A_LAB.flatMap((row) => this.add(...row));
-    for (const row of KEYS) this.add(...row);
+    this.ofALab = OF_A_LAB.flatMap(([key, meaning]) => this.add(key, meaning));
+    for (const [key, meaning] of KEYS) this.add(key, meaning);
     made.append(this.list);
   }
 
-  add(key, meaning) {
+  add(key: string, meaning: string) {
     const made = [element("dt", "", key), element("dd", "", meaning)];
     this.list.append(...made);
     return made;
@@ -47,14 +62,18 @@ export class Keys {
   }
 }
 
-// The root's keys; a text field keeps its own, and so does a view that has used one. Every key is kept from the notebook,
+// The root's keys; a text field keeps its own, and so does a view that has used one. Every key is kept from the
+// notebook,
 // where s or d would mean something else.
-export function onKey(event, { stage, controls, scrubber, keys }) {
+export function onKey(event: KeyboardEvent, { stage, controls, scrubber, keys }: KeyTargets) {
   event.stopPropagation();
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-  const target = event.target,
-    isTyping = target.matches?.("input, textarea, select") && target.type !== "range";
-  if (isTyping) return event.key === "Escape" ? target.blur() : undefined;
+  const target = targetOf(event),
+    isTyping = target.matches?.("input, textarea, select") && (target as HTMLInputElement).type !== "range";
+  if (isTyping) {
+    if (event.key === "Escape") target.blur();
+    return;
+  }
   if ((event.key === " " || event.key === "Enter") && target.matches?.("button, summary, [role=tab], [role=button]"))
     return;
   const act = actOf(event.key, stage, controls, scrubber, keys);
@@ -64,8 +83,14 @@ export function onKey(event, { stage, controls, scrubber, keys }) {
   } else if (stage.isPlaying && event.key.length === 1) stage.last();
 }
 
-function actOf(key, stage, controls, scrubber, keys) {
-  const acts = {
+function actOf(
+  key: string,
+  stage: Stage,
+  controls: KeyTargets["controls"],
+  scrubber: Scrubber | null | undefined,
+  keys: Keys,
+): (() => unknown) | undefined {
+  const acts: Record<string, () => unknown> = {
     ArrowLeft: () => stage.back(),
     ArrowRight: () => stage.forward(),
     PageUp: () => stage.step(-1),
@@ -77,7 +102,7 @@ function actOf(key, stage, controls, scrubber, keys) {
     w: () => stage.wonder?.(),
     "-": () => faster(stage, -1),
     "+": () => faster(stage, 1),
-    Escape: () => escape(stage, keys),
+    Escape: () => leave(stage, keys),
     "?": () => keys.toggle(),
   };
   if (controls && stage.isLive)
@@ -89,12 +114,12 @@ function actOf(key, stage, controls, scrubber, keys) {
   return acts[key];
 }
 
-function escape(stage, keys) {
+function leave(stage: Stage, keys: Keys) {
   if (!keys.element.hidden) keys.toggle();
   else if (stage.isPlaying || stage.player.isHeld) stage.last();
   else if (stage.selection) stage.select(null);
 }
 
-function faster(stage, by) {
+function faster(stage: Stage, by: number) {
   stage.setSpeed(Math.max(0.5, Math.min(2, stage.speed * 2 ** by)));
 }

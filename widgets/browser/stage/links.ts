@@ -1,5 +1,8 @@
 // From the block tables to the pool: a line from every entry that holds a block, between the tiles and never over them.
 
+import type { Box, View } from "../views/view.ts";
+import type { Stage } from "./stage.ts";
+
 const SVG = "http://www.w3.org/2000/svg";
 const ASIDE = 6; // pixels left of the tables: the lane in which all lines go up and down
 const BELOW = 2; // pixels under an entry, and over a tile
@@ -7,8 +10,13 @@ const MAX_LINES = 32;
 const RADIUS = 4;
 
 export class Links {
-  constructor(stage, svg) {
-    Object.assign(this, { stage, svg, lines: [] });
+  stage: Stage;
+  svg: SVGSVGElement;
+  lines: SVGElement[] = [];
+
+  constructor(stage: Stage, svg: SVGSVGElement) {
+    this.stage = stage;
+    this.svg = svg;
   }
 
   clear() {
@@ -17,12 +25,12 @@ export class Links {
   }
 
   // All entries of one side's tables that hold the block.
-  show(block, side) {
+  show(block: number, side: number) {
     this.clear();
     const origin = this.stage.root.getBoundingClientRect(),
       tile = this.tileOf(block, side, origin),
       tables = this.shownView(side, (view) => view.entriesOf);
-    if (!tile || !tables) return;
+    if (!tile || !tables?.entriesOf) return;
     const frame = moved(tables.element.getBoundingClientRect(), origin),
       entries = tables.entriesOf(block).slice(0, MAX_LINES);
     for (const entry of entries)
@@ -30,29 +38,28 @@ export class Links {
     if (entries.length) this.drawHead(tile);
   }
 
-  shownView(side, isIt) {
+  shownView(side: number, isIt: (view: View) => unknown) {
     return (
       this.stage.painting.painted.find((entry) => entry.side === side && entry.isShown() && isIt(entry.view))?.view ??
       null
     );
   }
 
-  tileOf(block, side, origin) {
-    const pool = this.shownView(side, (view) => view.tileOf),
-      rect = pool?.tileOf(block);
+  tileOf(block: number, side: number, origin: DOMRect) {
+    const rect = this.shownView(side, (view) => view.tileOf)?.tileOf?.(block);
     return rect && moved(rect, origin);
   }
 
-  draw(points) {
+  draw(points: [number, number][]) {
     this.add("path", { d: rounded(points), class: "le-link" });
   }
 
-  drawHead({ left, right, top }) {
+  drawHead({ left, right, top }: Box) {
     const x = (left + right) / 2;
     this.add("path", { d: `M${x} ${top} l-4 -5 h8 z`, class: "le-link-head" });
   }
 
-  add(tag, attributes) {
+  add(tag: string, attributes: Record<string, string>) {
     const made = document.createElementNS(SVG, tag);
     for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
     this.svg.append(made);
@@ -61,7 +68,7 @@ export class Links {
 }
 
 // Under the entry to the lane, along it to the gap over the tile, and in that gap to its middle.
-function wayTo(tile, entry, lane) {
+function wayTo(tile: Box, entry: Box, lane: number): [number, number][] {
   const x = (tile.left + tile.right) / 2,
     over = tile.top - BELOW - RADIUS,
     under = entry.bottom + BELOW;
@@ -76,26 +83,26 @@ function wayTo(tile, entry, lane) {
 }
 
 // An entry that is scrolled out of sight: its line begins at the edge behind which it lies.
-function within(entry, frame) {
+function within(entry: Box, frame: Box) {
   if (entry.bottom > frame.bottom) return { ...entry, bottom: frame.bottom - BELOW };
   return entry.bottom < frame.top ? { ...entry, bottom: frame.top } : entry;
 }
 
-function moved({ left, right, top, bottom }, origin) {
+function moved({ left, right, top, bottom }: Box, origin: DOMRect) {
   return { left: left - origin.left, right: right - origin.left, top: top - origin.top, bottom: bottom - origin.top };
 }
 
 // Straight stretches with round corners.
-function rounded(points) {
+function rounded(points: [number, number][]) {
   const corners = points.slice(1, -1).map(([x, y], i) => {
     const before = towards([x, y], points[i]),
       after = towards([x, y], points[i + 2]);
     return `L${before} Q${x} ${y} ${after}`;
   });
-  return `M${points[0].join(" ")} ${corners.join(" ")} L${points.at(-1).join(" ")}`;
+  return `M${points[0].join(" ")} ${corners.join(" ")} L${points[points.length - 1].join(" ")}`;
 }
 
-function towards([x, y], [toX, toY]) {
+function towards([x, y]: [number, number], [toX, toY]: [number, number]) {
   const length = Math.hypot(toX - x, toY - y) || 1,
     step = Math.min(RADIUS, length / 2);
   return `${x + ((toX - x) / length) * step} ${y + ((toY - y) / length) * step}`;

@@ -1,66 +1,74 @@
 // What slides, and where to look, while events are played: read from the events themselves.
+
 import { requestName } from "../look/palette.ts";
+import type { EventRows } from "../model/event_rows.ts";
+import type { EventKind, Transfer } from "../model/events.ts";
+import type { Recording } from "../model/recording.ts";
 
 const MAX_MOVES = 12;
 const MAX_FOCUS = 64;
 
-// {moves: [[label, from, to]], focus: [block ids]}; the places are named as the views anchor them.
-export function motionOf(recording, start, end) {
-  const moves = [],
-    focus = new Set();
+// A chip that slides: its text, and the anchors of the places from and to which it does.
+type Move = [text: string, from: string, to: string];
+
+export interface Motion {
+  moves: Move[];
+  focus: number[]; // the blocks to look at
+}
+
+export function motionOf(recording: Recording, start: number, end: number): Motion {
+  const moves: Move[] = [],
+    focus = new Set<number>();
   for (let i = Math.max(start, recording.start); i < end && (moves.length < MAX_MOVES || focus.size < MAX_FOCUS); i++) {
-    const tell = TELLERS[recording.kind(i)];
-    if (tell) tell((name) => recording.field(i, name), moves, focus);
+    const row = recording.kinds.ordered(recording.row(i));
+    // kind and row fit
+    (MOTIONS[recording.kind(i) as EventKind] as MotionOf<never> | undefined)?.(row as never, moves, focus);
   }
   return { moves: moves.slice(0, MAX_MOVES), focus: [...focus].slice(0, MAX_FOCUS) };
 }
 
-const block = (get, moves, focus) => focus.add(get("block_id"));
-const row = (get) => `row:${get("request_id")}:${get("group")}:${get("index")}`;
+type MotionOf<Kind extends EventKind> = (row: EventRows[Kind], moves: Move[], focus: Set<number>) => void;
 
-const TELLERS = {
-  BlockAllocated(get, moves, focus) {
-    block(get, moves, focus);
-    moves.push([`#${get("block_id")}`, `queue:${get("block_id")}`, row(get)]);
+const MOTIONS: { [Kind in EventKind]?: MotionOf<Kind> } = {
+  BlockAllocated([, block, request, group, index], moves, focus) {
+    focus.add(block);
+    moves.push([`#${block}`, `queue:${block}`, `row:${request}:${group}:${index}`]);
   },
-  BlockTouched(get, moves, focus) {
-    block(get, moves, focus);
-    moves.push([`#${get("block_id")}`, `${get("ref_count") === 1 ? "queue" : "pool"}:${get("block_id")}`, row(get)]);
+  BlockTouched([, block, request, group, index, refCount], moves, focus) {
+    focus.add(block);
+    moves.push([`#${block}`, `${refCount === 1 ? "queue" : "pool"}:${block}`, `row:${request}:${group}:${index}`]);
   },
-  BlockCached(get, moves, focus) {
-    block(get, moves, focus);
-    moves.push([`#${get("block_id")}`, `pool:${get("block_id")}`, `map:${get("group")}:${get("block_hash")}`]);
+  BlockCached([, block, , group, , hash], moves, focus) {
+    focus.add(block);
+    moves.push([`#${block}`, `pool:${block}`, `map:${group}:${hash}`]);
   },
-  BlockMerged(get, moves, focus) {
-    focus.add(get("block_id")).add(get("into_block_id"));
-    moves.push([requestName(get("request_id")), `pool:${get("block_id")}`, `pool:${get("into_block_id")}`]);
+  BlockMerged([, block, into, request], moves, focus) {
+    focus.add(block).add(into);
+    moves.push([requestName(request), `pool:${block}`, `pool:${into}`]);
   },
-  BlockFreed(get, moves, focus) {
-    block(get, moves, focus);
-    if (get("queue_end") !== null)
-      moves.push([`#${get("block_id")}`, `pool:${get("block_id")}`, `queue:${get("block_id")}`]);
+  BlockFreed([, block, , , , , queueEnd], moves, focus) {
+    focus.add(block);
+    if (queueEnd !== null) moves.push([`#${block}`, `pool:${block}`, `queue:${block}`]);
   },
-  BlocksLoaded(get, moves, focus) {
-    transfer(get, moves, focus, (pool, tier) => [tier, pool]);
+  BlocksLoaded: ([, , transfers], moves, focus) => transfer(transfers, moves, focus, true),
+  BlocksSaved: ([, , transfers], moves, focus) => transfer(transfers, moves, focus, false),
+  BlockEvicted: ([, block], _moves, focus) => void focus.add(block),
+  SlotsWritten([, , , , runs], _moves, focus) {
+    for (const [block] of runs) focus.add(block);
   },
-  BlocksSaved(get, moves, focus) {
-    transfer(get, moves, focus, (pool, tier) => [pool, tier]);
+  PrefixHit([, , , groups], _moves, focus) {
+    for (const blocks of groups) for (const block of blocks) if (block >= 0) focus.add(block);
   },
-  BlockEvicted: block,
-  SlotsWritten(get, moves, focus) {
-    for (const [id] of get("runs")) focus.add(id);
-  },
-  PrefixHit(get, moves, focus) {
-    for (const ids of get("block_ids")) for (const id of ids) if (id >= 0) focus.add(id);
-  },
-  ViolationFound(get, moves, focus) {
-    for (const id of get("block_ids")) focus.add(id);
+  ViolationFound([, , , , blocks], _moves, focus) {
+    for (const block of blocks) focus.add(block);
   },
 };
 
-function transfer(get, moves, focus, way) {
-  for (const [group, , id, hash] of get("transfers")) {
-    focus.add(id);
-    moves.push([`#${id}`, ...way(`pool:${id}`, `tier:${group}:${hash}`)]);
+function transfer(transfers: Transfer[], moves: Move[], focus: Set<number>, isLoad: boolean) {
+  for (const [group, , block, hash] of transfers) {
+    const places = [`pool:${block}`, `tier:${group}:${hash}`] as const,
+      [from, to] = isLoad ? places.toReversed() : places;
+    focus.add(block);
+    moves.push([`#${block}`, from, to]);
   }
 }

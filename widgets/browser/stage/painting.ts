@@ -1,40 +1,68 @@
 // Painting: once a frame, what changed, in the views that can be seen; and nothing while nobody looks.
-import { motionOf } from "./motion.ts";
 
-const CHEAP_MS = { canvas: 4, list: 1, all: 8 }; // a view that takes less is painted in every frame; lists have yet to be laid out
-const MEMORY = 0.95; // of what a view's dearest painting took, from one painting to the next: most of a step's are cheap
+import type { Selection } from "../model/payloads.ts";
+import { Changes } from "../model/scene.ts";
+import type { View } from "../views/view.ts";
+import { motionOf } from "./motion.ts";
+import type { Side } from "./side.ts";
+import type { Stage } from "./stage.ts";
+
+// a view that takes less is painted in every frame; lists have yet to be laid out
+const CHEAP_MS = { canvas: 4, list: 1, all: 8 };
+// of what a view's dearest painting took, from one painting to the next: most of a step's are cheap
+const MEMORY = 0.95;
 const TURN_MS = 60; // how long a slow view waits for the next news of a running lab, before it is painted without
 const REST = 8; // while a lab runs, slow views rest so many times as long as the frame took that one of them was in
 const MANY = 500; // events at once, too many to point at their blocks
-const NOTHING = () => ({
-  all: false,
-  blocks: new Set(),
-  requests: new Set(),
-  keys: new Set(),
-  queue: false,
-  tier: false,
-});
+// A part of the layout that is painted with every change.
+export interface Part {
+  paint(): unknown;
+}
+
+// A view on the page. pending: what has changed since it was painted; costs: milliseconds of its dearest paintings.
+export interface Shown {
+  view: View;
+  side: number;
+  isShown: () => boolean; // can it be seen at all (an open tab)?
+  pending: Changes;
+  from: number;
+  costs: { some: number; all: number };
+  paintedAt: number;
+  kind: "some" | "all"; // of the last painting
+  took: number;
+}
 
 export class Painting {
-  constructor(stage) {
-    Object.assign(this, { stage, shows: [], parts: [], request: 0, isDirty: false, hasNews: false });
+  stage: Stage;
+  shows: Shown[] = [];
+  parts: Part[] = [];
+  request = 0;
+  isDirty = false;
+  hasNews = false;
+  focus: number[][];
+  slowAgainAt = 0;
+  rendered = new MessageChannel();
+  later?: number;
+
+  constructor(stage: Stage) {
+    this.stage = stage;
     this.focus = stage.sides.map(() => []);
-    this.slowAgainAt = 0;
-    this.rendered = new MessageChannel(); // a message from within a frame comes when the frame is laid out and painted
     this.rendered.port1.onmessage = ({ data: begun }) =>
       (this.slowAgainAt = performance.now() + REST * (performance.now() - begun));
   }
 
   // A view in an element. isShown: can it be seen at all (an open tab)?
-  show(view, side, isShown) {
-    const entry = {
+  show(view: View, side: number, isShown: () => boolean): Shown {
+    const entry: Shown = {
       view,
       side,
       isShown,
-      pending: { ...NOTHING(), all: true },
+      pending: new Changes(true),
       from: 0,
       costs: { some: 0, all: 0 },
       paintedAt: 0,
+      kind: "all",
+      took: 0,
     };
     this.shows.push(entry);
     return entry;
@@ -49,7 +77,7 @@ export class Painting {
 
   changed() {
     this.isDirty = true;
-    if (this.request || !this.stage.sight?.isVisible) return;
+    if (this.request || !this.stage.visibility?.isVisible) return;
     this.request = requestAnimationFrame(() => this.flush());
   }
 
@@ -58,12 +86,13 @@ export class Painting {
     this.changed();
   }
 
-  // Views that have a scene. One that has not been painted yet is asked nothing, and is marked when it is painted first.
+  // Views that have a scene. One that has not been painted yet is asked nothing, and is marked when it is painted
+  // first.
   get painted() {
     return this.shows.filter(({ paintedAt }) => paintedAt > 0);
   }
 
-  mark(selection) {
+  mark(selection: Selection | null) {
     for (const { view } of this.painted) view.mark(selection);
   }
 
@@ -76,7 +105,7 @@ export class Painting {
     cancelAnimationFrame(this.request);
     this.request = 0;
     const { stage } = this;
-    if (!this.isDirty || !stage.isReady || !stage.root.isConnected || !stage.sight.isVisible) return;
+    if (!this.isDirty || !stage.isReady || !stage.root.isConnected || !stage.visibility.isVisible) return;
     this.isDirty = false;
     const moments = stage.track.moments(stage.position);
     this.focus = this.focused(moments);
@@ -87,8 +116,8 @@ export class Painting {
     }
     this.paintViews();
     for (const part of this.parts) part.paint();
-    stage.pointing.repainted();
-    stage.asking.askWords();
+    stage.pointing?.repainted();
+    stage.questions.askWords();
     stage.tell("painted");
   }
 
@@ -97,26 +126,29 @@ export class Painting {
   }
 
   // The blocks that the events told last are about, per side; none while a lab is followed.
-  focused(moments) {
+  focused(moments: number[]): number[][] {
     const { track, position, sides } = this.stage;
-    if (position <= track.span(position).start || this.isHurried) return sides.map(() => []);
+    if (position <= track.span(position).start || this.isHurried) return sides.map((): number[] => []);
     const before = track.moments(track.previous(position));
     return sides.map(({ recording }, i) =>
       moments[i] - before[i] <= MANY ? motionOf(recording, before[i], moments[i]).focus : [],
     );
   }
 
-  note(side, changes) {
+  note(side: Side, changes: Changes) {
     for (const { side: index, pending } of this.shows) {
       if (index !== side.index || pending.all) continue;
       pending.all = changes.all;
       pending.queue ||= changes.queue;
       pending.tier ||= changes.tier;
-      for (const name of ["blocks", "requests", "keys"]) for (const id of changes[name]) pending[name].add(id);
+      for (const id of changes.blocks) pending.blocks.add(id);
+      for (const id of changes.requests) pending.requests.add(id);
+      for (const key of changes.keys) pending.keys.add(key);
     }
   }
 
-  // While a lab runs by itself slow views take turns, one a frame, so that the others keep their pace and nobody waits long.
+  // While a lab runs by itself slow views take turns, one a frame, so that the others keep their pace and nobody waits
+  // long.
   // After a step taken by hand, or a jump, they come a frame later than the rest, which is seen at once.
   paintViews() {
     const shown = this.shows.filter((entry) => entry.isShown()),
@@ -131,7 +163,7 @@ export class Painting {
   }
 
   // All but the one that has waited longest, if it is time for a slow one again.
-  waiting(slow) {
+  waiting(slow: Shown[]) {
     const begun = performance.now();
     if (begun < this.slowAgainAt) return slow;
     const [next, ...others] = slow.sort((a, b) => a.paintedAt - b.paintedAt);
@@ -139,11 +171,11 @@ export class Painting {
     return others;
   }
 
-  paintView(entry) {
+  paintView(entry: Shown) {
     const { scene, moment, reference } = this.stage.sides[entry.side],
       changes = entry.pending,
       begun = performance.now();
-    entry.pending = NOTHING();
+    entry.pending = new Changes();
     const isFirst = !entry.paintedAt;
     entry.view.paint(scene, changes, {
       moment,
@@ -156,11 +188,12 @@ export class Painting {
     entry.from = moment;
     entry.paintedAt = begun;
     if (isFirst && this.stage.selection) entry.view.mark(this.stage.selection); // chosen before the view was made
-    Object.assign(entry, { kind: changes.all ? "all" : "some", took: performance.now() - begun });
+    entry.kind = changes.all ? "all" : "some";
+    entry.took = performance.now() - begun;
   }
 
   // Who measures does it when everything is written; the layout that it asks for is part of what it costs.
-  settle(entry) {
+  settle(entry: Shown) {
     const { view, kind, took, costs } = entry,
       begun = performance.now();
     view.settle?.();
@@ -168,7 +201,7 @@ export class Painting {
   }
 }
 
-function isSlow({ view, pending, costs }) {
+function isSlow({ view, pending, costs }: Shown) {
   return pending.all
     ? costs.all > CHEAP_MS.all && !view.canvas
     : costs.some > (view.canvas ? CHEAP_MS.canvas : CHEAP_MS.list);

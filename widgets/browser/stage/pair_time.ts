@@ -1,6 +1,11 @@
-// One line of time for both sides: a column per beat, a lane per request and one for the pool; a rule where the editions part. Drag to scrub.
+// One line of time for both sides: a column per beat, a lane per request and one for the pool; a rule where the
+// editions part. Drag to scrub.
+
 import { element } from "../look/element.ts";
 import { requestName } from "../look/palette.ts";
+import type { Theme } from "../look/theme.ts";
+import type { PairRow } from "../model/payloads.ts";
+import type { PairStage } from "./stage.ts";
 
 const TOP = 20,
   LEFT = 52,
@@ -8,16 +13,36 @@ const TOP = 20,
   BOTTOM = 15,
   MAX_LANES = 5,
   STOP_RADIUS = 8;
-const POOL = "pool";
+const POOL = "pool",
+  OTHERS = "others";
 const MEANING = "pale: on both sides, strong: on one";
 const EXPLAINED =
-  "Pale: an event on both sides. Strong: on one side, or otherwise there: the left side's above, the right side's below.";
+  "Pale: an event on both sides. Strong: on one side, or otherwise there: the left side's above, the right " +
+  "side's below.";
+
+// A lane: a request, the pool, or all requests that have no lane of their own.
+type Lane = number | typeof POOL | typeof OTHERS;
 
 export class PairTime {
-  constructor(stage) {
-    Object.assign(this, { stage, lanes: new Map(), numRows: -1 });
-    this.element = element("div", "le-pair-time");
-    this.canvas = element("canvas");
+  stage: PairStage;
+  lanes = new Map();
+  numRows = -1;
+  element = element("div", "le-pair-time");
+  canvas = element("canvas");
+  sizes: ResizeObserver;
+  beatLanes!: Set<Lane>[][];
+  rows?: PairRow[];
+  last?: PairRow;
+  order!: Lane[];
+  width!: number;
+  height!: number;
+  pictured?: string;
+  picturedTheme?: Theme;
+  picture?: HTMLCanvasElement;
+  stepNames!: [from: number, to: number][];
+
+  constructor(stage: PairStage) {
+    this.stage = stage;
     this.canvas.tabIndex = 0;
     this.canvas.setAttribute("role", "slider");
     this.canvas.setAttribute("aria-label", "Time of both sides, in beats. Arrow keys step, drag to scrub.");
@@ -29,15 +54,16 @@ export class PairTime {
     stage.end.signal.addEventListener("abort", () => this.sizes.disconnect());
   }
 
-  // -- where things are --------------------------------------------------------------------------------------------------
+  // -- where things are
+  // --------------------------------------------------------------------------------------------------
 
-  x(position) {
+  x(position: number) {
     const { track } = this.stage,
       total = Math.max(1, track.lastBeat - track.base);
     return LEFT + ((position - track.base) / total) * (this.width - LEFT - RIGHT);
   }
 
-  positionAt(x) {
+  positionAt(x: number) {
     const { track } = this.stage,
       total = Math.max(1, track.lastBeat - track.base);
     return Math.max(
@@ -47,19 +73,19 @@ export class PairTime {
   }
 
   // A guided stop is easier to hit than a beat.
-  under(event) {
+  under(event: PointerEvent) {
     const stop =
       event.offsetY < TOP &&
       this.stage.track.guided.find(([, at]) => Math.abs(this.x(at) - event.offsetX) <= STOP_RADIUS);
     return stop ? stop[1] : this.positionAt(event.offsetX);
   }
 
-  grab(event) {
+  grab(event: PointerEvent) {
     this.canvas.setPointerCapture(event.pointerId);
     this.stage.stand(this.under(event));
   }
 
-  drag(event) {
+  drag(event: PointerEvent) {
     const { track } = this.stage,
       stop = event.offsetY < TOP && track.guided.find(([, at]) => Math.abs(this.x(at) - event.offsetX) <= STOP_RADIUS);
     this.canvas.title = stop ? track.guide[stop[0]] : EXPLAINED;
@@ -67,15 +93,16 @@ export class PairTime {
       this.stage.stand(this.positionAt(event.offsetX));
   }
 
-  // -- what the beats are about ------------------------------------------------------------------------------------------
+  // -- what the beats are about
+  // ------------------------------------------------------------------------------------------
 
   // Per beat and side the lanes of its events: request ids, or the pool.
-  lanesOf(index) {
+  lanesOf(index: number): Set<Lane>[] {
     const { track, sides } = this.stage,
       row = track.rows[index],
       before = index ? track.rows[index - 1][0] : track.starts;
     return sides.map(({ recording }, side) => {
-      const lanes = new Set();
+      const lanes = new Set<Lane>();
       for (let i = Math.max(before[side], recording.start); i < Math.min(row[0][side], recording.end); i++) {
         const request = recording.field(i, "request_id");
         lanes.add(request === undefined || request === null ? POOL : request);
@@ -88,29 +115,32 @@ export class PairTime {
     const { track } = this.stage,
       { rows } = track,
       { length } = rows;
-    if (this.rows !== rows || this.numRows > length || this.last !== rows.at(-1)) this.beats = [];
-    Object.assign(this, { rows, numRows: length, last: rows.at(-1) });
-    const known = Math.min(this.beats.length, track.end - track.base);
-    this.beats.length = known;
-    for (let i = known; i < track.end - track.base; i++) this.beats.push(this.lanesOf(i));
+    if (this.rows !== rows || this.numRows > length || this.last !== rows.at(-1)) this.beatLanes = [];
+    this.rows = rows;
+    this.numRows = length;
+    this.last = rows.at(-1);
+    const known = Math.min(this.beatLanes.length, track.end - track.base);
+    this.beatLanes.length = known;
+    for (let i = known; i < track.end - track.base; i++) this.beatLanes.push(this.lanesOf(i));
     this.order = [...this.shownRequests(), POOL];
   }
 
   // All of them while there is room; else those of which the sides tell different things, and the newest.
-  shownRequests() {
+  shownRequests(): Lane[] {
     const { rows } = this.stage.track,
-      counts = new Map();
-    this.beats.forEach((sides, i) => {
+      counts = new Map<number, number>();
+    this.beatLanes.forEach((sides, i) => {
       for (const lane of new Set(sides.flatMap((lanes) => [...lanes])))
-        if (lane !== POOL) counts.set(lane, (counts.get(lane) || 0) + rows[i][3]);
+        if (typeof lane === "number") counts.set(lane, (counts.get(lane) || 0) + Number(rows[i][3]));
     });
     const all = [...counts.keys()].sort((a, b) => a - b);
     if (all.length < MAX_LANES) return all;
-    const chosen = all.sort((a, b) => counts.get(b) - counts.get(a) || b - a).slice(0, MAX_LANES - 2);
-    return ["others", ...chosen.sort((a, b) => a - b)];
+    const chosen = all.sort((a, b) => (counts.get(b) ?? 0) - (counts.get(a) ?? 0) || b - a).slice(0, MAX_LANES - 2);
+    return [OTHERS, ...chosen.sort((a, b) => a - b)];
   }
 
-  // -- drawing -----------------------------------------------------------------------------------------------------------
+  // -- drawing
+  // -----------------------------------------------------------------------------------------------------------
 
   paint() {
     const { canvas, stage } = this,
@@ -119,8 +149,9 @@ export class PairTime {
     if (!width) return;
     if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio))
       Object.assign(canvas, { width: Math.round(width * ratio), height: Math.round(height * ratio) });
-    Object.assign(this, { width, height });
-    const context = canvas.getContext("2d");
+    this.width = width;
+    this.height = height;
+    const context = canvas.getContext("2d") as CanvasRenderingContext2D;
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.clearRect(0, 0, canvas.width, canvas.height);
     context.drawImage(this.still(canvas, ratio), 0, 0);
@@ -134,16 +165,17 @@ export class PairTime {
   }
 
   // Steps and lanes are drawn once, until there is more of them.
-  still({ width, height }, ratio) {
+  still({ width, height }: HTMLCanvasElement, ratio: number) {
     const { track, theme } = this.stage,
       name = [width, height, track.base, track.end, track.lastBeat].join();
     if (this.picture && this.pictured === name && this.picturedTheme === theme && this.last === track.rows.at(-1))
       return this.picture;
-    Object.assign(this, { pictured: name, picturedTheme: theme });
+    this.pictured = name;
+    this.picturedTheme = theme;
     this.readLanes();
     this.picture ??= document.createElement("canvas");
     Object.assign(this.picture, { width, height });
-    const context = this.picture.getContext("2d");
+    const context = this.picture.getContext("2d") as CanvasRenderingContext2D;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.paintSteps(context, theme);
     this.paintLanes(context, theme);
@@ -151,7 +183,7 @@ export class PairTime {
   }
 
   // What has not happened yet is paler.
-  paintAhead(context, theme) {
+  paintAhead(context: CanvasRenderingContext2D, theme: Theme) {
     const x = this.x(this.stage.position) + 1;
     context.globalAlpha = 0.5;
     context.fillStyle = theme.paper;
@@ -169,10 +201,10 @@ export class PairTime {
       ["valuemax", track.end],
       ["valuetext", words.join("; ")],
     ])
-      this.canvas.setAttribute(`aria-${name}`, value);
+      this.canvas.setAttribute(`aria-${name}`, String(value));
   }
 
-  paintSteps(context, theme) {
+  paintSteps(context: CanvasRenderingContext2D, theme: Theme) {
     const { track } = this.stage;
     context.font = `12px ${theme.ui}`;
     context.textBaseline = "middle";
@@ -190,19 +222,23 @@ export class PairTime {
   }
 
   // In full, or the number alone, or not at all: a name stays within its step, and behind the name before it.
-  paintStepName(context, { step, x, right }) {
+  paintStepName(
+    context: CanvasRenderingContext2D,
+    { step, x, right }: { step: number | null; x: number; right: number },
+  ) {
     const from = x + 7,
       free = (this.stepNames.at(-1)?.[1] ?? 0) + 5;
     for (const text of [`step ${step}`, String(step)]) {
       const to = from + context.measureText(text).width;
       if (from < free || to > Math.min(right, this.width - 8)) continue;
       context.fillText(text, from, this.height - 7);
-      return this.stepNames.push([from, to]);
+      this.stepNames.push([from, to]);
+      return;
     }
   }
 
   // What the marks mean, where the names of the steps leave room.
-  paintMeaning(context, theme, free) {
+  paintMeaning(context: CanvasRenderingContext2D, theme: Theme, free: number) {
     const right = this.width - RIGHT,
       left = right - context.measureText(MEANING).width;
     if (left < free) return;
@@ -222,8 +258,9 @@ export class PairTime {
     return Math.max(1.5, Math.min(9, this.x(base + 1) - this.x(base) - 2));
   }
 
-  // The same on both sides: a grey bar across the lane. Different: in ink, the left side's in the lane's upper half, the right side's in its lower.
-  paintLanes(context, theme) {
+  // The same on both sides: a grey bar across the lane. Different: in ink, the left side's in the lane's upper half,
+  // the right side's in its lower.
+  paintLanes(context: CanvasRenderingContext2D, theme: Theme) {
     const { track } = this.stage,
       lane = this.laneHeight,
       wide = this.markWidth;
@@ -236,8 +273,8 @@ export class PairTime {
       context.fillRect(LEFT, TOP + Math.round((row + 0.5) * lane), this.width - LEFT - RIGHT, 0.5);
     });
     context.textAlign = "left";
-    const drawn = new Map();
-    this.beats.forEach((sides, i) => {
+    const drawn = new Map<number, number>();
+    this.beatLanes.forEach((sides, i) => {
       const x = this.x(track.base + i + 1) - wide,
         isOther = track.rows[i][3];
       for (const row of this.rowsOf(sides[0], sides[1])) {
@@ -254,21 +291,21 @@ export class PairTime {
     });
   }
 
-  bar(context, x, y, w, h, colour) {
+  bar(context: CanvasRenderingContext2D, x: number, y: number, w: number, h: number, colour: string) {
     context.fillStyle = colour;
     context.fillRect(x, y, w, h);
   }
 
-  rowsOf(...sets) {
+  rowsOf(...sets: Set<Lane>[]) {
     return this.order.flatMap((_, row) => (sets.some((lanes) => this.has(lanes, row)) ? [row] : []));
   }
 
-  has(lanes, row) {
+  has(lanes: Set<Lane>, row: number) {
     const name = this.order[row];
-    return name === "others" ? [...lanes].some((lane) => lane !== POOL && !this.order.includes(lane)) : lanes.has(name);
+    return name === OTHERS ? [...lanes].some((lane) => lane !== POOL && !this.order.includes(lane)) : lanes.has(name);
   }
 
-  paintParting(context, theme) {
+  paintParting(context: CanvasRenderingContext2D, theme: Theme) {
     const { track } = this.stage;
     if (track.parts === null || track.parts <= track.base) return;
     const x = Math.round(this.x(track.parts) - this.markWidth - 3) + 0.5; // just before the first mark that differs
@@ -285,7 +322,7 @@ export class PairTime {
     const wide = context.measureText(text).width,
       pen = this.x(this.stage.position),
       [left, right] = [x - wide - 6, x + 6];
-    const isFree = (at) =>
+    const isFree = (at: number) =>
       at > LEFT &&
       at + wide < this.width &&
       (pen < at - 8 || pen > at + wide + 8) &&
@@ -296,17 +333,19 @@ export class PairTime {
     context.restore();
   }
 
-  paintPen(context, theme) {
+  paintPen(context: CanvasRenderingContext2D, theme: Theme) {
     const x = this.x(this.stage.position);
     context.fillStyle = theme.ink;
     const bottom = this.height - BOTTOM + 2; // the names of the steps stay readable
     context.fillRect(x - 1, 2, 2, bottom - 2);
     context.beginPath();
-    context.moveTo(x - 5, bottom), context.lineTo(x + 5, bottom), context.lineTo(x, bottom - 7);
+    context.moveTo(x - 5, bottom);
+    context.lineTo(x + 5, bottom);
+    context.lineTo(x, bottom - 7);
     context.fill();
   }
 
-  paintStops(context, theme) {
+  paintStops(context: CanvasRenderingContext2D, theme: Theme) {
     const { track, position } = this.stage,
       current = track.guideAt(position);
     context.font = `700 12px ${theme.ui}`;

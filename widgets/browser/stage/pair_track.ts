@@ -1,6 +1,10 @@
 // Where one can stand on two recordings at once: a position is a number of beats, each with a moment on either side.
 
+import type { Phase } from "../model/events.ts";
+import type { Answer, ComparePayload, PairRow } from "../model/payloads.ts";
 import { lastBefore } from "../model/steps.ts";
+import type { Side } from "./side.ts";
+import type { Span } from "./track.ts";
 
 const ENDS = 0,
   SENTENCE = 1,
@@ -11,28 +15,41 @@ const ENDS = 0,
   STOP = 6,
   STEP = 7;
 
+// The caption of a position; of one at which the sides differ, one for either.
+export interface PairCaption {
+  at: number;
+  sentence: string;
+  phase: Phase | null;
+  differs?: boolean;
+  left?: string | null;
+  right?: string | null;
+  stop?: number | null;
+}
+
 export class PairTrack {
-  constructor(sides) {
-    Object.assign(this, {
-      sides,
-      rows: [],
-      base: 0,
-      starts: [0, 0],
-      spans: [],
-      parting: null,
-      parted: null,
-      guide: [],
-      questions: [],
-      names: ["", ""],
-      roles: ["", ""],
-      later: null,
-      title: "",
-      resting: ["", ""],
-    });
+  sides: Side[];
+  rows: PairRow[] = [];
+  base = 0;
+  starts: [number, number] = [0, 0];
+  spans: { step: number; start: number }[] = [];
+  parting: number | null = null;
+  parted: Answer | null = null;
+  guide: string[] = [];
+  questions: (string | null)[] = [];
+  names: [string, string] = ["", ""];
+  roles: [string, string] = ["", ""];
+  later: string | null = null;
+  title = "";
+  resting: [string, string] = ["", ""];
+  readonly captions = null; // captions are rows here, and what is said at rest is one of them
+  rest: [moment: number, sentence: string] | null = null;
+
+  constructor(sides: Side[]) {
+    this.sides = sides;
   }
 
   // Beats from Python, from a number on; false when some between are missing.
-  hear(payload) {
+  hear(payload: ComparePayload) {
     const isWhole = payload.from === payload.first;
     if (!isWhole && (payload.from < this.base || payload.from > this.base + this.rows.length)) return false;
     if (isWhole) this.rows = payload.beats;
@@ -42,21 +59,22 @@ export class PairTrack {
       this.rows.push(...payload.beats);
     }
     const { first, starts, parting, parted, guide, questions, names, roles = ["", ""], later, title, rest } = payload;
-    Object.assign(this, {
-      base: first,
-      starts,
-      parting,
-      parted,
-      guide,
-      questions,
-      names,
-      roles,
-      later,
-      title,
-      resting: rest,
-    });
+    this.base = first;
+    this.starts = starts;
+    this.parting = parting;
+    this.parted = parted;
+    this.guide = guide;
+    this.questions = questions;
+    this.names = names;
+    this.roles = roles;
+    this.later = later;
+    this.title = title;
+    this.resting = rest;
     this.spans = [];
-    this.rows.forEach((row, i) => row[STEP] !== null && this.spans.push({ step: row[STEP], start: first + i }));
+    this.rows.forEach((row, i) => {
+      const step = row[STEP];
+      if (step !== null) this.spans.push({ step, start: first + i });
+    });
     return true;
   }
 
@@ -66,15 +84,15 @@ export class PairTrack {
 
   // The oldest position whose events are here on both sides.
   get first() {
-    const starts = this.sides.map(({ recording }) => recording?.start ?? 0);
+    const starts = this.sides.map((side) => (side.hasRecording ? side.recording.start : 0));
     if (starts.every((start, side) => start <= this.starts[side])) return this.base;
     return Math.max(...starts.map((start, side) => this.positionAt(side, start)));
   }
 
   // Events have come on both sides that no beat tells of.
   get isShort() {
-    const told = this.moments(this.lastBeat);
-    return this.sides.every(({ recording }, side) => recording && told[side] < recording.end);
+    const reached = this.moments(this.lastBeat);
+    return this.sides.every(({ recording }, side) => recording && reached[side] < recording.end);
   }
 
   // The newest position whose events have come on both sides.
@@ -82,18 +100,18 @@ export class PairTrack {
     let end = this.lastBeat;
     while (
       end > this.base &&
-      this.row(end)[ENDS].some((moment, side) => moment > (this.sides[side].recording?.end ?? 0))
+      this.row(end)?.[ENDS].some((moment, side) => moment > (this.sides[side].recording?.end ?? 0))
     )
       end -= 1;
     return end;
   }
 
   // The beat that leads to a position.
-  row(position) {
+  row(position: number): PairRow | null {
     return this.rows[position - this.base - 1] || null;
   }
 
-  moments(position) {
+  moments(position: number): number[] {
     const wanted = this.row(position)?.[ENDS] ?? this.starts;
     return wanted.map((moment, side) => {
       const { start, end } = this.sides[side].recording;
@@ -102,7 +120,7 @@ export class PairTrack {
   }
 
   // The position at which a side has reached a moment.
-  positionAt(side, moment) {
+  positionAt(side: number, moment: number) {
     if (moment <= this.starts[side]) return this.base;
     let low = 0,
       high = this.rows.length;
@@ -114,25 +132,26 @@ export class PairTrack {
     return Math.min(this.base + low + 1, this.lastBeat);
   }
 
-  // -- steps -------------------------------------------------------------------------------------------------------------
+  // -- steps
+  // -------------------------------------------------------------------------------------------------------------
 
   // Where a step ends, and another begins, is the end of the first.
-  span(position) {
+  span(position: number) {
     return this.spanOf(this.find(position));
   }
 
-  find(position) {
+  find(position: number) {
     return lastBefore(this.spans, position, ({ start }) => start);
   }
 
-  spanOf(index) {
+  spanOf(index: number): Span {
     const start = index < 0 ? this.first : this.spans[index].start,
       end = index + 1 < this.spans.length ? this.spans[index + 1].start : this.end;
     return { index, step: index < 0 ? null : this.spans[index].step, start, end };
   }
 
   // Where a step is over on both sides, before anything that follows it; of a step that goes on, the newest position.
-  endOf(index) {
+  endOf(index: number) {
     const { start, end } = this.spanOf(index);
     if (index < 0) return end;
     const ends = this.moments(end).map((moment, side) =>
@@ -145,21 +164,22 @@ export class PairTrack {
     return this.spans.length;
   }
 
-  stops({ start, end }) {
+  stops({ start, end }: { start: number; end: number }) {
     return Array.from({ length: Math.max(0, end - start) }, (_, i) => start + i + 1);
   }
 
-  next(position) {
+  next(position: number) {
     return Math.min(position + 1, this.end);
   }
 
-  previous(position) {
+  previous(position: number) {
     return Math.max(position - 1, this.first);
   }
 
-  // -- words -------------------------------------------------------------------------------------------------------------
+  // -- words
+  // -------------------------------------------------------------------------------------------------------------
 
-  told(position) {
+  caption(position: number): PairCaption {
     const row = this.row(position);
     if (!row)
       return {
@@ -173,14 +193,14 @@ export class PairTrack {
       };
     const [left, right] = this.sides.map(
       ({ recording }, side) =>
-        (text) =>
+        <Text extends string | null>(text: Text) =>
           recording.lettered(text, row[ENDS][side]),
     );
     return {
       at: position,
       sentence: left(row[SENTENCE]),
       phase: row[PHASE],
-      differs: row[DIFFERS],
+      differs: Boolean(row[DIFFERS]),
       left: left(row[LEFT]),
       right: right(row[RIGHT]),
       stop: row[STOP],
@@ -192,34 +212,47 @@ export class PairTrack {
     return this.parting === null ? null : this.parting + 1;
   }
 
-  // -- the guide -----------------------------------------------------------------------------------------------------------
+  // -- the guide
+  // -----------------------------------------------------------------------------------------------------------
 
   // Milliseconds that a play rests here, so that the guide's sentence can be read.
-  reading(position) {
-    return this.isGuided(position) ? 1200 + 30 * this.guide[this.row(position)[STOP]].length : 0;
+  reading(position: number) {
+    return this.isGuided(position) ? 1200 + 30 * this.guide[this.row(position)?.[STOP] ?? 0].length : 0;
   }
 
-  isGuided(position) {
+  isGuided(position: number) {
     return (this.row(position)?.[STOP] ?? null) !== null;
   }
 
   // The guided stop reached last, counted from 0; -1 before the first.
-  guideAt(position) {
-    for (let p = Math.min(position, this.lastBeat); p > this.base; p--)
-      if (this.row(p)[STOP] !== null) return this.row(p)[STOP];
+  guideAt(position: number) {
+    for (let p = Math.min(position, this.lastBeat); p > this.base; p--) {
+      const stop = this.row(p)?.[STOP] ?? null;
+      if (stop !== null) return stop;
+    }
     return -1;
   }
 
   // Positions of the guided stops that were reached: [[stop, position]].
   get guided() {
-    return this.rows.flatMap((row, i) => (row[STOP] === null ? [] : [[row[STOP], this.base + i + 1]]));
+    const found: [stop: number, position: number][] = [];
+    this.rows.forEach((row, i) => {
+      const stop = row[STOP];
+      if (stop !== null) found.push([stop, this.base + i + 1]);
+    });
+    return found;
   }
 
-  nextStop(position) {
+  nextStop(position: number) {
     return this.guided.find(([, at]) => at > position)?.[1] ?? null;
   }
 
-  previousStop(position) {
+  previousStop(position: number) {
     return this.guided.findLast(([, at]) => at < position)?.[1] ?? null;
+  }
+
+  // A position in words.
+  nameOf(position: number) {
+    return `caption ${position - this.base}`;
   }
 }

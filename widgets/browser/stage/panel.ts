@@ -1,32 +1,49 @@
 // A titled frame around a view, and the drawer: several views, one of them open.
-import { element } from "../look/element.ts";
+
+import { element, targetOf } from "../look/element.ts";
 import { VIEWS } from "../views/index.ts";
 import { exporter } from "./export.ts";
+import type { Shown } from "./painting.ts";
+import type { Stage } from "./stage.ts";
 
-// The view's panel, or null where there is no such view.
-export function panel(stage, name, side = 0, heading = VIEWS[name]?.title) {
-  if (!VIEWS[name]) return null;
-  const made = element("section", `le-panel le-${name}-panel`),
+// A titled frame with its view.
+export type Panel = HTMLElement & { shown: Shown };
+
+// The view's panel.
+export function panel(stage: Stage, name: string, side = 0, heading = VIEWS[name].title): Panel {
+  const frame = element("section", `le-panel le-${name}-panel`),
     body = element("div", "le-panel-body"),
-    bar = element("h3");
-  bar.append(element("span", "", heading));
-  made.append(bar, body);
-  made.setAttribute("aria-label", heading);
-  made.shown = stage.show(VIEWS[name], side, body);
-  bar.append(exporter(stage, name, () => made.shown.view));
-  return made;
+    bar = element("h3"),
+    shown = stage.show(VIEWS[name], side, body);
+  bar.append(
+    element("span", "", heading),
+    exporter(stage, name, () => shown.view),
+  );
+  frame.append(bar, body);
+  frame.setAttribute("aria-label", heading);
+  return Object.assign(frame, { shown });
 }
+
+const ARROWS: Record<string, number> = { ArrowLeft: -1, ArrowRight: 1 };
 
 // Tabs; a view is made when it is opened first, and painted while it is open.
 export class Drawer {
-  constructor(stage, names, side = 0) {
-    Object.assign(this, { stage, side, open: null, entries: new Map() });
-    this.element = element("section", "le-drawer");
+  stage: Stage;
+  side: number;
+  open: string | null = null;
+  entries = new Map<string, Shown>();
+  element = element("section", "le-drawer");
+  bar = element("div", "le-tabs");
+  body = element("div", "le-drawer-body");
+  saving: HTMLElement;
+  tabs: Map<string, HTMLElement>;
+
+  constructor(stage: Stage, names: string[], side = 0) {
+    this.stage = stage;
+    this.side = side;
     this.element.setAttribute("aria-label", "more views");
-    this.bar = element("div", "le-tabs");
     this.bar.setAttribute("role", "tablist");
-    this.body = element("div", "le-drawer-body");
-    this.saving = exporter(stage, "view", () => this.entries.get(this.open)?.view);
+    this.saving = exporter(stage, "view", () => this.entries.get(this.open ?? "")?.view);
     this.element.append(this.bar, this.body);
     this.tabs = new Map(names.filter((name) => VIEWS[name]).map((name) => [name, this.tab(name)]));
     this.bar.append(this.saving);
@@ -35,7 +52,7 @@ export class Drawer {
     this.show(null);
   }
 
-  tab(name) {
+  tab(name: string) {
     const made = element("button", "le-tab", VIEWS[name].title);
     Object.assign(made, { type: "button", tabIndex: 0 });
     made.setAttribute("role", "tab");
@@ -47,12 +64,12 @@ export class Drawer {
     return made;
   }
 
-  show(name) {
-    this.open = this.tabs.has(name) ? name : null;
+  show(name: string | null) {
+    this.open = name !== null && this.tabs.has(name) ? name : null;
     for (const [each, tab] of this.tabs) tab.setAttribute("aria-selected", String(each === this.open));
     this.body.hidden = this.saving.hidden = this.open === null;
     this.stage.root.classList.toggle("le-is-drawn", this.open !== null);
-    if (this.open && !this.entries.has(name)) this.entries.set(name, this.make(name));
+    if (this.open && !this.entries.has(this.open)) this.entries.set(this.open, this.make(this.open));
     for (const [each, { view, pending }] of this.entries) {
       view.element.hidden = each !== this.open;
       pending.all = true;
@@ -61,9 +78,9 @@ export class Drawer {
   }
 
   // Why? of what is chosen, or is chosen next. about: "ref_count" ...
-  wonder(about) {
+  wonder(about?: string) {
     this.show("why");
-    this.entries.get("why")?.view.prefer(about);
+    this.entries.get("why")?.view.prefer?.(about);
     this.reveal();
   }
 
@@ -72,14 +89,14 @@ export class Drawer {
     if (this.open) requestAnimationFrame(() => this.element.scrollIntoView({ block: "nearest" }));
   }
 
-  make(name) {
+  make(name: string) {
     return this.stage.show(VIEWS[name], this.side, this.body, () => this.open === name);
   }
 
-  onKey(event) {
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key],
+  onKey(event: KeyboardEvent) {
+    const step = ARROWS[event.key],
       tabs = [...this.tabs.values()],
-      at = tabs.indexOf(event.target);
+      at = tabs.indexOf(targetOf(event));
     if (!step || at < 0) return;
     event.preventDefault();
     tabs[(at + step + tabs.length) % tabs.length].focus();

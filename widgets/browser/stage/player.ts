@@ -1,79 +1,108 @@
-// Plays a stretch of the track stop by stop while somebody can watch; whoever moves by hand ends the play.
+// Plays a stretch of the track stop by stop while the view can be watched; moving by hand ends the play.
+import type { Stage } from "./stage.ts";
 
 const STOP_MS = 300;
 const STEP_MS = 6000;
 export const SPEEDS = [0.5, 1, 2];
 
+// idle:    nothing is to be played
+// playing: the stretch is played
+// held:    the stretch waits until the view can be watched
+export type PlayState = "idle" | "playing" | "held";
+export type PlayEvent = "start" | "hold" | "stop";
+
+export const PLAY_STATES: Record<PlayState, Partial<Record<PlayEvent, PlayState>>> = {
+  idle: { start: "playing", hold: "held" },
+  playing: { hold: "held", stop: "idle" },
+  held: { start: "playing", stop: "idle" },
+};
+
 export class Player {
-  // go(position, isAnimated): stand there now. canAnimate: can somebody watch?
-  constructor(stage, canAnimate, go) {
-    Object.assign(this, {
-      stage,
-      canAnimate,
-      go,
-      timer: 0,
-      speed: 1,
-      target: null,
-      onEnd: null,
-      isPlaying: false,
-      isHeld: false,
-    });
+  stage: Stage;
+  canWatch: () => boolean;
+  go: (position: number, isAnimated: boolean) => void;
+  state: PlayState = "idle";
+  timer = 0;
+  speed = 1;
+  target: number | null = null; // null while idle
+  onEnd: (() => void) | null = null;
+  due = 0;
+  paced?: { start: number; end: number; count: number };
+
+  // go(position, isAnimated): show a position.
+  constructor(stage: Stage, canWatch: () => boolean, go: (position: number, isAnimated: boolean) => void) {
+    this.stage = stage;
+    this.canWatch = canWatch;
+    this.go = go;
+  }
+
+  get isPlaying() {
+    return this.state === "playing";
+  }
+
+  get isHeld() {
+    return this.state === "held";
+  }
+
+  happened(event: PlayEvent) {
+    this.state = PLAY_STATES[this.state][event] ?? this.state;
   }
 
   // Plays from a position to another one; a play under way towards it goes on farther. onEnd: when it has come there.
-  play(from, to, onEnd = null) {
+  play(from: number, to: number, onEnd: (() => void) | null = null) {
     if (this.isPlaying && this.target === from) {
       this.target = to;
       return;
     }
     this.stop();
     if (from >= to) return;
-    Object.assign(this, { target: to, onEnd });
-    if (!this.canAnimate()) {
-      this.isHeld = true;
-      return this.go(from, false);
-    }
-    this.start(from);
+    this.target = to;
+    this.onEnd = onEnd;
+    if (this.canWatch()) return this.start(from);
+    this.happened("hold");
+    this.go(from, false);
   }
 
-  start(from) {
-    this.isPlaying = true;
-    this.isHeld = false;
+  start(from: number) {
+    this.happened("start");
     this.go(from, false);
     this.due = performance.now();
     this.tick();
   }
 
   resume() {
-    if (this.isHeld && this.canAnimate()) this.start(this.stage.position);
+    if (this.isHeld && this.canWatch()) this.start(this.stage.position);
   }
 
   // The next stop, and those for which there was no time.
   tick() {
-    if (!this.canAnimate()) return this.hold();
+    const { target } = this;
+    if (target === null) return;
+    if (!this.canWatch()) return this.hold();
     const now = performance.now();
     let position = this.stage.position,
       next = position;
-    while (this.due <= now && next < this.target) {
+    while (this.due <= now && next < target) {
       position = next;
-      next = Math.min(this.target, this.stage.track.next(position));
+      next = Math.min(target, this.stage.track.next(position));
       this.due += this.pace(next);
     }
-    const isLast = next >= this.target;
-    if (isLast) this.isPlaying = false;
+    const isLast = next >= target;
+    if (isLast) this.happened("stop"); // what is shown last is no longer played
     if (position !== this.stage.position) this.go(position, false);
     if (next !== this.stage.position) this.go(next, true);
     if (isLast) this.finish();
     else if (this.isPlaying) this.timer = setTimeout(() => this.tick(), this.due - performance.now());
   }
 
-  // A step takes six seconds at most, and the time to read what a guide says in it.
-  pace(position) {
+  // Milliseconds at a position: a step takes six seconds at most, and the time to read what a guide says in it.
+  pace(position: number) {
     const { track } = this.stage,
       span = track.span(position);
-    if (this.paced?.start !== span.start || this.paced?.end !== span.end)
-      this.paced = { start: span.start, end: span.end, count: track.stops(span).length };
-    return (Math.min(STOP_MS, STEP_MS / Math.max(1, this.paced.count)) + (track.reading?.(position) ?? 0)) / this.speed;
+    let { paced } = this;
+    if (paced?.start !== span.start || paced.end !== span.end)
+      this.paced = paced = { start: span.start, end: span.end, count: track.stops(span).length };
+    return (Math.min(STOP_MS, STEP_MS / Math.max(1, paced.count)) + track.reading(position)) / this.speed;
   }
 
   finish() {
@@ -83,16 +112,16 @@ export class Player {
   }
 
   hold() {
-    const { target, onEnd } = this;
-    this.stop();
-    Object.assign(this, { target, onEnd });
-    this.isHeld = this.stage.position < target;
+    const { target } = this;
+    clearTimeout(this.timer);
+    if (target !== null && this.stage.position < target) this.happened("hold");
+    else this.stop();
     this.stage.changed();
   }
 
   stop() {
     clearTimeout(this.timer);
-    this.isPlaying = this.isHeld = false;
+    this.happened("stop");
     this.target = this.onEnd = null;
   }
 }

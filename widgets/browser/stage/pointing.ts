@@ -1,14 +1,29 @@
 // Hover, click and highlight for everything that stands for something, in any view: by delegation on the root.
-import { write } from "../look/element.ts";
-import { eventOf } from "../views/standing.ts";
-import { describe } from "./describe.ts";
 
-const KINDS = ["event", "hash", "block", "request"];
+import { targetOf, write } from "../look/element.ts";
+import type { Selection } from "../model/payloads.ts";
+import { eventOf } from "../views/standing.ts";
+import type { Subject } from "../views/view.ts";
+import { describe } from "./describe.ts";
+import type { Stage } from "./stage.ts";
+
+const KINDS = ["event", "hash", "block", "request"] as const; // the most particular first
 const SELECTOR = KINDS.map((kind) => `[data-${kind}]`).join();
 
+// What the mouse points at: on which side, and by which element (null on a canvas).
+interface PointedSubject extends Subject {
+  side: number;
+  from: HTMLElement | null;
+}
+
 export class Pointing {
-  constructor(stage, signal) {
-    Object.assign(this, { stage, subject: null, marked: [], pointed: [] });
+  stage: Stage;
+  subject: PointedSubject | null = null;
+  marked: HTMLElement[] = [];
+  pointed: HTMLElement[] = [];
+
+  constructor(stage: Stage, signal: AbortSignal) {
+    this.stage = stage;
     const { root } = stage;
     root.addEventListener("mousemove", (event) => this.hover(event), { signal });
     root.addEventListener("mouseleave", () => this.point(null), { signal });
@@ -17,11 +32,11 @@ export class Pointing {
   }
 
   // What an event of the mouse is about: {kind, id, side, from} or null.
-  subjectAt(event) {
-    const found = event.target.closest?.(SELECTOR);
+  subjectAt(event: MouseEvent): PointedSubject | null {
+    const found = targetOf(event).closest?.<HTMLElement>(SELECTOR);
     if (found && this.stage.root.contains(found)) return subjectOf(found);
     for (const { view, side } of this.stage.painting.painted) {
-      if (view.at && view.element.contains(event.target)) {
+      if (view.at && view.element.contains(targetOf(event))) {
         const subject = view.at(event);
         return subject && { ...subject, side, from: null };
       }
@@ -29,14 +44,14 @@ export class Pointing {
     return null;
   }
 
-  hover(event) {
+  hover(event: MouseEvent) {
     const subject = event.buttons ? null : this.subjectAt(event);
     this.point(subject);
     this.stage.root.classList.toggle("le-asks", Boolean(subject?.about && this.stage.wonder));
     if (subject) this.showTip(subject, event);
   }
 
-  point(subject) {
+  point(subject: PointedSubject | null) {
     const { stage } = this,
       { tip } = stage;
     if (!subject && !this.subject) return;
@@ -57,28 +72,28 @@ export class Pointing {
   // Whoever holds the block that is pointed at.
   link() {
     const { stage, subject } = this;
-    if (subject?.kind === "block") stage.links?.show(subject.id, subject.side);
+    if (subject?.kind === "block") stage.links?.show(Number(subject.id), subject.side);
     else stage.links?.clear();
   }
 
-  choose(event) {
+  choose(event: MouseEvent) {
     const subject =
-      event.target.closest?.("button, input, select, textarea, summary, a") && !event.target.closest(SELECTOR)
+      targetOf(event).closest?.("button, input, select, textarea, summary, a") && !targetOf(event).closest(SELECTOR)
         ? null
         : this.subjectAt(event);
     if (!subject) return;
     const { stage } = this,
       { selection } = stage,
       { kind, id, side } = subject,
-      chosen = kind === "event" ? eventOf(stage, stage.sides[side], id) : { kind, id };
-    const isChosen = selection && selection.kind === kind && selection.id === id && selection.side === chosen.side;
+      selected: Selection = kind === "event" ? eventOf(stage, stage.sides[side], Number(id)) : { kind, id };
+    const isSelected = selection && selection.kind === kind && selection.id === id && selection.side === selected.side;
     if (subject.about) stage.wonder?.(subject.about, side);
-    stage.select(isChosen && !subject.about ? null : chosen);
+    stage.select(isSelected && !subject.about ? null : selected);
   }
 
-  chooseFocused(event) {
-    const found = event.target.closest?.(SELECTOR);
-    if (!found || event.target.matches("button, input")) return;
+  chooseFocused(event: KeyboardEvent) {
+    const found = targetOf(event).closest?.<HTMLElement>(SELECTOR);
+    if (!found || targetOf(event).matches("button, input")) return;
     const { kind, id } = subjectOf(found);
     this.stage.select({ kind, id });
   }
@@ -101,7 +116,7 @@ export class Pointing {
       write(this.stage.tip, describe(this.stage, this.stage.sides[this.subject.side], this.subject));
   }
 
-  showTip(subject, event) {
+  showTip(subject: PointedSubject, event: MouseEvent) {
     const { tip, root } = this.stage,
       words = describe(this.stage, this.stage.sides[subject.side], subject);
     tip.hidden = !words;
@@ -116,21 +131,21 @@ export class Pointing {
 }
 
 // The most particular thing that an element stands for.
-function subjectOf(found) {
-  const kind = KINDS.find((one) => one in found.dataset),
-    id = found.dataset[kind];
+function subjectOf(found: HTMLElement): PointedSubject {
+  const kind = KINDS.find((one) => one in found.dataset) ?? "event",
+    id = found.dataset[kind] ?? "";
   return {
     kind,
     id: kind === "hash" ? id : Number(id),
-    side: Number(found.closest("[data-side]")?.dataset.side ?? 0),
+    side: Number(found.closest<HTMLElement>("[data-side]")?.dataset.side ?? 0),
     from: found,
     about: found.dataset.about,
   };
 }
 
-function remark(root, old, subject, className) {
+function remark(root: HTMLElement, old: HTMLElement[], subject: Subject | null, className: string) {
   const wanted = subject
-    ? [...root.querySelectorAll(`[data-${subject.kind}="${CSS.escape(String(subject.id))}"]`)]
+    ? [...root.querySelectorAll<HTMLElement>(`[data-${subject.kind}="${CSS.escape(String(subject.id))}"]`)]
     : [];
   for (const one of old) if (!wanted.includes(one)) one.classList.remove(className);
   for (const one of wanted) one.classList.add(className);

@@ -1,9 +1,14 @@
-// Time: buttons, a slider over all steps, a slider over the moments of one step, the speed, and the moment compared with.
+// Time: buttons, a slider over all steps, a slider over the moments of one step, the speed, and the moment compared
+// with.
+
 import { button, element, put, write } from "../look/element.ts";
+import { countUpTo } from "../model/story.ts";
 import { Flag } from "./flag.ts";
 import { SPEEDS } from "./player.ts";
+import type { Stage, Track } from "./stage.ts";
+import type { Span } from "./track.ts";
 
-function slider(label) {
+function slider(label: string) {
   const made = element("input");
   Object.assign(made, { type: "range", value: 0, title: label });
   made.setAttribute("aria-label", label);
@@ -11,23 +16,36 @@ function slider(label) {
 }
 
 export class Scrubber {
-  constructor(stage) {
+  stage: Stage;
+  element: HTMLElement;
+  back = button("‹", "one moment back (←)");
+  forth = button("›", "one moment on (→)");
+  replay = button("Replay", "play on from here, or the last step again (r)", "le-replay");
+  steps = slider("the steps of the recording");
+  stepCount: HTMLElement;
+  moments = slider("the moments of this step");
+  count: HTMLSpanElement;
+  speed: HTMLSelectElement;
+  pin = button("Mark", "mark this moment: what changes from it on is outlined (m)", "le-pin");
+  since: HTMLElement;
+  flags: Flag[];
+  span!: Span;
+  numCaptions?: number;
+  positions!: number[];
+  at!: number;
+  total!: number;
+
+  constructor(stage: Stage) {
     this.stage = stage;
     this.element = element("div", "le-scrub");
     this.element.setAttribute("role", "group");
     this.element.setAttribute("aria-label", "time");
-    this.back = button("‹", "one moment back (←)");
-    this.forth = button("›", "one moment on (→)");
-    this.replay = button("Replay", "play on from here, or the last step again (r)", "le-replay");
-    this.steps = slider("the steps of the recording");
     this.stepCount = element("span", "le-count le-step-count");
-    this.moments = slider("the moments of this step");
     this.count = element("span", "le-count le-moment-count");
     this.speed = element("select", "le-speed");
     this.speed.title = "how fast a play goes";
     this.speed.setAttribute("aria-label", this.speed.title);
-    for (const speed of SPEEDS) this.speed.append(new Option(`${speed}×`, speed, speed === 1, speed === 1));
-    this.pin = button("Mark", "mark this moment: what changes from it on is outlined (m)", "le-pin");
+    for (const speed of SPEEDS) this.speed.append(new Option(`${speed}×`, String(speed), speed === 1, speed === 1));
     this.since = element("div", "le-since");
     this.since.setAttribute("role", "status");
     this.flags = [this.steps, this.moments].map((one) => new Flag(one));
@@ -49,7 +67,7 @@ export class Scrubber {
 
   listen() {
     const { stage } = this,
-      on = (target, kind, act) => target.addEventListener(kind, act);
+      on = (target: HTMLElement, kind: string, act: () => void) => target.addEventListener(kind, act);
     on(this.back, "click", () => stage.back());
     on(this.forth, "click", () => stage.forward());
     on(this.replay, "click", () => (stage.isPlaying ? stage.last() : stage.play()));
@@ -68,7 +86,7 @@ export class Scrubber {
     const { stage } = this,
       { track, position } = stage,
       span = track.span(position);
-    this.paintSteps(track, span);
+    this.paintSteps(span);
     this.paintMoments(track, span, position);
     this.back.disabled = position <= track.first;
     this.forth.disabled = position >= track.end;
@@ -78,25 +96,25 @@ export class Scrubber {
   }
 
   // Where the marked moment lies among the steps, and in this one.
-  paintMark(span) {
+  paintMark(span: Span) {
     const { reference } = this.stage,
       isMarked = reference !== null,
-      name = isMarked ? `marked: ${reference.name}` : "";
+      name = reference ? `marked: ${reference.name}` : "";
     write(this.pin, isMarked ? "Unmark" : "Mark");
     this.pin.classList.toggle("le-is-on", isMarked);
     this.element.classList.toggle("le-is-marked", isMarked);
-    const isHere = isMarked && reference.position >= span.start && reference.position <= span.end;
-    this.flags[0].stand(isMarked ? Math.max(this.steps.min, reference.step ?? 0) : null, name);
-    this.flags[1].stand(isHere ? indexOf(this.positions, reference.position) : null, name);
+    const isHere = reference !== null && reference.position >= span.start && reference.position <= span.end;
+    this.flags[0].stand(reference ? Math.max(Number(this.steps.min), reference.step ?? 0) : null, name);
+    this.flags[1].stand(isHere && reference ? indexOf(this.positions, reference.position) : null, name);
   }
 
   // What is not as it was at the marked moment, counted.
-  tell(words) {
+  tell(words: string) {
     write(this.since, words);
     put(this.since, "title", words);
   }
 
-  paintSteps(track, span) {
+  paintSteps(span: Span) {
     const { recording } = this.stage.sides[0],
       last = recording.steps.at(-1)?.step ?? 0;
     const first = Math.min((recording.header.first_step ?? 1) - 1, last),
@@ -113,10 +131,14 @@ export class Scrubber {
     );
   }
 
-  paintMoments(track, span, position) {
-    if (this.span?.start !== span.start || this.span?.end !== span.end || this.beats !== track.beats?.list.length) {
+  paintMoments(track: Track, span: Span, position: number) {
+    if (
+      this.span?.start !== span.start ||
+      this.span?.end !== span.end ||
+      this.numCaptions !== track.captions?.list.length
+    ) {
       this.span = span;
-      this.beats = track.beats?.list.length;
+      this.numCaptions = track.captions?.list.length;
       this.positions = [span.start, ...track.stops(span)];
     }
     const total = this.positions.length - 1,
@@ -129,18 +151,12 @@ export class Scrubber {
   }
 }
 
-function set(target, values) {
-  for (const [name, value] of Object.entries(values)) if (String(target[name]) !== String(value)) target[name] = value;
+function set(slider: HTMLInputElement, values: Record<"min" | "max" | "value", number> & { disabled: boolean }) {
+  for (const name of ["min", "max", "value"] as const) put(slider, name, String(values[name]));
+  put(slider, "disabled", values.disabled);
 }
 
 // The number of the last of these positions that is not beyond one.
-function indexOf(positions, position) {
-  let low = 0,
-    high = positions.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (positions[middle] <= position) low = middle + 1;
-    else high = middle;
-  }
-  return Math.max(0, low - 1);
+function indexOf(positions: number[], position: number) {
+  return Math.max(0, countUpTo(positions, position) - 1);
 }

@@ -1,17 +1,24 @@
 // One recording on the stage: where it stands, and what has changed since it was painted.
+
+import type { FullPayload, Status } from "../model/payloads.ts";
 import { Recording } from "../model/recording.ts";
+import type { Scene } from "../model/scene.ts";
 
 export class Side {
-  constructor(index) {
-    Object.assign(this, {
-      index,
-      recording: null,
-      scene: null,
-      reference: null,
-      moment: 0,
-      status: { title: "", running: false, phase: null },
-      texts: new Map(),
-    });
+  index: number;
+  recording!: Recording; // from `begin` on, and so is the scene
+  scene!: Scene;
+  reference: Scene | null = null;
+  moment = 0;
+  status: Status = { title: "", running: false, phase: null };
+  texts = new Map<number, string>();
+
+  constructor(index: number) {
+    this.index = index;
+  }
+
+  get hasRecording() {
+    return this.recording !== undefined;
   }
 
   get title() {
@@ -19,7 +26,7 @@ export class Side {
   }
 
   // A whole new recording, or more of the one that is known.
-  begin(payload, moment) {
+  begin(payload: FullPayload, moment: number | undefined) {
     this.recording = Recording.full(payload);
     this.texts.clear();
     this.moment = Math.max(this.recording.start, Math.min(moment ?? this.recording.end, this.recording.end));
@@ -28,17 +35,17 @@ export class Side {
   }
 
   // Brings the scene to a moment; returns what changed.
-  move(moment) {
+  move(moment: number) {
     this.moment = moment;
     return this.recording.move(this.scene, moment);
   }
 
-  compareWith(moment) {
+  compareWith(moment: number | null) {
     this.reference = moment === null ? null : this.recording.sceneAt(moment);
   }
 
   // A token in one visible line.
-  text(tokenId) {
+  text(tokenId: number) {
     let known = this.texts.get(tokenId);
     if (known !== undefined) return known;
     const raw = this.recording.texts.get(tokenId);
@@ -48,11 +55,11 @@ export class Side {
   }
 }
 
-const VISIBLE = { "\n": "⏎", "\r": "⏎", "\t": "⇥" };
+const VISIBLE: Record<string, string> = { "\n": "⏎", "\r": "⏎", "\t": "⇥" };
 const MAX_LENGTH = 24;
 
 // Text of unknown origin: line ends as signs, control and direction marks as dots.
-export function readable(text, limit = MAX_LENGTH) {
-  const cut = text.length > limit ? text.slice(0, limit - 1) + "…" : text;
+function readable(text: string, limit: number = MAX_LENGTH) {
+  const cut = text.length > limit ? `${text.slice(0, limit - 1)}…` : text;
   return cut.replace(/[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu, (character) => VISIBLE[character] || "·");
 }

@@ -1,5 +1,8 @@
 // One view, or a few, of one lab: with a sentence and a scrubber, without the controls.
+
 import { element } from "../look/element.ts";
+import { VIEWS } from "../views/index.ts";
+import type { Arrangement } from "../widget.ts";
 import { Difference } from "./difference.ts";
 import { Marks, Sentence } from "./head.ts";
 import { Keys, onKey } from "./keys.ts";
@@ -7,17 +10,18 @@ import { Notice } from "./notice.ts";
 import { overlay } from "./overlay.ts";
 import { panel } from "./panel.ts";
 import { Scrubber } from "./scrubber.ts";
+import type { Stage } from "./stage.ts";
 
-export function lay(stage, root, { views }) {
+export function lay(stage: Stage, root: HTMLElement, { views }: Arrangement) {
   const keys = new Keys(stage),
     layer = overlay(stage),
     scrubber = new Scrubber(stage),
     sentence = new Sentence(stage),
     main = element("div", "le-main");
-  const panels = views.map((name) => panel(stage, name)).filter(Boolean);
+  const panels = views.filter((name) => name in VIEWS).map((name) => panel(stage, name));
   main.append(...panels);
   root.classList.add("le-single");
-  root.style.setProperty("--le-num-views", panels.length);
+  root.style.setProperty("--le-num-views", String(panels.length));
   root.append(sentence.element, main, scrubber.element, new Notice(stage).element, layer, keys.element);
   for (const part of [
     sentence,

@@ -1,42 +1,51 @@
 // What moves over the picture: a chip that slides from place to place while an event is played.
+
 import { element } from "../look/element.ts";
+import type { Point } from "../views/view.ts";
+import type { Motion } from "./motion.ts";
+import type { Stage } from "./stage.ts";
 
 const SLIDE_MS = 280;
 const MIN_PACE_MS = 120; // what is gone before it has arrived need not set out
 const MAX_BLOCKS = 1024; // more of them are dots, too small to see where one goes
 
 export class Slides {
-  constructor(stage, layer) {
-    Object.assign(this, { stage, layer, starts: new Map() });
+  stage: Stage;
+  layer: HTMLElement;
+  starts = new Map<number, Map<string, Point | null>>();
+
+  constructor(stage: Stage, layer: HTMLElement) {
+    this.stage = stage;
+    this.layer = layer;
   }
 
   // Finding the places has the page laid out anew: only where the eye can follow.
-  canBeSeen(position) {
+  canBeSeen(position: number) {
     const { player, sides } = this.stage;
     return player.pace(position) >= MIN_PACE_MS && sides.every(({ scene }) => scene.numBlocks <= MAX_BLOCKS);
   }
 
   // A place's middle in the root, or null when it is scrolled out of sight.
-  middle(anchor, side) {
+  middle(anchor: string, side: number): Point | null {
     const origin = this.stage.root.getBoundingClientRect();
     for (const { view, side: index, isShown } of this.stage.shows) {
       if (index !== side || !isShown()) continue;
       const point = view.middleOf?.(anchor);
       if (point) return { x: point.x - origin.left, y: point.y - origin.top };
-      const found = view.element.querySelector(`[data-anchor="${CSS.escape(anchor)}"]`);
+      const found = view.element.querySelector<HTMLElement>(`[data-anchor="${CSS.escape(anchor)}"]`);
       if (found) return middleIn(found, origin);
     }
     return null;
   }
 
   // Before the event: where things are now.
-  before(motion, side) {
+  before(motion: Motion, side: number) {
     const moves = this.stage.theme.isStill ? [] : motion.moves;
     this.starts.set(side, new Map(moves.map(([, from]) => [from, this.middle(from, side)])));
   }
 
   // After it: slide from there to where they are then.
-  after(motion, side) {
+  after(motion: Motion, side: number) {
     for (const [text, from, to] of motion.moves) {
       const start = this.starts.get(side)?.get(from),
         end = start && this.middle(to, side);
@@ -44,10 +53,10 @@ export class Slides {
     }
   }
 
-  slide(text, start, end) {
+  slide(text: string, start: Point, end: Point) {
     const chip = element("span", "le-chip le-ghost", text);
     this.layer.append(chip);
-    const at = ({ x, y }) => `translate(${x}px, ${y}px) translate(-50%, -50%)`;
+    const at = ({ x, y }: { x: number; y: number }) => `translate(${x}px, ${y}px) translate(-50%, -50%)`;
     const motion = chip.animate(
       [
         { transform: at(start), opacity: 0.95 },
@@ -64,7 +73,7 @@ export class Slides {
   }
 }
 
-function middleIn(shown, origin) {
+function middleIn(shown: HTMLElement, origin: DOMRect): Point | null {
   const rect = shown.getBoundingClientRect(),
     frame = (shown.closest(".le-panel") || shown).getBoundingClientRect();
   const x = rect.left + rect.width / 2,

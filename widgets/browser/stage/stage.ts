@@ -1,83 +1,139 @@
-// The stage: recordings, the moment at which they stand, what is chosen, and the views that show it.
+// The stage: recordings, the moment that is shown, what is selected, and the views that show it.
+
+import type { Theme } from "../look/theme.ts";
 import { onThemeChange, readTheme } from "../look/theme.ts";
-import { Asking } from "./asking.ts";
-import { Hearing } from "./hearing.ts";
+import type { MorePayload, Selection, Status, WireContent } from "../model/payloads.ts";
+import type { ViewModule } from "../views/view.ts";
+import { Inbox } from "./inbox.ts";
+import type { Links } from "./links.ts";
+import type { Mode, ModeEvent } from "./mode.ts";
+import { isAlong, isBroughtByLab, modeAfter } from "./mode.ts";
 import { motionOf } from "./motion.ts";
+import type { Part } from "./painting.ts";
 import { Painting } from "./painting.ts";
+import type { PairCaption } from "./pair_track.ts";
 import { PairTrack } from "./pair_track.ts";
+import type { Drawer } from "./panel.ts";
 import { Player } from "./player.ts";
 import { Pointing } from "./pointing.ts";
+import { Questions } from "./questions.ts";
 import { Side } from "./side.ts";
-import { Sight } from "./sight.ts";
+import type { Slides } from "./slides.ts";
 import { runningWords } from "./telling.ts";
 import { SoloTrack } from "./track.ts";
+import type { Landmark } from "./visibility.ts";
+import { Visibility } from "./visibility.ts";
+import type { Source } from "./wire.ts";
 import { Wire } from "./wire.ts";
 
+// What parts of the stage tell one another.
+interface StageEvents {
+  status: [status: Status, side: Side];
+  began: [side: Side];
+  more: [side: Side, payload: MorePayload];
+  captions: [];
+  quiet: [];
+  painted: [];
+  select: [selection: Selection | null];
+  command: [action: string];
+  answer: [content: WireContent];
+  position: [content: WireContent];
+  failure: [message: string];
+  gone: [];
+  silence: [];
+  present: [];
+}
+
+// The marked moment, with which the one that is shown is compared.
+interface Reference {
+  position: number;
+  name: string;
+  step: number | null;
+}
+
+export type Track = SoloTrack | PairTrack;
+export type PairStage = Omit<Stage, "track"> & { track: PairTrack };
+
 export class Stage {
-  constructor(root, source, numSides = 1) {
-    Object.assign(this, {
-      root,
-      numSides,
-      selection: null,
-      position: 0,
-      speed: 1,
-      isReady: false,
-      isFollowing: true,
-      isFollowed: false,
-      isResting: false,
-      reference: null,
-      listeners: new Map(),
-      themeRead: null,
-    });
-    root.stage = this; // for whoever looks at the page with the browser's tools
-    this.end = new AbortController();
+  root: HTMLElement;
+  numSides: number;
+  selection: Selection | null = null;
+  position = 0;
+  speed = 1;
+  mode: Mode = "loading";
+  reference: Reference | null = null;
+  listeners: { [Name in keyof StageEvents]?: ((...details: StageEvents[Name]) => void)[] } = {};
+  themeRead: Theme | null = null;
+  isNarrow = false;
+  tip!: HTMLElement; // the overlay makes these three
+  slides!: Slides;
+  links!: Links;
+  drawer?: Drawer;
+  wonder?: (about?: string, side?: number) => void; // of layouts with a place for answers
+  end = new AbortController();
+  sides: Side[];
+  track: Track;
+  painting: Painting;
+  questions: Questions;
+  inbox: Inbox;
+  wire: Wire;
+  player: Player;
+  visibility!: Visibility;
+  pointing?: Pointing;
+  sizes?: ResizeObserver;
+
+  constructor(root: HTMLElement, source: Source | null, numSides = 1) {
+    this.root = root;
+    this.numSides = numSides;
+    Object.assign(root, { stage: this }); // for the console
     this.sides = Array.from({ length: numSides }, (_, index) => new Side(index));
     this.track = numSides > 1 ? new PairTrack(this.sides) : new SoloTrack(this.sides[0]);
     this.painting = new Painting(this);
-    this.asking = new Asking(this);
-    this.hearing = new Hearing(this);
-    this.wire = new Wire(source, (content, payload) => this.receive(content, payload));
+    this.questions = new Questions(this);
+    this.inbox = new Inbox(this);
+    this.wire = new Wire(source, (content, payload) => this.inbox.receive(content, payload));
     this.player = new Player(
       this,
-      () => this.sight.isEnough,
+      () => this.visibility.isEnough,
       (position, isAnimated) => this.go(position, isAnimated),
     );
     this.on("status", () => this.changed());
   }
 
   // When the layout stands: watch who looks, where the mouse is, which theme it is.
-  open(landmarks) {
+  open(landmarks: Landmark[]) {
     const { signal } = this.end;
-    this.sight = new Sight(this.root, landmarks, () => this.onSight());
+    this.visibility = new Visibility(this.root, landmarks, () => this.onVisibility());
     this.pointing = new Pointing(this, signal);
-    document.addEventListener("visibilitychange", () => this.onSight(), { signal });
+    document.addEventListener("visibilitychange", () => this.onVisibility(), { signal });
     onThemeChange(() => this.dress(), signal);
     this.sizes = new ResizeObserver(() => this.painting.resized());
     this.sizes.observe(this.root);
     for (const { view } of this.shows) this.sizes.observe(view.element);
-    signal.addEventListener("abort", () => [this.sight, this.sizes].forEach((observer) => observer.disconnect()));
+    signal.addEventListener("abort", () => [this.visibility, this.sizes].forEach((observer) => observer?.disconnect()));
   }
 
   close() {
     this.end.abort();
     this.player.stop();
-    for (const part of [this.wire, this.asking, this.hearing, this.painting]) part.close();
+    for (const part of [this.wire, this.questions, this.inbox, this.painting]) part.close();
     this.root.remove();
   }
 
-  // -- what views and layouts use --------------------------------------------------------------------------------------
+  // -- what views and layouts use
+  // --------------------------------------------------------------------------------------
 
   // Puts a view into an element. isShown: can it be seen at all (an open tab)?
-  show(module, side, parent, isShown = () => true) {
+  show(module: ViewModule, side: number, parent: HTMLElement, isShown: () => boolean = () => true) {
     const view = module.create(this, this.sides[side]);
-    view.element.dataset.side = side;
+    view.element.dataset.side = String(side);
     parent.append(view.element);
     this.sizes?.observe(view.element);
     return this.painting.show(view, side, isShown);
   }
 
   // A part of the layout that is painted with every change: {paint()}.
-  add(part) {
+  add<T extends Part>(part: T): T {
     this.painting.parts.push(part);
     return part;
   }
@@ -98,18 +154,14 @@ export class Stage {
     this.painting.repaint();
   }
 
-  on(name, act) {
-    const list = this.listeners.get(name) || [];
-    this.listeners.set(name, [...list, act]);
-    return () =>
-      this.listeners.set(
-        name,
-        this.listeners.get(name).filter((one) => one !== act),
-      );
+  // Calls `act` whenever a part tells this.
+  on<Name extends keyof StageEvents>(name: Name, act: (...details: StageEvents[Name]) => void) {
+    const acts: ((...details: StageEvents[Name]) => void)[] = (this.listeners[name] ??= []);
+    acts.push(act);
   }
 
-  tell(name, ...details) {
-    for (const act of this.listeners.get(name) || []) act(...details);
+  tell<Name extends keyof StageEvents>(name: Name, ...details: StageEvents[Name]) {
+    for (const act of this.listeners[name] ?? []) act(...details);
   }
 
   get isPair() {
@@ -120,8 +172,22 @@ export class Stage {
     return this.sides[0].status;
   }
 
-  get beats() {
-    return this.track.beats;
+  get isReady() {
+    return this.mode !== "loading";
+  }
+
+  // True if the view goes along when the lab goes on.
+  get isFollowing() {
+    return isAlong(this.mode);
+  }
+
+  // True if the lab, and not the reader, brought the view to its moment.
+  get isFollowed() {
+    return isBroughtByLab(this.mode);
+  }
+
+  happened(event: ModeEvent) {
+    this.mode = modeAfter(this.mode, event);
   }
 
   get isPlaying() {
@@ -129,21 +195,21 @@ export class Stage {
   }
 
   get isLive() {
-    return this.wire.canAsk && this.isReady && (this.status.is_live ?? this.sides[0].recording.header.is_live);
+    return this.wire.canAsk && this.isReady && (this.status.is_live ?? this.sides[0].recording.header.is_live ?? false);
   }
 
-  text(side, tokenId) {
+  text(side: Side | number, tokenId: number) {
     return (typeof side === "number" ? this.sides[side] : side).text(tokenId);
   }
 
   // Stand somewhere, as the reader wishes: a play ends, and Python hears of it.
-  stand(position) {
+  stand(position: number) {
     this.player.stop();
     this.go(this.within(position), false);
-    this.asking.sayWhere();
+    this.questions.sayWhere();
   }
 
-  within(position) {
+  within(position: number) {
     return Math.max(this.track.first, Math.min(position, this.track.end));
   }
 
@@ -157,8 +223,8 @@ export class Stage {
 
   // Before the step; where one stands there, that is the end of the step before, and this goes before that one.
   first() {
-    if (this.position <= this.track.first) return this.askOlder();
-    this.stand(this.track.span(this.position).start);
+    if (this.position <= this.track.first) void this.askOlder();
+    else this.stand(this.track.span(this.position).start);
   }
 
   // The newest moment.
@@ -167,37 +233,37 @@ export class Stage {
   }
 
   // To the end of the step before, or of the next one; within a step to its own end, which is the next.
-  step(direction) {
+  step(direction: number) {
     const { track, position } = this,
       { index } = track.span(position),
       isInside = direction > 0 && index >= 0 && position < track.endOf(index);
     const next = isInside ? index : index + direction;
-    if (next < -1) return this.askOlder();
-    if (next >= track.numSpans) return this.last();
-    this.stand(track.endOf(next));
+    if (next < -1) void this.askOlder();
+    else if (next >= track.numSpans) this.last();
+    else this.stand(track.endOf(next));
   }
 
   // From here on to the end; the last step again, if one stands there.
   play() {
-    this.sight.approach();
+    this.visibility.approach();
     const from = this.position >= this.track.end ? this.track.span(this.position).start : this.position;
-    this.player.play(from, this.track.end, () => this.asking.sayWhere());
+    this.player.play(from, this.track.end, () => this.questions.sayWhere());
     this.changed();
   }
 
   pause() {
     this.player.stop();
-    this.asking.sayWhere();
+    this.questions.sayWhere();
     this.changed();
   }
 
-  setSpeed(speed) {
+  setSpeed(speed: number) {
     this.speed = this.player.speed = speed;
     this.changed();
   }
 
-  select(selection, isHeard = true) {
-    this.selection = selection && selection.kind ? selection : null;
+  select(selection: Selection | null, isHeard = true) {
+    this.selection = selection?.kind ? selection : null;
     this.pointing?.mark();
     this.painting.mark(this.selection);
     this.tell("select", this.selection);
@@ -205,69 +271,54 @@ export class Stage {
   }
 
   // What changed since this moment is marked; null: nothing is.
-  compareWith(position) {
+  compareWith(position: number | null) {
     const moments = position === null ? null : this.track.moments(position);
     this.reference =
       position === null ? null : { position, name: this.track.nameOf(position), step: this.track.span(position).step };
-    this.sides.forEach((side, i) => side.compareWith(moments && moments[i]));
+    this.sides.forEach((side, i) => side.compareWith(moments?.[i] ?? null));
     this.repaint();
   }
 
-  ask(type, fields = {}) {
+  ask(type: string, fields: Record<string, unknown> = {}) {
     return this.wire.ask(type, { side: 0, ...fields });
   }
 
-  wish(action, args = {}) {
-    this.tell("wish", action);
+  // Sends a command to the lab.
+  command(action: string, args: Record<string, unknown> = {}) {
+    this.tell("command", action);
     if (["step", "phase", "start"].includes(action)) {
       this.player.stop();
       this.go(this.track.end, false);
-      this.sight.approach();
+      this.visibility.approach();
     } else if (action === "pause" && this.isPlaying) {
       this.player.stop();
       this.go(this.track.end, false, true);
     }
     const side = this.isPair ? {} : { side: 0 };
-    if (!this.wire.send({ type: "wish", ...side, action, ...args })) this.tell("gone");
+    if (!this.wire.send({ type: "command", ...side, action, ...args })) this.tell("gone");
   }
 
   askOlder() {
-    return this.asking.askOlder();
+    return this.questions.askOlder();
   }
 
-  seekStep(step) {
-    return this.asking.seekStep(step);
+  seekStep(step: number) {
+    return this.questions.seekStep(step);
   }
 
-  // -- what Python says --------------------------------------------------------------------------------------------------
-
-  receive(content, payload) {
-    this.hearing.receive(content, payload);
-  }
-
-  begin(payload, side) {
-    this.hearing.begin(payload, side);
-  }
-
-  hearPair(payload) {
-    this.hearing.pair(payload);
-  }
-
-  // isAnew: whoever was asked before is there no longer.
+  // isAnew: the kernel that was asked before is there no longer.
   resync(isAnew = false) {
-    if (isAnew) this.hearing.isResyncing = false;
-    this.hearing.resync();
+    this.inbox.resync(isAnew);
   }
 
-  // -- the moment --------------------------------------------------------------------------------------------------------
+  // -- the moment
+  // --------------------------------------------------------------------------------------------------------
 
-  // isFollowed: not the reader went there, the lab did.
-  go(position, isAnimated, isFollowed = false) {
+  // Shows a position. isLabs: the lab went there, not the reader.
+  go(position: number, isAnimated: boolean, isLabs = false) {
     if (!this.isReady) return;
-    this.isFollowing = isFollowed || position >= this.track.end;
-    this.isFollowed = isFollowed;
-    this.isResting = false;
-    const isSlid = isAnimated && this.sight.isEnough && this.slides?.canBeSeen(position),
+    this.happened(isLabs ? "labMoved" : position >= this.track.end ? "wentToEnd" : "wentBack");
+    const isSlid = isAnimated && this.visibility.isEnough && this.slides.canBeSeen(position),
       from = this.track.moments(this.position),
       to = this.track.moments(position);
     const motions =
@@ -275,10 +326,16 @@ export class Stage {
         ? this.sides.map(({ recording }, side) => motionOf(recording, from[side], to[side]))
         : [];
     const slides = motions.some(({ moves }) => moves.length);
-    if (slides) this.painting.flush(), motions.forEach((motion, side) => this.slides.before(motion, side));
+    if (slides) {
+      this.painting.flush();
+      motions.forEach((motion, side) => this.slides.before(motion, side));
+    }
     this.position = position;
     this.changed();
-    if (slides) this.painting.flush(), motions.forEach((motion, side) => this.slides.after(motion, side));
+    if (slides) {
+      this.painting.flush();
+      motions.forEach((motion, side) => this.slides.after(motion, side));
+    }
   }
 
   // Read once per theme, when the root stands in the page and the style sheet has its say.
@@ -291,17 +348,19 @@ export class Stage {
     this.repaint();
   }
 
-  onSight() {
-    if (!this.sight.isVisible) return;
+  onVisibility() {
+    if (!this.visibility.isVisible) return;
     if (this.painting.isDirty) this.changed();
     this.player.resume();
   }
 
-  // What is said of the moment.
-  get told() {
-    const told = this.track.told(this.position),
-      { rest } = this.track;
-    if (this.isResting && rest && rest[0] === this.position) return { ...told, sentence: rest[1] };
-    return this.isFollowed && this.status.running ? { ...told, sentence: runningWords(this.sides[0].scene) } : told;
+  // The caption of the moment that is shown.
+  get caption(): PairCaption {
+    const caption = this.track.caption(this.position),
+      { rest } = this.track,
+      isAtRest = this.mode === "resting" || this.mode === "opened";
+    if (isAtRest && rest && rest[0] === this.position) return { ...caption, sentence: rest[1] };
+    const isRunning = this.isFollowed && this.status.running;
+    return isRunning ? { ...caption, sentence: runningWords(this.sides[0].scene) } : caption;
   }
 }

@@ -1,12 +1,32 @@
-// Where one can stand on the recording of one lab: a position is a moment; the stops of a step are its beats, or its events.
+// Where one can stand on the recording of one lab: a position is a moment; the stops of a step are its beats, or its
+// events.
+
+import type { Answer } from "../model/payloads.ts";
 import { lastBefore } from "../model/steps.ts";
-import { Beats } from "./beats.ts";
 import { plainly } from "../views/plain.ts";
+import type { Caption } from "./captions.ts";
+import { Captions } from "./captions.ts";
+import type { Side } from "./side.ts";
 import { restingWords } from "./telling.ts";
 
+// A step with what follows it up to the next one. index: the number of the step among those recorded, -1 before the
+// first.
+export interface Span {
+  index: number;
+  step: number | null;
+  start: number;
+  end: number;
+}
+
 export class SoloTrack {
-  constructor(side) {
-    Object.assign(this, { side, beats: new Beats(), rest: null });
+  side: Side;
+  captions = new Captions();
+  rest: [moment: number, sentence: string] | null = null; // what is said of the moment at which the lab came to rest
+  readonly guide: string[] = []; // one recording has no guide, and nothing in which it differs
+  readonly parted: Answer | null = null;
+
+  constructor(side: Side) {
+    this.side = side;
   }
 
   get first() {
@@ -17,20 +37,21 @@ export class SoloTrack {
     return this.side.recording.end;
   }
 
-  moments(position) {
+  moments(position: number) {
     return [position];
   }
 
-  // The step of a position with what follows it up to the next one: where a step ends, and another begins, is the end of the first.
-  span(position) {
+  // The step of a position with what follows it up to the next one: where a step ends, and another begins, is the end
+  // of the first.
+  span(position: number) {
     return this.spanOf(this.find(position));
   }
 
-  find(position) {
+  find(position: number) {
     return lastBefore(this.side.recording.steps, position, ({ start }) => start);
   }
 
-  spanOf(index) {
+  spanOf(index: number): Span {
     const { steps, start, end } = this.side.recording;
     return {
       index,
@@ -41,12 +62,12 @@ export class SoloTrack {
   }
 
   // Where a step is over, before anything that follows it; of a step that goes on, the newest moment.
-  endOf(index) {
+  endOf(index: number) {
     return (index < 0 ? null : this.side.recording.steps[index].end) ?? this.spanOf(index).end;
   }
 
   // A moment in words, by the event that led to it.
-  nameOf(position) {
+  nameOf(position: number) {
     const { index, step } = this.span(position);
     if (index < 0)
       return position >= this.endOf(index) && this.numSpans
@@ -62,37 +83,48 @@ export class SoloTrack {
   }
 
   // The positions at which a play or an arrow key stops within a span, its start left out.
-  stops({ start, end }) {
-    if (this.beats.covers(start, end)) return this.beats.between(start, end).map(({ at }) => at);
+  stops({ start, end }: { start: number; end: number }) {
+    if (this.captions.covers(start, end)) return this.captions.between(start, end).map(({ at }) => at);
     return Array.from({ length: end - start }, (_, i) => start + i + 1);
   }
 
-  next(position) {
+  next(position: number) {
     if (position >= this.end) return this.end;
     const span = this.span(position + 1);
     return this.stops(span).find((stop) => stop > position) ?? span.end;
   }
 
-  previous(position) {
+  previous(position: number) {
     if (position <= this.first) return this.first;
     const span = this.span(position),
       before = this.stops(span).filter((stop) => stop < position);
-    return before.length ? before.at(-1) : span.start;
+    return before.at(-1) ?? span.start;
   }
 
   // Python's words name contents by signs: the letters are those of this recording.
-  lettered(beat) {
-    if (!beat.isLettered)
-      Object.assign(beat, { sentence: this.side.recording.lettered(beat.sentence, beat.at), isLettered: true });
-    return beat;
+  lettered(caption: Caption) {
+    if (caption.isLettered) return caption;
+    caption.sentence = this.side.recording.lettered(caption.sentence, caption.at);
+    caption.isLettered = true;
+    return caption;
   }
 
-  told(position) {
-    const beat = this.beats.at(position);
-    if (beat) return this.lettered(beat);
+  caption(position: number): Caption {
+    const known = this.captions.at(position);
+    if (known) return this.lettered(known);
     const { scene, recording } = this.side;
     const sentence =
       position > recording.start ? plainly(recording, position - 1, (id) => this.side.text(id)) : restingWords(scene);
     return { at: position, sentence, phase: scene.phase };
+  }
+
+  // Milliseconds for which a play rests at a position.
+  reading(_position: number) {
+    return 0;
+  }
+
+  // The position that shows a moment.
+  positionAt(_side: number, moment: number) {
+    return moment;
   }
 }

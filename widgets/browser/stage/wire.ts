@@ -1,12 +1,35 @@
-// The way to Python: messages with one JSON document each, plain or gzipped, taken in their order; questions with answers.
+// The way to Python: messages with one JSON document each, plain or gzipped, taken in their order; questions with
+// answers.
+import type { WireContent } from "../model/payloads.ts";
 
 const GZIP = [0x1f, 0x8b];
 
+export type WireBuffer = ArrayBuffer | ArrayBufferView | string;
+
+// The way to a widget's model: `listen` returns what ends it.
+export interface Source {
+  send(message: Record<string, unknown>): void;
+  listen(hear: (content: WireContent, buffers?: WireBuffer[]) => void): () => void;
+}
+
+interface Asked {
+  resolve: (payload: unknown) => void;
+  reject: (error: Error) => void;
+}
+
 export class Wire {
+  source: Source | null;
+  hear: (content: WireContent, payload: unknown) => void;
+  questions = new Map<string, Asked>();
+  number = 0;
+  queue: Promise<void> | null = null;
+  isClosed = false;
+  id = Math.random().toString(36).slice(2);
+  off: () => void;
   // source: {send(message), listen(hear) -> off} of a widget's model, or null in a page without Python.
-  constructor(source, hear) {
-    Object.assign(this, { source, hear, questions: new Map(), number: 0, queue: null, isClosed: false });
-    this.id = Math.random().toString(36).slice(2);
+  constructor(source: Source | null, hear: (content: WireContent, payload: unknown) => void) {
+    this.source = source;
+    this.hear = hear;
     this.off = source ? source.listen((content, buffers) => this.take(content, buffers)) : () => {};
   }
 
@@ -15,7 +38,7 @@ export class Wire {
   }
 
   // After a restart of the kernel there is nobody to send to: false.
-  send(message) {
+  send(message: Record<string, unknown>) {
     if (!this.source) return false;
     try {
       this.source.send({ view: this.id, ...message });
@@ -25,7 +48,7 @@ export class Wire {
     }
   }
 
-  ask(type, fields) {
+  ask(type: string, fields: Record<string, unknown>): Promise<unknown> {
     if (!this.source) return Promise.reject(new Error("This page has no Python behind it: nothing can be asked."));
     const id = `${++this.number}`;
     return new Promise((resolve, reject) => {
@@ -34,17 +57,19 @@ export class Wire {
     });
   }
 
-  answer(id, payload, error) {
+  answer(id: string, payload: unknown, error: Error | null) {
     const question = this.questions.get(id);
     if (!question) return false;
     this.questions.delete(id);
-    error ? question.reject(error) : question.resolve(payload);
+    if (error) question.reject(error);
+    else question.resolve(payload);
     return true;
   }
 
-  // A gzipped document takes a moment to unpack: what comes after it waits. A damaged one is left out, and missed later.
-  take(content, buffers) {
-    const bytes = buffers && buffers.length ? bytesOf(buffers[0]) : null;
+  // A gzipped document takes a moment to unpack: what comes after it waits. A damaged one is left out, and missed
+  // later.
+  take(content: WireContent, buffers: WireBuffer[] | undefined) {
+    const bytes = buffers?.length ? bytesOf(buffers[0]) : null;
     if (!this.queue && !isZipped(bytes)) return this.deliver(content, bytes && parsed(bytes));
     const last = (this.queue = (this.queue || Promise.resolve())
       .then(async () => {
@@ -57,7 +82,7 @@ export class Wire {
       }));
   }
 
-  deliver(content, payload) {
+  deliver(content: WireContent, payload: unknown) {
     if (content.view && content.view !== this.id) return;
     this.hear(content, payload);
     if (content.id !== undefined)
@@ -70,23 +95,23 @@ export class Wire {
   }
 }
 
-export function bytesOf(buffer) {
+export function bytesOf(buffer: WireBuffer): Uint8Array<ArrayBuffer> {
   if (typeof buffer === "string") return new TextEncoder().encode(buffer);
   return buffer instanceof ArrayBuffer
     ? new Uint8Array(buffer)
-    : new Uint8Array(buffer.buffer, buffer.byteOffset, buffer.byteLength);
+    : new Uint8Array(buffer.buffer as ArrayBuffer, buffer.byteOffset, buffer.byteLength);
 }
 
-async function unpacked(bytes) {
+async function unpacked(bytes: Uint8Array<ArrayBuffer>): Promise<unknown> {
   if (!isZipped(bytes)) return parsed(bytes);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return JSON.parse(await new Response(stream).text());
 }
 
-function isZipped(bytes) {
+function isZipped(bytes: Uint8Array | null): boolean {
   return bytes !== null && bytes[0] === GZIP[0] && bytes[1] === GZIP[1];
 }
 
-function parsed(bytes) {
+function parsed(bytes: Uint8Array): unknown {
   return JSON.parse(new TextDecoder().decode(bytes));
 }

@@ -1,13 +1,23 @@
 // The keyboard inside a view: one stop for Tab, arrows from thing to thing, Enter or Space to choose.
+
+import { targetOf } from "../look/element.ts";
+import type { Selection } from "../model/payloads.ts";
+import type { Stage } from "../stage/stage.ts";
+
 const THINGS = "[data-block], [data-request], [data-hash], [data-event]";
 const ASIDE = 2000;
-const WAYS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] };
+const WAYS: Record<string, [number, number]> = {
+  ArrowRight: [1, 0],
+  ArrowLeft: [-1, 0],
+  ArrowDown: [0, 1],
+  ArrowUp: [0, -1],
+};
 
-export function arrows(element, stage) {
+export function arrows(element: HTMLElement, stage: Stage) {
   element.tabIndex = 0;
-  let current = null;
-  const isHere = (thing) => thing && element.contains(thing);
-  const go = (thing) => {
+  let current: HTMLElement | null = null;
+  const isHere = (thing: HTMLElement | null): thing is HTMLElement => thing !== null && element.contains(thing);
+  const go = (thing: HTMLElement | null) => {
     if (isHere(current)) current.classList.remove("le-at");
     current = thing;
     if (!thing) return;
@@ -18,8 +28,12 @@ export function arrows(element, stage) {
   element.addEventListener("keydown", (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
     if (event.key in WAYS)
-      go(isHere(current) ? neighbour(element, current, WAYS[event.key]) || current : element.querySelector(THINGS));
-    else if ((event.key === "Enter" || event.key === " ") && event.target === element && isHere(current))
+      go(
+        isHere(current)
+          ? neighbour(element, current, WAYS[event.key]) || current
+          : element.querySelector<HTMLElement>(THINGS),
+      );
+    else if ((event.key === "Enter" || event.key === " ") && targetOf(event) === element && isHere(current))
       stage.select(subjectOf(current));
     else if (event.key === "Escape" && isHere(current)) go(null);
     else return;
@@ -31,7 +45,7 @@ export function arrows(element, stage) {
 }
 
 // The innermost thing that an element stands for.
-function subjectOf(thing) {
+function subjectOf(thing: HTMLElement): Selection {
   const { dataset } = thing;
   if (dataset.block !== undefined) return { kind: "block", id: Number(dataset.block) };
   if (dataset.hash !== undefined) return { kind: "hash", id: dataset.hash };
@@ -40,11 +54,11 @@ function subjectOf(thing) {
 }
 
 // The nearest thing in a direction: rather one that lies straight ahead; among equals, who begins where it begins.
-function neighbour(element, from, [x, y]) {
+function neighbour(element: HTMLElement, from: HTMLElement, [x, y]: [number, number]) {
   const at = from.getBoundingClientRect();
-  let best = null,
+  let best: HTMLElement | null = null,
     least = Infinity;
-  for (const thing of element.querySelectorAll(THINGS)) {
+  for (const thing of element.querySelectorAll<HTMLElement>(THINGS)) {
     if (thing === from || isRepeated(thing) || !thing.getClientRects().length) continue;
     const to = thing.getBoundingClientRect(),
       along = x ? (middle(to, "x") - middle(at, "x")) * x : (middle(to, "y") - middle(at, "y")) * y;
@@ -57,14 +71,17 @@ function neighbour(element, from, [x, y]) {
 }
 
 // A badge in a heading that stands for the same request.
-function isRepeated({ dataset, parentElement }) {
-  return dataset.request !== undefined && parentElement.closest("[data-request]")?.dataset.request === dataset.request;
+function isRepeated({ dataset, parentElement }: HTMLElement) {
+  return (
+    dataset.request !== undefined &&
+    parentElement?.closest<HTMLElement>("[data-request]")?.dataset.request === dataset.request
+  );
 }
 
-function middle(rect, axis) {
+function middle(rect: DOMRect, axis: "x" | "y") {
   return axis === "x" ? rect.left + rect.width / 2 : rect.top + rect.height / 2;
 }
 
-function gap(start, end, otherStart, otherEnd) {
+function gap(start: number, end: number, otherStart: number, otherEnd: number) {
   return Math.max(0, otherStart - end, start - otherEnd);
 }

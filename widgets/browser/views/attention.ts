@@ -1,7 +1,13 @@
-// What an attention read sees: the context of one query, block by block and slot by slot, as the block table leads there.
-import { groupOf, isNull } from "./pieces.ts";
+// What an attention read sees: the context of one query, block by block and slot by slot, as the block table leads
+// there.
 
-// A slot is: read, fresh (written in this step), cut (left of the window), later (not read by this query), free (no token), hole (never written), wrong (another token's KV).
+import type { RequestRecord } from "../model/requests.ts";
+import type { Scene } from "../model/scene.ts";
+import { groupOf, isNull } from "./pieces.ts";
+import type { WrittenSlots } from "./step_facts.ts";
+
+// A slot is: read, fresh (written in this step), cut (left of the window), later (not read by this query), free (no
+// token), hole (never written), wrong (another token's KV).
 export const SLOT_WORDS = {
   read: "read",
   fresh: "read, written now",
@@ -12,16 +18,49 @@ export const SLOT_WORDS = {
   wrong: "another token's KV",
 };
 
-export function contextOf(scene, id, group, query, fresh) {
-  const request = scene.requests.get(id),
+export type SlotState = keyof typeof SLOT_WORDS | "free";
+
+// The blocks that a query reads, slot by slot; block is null where the table has none.
+export interface Context {
+  first: number;
+  query: number;
+  blocks: { index: number; block: number | null; states: SlotState[] }[];
+}
+
+// Positions that are read and do not hold their KV.
+export type Faults = [position: number, state: SlotState][];
+
+interface ReadState {
+  first: number;
+  query: number;
+  fresh: number;
+  numTokens: number;
+  isAbsent: boolean;
+  strays: Map<number, number | null> | null | undefined;
+  offset: number;
+  request: RequestRecord;
+}
+
+// A token and the slot of its KV. wanted: the slot where it will be looked for.
+export interface MappedToken {
+  position: number;
+  token: number | undefined;
+  block: number;
+  offset: number;
+  slot: number;
+  wanted: number;
+}
+
+export function contextOf(scene: Scene, id: number, group: number, query: number, fresh: number): Context {
+  const request = scene.request(id),
     { size, window } = groupOf(scene, group),
     table = request.tables[group] || [];
   const first = window ? Math.max(0, query - window + 1) : 0;
-  const blocks = [];
+  const blocks: Context["blocks"] = [];
   for (let index = 0; index * size <= query; index++) {
     const block = table[index],
-      strays = isNull(scene, block) ? null : scene.strays?.get(block);
-    const states = [];
+      strays = isNull(scene, block) ? null : scene.strays.get(block);
+    const states: SlotState[] = [];
     for (let offset = 0; offset < size; offset++)
       states.push(
         stateAt(index * size + offset, {
@@ -40,12 +79,15 @@ export function contextOf(scene, id, group, query, fresh) {
   return { first, query, blocks };
 }
 
-function stateAt(position, { first, query, fresh, numTokens, isAbsent, strays, offset, request }) {
+function stateAt(
+  position: number,
+  { first, query, fresh, numTokens, isAbsent, strays, offset, request }: ReadState,
+): SlotState {
   if (position >= numTokens) return "free";
   if (position > query) return "later";
   if (position < first) return "cut";
   if (isAbsent) return "hole";
-  if (strays && strays.has(offset)) {
+  if (strays?.has(offset)) {
     const token = strays.get(offset);
     if (token === null) return "hole";
     if (token !== request.tokens[position]) return "wrong";
@@ -54,21 +96,22 @@ function stateAt(position, { first, query, fresh, numTokens, isAbsent, strays, o
 }
 
 // Positions read whose slot does not hold their KV.
-export function faultsIn({ blocks }, size) {
-  const found = [];
+export function faultsIn({ blocks }: Context, size: number): Faults {
+  const found: Faults = [];
   for (const { index, states } of blocks)
     states.forEach(
-      (state, offset) => (state === "hole" || state === "wrong") && found.push([index * size + offset, state]),
+      (state, offset) => void ((state === "hole" || state === "wrong") && found.push([index * size + offset, state])),
     );
   return found;
 }
 
-// Token by token where a request's KV goes: {position, token, block, offset, slot, wanted: the slot where it will be looked for, or the same}.
-export function mappingOf(scene, { request: id, group, start, runs }) {
+// Token by token where a request's KV goes: {position, token, block, offset, slot, wanted: the slot where it will be
+// looked for, or the same}.
+export function mappingOf(scene: Scene, { request: id, group, start, runs }: WrittenSlots) {
   const request = scene.requests.get(id),
     { size } = groupOf(scene, group),
     table = request?.tables[group] || [],
-    found = [];
+    found: MappedToken[] = [];
   let position = start;
   for (const [block, offset, length] of runs)
     for (let i = 0; i < length; i++, position++) {

@@ -1,47 +1,55 @@
-// The axis of moments that timeline and bands share: where a moment lies, and how one zooms. Follows the run until asked to stay.
+// The axis of moments that timeline and bands share: where a moment lies, and how one zooms. Follows the run until
+// asked to stay.
 const LEAST = 48;
 const CLOSEST = 12;
 
 export class Axis {
+  start: number;
+  end: number;
+  from: number;
+  to = LEAST;
+  left = 0;
+  width = 1;
+  isFollowing = true;
+  isLive!: boolean;
+
   constructor() {
     this.start = this.end = this.from = 0;
-    this.to = LEAST;
-    this.left = 0;
-    this.width = 1;
-    this.isFollowing = true;
   }
 
   // A run that goes on gets room ahead, half as much again each time: the picture is not squeezed at every event.
-  fit(start, end, isLive) {
-    const before = this.from + ":" + this.to;
-    Object.assign(this, { start, end, isLive });
+  fit(start: number, end: number, isLive: boolean) {
+    const before = `${this.from}:${this.to}`;
+    this.start = start;
+    this.end = end;
+    this.isLive = isLive;
     if (this.isFollowing) {
       let room = LEAST;
       while (room < end - start) room = Math.ceil(room * 1.5);
       this.from = start;
       this.to = isLive ? start + room : Math.max(start + CLOSEST, end);
     }
-    return before !== this.from + ":" + this.to;
+    return before !== `${this.from}:${this.to}`;
   }
 
   get perEvent() {
     return this.width / (this.to - this.from);
   }
 
-  x(moment) {
+  x(moment: number) {
     return this.left + (moment - this.from) * this.perEvent;
   }
 
-  momentAt(x) {
+  momentAt(x: number) {
     return this.from + (x - this.left) / this.perEvent;
   }
 
   // The moment that a click means: the event's cell under it has just happened.
-  clicked(x) {
+  clicked(x: number) {
     return Math.min(this.end, Math.max(this.start, Math.ceil(this.momentAt(x))));
   }
 
-  zoom(factor, around) {
+  zoom(factor: number, around: number) {
     const whole = Math.max(CLOSEST, this.limit - this.start),
       span = Math.min(whole, Math.max(CLOSEST, (this.to - this.from) / factor));
     const share = (around - this.from) / (this.to - this.from);
@@ -53,18 +61,18 @@ export class Axis {
     return Math.max(this.end, this.isFollowing ? this.to : this.end, this.start + CLOSEST);
   }
 
-  pan(moments) {
+  pan(moments: number) {
     this.show(this.from + moments, this.to - this.from);
   }
 
-  show(from, span) {
+  show(from: number, span: number) {
     this.isFollowing = false;
     this.from = Math.max(this.start, Math.min(from, Math.max(this.start, this.end - span * 0.5)));
     this.to = this.from + span;
   }
 
   // Bring a moment into sight, if it is not.
-  reach(moment) {
+  reach(moment: number) {
     const span = this.to - this.from;
     if (this.isFollowing || (moment >= this.from && moment <= this.to)) return false;
     this.show(moment - span / 2, span);

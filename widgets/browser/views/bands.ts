@@ -1,12 +1,22 @@
-// Who held which block, and for how long: a row per block, a band per life. Hue is content, border and hatch are life, letters are owners.
-import { element, write } from "../look/element.ts";
-import { LOST_HUE, contentName, hueOf, requestName } from "../look/palette.ts";
-import { LIFE, LIFE_NAMES, NOBODY, SHARED, countUpTo, storyOf } from "../model/story.ts";
+// Who held which block, and for how long: a row per block, a band per life. Hue is content, border and hatch are life,
+// letters are owners.
+
+import { element, targetOf, write } from "../look/element.ts";
+import { contentName, hueOf, LOST_HUE, requestName } from "../look/palette.ts";
+import type { Theme } from "../look/theme.ts";
+import type { Selection } from "../model/payloads.ts";
+import type { Changes, Scene } from "../model/scene.ts";
+import type { Story } from "../model/story.ts";
+import { countUpTo, LIFE, LIFE_NAMES, NOBODY, SHARED, storyOf } from "../model/story.ts";
+import type { Side } from "../stage/side.ts";
+import type { Stage } from "../stage/stage.ts";
 import { aboutOf } from "./about.ts";
 import { Board, drawPen, hatch, label } from "./board.ts";
 import { standAt } from "./standing.ts";
 import { labelSteps, shownSteps } from "./steps_drawn.ts";
+import type { Pattern, TimeBar } from "./time_bar.ts";
 import { timeBar } from "./time_bar.ts";
+import type { CsvRow, PaintMoment, Rect, Size } from "./view.ts";
 
 export const title = "Bands";
 
@@ -16,14 +26,60 @@ const TOP = 14,
   IDLE = 16,
   REDRAW_MS = 200; // IDLE: the line that counts those without a row
 
-export function create(stage, side) {
+export function create(stage: Stage, side: Side) {
   return new Bands(stage, side);
 }
 
+// The rows of blocks: a block a row, or perRow of them.
+interface Rows {
+  ids: number[];
+  places: Map<number, number>;
+  numIdle: number;
+  perRow: number;
+  numRows: number;
+  height: number;
+  isBinned: boolean;
+}
+
+// A stretch of a block's life.
+interface Life {
+  life: number;
+  content: number;
+  isHashed: boolean;
+  owner: number;
+  refs: number;
+  isSame: boolean;
+}
+
+interface DensityRow {
+  held: Int32Array;
+  cached: Int32Array;
+  offset: number;
+  columns: number;
+  y: number;
+  h: number;
+  perRow: number;
+}
+
 class Bands {
-  constructor(stage, side) {
-    Object.assign(this, { stage, side, moment: 0, selection: null, first: 0 });
-    this.element = element("div", "le-bands");
+  stage: Stage;
+  side: Side;
+  moment = 0;
+  selection: Selection | null = null;
+  first = 0;
+  element = element("div", "le-bands");
+  board: Board;
+  bar: TimeBar;
+  density = element("span", "le-time-density");
+  scene!: Scene;
+  news?: string;
+  later!: number;
+  rows!: Rows;
+  drawnAt!: number;
+
+  constructor(stage: Stage, side: Side) {
+    this.stage = stage;
+    this.side = side;
     this.board = new Board("le-bands-canvas", "Block lifetimes: the moment that is shown, in events", {
       paintAll: (context, size) => this.paintAll(context, size),
       paintOver: (context, size) => this.paintOver(context, size),
@@ -31,7 +87,6 @@ class Bands {
     });
     this.bar = timeBar(stage, side, this.board, () => this.moment, legend());
     this.board.canvas.addEventListener("keydown", (event) => this.onKey(event));
-    this.density = element("span", "le-time-density");
     this.bar.element.prepend(this.density);
     this.element.append(this.bar.element, this.board.canvas);
   }
@@ -40,11 +95,12 @@ class Bands {
     return storyOf(this.side.recording);
   }
 
-  paint(scene, changes, { moment }) {
+  paint(scene: Scene, changes: Changes, { moment }: PaintMoment) {
     const { recording } = this.side,
       { axis } = this.board,
       news = `${recording.start}:${recording.end}`;
-    Object.assign(this, { scene, moment });
+    this.scene = scene;
+    this.moment = moment;
     if (axis.fit(recording.start, recording.end, recording.header.is_live !== false) || changes.all)
       this.board.isStale = true;
     if (axis.reach(moment)) this.board.isStale = true;
@@ -57,14 +113,17 @@ class Bands {
   // Rows of single blocks are drawn at once; a large pool's, which cost more, a few times a second.
   takeNews() {
     const now = performance.now();
-    if (!this.rows?.isBinned || now - this.drawnAt > REDRAW_MS) return void (this.board.isStale = true);
+    if (!this.rows?.isBinned || now - this.drawnAt > REDRAW_MS) {
+      this.board.isStale = true;
+      return;
+    }
     this.later ||= setTimeout(() => {
       this.later = 0;
       this.board.refresh();
     }, REDRAW_MS);
   }
 
-  mark(selection) {
+  mark(selection: Selection | null) {
     this.selection = selection;
     if (this.scene) this.board.paint();
   }
@@ -79,10 +138,12 @@ class Bands {
     this.element.remove();
   }
 
-  // -- rows ------------------------------------------------------------------------------------------------------------
+  // -- rows
+  // ------------------------------------------------------------------------------------------------------------
 
-  // A row per block while all of them fit; of a larger pool the blocks that were ever used have the room for themselves.
-  layRows(story, height) {
+  // A row per block while all of them fit; of a larger pool the blocks that were ever used have the room for
+  // themselves.
+  layRows(story: Story, height: number): Rows {
     const full = Math.max(LEAST_ROW, height - TOP - 2),
       isWhole = story.numBlocks * LEAST_ROW <= full;
     const ids = isWhole ? range(story.numBlocks) : Object.keys(story.bands).map(Number),
@@ -102,22 +163,23 @@ class Bands {
   }
 
   // Null for a block that has no row, because nobody ever used it.
-  yOf(block) {
+  yOf(block: number) {
     const place = this.rows.places.get(block);
     return place === undefined ? null : TOP + Math.floor(place / this.rows.perRow) * this.rows.height;
   }
 
   // The place of a row's first block among those that are drawn.
-  placeAt(y) {
+  placeAt(y: number) {
     const row = Math.floor((y - TOP) / this.rows.height);
     return row < 0 || row >= this.rows.numRows || !this.rows.ids.length
       ? null
       : Math.min(this.rows.ids.length - 1, row * this.rows.perRow);
   }
 
-  // -- the quiet part --------------------------------------------------------------------------------------------------
+  // -- the quiet part
+  // --------------------------------------------------------------------------------------------------
 
-  paintAll(context, { width, height }) {
+  paintAll(context: CanvasRenderingContext2D, { width, height }: Size) {
     const { story } = this,
       { theme } = this.stage,
       { axis } = this.board;
@@ -127,7 +189,7 @@ class Bands {
     axis.width = Math.max(1, width - axis.left - 6);
     this.explain();
     this.paintSteps(context, story, theme, height);
-    this.paintGrid(context, story, theme, width);
+    this.paintGrid(context, theme, width);
     if (this.rows.isBinned) this.paintDensity(context, story, theme);
     else for (const block of this.rows.ids) if (story.bands[block]) this.paintBand(context, story, block, theme);
     if (this.rows.numIdle)
@@ -150,7 +212,7 @@ class Bands {
     write(this.density, isBinned ? binned : "");
   }
 
-  paintSteps(context, story, theme, height) {
+  paintSteps(context: CanvasRenderingContext2D, story: Story, theme: Theme, height: number) {
     const shown = shownSteps(story, this.board.axis);
     context.fillStyle = theme.faint;
     for (const { i, x, right } of shown)
@@ -158,7 +220,7 @@ class Bands {
     labelSteps(context, story, shown, 7, theme);
   }
 
-  paintGrid(context, story, theme, width) {
+  paintGrid(context: CanvasRenderingContext2D, theme: Theme, width: number) {
     const { rows } = this,
       every = Math.ceil(13 / rows.height);
     for (let row = 0; row < rows.numRows && rows.ids.length; row += every)
@@ -178,12 +240,12 @@ class Bands {
         context.fillRect(this.board.axis.left, TOP + row * rows.height - 0.5, width, 1);
   }
 
-  paintBand(context, story, block, theme) {
+  paintBand(context: CanvasRenderingContext2D, story: Story, block: number, theme: Theme) {
     const { axis } = this.board,
       band = story.bands[block],
       { height } = this.rows,
       gap = height > 9 ? 2 : height > 5 ? 1 : 0.5;
-    const y = this.yOf(block) + gap / 2,
+    const y = (this.yOf(block) ?? 0) + gap / 2,
       h = height - gap,
       limit = axis.left + axis.width;
     let painted = -Infinity;
@@ -205,16 +267,17 @@ class Bands {
   }
 
   // A row stands for many blocks: the darker, the more of them are held; the striped part is freed and still cached.
-  paintDensity(context, story, theme) {
+  paintDensity(context: CanvasRenderingContext2D, story: Story, theme: Theme) {
     const { axis } = this.board,
       { places, perRow, numRows, height } = this.rows,
       columns = Math.ceil(axis.width);
     const held = new Int32Array((columns + 1) * numRows),
       cached = new Int32Array((columns + 1) * numRows);
-    const columnOf = (moment) => Math.max(0, Math.min(columns, Math.floor((moment - axis.from) * axis.perEvent)));
+    const columnOf = (moment: number) =>
+      Math.max(0, Math.min(columns, Math.floor((moment - axis.from) * axis.perEvent)));
     for (const id in story.bands) {
       const band = story.bands[id],
-        row = Math.floor(places.get(Number(id)) / perRow) * (columns + 1);
+        row = Math.floor((places.get(Number(id)) ?? 0) / perRow) * (columns + 1);
       for (let i = Math.max(0, countUpTo(band.at, axis.from) - 1); i < band.at.length && band.at[i] < axis.to; i++) {
         if (band.life[i] === LIFE.free) continue;
         const sums = band.life[i] === LIFE.cached ? cached : held;
@@ -238,87 +301,87 @@ class Bands {
       );
   }
 
-  paintDensityRow(context, { held, cached, offset, columns, y, h, perRow }, theme) {
+  paintDensityRow(
+    context: CanvasRenderingContext2D,
+    { held, cached, offset, columns, y, h, perRow }: DensityRow,
+    theme: Theme,
+  ) {
     const { left } = this.board.axis;
     let numHeld = 0,
       numCached = 0,
       from = 0,
       shown = 0;
-    const flush = (to) => {
-      if (shown >> 3)
-        (context.globalAlpha = 0.15 + (0.7 * (shown >> 3)) / 8),
-          (context.fillStyle = theme.ink),
-          context.fillRect(left + from, y, to - from, h);
+    const flush = (to: number) => {
+      if (shown >> 3) {
+        context.globalAlpha = 0.15 + (0.7 * (shown >> 3)) / 8;
+        context.fillStyle = theme.ink;
+        context.fillRect(left + from, y, to - from, h);
+      }
       context.globalAlpha = 1;
       if (shown & 7) hatch(context, { x: left + from, y, w: to - from, h }, theme.soft, 10 - (shown & 7), 1);
       from = to;
     };
     for (let column = 0; column < columns; column++) {
-      (numHeld += held[offset + column]), (numCached += cached[offset + column]);
+      numHeld += held[offset + column];
+      numCached += cached[offset + column];
       const now = (Math.ceil((8 * numHeld) / perRow) << 3) | Math.ceil((6 * numCached) / perRow);
-      if (now !== shown) flush(column), (shown = now);
+      if (now !== shown) {
+        flush(column);
+        shown = now;
+      }
     }
     flush(columns);
   }
 
-  // -- the pen and the selection ---------------------------------------------------------------------------------------
+  // -- the pen and the selection
+  // ---------------------------------------------------------------------------------------
 
-  paintOver(context, { width, height }) {
+  paintOver(context: CanvasRenderingContext2D, { width, height }: Size) {
     const { axis } = this.board,
       { theme } = this.stage,
       { selection } = this;
-    if (selection?.kind === "block" && selection.id < this.story.numBlocks)
+    if (selection?.kind === "block" && Number(selection.id) < this.story.numBlocks)
       this.ringRow(context, Number(selection.id), width, theme);
     else for (const block of aboutOf(selection, this.side).block) this.tagRow(context, block, theme);
     if (this.moment >= axis.from && this.moment <= axis.to) drawPen(context, axis.x(this.moment), height, theme);
     const { canvas } = this.board;
-    canvas.setAttribute("aria-valuenow", this.moment);
-    canvas.setAttribute("aria-valuemin", axis.start);
-    canvas.setAttribute("aria-valuemax", axis.end);
+    canvas.setAttribute("aria-valuenow", String(this.moment));
+    canvas.setAttribute("aria-valuemin", String(axis.start));
+    canvas.setAttribute("aria-valuemax", String(axis.end));
     canvas.setAttribute(
       "aria-valuetext",
-      `${this.bar.words(this.moment)}${selection?.kind === "block" ? ` · ${this.lifeWords(Number(selection.id), this.moment)}` : ""}`,
+      `${this.bar.words(this.moment)}` +
+        `${selection?.kind === "block" ? ` · ${this.lifeWords(Number(selection.id), this.moment)}` : ""}`,
     );
   }
 
-  ringRow(context, block, width, theme) {
-    if (this.yOf(block) === null) return;
+  ringRow(context: CanvasRenderingContext2D, block: number, width: number, theme: Theme) {
+    const y = this.yOf(block);
+    if (y === null) return;
     context.strokeStyle = theme.accent;
     context.lineWidth = 2;
-    context.strokeRect(
-      this.board.axis.left - 2,
-      this.yOf(block) - 0.5,
-      width - this.board.axis.left,
-      Math.max(4, this.rows.height),
-    );
+    context.strokeRect(this.board.axis.left - 2, y - 0.5, width - this.board.axis.left, Math.max(4, this.rows.height));
     const text = `#${block}`,
       font = `700 12px ${theme.ui}`;
     context.font = font;
     const w = context.measureText(text).width + 6;
     context.fillStyle = theme.accent;
-    context.fillRect(this.board.axis.left - 4 - w, this.yOf(block) + this.rows.height / 2 - 7, w, 14);
-    label(
-      context,
-      text,
-      this.board.axis.left - 7,
-      this.yOf(block) + this.rows.height / 2 + 0.5,
-      null,
-      font,
-      theme.paper,
-      "right",
-    );
+    context.fillRect(this.board.axis.left - 4 - w, y + this.rows.height / 2 - 7, w, 14);
+    label(context, text, this.board.axis.left - 7, y + this.rows.height / 2 + 0.5, null, font, theme.paper, "right");
   }
 
-  tagRow(context, block, theme) {
-    if (this.yOf(block) === null) return;
+  tagRow(context: CanvasRenderingContext2D, block: number, theme: Theme) {
+    const y = this.yOf(block);
+    if (y === null) return;
     context.fillStyle = theme.accent;
-    context.fillRect(this.board.axis.left - 3, this.yOf(block), 3, Math.max(2, this.rows.height - 1));
+    context.fillRect(this.board.axis.left - 3, y, 3, Math.max(2, this.rows.height - 1));
   }
 
-  // -- hands -----------------------------------------------------------------------------------------------------------
+  // -- hands
+  // -----------------------------------------------------------------------------------------------------------
 
-  at(event) {
-    if (event.target !== this.board.canvas || !this.rows) return null;
+  at(event: MouseEvent) {
+    if (targetOf(event) !== this.board.canvas || !this.rows) return null;
     const place = this.placeAt(event.offsetY);
     if (place === null) return null;
     const id = this.rows.isBinned ? this.busiest(place, this.board.axis.clicked(event.offsetX)) : this.rows.ids[place];
@@ -326,13 +389,13 @@ class Bands {
   }
 
   // Of a row's blocks the first that is held at the moment, else the first.
-  busiest(first, moment) {
+  busiest(first: number, moment: number) {
     const row = this.rows.ids.slice(first, first + this.rows.perRow);
     return row.find((id) => this.story.bands[id] && this.story.lifeAt(id, moment).life !== LIFE.free) ?? row[0];
   }
 
-  onKey(event) {
-    const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+  onKey(event: KeyboardEvent) {
+    const by = { ArrowUp: -1, ArrowDown: 1 }[event.key as "ArrowUp"];
     if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
     const before = this.selection?.kind === "block" ? Number(this.selection.id) : by > 0 ? -1 : 0;
     this.stage.select({ kind: "block", id: Math.max(0, Math.min(this.story.numBlocks - 1, before + by)) });
@@ -340,15 +403,18 @@ class Bands {
     event.stopPropagation();
   }
 
-  lifeWords(block, moment) {
+  lifeWords(block: number, moment: number) {
     const { life, key, owner, refs } = this.story.lifeAt(block, moment),
       content = key === null ? -1 : this.scene.contentOf(key);
     const whose = owner === SHARED ? `, ${refs} references` : owner === NOBODY ? "" : `, of ${requestName(owner)}`;
-    return `#${block} is ${LIFE_NAMES[life]}${life === LIFE.free ? "" : whose}${content >= 0 ? `, content ${contentName(content)}` : ""}`;
+    return (
+      `#${block} is ${LIFE_NAMES[life]}${life === LIFE.free ? "" : whose}` +
+      `${content >= 0 ? `, content ${contentName(content)}` : ""}`
+    );
   }
 
   csv() {
-    const rows = [["block", "from_moment", "to_moment", "life", "hash", "owner", "ref_count"]];
+    const rows: CsvRow[] = [["block", "from_moment", "to_moment", "life", "hash", "owner", "ref_count"]];
     this.story.bands.forEach((band, block) =>
       band.at.forEach((at, i) => {
         const owner = band.owner[i] === SHARED ? "shared" : band.owner[i] === NOBODY ? "" : band.owner[i];
@@ -367,8 +433,14 @@ class Bands {
   }
 }
 
-// A stretch of a block's life. In use: solid. Not full yet: grey stripes. Freed but cached: pale, dashed. Lost: vermilion hatch.
-function paintLife(context, rect, { life, content, isHashed, owner, refs, isSame }, theme) {
+// A stretch of a block's life. In use: solid. Not full yet: grey stripes. Freed but cached: pale, dashed. Lost:
+// vermilion hatch.
+function paintLife(
+  context: CanvasRenderingContext2D,
+  rect: Rect,
+  { life, content, isHashed, owner, refs, isSame }: Life,
+  theme: Theme,
+) {
   const { x, y, w, h } = rect,
     isLive = life !== LIFE.cached;
   context.save();
@@ -388,7 +460,12 @@ function paintLife(context, rect, { life, content, isHashed, owner, refs, isSame
 }
 
 // Shared blocks have a second line below, as on a map a road with more lanes.
-function paintEdges(context, { x, y, w, h }, { isLive, life, refs }, theme) {
+function paintEdges(
+  context: CanvasRenderingContext2D,
+  { x, y, w, h }: Rect,
+  { isLive, life, refs }: Pick<Life, "life" | "refs"> & { isLive: boolean },
+  theme: Theme,
+) {
   context.fillStyle = life === LIFE.lost ? LOST_HUE : isLive ? theme.ink : theme.soft;
   const dash = isLive ? w : 4;
   for (let at = x; at < x + w; at += isLive ? w : 7) {
@@ -400,7 +477,12 @@ function paintEdges(context, { x, y, w, h }, { isLive, life, refs }, theme) {
   if (isLive && w > 2) context.fillRect(x, y, 1, h);
 }
 
-function paintWords(context, { x, y, w, h }, { content, owner, refs, life, isLive, isSame }, theme) {
+function paintWords(
+  context: CanvasRenderingContext2D,
+  { x, y, w, h }: Rect,
+  { content, owner, refs, life, isLive, isSame }: Omit<Life, "isHashed"> & { isLive: boolean },
+  theme: Theme,
+) {
   const who = owner === SHARED ? `×${refs}` : owner === NOBODY ? "" : requestName(owner),
     name = content < 0 || isSame ? "" : contentName(content);
   const font = `600 12px ${theme.ui}`,
@@ -409,17 +491,19 @@ function paintWords(context, { x, y, w, h }, { content, owner, refs, life, isLiv
   context.font = font;
   const text = [words, name].find((one) => one && context.measureText(one).width <= w - 6);
   if (!text) return;
-  if (life === LIFE.lost)
-    (context.fillStyle = theme.paper), context.fillRect(x + 2, y + 1, context.measureText(text).width + 4, h - 2);
+  if (life === LIFE.lost) {
+    context.fillStyle = theme.paper;
+    context.fillRect(x + 2, y + 1, context.measureText(text).width + 4, h - 2);
+  }
   label(context, text, x + 4, y + h / 2 + 0.5, null, font, color);
 }
 
-function range(count) {
+function range(count: number) {
   return Array.from({ length: count }, (_, i) => i);
 }
 
-function legend() {
-  const life = (name, parts) => ({
+function legend(): Pattern[] {
+  const life = (name: string, parts: Partial<Life>): Pattern => ({
     name,
     paint: (context, rect, theme) =>
       paintLife(

@@ -1,19 +1,46 @@
 // A canvas over time: a quiet picture that is drawn when the run or the zoom changes, and a pen that moves over it.
+
+import type { Theme } from "../look/theme.ts";
+import type { Selection } from "../model/payloads.ts";
 import { Axis } from "./axis.ts";
+import type { Rect, Size, Subject } from "./view.ts";
 
 const ZOOM = 1.6;
 
-// paintAll(context, size): everything but the moment; paintOver(context, size): what moves. stand(moment), say(): after a change of zoom.
+// paintAll(context, size): everything but the moment; paintOver(context, size): what moves. stand(moment), say(): after
+// a change of zoom.
+export type Paint = (context: CanvasRenderingContext2D, size: Size) => void;
+
+export interface BoardActs {
+  paintAll: Paint; // everything but the moment
+  paintOver: Paint; // what moves
+  stand: (moment: number) => void;
+}
+
+// What a pressed pointer does: it scrubs, or drags the axis.
+type Held = { isScrubbing: true } | { isScrubbing?: undefined; x: number; from: number };
+
 export class Board {
-  constructor(className, label, { paintAll, paintOver, stand }) {
-    this.canvas = document.createElement("canvas");
+  canvas = document.createElement("canvas");
+  quiet = document.createElement("canvas");
+  axis = new Axis();
+  paintAll: Paint;
+  paintOver: Paint;
+  stand: (moment: number) => void;
+  size = { width: 0, height: 0, ratio: 1 };
+  isStale = true;
+  held!: Held | null;
+  wasDragged!: boolean;
+  downAt!: number;
+
+  constructor(className: string, label: string, { paintAll, paintOver, stand }: BoardActs) {
     this.canvas.className = className;
     this.canvas.tabIndex = 0;
     this.canvas.setAttribute("role", "slider");
     this.canvas.setAttribute("aria-label", label);
-    this.quiet = document.createElement("canvas");
-    this.axis = new Axis();
-    Object.assign(this, { paintAll, paintOver, stand, size: { width: 0, height: 0, ratio: 1 }, isStale: true });
+    this.paintAll = paintAll;
+    this.paintOver = paintOver;
+    this.stand = stand;
     this.listen();
   }
 
@@ -26,7 +53,7 @@ export class Board {
     canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
   }
 
-  press(event) {
+  press(event: PointerEvent) {
     if (event.button > 1) return;
     this.wasDragged = false;
     this.downAt = event.offsetX;
@@ -36,7 +63,7 @@ export class Board {
     if (this.held.isScrubbing && event.offsetX >= this.axis.left) this.stand(this.axis.clicked(event.offsetX));
   }
 
-  drag(event) {
+  drag(event: PointerEvent) {
     if (!this.held) return;
     this.wasDragged ||= Math.abs(event.offsetX - this.downAt) > 4;
     if (this.held.isScrubbing) return this.stand(this.axis.clicked(event.offsetX));
@@ -46,7 +73,7 @@ export class Board {
   }
 
   // The page scrolls as ever; with Ctrl the wheel zooms, with Shift, or sideways, it pans.
-  wheel(event) {
+  wheel(event: WheelEvent) {
     const isSideways = Math.abs(event.deltaX) > Math.abs(event.deltaY);
     if (!event.ctrlKey && !event.metaKey && !event.shiftKey && !isSideways) return;
     event.preventDefault();
@@ -55,7 +82,7 @@ export class Board {
     this.refresh();
   }
 
-  zoom(direction, moment) {
+  zoom(direction: number, moment: number) {
     if (direction === 0) this.axis.all();
     else this.axis.zoom(direction > 0 ? ZOOM : 1 / ZOOM, moment);
     this.refresh();
@@ -67,7 +94,7 @@ export class Board {
   }
 
   // What a click selects: nothing after a drag, and nothing that is selected already, for scrubbing takes nothing away.
-  clicked(event, subject, selection) {
+  clicked(event: MouseEvent, subject: Subject | null, selection: Selection | null): Subject | null {
     if (event.type !== "click" || !subject) return subject;
     return this.wasDragged || (selection && selection.kind === subject.kind && Number(selection.id) === subject.id)
       ? null
@@ -81,9 +108,10 @@ export class Board {
     if (width === old.width && height === old.height && ratio === old.ratio) return width > 0 && height > 0;
     this.size = { width, height, ratio };
     this.isStale = true;
-    for (const canvas of [this.canvas, this.quiet])
-      (canvas.width = Math.max(1, Math.round(width * ratio))),
-        (canvas.height = Math.max(1, Math.round(height * ratio)));
+    for (const canvas of [this.canvas, this.quiet]) {
+      canvas.width = Math.max(1, Math.round(width * ratio));
+      canvas.height = Math.max(1, Math.round(height * ratio));
+    }
     return width > 0 && height > 0;
   }
 
@@ -93,7 +121,7 @@ export class Board {
     this.axis.width = Math.max(1, width - this.axis.left - 6);
     if (this.isStale) this.paintOn(this.quiet, this.paintAll);
     this.isStale = false;
-    const context = this.canvas.getContext("2d");
+    const context = this.canvas.getContext("2d") as CanvasRenderingContext2D;
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.clearRect(0, 0, this.canvas.width, this.canvas.height);
     context.drawImage(this.quiet, 0, 0);
@@ -101,9 +129,9 @@ export class Board {
     this.paintOver(context, { width, height });
   }
 
-  paintOn(canvas, paint) {
+  paintOn(canvas: HTMLCanvasElement, paint: Paint) {
     const { width, height, ratio } = this.size,
-      context = canvas.getContext("2d");
+      context = canvas.getContext("2d") as CanvasRenderingContext2D;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
     paint(context, { width, height });
@@ -111,44 +139,60 @@ export class Board {
 }
 
 // The pen: a line with a grip, where the reader stands.
-export function drawPen(context, x, height, theme, top = 0) {
+export function drawPen(context: CanvasRenderingContext2D, x: number, height: number, theme: Theme, top = 0) {
   context.fillStyle = theme.paper;
   context.fillRect(x - 2, top, 4, height - top);
   context.fillStyle = theme.accent;
   context.fillRect(x - 1, top, 2, height - top);
   context.beginPath();
-  context.moveTo(x - 6, top),
-    context.lineTo(x + 6, top),
-    context.lineTo(x + 6, top + 5),
-    context.lineTo(x, top + 11),
-    context.lineTo(x - 6, top + 5);
+  context.moveTo(x - 6, top);
+  context.lineTo(x + 6, top);
+  context.lineTo(x + 6, top + 5);
+  context.lineTo(x, top + 11);
+  context.lineTo(x - 6, top + 5);
   context.closePath();
   context.fill();
 }
 
 // Lines at 45 degrees, as a pattern that is drawn once per colour: a large pool has thousands of hatched stretches.
-export function hatch(context, { x, y, w, h }, color, every, width, isFalling = false) {
+export function hatch(
+  context: CanvasRenderingContext2D,
+  { x, y, w, h }: Rect,
+  color: string,
+  every: number,
+  width: number,
+  isFalling = false,
+) {
   context.fillStyle = hatchPattern(context, color, every, width, isFalling);
   context.fillRect(x, y, w, h);
 }
 
-const patterns = new Map();
+const patterns = new Map<string, CanvasPattern>();
 const MAX_PATTERNS = 64;
 
-function hatchPattern(context, color, every, width, isFalling) {
+function hatchPattern(
+  context: CanvasRenderingContext2D,
+  color: string,
+  every: number,
+  width: number,
+  isFalling: boolean,
+) {
   const ratio = Math.max(1, Math.round(window.devicePixelRatio || 1)),
     name = `${color}:${every}:${width}:${isFalling}:${ratio}`;
   if (patterns.size > MAX_PATTERNS) patterns.clear();
   let pattern = patterns.get(name);
-  if (!pattern)
-    patterns.set(name, (pattern = context.createPattern(hatchTile(color, every, width, isFalling, ratio), "repeat")));
+  if (!pattern) patterns.set(name, (pattern = patternOf(context, hatchTile(color, every, width, isFalling, ratio))));
   pattern.setTransform(new DOMMatrix([1 / ratio, 0, 0, 1 / ratio, 0, 0]));
   return pattern;
 }
 
-function hatchTile(color, every, width, isFalling, ratio) {
+function patternOf(context: CanvasRenderingContext2D, tile: HTMLCanvasElement) {
+  return context.createPattern(tile, "repeat") as CanvasPattern; // null only for an image that is not loaded
+}
+
+function hatchTile(color: string, every: number, width: number, isFalling: boolean, ratio: number) {
   const tile = document.createElement("canvas"),
-    pen = tile.getContext("2d"),
+    pen = tile.getContext("2d") as CanvasRenderingContext2D,
     size = every * ratio;
   tile.width = tile.height = size;
   if (isFalling) pen.setTransform(-1, 0, 0, 1, size, 0);
@@ -163,7 +207,16 @@ function hatchTile(color, every, width, isFalling, ratio) {
 }
 
 // Text that fits, or none.
-export function label(context, text, x, y, room, font, color, align = "left") {
+export function label(
+  context: CanvasRenderingContext2D,
+  text: string,
+  x: number,
+  y: number,
+  room: number | null,
+  font: string,
+  color: string,
+  align: CanvasTextAlign = "left",
+) {
   context.font = font;
   if (room !== null && context.measureText(text).width > room) return false;
   context.fillStyle = color;

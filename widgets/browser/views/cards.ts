@@ -1,23 +1,53 @@
 // One block as drawn on the canvas, at three scales: a card, a tile, a dot.
-import { LOST_HUE, contentName, hueOf, inkOn, requestName, roundOf, shapeOf } from "../look/palette.ts";
+
+import { contentName, hueOf, inkOn, LOST_HUE, requestName, roundOf, shapeOf } from "../look/palette.ts";
+import type { Theme } from "../look/theme.ts";
+import type { Violation } from "../model/alarms.ts";
+import type { Block, Group } from "../model/scene.ts";
 import { groupLabel, joined } from "../stage/describe.ts";
 import { sprite } from "./sprites.ts";
+import type { Rect } from "./view.ts";
 
 // A card of this width has room for its slots, and for everything in its first line.
 const ROOMY = 100;
 
-// look: {theme, text(token), groups, isNext, isNull, isUnlike (the other side's is not the same)}; block: as Scene.block gives it, null where there is nothing to draw.
-export function painterFor({ cellWidth, cellHeight }) {
+// A cell; gap: pixels between it and its neighbours.
+export interface CellRect extends Rect {
+  gap: number;
+}
+
+export interface CardLook {
+  theme: Theme;
+  text: (token: number) => string;
+  groups: Group[];
+  isNext: boolean;
+  isNull: boolean;
+  isUnlike: boolean; // differs from the other side's
+}
+
+// Draws a block into a cell; null: there is nothing to draw in it.
+export interface CellPainter {
+  (context: CanvasRenderingContext2D, rect: Rect, id: number, block: Block | null, look: CardLook): void;
+  hasMark?: boolean; // it marks a block that differs by itself
+}
+
+export function painterFor({ cellWidth, cellHeight }: { cellWidth: number; cellHeight: number }): CellPainter | null {
   if (cellWidth >= 62 && cellHeight >= 40) return drawCard;
   return cellWidth >= 15 && cellHeight >= 15 ? drawTile : null;
 }
 
-function roundRect(context, { x, y, w, h }, radius, inset = 0) {
+function roundRect(context: CanvasRenderingContext2D, { x, y, w, h }: Rect, radius: number, inset = 0) {
   context.beginPath();
   context.roundRect(x + inset, y + inset, w - 2 * inset, h - 2 * inset, radius);
 }
 
-export function ring(context, rect, color, width, dash = []) {
+export function ring(
+  context: CanvasRenderingContext2D,
+  rect: CellRect,
+  color: string,
+  width: number,
+  dash: number[] = [],
+) {
   context.save();
   context.setLineDash(dash);
   context.strokeStyle = color;
@@ -33,21 +63,33 @@ export function ring(context, rect, color, width, dash = []) {
 }
 
 // Fill and border: alike for many blocks, so drawn once and copied.
-function drawGround(context, rect, block, { theme }, radius) {
+function drawGround(
+  context: CanvasRenderingContext2D,
+  rect: Rect,
+  block: Block | null,
+  { theme }: { theme: Theme },
+  radius: number,
+) {
   sprite(context, rect, theme, `${groundOf(block)}|${radius}`, (onto, box) => {
     drawBackground(onto, box, block, theme, radius);
     drawBorder(onto, box, block, theme, radius);
   });
 }
 
-function groundOf(block) {
+function groundOf(block: Block | null) {
   if (!block) return "none";
   const fill =
     block.content >= 0 ? `${hueOf(block.content)} ${roundOf(block.content)}` : `${numWritten(block)} of ${block.size}`;
   return `${fill}${block.refCount ? " live" : ""}${block.isLost ? " lost" : ""}${isDoubled(block) ? " doubled" : ""}`;
 }
 
-function drawBackground(context, rect, block, theme, radius) {
+function drawBackground(
+  context: CanvasRenderingContext2D,
+  rect: Rect,
+  block: Block | null,
+  theme: Theme,
+  radius: number,
+) {
   context.save();
   roundRect(context, rect, radius);
   context.clip();
@@ -58,19 +100,19 @@ function drawBackground(context, rect, block, theme, radius) {
     context.fillStyle = hueOf(block.content);
     context.fillRect(rect.x, rect.y, rect.w, rect.h);
     texture(context, rect, roundOf(block.content), theme);
-  } else if (block && block.fill) {
+  } else if (block?.fill) {
     context.globalAlpha = theme.isDark ? 0.26 : 0.15;
     context.fillStyle = theme.ink;
     context.fillRect(rect.x, rect.y, (rect.w * numWritten(block)) / block.size, rect.h); // as full as it is
   }
-  if (block && block.isLost) {
+  if (block?.isLost) {
     context.globalAlpha = 0.75;
     stripes(context, rect, LOST_HUE, 9, 2.5);
   }
   context.restore();
 }
 
-function stripes(context, { x, y, w, h }, color, every, width) {
+function stripes(context: CanvasRenderingContext2D, { x, y, w, h }: Rect, color: string, every: number, width: number) {
   context.save();
   context.beginPath();
   context.rect(x, y, w, h);
@@ -87,7 +129,7 @@ function stripes(context, { x, y, w, h }, color, every, width) {
 }
 
 // Contents that share a hue: bars, or dots.
-function texture(context, { x, y, w, h }, round, theme) {
+function texture(context: CanvasRenderingContext2D, { x, y, w, h }: Rect, round: number, theme: Theme) {
   if (!round) return;
   context.globalAlpha = 0.28;
   context.fillStyle = theme.ink;
@@ -97,7 +139,7 @@ function texture(context, { x, y, w, h }, round, theme) {
   }
 }
 
-function drawBorder(context, rect, block, theme, radius) {
+function drawBorder(context: CanvasRenderingContext2D, rect: Rect, block: Block | null, theme: Theme, radius: number) {
   if (!block) return;
   context.save();
   context.strokeStyle = block.isLost ? LOST_HUE : theme.ink;
@@ -117,11 +159,11 @@ function drawBorder(context, rect, block, theme, radius) {
 }
 
 // Enough room for everything: id, ref count and pips, tokens, owners, letter.
-function drawCard(context, rect, id, block, look) {
+function drawCard(context: CanvasRenderingContext2D, rect: Rect, id: number, block: Block | null, look: CardLook) {
   const { theme } = look,
     { x, y, w } = rect;
   drawGround(context, rect, block, look, 6);
-  label(context, `#${id}`, x + 7, y + 14, `600 12px ${theme.ui}`, block && block.refCount ? theme.ink : theme.soft);
+  label(context, `#${id}`, x + 7, y + 14, `600 12px ${theme.ui}`, block?.refCount ? theme.ink : theme.soft);
   if (look.isUnlike) drawUnlike(context, rect, id, block, look);
   const word = look.isNull ? "null" : look.isNext ? "next" : "";
   if (!block)
@@ -151,13 +193,13 @@ function drawCard(context, rect, id, block, look) {
 drawCard.hasMark = true;
 
 // A word beside the id.
-function hasRoom(context, id, word, w, theme) {
+function hasRoom(context: CanvasRenderingContext2D, id: number, word: string, w: number, theme: Theme) {
   if (!word) return false;
   context.font = `600 12px ${theme.ui}`;
   return widthOf(context, `#${id} ${word}`) + 14 <= w;
 }
 
-function groupsAreOne({ groups }) {
+function groupsAreOne({ groups }: { groups: unknown[] }) {
   return groups.length <= 1;
 }
 
@@ -165,29 +207,32 @@ const BROKEN = "#c62828";
 const TAG = 52; // a card of this width, and more, has room for words
 
 // Where the sign of a broken rule is: in the middle of a card's lower edge, or in a small cell's corner.
-export function violatedBox({ x, y, w, h }, { isSaid }) {
+export function violatedBox({ x, y, w, h }: Rect, { isSaid }: { isSaid: boolean }) {
   const wide = isSaid && w >= 2 * TAG ? TAG : 15;
   return w < TAG ? { x: x + w - 9, y, w: 9, h: 9 } : { x: x + (w - wide) / 2, y: y + h - 20, w: wide, h: 16 };
 }
 
 // A rule is broken about the block: said/is where the core is not what its events say.
-export function drawViolated(context, rect, violation, theme) {
+export function drawViolated(context: CanvasRenderingContext2D, rect: Rect, violation: Violation, theme: Theme) {
   const box = violatedBox(rect, violation);
   ring(context, { ...rect, gap: 0 }, theme.alarm, 2);
   context.fillStyle = BROKEN;
-  if (rect.w < TAG)
-    return void (context.beginPath(),
-    context.moveTo(box.x, box.y),
-    context.lineTo(box.x + box.w, box.y),
-    context.lineTo(box.x + box.w, box.y + box.h),
-    context.fill());
+  if (rect.w < TAG) return fillCorner(context, box);
   roundRect(context, box, 3);
   context.fill();
   label(context, box.w > 20 ? "said/is" : "!", box.x + box.w / 2, box.y + 12, `700 12px ${theme.ui}`, "#fff", "center");
 }
 
+function fillCorner(context: CanvasRenderingContext2D, { x, y, w, h }: Rect) {
+  context.beginPath();
+  context.moveTo(x, y);
+  context.lineTo(x + w, y);
+  context.lineTo(x + w, y + h);
+  context.fill();
+}
+
 // A word on a hatch.
-function sign(context, text, x, y, theme) {
+function sign(context: CanvasRenderingContext2D, text: string, x: number, y: number, theme: Theme) {
   context.font = `700 12px ${theme.ui}`;
   const wide = widthOf(context, text) + 6;
   context.save();
@@ -200,7 +245,13 @@ function sign(context, text, x, y, theme) {
 }
 
 // ≠ beside the letter, or where there is room: not as on the other side.
-function drawUnlike(context, { x, y, w, h }, id, block, { theme }) {
+function drawUnlike(
+  context: CanvasRenderingContext2D,
+  { x, y, w, h }: Rect,
+  id: number,
+  block: Block | null,
+  { theme }: CardLook,
+) {
   const isLettered = block && (block.content >= 0 || block.fill),
     font = `700 12px ${theme.ui}`;
   if (!isLettered || w >= 84)
@@ -220,29 +271,37 @@ function drawUnlike(context, { x, y, w, h }, id, block, { theme }) {
   label(context, "≠", x + 8 + widthOf(context, `#${id}`), y + 14, font, theme.ink);
 }
 
-function letterWidth(block) {
+function letterWidth(block: Block) {
   return 11 + 7 * contentName(block.content).length;
 }
 
 // In the tables of two groups: a fault.
-function isDoubled(block) {
+function isDoubled(block: Block) {
   return block.groups.length > 1;
 }
 
 // A slot that was passed over holds nothing, though one behind it does.
-function numWritten(block) {
+function numWritten(block: Block) {
   const holes = block.tokens ? block.tokens.filter((token) => token === null).length : 0;
   return block.fill - holes;
 }
 
-function label(context, text, x, y, font, color, align = "left") {
+function label(
+  context: CanvasRenderingContext2D,
+  text: string,
+  x: number,
+  y: number,
+  font: string,
+  color: string,
+  align: CanvasTextAlign = "left",
+) {
   context.font = font;
   context.fillStyle = color;
   context.textAlign = align;
   context.fillText(text, x, y);
 }
 
-function drawRefCount(context, { x, y, w }, id, block, theme) {
+function drawRefCount(context: CanvasRenderingContext2D, { x, y, w }: Rect, id: number, block: Block, theme: Theme) {
   if (!block.refCount)
     return hasRoom(context, id, "kept", w, theme)
       ? label(context, "kept", x + w - 7, y + 14, `12px ${theme.ui}`, theme.soft, "right")
@@ -259,7 +318,12 @@ function drawRefCount(context, { x, y, w }, id, block, theme) {
   }
 }
 
-function drawTokens(context, { x, y, w, h }, block, { theme, text: textOf }) {
+function drawTokens(
+  context: CanvasRenderingContext2D,
+  { x, y, w, h }: Rect,
+  block: Block,
+  { theme, text: textOf }: CardLook,
+) {
   const { size } = block,
     words = block.tokens.map((token) => (token === null ? "–" : textOf(token)));
   const top = y + 21,
@@ -282,7 +346,7 @@ function drawTokens(context, { x, y, w, h }, block, { theme, text: textOf }) {
 }
 
 // Words on a hatch want a quiet ground.
-function veil(context, rect, theme) {
+function veil(context: CanvasRenderingContext2D, rect: Rect, theme: Theme) {
   context.save();
   context.globalAlpha = 0.6;
   context.fillStyle = theme.paper;
@@ -292,7 +356,12 @@ function veil(context, rect, theme) {
 }
 
 // A block of at most four tokens shows its slots, in two rows, empty ones too.
-function drawSlots(context, { x, y, w, h }, words, { theme, size, color }) {
+function drawSlots(
+  context: CanvasRenderingContext2D,
+  { x, y, w, h }: Rect,
+  words: string[],
+  { theme, size, color }: { theme: Theme; size: number; color: string },
+) {
   const columns = Math.ceil(size / 2),
     rows = Math.ceil(size / columns),
     slotWidth = w / columns,
@@ -325,9 +394,9 @@ function drawSlots(context, { x, y, w, h }, words, { theme, size, color }) {
 }
 
 // Measured once per font and text: to measure costs more than to draw.
-const widths = new Map();
+const widths = new Map<string, number>();
 const MAX_WIDTHS = 20_000;
-function widthOf(context, text) {
+function widthOf(context: CanvasRenderingContext2D, text: string) {
   const key = `${context.font}|${text}`,
     known = widths.get(key);
   if (known !== undefined) return known;
@@ -337,14 +406,14 @@ function widthOf(context, text) {
   return width;
 }
 
-function fit(context, text, width) {
+function fit(context: CanvasRenderingContext2D, text: string, width: number) {
   if (widthOf(context, text) <= width) return text;
   let cut = text.length;
-  while (cut > 1 && widthOf(context, text.slice(0, cut) + "…") > width) cut -= 1;
-  return text.slice(0, cut) + "…";
+  while (cut > 1 && widthOf(context, `${text.slice(0, cut)}…`) > width) cut -= 1;
+  return `${text.slice(0, cut)}…`;
 }
 
-function breakText(context, text, width, isLast) {
+function breakText(context: CanvasRenderingContext2D, text: string, width: number, isLast: boolean) {
   if (widthOf(context, text) <= width) return [text, ""];
   if (isLast) return [fit(context, text, width), ""];
   let cut = text.length;
@@ -354,7 +423,12 @@ function breakText(context, text, width, isLast) {
   return [text.slice(0, at), text.slice(at)];
 }
 
-function drawOwners(context, { x, y, w, h }, block, { theme, groups }) {
+function drawOwners(
+  context: CanvasRenderingContext2D,
+  { x, y, w, h }: Rect,
+  block: Block,
+  { theme, groups }: CardLook,
+) {
   if (groups.length > 1 && block.groups.length)
     drawGroups(
       context,
@@ -371,12 +445,18 @@ function drawOwners(context, { x, y, w, h }, block, { theme, groups }) {
 }
 
 // Room that the letter takes, or how full the block is.
-function besides(block) {
+function besides(block: Block) {
   return block.content >= 0 ? letterWidth(block) + 6 : block.fill ? 26 : 0;
 }
 
 // Whose tables: the group's name; two names are one too many.
-function drawGroups(context, { x, y, w }, block, theme, groups) {
+function drawGroups(
+  context: CanvasRenderingContext2D,
+  { x, y, w }: Omit<Rect, "h">,
+  block: Block,
+  theme: Theme,
+  groups: Group[],
+) {
   const names = block.groups.map((group) => groupLabel({ groups }, group));
   context.font = `${isDoubled(block) ? "700 " : ""}12px ${theme.ui}`;
   const room = w - 72,
@@ -386,12 +466,12 @@ function drawGroups(context, { x, y, w }, block, theme, groups) {
   label(context, shown, x, y, context.font, isDoubled(block) ? theme.ink : theme.soft);
 }
 
-function badge(context, x, y, radius, request, theme) {
+function badge(context: CanvasRenderingContext2D, x: number, y: number, radius: number, request: number, theme: Theme) {
   context.save();
   context.fillStyle = theme.ink;
   context.beginPath();
   const shape = shapeOf(request),
-    sides = { diamond: 4, hexagon: 6 }[shape];
+    sides = shape === "diamond" ? 4 : 6;
   if (shape === "disc") context.arc(x, y, radius, 0, 7);
   else if (shape === "square") context.roundRect(x - radius * 0.88, y - radius * 0.88, radius * 1.76, radius * 1.76, 2);
   else
@@ -407,7 +487,7 @@ function badge(context, x, y, radius, request, theme) {
 }
 
 // The content's letter: on its solid hue once the hash is registered, outlined while only the KV is there.
-function drawLetter(context, { x, y, w, h }, block, theme) {
+function drawLetter(context: CanvasRenderingContext2D, { x, y, w, h }: Rect, block: Block, theme: Theme) {
   const hue = hueOf(block.content),
     name = contentName(block.content),
     width = letterWidth(block);
@@ -427,7 +507,7 @@ function drawLetter(context, { x, y, w, h }, block, theme) {
 }
 
 // A chain's two links, torn apart.
-function cutLink(context, x, y, scale, theme) {
+function cutLink(context: CanvasRenderingContext2D, x: number, y: number, scale: number, theme: Theme) {
   context.save();
   context.translate(x, y - 0.5);
   context.scale(scale, scale);
@@ -453,7 +533,7 @@ function cutLink(context, x, y, scale, theme) {
 }
 
 // A small cell: the letter of its content, or its owner's; the id where there is room for it, too.
-function drawTile(context, rect, id, block, look) {
+function drawTile(context: CanvasRenderingContext2D, rect: Rect, id: number, block: Block | null, look: CardLook) {
   const { theme } = look,
     { x, y, w, h } = rect,
     isTall = h >= 30,
@@ -477,7 +557,7 @@ function drawTile(context, rect, id, block, look) {
   drawTileName(context, rect, name, {
     isTall,
     theme,
-    hasCount: count && !isTall && drawBeside(context, rect, name, count, theme),
+    hasCount: count !== "" && !isTall && drawBeside(context, rect, name, count, theme),
   });
   if (isTall && count && hasId && widthOf(context, `${id}${count}`) <= w - 10)
     label(context, count, x + w - 3, y + 13, font, theme.ink, "right");
@@ -485,12 +565,17 @@ function drawTile(context, rect, id, block, look) {
 }
 
 // Equal letters are equal contents; of a block that is not full yet, whose it is.
-function nameOf(block) {
+function nameOf(block: Block | null) {
   if (!block) return "";
   return block.content >= 0 ? contentName(block.content) : block.owners.length ? requestName(block.owners[0]) : "";
 }
 
-function drawTileName(context, { x, y, w, h }, name, { isTall, theme, hasCount }) {
+function drawTileName(
+  context: CanvasRenderingContext2D,
+  { x, y, w, h }: Rect,
+  name: string,
+  { isTall, theme, hasCount }: { isTall: boolean; theme: Theme; hasCount: boolean },
+) {
   context.font = `700 12px ${theme.ui}`;
   if (!name || widthOf(context, name) > w - 2) return;
   if (isTall) label(context, name, x + w - 4, y + h - 5, context.font, theme.ink, "right");
@@ -507,14 +592,20 @@ function drawTileName(context, { x, y, w, h }, name, { isTall, theme, hasCount }
 }
 
 // How many hold it, beside its letter; false where there is no room.
-function drawBeside(context, { x, y, w, h }, name, count, theme) {
+function drawBeside(
+  context: CanvasRenderingContext2D,
+  { x, y, w, h }: Rect,
+  name: string,
+  count: string,
+  theme: Theme,
+) {
   context.font = `700 12px ${theme.ui}`;
   if (widthOf(context, name + count) > w - 8) return false;
   label(context, count, x + w - 3, y + h / 2 + 4.3, `12px ${theme.ui}`, theme.ink, "right");
   return true;
 }
 
-function cross(context, { x, y, w, h }) {
+function cross(context: CanvasRenderingContext2D, { x, y, w, h }: Rect) {
   context.save();
   context.strokeStyle = LOST_HUE;
   context.lineWidth = Math.max(1, Math.min(w, h) / 8);

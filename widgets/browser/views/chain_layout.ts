@@ -1,37 +1,48 @@
-// Where a hash stands: chains as rows. A hash follows its parent in the parent's row, if it was the first to; another child begins a row of its own.
-// Rows are in order of first appearance, so nothing that comes later moves what is there. Unknown parents begin rows, too.
+// Where a hash stands: chains as rows. A hash follows its parent in the parent's row, if it was the first to; another
+// child begins a row of its own.
+// Rows are in order of first appearance, so nothing that comes later moves what is there. Unknown parents begin rows,
+// too.
+
+export interface ChainRow {
+  index: number;
+  group: number;
+  keys: string[];
+  after: string | null; // the hash at which it branches off
+  isCut: boolean;
+  depth: number;
+  present: number; // how many of its hashes are in the map now
+  version: number;
+}
+
+export interface ChainPlace {
+  row: ChainRow;
+  at: number;
+}
 
 export class ChainLayout {
-  constructor() {
-    this.rows = []; // {index, group, keys: [key], after: key|null, isCut, present: how many of them are there now, version}
-    this.places = new Map(); // key -> {row, at}
-  }
-
-  // Takes in hashes in order of appearance; parentOf(key) is a key, null at a chain's beginning, undefined when unknown.
-  add(key, parentOf) {
+  rows: ChainRow[] = [];
+  places = new Map<string, ChainPlace>();
+  // Takes in a hash after those before it in its chain. parentOf(key): a key, null at a chain's beginning, undefined
+  // where
+  // it is not known.
+  add(key: string, parentOf: (key: string) => string | null | undefined): ChainPlace {
     const known = this.places.get(key);
     if (known) return known;
     const line = [key];
-    for (
-      let parent = parentOf(key);
-      parent && !this.places.has(parent) && !line.includes(parent);
-      parent = parentOf(parent)
-    )
-      line.push(parent);
-    for (const next of line.reverse()) this.put(next, parentOf(next));
-    return this.places.get(key);
+    let parent = parentOf(key);
+    for (; parent && !this.places.has(parent) && !line.includes(parent); parent = parentOf(parent)) line.push(parent);
+    return line.reverse().map((next) => this.put(next, parentOf(next)))[line.length - 1];
   }
 
-  put(key, parent) {
+  put(key: string, parent: string | null | undefined): ChainPlace {
     const before = parent ? this.places.get(parent) : undefined;
     let row = before && before.at === before.row.keys.length - 1 ? before.row : null;
     if (!row) {
-      const group = Number(key.slice(0, key.indexOf(":")));
       row = {
         index: this.rows.length,
-        group,
+        group: Number(key.slice(0, key.indexOf(":"))),
         keys: [],
-        after: before ? parent : null,
+        after: before && parent ? parent : null,
         isCut: parent === undefined,
         depth: before ? before.row.depth + before.at + 1 : 0,
         present: 0,
@@ -39,7 +50,8 @@ export class ChainLayout {
       };
       this.rows.push(row);
     }
-    this.places.set(key, { row, at: row.keys.length });
-    row.keys.push(key);
+    const place = { row, at: row.keys.push(key) - 1 };
+    this.places.set(key, place);
+    return place;
   }
 }

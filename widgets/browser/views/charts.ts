@@ -1,10 +1,19 @@
 // Four figures per step, side by side: blocks in use, hit rate, tokens, and the step's time where it is known.
+
 import { element, write } from "../look/element.ts";
+import type { Theme } from "../look/theme.ts";
+import type { Selection } from "../model/payloads.ts";
+import type { Recording } from "../model/recording.ts";
+import type { Changes, Scene } from "../model/scene.ts";
+import type { Story, StorySeries } from "../model/story.ts";
 import { countUpTo, storyOf } from "../model/story.ts";
+import type { Side } from "../stage/side.ts";
+import type { Stage } from "../stage/stage.ts";
 import { hatch, label } from "./board.ts";
 import { Mentioned } from "./mentioned.ts";
 import { said, scaleOf } from "./scale.ts";
 import { standAt } from "./standing.ts";
+import type { PaintMoment } from "./view.ts";
 
 export const title = "Charts";
 
@@ -12,22 +21,38 @@ const TOP = 6,
   BOTTOM = 15,
   LEAST_STEPS = 12;
 
-export function create(stage, side) {
+export function create(stage: Stage, side: Side) {
   return new Charts(stage, side);
 }
 
+// What a figure draws of each step. stacked: bars of these values stand on bars of the values; peaks: a line above.
+interface FigureKind {
+  name: string;
+  unit?: string;
+  most?: (story: Story) => number;
+  values: (story: Story, recording: Recording) => number[] | null;
+  stacked?: (story: Story) => number[];
+  peaks?: (story: Story) => number[];
+  say: (story: Story, index: number, recording: Recording) => string;
+}
+
 class Charts {
-  constructor(stage, side) {
-    Object.assign(this, {
-      stage,
-      side,
-      moment: 0,
-      hovered: null,
-      selection: stage.selection,
-      mentioned: new Mentioned(),
-      marked: [],
-    });
-    this.element = element("div", "le-charts");
+  stage: Stage;
+  side: Side;
+  moment = 0;
+  hovered: number | null = null;
+  selection: Selection | null;
+  mentioned = new Mentioned();
+  marked: number[] = [];
+  element = element("div", "le-charts");
+  figures: Figure[];
+  news!: string | null;
+  isInside!: boolean;
+
+  constructor(stage: Stage, side: Side) {
+    this.stage = stage;
+    this.side = side;
+    this.selection = stage.selection;
     this.figures = figures().map((figure) => new Figure(figure, this));
     for (const figure of this.figures) this.element.append(figure.element);
   }
@@ -36,13 +61,17 @@ class Charts {
     return storyOf(this.side.recording);
   }
 
-  paint(scene, changes, { moment }) {
+  paint(_scene: Scene, changes: Changes, { moment }: PaintMoment) {
+    this.show(changes, moment);
+  }
+
+  show(changes: { all: boolean }, moment: number) {
     const { recording } = this.side,
-      news = `${recording.start}:${recording.end}`,
-      { story } = this;
+      news = `${recording.start}:${recording.end}`;
     const isNew = news !== this.news || changes.all;
     if (!isNew && moment === this.moment) return;
-    Object.assign(this, { news, moment });
+    this.news = news;
+    this.moment = moment;
     if (isNew) this.findMarked();
     this.draw(isNew);
   }
@@ -54,7 +83,7 @@ class Charts {
     for (const figure of this.figures) figure.paint(story, this.side.recording, current, isNew);
   }
 
-  mark(selection) {
+  mark(selection: Selection | null) {
     this.selection = selection;
     if (!this.news) return;
     this.findMarked();
@@ -72,7 +101,7 @@ class Charts {
 
   point() {}
 
-  hover(index) {
+  hover(index: number | null) {
     if (this.hovered === index) return;
     this.hovered = index;
     this.draw();
@@ -80,7 +109,7 @@ class Charts {
 
   resize() {
     this.news = null;
-    if (this.side.recording) this.paint(null, { all: true }, { moment: this.moment });
+    if (this.side.hasRecording) this.show({ all: true }, this.moment);
   }
 
   destroy() {
@@ -90,16 +119,27 @@ class Charts {
   csv() {
     const { series } = this.story,
       seconds = this.side.recording.seconds;
-    const names = ["step", "moment", "used", "peak", "hit", "looked", "prefill", "decode", "sampled"];
+    const names: (keyof StorySeries)[] = [
+      "step",
+      "moment",
+      "used",
+      "peak",
+      "hit",
+      "looked",
+      "prefill",
+      "decode",
+      "sampled",
+    ];
     return [
       [...names, "seconds"],
-      ...series.step.map((step, i) => [...names.map((name) => series[name][i]), seconds?.get(step) ?? ""]),
+      ...series.step.map((step, i) => [...names.map((name) => series[name][i]), seconds.get(step) ?? ""]),
     ];
   }
 }
 
-// name, what is said of a step, the values, and how they are drawn: a line, or bars of prefill (striped) on decode (solid).
-function figures() {
+// name, what is said of a step, the values, and how they are drawn: a line, or bars of prefill (striped) on decode
+// (solid).
+function figures(): FigureKind[] {
   return [
     {
       name: "Blocks in use",
@@ -114,7 +154,8 @@ function figures() {
       unit: "%",
       values: ({ series }) => series.hit.map((hit, i) => (series.looked[i] ? hit / series.looked[i] : 0)),
       say: ({ series }, i) =>
-        `${Math.round((100 * series.hit[i]) / (series.looked[i] || 1))} % of ${series.looked[i].toLocaleString()} prompt tokens`,
+        `${Math.round((100 * series.hit[i]) / (series.looked[i] || 1))} % of ` +
+        `${series.looked[i].toLocaleString()} prompt tokens`,
     },
     {
       name: "Tokens per step",
@@ -126,20 +167,35 @@ function figures() {
       name: "Step time",
       unit: "ms",
       values: ({ series }, { seconds }) =>
-        seconds?.size ? series.step.map((step) => 1000 * (seconds.get(step) ?? 0)) : null,
-      say: ({ series }, i, { seconds }) => `${milliseconds((seconds?.get(series.step[i]) ?? 0) * 1000)} ms`,
+        seconds.size ? series.step.map((step) => 1000 * (seconds.get(step) ?? 0)) : null,
+      say: ({ series }, i, { seconds }) => `${milliseconds((seconds.get(series.step[i]) ?? 0) * 1000)} ms`,
     },
   ];
 }
 
 class Figure {
-  constructor(figure, charts) {
-    Object.assign(this, { figure, charts });
-    this.element = element("figure", "le-chart");
-    this.head = element("figcaption", "le-chart-head");
-    this.said = element("span", "le-chart-said");
+  most = 1;
+  isCut = false;
+  figure: FigureKind;
+  charts: Charts;
+  element = element("figure", "le-chart");
+  head = element("figcaption", "le-chart-head");
+  said = element("span", "le-chart-said");
+  canvas = document.createElement("canvas");
+  values: number[] | null = null;
+  stacked!: number[] | null;
+  tops!: number[];
+  current!: number;
+  count!: number;
+  span!: number;
+  left!: number;
+  width!: number;
+  height!: number;
+
+  constructor(figure: FigureKind, charts: Charts) {
+    this.figure = figure;
+    this.charts = charts;
     this.head.append(element("b", "", figure.name), this.said);
-    this.canvas = document.createElement("canvas");
     this.canvas.tabIndex = 0;
     this.canvas.setAttribute("role", "img");
     this.canvas.title = "click a step: stand at its end (← →)";
@@ -150,40 +206,42 @@ class Figure {
     this.canvas.addEventListener("keydown", (event) => this.onKey(event));
   }
 
-  onKey(event) {
-    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  onKey(event: KeyboardEvent) {
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key as "ArrowLeft"];
     if (!by || event.ctrlKey || event.metaKey || event.altKey) return;
     this.stand(Math.max(0, Math.min(this.count - 1, this.current + by)));
     event.preventDefault();
     event.stopPropagation();
   }
 
-  stand(index) {
+  stand(index: number | null) {
     const { charts } = this;
     if (index !== null && index >= 0) standAt(charts.stage, charts.side, charts.story.series.moment[index]);
   }
 
-  indexAt(x) {
+  indexAt(x: number) {
     const index = Math.floor(((x - this.left) / this.width) * this.span);
     return index >= 0 && index < this.count ? index : null;
   }
 
-  x(index) {
+  x(index: number) {
     return this.left + ((index + 0.5) / this.span) * this.width;
   }
 
   // What is drawn, and how high: anew when there is more of the run.
-  measure(story, recording) {
+  measure(story: Story, recording: Recording) {
     const { figure } = this,
       values = (this.values = figure.values(story, recording));
     if (values === null) return;
     const stacked = (this.stacked = figure.stacked?.(story) ?? null),
       most = figure.most?.(story);
     this.tops = stacked ? values.map((value, i) => value + stacked[i]) : (figure.peaks?.(story) ?? values);
-    Object.assign(this, most === undefined ? scaleOf(this.tops) : { most, isCut: false });
+    const scale = most === undefined ? scaleOf(this.tops) : { most, isCut: false };
+    this.most = scale.most;
+    this.isCut = scale.isCut;
   }
 
-  paint(story, recording, current, isNew) {
+  paint(story: Story, recording: Recording, current: number, isNew: boolean) {
     const { canvas, figure, charts } = this,
       { theme } = charts.stage;
     if (isNew) this.measure(story, recording);
@@ -192,8 +250,8 @@ class Figure {
     const ratio = window.devicePixelRatio || 1,
       { clientWidth: w, clientHeight: h } = canvas;
     if (canvas.width !== Math.round(w * ratio) || canvas.height !== Math.round(h * ratio))
-      (canvas.width = Math.round(w * ratio)), (canvas.height = Math.round(h * ratio));
-    const context = canvas.getContext("2d");
+      Object.assign(canvas, { width: Math.round(w * ratio), height: Math.round(h * ratio) });
+    const context = canvas.getContext("2d") as CanvasRenderingContext2D;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, w, h);
     const { stacked } = this;
@@ -202,17 +260,15 @@ class Figure {
     const isLive = recording.header.is_live !== false;
     context.font = `12px ${theme.ui}`;
     const left = Math.max(34, Math.ceil(context.measureText(said(this.most, figure.unit)).width) + 8);
-    Object.assign(this, {
-      current,
-      count: this.values.length,
-      span: isLive ? room : Math.max(1, this.values.length),
-      left,
-      width: Math.max(1, w - left - 6),
-      height: h - TOP - BOTTOM,
-    });
+    this.current = current;
+    this.count = this.values.length;
+    this.span = isLive ? room : Math.max(1, this.values.length);
+    this.left = left;
+    this.width = Math.max(1, w - left - 6);
+    this.height = h - TOP - BOTTOM;
     this.paintFrame(context, story, theme, h);
-    if (stacked) this.paintBars(context, stacked, theme);
-    else this.paintLine(context, this.tops, theme);
+    if (stacked) this.paintBars(context, this.values, theme);
+    else this.paintLine(context, this.values, theme);
     if (this.isCut) this.paintCuts(context, theme);
     this.paintPen(context, theme);
     const shown = charts.hovered ?? current;
@@ -224,12 +280,12 @@ class Figure {
     this.head.title = this.said.textContent;
   }
 
-  y(value) {
+  y(value: number) {
     return TOP + this.height * (1 - Math.min(value, this.most) / this.most);
   }
 
   // What is higher than the axis is torn near its top, and its height is written there, where there is room.
-  paintCuts(context, theme) {
+  paintCuts(context: CanvasRenderingContext2D, theme: Theme) {
     const step = this.width / this.span,
       w = Math.max(2, step);
     let free = -Infinity;
@@ -250,7 +306,7 @@ class Figure {
     });
   }
 
-  paintFrame(context, story, theme, h) {
+  paintFrame(context: CanvasRenderingContext2D, story: Story, theme: Theme, h: number) {
     context.fillStyle = theme.line;
     for (const share of [0, 1]) {
       const y = this.y(share * this.most);
@@ -283,54 +339,56 @@ class Figure {
   }
 
   // Each pixel shows the range of the steps that share it, so that no peak is lost.
-  paintLine(context, peaks, theme) {
+  paintLine(context: CanvasRenderingContext2D, values: number[], theme: Theme) {
+    const { tops } = this;
     context.fillStyle = theme.ink;
     context.globalAlpha = 0.14;
-    this.eachPixel(this.values, peaks, (x, w, low, high) =>
-      context.fillRect(x, this.y(high), w, this.y(0) - this.y(high)),
-    );
+    this.eachPixel(values, tops, (x, w, _low, high) => context.fillRect(x, this.y(high), w, this.y(0) - this.y(high)));
     context.globalAlpha = 1;
-    let before = null;
-    this.eachPixel(this.values, peaks, (x, w, low, high, first) => {
+    let before: number | null = null;
+    this.eachPixel(values, tops, (x, w, low, _high, first) => {
       const y = this.y(low),
         from = before ?? y;
       context.fillRect(x, y - 1, w + 1, 2);
       context.fillRect(x, Math.min(y, from) - 1, 1.5, Math.abs(y - from) + 2);
-      before = this.y(this.values[first]);
+      before = this.y(values[first]);
     });
     context.globalAlpha = 0.55;
-    this.eachPixel(
-      this.values,
-      peaks,
-      (x, w, low, high) => high > low && context.fillRect(x, this.y(high) - 0.5, w, 1),
-    );
+    this.eachPixel(values, tops, (x, w, low, high) => {
+      if (high > low) context.fillRect(x, this.y(high) - 0.5, w, 1);
+    });
     context.globalAlpha = 1;
   }
 
-  paintBars(context, stacked, theme) {
+  paintBars(context: CanvasRenderingContext2D, values: number[], theme: Theme) {
     context.fillStyle = theme.ink;
-    this.eachPixel(this.values, this.values, (x, w, low, high) => {
+    this.eachPixel(values, values, (x, w, _low, high) => {
       context.globalAlpha = 0.7;
       context.fillRect(x, this.y(high), w, this.y(0) - this.y(high));
     });
     context.globalAlpha = 1;
-    this.eachPixel(this.values, this.tops, (x, w, low, high, first) => {
+    this.eachPixel(values, this.tops, (x, w, _low, high, first) => {
       const y = this.y(high),
-        bottom = this.y(Math.max(0, this.values[first]));
-      if (high <= this.values[first]) return;
+        bottom = this.y(Math.max(0, values[first]));
+      if (high <= values[first]) return;
       if (w > 3) hatch(context, { x, y, w, h: bottom - y }, theme.ink, 4, 1);
       context.strokeStyle = theme.ink;
       context.lineWidth = 1;
       if (w > 3) context.strokeRect(x + 0.5, y + 0.5, w - 1, bottom - y - 0.5);
-      else
-        context.fillRect(x, y, Math.max(1, w), 1),
-          (context.globalAlpha = 0.3),
-          context.fillRect(x, y, Math.max(1, w), bottom - y),
-          (context.globalAlpha = 1);
+      else {
+        context.fillRect(x, y, Math.max(1, w), 1);
+        context.globalAlpha = 0.3;
+        context.fillRect(x, y, Math.max(1, w), bottom - y);
+        context.globalAlpha = 1;
+      }
     });
   }
 
-  eachPixel(lows, highs, act) {
+  eachPixel(
+    lows: number[],
+    highs: number[],
+    act: (x: number, w: number, low: number, high: number, first: number) => void,
+  ) {
     const step = this.width / this.span,
       w = Math.max(1, step - (step > 4 ? 1 : 0));
     for (let i = 0; i < this.count; ) {
@@ -338,16 +396,20 @@ class Figure {
         pixel = Math.floor(i * step);
       let low = lows[i],
         high = highs[i];
-      for (i += 1; i < this.count && Math.floor(i * step) === pixel; i++)
-        (low = Math.min(low, lows[i])), (high = Math.max(high, highs[i]));
+      for (i += 1; i < this.count && Math.floor(i * step) === pixel; i++) {
+        low = Math.min(low, lows[i]);
+        high = Math.max(high, highs[i]);
+      }
       act(this.left + first * step, w, low, high, first);
     }
   }
 
-  paintPen(context, theme) {
+  paintPen(context: CanvasRenderingContext2D, theme: Theme) {
     const { hovered } = this.charts;
-    if (hovered !== null)
-      (context.fillStyle = theme.soft), context.fillRect(this.x(hovered) - 0.5, TOP, 1, this.height);
+    if (hovered !== null) {
+      context.fillStyle = theme.soft;
+      context.fillRect(this.x(hovered) - 0.5, TOP, 1, this.height);
+    }
     context.fillStyle = theme.accent;
     const w = Math.max(3, Math.min(8, this.width / this.span - 1));
     for (const index of this.charts.marked) context.fillRect(this.x(index) - w / 2, TOP + this.height + 2, w, 3);
@@ -357,6 +419,6 @@ class Figure {
   }
 }
 
-function milliseconds(time) {
+function milliseconds(time: number) {
   return time < 10 ? time.toPrecision(2) : time < 100 ? time.toFixed(1) : Math.round(time).toLocaleString();
 }

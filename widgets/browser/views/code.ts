@@ -1,45 +1,65 @@
-// The method that decided the event one looks at, and the one that emitted it; an override as a difference from what it overrides.
-import { element, seen, write } from "../look/element.ts";
+// The method that decided the event one looks at, and the one that emitted it; an override as a difference from what it
+// overrides.
+
+import { element, seen, targetOf, write } from "../look/element.ts";
+import type { Seam, SeamMethod, Selection } from "../model/payloads.ts";
+import type { Recording } from "../model/recording.ts";
+import type { Changes, Scene } from "../model/scene.ts";
+import type { Side } from "../stage/side.ts";
+import type { Stage } from "../stage/stage.ts";
 import { lineDiff } from "./line_diff.ts";
 import { mentions } from "./mentions.ts";
+import type { PythonPiece } from "./python_text.ts";
 import { pieces } from "./python_text.ts";
+import type { PaintMoment } from "./view.ts";
 
 export const title = "Code";
 
 const FAR = 20_000; // events back, in which a decision about what is chosen is looked for
 
-export function create(stage, side) {
+export function create(stage: Stage, side: Side) {
   return new Code(stage, side);
 }
 
 // The seam of an event: of its variant ("BlockFreed:merged"), else of its kind; null where the recording has none.
-export function seamOf(recording, i) {
+function seamOf(recording: Recording, i: number): Seam | null {
   const code = recording.header.code || {},
     kind = recording.kind(i);
   return code[`${kind}:${variantOf(recording, i)}`] || code[kind] || null;
 }
 
-function variantOf(recording, i) {
+function variantOf(recording: Recording, i: number) {
   if (recording.kind(i) === "BlockCached") return recording.field(i, "is_full") ? "" : "tail";
   return recording.field(i, "reason") ?? "";
 }
 
 class Code {
-  constructor(stage, side) {
-    Object.assign(this, { stage, side, selection: null, shown: undefined, chosen: 0, isWhole: false });
-    this.element = element("section", "le-code");
+  stage: Stage;
+  side: Side;
+  selection: Selection | null = null;
+  shown?: string;
+  chosen = 0;
+  isWhole = false;
+  element = element("section", "le-code");
+  head = element("p", "le-code-head");
+  reason = element("p", "le-code-reason");
+  methods = element("div", "le-code-methods");
+  sheet = element("pre", "le-code-sheet");
+  whole = element("button", "le-button le-code-whole", "whole text");
+  moment!: number;
+  seam: Seam | null = null;
+  drawn?: Seam | null;
+
+  constructor(stage: Stage, side: Side) {
+    this.stage = stage;
+    this.side = side;
     this.element.setAttribute("aria-label", "Code");
-    this.head = element("p", "le-code-head");
-    this.reason = element("p", "le-code-reason");
-    this.methods = element("div", "le-code-methods");
     this.methods.setAttribute("role", "tablist");
     this.methods.setAttribute("aria-label", "Methods that had a say");
     this.methods.addEventListener("click", (event) => this.click(event));
     this.methods.addEventListener("keydown", (event) => this.onKey(event));
-    this.sheet = element("pre", "le-code-sheet");
     this.sheet.tabIndex = 0;
     this.sheet.setAttribute("role", "tabpanel");
-    this.whole = element("button", "le-button le-code-whole", "whole text");
     this.whole.type = "button";
     this.whole.addEventListener("click", () => this.toggleWhole());
     const top = element("div", "le-code-top");
@@ -47,12 +67,12 @@ class Code {
     this.element.append(top, this.reason, this.methods, this.sheet);
   }
 
-  paint(scene, changes, { moment }) {
+  paint(_scene: Scene, _changes: Changes, { moment }: PaintMoment) {
     this.moment = moment;
     this.show();
   }
 
-  mark(selection) {
+  mark(selection: Selection | null) {
     this.selection = selection;
     this.show();
   }
@@ -62,7 +82,7 @@ class Code {
   }
 
   // The chosen event; else the last decision about what is chosen; else the event that has just happened.
-  get event() {
+  get event(): number | null {
     const { recording, selection } = this,
       last = (this.moment ?? 0) - 1;
     const chosen = selection?.kind === "event" ? Number(selection.id) : (this.lastDecision(last) ?? last);
@@ -74,7 +94,7 @@ class Code {
   }
 
   // The newest of the events up to one that speak of what is chosen, and of which the method is known.
-  lastDecision(last) {
+  lastDecision(last: number): number | null {
     const { recording } = this,
       speaks = recording && mentions(recording, this.selection);
     if (speaks)
@@ -91,15 +111,18 @@ class Code {
     const hasCode = Object.keys(recording.header.code || {}).length > 0;
     const signature = `${recording.header.lab} ${event} ${hasCode}`;
     if (signature === this.shown && seam === this.seam) return;
-    Object.assign(this, { shown: signature });
-    if (seam !== this.seam) Object.assign(this, { seam, chosen: 0 });
-    this.tell(recording, event, seam, hasCode);
+    this.shown = signature;
+    if (seam !== this.seam) {
+      this.seam = seam;
+      this.chosen = 0;
+    }
+    this.describe(recording, event, seam, hasCode);
     if (seam !== this.drawn) this.draw();
   }
 
-  tell(recording, event, seam, hasCode) {
+  describe(recording: Recording, event: number | null, seam: Seam | null, hasCode: boolean) {
     this.element.classList.toggle("le-is-empty", !seam);
-    if (seam) return this.head.replaceChildren(...this.headOf(recording, event, seam));
+    if (seam && event !== null) return this.head.replaceChildren(...this.headOf(recording, event, seam));
     const nothing =
       event === null
         ? "Nothing has happened yet: take a step, or stand at an event."
@@ -109,15 +132,16 @@ class Code {
     );
   }
 
-  headOf(recording, event, seam) {
+  headOf(recording: Recording, event: number, seam: Seam) {
     const kind = element("b", "le-code-event", `${recording.kind(event)}, event ${event},`);
-    kind.dataset.event = event;
+    kind.dataset.event = String(event);
     return [kind, element("span", "le-code-quiet", " decided by "), element("code", "", nameOf(seam))];
   }
 
-  // -- the methods -----------------------------------------------------------------------------------------------------
+  // -- the methods
+  // -----------------------------------------------------------------------------------------------------
 
-  get all() {
+  get all(): SeamMethod[] {
     return this.seam ? [this.seam, ...(this.seam.methods || [])] : [];
   }
 
@@ -136,12 +160,12 @@ class Code {
     write(this.reason, method.reason);
     write(this.whole, this.isWhole ? "difference" : "whole text");
     this.whole.setAttribute("aria-pressed", String(this.isWhole));
-    this.sheet.replaceChildren(...(method.base && !this.isWhole ? differenceOf(method) : textOf(method)));
+    this.sheet.replaceChildren(...(method.base && !this.isWhole ? differenceOf(method, method.base) : textOf(method)));
     this.sheet.scrollTop = 0;
     this.sheet.setAttribute("aria-label", `Source of ${nameOf(method)}`);
   }
 
-  tab(method, i) {
+  tab(method: SeamMethod, i: number) {
     const made = element("button", "le-code-tab");
     made.type = "button";
     made.setAttribute("role", "tab");
@@ -154,21 +178,21 @@ class Code {
     return made;
   }
 
-  click(event) {
-    const tab = event.target.closest(".le-code-tab");
+  click(event: MouseEvent) {
+    const tab = targetOf(event).closest(".le-code-tab");
     if (tab) this.choose([...this.methods.children].indexOf(tab));
   }
 
-  onKey(event) {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  onKey(event: KeyboardEvent) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key as "ArrowLeft"];
     if (!step) return;
     event.preventDefault();
     event.stopPropagation();
     this.choose((this.chosen + step + this.all.length) % this.all.length);
-    this.methods.children[this.chosen].focus();
+    (this.methods.children[this.chosen] as HTMLElement).focus();
   }
 
-  choose(i) {
+  choose(i: number) {
     this.chosen = i;
     this.draw();
   }
@@ -179,26 +203,27 @@ class Code {
   }
 }
 
-function nameOf(method) {
+function nameOf(method: { class: string; seam: string }) {
   return `${method.class}.${method.seam.split(".").pop()}`;
 }
 
-// -- text ----------------------------------------------------------------------------------------------------------------
+// -- text
+// ----------------------------------------------------------------------------------------------------------------
 
-function* textOf(method) {
+function* textOf(method: SeamMethod) {
   yield caption(`${method.module}${method.line ? `, line ${method.line}` : ""}`);
   const lines = method.source.split("\n"),
     coloured = pieces(lines);
   for (let i = 0; i < lines.length; i++) yield lineOf(" ", method.line ? method.line + i : "", coloured[i], "");
 }
 
-function* differenceOf(method) {
-  const before = method.base.source.split("\n"),
+function* differenceOf(method: SeamMethod, base: NonNullable<SeamMethod["base"]>) {
+  const before = base.source.split("\n"),
     after = method.source.split("\n");
   const old = pieces(before),
     fresh = pieces(after);
   yield caption(`${method.module}${method.line ? `, line ${method.line}` : ""}`);
-  yield caption(`− ${method.base.class}, which it overrides`, "le-code-was");
+  yield caption(`− ${base.class}, which it overrides`, "le-code-was");
   yield caption(`+ ${method.class}`, "le-code-is");
   for (const row of lineDiff(before, after)) {
     const isOld = row.sign === "-",
@@ -206,17 +231,17 @@ function* differenceOf(method) {
     yield lineOf(
       isOld ? "−" : row.sign,
       number,
-      isOld ? old[row.old] : fresh[row.new],
+      (isOld ? old[row.old ?? 0] : fresh[row.new ?? 0]) ?? [],
       { "-": "le-code-was", "+": "le-code-is", " ": "" }[row.sign],
     );
   }
 }
 
-function caption(text, className = "") {
+function caption(text: string, className = "") {
   return element("span", `le-code-caption ${className}`, text);
 }
 
-function lineOf(sign, number, coloured, className) {
+function lineOf(sign: string, number: string | number, coloured: PythonPiece[], className: string) {
   const made = element("span", `le-code-line ${className}`),
     words = element("span", "le-code-words");
   made.append(element("span", "le-code-number", number), element("span", "le-code-sign", sign), words);

@@ -1,17 +1,26 @@
-// The rows of a long list are painted while they are in sight, the others when they come there. Nothing is measured: the browser tells.
+// The rows of a long list are painted while they are in sight, the others when they come there. Nothing is measured:
+// the browser tells.
 
 const SHORT = 24; // a list up to this length is painted whole
 const FIRST = 8; // rows that are painted before the browser has told who is in sight
 
 export class InSight {
+  list: HTMLElement;
+  onLate: () => void;
+  seen = new Set<Element>();
+  waiting = new Map<Element, () => void>();
+  watched = new Set<Element>();
+  isLong = false;
+  observer: IntersectionObserver;
   // frame: what scrolls; list: the rows' parent; onLate: some rows were painted after the others.
-  constructor(frame, list, onLate) {
-    Object.assign(this, { list, onLate, seen: new Set(), waiting: new Map(), watched: new Set(), isLong: false });
+  constructor(frame: HTMLElement, list: HTMLElement, onLate: () => void) {
+    this.list = list;
+    this.onLate = onLate;
     this.observer = new IntersectionObserver((entries) => this.hear(entries), { root: frame, rootMargin: "30px" });
   }
 
   // Before the rows are kept: so many of them there will be.
-  expect(count) {
+  expect(count: number) {
     const isLong = count > SHORT;
     if (isLong === this.isLong) return;
     this.isLong = isLong;
@@ -20,7 +29,7 @@ export class InSight {
   }
 
   // Paints a row now, or when it comes into sight.
-  paint(row, act, place) {
+  paint(row: HTMLElement, act: () => void, place: number) {
     if (!this.isLong) return act();
     if (!this.watched.has(row)) {
       this.watched.add(row);
@@ -36,7 +45,7 @@ export class InSight {
     for (const row of this.watched) if (row.parentNode !== this.list) this.drop(row);
   }
 
-  hear(entries) {
+  hear(entries: IntersectionObserverEntry[]) {
     let isLate = false;
     for (const { target, isIntersecting } of entries) {
       if (!isIntersecting) this.seen.delete(target);
@@ -44,15 +53,20 @@ export class InSight {
         this.seen.add(target);
         const act = this.waiting.get(target);
         this.waiting.delete(target);
-        if (act) act(), (isLate = true);
+        if (act) {
+          act();
+          isLate = true;
+        }
       }
     }
     if (isLate) this.onLate();
   }
 
-  drop(row) {
+  drop(row: Element) {
     this.observer.unobserve(row);
-    for (const known of [this.watched, this.seen, this.waiting]) known.delete(row);
+    this.watched.delete(row);
+    this.seen.delete(row);
+    this.waiting.delete(row);
   }
 
   // A short list again: everybody is painted.

@@ -1,10 +1,18 @@
-// Every event in a line, as many as there are: only the lines in sight exist. Filters, and each line leads to its moment.
-import { element, write } from "../look/element.ts";
+// Every event in a line, as many as there are: only the lines in sight exist. Filters, and each line leads to its
+// moment.
+
+import { element, targetOf, write } from "../look/element.ts";
 import { requestName } from "../look/palette.ts";
-import { TOPIC_NAMES, storyOf } from "../model/story.ts";
+import type { Header, Selection } from "../model/payloads.ts";
+import type { Changes, Scene } from "../model/scene.ts";
+import { storyOf, TOPIC_NAMES } from "../model/story.ts";
+import type { Side } from "../stage/side.ts";
+import type { Stage } from "../stage/stage.ts";
+import type { Mentions } from "./mentions.ts";
 import { mentions } from "./mentions.ts";
 import { kindWords, plainly } from "./plain.ts";
 import { eventOf, standAt } from "./standing.ts";
+import type { CsvRow, PaintMoment } from "./view.ts";
 
 export const title = "Log";
 
@@ -12,36 +20,58 @@ const LINE = 22,
   SLICE_MS = 8,
   MARGIN = 6;
 const NOT_RECORDED =
-  "Recording is off: this lab keeps no events, and the log begins where its first view came. Lab(..., record=True) keeps them all.";
+  "Recording is off: this lab keeps no events, and the log begins where its first view came. Lab(..., " +
+  "record=True) keeps them all.";
 const SIGNS = ["▏", "●", "■", "∿", "⇅", "▲"];
 
-export function create(stage, side) {
+export function create(stage: Stage, side: Side) {
   return new Log(stage, side);
 }
 
+// A line on the page, and its place in the list.
+interface Line {
+  element: HTMLElement;
+  place: number;
+}
+
 class Log {
-  constructor(stage, side) {
-    Object.assign(this, {
-      stage,
-      side,
-      moment: 0,
-      selection: null,
-      found: null,
-      sought: null,
-      looked: 0,
-      scanned: 0,
-      active: null,
-      lines: new Map(),
-    });
-    this.element = element("div", "le-log");
-    this.filter = { kind: "", about: "", text: "" };
-    this.list = element("div", "le-log-list");
+  stage: Stage;
+  side: Side;
+  moment = 0;
+  selection: Selection | null = null;
+  found: number[] | null = null;
+  sought: number | null = null;
+  looked = 0;
+  scanned = 0;
+  active: number | null = null;
+  lines = new Map<number, Line>();
+  element = element("div", "le-log");
+  filter = { kind: "", about: "", text: "" };
+  list = element("div", "le-log-list");
+  sheet = element("div", "le-log-sheet");
+  note = element("p", "le-log-note", "");
+  kinds!: HTMLSelectElement;
+  about!: HTMLInputElement;
+  text!: HTMLInputElement;
+  count!: HTMLSpanElement;
+  only!: HTMLButtonElement;
+  offered?: Header;
+  judge!: ((event: number) => boolean) | null;
+  pending?: number;
+  news?: string;
+  start!: number;
+  speaks!: Mentions;
+  isOnly = false;
+  asked!: number;
+  name!: string;
+
+  constructor(stage: Stage, side: Side) {
+    this.stage = stage;
+    this.side = side;
     this.list.tabIndex = 0;
     this.list.setAttribute("role", "listbox");
     this.list.setAttribute("aria-label", "Events");
-    this.sheet = element("div", "le-log-sheet");
     this.list.append(this.sheet);
-    this.note = element("p", "le-log-note", "");
     this.note.hidden = true;
     this.element.append(this.buildBar(), this.note, this.list);
     this.list.addEventListener("scroll", () => this.askFill());
@@ -79,16 +109,17 @@ class Log {
     write(this.note, NOT_RECORDED);
     const names = this.offered.kinds.map(([name]) => name),
       chosen = this.kinds.value;
-    const options = [
+    const options: [value: string, words: string][] = [
       ["", "all kinds"],
-      ...TOPIC_NAMES.map((name, i) => [`topic:${i}`, `all about: ${name}`]),
-      ...names.map((name) => [name, kindWords(name)]),
+      ...TOPIC_NAMES.map((name, i): [string, string] => [`topic:${i}`, `all about: ${name}`]),
+      ...names.map((name): [string, string] => [name, kindWords(name)]),
     ];
     this.kinds.replaceChildren(...options.map(([value, words]) => option(value, words)));
     this.kinds.value = chosen;
   }
 
-  // -- what is there ---------------------------------------------------------------------------------------------------
+  // -- what is there
+  // ---------------------------------------------------------------------------------------------------
 
   get isFiltered() {
     return Boolean(this.filter.kind || this.filter.about || this.filter.text || this.isOnly);
@@ -98,12 +129,12 @@ class Log {
     return this.found ? this.found.length : this.side.recording.end - this.side.recording.start;
   }
 
-  eventAt(place) {
+  eventAt(place: number) {
     return this.found ? this.found[place] : this.side.recording.start + place;
   }
 
   // The line of an event, or where it would stand.
-  placeOf(event) {
+  placeOf(event: number) {
     if (!this.found) return event - this.side.recording.start;
     let low = 0,
       high = this.found.length;
@@ -131,14 +162,14 @@ class Log {
   judgement() {
     const { recording } = this.side,
       { kind, about, text } = this.filter,
-      tests = [];
+      tests: ((event: number) => boolean)[] = [];
     if (kind.startsWith("topic:")) tests.push((i) => storyOf(recording).topic(i) === Number(kind.slice(6)));
     else if (kind) tests.push((i) => recording.kind(i) === kind);
-    for (const subject of subjectsOf(about)) tests.push(subject ? mentions(recording, subject) : () => false);
+    for (const subject of subjectsOf(about)) tests.push((subject && mentions(recording, subject)) ?? (() => false));
     if (this.isOnly) tests.push(mentions(recording, this.selection) ?? (() => false));
     if (text)
       tests.push((i) => this.words(i).toLowerCase().includes(text) || kindWords(recording.kind(i)).includes(text));
-    return (i) => tests.every((test) => test(i));
+    return (i: number) => tests.every((test) => test(i));
   }
 
   // In slices, so that a long run keeps the page alive.
@@ -148,7 +179,7 @@ class Log {
       until = performance.now() + SLICE_MS;
     if (this.found && this.scanned < recording.start) this.scanned = recording.start;
     while (this.found && this.scanned < recording.end) {
-      if (this.judge(this.scanned)) this.found.push(this.scanned);
+      if (this.judge?.(this.scanned)) this.found.push(this.scanned);
       this.scanned += 1;
       if (this.scanned % 64 === 0 && performance.now() > until) break;
     }
@@ -161,13 +192,14 @@ class Log {
       : `${all} events`;
   }
 
-  words(i) {
+  words(i: number) {
     return plainly(this.side.recording, i, (id) => this.stage.text(this.side, id));
   }
 
-  // -- painting --------------------------------------------------------------------------------------------------------
+  // -- painting
+  // --------------------------------------------------------------------------------------------------------
 
-  paint(scene, changes, { moment }) {
+  paint(_scene: Scene, changes: Changes, { moment }: PaintMoment) {
     const { recording } = this.side,
       news = `${recording.start}:${recording.end}`;
     this.offerKinds();
@@ -175,18 +207,25 @@ class Log {
       if (this.found && recording.start !== this.start) this.refilter();
       else this.scan();
     }
-    if (!this.news) (this.news = news), this.mark(this.selection);
-    Object.assign(this, { news, start: recording.start });
+    if (!this.news) {
+      this.news = news;
+      this.mark(this.selection);
+    }
+    this.news = news;
+    this.start = recording.start;
     if (moment !== this.moment) this.looked = moment - 1;
     if ((moment !== this.moment || changes.all) && !this.list.contains(document.activeElement))
       this.reveal(this.looked);
     this.moment = moment;
-    if (changes.all) this.lines.clear(), this.sheet.replaceChildren();
+    if (changes.all) {
+      this.lines.clear();
+      this.sheet.replaceChildren();
+    }
     this.seek();
     this.fill();
   }
 
-  mark(selection) {
+  mark(selection: Selection | null) {
     const isNew = JSON.stringify(selection) !== JSON.stringify(this.selection);
     this.selection = selection;
     if (isNew) this.sought = selection?.kind === "event" ? Number(selection.id) : null;
@@ -217,7 +256,7 @@ class Log {
     this.fill();
   }
 
-  reveal(event) {
+  reveal(event: number) {
     const top = this.placeOf(event) * LINE,
       { scrollTop, clientHeight } = this.list;
     if (top < scrollTop) this.list.scrollTop = Math.max(0, top - LINE * 2);
@@ -236,12 +275,15 @@ class Log {
     const { scrollTop, clientHeight } = this.list;
     const first = Math.max(0, Math.floor(scrollTop / LINE) - MARGIN),
       last = Math.min(this.length, Math.ceil((scrollTop + clientHeight) / LINE) + MARGIN);
-    const kept = new Map();
+    const kept = new Map<number, Line>();
     for (let place = first; place < last; place++) {
       const i = this.eventAt(place),
         line = this.lines.get(i) ?? this.makeLine(i);
       kept.set(i, line);
-      if (line.place !== place) line.element.style.top = `${(line.place = place) * LINE}px`;
+      if (line.place !== place) {
+        line.place = place;
+        line.element.style.top = `${place * LINE}px`;
+      }
       if (!line.element.isConnected) this.sheet.append(line.element);
       this.dress(line, i);
     }
@@ -249,14 +291,14 @@ class Log {
     this.lines = kept;
   }
 
-  makeLine(i) {
+  makeLine(i: number): Line {
     const { recording } = this.side,
       story = storyOf(recording),
       topic = story.topic(i),
       line = element("div", `le-log-line le-log-topic-${topic}`);
     line.id = `le-log-${this.side.index}-${(this.name ??= Math.random().toString(36).slice(2))}-${i}`;
     line.setAttribute("role", "option");
-    Object.assign(line.dataset, { event: i, side: this.side.index });
+    Object.assign(line.dataset, { event: String(i), side: String(this.side.index) });
     const index = story.stepIndex(i + 1),
       step =
         index >= 0 && (story.steps.end[index] === null || i < story.steps.end[index]) ? story.steps.number[index] : "";
@@ -270,7 +312,7 @@ class Log {
     return { element: line, place: -1 };
   }
 
-  dress(line, i) {
+  dress(line: Line, i: number) {
     const { classList } = line.element,
       isChosen = this.selection?.kind === "event" && Number(this.selection.id) === i;
     classList.toggle("le-is-now", i === this.moment - 1);
@@ -283,25 +325,26 @@ class Log {
     else line.element.removeAttribute("aria-current");
   }
 
-  // -- hands -----------------------------------------------------------------------------------------------------------
+  // -- hands
+  // -----------------------------------------------------------------------------------------------------------
 
   // The stage selects what is clicked, as everywhere; here one stands there, too.
-  click(event) {
-    const line = event.target.closest("[data-event]");
+  click(event: MouseEvent) {
+    const line = targetOf(event).closest<HTMLElement>("[data-event]");
     if (line) this.go(Number(line.dataset.event));
   }
 
-  go(i) {
+  go(i: number) {
     this.activate(i);
     standAt(this.stage, this.side, i + 1);
   }
 
-  choose(i) {
+  choose(i: number) {
     this.stage.select(eventOf(this.stage, this.side, i));
     this.go(i);
   }
 
-  activate(i) {
+  activate(i: number) {
     this.active = i;
     this.reveal(i);
     this.fill();
@@ -309,18 +352,19 @@ class Log {
     if (line) this.list.setAttribute("aria-activedescendant", line.element.id);
   }
 
-  onKey(event) {
+  onKey(event: KeyboardEvent) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const page = Math.max(1, Math.floor(this.list.clientHeight / LINE) - 1),
       place = this.placeOf(this.active ?? this.moment - 1);
-    const to = {
+    const places: Record<string, number> = {
       ArrowDown: place + (this.active === null ? 0 : 1),
       ArrowUp: place - 1,
       PageDown: place + page,
       PageUp: place - page,
       Home: 0,
       End: this.length - 1,
-    }[event.key];
+    };
+    const to = places[event.key];
     if (to !== undefined && this.length) this.activate(this.eventAt(Math.min(this.length - 1, Math.max(0, to))));
     else if (event.key === "Enter" && this.active !== null) this.choose(this.active);
     else if (event.key === "/") this.text.focus();
@@ -329,7 +373,7 @@ class Log {
     event.stopPropagation();
   }
 
-  onFieldKey(event, field) {
+  onFieldKey(event: KeyboardEvent, field: HTMLInputElement) {
     event.stopPropagation();
     if (event.key === "Escape" && field.value) {
       field.value = "";
@@ -351,7 +395,7 @@ class Log {
 
   csv() {
     const { recording } = this.side,
-      rows = [["event", "kind", "words"]];
+      rows: CsvRow[] = [["event", "kind", "words"]];
     for (let place = 0; place < this.length; place++)
       rows.push([this.eventAt(place), recording.kind(this.eventAt(place)), this.words(this.eventAt(place))]);
     return rows;
@@ -359,7 +403,7 @@ class Log {
 }
 
 // "#3 A" -> a block and a request; what is neither finds nothing.
-function subjectsOf(text) {
+function subjectsOf(text: string): (Selection | null)[] {
   return text
     .split(/[\s,]+/)
     .filter(Boolean)
@@ -370,20 +414,20 @@ function subjectsOf(text) {
     });
 }
 
-function requestId(name) {
+function requestId(name: string) {
   let id = 0;
   for (const character of name) id = id * 26 + character.charCodeAt(0) - 64;
   return requestName(id - 1) === name ? id - 1 : -1;
 }
 
-function input(name, placeholder, className) {
+function input(name: string, placeholder: string, className: string) {
   const made = document.createElement("input");
   Object.assign(made, { type: "search", placeholder, className });
   made.setAttribute("aria-label", name);
   return made;
 }
 
-function option(value, words) {
+function option(value: string, words: string) {
   const made = element("option", "", words);
   made.value = value;
   return made;

@@ -1,17 +1,48 @@
-// Marks what is chosen, and what that is about, in a view of elements; and brings it into sight within the view's own frame.
+// Marks what is chosen, and what that is about, in a view of elements; and brings it into sight within the view's own
+// frame.
+
+import type { Selection } from "../model/payloads.ts";
+import type { Side } from "../stage/side.ts";
+import type { Stage } from "../stage/stage.ts";
+import type { About } from "./about.ts";
 import { aboutOf } from "./about.ts";
 
 const THINGS = "[data-block], [data-request], [data-hash], [data-event]";
-const KINDS = ["block", "request", "hash"];
+const KINDS = ["block", "request", "hash"] as const;
 const HANDS = ["click", "keydown", "pointerdown", "wheel"];
 const TRIES = 6; // rows that come into sight are painted a little later, and then move those below them
 
+interface MarksOptions {
+  covered: () => number; // pixels at the frame's top that are behind something
+  whole: (found: HTMLElement) => HTMLElement; // what is to be seen of a thing that was found
+  rowOf: (about: About) => Element | null | undefined; // the row of what is not painted yet
+}
+
 export class Marks {
-  // frame: the view's element, which scrolls. covered(): pixels at its top that something stands before; whole(found): what has
-  // to be seen of it; rowOf(about): the row of what is not painted yet.
-  constructor(stage, side, frame, { covered = () => 0, whole = (found) => found, rowOf = () => null } = {}) {
-    Object.assign(this, { stage, side, frame, covered, whole, rowOf });
-    Object.assign(this, { selection: null, tries: 0, wasFound: false, isByHand: false, isMarked: false });
+  stage: Stage;
+  side: Side;
+  frame: HTMLElement;
+  covered: () => number;
+  whole: (found: HTMLElement) => HTMLElement;
+  rowOf: (about: About) => Element | null | undefined;
+  selection: Selection | null = null;
+  tries = 0;
+  wasFound = false;
+  isByHand = false;
+  isMarked = false;
+  // frame: the view's element, which scrolls.
+  constructor(
+    stage: Stage,
+    side: Side,
+    frame: HTMLElement,
+    { covered = () => 0, whole = (found) => found, rowOf = () => null }: Partial<MarksOptions> = {},
+  ) {
+    this.stage = stage;
+    this.side = side;
+    this.frame = frame;
+    this.covered = covered;
+    this.whole = whole;
+    this.rowOf = rowOf;
     for (const kind of HANDS) frame.addEventListener(kind, () => this.noteHand(), { capture: true, passive: true });
   }
 
@@ -19,11 +50,13 @@ export class Marks {
   noteHand() {
     this.isByHand = true;
     this.tries = 0;
-    setTimeout(() => (this.isByHand = false));
+    setTimeout(() => {
+      this.isByHand = false;
+    });
   }
 
   // Something else is chosen.
-  mark(selection) {
+  mark(selection: Selection | null) {
     this.selection = selection?.kind ? selection : null;
     this.tries = this.selection && !this.isByHand ? TRIES : 0;
     this.wasFound = false;
@@ -41,18 +74,18 @@ export class Marks {
     if (!this.selection && !this.isMarked) return;
     this.isMarked = Boolean(this.selection);
     const about = aboutOf(this.selection, this.side);
-    for (const one of this.frame.querySelectorAll(THINGS)) {
-      const isChosen = this.isMarked && one.getAttribute(`data-${this.selection.kind}`) === String(this.selection.id);
+    for (const one of this.frame.querySelectorAll<HTMLElement>(THINGS)) {
+      const isChosen = this.isMarked && one.getAttribute(`data-${this.selection?.kind}`) === String(this.selection?.id);
       one.classList.toggle("le-selected", isChosen);
       one.classList.toggle("le-related", !isChosen && isAbout(one, about));
     }
     if (this.tries && this.frame.clientHeight) this.seek(about);
   }
 
-  seek(about) {
+  seek(about: About) {
     const { frame } = this,
       found = ["le-selected", "le-related"]
-        .map((name) => particular([...frame.querySelectorAll(`.${name}`)]))
+        .map((name) => particular([...frame.querySelectorAll<HTMLElement>(`.${name}`)]))
         .find((some) => some.length);
     const row = found ? null : this.rowOf(about);
     this.wasFound = Boolean(found);
@@ -61,7 +94,7 @@ export class Marks {
     else if (found && !found.some((one) => this.isSeen(one))) this.reveal(this.whole(found[0]));
   }
 
-  isSeen(one) {
+  isSeen(one: Element) {
     const inner = this.inner(),
       rect = one.getBoundingClientRect();
     return (
@@ -80,7 +113,7 @@ export class Marks {
   }
 
   // Scrolls this frame and no other: the page stays where the reader has it.
-  reveal(one) {
+  reveal(one: Element) {
     const { frame } = this,
       inner = this.inner(),
       rect = one.getBoundingClientRect();
@@ -89,21 +122,22 @@ export class Marks {
   }
 }
 
-function isAbout(one, about) {
+function isAbout(one: Element, about: About) {
   return KINDS.some((kind) => {
     const id = about[kind].size ? one.getAttribute(`data-${kind}`) : null;
-    return id !== null && about[kind].has(kind === "hash" ? id : Number(id));
+    if (id === null) return false;
+    return kind === "hash" ? about.hash.has(id) : about[kind].has(Number(id));
   });
 }
 
 // A block of a request rather than the request, where both are marked.
-function particular(found) {
+function particular(found: HTMLElement[]) {
   const some = found.filter(({ dataset }) => dataset.request === undefined);
   return some.length ? some : found;
 }
 
 // How far a stretch lies outside of another one; of one that does not fit its beginning counts.
-function away(from, to, low, high) {
+function away(from: number, to: number, low: number, high: number) {
   const room = 4;
   if (from - room < low) return from - room - low;
   return to + room > high ? Math.min(to + room - high, from - room - low) : 0;

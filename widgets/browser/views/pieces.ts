@@ -1,14 +1,38 @@
 // What the DOM views are made of: keyed children that keep their places, block beads, badges, letters.
+
 import { element as make } from "../look/element.ts";
 import { contentName, hueOf, roundOf } from "../look/palette.ts";
+import type { Block, Group, Scene } from "../model/scene.ts";
 
 const SVG = "http://www.w3.org/2000/svg";
 
-// Keeps one child per item, by key and in order; update writes only where the item's signature is new.
-// An item is {key, signature, ...}; create(item) makes its element once; update(child, item, place).
-export function keep(parent, items, create, update) {
-  const old = new Map();
-  for (const child of parent.children) old.set(child.keptAs, child);
+// An item of a list: `signature` names how it looks, and no signature means that it is painted each time.
+export interface Keyed {
+  key: string | number;
+  signature?: string | number | boolean;
+}
+
+// A child that `keep` made, with the key and the signature of its item.
+interface Kept extends Element {
+  keptAs?: string | number;
+  signature?: Keyed["signature"];
+}
+
+// The key of the item for which a child was made.
+export function keyOf(child: Kept): string | number | undefined {
+  return child.keptAs;
+}
+
+// Keep one child per item, by key and in order. `create` makes an item's element once, `update` writes it where the
+// signature is new.
+export function keep<Item extends Keyed, Child extends HTMLElement>(
+  parent: HTMLElement,
+  items: Item[],
+  create: (item: Item) => Child,
+  update: (child: Child, item: Item, place: number) => void,
+) {
+  const old = new Map<string | number | undefined, Child & Kept>();
+  for (const child of parent.children as Iterable<Child & Kept>) old.set(child.keptAs, child); // `create` made them all
   let at = parent.firstElementChild;
   for (const [place, item] of items.entries()) {
     let child = old.get(item.key);
@@ -48,10 +72,19 @@ export function cutLink() {
 }
 
 // How a block looks, and a text that changes when the look does.
-export function lookOf(scene, id) {
+export interface Look {
+  id: number;
+  block: Block;
+  isDoubled: boolean;
+  signature: string;
+}
+
+export function lookOf(scene: Scene, id: number): Look {
   const block = scene.block(id);
   const groups = block.groups ? block.groups.length : 0;
-  const flags = `${block.refCount ? "l" : "f"}${block.isLost ? "x" : ""}${block.isHashed ? "h" : ""}${block.isMapped ? "m" : ""}${groups > 1 ? "2" : ""}`;
+  const flags =
+    `${block.refCount ? "l" : "f"}${block.isLost ? "x" : ""}${block.isHashed ? "h" : ""}` +
+    `${block.isMapped ? "m" : ""}${groups > 1 ? "2" : ""}`;
   return {
     id,
     block,
@@ -61,18 +94,25 @@ export function lookOf(scene, id) {
 }
 
 // A block as a bead: fill is content, border is life, vermilion hatch is lost. `parts` chooses what stands in it.
-export function dressBead(target, look, { hasLetter = true, hasCount = true } = {}) {
+export function dressBead(
+  target: HTMLElement,
+  look: Look,
+  { hasLetter = true, hasCount = true }: { hasLetter?: boolean; hasCount?: boolean } = {},
+) {
   const { id, block } = look,
     isFull = block.content >= 0;
-  target.dataset.block = id;
+  target.dataset.block = String(id);
   target.style.setProperty("--hue", isFull ? hueOf(block.content) : "transparent");
   target.style.setProperty(
     "--le-fill",
     isFull ? "100%" : `${Math.round((100 * (block.fill || 0)) / (block.size || 1))}%`,
   );
   const life = block.refCount ? "le-is-live" : isFull || block.isHashed ? "le-is-kept" : "le-is-blank";
-  target.className = `le-bead ${life}${isFull ? " le-is-full" : block.fill ? " le-is-part" : ""}${block.isLost ? " le-is-lost-bead" : ""}${look.isDoubled ? " le-is-doubled" : ""}${isFull && roundOf(block.content) ? ` le-round-${roundOf(block.content)}` : ""}`;
-  const parts = [make("span", "le-bead-id", `#${id}`)];
+  target.className =
+    `le-bead ${life}${isFull ? " le-is-full" : block.fill ? " le-is-part" : ""}` +
+    `${block.isLost ? " le-is-lost-bead" : ""}${look.isDoubled ? " le-is-doubled" : ""}` +
+    `${isFull && roundOf(block.content) ? ` le-round-${roundOf(block.content)}` : ""}`;
+  const parts: Element[] = [make("span", "le-bead-id", `#${id}`)];
   if (hasLetter && isFull)
     parts.push(
       make("b", block.isHashed ? "le-bead-letter" : "le-bead-letter le-is-unregistered", contentName(block.content)),
@@ -84,7 +124,7 @@ export function dressBead(target, look, { hasLetter = true, hasCount = true } = 
   target.setAttribute("aria-label", sayBlock(look));
 }
 
-function sayBlock({ id, block, isDoubled }) {
+function sayBlock({ id, block, isDoubled }: Look) {
   const parts = [
     `block ${id}`,
     block.refCount ? `ref count ${block.refCount}` : block.content >= 0 ? "freed, content kept" : "free, empty",
@@ -96,7 +136,11 @@ function sayBlock({ id, block, isDoubled }) {
 }
 
 // A long list's beginning and end; between them an item that tells how much is left out.
-export function middleLeftOut(items, limit, headShare = 0.5) {
+export interface LeftOut extends Keyed {
+  more: number;
+}
+
+export function middleLeftOut<T>(items: T[], limit: number, headShare = 0.5): (T | LeftOut)[] {
   const more = items.length - limit;
   if (more <= 0) return items;
   const head = Math.max(1, Math.floor(limit * headShare));
@@ -107,50 +151,34 @@ export function middleLeftOut(items, limit, headShare = 0.5) {
   ];
 }
 
-export function moreText(number, noun) {
+export function moreText(number: number, noun = "") {
   return `… and ${number.toLocaleString("en")} more${noun ? ` ${noun}` : ""}`;
 }
 
 // 'full', 'window'; with a number from 1 where there are several of a kind.
-export function groupName(scene, group) {
+export function groupName(scene: Scene, group: number) {
   const { kind } = groupOf(scene, group),
     alike = scene.groups.map((_, i) => i).filter((i) => groupOf(scene, i).kind === kind);
   return (kind === "sliding_window" ? "window" : kind) + (alike.length > 1 ? ` ${alike.indexOf(group) + 1}` : "");
 }
 
-// A group's rule, whether the scene keeps it as the event has it, [kind, size, window], or by name.
-export function groupOf(scene, group) {
-  const rule = scene.groups[group];
-  if (!rule) return { kind: "full", size: 1, window: null };
-  return Array.isArray(rule)
-    ? { kind: rule[0], size: rule[1], window: rule[2] }
-    : { kind: rule.kind, size: rule.size ?? rule.blockSize, window: rule.window ?? null };
+// A group's rule; of a group that is not there, blocks of one token.
+export function groupOf(scene: Scene, group: number): Group {
+  return scene.groups[group] ?? { kind: "full", size: 1, window: null };
 }
 
 // Tokens as running text; a model without words has numbers, which need a space between them.
-export function joined(texts) {
+export function joined(texts: string[]) {
   return texts.join(texts.length && texts.every((text) => /^\s?\d+$/.test(text)) ? " " : "");
 }
 
-export function isNull(scene, id) {
-  return id === undefined || id < 0 || id === scene.nullBlock;
-}
-
-// Whether a paint may change what stands here: everything, or one of these sets.
-export function touches(changes, { blocks, requests, keys, queue, tier }) {
-  return Boolean(
-    changes.all ||
-      (blocks && changes.blocks.size) ||
-      (requests && changes.requests.size) ||
-      (keys && changes.keys.size) ||
-      (queue && changes.queue) ||
-      (tier && changes.tier),
-  );
+export function isNull(scene: Scene, id: number | null | undefined): boolean {
+  return id === undefined || id === null || id < 0 || id === scene.nullBlock;
 }
 
 // [[value, how often in a row]].
-export function runsOf(values) {
-  const runs = [];
+export function runsOf<T>(values: T[]): [value: T, count: number][] {
+  const runs: [T, number][] = [];
   for (const value of values) {
     const last = runs[runs.length - 1];
     if (last && last[0] === value) last[1] += 1;

@@ -1,17 +1,27 @@
 // Python, lightly coloured: a line becomes pieces [text, kind], kind being word, text, note, name or nothing.
 const WORDS = new Set(
-  "and as assert async await break case class continue def del elif else except finally for from if import in is lambda match not or pass raise return try while with yield None True False self".split(
-    " ",
-  ),
+  (
+    "and as assert async await break case class continue def del elif else except finally for from if import " +
+    "in is lambda match not or pass raise return try while with yield None True False self"
+  ).split(" "),
 );
-const PIECE =
-  /(#.*$)|([rbfu]{0,2}"""|[rbfu]{0,2}''')|([rbfu]{0,2}"(?:\\.|[^"\\])*"|[rbfu]{0,2}'(?:\\.|[^'\\])*')|([A-Za-z_]\w*)|(\s+|\d[\w.]*|[^\w\s])/g;
+// A comment, quotes that may go on over lines, a string, a name, and whatever else.
+const PIECES = [
+  /(#.*$)/,
+  /([rbfu]{0,2}"""|[rbfu]{0,2}''')/,
+  /([rbfu]{0,2}"(?:\\.|[^"\\])*"|[rbfu]{0,2}'(?:\\.|[^'\\])*')/,
+  /([A-Za-z_]\w*)/,
+  /(\s+|\d[\w.]*|[^\w\s])/,
+];
+const PIECE = new RegExp(PIECES.map(({ source }) => source).join("|"), "g");
 
 // lines -> pieces per line; a docstring goes on until its quotes close.
-export function pieces(lines) {
-  let open = null;
+export type PythonPiece = [text: string, kind: string];
+
+export function pieces(lines: string[]): PythonPiece[][] {
+  let open: string | null = null;
   return lines.map((line) => {
-    const found = [];
+    const found: PythonPiece[] = [];
     let at = 0;
     if (open) {
       const end = line.indexOf(open);

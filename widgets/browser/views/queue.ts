@@ -1,21 +1,32 @@
 // The free queue in order: why each block is in it, whether its content is kept, and who is evicted next.
+
 import { element as make, write as say } from "../look/element.ts";
 import { contentName, requestName } from "../look/palette.ts";
+import type { Violation } from "../model/alarms.ts";
 import { alarmsAt, violationOf } from "../model/alarms.ts";
+import type { Selection } from "../model/payloads.ts";
+import type { Recording } from "../model/recording.ts";
+import type { Changes, Scene } from "../model/scene.ts";
+import type { Side } from "../stage/side.ts";
+import type { Stage } from "../stage/stage.ts";
 import { arrows } from "./arrows.ts";
 import { InSight } from "./in_sight.ts";
 import { Marks } from "./marks.ts";
+import type { Keyed, LeftOut, Look } from "./pieces.ts";
 import { dressBead, keep, lookOf } from "./pieces.ts";
+import type { QueueSeats, Taken } from "./queue_seats.ts";
 import { seatsAt } from "./queue_seats.ts";
+import type { StepFacts } from "./step_facts.ts";
 import { factsAt, shadowAt } from "./step_facts.ts";
 import { violated } from "./table_places.ts";
+import type { PaintMoment } from "./view.ts";
 
 export const title = "Free queue";
 
 const MAX_HEAD = 64;
 const MAX_TAIL = 16;
 const PAGE = 16;
-const REASONS = {
+const REASONS: Record<string, (name: string) => string> = {
   finished: (name) => `${name} finished`,
   aborted: (name) => `${name} was aborted`,
   preempted: (name) => `${name} was preempted`,
@@ -23,18 +34,50 @@ const REASONS = {
   window: (name) => `left ${name}'s window`,
 };
 
-export function create(stage, side) {
+export function create(stage: Stage, side: Side) {
   return new Queue(stage, side);
 }
 
+interface SeatItem extends Keyed {
+  key: number;
+  block?: number;
+  taken?: Taken | null;
+  rank?: number;
+  look?: Look;
+  why?: string;
+  broken?: Violation | null;
+  more?: undefined;
+}
+
+type SeatElement = ReturnType<typeof makeSeat>;
+
 class Queue {
-  constructor(stage, side) {
-    Object.assign(this, { stage, side, items: [] });
-    this.element = make("div", "le-queue-view");
+  stage: Stage;
+  side: Side;
+  items: (SeatItem | LeftOut)[] = [];
+  element = make("div", "le-queue-view");
+  summary = make("p", "le-queue-summary");
+  list = make("ol", "le-queue-list");
+  marks: Marks;
+  sight: InSight;
+  revealing!: { isOver: boolean } | null;
+  scene!: Scene;
+  recording!: Recording;
+  facts!: StepFacts;
+  base?: number;
+  stop?: number;
+  place!: number;
+  violations!: Violation[];
+  broken?: string;
+  wasNext?: HTMLElement;
+  revealed?: string;
+  next?: HTMLElement;
+
+  constructor(stage: Stage, side: Side) {
+    this.stage = stage;
+    this.side = side;
     this.element.setAttribute("role", "group");
     this.element.setAttribute("aria-label", "Free queue, the next to be used first");
-    this.summary = make("p", "le-queue-summary");
-    this.list = make("ol", "le-queue-list");
     this.element.append(this.summary, this.list);
     this.marks = new Marks(stage, side, this.element, {
       covered: () => this.summary.offsetHeight,
@@ -44,7 +87,7 @@ class Queue {
     arrows(this.element, stage);
   }
 
-  paint(scene, changes, { moment, isRunning }) {
+  paint(scene: Scene, changes: Changes, { moment, isRunning }: PaintMoment) {
     const { recording } = this.side;
     const facts = factsAt(recording, moment),
       isNewStep = facts.base !== this.base || facts.stop !== this.stop;
@@ -52,29 +95,33 @@ class Queue {
     const isStill = !isBrokenAnew && !changes.all && !changes.queue && !changes.blocks.size && !isNewStep;
     this.revealing = isRunning ? null : { isOver: isOver(recording, moment) };
     if (isStill) return;
-    Object.assign(this, { scene, recording, facts, base: facts.base, stop: facts.stop });
+    this.scene = scene;
+    this.recording = recording;
+    this.facts = facts;
+    this.base = facts.base;
+    this.stop = facts.stop;
     const begun = shadowAt(recording, "start", facts.base);
     if (!begun) return;
     const seating = seatsAt(recording, begun, { from: facts.base, moment, to: facts.stop }, MAX_HEAD + MAX_TAIL);
     this.paintSummary();
     const items = (this.items = this.itemsOf(seating));
-    this.place = items.findIndex(({ rank }) => rank === 1);
+    this.place = items.findIndex((item) => "rank" in item && item.rank === 1);
     this.sight.expect(isRunning ? items.length : 0); // at rest all seats are there to be read
-    keep(
+    keep<SeatItem | LeftOut, HTMLElement>(
       this.list,
       items,
       (item) => (item.more ? make("li", "le-queue-more le-quiet") : makeSeat()),
       (child, item, place) =>
         item.more
           ? say(child, `… ${item.more.toLocaleString("en")} more …`)
-          : this.sight.paint(child, () => this.paintSeat(child, item), place),
+          : this.sight.paint(child, () => this.paintSeat(child as SeatElement, item as SeatItem), place),
     );
     this.sight.settle();
     this.marks.again();
   }
 
   // Where the core's queue is not what the events say; true if that has changed.
-  takeViolations(moment) {
+  takeViolations(moment: number) {
     this.violations = alarmsAt(this.side.recording, moment).violations.filter(({ isSaid }) => isSaid);
     const before = this.broken;
     this.broken = this.violations.map(({ event }) => event).join();
@@ -87,12 +134,14 @@ class Queue {
     this.revealing = null;
   }
 
-  // In a panel too low for all the seats the next one stays in sight; between steps it stands on top, with the line behind it.
-  reveal(isOver) {
+  // In a panel too low for all the seats the next one stays in sight; between steps it stands on top, with the line
+  // behind it.
+  reveal(isOver: boolean) {
     const { element, next, summary, place } = this,
       revealed = `${place} ${isOver}`;
     if (!next || (next === this.wasNext && revealed === this.revealed)) return;
-    Object.assign(this, { wasNext: next, revealed });
+    this.wasNext = next;
+    this.revealed = revealed;
     if (isOver || !isSeen(element, summary, next))
       element.scrollTop = Math.max(0, next.offsetTop - (isOver ? 0 : next.offsetHeight + 4) - summary.offsetHeight - 4);
   }
@@ -111,17 +160,17 @@ class Queue {
   }
 
   // Up to a page before the head and beyond it, and the tail's end; all of a short queue.
-  itemsOf(seating) {
+  itemsOf(seating: QueueSeats): (SeatItem | LeftOut)[] {
     const { low, high, head } = seating,
-      seats = [];
+      seats: (SeatItem | LeftOut)[] = [];
     const isAll = high - low < MAX_HEAD + MAX_TAIL;
     const first = isAll ? low : Math.max(low, low + PAGE * Math.floor((head - low - PAGE / 2) / PAGE));
     const last = isAll ? high : Math.min(high, first + MAX_HEAD - 1),
       tail = isAll ? high + 1 : Math.max(last + 1, high - MAX_TAIL + 1);
     let rank = 0;
     for (let seat = first; seat <= last; seat++) {
-      const isFree = seating.seats.has(seat) && seat >= head && !seating.seats.get(seat).taken;
-      seats.push(this.item(seat, seating, isFree ? (rank += 1) : 0));
+      const isFree = seat >= head && seating.seats.get(seat)?.taken === null;
+      seats.push(this.item(seat, seating, isFree ? ++rank : 0));
     }
     if (tail > last + 1) seats.push({ key: "more", signature: tail - last - 1, more: tail - last - 1 });
     const ends = tail <= high ? this.tailIds(high - tail + 1) : [];
@@ -131,21 +180,20 @@ class Queue {
   }
 
   // Seats far from the head may not be known by name: the queue's own end is.
-  tailIds(count) {
+  tailIds(count: number) {
     const { queue } = this.scene;
-    if (queue.last) return queue.last(count);
     return queue.first(queue.size).slice(-count);
   }
 
-  item(seat, { seats }, rank, known) {
-    const { block, taken } = seats.get(seat) || (known === undefined ? {} : { block: known, taken: null });
+  item(seat: number, { seats }: QueueSeats, rank: number, known?: number): SeatItem {
+    const { block = known, taken = null } = seats.get(seat) ?? {};
     if (block === undefined) return { key: seat, signature: "empty" };
     const look = lookOf(this.scene, block),
       why = taken ? `${taken.how} ${requestName(taken.request)}` : this.reason(block, look);
     const broken = violationOf(this.violations, { block });
     return {
       key: seat,
-      signature: JSON.stringify([block, taken && taken.event, rank, taken ? 0 : look.signature, why, broken?.event]),
+      signature: JSON.stringify([block, taken?.event, rank, taken ? 0 : look.signature, why, broken?.event]),
       block,
       taken,
       rank,
@@ -155,17 +203,16 @@ class Queue {
     };
   }
 
-  reason(block, { block: { content, isHashed } }) {
+  reason(block: number, { block: { content, isHashed } }: Look) {
     const { recording, scene } = this,
-      freed = scene.freedAt ? scene.freedAt[block] : -1;
-    if (freed < 0 || freed === undefined)
-      return content >= 0 || isHashed || recording.start > 0 ? "free from before" : "never used";
+      freed = scene.freedAt[block] ?? -1; // an event may name a block that is not there
+    if (freed < 0) return content >= 0 || isHashed || recording.start > 0 ? "free from before" : "never used";
     if (freed < recording.start) return "freed earlier";
-    const words = REASONS[recording.field(freed, "reason")];
-    return words ? words(requestName(recording.field(freed, "request_id"))) : "freed";
+    const words = REASONS[recording.field(freed, "reason") ?? ""];
+    return words ? words(requestName(recording.field(freed, "request_id") ?? 0)) : "freed";
   }
 
-  paintSeat(child, { block, taken, rank, look, why, broken }) {
+  paintSeat(child: SeatElement, { block, taken, rank, look, why = "", broken }: SeatItem) {
     const isNext = rank === 1;
     if (isNext) this.next = child;
     child.className = `le-queue-seat${isNext ? " le-queue-is-next" : ""}${taken ? " le-queue-is-taken" : ""}`;
@@ -173,13 +220,13 @@ class Queue {
     delete child.dataset.anchor;
     child.sign.replaceChildren(...(broken ? [violated(broken)] : []));
     say(child.tag, isNext ? "next" : rank || "");
-    if (block === undefined) {
+    if (block === undefined || !look) {
       child.bead.className = "le-queue-nobody";
       child.bead.replaceChildren();
       return say(child.why, "");
     }
     child.dataset.anchor = `queue:${block}`;
-    child.dataset.block = block;
+    child.dataset.block = String(block);
     if (taken) {
       child.bead.className = "le-queue-gone";
       child.bead.replaceChildren(make("s", "", `#${block}`));
@@ -188,17 +235,18 @@ class Queue {
     say(child.why, why);
     child.setAttribute(
       "aria-label",
-      `${isNext ? "next: " : ""}block ${block}, ${why}${!taken && look.block.content >= 0 ? `, content ${contentName(look.block.content)} kept` : ""}`,
+      `${isNext ? "next: " : ""}block ${block}, ${why}` +
+        `${!taken && look.block.content >= 0 ? `, content ${contentName(look.block.content)} kept` : ""}`,
     );
   }
 
-  mark(selection) {
+  mark(selection: Selection | null) {
     this.marks.mark(selection);
   }
 
   // The seat of a block, painted or not.
-  seatOf(block) {
-    const at = this.items.findIndex((item) => block.has(item.block));
+  seatOf(block: Set<number>) {
+    const at = this.items.findIndex((item) => "block" in item && item.block !== undefined && block.has(item.block));
     return at < 0 ? null : this.list.children[at];
   }
 
@@ -219,19 +267,18 @@ class Queue {
   }
 }
 
-function isOver(recording, moment) {
+function isOver(recording: Recording, moment: number) {
   const step = recording.stepAt(moment);
-  return Boolean(step) && step.end !== null && moment >= step.end;
+  return step !== null && step.end !== null && moment >= step.end;
 }
 
-function isSeen(element, summary, seat) {
+function isSeen(element: HTMLElement, summary: HTMLElement, seat: HTMLElement) {
   const top = seat.offsetTop - element.scrollTop;
   return top >= summary.offsetHeight && top + seat.offsetHeight <= element.clientHeight;
 }
 
 function makeSeat() {
-  const seat = make("li", "le-queue-seat");
-  Object.assign(seat, {
+  const seat = Object.assign(make("li", "le-queue-seat"), {
     tag: make("span", "le-queue-tag"),
     bead: make("span"),
     sign: make("span", "le-queue-sign"),

@@ -1,45 +1,99 @@
-// The free queue in fixed places: within a step every block keeps its seat. Who is taken leaves an empty seat with a note;
+// The free queue in fixed places: within a step every block keeps its seat. Who is taken leaves an empty seat with a
+// note;
 // who comes to the head sits down in front, where room was kept for it; who comes to the tail sits down behind.
 
-const known = new WeakMap();
+import type { Recording } from "../model/recording.ts";
+import type { Scene } from "../model/scene.ts";
 
-function moveOf(recording, event) {
+// Who took a block from the queue, and how ("given to", "found by").
+export interface Taken {
+  how: string;
+  request: number;
+  event: number;
+}
+
+interface Seat {
+  block: number;
+  taken: Taken | null;
+}
+
+// A block leaves the queue, or enters it at an end.
+interface Move {
+  kind: "take" | "head" | "tail";
+  how: string;
+  event: number;
+  block: number;
+  request: number;
+}
+
+interface Play {
+  from: number;
+  to: number;
+  moves: Move[];
+  first: Seating; // at the step's start
+  low: number; // the foremost seat that any block will take
+  seating: Seating | null;
+  moment: number;
+  done: number; // moves that the seating shows
+}
+
+// Seats low to high, some of them empty.
+export interface QueueSeats {
+  low: number;
+  high: number;
+  seats: Map<number, Seat>;
+  head: number;
+  size: number;
+}
+
+const known = new WeakMap<Recording, Play>();
+
+function moveOf(recording: Recording, event: number): Pick<Move, "kind" | "how"> | null {
   const kind = recording.kind(event);
   if (kind === "BlockAllocated") return { kind: "take", how: "given to" };
   if (kind === "BlockTouched" && recording.field(event, "ref_count") === 1) return { kind: "take", how: "found by" };
-  if (kind !== "BlockFreed" || !recording.field(event, "queue_end")) return null;
-  return { kind: recording.field(event, "queue_end"), reason: recording.field(event, "reason") };
+  const end = kind === "BlockFreed" ? recording.field(event, "queue_end") : null;
+  return end ? { kind: end, how: "" } : null;
 }
 
-// {low, high, seats: Map(seat -> {block, taken: null|{how, request, event}}), head, size}: seats low..high, some of them empty.
-// `start` is the scene at the step's start; [from, moment) is what has happened, [moment, to) what the recording knows already.
+// `start` is the scene at the step's start; [from, moment) is what has happened, [moment, to) what the recording knows
+// already.
 // Costs the moves since the last call, when time goes forward within a step.
-export function seatsAt(recording, start, { from, moment, to }, numKnown) {
+export function seatsAt(
+  recording: Recording,
+  start: Scene,
+  { from, moment, to }: { from: number; moment: number; to: number },
+  numKnown: number,
+): QueueSeats {
   let play = known.get(recording);
   if (!play || play.from !== from || play.to !== to)
     known.set(recording, (play = begin(recording, start, { from, to }, numKnown)));
-  if (!play.seating || play.moment > moment) Object.assign(play, { seating: play.first.copy(), done: 0 });
+  let { seating } = play;
+  if (!seating || play.moment > moment) {
+    play.seating = seating = play.first.copy();
+    play.done = 0;
+  }
   for (; play.done < play.moves.length && play.moves[play.done].event < moment; play.done++)
-    play.seating.apply(play.moves[play.done]);
+    seating.apply(play.moves[play.done]);
   play.moment = moment;
-  const { seats, head, tail, size } = play.seating;
+  const { seats, head, tail, size } = seating;
   return { low: play.low, high: tail, seats, head, size };
 }
 
 // The step's moves as far as they are known, and the foremost seat that anyone will take.
-function begin(recording, start, { from, to }, numKnown) {
-  const moves = [];
+function begin(recording: Recording, start: Scene, { from, to }: { from: number; to: number }, numKnown: number): Play {
+  const moves: Move[] = [];
   for (let i = from; i < to; i++) {
     const move = moveOf(recording, i);
     if (move)
       moves.push({
         event: i,
-        block: recording.field(i, "block_id"),
-        request: recording.field(i, "request_id"),
+        block: recording.field(i, "block_id") ?? -1,
+        request: recording.field(i, "request_id") ?? -1,
         ...move,
       });
   }
-  const numTaken = moves.reduce((sum, { kind }) => sum + (kind === "take"), 0);
+  const numTaken = moves.reduce((sum, { kind }) => sum + Number(kind === "take"), 0);
   const first = new Seating(start.queue.first(numKnown + numTaken), start.queue.size),
     whole = first.copy();
   let low = 0;
@@ -47,14 +101,21 @@ function begin(recording, start, { from, to }, numKnown) {
     whole.apply(move);
     low = Math.min(low, whole.head);
   }
-  return { from, to, moves, first, low, seating: null, done: 0 };
+  return { from, to, moves, first, low, seating: null, moment: from, done: 0 };
 }
 
 class Seating {
-  constructor(ids, size) {
+  seats: Map<number, Seat>;
+  seatOf: Map<number, number>;
+  head = 0;
+  tail: number;
+  size: number;
+
+  constructor(ids: number[], size: number) {
     this.seats = new Map(ids.map((block, seat) => [seat, { block, taken: null }]));
     this.seatOf = new Map(ids.map((block, seat) => [block, seat]));
-    Object.assign(this, { head: 0, tail: size - 1, size });
+    this.tail = size - 1;
+    this.size = size;
   }
 
   copy() {
@@ -65,19 +126,19 @@ class Seating {
     return other;
   }
 
-  apply({ kind, block, how, request, event }) {
+  apply({ kind, block, how, request, event }: Move) {
     if (kind === "take") this.take(block, { how, request, event });
     else this.sit(block, kind === "head" ? (this.head -= 1) : (this.tail += 1));
   }
 
-  sit(block, seat) {
+  sit(block: number, seat: number) {
     if (!this.size) this.head = seat;
     this.seats.set(seat, { block, taken: null });
     this.seatOf.set(block, seat);
     this.size += 1;
   }
 
-  take(block, taken) {
+  take(block: number, taken: Taken) {
     const seat = this.seatOf.get(block);
     this.seatOf.delete(block);
     this.size -= 1;

@@ -1,26 +1,36 @@
 // Small pictures that many cells share: drawn once per theme, size and look, then copied, which costs a tenth.
+import type { Theme } from "../look/theme.ts";
+import type { Rect } from "./view.ts";
 
 const MAX_SPRITES = 600;
-const sprites = new WeakMap(); // by theme: another theme is another object
+const sprites = new WeakMap<Theme, Map<string, HTMLCanvasElement>>(); // by theme: another theme is another object
+
+type Draw = (context: CanvasRenderingContext2D, rect: Rect) => void;
 
 // Puts what `draw(context, rect)` paints within a rect onto a canvas, from the cache if it is known by this name.
-export function sprite(context, { x, y, w, h }, theme, name, draw) {
+export function sprite(
+  context: CanvasRenderingContext2D,
+  { x, y, w, h }: Rect,
+  theme: Theme,
+  name: string,
+  draw: Draw,
+) {
   const ratio = context.getTransform().a,
     key = `${name}|${w}|${h}|${ratio}`;
-  if (!sprites.has(theme)) sprites.set(theme, new Map());
-  const known = sprites.get(theme);
-  if (!known.has(key)) {
+  let known = sprites.get(theme);
+  if (!known) sprites.set(theme, (known = new Map()));
+  let picture = known.get(key);
+  if (!picture) {
     if (known.size >= MAX_SPRITES) known.clear();
-    known.set(key, drawn(w, h, ratio, draw));
+    known.set(key, (picture = drawn(w, h, ratio, draw)));
   }
-  const picture = known.get(key),
-    whole = (at) => Math.round(at * ratio) / ratio; // on whole pixels of the screen nothing is blurred
+  const whole = (at: number) => Math.round(at * ratio) / ratio; // on whole pixels of the screen nothing is blurred
   context.drawImage(picture, whole(x), whole(y), picture.width / ratio, picture.height / ratio);
 }
 
-function drawn(w, h, ratio, draw) {
+function drawn(w: number, h: number, ratio: number, draw: Draw) {
   const canvas = document.createElement("canvas"),
-    context = canvas.getContext("2d");
+    context = canvas.getContext("2d") as CanvasRenderingContext2D;
   Object.assign(canvas, { width: Math.ceil(w * ratio), height: Math.ceil(h * ratio) });
   context.scale(canvas.width / w, canvas.height / h);
   draw(context, { x: 0, y: 0, w, h });

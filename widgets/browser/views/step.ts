@@ -1,11 +1,22 @@
-// One step's batch: how many tokens each request computes, the slot every one's KV goes to, and the context that attention reads.
-import { badge, element as make, write as say } from "../look/element.ts";
+// One step's batch: how many tokens each request computes, the slot every one's KV goes to, and the context that
+// attention reads.
+
+import { badge, element as make, write as say, targetOf } from "../look/element.ts";
 import { requestName } from "../look/palette.ts";
+import type { Selection } from "../model/payloads.ts";
+import type { Group, Scene } from "../model/scene.ts";
+import { Changes } from "../model/scene.ts";
+import type { Side } from "../stage/side.ts";
+import type { Stage } from "../stage/stage.ts";
 import { arrows } from "./arrows.ts";
-import { SLOT_WORDS, contextOf, faultsIn, mappingOf } from "./attention.ts";
-import { dressBead, groupName, groupOf, keep, lookOf, middleLeftOut, moreText, runsOf } from "./pieces.ts";
+import type { Context, Faults, MappedToken, SlotState } from "./attention.ts";
+import { contextOf, faultsIn, mappingOf, SLOT_WORDS } from "./attention.ts";
 import { Marks } from "./marks.ts";
+import type { Keyed, LeftOut, Look } from "./pieces.ts";
+import { dressBead, groupName, groupOf, keep, lookOf, middleLeftOut, moreText, runsOf } from "./pieces.ts";
+import type { ScheduledShare, StepFacts, WrittenSlots } from "./step_facts.ts";
 import { factsAt, shadowAt } from "./step_facts.ts";
+import type { CsvRow, PaintMoment } from "./view.ts";
 
 export const title = "Step";
 
@@ -13,27 +24,93 @@ const MAX_REQUESTS = 64;
 const MAX_TOKENS_IN_ALL = 320;
 const MAX_BLOCKS_IN_ALL = 320;
 const MAX_SQUARES = 8;
-const NOTHING = { requests: new Set(), blocks: new Set() };
-const KEYS = ["read", "fresh", "cut", "later", "hole", "wrong"];
+const NOTHING = new Changes();
+const KEYS: (keyof typeof SLOT_WORDS)[] = ["read", "fresh", "cut", "later", "hole", "wrong"];
 
-export function create(stage, side) {
+export function create(stage: Stage, side: Side) {
   return new Step(stage, side);
 }
 
+// How much of each request there is room for, and the tokens of the largest share.
+interface Room {
+  tokens: number;
+  blocks: number;
+  most: number;
+}
+
+// A block of a context, or those left of the window told at once. look: null where the table has no block.
+interface ContextItem extends Keyed {
+  index: number;
+  block: number | null;
+  states: SlotState[];
+  numCut?: number;
+  look?: Look | null;
+}
+
+interface TokenItem extends Keyed, MappedToken {
+  text: string;
+}
+
+interface GroupItem extends Keyed {
+  group: number;
+  rule: Group;
+  id: number;
+  query: number;
+  context: Context;
+  faults: Faults;
+  tokens: (TokenItem | LeftOut)[];
+  blocks: (ContextItem | LeftOut)[];
+  isWritten: boolean;
+  now: ScheduledShare;
+  numWrong: number;
+}
+
+interface RequestItem extends Keyed {
+  id: number;
+  now: ScheduledShare;
+  groups: GroupItem[];
+  share: number;
+}
+
+interface TokenPlace {
+  id: number;
+  group: number;
+  isWritten: boolean;
+  isQuery: boolean;
+  size: number;
+}
+
+type RequestElement = ReturnType<typeof makeRequest>;
+type GroupElement = ReturnType<typeof makeGroup>;
+
 class Step {
-  constructor(stage, side) {
-    Object.assign(this, { stage, side, queries: new Map(), known: new Map() });
-    this.element = make("div", "le-step");
+  stage: Stage;
+  side: Side;
+  queries = new Map<string, number>();
+  known = new Map<number, { item: RequestItem; name: string }>();
+  element = make("div", "le-step");
+  summary = make("p", "le-step-summary");
+  list = make("div", "le-step-list");
+  marks: Marks;
+  scene!: Scene;
+  facts!: StepFacts;
+  start!: number;
+  forward?: number | null;
+  before!: Scene;
+
+  constructor(stage: Stage, side: Side) {
+    this.stage = stage;
+    this.side = side;
     this.element.setAttribute("role", "group");
     this.element.setAttribute("aria-label", "The step's batch: tokens, slots, and what attention reads");
-    this.summary = make("p", "le-step-summary");
-    this.list = make("div", "le-step-list");
     this.list.setAttribute("role", "list");
     this.element.append(this.summary, legend(), this.list);
-    this.element.addEventListener("click", (event) => this.choose(event.target.closest?.("[data-position]")));
+    this.element.addEventListener("click", (event) =>
+      this.choose(targetOf(event).closest?.<HTMLElement>("[data-position]")),
+    );
     this.element.addEventListener(
       "keydown",
-      (event) => event.key === "Enter" && this.choose(this.element.querySelector(".le-at[data-position]")),
+      (event) => event.key === "Enter" && this.choose(this.element.querySelector<HTMLElement>(".le-at[data-position]")),
       true,
     );
     this.marks = new Marks(stage, side, this.element);
@@ -41,29 +118,33 @@ class Step {
   }
 
   // The query whose context is drawn: the last one, or the one chosen.
-  choose(token) {
-    if (!token) return;
-    this.queries.set(token.dataset.of, Number(token.dataset.position));
-    this.known.delete(Number(token.dataset.of.split(":")[0]));
+  choose(token: HTMLElement | null) {
+    const { of, position } = token?.dataset ?? {};
+    if (of === undefined) return;
+    this.queries.set(of, Number(position));
+    this.known.delete(Number(of.split(":")[0]));
     this.draw(NOTHING);
   }
 
-  paint(scene, changes, { moment }) {
+  paint(scene: Scene, changes: Changes, { moment }: PaintMoment) {
     const facts = factsAt(this.side.recording, moment);
     const isNew = changes.all || facts.start !== this.start || facts.forward !== this.forward;
     if (facts.start !== this.start) this.queries.clear();
     if (isNew) this.known.clear();
     else if (facts.forward || (!changes.requests.size && !changes.blocks.size)) return;
-    Object.assign(this, { scene, facts, start: facts.start, forward: facts.forward });
+    this.scene = scene;
+    this.facts = facts;
+    this.start = facts.start;
+    this.forward = facts.forward;
     this.draw(changes);
   }
 
   // From the forward pass on, the tables as it had them: what the update merges or frees later was read all the same.
-  draw(changes) {
+  draw(changes: Pick<Changes, "requests" | "blocks">) {
     const { facts, scene } = this;
     this.before = facts.forward ? shadowAt(this.side.recording, "forward", facts.forward) || scene : scene;
     const ids = [...facts.scheduled.keys()],
-      shown = ids.slice(0, MAX_REQUESTS);
+      shown = [...facts.scheduled].slice(0, MAX_REQUESTS);
     const most = Math.max(1, ...[...facts.scheduled.values()].map(({ num }) => num));
     this.paintSummary(ids);
     this.element.classList.toggle("le-step-empty", !ids.length);
@@ -72,18 +153,19 @@ class Step {
       blocks: Math.max(6, Math.floor(MAX_BLOCKS_IN_ALL / Math.max(1, shown.length))),
       most,
     };
-    const items = shown.map((id) => this.itemOnce(id, share, changes));
+    const items: (RequestItem | LeftOut)[] = shown.map(([id, now]) => this.itemOnce(id, now, share, changes));
     if (ids.length > shown.length) items.push({ key: "more", signature: ids.length, more: ids.length - shown.length });
-    keep(
+    keep<RequestItem | LeftOut, HTMLElement>(
       this.list,
       items,
-      (item) => (item.more ? make("p", "le-quiet") : makeRequest(item.id)),
-      (child, item) => (item.more ? say(child, moreText(item.more, "requests")) : this.paintRequest(child, item)),
+      (item) => ("more" in item ? make("p", "le-quiet") : makeRequest(item.id)),
+      (child, item) =>
+        "more" in item ? say(child, moreText(item.more, "requests")) : this.paintRequest(child as RequestElement, item),
     );
     this.marks.again();
   }
 
-  paintSummary(ids) {
+  paintSummary(ids: number[]) {
     const { facts } = this;
     if (!facts.isStep) return say(this.summary, "No step yet.");
     const total = [...facts.scheduled.values()].reduce((sum, { num }) => sum + num, 0);
@@ -92,7 +174,8 @@ class Step {
       0,
     );
     const parts = [
-      `Step ${facts.step}: ${ids.length} ${ids.length === 1 ? "request" : "requests"}, ${total.toLocaleString("en")} ${total === 1 ? "token" : "tokens"}`,
+      `Step ${facts.step}: ${ids.length} ${ids.length === 1 ? "request" : "requests"}, ` +
+        `${total.toLocaleString("en")} ${total === 1 ? "token" : "tokens"}`,
     ];
     parts.push(
       facts.forward
@@ -110,23 +193,24 @@ class Step {
   }
 
   // Worked out again when the request changed, or one of the blocks drawn for it.
-  itemOnce(id, share, changes) {
+  itemOnce(id: number, now: ScheduledShare, share: Room, changes: Pick<Changes, "requests" | "blocks">) {
     const known = this.known.get(id),
       name = JSON.stringify(share);
     const isSame =
       known &&
       known.name === name &&
       !changes.requests.has(id) &&
-      !known.item.groups.some(({ blocks }) => blocks.some(({ block }) => changes.blocks.has(block)));
+      !known.item.groups.some(({ blocks }) =>
+        blocks.some((one) => "block" in one && one.block !== null && changes.blocks.has(one.block)),
+      );
     if (isSame) return known.item;
-    const item = this.item(id, share);
+    const item = this.item(id, now, share);
     this.known.set(id, { item, name });
     return item;
   }
 
-  item(id, share) {
-    const { facts, before, scene } = this,
-      now = facts.scheduled.get(id),
+  item(id: number, now: ScheduledShare, share: Room): RequestItem {
+    const { facts, before } = this,
       written = facts.slots.filter((slots) => slots.request === id);
     const groups = before.groups.map((_, group) =>
       this.groupItem(
@@ -138,10 +222,10 @@ class Step {
       ),
     );
     const signature = JSON.stringify([now, share.most, groups.map((group) => group.signature)]);
-    return { key: id, id, now, groups, signature, share: now.num / share.most, scene };
+    return { key: id, id, now, groups, signature, share: now.num / share.most };
   }
 
-  groupItem(id, group, now, written, share) {
+  groupItem(id: number, group: number, now: ScheduledShare, written: WrittenSlots[], share: Room): GroupItem {
     const { before, side, stage } = this,
       rule = groupOf(before, group),
       last = now.start + now.num - 1;
@@ -150,28 +234,28 @@ class Step {
     const query = Math.min(last, Math.max(now.start, this.queries.get(`${id}:${group}`) ?? last));
     const context = contextOf(before, id, group, query, now.start),
       faults = faultsIn(context, rule.size);
-    const tokens = mapping.map((slot) => ({
-      key: slot.position,
-      ...slot,
-      text: slot.token === undefined ? "" : stage.text(side, slot.token),
-    }));
+    const tokens = mapping.map(
+      (slot): TokenItem => ({
+        key: slot.position,
+        ...slot,
+        text: slot.token === undefined ? "" : stage.text(side, slot.token),
+      }),
+    );
     const wrong = tokens.filter(({ slot, wanted }) => slot !== wanted);
     const shownTokens =
       wrong.length && tokens.length > share.tokens
         ? [...wrong.slice(0, share.tokens), { key: "more", more: tokens.length - Math.min(wrong.length, share.tokens) }]
         : middleLeftOut(tokens, share.tokens);
-    const blocks = middleLeftOut(
-      withoutCut(context.blocks.map((block) => ({ key: block.index, ...block }))),
-      share.blocks,
-      0.25,
-    );
-    for (const item of blocks) item.look = item.more || item.block === null ? null : lookOf(before, item.block);
+    const drawn = context.blocks.map((one): ContextItem => ({ key: one.index, ...one })),
+      blocks = middleLeftOut(withoutCut(drawn), share.blocks, 0.25);
+    for (const item of blocks)
+      if ("states" in item) item.look = item.block === null ? null : lookOf(before, item.block);
     const signature = JSON.stringify([
       isWritten,
       query,
       faults,
       shownTokens,
-      blocks.map((item) => [item.key, item.states, item.look && item.look.signature, item.more, item.numCut]),
+      blocks.map((item) => ("more" in item ? item.more : [item.key, item.states, item.look?.signature, item.numCut])),
     ]);
     return {
       key: group,
@@ -191,10 +275,10 @@ class Step {
   }
 
   // Before the forward pass: where the table says that the KV will go.
-  planned(id, group, now) {
+  planned(id: number, group: number, now: ScheduledShare): WrittenSlots {
     const table = this.before.requests.get(id)?.tables[group] || [],
       { size } = groupOf(this.before, group),
-      runs = [];
+      runs: WrittenSlots["runs"] = [];
     for (let position = now.start; position < now.start + now.num; ) {
       const length = Math.min(size - (position % size), now.start + now.num - position),
         block = table[Math.floor(position / size)];
@@ -205,12 +289,13 @@ class Step {
     return { request: id, group, start: now.start, runs };
   }
 
-  paintRequest(child, { id, now, groups, share }) {
+  paintRequest(child: RequestElement, { id, now, groups, share }: RequestItem) {
     const end = now.start + now.num - 1;
     say(child.kind, now.isPrefill ? "prefill" : "decode");
     say(
       child.range,
-      `${now.num} ${now.num === 1 ? "token" : "tokens"}, ${now.num === 1 ? `position ${now.start}` : `positions ${now.start} to ${end}`}`,
+      `${now.num} ${now.num === 1 ? "token" : "tokens"}, ` +
+        `${now.num === 1 ? `position ${now.start}` : `positions ${now.start} to ${end}`}`,
     );
     child.bar.style.setProperty("--le-share", `${Math.max(1, 100 * share)}%`);
     keep(
@@ -222,7 +307,10 @@ class Step {
     child.setAttribute("aria-label", `${requestName(id)}: ${now.isPrefill ? "prefill" : "decode"} of ${now.num}`);
   }
 
-  paintGroup(part, { group, rule, id, query, context, faults, tokens, blocks, isWritten, now, numWrong }) {
+  paintGroup(
+    part: GroupElement,
+    { group, rule, id, query, context, faults, tokens, blocks, isWritten, now, numWrong }: GroupItem,
+  ) {
     const { before } = this,
       isAlone = before.groups.length === 1;
     say(part.name, isAlone ? "" : `${groupName(before, group)} group${rule.window ? `, window ${rule.window}` : ""}`);
@@ -234,7 +322,7 @@ class Step {
       tokens.map((item) => ({ ...item, signature: JSON.stringify([item, isWritten, query]) })),
       () => make("div"),
       (cell, item) =>
-        item.more
+        "more" in item
           ? paintLeftOut(cell, item.more)
           : this.paintToken(cell, item, { id, group, isWritten, isQuery: item.position === query, size: rule.size }),
     );
@@ -242,7 +330,8 @@ class Step {
       said = sayFaults(faults, blocks);
     say(
       part.reads,
-      `${now.num > 1 ? `the query at ${query}` : "its query"} reads ${numRead} ${numRead === 1 ? "token" : "tokens"}${context.first ? `, ${context.first} to ${query}` : ""}`,
+      `${now.num > 1 ? `the query at ${query}` : "its query"} reads ${numRead} ` +
+        `${numRead === 1 ? "token" : "tokens"}${context.first ? `, ${context.first} to ${query}` : ""}`,
     );
     say(part.faults, said);
     part.faults.hidden = !said;
@@ -250,17 +339,23 @@ class Step {
       part.context,
       blocks.map((item) => ({
         ...item,
-        signature: JSON.stringify([item.states, item.look && item.look.signature, item.more, item.numCut]),
+        signature: JSON.stringify("more" in item ? item.more : [item.states, item.look?.signature, item.numCut]),
       })),
       () => make("div"),
-      (cell, item) => (item.more ? paintLeftOut(cell, item.more) : paintBlock(cell, item)),
+      (cell, item) => ("more" in item ? paintLeftOut(cell, item.more) : paintBlock(cell, item)),
     );
   }
 
-  paintToken(cell, { position, text, block, offset, slot, wanted }, { id, group, isWritten, isQuery, size }) {
+  paintToken(
+    cell: HTMLElement,
+    { position, text, block, offset, slot, wanted }: TokenItem,
+    { id, group, isWritten, isQuery, size }: TokenPlace,
+  ) {
     const isWrong = slot !== wanted;
-    cell.className = `le-step-token${isWritten ? "" : " le-step-planned"}${isWrong ? " le-step-misplaced" : ""}${isQuery ? " le-step-query" : ""}`;
-    Object.assign(cell.dataset, { block, position, of: `${id}:${group}` });
+    cell.className =
+      `le-step-token${isWritten ? "" : " le-step-planned"}${isWrong ? " le-step-misplaced" : ""}` +
+      `${isQuery ? " le-step-query" : ""}`;
+    Object.assign(cell.dataset, { block: String(block), position: String(position), of: `${id}:${group}` });
     const place = make("span", "le-step-place");
     place.append(make("b", "", `#${block}`), ` +${offset}`);
     cell.replaceChildren(
@@ -272,16 +367,17 @@ class Step {
     if (isWrong) cell.append(make("span", "le-step-wanted", `read from ${wanted}`));
     cell.setAttribute(
       "aria-label",
-      `position ${position}, ${text.trim()}: slot ${slot} = block ${block} × ${size} + ${offset}${isWrong ? `, wrong: it will be read from slot ${wanted}` : ""}`,
+      `position ${position}, ${text.trim()}: slot ${slot} = block ${block} × ${size} + ${offset}` +
+        `${isWrong ? `, wrong: it will be read from slot ${wanted}` : ""}`,
     );
   }
 
-  mark(selection) {
+  mark(selection: Selection | null) {
     this.marks.mark(selection);
   }
 
   csv() {
-    const rows = [["request", "group", "position", "block", "offset", "slot", "wanted"]];
+    const rows: CsvRow[] = [["request", "group", "position", "block", "offset", "slot", "wanted"]];
     for (const slots of this.facts?.slots || [])
       for (const { position, block, offset, slot, wanted } of mappingOf(this.before, slots))
         rows.push([requestName(slots.request), slots.group, position, block, offset, slot, wanted]);
@@ -306,70 +402,70 @@ function legend() {
 }
 
 // Blocks that lie wholly outside the window need not be drawn one by one.
-function withoutCut(blocks) {
+function withoutCut(blocks: ContextItem[]): ContextItem[] {
   const count = blocks.findIndex(({ states }) => states.some((state) => state !== "cut"));
   return count > 2
     ? [{ key: "cut", block: null, states: ["cut"], index: 0, numCut: count }, ...blocks.slice(count)]
     : blocks;
 }
 
-function sayFaults(faults, blocks) {
+function sayFaults(faults: Faults, blocks: GroupItem["blocks"]) {
   const words = faults
     .slice(0, 3)
     .map(
       ([position, state]) =>
-        `position ${position}: ${state === "hole" ? "nothing was ever written there" : "another token's KV lies there"}`,
+        `position ${position}: ` +
+        `${state === "hole" ? "nothing was ever written there" : "another token's KV lies there"}`,
     );
   if (faults.length > 3) words.push(`and ${faults.length - 3} more`);
-  const shared = blocks.filter(({ look }) => look && look.isDoubled).map(({ look }) => `#${look.id}`);
+  const shared = blocks.flatMap((one) => ("look" in one && one.look?.isDoubled ? [`#${one.look.id}`] : []));
   if (shared.length)
     words.push(
-      `${shared.join(", ")} ${shared.length === 1 ? "stands" : "stand"} in two groups' tables: one group's KV overwrites the other's`,
+      `${shared.join(", ")} ${shared.length === 1 ? "stands" : "stand"} in two groups' tables: one group's ` +
+        "KV overwrites the other's",
     );
   return words.length ? `✗ ${words.join("; ")}` : "";
 }
 
-function makeRequest(id) {
-  const child = make("article", "le-step-request"),
-    head = make("header", "le-step-head");
-  child.setAttribute("role", "listitem");
-  Object.assign(child, {
+function makeRequest(id: number) {
+  const head = make("header", "le-step-head");
+  const child = Object.assign(make("article", "le-step-request"), {
     kind: make("b", "le-step-kind"),
     bar: make("span", "le-step-bar"),
     range: make("span", "le-step-range"),
     groups: make("div", "le-step-groups"),
   });
+  child.setAttribute("role", "listitem");
   head.append(badge(id), child.kind, child.bar, child.range);
   child.append(head, child.groups);
   return child;
 }
 
 function makeGroup() {
-  const part = make("section", "le-step-group");
-  const names = {
-    name: ["h4", "le-step-name"],
-    writes: ["div", "le-step-label"],
-    tokens: ["div", "le-step-tokens"],
-    reads: ["div", "le-step-label"],
-    context: ["div", "le-step-context"],
-    faults: ["div", "le-step-faults"],
-  };
-  for (const [name, [tag, className]] of Object.entries(names)) part.append((part[name] = make(tag, className)));
+  const part = Object.assign(make("section", "le-step-group"), {
+    name: make("h4", "le-step-name"),
+    writes: make("div", "le-step-label"),
+    tokens: make("div", "le-step-tokens"),
+    reads: make("div", "le-step-label"),
+    context: make("div", "le-step-context"),
+    faults: make("div", "le-step-faults"),
+  });
+  part.append(part.name, part.writes, part.tokens, part.reads, part.context, part.faults);
   return part;
 }
 
-function paintLeftOut(cell, more) {
+function paintLeftOut(cell: HTMLElement, more: number) {
   cell.className = "le-step-left-out le-quiet";
   for (const name of Object.keys(cell.dataset)) delete cell.dataset[name];
   cell.replaceChildren(`… ${more.toLocaleString("en")} more …`);
 }
 
-function paintBlock(cell, { look, states, index, numCut }) {
+function paintBlock(cell: HTMLElement, { look, states, index, numCut }: ContextItem) {
   cell.className = "le-step-block";
   const bead = make("span");
   if (look) {
     dressBead(bead, look, { hasCount: false });
-    cell.dataset.block = look.id;
+    cell.dataset.block = String(look.id);
     delete bead.dataset.block;
   } else {
     delete cell.dataset.block;
@@ -386,13 +482,13 @@ function paintBlock(cell, { look, states, index, numCut }) {
 }
 
 // A square per slot, or a bar where the block has many.
-function squares(states) {
+function squares(states: SlotState[]) {
   const made = make("span", "le-step-squares"),
     isBar = states.length > MAX_SQUARES;
   made.classList.toggle("le-step-is-bar", isBar);
-  for (const [state, count] of isBar ? runsOf(states) : states.map((state) => [state, 1])) {
+  for (const [state, count] of isBar ? runsOf(states) : states.map((state): [SlotState, number] => [state, 1])) {
     const square = make("i", `le-slot le-slot-${state}`);
-    if (isBar) square.style.flexGrow = count;
+    if (isBar) square.style.flexGrow = String(count);
     made.append(square);
   }
   return made;

@@ -2,162 +2,153 @@
 // `base` is the moment from which all this is told: the step's start, or that of an engine that began anew.
 // A step's span lasts until the next step begins: what happens between steps belongs to the one before.
 
-const known = new WeakMap();
-const NOTHING = () => ({
-  step: 0,
-  start: null,
-  moment: null,
-  forward: null,
-  scheduled: new Map(),
-  hits: new Map(),
-  external: new Map(),
-  slots: [],
-  sampled: new Map(),
-  merged: new Map(),
-  allocated: new Map(),
-  touched: new Map(),
-  freed: [],
-  evicted: [],
-  transfers: [],
-  failed: [],
-  preempted: new Set(),
-  finished: new Map(),
-  events: [],
-  violations: [],
-});
+import type { EventRows } from "../model/event_rows.ts";
+import type { EventKind, Transfer } from "../model/events.ts";
+import type { Recording } from "../model/recording.ts";
+import type { Scene } from "../model/scene.ts";
+import type { StepRecord } from "../model/steps.ts";
 
-// The last step that had begun before a moment, as an index into recording.steps; -1 before the first.
-export function stepIndex(recording, moment) {
-  let low = 0,
-    high = recording.steps.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (recording.steps[middle].start < moment) low = middle + 1;
-    else high = middle;
-  }
-  return low - 1;
+import { lastBefore } from "../model/steps.ts";
+
+export interface ScheduledShare {
+  start: number;
+  num: number;
+  isPrefill: boolean;
 }
 
+// Slots that the forward pass wrote for one request, run by run.
+export interface WrittenSlots {
+  request: number;
+  group: number;
+  start: number;
+  runs: [block: number, offset: number, length: number][];
+}
+
+interface StepTransfer {
+  event: number;
+  request: number;
+  isLoad: boolean;
+  transfers: Transfer[];
+}
+
+const empty = () => ({
+  step: 0,
+  forward: null as number | null,
+  scheduled: new Map<number, ScheduledShare>(),
+  hits: new Map<number, { num: number; blocks: number[][]; event: number }>(),
+  external: new Map<number, { num: number; event: number; isLoading: boolean }>(),
+  slots: [] as WrittenSlots[],
+  sampled: new Map<number, number[]>(),
+  merged: new Map<string, { was: number; into: number; event: number }>(),
+  transfers: [] as StepTransfer[],
+  preempted: new Set<number>(),
+  finished: new Map<number, string>(),
+});
+
+export interface StepFacts extends ReturnType<typeof empty> {
+  start: number;
+  base: number;
+  moment: number;
+  stop: number;
+  isStep: boolean;
+  isRolledBack: boolean;
+  turns?: { stop: number; requests: Set<number> };
+  isIdle: (request: number) => boolean;
+}
+
+const known = new WeakMap<Recording, StepFacts>();
+
 // Costs the events since the last call, when time goes forward within a step.
-export function factsAt(recording, moment) {
-  const index = stepIndex(recording, moment),
-    step = index < 0 ? null : recording.steps[index];
+export function factsAt(recording: Recording, moment: number): StepFacts {
+  const index = lastBefore(recording.steps, moment, ({ start }) => start),
+    step = recording.steps[index] ?? null;
   const start = step ? step.start : recording.start;
   let facts = known.get(recording);
   if (!facts || facts.start !== start || facts.moment > moment || facts.step !== (step ? step.step : 0)) {
-    facts = { ...NOTHING(), step: step ? step.step : 0, start, base: start, moment: start, isStep: Boolean(step) };
+    const places = { start, base: start, moment: start, stop: start, isStep: Boolean(step), isRolledBack: false };
+    facts = { ...empty(), ...places, step: step ? step.step : 0, isIdle: () => false };
     known.set(recording, facts);
   }
   for (let i = Math.max(facts.moment, recording.start); i < moment; i++) note(facts, recording, i);
   facts.moment = moment;
-  facts.stop = index + 1 < recording.steps.length ? recording.steps[index + 1].start : recording.end;
+  facts.stop = recording.steps[index + 1]?.start ?? recording.end;
   facts.isIdle = idleIn(facts, recording, step);
   return facts;
 }
 
 // Who has no turn in a step that is over, as far as the recording goes: nobody while it is under way.
-function idleIn(facts, recording, step) {
+function idleIn(facts: StepFacts, recording: Recording, step: StepRecord | null): (request: number) => boolean {
   if (!step || (step.end === null && facts.stop === recording.end)) return () => false;
-  if (facts.turns?.stop !== facts.stop) {
-    facts.turns = { stop: facts.stop, requests: new Set() };
+  let { turns } = facts;
+  if (turns?.stop !== facts.stop) {
+    facts.turns = turns = { stop: facts.stop, requests: new Set() };
     for (let i = Math.max(facts.start, recording.start); i < facts.stop; i++)
-      if (recording.kind(i) === "RequestScheduled") facts.turns.requests.add(recording.field(i, "request_id"));
+      if (recording.kind(i) === "RequestScheduled") turns.requests.add(recording.field(i, "request_id") ?? -1);
   }
-  const { requests } = facts.turns;
+  const { requests } = turns;
   return (id) => !requests.has(id);
 }
 
-function note(facts, recording, event) {
-  const kind = recording.kind(event),
-    act = NOTES[kind];
-  if (act) act(facts, (name) => recording.field(event, name), event);
+function note(facts: StepFacts, recording: Recording, event: number) {
+  const row = recording.kinds.ordered(recording.row(event));
+  // kind and row fit
+  (NOTES[recording.kind(event) as EventKind] as Note<never> | undefined)?.(facts, row as never, event);
 }
 
-const place = (field) => `${field("request_id")}:${field("group")}:${field("index")}`;
+type Note<Kind extends EventKind> = (facts: StepFacts, row: EventRows[Kind], event: number) => void;
 
-const NOTES = {
-  EngineStarted(facts, field, event) {
-    Object.assign(facts, NOTHING(), { start: facts.start, base: event + 1, isStep: false });
+const NOTES: { [Kind in EventKind]?: Note<Kind> } = {
+  EngineStarted(facts, _row, event) {
+    Object.assign(facts, empty(), { base: event + 1, isStep: false });
   },
   StepRolledBack(facts) {
-    Object.assign(facts, NOTHING(), {
-      step: facts.step,
-      start: facts.start,
-      base: facts.start,
-      isStep: true,
-      isRolledBack: true,
-    });
+    Object.assign(facts, empty(), { step: facts.step, base: facts.start, isStep: true, isRolledBack: true });
   },
-  RequestScheduled(facts, field) {
-    facts.scheduled.set(field("request_id"), {
-      start: field("start"),
-      num: field("num_tokens"),
-      isPrefill: field("is_prefill"),
-    });
+  RequestScheduled(facts, [, request, start, num, isPrefill]) {
+    facts.scheduled.set(request, { start, num, isPrefill });
   },
-  PrefixHit(facts, field, event) {
-    facts.hits.set(field("request_id"), { num: field("num_tokens"), blocks: field("block_ids"), event });
+  PrefixHit(facts, [, request, num, blocks], event) {
+    facts.hits.set(request, { num, blocks, event });
   },
-  ExternalHit(facts, field, event) {
-    facts.external.set(field("request_id"), { num: field("num_tokens"), event, isLoading: field("is_loading") });
+  ExternalHit(facts, [, request, num, isLoading], event) {
+    facts.external.set(request, { num, event, isLoading });
   },
-  SlotsWritten(facts, field, event) {
-    facts.slots.push({
-      event,
-      request: field("request_id"),
-      group: field("group"),
-      start: field("start"),
-      runs: field("runs"),
-    });
+  SlotsWritten(facts, [, request, group, start, runs]) {
+    facts.slots.push({ request, group, start, runs });
   },
-  ForwardRan(facts, field, event) {
+  ForwardRan(facts, _row, event) {
     facts.forward = event + 1;
   },
-  TokenSampled(facts, field) {
-    const request = field("request_id");
-    facts.sampled.set(request, [...(facts.sampled.get(request) || []), field("token_id")]);
+  TokenSampled(facts, [, request, token]) {
+    facts.sampled.set(request, [...(facts.sampled.get(request) ?? []), token]);
   },
-  BlockMerged(facts, field, event) {
-    facts.merged.set(place(field), { was: field("block_id"), into: field("into_block_id"), event });
+  BlockMerged(facts, [, was, into, request, group, index], event) {
+    facts.merged.set(`${request}:${group}:${index}`, { was, into, event });
   },
-  BlockAllocated(facts, field, event) {
-    facts.allocated.set(field("block_id"), { request: field("request_id"), event });
+  BlocksLoaded(facts, [, request, transfers], event) {
+    facts.transfers.push({ event, request, isLoad: true, transfers });
   },
-  BlockTouched(facts, field, event) {
-    if (field("ref_count") === 1) facts.touched.set(field("block_id"), { request: field("request_id"), event });
+  BlocksSaved(facts, [, request, transfers], event) {
+    facts.transfers.push({ event, request, isLoad: false, transfers });
   },
-  BlockEvicted(facts, field, event) {
-    facts.evicted.push({ event, block: field("block_id"), reason: field("reason") });
+  RequestPreempted(facts, [, request]) {
+    facts.preempted.add(request);
+    facts.scheduled.delete(request);
   },
-  BlocksLoaded(facts, field, event) {
-    facts.transfers.push({ event, request: field("request_id"), isLoad: true, transfers: field("transfers") });
-  },
-  BlocksSaved(facts, field, event) {
-    facts.transfers.push({ event, request: field("request_id"), isLoad: false, transfers: field("transfers") });
-  },
-  LoadFailed(facts, field, event) {
-    facts.failed.push({ event, request: field("request_id"), reason: field("reason") });
-  },
-  RequestPreempted(facts, field) {
-    facts.preempted.add(field("request_id"));
-    facts.scheduled.delete(field("request_id"));
-  },
-  RequestFinished(facts, field) {
-    facts.finished.set(field("request_id"), field("reason"));
+  RequestFinished(facts, [, request, reason]) {
+    facts.finished.set(request, reason);
   },
 };
 
-// A scene of its own at another moment, kept and moved: going forward costs the events in between. Null when that moment was dropped.
-const shadows = new WeakMap();
-export function shadowAt(recording, name, moment) {
+// A scene of its own at another moment, kept and moved: going forward costs the events in between. Null when that
+// moment was dropped.
+const shadows = new WeakMap<Recording, Map<string, Scene>>();
+export function shadowAt(recording: Recording, name: string, moment: number): Scene | null {
   if (moment < recording.start || moment > recording.end) return null;
   let mine = shadows.get(recording);
   if (!mine) shadows.set(recording, (mine = new Map()));
-  const shadow = mine.get(name);
-  if (!shadow) mine.set(name, { scene: recording.sceneAt(moment), moment });
-  else if (shadow.moment !== moment) {
-    recording.move(shadow.scene, moment);
-    shadow.moment = moment;
-  }
-  return mine.get(name).scene;
+  let shadow = mine.get(name);
+  if (!shadow) mine.set(name, (shadow = recording.sceneAt(moment)));
+  else if (shadow.moment !== moment) recording.move(shadow, moment);
+  return shadow;
 }

@@ -1,10 +1,20 @@
 // The steps along an axis of moments: which are in sight, and as many of their numbers as there is room for.
+import type { Theme } from "../look/theme.ts";
+import type { Story } from "../model/story.ts";
 import { countUpTo } from "../model/story.ts";
+import type { Axis } from "./axis.ts";
 import { label } from "./board.ts";
 
-export function shownSteps(story, axis) {
+// A step in sight: its index, and its edges in pixels.
+export interface ShownStep {
+  i: number;
+  x: number;
+  right: number;
+}
+
+export function shownSteps(story: Story, axis: Axis): ShownStep[] {
   const { steps } = story,
-    shown = [];
+    shown: ShownStep[] = [];
   let painted = -Infinity;
   for (
     let i = Math.max(0, countUpTo(steps.start, axis.from) - 1);
@@ -20,7 +30,13 @@ export function shownSteps(story, axis) {
   return shown;
 }
 
-export function labelSteps(context, story, shown, y, theme) {
+export function labelSteps(
+  context: CanvasRenderingContext2D,
+  story: Story,
+  shown: ShownStep[],
+  y: number,
+  theme: Theme,
+) {
   const { steps } = story;
   let free = -Infinity;
   for (const { i, x, right } of shown) {

@@ -1,18 +1,31 @@
-// Block tables: a compact row per request, logical block to physical block; unfolded, with every token's slot and state: found,
+// Block tables: a compact row per request, logical block to physical block; unfolded, with every token's slot and
+// state: found,
 // loaded, computed, in this step, not yet.
+
 import { element as make, write as say } from "../look/element.ts";
 import { requestName } from "../look/palette.ts";
+import type { Violation } from "../model/alarms.ts";
 import { alarmsAt } from "../model/alarms.ts";
+import type { Selection } from "../model/payloads.ts";
+import type { RequestRecord } from "../model/requests.ts";
+import type { Changes, Scene } from "../model/scene.ts";
+import type { Side } from "../stage/side.ts";
+import type { Stage } from "../stage/stage.ts";
+import type { About } from "./about.ts";
 import { arrows } from "./arrows.ts";
 import { Folding } from "./folding.ts";
 import { InSight } from "./in_sight.ts";
 import { Marks } from "./marks.ts";
-import { groupName, groupOf, isNull, joined, keep, moreText } from "./pieces.ts";
+import type { Keyed, LeftOut } from "./pieces.ts";
+import { groupName, groupOf, isNull, joined, keep, keyOf, moreText } from "./pieces.ts";
 import { isAboutSlots } from "./slot_story.ts";
+import type { StepFacts } from "./step_facts.ts";
 import { factsAt } from "./step_facts.ts";
 import { makeHead, paintHead, paintStrip } from "./table_head.ts";
+import type { TableLayout } from "./table_places.ts";
 import { arrange, paintPlace, placesOf, shownPlaces } from "./table_places.ts";
 import { legend, numPlaces } from "./token_states.ts";
+import type { CsvRow, PaintMoment } from "./view.ts";
 
 export const title = "Block tables";
 
@@ -25,29 +38,57 @@ const MAX_FOLDED = 10; // chips of a folded row
 const MAX_SLOTS = 16;
 const MAX_SAID = 80;
 
-export function create(stage, side) {
+export function create(stage: Stage, side: Side) {
   return new Tables(stage, side);
 }
 
+interface Layouts {
+  folded: TableLayout;
+  unfolded: TableLayout;
+}
+
+interface RowItem extends Keyed {
+  id: number;
+}
+
+type TableRowElement = ReturnType<typeof makeRow>;
+type TableGroupElement = ReturnType<typeof makeGroup>;
+type SaidElement = HTMLElement & { saying?: string };
+
 class Tables {
-  constructor(stage, side) {
-    Object.assign(this, { stage, side });
-    this.element = make("div", "le-tables");
+  stage: Stage;
+  side: Side;
+  element = make("div", "le-tables");
+  list = make("div", "le-tables-list");
+  rows = new Map<number, { name: string; blocks: number[]; version: number }>();
+  folding: Folding;
+  marks: Marks;
+  sight: InSight;
+  scene!: Scene;
+  facts!: StepFacts;
+  start!: number;
+  hasNumbers!: boolean;
+  violations!: Violation[];
+  broken?: string;
+  count = 0;
+
+  constructor(stage: Stage, side: Side) {
+    this.stage = stage;
+    this.side = side;
     this.element.setAttribute("role", "group");
     this.element.setAttribute("aria-label", "Block tables: logical block to physical block, request by request");
-    this.list = make("div", "le-tables-list");
     this.list.setAttribute("role", "list");
     this.element.append(legend(), this.list);
-    this.rows = new Map();
     this.folding = new Folding(stage);
-    const covered = () => this.element.firstElementChild.offsetHeight,
-      whole = (found) => (found.dataset.request === undefined ? found : found.closest(".le-tables-row"));
+    const covered = () => (this.element.firstElementChild as HTMLElement).offsetHeight,
+      whole = (found: HTMLElement) =>
+        found.dataset.request === undefined ? found : (found.closest<HTMLElement>(".le-tables-row") ?? found);
     this.marks = new Marks(stage, side, this.element, { covered, whole, rowOf: (about) => this.rowOf(about) });
     this.sight = new InSight(this.element, this.list, () => this.marks.late());
     arrows(this.element, stage);
   }
 
-  paint(scene, changes, { moment }) {
+  paint(scene: Scene, changes: Changes, { moment }: PaintMoment) {
     this.scene = scene;
     this.facts = factsAt(this.side.recording, moment);
     const isNewStep = this.facts.start !== this.start || changes.all;
@@ -58,24 +99,29 @@ class Tables {
     this.takeViolations(moment);
     const layout = this.layoutFor(shown);
     this.element.classList.toggle("le-is-empty", !shown.length);
-    const items = shown.map((id) => ({ key: id, id, signature: this.version(id, changes, layout) }));
+    const items: (RowItem | LeftOut)[] = shown.map((id) => ({
+      key: id,
+      id,
+      signature: this.version(id, changes, layout),
+    }));
     if (numHidden) items.push({ key: "more", signature: numHidden, more: numHidden });
     this.sight.expect(items.length);
-    keep(
+    keep<RowItem | LeftOut, HTMLElement>(
       this.list,
       items,
-      (item) => (item.more ? make("p", "le-tables-more le-quiet") : makeRow(item.id, this.folding.toggle(item.id))),
+      (item) =>
+        "more" in item ? make("p", "le-tables-more le-quiet") : makeRow(item.id, this.folding.toggle(item.id)),
       (row, item, place) =>
-        item.more
+        "more" in item
           ? say(row, moreText(item.more, "requests"))
-          : this.sight.paint(row, () => this.paintRow(row, item.id, layout), place),
+          : this.sight.paint(row, () => this.paintRow(row as TableRowElement, item.id, layout), place),
     );
     this.sight.settle();
     this.marks.again();
   }
 
   // What is broken is marked where it is: new ones may be about any row.
-  takeViolations(moment) {
+  takeViolations(moment: number) {
     this.violations = alarmsAt(this.side.recording, moment).violations;
     const broken = this.violations.map(({ event }) => event).join();
     if (broken !== this.broken) this.rows.clear();
@@ -95,12 +141,13 @@ class Tables {
         [own, ...others.map((other) => shownRequests(other.scene, other.facts))].flatMap(({ shown }) => shown),
       ),
     ].filter((id) => scene.requests.has(id));
-    const isOver = (id) => [{ scene, facts }, ...others].every((one) => hasEnded(one, id));
-    return { shown: ids.sort((a, b) => isOver(a) - isOver(b) || a - b), numHidden: own.numHidden };
+    const isOver = (id: number) => [{ scene, facts }, ...others].every((one) => hasEnded(one, id));
+    return { shown: ids.sort((a, b) => Number(isOver(a)) - Number(isOver(b)) || a - b), numHidden: own.numHidden };
   }
 
-  // Of unfolded rows: cards while they can be taken in at a glance, chips beyond; chosen by what cannot change within a step.
-  layoutFor(shown) {
+  // Of unfolded rows: cards while they can be taken in at a glance, chips beyond; chosen by what cannot change within a
+  // step.
+  layoutFor(shown: number[]): Layouts {
     const { scene, hasNumbers } = this;
     let most = 0,
       total = 0,
@@ -124,21 +171,21 @@ class Tables {
   }
 
   // A line is all that is said of it.
-  isOver(id) {
+  isOver(id: number) {
     return hasEnded(this, id);
   }
 
   // A story about slots is told with them.
-  isUnfolded(id) {
+  isUnfolded(id: number) {
     return this.folding.isUnfolded(id, this.hasNumbers);
   }
 
-  layoutOf(id, { folded, unfolded }) {
+  layoutOf(id: number, { folded, unfolded }: Layouts) {
     return this.isUnfolded(id) ? unfolded : folded;
   }
 
   // A row looks different when its request changed, or one of the blocks drawn in it.
-  version(id, changes, layouts) {
+  version(id: number, changes: Changes, layouts: Layouts) {
     const known = this.rows.get(id),
       name = `${this.isUnfolded(id)}${Object.values(this.layoutOf(id, layouts))}`;
     const isSame =
@@ -147,11 +194,12 @@ class Tables {
       !changes.requests.has(id) &&
       !known.blocks.some((block) => changes.blocks.has(block));
     if (isSame) return known.version;
-    this.rows.set(id, { name, blocks: [], version: (this.count = (this.count || 0) + 1) });
+    this.count += 1;
+    this.rows.set(id, { name, blocks: [], version: this.count });
     return this.count;
   }
 
-  paintRow(row, id, layouts) {
+  paintRow(row: TableRowElement, id: number, layouts: Layouts) {
     const { scene, facts } = this,
       request = scene.requests.get(id),
       known = this.rows.get(id);
@@ -176,10 +224,10 @@ class Tables {
       () => makeGroup(),
       (child, { group }) => known.blocks.push(...this.paintGroup(child, id, group, layout)),
     );
-    this.paintSaid(row.said, request, said, id);
+    this.paintSaid(row.said, said, id);
   }
 
-  paintGroup(child, id, group, layout) {
+  paintGroup(child: TableGroupElement, id: number, group: number, layout: TableLayout) {
     const { scene } = this,
       rule = groupOf(scene, group),
       isAlone = scene.groups.length === 1;
@@ -197,16 +245,16 @@ class Tables {
       () => make("div"),
       (cell, item) => paintPlace(this, cell, item, layout),
     );
-    return shown.filter((item) => item.look).map((item) => item.id);
+    return shown.flatMap((item) => ("look" in item && item.look ? [item.look.id] : []));
   }
 
-  said(request) {
+  said(request: RequestRecord) {
     const newest = request.tokens.slice(request.numPrompt).slice(-MAX_SAID);
     return joined(newest.map((token) => this.stage.text(this.side, token)));
   }
 
   // A long text is cut at its beginning: what is said last stays in sight. This step's token is set apart.
-  paintSaid(target, request, said, id) {
+  paintSaid(target: SaidElement, said: string, id: number) {
     const fresh = this.facts.sampled.get(id) || [],
       tail = joined(fresh.map((token) => this.stage.text(this.side, token)));
     const isTail = tail && said.endsWith(tail);
@@ -221,26 +269,26 @@ class Tables {
     target.replaceChildren(make("span", "le-quiet", said ? "says" : " "), words);
   }
 
-  mark(selection) {
+  mark(selection: Selection | null) {
     this.marks.mark(selection);
   }
 
   // Where a block stands once its row is painted.
-  rowOf({ request, block }) {
+  rowOf({ request, block }: About) {
     const { requests } = this.scene;
-    return [...this.list.children].find(
-      ({ keptAs: id }) =>
-        request.has(id) || requests.get(id)?.tables.some((table) => table.some((held) => block.has(held))),
-    );
+    return [...this.list.children].find((child) => {
+      const id = Number(keyOf(child));
+      return request.has(id) || requests.get(id)?.tables.some((table) => table.some((held) => block.has(held)));
+    });
   }
 
   // The entries that hold a block, as elements.
-  entriesOf(block) {
-    return [...this.list.querySelectorAll(`[data-anchor^="row:"][data-block="${block}"]`)];
+  entriesOf(block: number) {
+    return [...this.list.querySelectorAll<HTMLElement>(`[data-anchor^="row:"][data-block="${block}"]`)];
   }
 
   csv() {
-    const rows = [["request", "group", "index", "block"]];
+    const rows: CsvRow[] = [["request", "group", "index", "block"]];
     for (const [id, request] of this.scene?.requests || [])
       request.tables.forEach((table, group) =>
         table.forEach((block, index) =>
@@ -257,40 +305,41 @@ class Tables {
 }
 
 // Before this step. One that this side does not have is not in its way.
-function hasEnded({ scene, facts }, id) {
+function hasEnded({ scene, facts }: { scene: Scene; facts: StepFacts }, id: number) {
   const request = scene.requests.get(id);
   return !request || (request.status === "finished" && !facts.finished.has(id));
 }
 
 // The oldest of those who wait or run, and the last who ended.
-function shownRequests(scene, facts) {
-  const open = [],
-    ended = []; // those who ended before this step come last, a line each
+function shownRequests(scene: Scene, facts: StepFacts) {
+  const open: number[] = [],
+    ended: number[] = []; // those who ended before this step come last, a line each
   for (const [id, request] of scene.requests)
     (request.status === "finished" && !facts.finished.has(id) ? ended : open).push(id);
-  const byId = (a, b) => a - b,
+  const byId = (a: number, b: number) => a - b,
     shown = [...open.slice(0, MAX_OPEN).sort(byId), ...ended.slice(-MAX_ENDED).sort(byId)];
   return { shown, numHidden: Math.max(0, open.length - MAX_OPEN) };
 }
 
-function makeRow(id, fold) {
-  const row = make("article", "le-tables-row");
-  row.setAttribute("role", "listitem");
-  Object.assign(row, {
+function makeRow(id: number, fold: HTMLButtonElement) {
+  const row = Object.assign(make("article", "le-tables-row"), {
     fold,
     head: makeHead(id),
     strip: make("div", "le-tables-strip"),
     body: make("div", "le-tables-body"),
-    said: make("div", "le-tables-said"),
+    said: make("div", "le-tables-said") as SaidElement,
     brief: make("div", "le-tables-brief"),
   });
+  row.setAttribute("role", "listitem");
   row.append(row.fold, row.head, row.said, row.strip, row.body, row.brief);
   return row;
 }
 
 function makeGroup() {
-  const child = make("section", "le-tables-group");
-  Object.assign(child, { label: make("h4", "le-tables-label"), cells: make("div", "le-tables-cells") });
+  const child = Object.assign(make("section", "le-tables-group"), {
+    label: make("h4", "le-tables-label"),
+    cells: make("div", "le-tables-cells"),
+  });
   child.append(child.label, child.cells);
   return child;
 }

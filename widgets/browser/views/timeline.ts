@@ -1,12 +1,21 @@
 // The run as a score: steps, a tick per event on the line of its topic, and a lane per request. Drag to scrub.
-import { element } from "../look/element.ts";
+
+import { element, targetOf } from "../look/element.ts";
 import { requestName } from "../look/palette.ts";
-import { STATE, STATE_NAMES, TOPIC_NAMES, countUpTo, storyOf } from "../model/story.ts";
+import type { Theme } from "../look/theme.ts";
+import type { Selection } from "../model/payloads.ts";
+import type { Changes, Scene } from "../model/scene.ts";
+import type { Story, StoryLane } from "../model/story.ts";
+import { countUpTo, STATE, STATE_NAMES, storyOf, TOPIC_NAMES } from "../model/story.ts";
+import type { Side } from "../stage/side.ts";
+import type { Stage } from "../stage/stage.ts";
 import { Board, drawPen, hatch, label } from "./board.ts";
-import { labelSteps, shownSteps } from "./steps_drawn.ts";
 import { Mentioned } from "./mentioned.ts";
 import { eventOf, standAt } from "./standing.ts";
+import { labelSteps, shownSteps } from "./steps_drawn.ts";
+import type { Pattern, TimeBar } from "./time_bar.ts";
 import { timeBar } from "./time_bar.ts";
+import type { CsvRow, PaintMoment, Rect, Size, Subject } from "./view.ts";
 
 export const title = "Timeline";
 
@@ -16,25 +25,39 @@ const STEPS = 15,
   LEAST_LANE = 10,
   MOST_LANE = 22;
 const NEAR = 5; // pixels from an alarm's sign
-const ALARMS = new Set(["ViolationFound", "StepFailed", "StepRolledBack", "LoadFailed"]); // the one strong colour; whatever else is trouble is ordinary
-const SHORT = { "external tier": "tier" };
+// the one strong colour; whatever else is trouble is ordinary
+const ALARMS = new Set(["ViolationFound", "StepFailed", "StepRolledBack", "LoadFailed"]);
+const SHORT: Record<string, string> = { "external tier": "tier" };
 
-export function create(stage, side) {
+export function create(stage: Stage, side: Side) {
   return new Timeline(stage, side);
 }
 
+// Where lanes are drawn: a lane, its row, and the moment from which it is drawn.
+interface Rows {
+  placed: [lane: StoryLane, row: number, from?: number][];
+  height: number;
+  isPacked: boolean;
+  numHidden: number;
+}
+
 class Timeline {
-  constructor(stage, side) {
-    Object.assign(this, {
-      stage,
-      side,
-      moment: 0,
-      selection: null,
-      marked: [],
-      mentioned: new Mentioned(),
-      lane: null,
-    });
-    this.element = element("div", "le-timeline");
+  stage: Stage;
+  side: Side;
+  moment = 0;
+  selection: Selection | null = null;
+  marked: number[] = [];
+  mentioned = new Mentioned();
+  lane: number | null = null;
+  element = element("div", "le-timeline");
+  board: Board;
+  bar: TimeBar;
+  news?: string;
+  rows!: Rows;
+
+  constructor(stage: Stage, side: Side) {
+    this.stage = stage;
+    this.side = side;
     this.board = new Board("le-timeline-canvas", "Timeline: the moment that is shown, in events", {
       paintAll: (context, size) => this.paintAll(context, size),
       paintOver: (context, size) => this.paintOver(context, size),
@@ -43,7 +66,10 @@ class Timeline {
     this.bar = timeBar(stage, side, this.board, () => this.moment, legend());
     const { canvas } = this.board;
     canvas.addEventListener("keydown", (event) => this.onKey(event));
-    for (const kind of ["focus", "blur"]) canvas.addEventListener(kind, () => this.news && this.board.paint());
+    for (const kind of ["focus", "blur"])
+      canvas.addEventListener(kind, () => {
+        if (this.news) this.board.paint();
+      });
     this.element.append(this.bar.element, canvas);
   }
 
@@ -51,7 +77,7 @@ class Timeline {
     return storyOf(this.side.recording);
   }
 
-  paint(scene, changes, { moment }) {
+  paint(_scene: Scene, changes: Changes, { moment }: PaintMoment) {
     const { recording } = this.side,
       { axis } = this.board;
     this.moment = moment;
@@ -69,7 +95,7 @@ class Timeline {
     this.bar.tell(moment);
   }
 
-  mark(selection) {
+  mark(selection: Selection | null) {
     this.selection = selection;
     if (!this.news) return;
     this.findMarked();
@@ -100,9 +126,10 @@ class Timeline {
     this.element.remove();
   }
 
-  // -- the quiet part --------------------------------------------------------------------------------------------------
+  // -- the quiet part
+  // --------------------------------------------------------------------------------------------------
 
-  paintAll(context, { width, height }) {
+  paintAll(context: CanvasRenderingContext2D, { width, height }: Size) {
     const { story } = this,
       theme = this.stage.theme;
     this.rows = this.layLanes(story, height);
@@ -143,8 +170,9 @@ class Timeline {
       );
   }
 
-  // A lane each while they fit; else requests share rows, one after the other, from when they first run, and rows get thinner.
-  layLanes(story, height) {
+  // A lane each while they fit; else requests share rows, one after the other, from when they first run, and rows get
+  // thinner.
+  layLanes(story: Story, height: number): Rows {
     const { axis } = this.board,
       room = Math.max(8, height - this.lanesTop - 4);
     const seen = [...story.lanes.values()].filter(
@@ -162,8 +190,8 @@ class Timeline {
       .map((lane) => ({ lane, from: lane.at[lane.state.findIndex((state) => state !== STATE.waiting)] }))
       .filter(({ from }) => from !== undefined)
       .sort((a, b) => a.from - b.from);
-    const ends = [],
-      placed = begun.map(({ lane, from }) => [lane, rowFor(ends, lane, from, story.end), from]);
+    const ends: number[] = [],
+      placed: Rows["placed"] = begun.map(({ lane, from }) => [lane, rowFor(ends, lane, from, story.end), from]);
     const rowHeight = Math.max(3, Math.min(MOST_LANE, room / Math.max(1, ends.length))),
       numRows = Math.floor(room / rowHeight);
     return {
@@ -174,7 +202,7 @@ class Timeline {
     };
   }
 
-  paintSteps(context, story, theme, height) {
+  paintSteps(context: CanvasRenderingContext2D, story: Story, theme: Theme, height: number) {
     const { axis } = this.board,
       { steps } = story,
       shown = shownSteps(story, axis);
@@ -189,7 +217,7 @@ class Timeline {
   }
 
   // A mark per event on its topic's line; where many share a pixel, one.
-  paintTicks(context, story, theme) {
+  paintTicks(context: CanvasRenderingContext2D, story: Story, theme: Theme) {
     const { axis } = this.board,
       first = Math.max(story.start, Math.floor(axis.from)),
       last = Math.min(story.end, Math.ceil(axis.to));
@@ -216,7 +244,7 @@ class Timeline {
     }
   }
 
-  paintLane(context, lane, row, from, theme) {
+  paintLane(context: CanvasRenderingContext2D, lane: StoryLane, row: number, from: number, theme: Theme) {
     const { axis } = this.board,
       { height } = this.rows,
       y = this.lanesTop + row * height,
@@ -232,7 +260,7 @@ class Timeline {
     }
   }
 
-  paintName(context, lane, row, theme) {
+  paintName(context: CanvasRenderingContext2D, lane: StoryLane, row: number, theme: Theme) {
     const { height } = this.rows;
     label(
       context,
@@ -246,9 +274,10 @@ class Timeline {
     );
   }
 
-  // -- the pen and the selection ---------------------------------------------------------------------------------------
+  // -- the pen and the selection
+  // ---------------------------------------------------------------------------------------
 
-  paintOver(context, { height }) {
+  paintOver(context: CanvasRenderingContext2D, { height }: Size) {
     const { axis } = this.board,
       { theme } = this.stage;
     context.fillStyle = theme.accent;
@@ -266,23 +295,23 @@ class Timeline {
       context.strokeStyle = theme.accent;
       context.lineWidth = 2;
       context.strokeRect(
-        axis.x(this.selection.id) - 1,
+        axis.x(Number(this.selection.id)) - 1,
         STEPS + 1,
         Math.max(4, axis.perEvent + 2),
         this.tick * TOPICS + 3,
       );
     }
     if (this.moment >= axis.from && this.moment <= axis.to) drawPen(context, axis.x(this.moment), height, theme);
-    this.board.canvas.setAttribute("aria-valuenow", this.moment);
-    this.board.canvas.setAttribute("aria-valuemin", axis.start);
-    this.board.canvas.setAttribute("aria-valuemax", axis.end);
+    this.board.canvas.setAttribute("aria-valuenow", String(this.moment));
+    this.board.canvas.setAttribute("aria-valuemin", String(axis.start));
+    this.board.canvas.setAttribute("aria-valuemax", String(axis.end));
     this.board.canvas.setAttribute(
       "aria-valuetext",
       this.bar.words(this.moment) + (isHere && this.lane !== null ? ` · request ${requestName(this.lane)}` : ""),
     );
   }
 
-  paintLaneRing(context, request, color, dash = []) {
+  paintLaneRing(context: CanvasRenderingContext2D, request: number, color: string, dash: number[] = []) {
     const found = this.rows.placed.find(([lane]) => lane.id === request);
     if (!found) return;
     const { axis } = this.board,
@@ -295,11 +324,12 @@ class Timeline {
     context.setLineDash([]);
   }
 
-  // -- the keyboard: down and up from the events to the lanes; Enter chooses the lane's request, or the event at the pen ----
+  // -- the keyboard: down and up from the events to the lanes; Enter chooses the lane's request, or the event at the
+  // pen ----
 
-  onKey(event) {
+  onKey(event: KeyboardEvent) {
     if (event.ctrlKey || event.metaKey || event.altKey || !this.rows) return;
-    const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+    const by = { ArrowUp: -1, ArrowDown: 1 }[event.key as "ArrowUp"];
     if (by) this.moveLane(by);
     else if (event.key === "Enter") this.choose();
     else return;
@@ -307,9 +337,9 @@ class Timeline {
     event.stopPropagation();
   }
 
-  moveLane(by) {
+  moveLane(by: number) {
     const lanes = this.rows.placed.map(([lane]) => lane.id),
-      at = lanes.indexOf(this.lane) + by;
+      at = lanes.indexOf(this.lane ?? -1) + by;
     this.lane = lanes[Math.min(at, lanes.length - 1)] ?? null;
     this.board.paint();
   }
@@ -321,13 +351,13 @@ class Timeline {
     else if (event >= recording.start) this.stage.select(eventOf(this.stage, this.side, event));
   }
 
-  at(event) {
+  at(event: MouseEvent) {
     return this.board.clicked(event, this.under(event), this.selection);
   }
 
   // What lies under the mouse: a request in the lanes, an event above them.
-  under(event) {
-    if (event.target !== this.board.canvas || !this.rows) return null;
+  under(event: MouseEvent): Subject | null {
+    if (targetOf(event) !== this.board.canvas || !this.rows) return null;
     const { axis } = this.board,
       moment = Math.floor(axis.momentAt(event.offsetX));
     const alarm = this.alarmAt(event);
@@ -346,11 +376,11 @@ class Timeline {
   }
 
   // The sign of a violation or a failure, within a few pixels of the mouse.
-  alarmAt({ offsetX, offsetY }) {
+  alarmAt({ offsetX, offsetY }: { offsetX: number; offsetY: number }) {
     if (offsetY >= this.lanesTop) return null;
     const { axis } = this.board,
       { troubles, recording } = this.story,
-      x = (i) => axis.x(i) + axis.perEvent / 2;
+      x = (i: number) => axis.x(i) + axis.perEvent / 2;
     const near = troubles.filter((i) => ALARMS.has(recording.kind(i)) && Math.abs(x(i) - offsetX) <= NEAR);
     return near.length
       ? near.reduce((best, i) => (Math.abs(x(i) - offsetX) < Math.abs(x(best) - offsetX) ? i : best))
@@ -358,7 +388,7 @@ class Timeline {
   }
 
   csv() {
-    const rows = [["request", "from_moment", "to_moment", "state"]];
+    const rows: CsvRow[] = [["request", "from_moment", "to_moment", "state"]];
     for (const lane of this.story.lanes.values())
       lane.at.forEach((at, i) =>
         rows.push([lane.id, at, lane.at[i + 1] ?? this.story.end, STATE_NAMES[lane.state[i]]]),
@@ -368,11 +398,11 @@ class Timeline {
 }
 
 // A finished request's lane ends a little after its end; any other lasts.
-function endOf(lane, end) {
-  return lane.state.at(-1) === STATE.finished ? lane.at.at(-1) + 1 : end;
+function endOf(lane: StoryLane, end: number) {
+  return lane.state.at(-1) === STATE.finished ? lane.at[lane.at.length - 1] + 1 : end;
 }
 
-function rowFor(ends, lane, from, end) {
+function rowFor(ends: number[], lane: StoryLane, from: number, end: number) {
   let row = ends.findIndex((last) => last <= from);
   if (row < 0) row = ends.length;
   ends[row] = endOf(lane, end);
@@ -380,24 +410,31 @@ function rowFor(ends, lane, from, end) {
 }
 
 // Its letter, in the first stretch that has room for it.
-function nameLane(context, lane, i, { x, y, w, h }, theme) {
+function nameLane(context: CanvasRenderingContext2D, lane: StoryLane, i: number, { x, y, w, h }: Rect, theme: Theme) {
   if (lane.state[i] !== STATE.waiting && lane.state[i] !== STATE.decode) return false;
   return label(context, requestName(lane.id), x + 3, y + h / 2 + 0.5, w - 4, `700 12px ${theme.ui}`, theme.ink);
 }
 
-function flag(context, x, y, height, color) {
+function flag(context: CanvasRenderingContext2D, x: number, y: number, height: number, color: string) {
   context.fillStyle = color;
   context.fillRect(x - 0.75, y, 1.5, height);
   context.beginPath();
-  context.moveTo(x - 4.5, y + height), context.lineTo(x + 4.5, y + height), context.lineTo(x, y + height - 8);
+  context.moveTo(x - 4.5, y + height);
+  context.lineTo(x + 4.5, y + height);
+  context.lineTo(x, y + height - 8);
   context.fill();
 }
 
-// Pale hues, for a state is no alarm; and a pattern each, so that none is told by its hue alone: waiting is hollow, prefill striped,
+// Pale hues, for a state is no alarm; and a pattern each, so that none is told by its hue alone: waiting is hollow,
+// prefill striped,
 // decode solid, preempted crossed out, loading dotted, finished a short bar.
-const STATE_HUES = { [STATE.prefill]: "#8f7fc4", [STATE.decode]: "#7fa3c7", [STATE.preempted]: "#c9a25a" };
+const STATE_HUES: Record<number, string> = {
+  [STATE.prefill]: "#8f7fc4",
+  [STATE.decode]: "#7fa3c7",
+  [STATE.preempted]: "#c9a25a",
+};
 
-export function paintState(context, rect, state, theme) {
+export function paintState(context: CanvasRenderingContext2D, rect: Rect, state: number, theme: Theme) {
   const { x, y, w, h } = rect,
     hue = STATE_HUES[state];
   context.save();
@@ -428,18 +465,18 @@ export function paintState(context, rect, state, theme) {
   context.restore();
 }
 
-function tint(context, { x, y, w, h }) {
+function tint(context: CanvasRenderingContext2D, { x, y, w, h }: Rect) {
   context.globalAlpha = 0.28;
   context.fillRect(x, y, w, h);
   context.globalAlpha = 1;
 }
 
-function frame(context, { x, y, w, h }) {
+function frame(context: CanvasRenderingContext2D, { x, y, w, h }: Rect) {
   if (w > 3 && h > 3) context.strokeRect(x + 0.5, y + 0.5, w - 1, h - 1);
 }
 
-function legend() {
-  return ["waiting", "prefill", "decode", "preempted"].map((name) => ({
+function legend(): Pattern[] {
+  return (["waiting", "prefill", "decode", "preempted"] as const).map((name) => ({
     name,
     paint: (context, rect, theme) => paintState(context, rect, STATE[name], theme),
   }));

@@ -1,6 +1,12 @@
 // Why? The question, the answer, and the chain of events that made it so; each link leads to its moment.
-import { element, reconcile, write } from "../look/element.ts";
+
+import { element, targetOf, write } from "../look/element.ts";
+import type { Answer, AnswerLink, AskedSubject, Selection } from "../model/payloads.ts";
+import type { Side } from "../stage/side.ts";
+import type { Stage } from "../stage/stage.ts";
+import { keep } from "./pieces.ts";
 import { standAt } from "./standing.ts";
+import type { Question } from "./why_questions.ts";
 import { questionsFor } from "./why_questions.ts";
 
 export const title = "Why?";
@@ -8,29 +14,45 @@ export const title = "Why?";
 const BUSY_MS = 1500;
 const NOTHING_CHOSEN = "Choose a block, a request, a hash or an event in any view, and ask why it is as it is.";
 
-export function create(stage, side) {
+export function create(stage: Stage, side: Side) {
   return new WhyDrawer(stage, side);
 }
 
 class WhyDrawer {
-  constructor(stage, side) {
-    Object.assign(this, { stage, side, selection: stage.selection, asked: 0, known: undefined });
-    this.element = element("section", "le-why");
+  stage: Stage;
+  side: Side;
+  selection: Selection | null;
+  asked = 0;
+  known?: string;
+  element = element("section", "le-why");
+  questions = element("div", "le-why-questions");
+  heading = element("h4", "le-why-question");
+  again = element("button", "le-button le-why-again");
+  answer = element("p", "le-why-answer");
+  chain = element("ol", "le-why-chain");
+  sheet = element("div", "le-why-sheet");
+  offered?: Question[];
+  preferred?: string | null;
+  question: Question | null = null; // whose answer can be asked for again
+  askedAt?: number;
+  patience?: number;
+  links!: AnswerLink[] | null;
+
+  constructor(stage: Stage, side: Side) {
+    this.stage = stage;
+    this.side = side;
+    this.selection = stage.selection;
     this.element.setAttribute("aria-label", "Why?");
-    this.questions = element("div", "le-why-questions");
     this.questions.setAttribute("role", "group");
     this.questions.setAttribute("aria-label", "Questions to ask");
     this.questions.addEventListener("click", (event) => this.onQuestion(event));
-    this.heading = element("h4", "le-why-question");
-    this.again = element("button", "le-button le-why-again");
     Object.assign(this.again, { type: "button", hidden: true });
-    this.again.addEventListener("click", () => this.ask(this.question));
-    this.answer = element("p", "le-why-answer");
+    this.again.addEventListener("click", () => {
+      if (this.question) void this.ask(this.question);
+    });
     this.answer.setAttribute("role", "status");
-    this.chain = element("ol", "le-why-chain");
     this.chain.addEventListener("click", (event) => this.onLink(event));
     this.element.addEventListener("keydown", (event) => this.onKey(event));
-    this.sheet = element("div", "le-why-sheet");
     this.sheet.append(this.heading, this.again, this.answer, this.chain);
     this.element.append(this.questions, this.sheet);
     this.rest();
@@ -54,7 +76,7 @@ class WhyDrawer {
   }
 
   // A choice made while the drawer is open is a question.
-  mark(selection) {
+  mark(selection: Selection | null) {
     this.selection = selection;
     this.offer();
     this.follow();
@@ -66,17 +88,20 @@ class WhyDrawer {
     this.element.remove();
   }
 
-  // -- what can be asked -----------------------------------------------------------------------------------------------
+  // -- what can be asked
+  // -----------------------------------------------------------------------------------------------
 
   offer() {
     const { scene, recording } = this.side;
     if (!scene || !recording) return;
-    this.offered = questionsFor(this.selection, scene, recording, this.moment, this.stage.track?.parted);
-    reconcile(
+    this.offered = questionsFor(this.selection, scene, recording, this.moment, this.stage.track.parted);
+    keep(
       this.questions,
-      this.offered,
-      ({ subject }) => `${subject.kind} ${subject.id} ${subject.about || ""}`,
-      ({ text }) => text,
+      this.offered.map(({ subject, text }) => ({
+        key: `${subject.kind} ${subject.id} ${subject.about || ""}`,
+        signature: text,
+        text,
+      })),
       () => this.chip(),
       (chip, { text }) => write(chip, text),
     );
@@ -88,15 +113,16 @@ class WhyDrawer {
     return made;
   }
 
-  onQuestion(event) {
-    const chip = event.target.closest(".le-why-ask");
-    const question = chip && this.offered[[...this.questions.children].indexOf(chip)];
-    if (question) this.ask(question);
+  onQuestion(event: MouseEvent) {
+    const chip = targetOf(event).closest(".le-why-ask");
+    const question = chip && this.offered?.[[...this.questions.children].indexOf(chip)];
+    if (question) void this.ask(question);
   }
 
   // The next choice is asked about this, even if it is the same as before.
-  prefer(about) {
-    Object.assign(this, { preferred: about, known: undefined });
+  prefer(about: string | undefined) {
+    this.preferred = about;
+    this.known = undefined;
   }
 
   // Asks the likeliest question of a new choice, once, if the drawer can be seen.
@@ -107,18 +133,20 @@ class WhyDrawer {
     this.known = name;
     const question =
       this.offered?.find(({ subject }) => this.preferred && subject.about === this.preferred) ?? this.offered?.[0];
-    if (name && question?.subject.kind === selection.kind) this.ask(question);
+    if (name && question && question.subject.kind === selection?.kind) void this.ask(question);
     else if (!name && !this.links) this.rest();
     this.preferred = null;
   }
 
-  // -- asking ----------------------------------------------------------------------------------------------------------
+  // -- asking
+  // ----------------------------------------------------------------------------------------------------------
 
-  async ask(question) {
+  async ask(question: Question) {
     const number = ++this.asked,
       { moment } = this;
     clearTimeout(this.patience);
-    Object.assign(this, { question: question.answer ? null : question, askedAt: moment });
+    this.question = question.answer ? null : question;
+    this.askedAt = moment;
     this.paintAge();
     if (question.answer) return this.tell(question.answer);
     const carried = this.carried(question.subject);
@@ -126,15 +154,17 @@ class WhyDrawer {
       return this.tell(carried.answer, carried.moment === moment ? "" : `As it was at event ${carried.moment}.`);
     this.wait(question);
     try {
-      const payload = await this.stage.ask("why", { moment, subject: question.subject, side: this.side.index });
-      if (number === this.asked) this.tell(payload?.answer ?? payload);
+      const payload = (await this.stage.ask("why", { moment, subject: question.subject, side: this.side.index })) as {
+        answer?: Answer;
+      } | null;
+      if (number === this.asked) this.tell((payload?.answer ?? payload) as Answer | null);
     } catch (error) {
       if (number === this.asked) this.fail(question, error);
     }
   }
 
   // A page without Python has the answers it was saved with: the one for this moment, else the nearest after it.
-  carried(subject) {
+  carried(subject: AskedSubject) {
     const answers = this.side.recording.header.answers || [];
     const fitting = answers.filter((one) => isSame(one.subject, subject));
     return (
@@ -144,7 +174,7 @@ class WhyDrawer {
     );
   }
 
-  wait({ text }) {
+  wait({ text }: Question) {
     this.show(text, "Asking …", []);
     this.sheet.setAttribute("aria-busy", "true");
     this.patience = setTimeout(
@@ -153,13 +183,13 @@ class WhyDrawer {
     );
   }
 
-  fail({ text }, error) {
-    const told = `${error?.message || error}`;
+  fail({ text }: Question, error: unknown) {
+    const told = error instanceof Error ? error.message : String(error);
     const hasSome = (this.side.recording.header.answers || []).length > 0;
     this.show(text, hasSome ? `${told} It was saved with answers to other questions.` : told, []);
   }
 
-  tell(answer, note = "") {
+  tell(answer: Answer | null | undefined, note = "") {
     if (!answer || typeof answer.answer !== "string") return this.show("Why?", "No answer came back.", []);
     this.show(answer.question, note ? `${answer.answer} (${note})` : answer.answer, answer.links || []);
   }
@@ -169,9 +199,10 @@ class WhyDrawer {
     this.links = this.question = null;
   }
 
-  // -- the answer ------------------------------------------------------------------------------------------------------
+  // -- the answer
+  // ------------------------------------------------------------------------------------------------------
 
-  show(question, answer, links) {
+  show(question: string, answer: string, links: AnswerLink[]) {
     clearTimeout(this.patience);
     this.sheet.removeAttribute("aria-busy");
     write(this.heading, question);
@@ -180,7 +211,7 @@ class WhyDrawer {
     this.links = links;
     this.chain.classList.toggle(
       "le-why-counts",
-      links.some(({ change }) => change),
+      links.some(({ change }) => Boolean(change)),
     );
     const seams = links.map(({ seam }) => seam);
     this.chain.replaceChildren(
@@ -190,7 +221,7 @@ class WhyDrawer {
     this.markHere();
   }
 
-  item(link, tellsSeam) {
+  item(link: AnswerLink, tellsSeam: boolean) {
     const made = element("li", "le-why-item"),
       button = element("button", "le-why-link");
     button.type = "button";
@@ -210,23 +241,24 @@ class WhyDrawer {
   markHere() {
     if (!this.links) return;
     this.links.forEach((link, i) => {
-      const button = this.chain.children[i].firstElementChild,
+      const button = this.chain.children[i].firstElementChild as Element,
         isHere = this.stage.sides[link.side || 0]?.moment === link.moment;
       if (isHere) button.setAttribute("aria-current", "true");
       else button.removeAttribute("aria-current");
     });
   }
 
-  onLink(event) {
-    const button = event.target.closest(".le-why-link");
-    const link = button && this.links[[...this.chain.children].indexOf(button.parentElement)];
+  onLink(event: MouseEvent) {
+    const button = targetOf(event).closest(".le-why-link");
+    const at = button?.parentElement ? [...this.chain.children].indexOf(button.parentElement) : -1,
+      link = this.links?.[at];
     if (link) standAt(this.stage, this.stage.sides[link.side || 0] || this.side, link.moment);
   }
 
-  onKey(event) {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    const buttons = [...this.chain.querySelectorAll(".le-why-link")],
-      at = buttons.indexOf(document.activeElement);
+  onKey(event: KeyboardEvent) {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key as "ArrowDown"];
+    const buttons = [...this.chain.querySelectorAll<HTMLElement>(".le-why-link")],
+      at = buttons.indexOf(document.activeElement as HTMLElement);
     if (!step || !buttons.length) return;
     event.preventDefault();
     event.stopPropagation();
@@ -234,12 +266,12 @@ class WhyDrawer {
   }
 }
 
-function seamLine({ seam, reason }) {
+function seamLine({ seam, reason }: AnswerLink) {
   const line = element("div", "le-why-seam");
   line.append(element("code", "", seam), element("span", "", reason ? ` ${reason}` : ""));
   return line;
 }
 
-function isSame(one, other) {
+function isSame(one: AskedSubject, other: AskedSubject) {
   return one.kind === other.kind && String(one.id) === String(other.id) && (one.about || "") === (other.about || "");
 }

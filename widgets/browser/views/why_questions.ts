@@ -1,23 +1,40 @@
-// Which questions one can ask of what is chosen, likeliest first: {text, subject: {kind, id, about}}; of a parting, with the answer.
+// Which questions one can ask of what is chosen, likeliest first: {text, subject: {kind, id, about}}; of a parting,
+// with the answer.
+
 import { requestName } from "../look/palette.ts";
+import type { Answer, AskedSubject, Selection } from "../model/payloads.ts";
+import type { Recording } from "../model/recording.ts";
+import type { Scene } from "../model/scene.ts";
 
 const HASH_DIGITS = 8;
 
-// parted: the answer to why two sides part, where there are two, and they do.
-export function questionsFor(selection, scene, recording, moment, parted = null) {
-  const ask = OF[selection?.kind],
-    chosen = ask ? ask(selection.id, scene, recording) : [];
-  return [...chosen, ...ofParting(parted), ...always(selection, scene, recording, moment)];
+// A question that can be asked; answer: where it is known already.
+export interface Question {
+  text: string;
+  subject: AskedSubject;
+  answer?: Answer;
 }
 
-function ofParting(parted) {
+// parted: the answer to why two sides part, where there are two, and they do.
+export function questionsFor(
+  selection: Selection | null,
+  scene: Scene,
+  recording: Recording,
+  moment: number,
+  parted: Answer | null | undefined = null,
+): Question[] {
+  const own = selection ? OF[selection.kind](selection.id, scene, recording) : [];
+  return [...own, ...ofParting(parted), ...always(selection, scene, recording, moment)];
+}
+
+function ofParting(parted: Answer | null | undefined) {
   return parted
     ? [{ text: "Why do the two part?", subject: { kind: "parting", id: parted.question }, answer: parted }]
     : [];
 }
 
-function always(selection, scene, recording, moment) {
-  const questions = [];
+function always(selection: Selection | null, scene: Scene, recording: Recording, moment: number) {
+  const questions: Question[] = [];
   const isChosen = selection?.kind === "event" && Number(selection.id) === moment - 1;
   if (moment > recording.start && !isChosen)
     questions.push(question("Why did the last event happen?", "event", moment - 1));
@@ -27,15 +44,15 @@ function always(selection, scene, recording, moment) {
   return questions;
 }
 
-function question(text, kind, id, about) {
+function question(text: string, kind: string, id: number | string, about?: string): Question {
   return { text, subject: about ? { kind, id, about } : { kind, id } };
 }
 
-function ofBlock(given, scene) {
+function ofBlock(given: number | string, scene: Scene) {
   const id = Number(given);
   if (!(id >= 0 && id < scene.numBlocks)) return [];
   const block = scene.block(id),
-    questions = [];
+    questions: Question[] = [];
   if (block.isLost) questions.push(question(`Why is #${id} lost?`, "block", id, "lost"));
   if (block.refCount)
     questions.push(question(`Why is #${id}'s ref count ${block.refCount}?`, "block", id, "ref_count"));
@@ -55,13 +72,13 @@ function ofBlock(given, scene) {
   return questions;
 }
 
-function ofRequest(given, scene) {
+function ofRequest(given: number | string, scene: Scene) {
   const id = Number(given),
     request = scene.requests.get(id),
     name = requestName(id);
   if (!request) return [];
   const isWaiting = request.status === "waiting" || request.status === "preempted",
-    questions = [];
+    questions: Question[] = [];
   if (request.status === "preempted")
     questions.push(question(`Why was ${name} preempted?`, "request", id, "preempted"));
   if (isWaiting) questions.push(question(`Why is ${name} waiting?`, "request", id, "waiting"));
@@ -72,8 +89,9 @@ function ofRequest(given, scene) {
   return questions;
 }
 
-function ofHash(key, scene) {
-  const short = key.slice(key.indexOf(":") + 1).slice(0, HASH_DIGITS),
+function ofHash(given: number | string, scene: Scene) {
+  const key = String(given),
+    short = key.slice(key.indexOf(":") + 1).slice(0, HASH_DIGITS),
     ids = scene.map.get(key) || [];
   return [
     question(
@@ -84,10 +102,15 @@ function ofHash(key, scene) {
   ];
 }
 
-function ofEvent(given, scene, recording) {
+function ofEvent(given: number | string, _scene: Scene, recording: Recording) {
   const id = Number(given);
   if (!(id >= recording.start && id < recording.end)) return [];
   return [question(`Why did event ${id} happen (${recording.kind(id)})?`, "event", id)];
 }
 
-const OF = { block: ofBlock, request: ofRequest, hash: ofHash, event: ofEvent };
+const OF: Record<Selection["kind"], (id: number | string, scene: Scene, recording: Recording) => Question[]> = {
+  block: ofBlock,
+  request: ofRequest,
+  hash: ofHash,
+  event: ofEvent,
+};

@@ -1,11 +1,19 @@
 // What is asked of Python, and told to it: older events, missing words, where the reader stands.
+import type { CaptionsPayload, OlderPayload } from "../model/payloads.ts";
+import type { Stage } from "./stage.ts";
 
 const TELL_WHERE_MS = 100;
 const ASK_WORDS_MS = 120;
 
-export class Asking {
-  constructor(stage) {
-    Object.assign(this, { stage, older: null, whereTimer: 0 });
+export class Questions {
+  stage: Stage;
+  older: Promise<boolean> | null = null;
+  whereTimer = 0;
+  sought?: object;
+  wordsTimer?: number;
+
+  constructor(stage: Stage) {
+    this.stage = stage;
   }
 
   close() {
@@ -20,13 +28,14 @@ export class Asking {
   // The events before those that are here; false where there are none, or nobody to ask.
   askOlder() {
     const { stage, recording } = this;
-    if (this.older || !stage.wire.canAsk || stage.isPair || recording.start <= recording.header.first)
+    if (this.older || !stage.wire.canAsk || stage.isPair || recording.start <= recording.first)
       return this.older ?? Promise.resolve(false);
     this.older = stage
       .ask("older", { before: recording.start })
       .then(
-        (payload) => {
-          if (payload && payload.end === recording.start) recording.older(payload);
+        (answer) => {
+          const payload = answer as OlderPayload | null;
+          if (payload?.end === recording.start) recording.older(payload);
           return true;
         },
         () => false,
@@ -38,13 +47,13 @@ export class Asking {
     return this.older;
   }
 
-  // Goes to the end of a step that may not be here yet, of the newest to the newest moment; the newest wish counts.
-  async seekStep(step) {
+  // Goes to the end of a step that may not be here yet, of the newest to the newest moment; the newest call counts.
+  async seekStep(step: number) {
     const { stage, recording } = this,
-      wish = (this.sought = {});
-    while (recording.steps.length && step < recording.steps[0].step && recording.start > recording.header.first)
+      wanted = (this.sought = {});
+    while (recording.steps.length && step < recording.steps[0].step && recording.start > recording.first)
       if (!(await this.askOlder())) break;
-    if (wish !== this.sought) return;
+    if (wanted !== this.sought) return;
     let index = recording.steps.length - 1;
     while (index > 0 && recording.steps[index].step > step) index -= 1;
     if (step < (recording.steps[0]?.step ?? 0)) index = -1;
@@ -55,17 +64,17 @@ export class Asking {
   askWords() {
     clearTimeout(this.wordsTimer);
     const { stage } = this,
-      { beats } = stage.track;
-    if (!stage.wire.canAsk || !beats || stage.hearing.isResyncing) return;
+      { captions } = stage.track;
+    if (!stage.wire.canAsk || !captions || stage.inbox.isWaiting) return;
     const { track, position } = stage,
       spans = [track.span(position), track.span(Math.min(position + 1, track.end))];
-    const unknown = spans.find(({ start, end }) => !beats.covers(start, end));
+    const unknown = spans.find(({ start, end }) => !captions.covers(start, end));
     if (stage.status.running || !unknown) return;
     const { start, end } = unknown;
     this.wordsTimer = setTimeout(
       () =>
         stage.ask("beats", { start, end }).then(
-          (payload) => stage.hearing.words(payload),
+          (payload) => stage.inbox.words(payload as CaptionsPayload),
           () => {},
         ),
       ASK_WORDS_MS,

@@ -1,14 +1,22 @@
 // Who can see what: nothing is painted out of sight, and a step is played only to somebody who can follow it.
 
-export class Sight {
+// An element, and the share of it that must be seen to follow a play.
+export type Landmark = [element: Element, share: number];
+
+export class Visibility {
+  root: HTMLElement;
+  isOnPage: boolean;
+  least: Map<Element, number>;
+  shares: Map<Element, number>;
+  observers: IntersectionObserver[];
   // landmarks: [[element, the share of it that must be seen to follow a play]]; onChange: more or less can be seen.
-  constructor(root, landmarks, onChange) {
+  constructor(root: HTMLElement, landmarks: Landmark[], onChange: () => void) {
     this.root = root;
     this.isOnPage = isInWindow(root); // until the observer has told, which it does after the first frame
     this.least = new Map(landmarks);
     this.shares = new Map(landmarks.map(([part]) => [part, 1]));
     const whole = new IntersectionObserver((entries) => {
-      this.isOnPage = entries.at(-1).isIntersecting;
+      this.isOnPage = entries[entries.length - 1].isIntersecting;
       onChange();
     });
     const parts = new IntersectionObserver(
@@ -28,7 +36,7 @@ export class Sight {
   }
 
   get isEnough() {
-    return this.isVisible && [...this.least].every(([part, least]) => this.shares.get(part) >= least);
+    return this.isVisible && [...this.least].every(([part, least]) => (this.shares.get(part) ?? 1) >= least);
   }
 
   approach() {
@@ -41,7 +49,7 @@ export class Sight {
 }
 
 // What is not on the page yet will come: it counts as seen.
-function isInWindow(element) {
+function isInWindow(element: HTMLElement) {
   if (!element.isConnected) return true;
   const { top, bottom } = element.getBoundingClientRect();
   return bottom >= 0 && top <= innerHeight;

@@ -1,0 +1,205 @@
+// Documents that Python sends: recordings, stretches of them, captions, comparisons, answers.
+import type { Phase } from "./events.ts";
+
+// A row of any kind, as it travels.
+export type AnyRow = [kind: number, ...fields: unknown[]];
+// A kind's name, and the names of its fields in the order of the rows.
+export type KindNames = [name: string, ...fields: string[]];
+
+// A method that had a say in an event, with the method that it overrides.
+export interface SeamMethod {
+  class: string;
+  seam: string;
+  module: string;
+  line: number | null;
+  source: string;
+  reason: string;
+  is_custom?: boolean;
+  is_emitter?: boolean;
+  base?: { class: string; source: string } | null;
+}
+
+// The method that decided a kind of event, and the others that had a say.
+export interface Seam extends SeamMethod {
+  methods?: SeamMethod[];
+}
+
+export interface AskedSubject {
+  kind: string;
+  id: number | string;
+  about?: string;
+}
+
+// An event of an answer's chain.
+export interface AnswerLink {
+  event_number: number | null;
+  moment: number;
+  sentence: string;
+  change?: number;
+  side?: number;
+  seam?: string;
+  reason?: string;
+}
+
+// The answer to a question that begins with why.
+export interface Answer {
+  question: string;
+  answer: string;
+  links?: AnswerLink[];
+}
+
+// What does not change while events happen.
+export interface Header {
+  lab?: string;
+  title?: string;
+  kinds: KindNames[];
+  is_live?: boolean;
+  is_recorded?: boolean;
+  first?: number;
+  first_step?: number;
+  generation?: number;
+  code?: Record<string, Seam>;
+  answers?: { moment: number; subject: AskedSubject; answer: Answer }[];
+}
+
+export interface Status {
+  title: string;
+  running: boolean;
+  phase: Phase | null;
+  stopped?: string | null;
+  is_live?: boolean;
+  note?: string | null;
+  listener_failures?: string[];
+}
+
+// A state as Python folds it.
+export interface WireKeyframe {
+  step: number;
+  groups: [kind: string, size: number, window: number | null][];
+  null_block: number;
+  requests: [
+    id: number,
+    status: RequestStatus,
+    tokens: number[],
+    numPrompt: number,
+    numComputed: number,
+    tables: number[][],
+  ][];
+  ref_counts: number[];
+  block_keys: [block: number, keys: [group: number, hash: string][]][];
+  block_tokens: [block: number, tokens: number[]][];
+  free_queue: number[];
+  prefix_map: [group: number, hash: string, blocks: number[]][];
+}
+
+export type RequestStatus = "waiting" | "running" | "preempted" | "finished";
+
+export type CaptionRow = [at: number, sentence: string, phase: Phase | null];
+
+// Captions of stretches of events.
+export interface WordsPayload {
+  told?: [start: number, end: number][] | null;
+  beats?: CaptionRow[];
+  rest?: [moment: number, sentence: string] | null;
+}
+
+export interface CaptionsPayload {
+  start: number;
+  end: number;
+  beats?: CaptionRow[];
+  rest?: [moment: number, sentence: string] | null;
+}
+
+interface Stretch {
+  start: number;
+  events: AnyRow[];
+  texts?: [token: number, text: string][];
+  seconds?: [step: number, seconds: number][];
+}
+
+// A recording from some moment on: all that a view needs to begin.
+export interface FullPayload extends WordsPayload {
+  header: Header;
+  start?: number;
+  keyframe?: WireKeyframe | null;
+  events?: AnyRow[];
+  texts?: [token: number, text: string][];
+  tier?: [group: number, hash: string][];
+  seconds?: [step: number, seconds: number][];
+  earlier?: [event: number, row: AnyRow][];
+  status?: Status;
+  selection?: Selection | null;
+  stand?: number | null;
+}
+
+// Events that follow those that a view has.
+export interface MorePayload extends Stretch {
+  first?: number;
+  told?: number | null;
+  beats?: CaptionRow[];
+}
+
+// Events before those that a view has.
+export interface OlderPayload extends Stretch {
+  end: number;
+  keyframe: WireKeyframe | null;
+  tier?: [group: number, hash: string][];
+}
+
+// A caption of a comparison: the moments (left, right) at its end, and its words.
+export type PairRow = [
+  ends: [left: number, right: number],
+  sentence: string,
+  phase: Phase | null,
+  differs: number,
+  left: string | null,
+  right: string | null,
+  stop: number | null,
+  step: number | null,
+];
+
+// The captions of a comparison from one on, its guide, and where the sides first differ.
+export interface ComparePayload {
+  from: number;
+  first: number;
+  starts: [number, number];
+  beats: PairRow[];
+  rest: [string, string];
+  parting: number | null;
+  parted: Answer | null;
+  guide: string[];
+  questions: (string | null)[];
+  later: string | null;
+  title: string;
+  names: [string, string];
+  roles?: [string, string];
+  is_running?: boolean;
+  is_live?: boolean;
+  is_followed?: boolean;
+  told?: number | null;
+}
+
+// The envelope of a message; its document travels beside it.
+export interface WireContent {
+  type: string;
+  side?: number;
+  view?: string | null;
+  id?: string | number;
+  error?: string | null;
+  from?: string;
+  status?: Status;
+  generation?: number;
+  end?: number;
+  selection?: Selection | null;
+  moment?: number | null;
+  position?: number | null;
+  message?: string;
+  action?: string;
+}
+
+// What the reader selected; of an event in a comparison, on which side.
+export interface Selection {
+  kind: "block" | "request" | "hash" | "event";
+  id: number | string;
+  side?: number;
+}

@@ -1,0 +1,70 @@
+// What a view is: an element that shows one recording, painted by what changed.
+
+import type { Answer, Selection } from "../model/payloads.ts";
+import type { Changes, Scene } from "../model/scene.ts";
+import type { Side } from "../stage/side.ts";
+import type { Stage } from "../stage/stage.ts";
+
+export interface Point {
+  x: number;
+  y: number;
+}
+
+export interface Rect extends Point {
+  w: number;
+  h: number;
+}
+
+export interface Size {
+  width: number;
+  height: number;
+}
+
+// An element's edges.
+export interface Box {
+  left: number;
+  right: number;
+  top: number;
+  bottom: number;
+}
+
+// What something on screen stands for. about: what a click on it asks ("ref_count", "event").
+export interface Subject extends Selection {
+  about?: string;
+}
+
+// The moment that a paint shows, and how it came there.
+export interface PaintMoment {
+  moment: number;
+  from?: number; // the moment painted before
+  isPlaying?: boolean;
+  isRunning?: boolean; // the lab runs by itself, and the view follows it
+  reference?: Scene | null; // the state to compare with
+  focus?: number[]; // blocks that the current events are about
+}
+
+export type CsvRow = unknown[];
+
+export interface View {
+  element: HTMLElement;
+  paint(scene: Scene, changes: Changes, at: PaintMoment): void;
+  mark(selection: Selection | null): void;
+  destroy(): void;
+  settle?(): void; // after all views are painted: measure the page here
+  resize?(): void;
+  point?(subject: Subject | null): void;
+  at?(event: MouseEvent): Subject | null; // what a mouse event is about, where no element says so
+  csv?(): CsvRow[];
+  middleOf?(anchor: string): Point | null;
+  tileOf?(block: number): Box | null;
+  entriesOf?(block: number): HTMLElement[];
+  prefer?(about: string | undefined): void; // of the view that answers why: the next question
+  tell?(answer: Answer): void;
+  links?: unknown;
+  canvas?: HTMLCanvasElement;
+}
+
+export interface ViewModule {
+  title: string;
+  create(stage: Stage, side: Side): View;
+}
