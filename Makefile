@@ -2,14 +2,15 @@
 #   PYTHON=python3.12        the interpreter the environment is made from
 #   TORCH=cpu                torch's build for setup, from PyTorch's own index: cpu, cu130, auto ... (uv's --torch-backend)
 #   PIP_FLAGS="..."          handed to pip and uv, as --find-links (pip's own settings are used in any case)
-#   PYTEST_FLAGS="-k merge"  handed to pytest, which runs twice: 5 is its word for "nothing was selected"
+#   PYTEST_FLAGS="-k merge"  handed to pytest
+#   WORKERS=3                processes that the tests are spread over; by default one more than there are cores
 #   LOCK_FLAGS="--upgrade"   handed to uv when it makes constraints.txt anew
 #   LAB_FLAGS="--no-browser" handed to JupyterLab
 #   CHROMIUM=/path/to/it     the browser the tests drive, if not /usr/bin/chromium
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup bundle watch model models browser lab demo test test-all pictures lint lock clean
+.PHONY: help setup bundle watch model models browser lab demo test test-all test-fast pictures lint lock clean
 
 PYTHON ?= python3
 CHROMIUM ?= /usr/bin/chromium
@@ -18,12 +19,16 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check
 NPM := $(PY) -m tools.node npm
 NODE_MODULES := node_modules/.package-lock.json
-TESTS = $(PY) -m pytest --durations=15 $(PYTEST_FLAGS)
+WORKERS := auto
+# Whole files go to the workers, in order: those with a browser come last in each (see tests/conftest.py).
+TESTS = $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=15 $(PYTEST_FLAGS)
 STAMP := $(VENV)/.setup-done
 MADE_IN := $(shell cat $(STAMP) 2>/dev/null)
 AS_ROOT := $(shell [ "$$(id -u)" = 0 ] && echo --allow-root)
 
 export CHROMIUM
+# Where the machine forbids bytecode files, each kernel and each test process compiles torch and JupyterLab anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 # An environment works only in the folder it was made in: a copied or moved one is made anew.
 ifneq ($(MADE_IN),$(CURDIR))
@@ -41,6 +46,7 @@ help:
 	@echo "  make models   the hybrid model too, Gemma-3-270M     (another minute; the tests need it)"
 	@echo "  make browser  make sure that Chromium is there       (needed by the tests only)"
 	@echo "  make test     all tests, in a real browser too       (some minutes)"
+	@echo "  make test-fast  core, checks and the widgets' words  (a minute)"
 	@echo "  make test-all the long sweeps too, and an installation on every Python there is"
 	@echo "  make pictures the README's animation, docs/*.png and the lesson, made anew (a minute or two)"
 	@echo "  make lint     ruff and mypy; biome, tsc and knip for the browser half"
@@ -98,15 +104,14 @@ lab: setup model
 demo: setup model
 	@$(PY) -m labengine demo
 
-test: AND_NOT_SWEEP := and not sweep
-test test-all: setup models browser
-	@echo "$@: JupyterLab in Chromium, and beside it everything else; screenshots go to .artifacts/"
-	@mkdir -p .artifacts
-	@$(TESTS) -m "browser $(AND_NOT_SWEEP)" > .artifacts/browser.log 2>&1 & lab=$$!; \
-	$(TESTS) -m "not browser $(AND_NOT_SWEEP)"; rest=$$?; \
-	echo "$@: and JupyterLab in Chromium (until now it wrote to .artifacts/browser.log)"; \
-	wait $$lab; lab=$$?; cat .artifacts/browser.log; \
-	[ $$rest -ne 5 ] || rest=$$lab; [ $$lab -ne 5 ] || lab=$$rest; [ $$rest -eq 0 ] && [ $$lab -eq 0 ]
+test: setup models browser
+	@$(TESTS) -m "not sweep"
+
+test-all: setup models browser
+	@EVERY_SEED=1 $(TESTS)
+
+test-fast: setup
+	@$(PY) -m pytest -n $(WORKERS) -m "not sweep" $(PYTEST_FLAGS) tests/core tests/check
 
 pictures: setup browser
 	@$(PY) docs/pictures.py

@@ -74,7 +74,7 @@ def jupyter_dirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str,
         yield dirs
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def loaded_smollm2() -> Iterator[Lab]:
     """The real model with 64 blocks of 4."""
     from labengine.lab import Lab
@@ -88,6 +88,11 @@ def smollm2(loaded_smollm2: Lab) -> Lab:
     """The real model with an empty pool."""
     loaded_smollm2.reset()
     return loaded_smollm2
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than there are cores: a test in a browser waits half of its time."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

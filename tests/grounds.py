@@ -16,6 +16,7 @@ from labengine.core.block import Key
 from labengine.core.connector import BlockKV
 from labengine.core.parts import Parts
 from labengine.hooks import Hooks
+from seeds import chosen
 from workloads import Workload, random_workload
 
 Tier = Literal["none", "prompt", "late"]
@@ -35,13 +36,18 @@ class Ground:
         return "-".join(filter(None, words))
 
     def seeds(self, num_seeds: int) -> Sequence[int]:
-        """Workloads to run: all of them on the first grounds, half and a quarter where decisions are shared."""
-        return range(num_seeds // (1 if self in FIRST_GROUNDS else 4 if self.is_hybrid else 2))
+        """Return seeds of workloads: those that cover what the ground's workloads meet, at most `num_seeds`.
+
+        With EVERY_SEED all of them on the first grounds, half and a quarter where decisions are shared.
+        """
+        return chosen(str(self), num_seeds // (1 if self in FIRST_GROUNDS else 4 if self.is_hybrid else 2))
 
     def busy_seeds(self, num_seeds: int) -> Sequence[int]:
-        """As many, and on hybrid groups only workloads that preempt somebody."""
-        seeds = self.seeds(num_seeds)
-        return _preempting(self.edition)[: len(seeds)] if self.is_hybrid else seeds
+        """Return at most as many; on hybrid groups only those of workloads that preempt a request."""
+        if not self.is_hybrid:
+            return self.seeds(num_seeds)
+        preempting = [seed for seed in chosen(str(self), 50) if _preempts(self.edition, seed)]
+        return preempting[: num_seeds // 4]
 
     def workload(self, seed: int) -> Workload:
         """The workload of that number."""
@@ -85,11 +91,8 @@ def _undisturbed(ground: Ground, seed: int) -> dict[int, tuple[int, ...]]:
 
 
 @cache
-def _preempting(edition: str) -> list[int]:
-    return [seed for seed in range(50) if _preempts(Ground(edition, True).drive(seed))]
-
-
-def _preempts(drive: Drive) -> bool:
+def _preempts(edition: str, seed: int) -> bool:
+    drive = Ground(edition, True).drive(seed)
     while not drive.is_done:
         list(drive.arrive())
         if drive.engine.step().preempted:

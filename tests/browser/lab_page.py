@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-import nbformat
 from playwright.sync_api import Locator, Page
 
 from browser.jupyter_server import JupyterServer
+from browser.notebook_files import write_notebook
 from browser.page_watch import PageWatch
 from waiting import wait_until
 
@@ -45,12 +45,8 @@ class LabPage:
 
     def open_cells(self, *sources: str) -> None:
         """Open a new notebook of these code cells."""
-        notebook = nbformat.v4.new_notebook(
-            cells=[nbformat.v4.new_code_cell(source) for source in sources],
-            metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
-        )
         path = self._server.base / "cells.ipynb"
-        nbformat.write(notebook, path)
+        write_notebook(path, sources)
         self.open(path)
 
     # running

@@ -5,14 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-from nbconvert import HTMLExporter
 
 from browser.jupyter_server import JupyterServer
 from browser.lab_page import LabPage
+from browser.notebook_files import exported_by_nbconvert
 from browser.open_view import OpenView, printed, shown
 
 MAKE = """
@@ -110,18 +109,12 @@ def test_a_saved_notebook_is_small_and_its_html_shows_the_picture(
     saved = json.loads(path.read_text())
     shown = sum(WIDGET in output.get("data", {}) for cell in saved["cells"] for output in cell.get("outputs", []))
     assert shown >= 5 and path.stat().st_size < 20_000 * shown
-    html, _ = HTMLExporter().from_notebook_node(_notebook(path))
+    html = exported_by_nbconvert(path)
     pictures = re.findall(
         r'data-labengine-picture=.*?<img [^>]*src="data:image/svg\+xml;base64,([\w+/=]+)', html, re.DOTALL
     )
     assert len(pictures) == shown
     assert "#11" in base64.b64decode(pictures[0]).decode() and "Error displaying widget" not in html
-
-
-def _notebook(path: Path) -> Any:
-    import nbformat
-
-    return nbformat.read(path, as_version=4)
 
 
 @pytest.mark.parametrize(("kind", "begins"), [("PNG", b"\x89PNG"), ("SVG", b"<svg "), ("CSV", b"")])

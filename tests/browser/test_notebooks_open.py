@@ -1,4 +1,4 @@
-"""Notebooks 02 and 06 as a person meets them: what the cells say, the pictures show."""
+"""Notebooks 02 and 06, run from top to bottom in JupyterLab: what the cells say, the pictures show."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ def run_to(lab: LabPage, beginning: str, start: int = 0) -> int:
         lab.run_cell(cell)
     assert lab.errors() == []
     return last
+
+
+def run_to_the_end(lab: LabPage, start: int) -> None:
+    """Run the cells from `start` on."""
+    for cell in range(start, len(lab.sources())):
+        lab.run_cell(cell)
+    assert lab.errors() == []
 
 
 def seen(lab: LabPage, view: Locator, **data: str) -> None:
@@ -57,7 +64,7 @@ def test_06_the_picture_goes_where_the_cells_go(lab_page: LabPage) -> None:
     seen(lab_page, both, step="1 1")
     lab_page.wait_for("where they part", lambda: both.get_attribute("data-left") != both.get_attribute("data-right"))
     pictures(lab_page, "06-both", both)
-    at = run_to(lab_page, "page = ", at + 1)
+    run_to_the_end(lab_page, at + 1)
 
 
 def test_02_tells_both_engines_and_what_it_costs_later(lab_page: LabPage) -> None:
@@ -76,6 +83,7 @@ def test_02_tells_both_engines_and_what_it_costs_later(lab_page: LabPage) -> Non
     later.press("End")
     seen(lab_page, later, used="8 5", step="4 4", playing="false")
     pictures(lab_page, "02-later", later)
+    run_to_the_end(lab_page, at + 1)
     seen(lab_page, view, used="8 5", step="1 1")  # the first picture stays where its text is
 
 

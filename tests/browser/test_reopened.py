@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbconvert import HTMLExporter
 
 from browser.jupyter_server import JupyterServer
 from browser.lab_page import LabPage
+from browser.notebook_files import exported_by_nbconvert
 
 pytestmark = pytest.mark.browser
 
@@ -64,6 +63,5 @@ def test_a_saved_notebook_shows_pictures_where_no_kernel_makes_them_live(
     )
     lab_page.watch.forget()
 
-    notebook = nbformat.read(kept, as_version=4)
-    html, _ = HTMLExporter().from_notebook_node(notebook)
+    html = exported_by_nbconvert(kept)
     assert html.count("data-labengine-picture=") == len(SHOWN) and html.count(WORDS) == len(SHOWN)

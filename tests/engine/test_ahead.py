@@ -45,9 +45,9 @@ def test_nobody_can_tell(ground: Ground, disturbances: float, is_recorded: bool)
         twins = Twins(workload_with_eos(ground, seed), EDITIONS[ground.edition], is_recorded=is_recorded)
         twins.run(Random(seed), disturbances)
         met += twins.met
-    assert met["used"] > 100
-    assert met["did not come true"] > 5
-    assert met["preempted ahead"] > 5
+    assert met["used"] > 50
+    assert met["did not come true"] > 1
+    assert met["preempted ahead"] > 1
     assert met["not anticipated"] == 0
     if not disturbances:
         assert met["used"] > 3 * met["not used"]

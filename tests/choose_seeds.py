@@ -1,0 +1,58 @@
+"""Chooses the seeds of tests/seeds.py, and prints the table: `python tests/choose_seeds.py`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable, Sequence
+from dataclasses import fields
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
+from driving import recorded
+from grounds import ALL_GROUNDS, Ground
+from labengine.events import Event
+from labengine.hooks import Hooks
+
+NUM_SEEDS = 60
+
+
+def met(ground: Ground, seed: int) -> set[Hashable]:
+    """Return what a workload meets: its kinds of events with the words in them, and which one follows which."""
+    hooks = Hooks(strict=True)
+    events = recorded(hooks)
+    for _ in ground.drive(seed, hooks).operations(Random(seed)):
+        pass
+    kinds = [_kind(event) for event in events]
+    return {*kinds, *pairwise(kinds)}
+
+
+def covering(ground: Ground) -> tuple[int, ...]:
+    """Return few seeds that meet all that the first NUM_SEEDS meet, greedily: the one that adds most is next."""
+    sets = {seed: met(ground, seed) for seed in range(NUM_SEEDS)}
+    missing = set().union(*sets.values())
+    seeds = []
+    while missing:
+        best = max(sets, key=lambda seed: len(sets[seed] & missing))
+        seeds.append(best)
+        missing -= sets[best]
+    return tuple(seeds)
+
+
+def _kind(event: Event) -> tuple[Hashable, ...]:
+    values = (getattr(event, name) for name in _names(type(event)))
+    return (type(event).__name__, *(value for value in values if isinstance(value, str | bool | None)))
+
+
+@cache
+def _names(kind: type[Event]) -> Sequence[str]:
+    return [field.name for field in fields(kind)]
+
+
+if __name__ == "__main__":
+    for ground in ALL_GROUNDS:
+        print(f'    "{ground}": {covering(ground)},', flush=True)

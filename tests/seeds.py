@@ -1,0 +1,43 @@
+"""Which seeds run at every change: on each ground the fewest workloads that together meet all that sixty meet.
+
+What a workload meets are its events by kind and by the words in them (BlockFreed, to the queue's tail, because its
+request finished), and which one follows which. The table is printed by `python tests/choose_seeds.py`;
+tests/test_seeds.py holds it against the workloads. `make test-all` runs every seed of every sweep (EVERY_SEED=1).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+EVERY_SEED = bool(os.environ.get("EVERY_SEED"))
+
+COVERING = {
+    "labengine": (17, 14, 21, 42, 15, 1, 24, 28, 32, 45, 55),
+    "vllm": (17, 14, 21, 42, 13, 25, 28, 32, 45),
+    "nano-vllm": (25, 52, 32, 7, 42, 13, 28, 45),
+    "nano-vllm+243": (33, 13, 57, 42, 18, 15, 28, 32, 45, 52),
+    "nano-vllm-2025-07": (37, 21, 42, 5, 15, 25, 32, 33),
+    "labengine-hybrid": (54, 28, 25, 7, 15, 24, 48),
+    "vllm-hybrid": (54, 28, 25, 38, 15, 24, 34, 48),
+    "labengine-hybrid-prompt": (54, 37, 7, 28, 42, 24, 12, 48),
+    "labengine-hybrid-late": (54, 28, 7, 15, 26, 24, 39, 4, 12, 22, 42, 48, 57),
+    "vllm-hybrid-prompt": (54, 37, 7, 51, 15, 34, 12, 48),
+    "vllm-hybrid-late": (54, 28, 51, 7, 15, 26, 0, 12, 48),
+}
+"""By ground: the seed that meets most first, then the one that adds most."""
+
+
+def chosen(ground: str, num_seeds: int) -> Sequence[int]:
+    """Return a sweep's seeds: those that cover the ground, at most `num_seeds`; all if every seed is wanted."""
+    return range(num_seeds) if EVERY_SEED else COVERING[ground][:num_seeds]
+
+
+def moments(num_moments: int, at_most: int) -> range:
+    """Return the moments of one step at which a sweep interrupts it: evenly spread, or all if every seed is wanted."""
+    return range(0, num_moments, 1 if EVERY_SEED else num_moments // at_most + 1)
+
+
+def first(num_wanted: int, num_seeds: int) -> range:
+    """Return the first seeds of a sweep that is on no ground; all `num_seeds` if every seed is wanted."""
+    return range(num_seeds if EVERY_SEED else num_wanted)

@@ -1,0 +1,19 @@
+"""The table of seeds is what the workloads say."""
+
+from __future__ import annotations
+
+import pytest
+
+from choose_seeds import covering
+from grounds import ALL_GROUNDS, Ground
+from seeds import COVERING
+
+
+def test_every_ground_has_its_seeds() -> None:
+    assert [*COVERING] == [*map(str, ALL_GROUNDS)]
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("ground", ALL_GROUNDS, ids=str)
+def test_the_seeds_meet_all_that_sixty_meet(ground: Ground) -> None:
+    assert COVERING[str(ground)] == covering(ground), "run `python tests/choose_seeds.py`, and copy the table"
