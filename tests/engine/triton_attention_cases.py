@@ -131,8 +131,8 @@ LENGTHS = [90, 9, 43, 2]
 STEPS = [[37, 5, 0, 0], [8, 1, 42, 1], [1, 1, 1, 1], [44, 1, 0, 0]]
 
 
-MIXED = {(1, None), (1, 5), (3, 1), (3, 33), (16, None), (16, 33), (256, 1), (256, 5)}
-"""Each block size and each window twice."""
+MIXED = {(1, 5), (3, 1), (16, None), (256, 33)}
+"""Each block size and each window once."""
 
 
 @pytest.mark.parametrize(("block_size", "window"), sampled(product([1, 3, 16, 256], [None, 1, 5, 33]), MIXED))
