@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Callable
+from functools import lru_cache
 from threading import RLock
 from typing import Any, TypeVar
 
@@ -19,8 +20,9 @@ _MOST_TRIES = 20
 """A notebook's shell parses its cells without our lock."""
 
 
+@lru_cache(maxsize=256)
 def tree_of(text: str) -> ast.Module:
-    """As ast.parse."""
+    """Return the tree of a source text, as ast.parse. The tree is shared: do not change it."""
     return _alone(lambda: ast.parse(text))
 
 
@@ -29,8 +31,12 @@ def value_of(text: str) -> Any:
     return _alone(lambda: ast.literal_eval(text))
 
 
+@lru_cache(maxsize=256)
 def source_lines(owner: type) -> tuple[list[str], int]:
-    """The lines of a class's text, and where they begin in its file, as inspect.getsourcelines."""
+    """Return the lines of a class's text and its first line's number, as inspect.getsourcelines.
+
+    Kept, because inspect parses the whole file for each class. Raises OSError where Python keeps no text.
+    """
     return _alone(lambda: inspect.getsourcelines(owner))
 
 
