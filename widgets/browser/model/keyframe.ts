@@ -3,10 +3,9 @@
 import { refresh } from "./blocks.ts";
 import type { WireKeyframe } from "./payloads.ts";
 import type { PackedMap } from "./prefix_map.ts";
-import { RequestRecord } from "./requests.ts";
+import { RequestRecord, TokenStore } from "./requests.ts";
 import type { Scene } from "./scene.ts";
 import { KEPT_ARRAYS } from "./scene.ts";
-import { TokenStore } from "./tokens.ts";
 
 const SMALL = [
   "moment",

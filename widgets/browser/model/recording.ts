@@ -15,14 +15,13 @@ import { HANDLERS } from "./fold.ts";
 import { forgetEnded, forgetOld } from "./forgetting.ts";
 import type { Keyframe } from "./keyframe.ts";
 import { packed, restore, takeUp } from "./keyframe.ts";
-import { KeyIndex } from "./keys.ts";
-import { Parents } from "./parents.ts";
+import { KeyIndex, Parents } from "./keys.ts";
 import type { AnyRow, FullPayload, Header, MorePayload, OlderPayload, WireKeyframe } from "./payloads.ts";
+import { TokenStore } from "./requests.ts";
 import { Scene } from "./scene.ts";
 import type { Rollback } from "./steps.ts";
 import { lastBefore, StepLog } from "./steps.ts";
 import { TierLog } from "./tier.ts";
-import { TokenStore } from "./tokens.ts";
 
 const MAX_EVENTS = 100000; // of a live recording; the oldest go
 const MAX_ENDED = 1000; // requests that had ended before the oldest event here, and are still known

@@ -10,9 +10,8 @@ import { Places } from "./places.ts";
 import { PrefixMap } from "./prefix_map.ts";
 import { LinkedQueue } from "./queue.ts";
 import type { Recording } from "./recording.ts";
-import type { RequestRecord } from "./requests.ts";
+import type { RequestRecord, TokenStore } from "./requests.ts";
 import { Tier } from "./tier.ts";
-import type { TokenStore } from "./tokens.ts";
 import { Twins } from "./twins.ts";
 
 export class Changes {

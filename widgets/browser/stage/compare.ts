@@ -6,15 +6,14 @@ import { Columns } from "./compare_columns.ts";
 import { CompareDrawer } from "./compare_drawer.ts";
 import { CompareHead } from "./compare_head.ts";
 import { Legend } from "./compare_legend.ts";
-import { Story } from "./compare_story.ts";
-import { nextStop, previousStop } from "./guide_moves.ts";
+import { nextStop, previousStop, Story } from "./compare_story.ts";
 import { Keys, onKey } from "./keys.ts";
 import { isAlong } from "./mode.ts";
-import { watchWidth } from "./narrow.ts";
-import { overlay } from "./overlay.ts";
 import { PairTime } from "./pair_time.ts";
 import type { Side } from "./side.ts";
+import { overlay } from "./slides.ts";
 import type { PairStage, Stage } from "./stage.ts";
+import { watchWidth } from "./visibility.ts";
 
 const NARROW = 900;
 
@@ -108,13 +107,13 @@ class Course {
   take(payload: ComparePayload) {
     const { stage } = this,
       { track } = stage,
-      { end, lastBeat } = track,
+      { end, lastCaption } = track,
       isFollowing = this.isAlong;
     if (!track.hear(payload)) return stage.inbox.resyncSurely();
     if (!stage.isReady) return;
     const isAnew = payload.from === payload.first;
-    if (isAnew && lastBeat) this.wanted = null; // it was about captions that are gone
-    if (isAnew || !lastBeat) return this.settle();
+    if (isAnew && lastCaption) this.wanted = null; // it was about captions that are gone
+    if (isAnew || !lastCaption) return this.settle();
     const isPlayed = !payload.is_running && !isRunsEnd(stage, payload);
     this.ahead = isFollowing ? { from: Math.min(end, payload.from), isPlayed } : null;
     this.catchUp();
@@ -126,12 +125,12 @@ class Course {
     const { stage } = this,
       { track, sides } = stage;
     for (const side of sides) side.reference = sides[1 - side.index].scene;
-    if (!track.lastBeat || stage.isPlaying) return;
+    if (!track.lastCaption || stage.isPlaying) return;
     if (!this.hasSettled) this.put(track.guided[0]?.[1] ?? track.parts ?? track.end);
     else if (this.isAlong) {
       stage.player.stop();
       this.put((track.guide.length && track.nextStop(stage.position)) || track.end); // a story is told stop by stop
-      if (isAlong(stage.mode) && track.end < track.lastBeat)
+      if (isAlong(stage.mode) && track.end < track.lastCaption)
         this.ahead = { from: track.end, isPlayed: !stage.status.running };
     }
     this.hasSettled = true;
@@ -163,7 +162,7 @@ class Course {
     const { stage, ahead } = this,
       { track } = stage;
     stage.changed();
-    if (!ahead || !stage.isReady || track.end < track.lastBeat) return;
+    if (!ahead || !stage.isReady || track.end < track.lastCaption) return;
     this.ahead = null;
     const from = Math.min(Math.max(track.first, ahead.from), track.end);
     if (ahead.isPlayed) stage.player.play(from, track.nextStop(from) ?? track.end);

@@ -3,9 +3,9 @@
 
 import { element, targetOf, write } from "../look/element.ts";
 import { AlarmCount, CrashSign } from "./alarm.ts";
-import { Beyond } from "./beyond.ts";
 import { PairScore } from "./compare_score.ts";
-import { markDifferences } from "./differences.ts";
+import { Overflow } from "./overflow.ts";
+import { markDifferences } from "./pair_differences.ts";
 import type { Panel } from "./panel.ts";
 import { panel } from "./panel.ts";
 import type { Side } from "./side.ts";
@@ -70,7 +70,7 @@ export class Columns {
     markDifferences(stage, this.columns);
     if (!stage.isNarrow) alignGroups(this.columns);
     this.reveal();
-    if (!stage.painting.isHurried) for (const column of this.columns) column.paintBeyond();
+    if (!stage.painting.isHurried) for (const column of this.columns) column.paintOverflow();
   }
 
   // The rows of the requests that the beat is about are brought into sight, and nothing else moves.
@@ -104,7 +104,7 @@ export class Column {
   element: HTMLElement;
   panels: Panel[];
   queue: HTMLElement;
-  beyond: Beyond[];
+  overflow: Overflow[];
 
   constructor(stage: PairStage, side: Side, isShown: () => boolean, choose: () => void) {
     this.stage = stage;
@@ -130,11 +130,11 @@ export class Column {
       (made.matches(".le-map-panel, .le-queue-panel") ? lower : this.element).append(made);
     this.element.append(lower);
     this.queue = lower.querySelector<HTMLElement>(".le-queue-panel h3 > span") as HTMLElement;
-    this.beyond = this.panels.map((made) => beyondOf(made)).filter((one) => one !== null);
+    this.overflow = this.panels.map((made) => overflowOf(made)).filter((one) => one !== null);
   }
 
-  paintBeyond() {
-    for (const one of this.beyond) one.paint();
+  paintOverflow() {
+    for (const one of this.overflow) one.paint();
   }
 
   reveal(requests: number[]) {
@@ -186,14 +186,14 @@ const COUNTED: Record<string, [noun: string, selector: string]> = {
   queue: ["block", ".le-queue-seat"],
 };
 
-function beyondOf(made: Panel) {
+function overflowOf(made: Panel) {
   const found = Object.entries(COUNTED).find(([one]) => made.classList.contains(`le-${one}-panel`));
   if (!found) return null;
   const [name, [noun, selector]] = found,
     { element: view } = made.shown.view,
     beside = (sign: HTMLElement) =>
       name === "queue" ? made.append(sign) : made.querySelector(".le-export")?.before(sign);
-  return new Beyond(view, noun, (frame) => [...frame.querySelectorAll(selector)], beside);
+  return new Overflow(view, noun, (frame) => [...frame.querySelectorAll(selector)], beside);
 }
 
 const EXPLAINED = {

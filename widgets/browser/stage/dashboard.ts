@@ -2,15 +2,15 @@
 
 import { element, put } from "../look/element.ts";
 import type { Recording } from "../model/recording.ts";
+import { Difference } from "./changes_since_mark.ts";
 import { Controls } from "./controls.ts";
-import { Difference } from "./difference.ts";
 import { Head, Marks, Sentence } from "./head.ts";
 import { Keys, onKey } from "./keys.ts";
-import { watchWidth } from "./narrow.ts";
-import { overlay } from "./overlay.ts";
 import { Drawer, panel } from "./panel.ts";
 import { Scrubber } from "./scrubber.ts";
+import { overlay } from "./slides.ts";
 import type { Stage } from "./stage.ts";
+import { watchWidth } from "./visibility.ts";
 
 const NARROW = 640; // below it the panels stand one above the other
 const DRAWN = ["timeline", "step", "bands", "groups", "log", "why", "code", "charts"];

@@ -9,7 +9,7 @@ import { plainly } from "../views/plain.ts";
 import type { Subject } from "../views/view.ts";
 import type { Side } from "./side.ts";
 import type { Stage } from "./stage.ts";
-import { counted } from "./telling.ts";
+import { counted } from "./words.ts";
 
 export function describe(stage: Stage, side: Side, { kind, id, about }: Subject) {
   const { scene, recording } = side;

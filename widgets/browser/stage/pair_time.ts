@@ -30,7 +30,7 @@ export class PairTime {
   element = element("div", "le-pair-time");
   canvas = element("canvas");
   sizes: ResizeObserver;
-  beatLanes!: Set<Lane>[][];
+  captionLanes!: Set<Lane>[][];
   rows?: PairRow[];
   last?: PairRow;
   order!: Lane[];
@@ -59,13 +59,13 @@ export class PairTime {
 
   x(position: number) {
     const { track } = this.stage,
-      total = Math.max(1, track.lastBeat - track.base);
+      total = Math.max(1, track.lastCaption - track.base);
     return LEFT + ((position - track.base) / total) * (this.width - LEFT - RIGHT);
   }
 
   positionAt(x: number) {
     const { track } = this.stage,
-      total = Math.max(1, track.lastBeat - track.base);
+      total = Math.max(1, track.lastCaption - track.base);
     return Math.max(
       track.first,
       Math.min(track.end, track.base + Math.round(((x - LEFT) / (this.width - LEFT - RIGHT)) * total)),
@@ -115,13 +115,13 @@ export class PairTime {
     const { track } = this.stage,
       { rows } = track,
       { length } = rows;
-    if (this.rows !== rows || this.numRows > length || this.last !== rows.at(-1)) this.beatLanes = [];
+    if (this.rows !== rows || this.numRows > length || this.last !== rows.at(-1)) this.captionLanes = [];
     this.rows = rows;
     this.numRows = length;
     this.last = rows.at(-1);
-    const known = Math.min(this.beatLanes.length, track.end - track.base);
-    this.beatLanes.length = known;
-    for (let i = known; i < track.end - track.base; i++) this.beatLanes.push(this.lanesOf(i));
+    const known = Math.min(this.captionLanes.length, track.end - track.base);
+    this.captionLanes.length = known;
+    for (let i = known; i < track.end - track.base; i++) this.captionLanes.push(this.lanesOf(i));
     this.order = [...this.shownRequests(), POOL];
   }
 
@@ -129,7 +129,7 @@ export class PairTime {
   shownRequests(): Lane[] {
     const { rows } = this.stage.track,
       counts = new Map<number, number>();
-    this.beatLanes.forEach((sides, i) => {
+    this.captionLanes.forEach((sides, i) => {
       for (const lane of new Set(sides.flatMap((lanes) => [...lanes])))
         if (typeof lane === "number") counts.set(lane, (counts.get(lane) || 0) + Number(rows[i][3]));
     });
@@ -167,7 +167,7 @@ export class PairTime {
   // Steps and lanes are drawn once, until there is more of them.
   still({ width, height }: HTMLCanvasElement, ratio: number) {
     const { track, theme } = this.stage,
-      name = [width, height, track.base, track.end, track.lastBeat].join();
+      name = [width, height, track.base, track.end, track.lastCaption].join();
     if (this.picture && this.pictured === name && this.picturedTheme === theme && this.last === track.rows.at(-1))
       return this.picture;
     this.pictured = name;
@@ -193,7 +193,7 @@ export class PairTime {
 
   tellWhere() {
     const { track, position } = this.stage,
-      words = [`beat ${position - track.base} of ${track.lastBeat - track.base}`];
+      words = [`beat ${position - track.base} of ${track.lastCaption - track.base}`];
     if (track.parts !== null) words.push(`the editions part at beat ${track.parts - track.base}`);
     for (const [name, value] of [
       ["valuenow", position],
@@ -274,7 +274,7 @@ export class PairTime {
     });
     context.textAlign = "left";
     const drawn = new Map<number, number>();
-    this.beatLanes.forEach((sides, i) => {
+    this.captionLanes.forEach((sides, i) => {
       const x = this.x(track.base + i + 1) - wide,
         isOther = track.rows[i][3];
       for (const row of this.rowsOf(sides[0], sides[1])) {

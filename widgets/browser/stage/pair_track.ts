@@ -78,7 +78,7 @@ export class PairTrack {
     return true;
   }
 
-  get lastBeat() {
+  get lastCaption() {
     return this.base + this.rows.length;
   }
 
@@ -91,13 +91,13 @@ export class PairTrack {
 
   // Events have come on both sides that no beat tells of.
   get isShort() {
-    const reached = this.moments(this.lastBeat);
+    const reached = this.moments(this.lastCaption);
     return this.sides.every(({ recording }, side) => recording && reached[side] < recording.end);
   }
 
   // The newest position whose events have come on both sides.
   get end() {
-    let end = this.lastBeat;
+    let end = this.lastCaption;
     while (
       end > this.base &&
       this.row(end)?.[ENDS].some((moment, side) => moment > (this.sides[side].recording?.end ?? 0))
@@ -129,7 +129,7 @@ export class PairTrack {
       if (this.rows[middle][ENDS][side] < moment) low = middle + 1;
       else high = middle;
     }
-    return Math.min(this.base + low + 1, this.lastBeat);
+    return Math.min(this.base + low + 1, this.lastCaption);
   }
 
   // -- steps
@@ -226,7 +226,7 @@ export class PairTrack {
 
   // The guided stop reached last, counted from 0; -1 before the first.
   guideAt(position: number) {
-    for (let p = Math.min(position, this.lastBeat); p > this.base; p--) {
+    for (let p = Math.min(position, this.lastCaption); p > this.base; p--) {
       const stop = this.row(p)?.[STOP] ?? null;
       if (stop !== null) return stop;
     }

@@ -2,8 +2,8 @@
 
 import { targetOf, write } from "../look/element.ts";
 import type { Selection } from "../model/payloads.ts";
-import { eventOf } from "../views/standing.ts";
 import type { Subject } from "../views/view.ts";
+import { eventOf } from "../views/view.ts";
 import { describe } from "./describe.ts";
 import type { Stage } from "./stage.ts";
 

@@ -1,9 +1,7 @@
 // Time: buttons, a slider over all steps, a slider over the moments of one step, the speed, and the moment compared
 // with.
-
 import { button, element, put, write } from "../look/element.ts";
 import { countUpTo } from "../model/story.ts";
-import { Flag } from "./flag.ts";
 import { SPEEDS } from "./player.ts";
 import type { Stage, Track } from "./stage.ts";
 import type { Span } from "./track.ts";
@@ -159,4 +157,32 @@ function set(slider: HTMLInputElement, values: Record<"min" | "max" | "value", n
 // The number of the last of these positions that is not beyond one.
 function indexOf(positions: number[], position: number) {
   return Math.max(0, countUpTo(positions, position) - 1);
+}
+
+// A flag over a slider, where the marked moment lies.
+
+const THUMB = 16; // px: a slider's ends are half its thumb away from its edges
+
+export class Flag {
+  slider: HTMLInputElement;
+  flag = element("i", "le-flag");
+  element = element("span", "le-slide");
+  left?: string;
+
+  constructor(slider: HTMLInputElement) {
+    this.slider = slider;
+    this.flag.hidden = true;
+    this.element.append(slider, this.flag);
+  }
+
+  // At a value of the slider; null: there is nothing to show.
+  stand(value: number | null, title: string) {
+    this.flag.hidden = value === null;
+    if (value === null) return;
+    const { min, max } = this.slider,
+      share = Number(max) > Number(min) ? (value - Number(min)) / (Number(max) - Number(min)) : 0;
+    const left = `calc(${THUMB / 2}px + ${share.toFixed(4)} * (100% - ${THUMB}px))`;
+    if (this.left !== left) this.flag.style.left = this.left = left;
+    put(this.flag, "title", title);
+  }
 }

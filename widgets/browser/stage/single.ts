@@ -3,13 +3,13 @@
 import { element } from "../look/element.ts";
 import { VIEWS } from "../views/index.ts";
 import type { Arrangement } from "../widget.ts";
-import { Difference } from "./difference.ts";
+import { Difference } from "./changes_since_mark.ts";
 import { Marks, Sentence } from "./head.ts";
 import { Keys, onKey } from "./keys.ts";
 import { Notice } from "./notice.ts";
-import { overlay } from "./overlay.ts";
 import { panel } from "./panel.ts";
 import { Scrubber } from "./scrubber.ts";
+import { overlay } from "./slides.ts";
 import type { Stage } from "./stage.ts";
 
 export function lay(stage: Stage, root: HTMLElement, { views }: Arrangement) {

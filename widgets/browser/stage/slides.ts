@@ -1,7 +1,7 @@
 // What moves over the picture: a chip that slides from place to place while an event is played.
-
 import { element } from "../look/element.ts";
 import type { Point } from "../views/view.ts";
+import { Links } from "./links.ts";
 import type { Motion } from "./motion.ts";
 import type { Stage } from "./stage.ts";
 
@@ -80,4 +80,18 @@ function middleIn(shown: HTMLElement, origin: DOMRect): Point | null {
     y = rect.top + rect.height / 2;
   if (x < frame.left || x > frame.right || y < frame.top || y > frame.bottom) return null;
   return { x: x - origin.left, y: y - origin.top };
+}
+
+// Over the picture: sliding chips, the lines between a block and its holders, the tooltip.
+
+export function overlay(stage: Stage) {
+  const layer = element("div", "le-layer"),
+    svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  layer.setAttribute("aria-hidden", "true");
+  stage.tip = element("div", "le-tip");
+  stage.tip.hidden = true;
+  layer.append(svg, stage.tip);
+  stage.slides = new Slides(stage, layer);
+  stage.links = new Links(stage, svg);
+  return layer;
 }

@@ -19,12 +19,12 @@ import { Pointing } from "./pointing.ts";
 import { Questions } from "./questions.ts";
 import { Side } from "./side.ts";
 import type { Slides } from "./slides.ts";
-import { runningWords } from "./telling.ts";
 import { SoloTrack } from "./track.ts";
 import type { Landmark } from "./visibility.ts";
 import { Visibility } from "./visibility.ts";
 import type { Source } from "./wire.ts";
 import { Wire } from "./wire.ts";
+import { runningWords } from "./words.ts";
 
 // What parts of the stage tell one another.
 interface StageEvents {

@@ -7,7 +7,7 @@ import { plainly } from "../views/plain.ts";
 import type { Caption } from "./captions.ts";
 import { Captions } from "./captions.ts";
 import type { Side } from "./side.ts";
-import { restingWords } from "./telling.ts";
+import { restingWords } from "./words.ts";
 
 // A step with what follows it up to the next one. index: the number of the step among those recorded, -1 before the
 // first.

@@ -1,4 +1,5 @@
 // Who can see what: nothing is painted out of sight, and a step is played only to somebody who can follow it.
+import type { Stage } from "./stage.ts";
 
 // An element, and the share of it that must be seen to follow a play.
 export type Landmark = [element: Element, share: number];
@@ -53,4 +54,19 @@ function isInWindow(element: HTMLElement) {
   if (!element.isConnected) return true;
   const { top, bottom } = element.getBoundingClientRect();
   return bottom >= 0 && top <= innerHeight;
+}
+
+// A layout that has another arrangement in a narrow cell: the class le-is-narrow while the root is narrower than the
+// limit (pixels).
+
+export function watchWidth(stage: Stage, root: HTMLElement, limit: number) {
+  const sizes = new ResizeObserver(() => {
+    const isNarrow = root.clientWidth < limit;
+    if (stage.isNarrow === isNarrow) return;
+    stage.isNarrow = isNarrow;
+    root.classList.toggle("le-is-narrow", isNarrow);
+    stage.repaint();
+  });
+  sizes.observe(root);
+  stage.end.signal.addEventListener("abort", () => sizes.disconnect());
 }

@@ -11,12 +11,11 @@ import { countUpTo, LIFE, LIFE_NAMES, NOBODY, SHARED, storyOf } from "../model/s
 import type { Side } from "../stage/side.ts";
 import type { Stage } from "../stage/stage.ts";
 import { aboutOf } from "./about.ts";
-import { Board, drawPen, hatch, label } from "./board.ts";
-import { standAt } from "./standing.ts";
-import { labelSteps, shownSteps } from "./steps_drawn.ts";
+import { Board, drawPen, hatch, label, labelSteps, shownSteps } from "./board.ts";
 import type { Pattern, TimeBar } from "./time_bar.ts";
 import { timeBar } from "./time_bar.ts";
 import type { CsvRow, PaintMoment, Rect, Size } from "./view.ts";
+import { standAt } from "./view.ts";
 
 export const title = "Bands";
 

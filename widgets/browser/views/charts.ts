@@ -10,10 +10,10 @@ import { countUpTo, storyOf } from "../model/story.ts";
 import type { Side } from "../stage/side.ts";
 import type { Stage } from "../stage/stage.ts";
 import { hatch, label } from "./board.ts";
-import { Mentioned } from "./mentioned.ts";
+import { Mentioned } from "./mentions.ts";
 import { said, scaleOf } from "./scale.ts";
-import { standAt } from "./standing.ts";
 import type { PaintMoment } from "./view.ts";
+import { standAt } from "./view.ts";
 
 export const title = "Charts";
 

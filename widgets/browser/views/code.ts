@@ -7,10 +7,9 @@ import type { Recording } from "../model/recording.ts";
 import type { Changes, Scene } from "../model/scene.ts";
 import type { Side } from "../stage/side.ts";
 import type { Stage } from "../stage/stage.ts";
-import { lineDiff } from "./line_diff.ts";
+import type { PythonPiece } from "./code_text.ts";
+import { lineDiff, pieces } from "./code_text.ts";
 import { mentions } from "./mentions.ts";
-import type { PythonPiece } from "./python_text.ts";
-import { pieces } from "./python_text.ts";
 import type { PaintMoment } from "./view.ts";
 
 export const title = "Code";

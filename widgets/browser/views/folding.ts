@@ -1,7 +1,7 @@
 // Which requests of the block tables are unfolded: one choice for all tables of a stage, so that two sides stay on the
 // same lines.
-
 import { element as make, put } from "../look/element.ts";
+import type { Recording } from "../model/recording.ts";
 import type { Stage } from "../stage/stage.ts";
 
 const choices = new WeakMap<Stage, Map<number, boolean>>();
@@ -41,4 +41,15 @@ export class Folding {
     made.setAttribute("aria-expanded", String(isUnfolded));
     made.setAttribute("aria-label", words);
   }
+}
+
+// Is this a story about slots? Its guide speaks of them, or a token's keys and values went to another slot than the
+// tables say.
+
+const known = new WeakSet<Recording>(); // once is enough: what is drawn must not come and go with every moment
+
+export function isAboutSlots({ sides, track }: Stage) {
+  if (track.guide.some((words) => /slots?/.test(words))) return true;
+  for (const { scene, recording } of sides) if (scene?.strays.size) known.add(recording);
+  return sides.some(({ recording }) => recording && known.has(recording));
 }

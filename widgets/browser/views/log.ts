@@ -11,8 +11,8 @@ import type { Stage } from "../stage/stage.ts";
 import type { Mentions } from "./mentions.ts";
 import { mentions } from "./mentions.ts";
 import { kindWords, plainly } from "./plain.ts";
-import { eventOf, standAt } from "./standing.ts";
 import type { CsvRow, PaintMoment } from "./view.ts";
+import { eventOf, standAt } from "./view.ts";
 
 export const title = "Log";
 

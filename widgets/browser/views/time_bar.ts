@@ -6,8 +6,8 @@ import { storyOf } from "../model/story.ts";
 import type { Side } from "../stage/side.ts";
 import type { Stage } from "../stage/stage.ts";
 import type { Board } from "./board.ts";
-import { standAt } from "./standing.ts";
 import type { Rect } from "./view.ts";
+import { standAt } from "./view.ts";
 
 // A pattern of the key, painted as a swatch.
 export interface Pattern {

@@ -9,13 +9,12 @@ import type { Story, StoryLane } from "../model/story.ts";
 import { countUpTo, STATE, STATE_NAMES, storyOf, TOPIC_NAMES } from "../model/story.ts";
 import type { Side } from "../stage/side.ts";
 import type { Stage } from "../stage/stage.ts";
-import { Board, drawPen, hatch, label } from "./board.ts";
-import { Mentioned } from "./mentioned.ts";
-import { eventOf, standAt } from "./standing.ts";
-import { labelSteps, shownSteps } from "./steps_drawn.ts";
+import { Board, drawPen, hatch, label, labelSteps, shownSteps } from "./board.ts";
+import { Mentioned } from "./mentions.ts";
 import type { Pattern, TimeBar } from "./time_bar.ts";
 import { timeBar } from "./time_bar.ts";
 import type { CsvRow, PaintMoment, Rect, Size, Subject } from "./view.ts";
+import { eventOf, standAt } from "./view.ts";
 
 export const title = "Timeline";
 

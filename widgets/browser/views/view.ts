@@ -1,5 +1,4 @@
 // What a view is: an element that shows one recording, painted by what changed.
-
 import type { Answer, Selection } from "../model/payloads.ts";
 import type { Changes, Scene } from "../model/scene.ts";
 import type { Side } from "../stage/side.ts";
@@ -67,4 +66,15 @@ export interface View {
 export interface ViewModule {
   title: string;
   create(stage: Stage, side: Side): View;
+}
+
+// An event as a selection: in a view of two labs it is one of a side.
+
+export function eventOf(stage: Stage, side: Side, id: number): Selection {
+  return stage.isPair ? { kind: "event", id, side: side.index } : { kind: "event", id };
+}
+
+// To stand at a moment of one side. In a view of two labs a position is no moment: its track knows which one shows it.
+export function standAt(stage: Stage, side: Side, moment: number) {
+  stage.stand(stage.track.positionAt(side.index, moment));
 }

@@ -5,7 +5,7 @@ import type { Answer, AnswerLink, AskedSubject, Selection } from "../model/paylo
 import type { Side } from "../stage/side.ts";
 import type { Stage } from "../stage/stage.ts";
 import { keep } from "./pieces.ts";
-import { standAt } from "./standing.ts";
+import { standAt } from "./view.ts";
 import type { Question } from "./why_questions.ts";
 import { questionsFor } from "./why_questions.ts";
 

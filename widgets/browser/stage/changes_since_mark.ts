@@ -4,7 +4,7 @@ import type { Differences } from "../views/differing.ts";
 import { differing } from "../views/differing.ts";
 import type { Side } from "./side.ts";
 import type { Stage } from "./stage.ts";
-import { counted } from "./telling.ts";
+import { counted } from "./words.ts";
 
 const KINDS = [
   ["block", "blocks"],

@@ -1,7 +1,7 @@
 // What a frame that scrolls does not show: said beside its heading, so that nobody takes what is cut for all there is.
 import { element, put, write } from "../look/element.ts";
 
-export class Beyond {
+export class Overflow {
   view: HTMLElement;
   noun: string;
   itemsIn: (view: HTMLElement) => Element[];
