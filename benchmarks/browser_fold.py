@@ -105,13 +105,13 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=370_000)
     parser.add_argument("--blocks", type=int, nargs="+", default=[512, 65_536])
     parser.add_argument("--rounds", type=int, default=5)
-    chosen = parser.parse_args()
+    selected = parser.parse_args()
     print(headline(facts(threads=1)), flush=True)
-    for num_blocks in chosen.blocks:
-        text = recording(chosen.events, num_blocks).decode()
+    for num_blocks in selected.blocks:
+        text = recording(selected.events, num_blocks).decode()
         with listening_for_noise() as others:
             sleep(1)
-        found = measured(text, chosen.rounds)
+        found = measured(text, selected.rounds)
         print(f"{report(num_blocks, found)}; others took {others.share or 0:.0%} before", flush=True)
 
 

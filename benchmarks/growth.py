@@ -41,35 +41,35 @@ POOLS = (1_000, 3_000, 10_000, 30_000, 100_000)
 Curve = dict[int, float]
 
 
-def decode_rate(peer: Peer, batch: int, turn: str) -> float:
+def decode_rate(peer: Peer, batch: int, round_number: str) -> float:
     """Tokens per second of a decoding batch; the prompts are cached, so that the difference is all decoding."""
-    prompts = random_prompts(batch, 129, f"{turn} batch {batch}")
+    prompts = random_prompts(batch, 129, f"{round_number} batch {batch}")
     peer.generate(prompts, 1)
-    first, whole = peer.seconds(prompts, 1), peer.seconds(prompts, 1 + NEW)
-    return batch * NEW / max(1e-9, whole - first)
+    first, complete = peer.seconds(prompts, 1), peer.seconds(prompts, 1 + NEW)
+    return batch * NEW / max(1e-9, complete - first)
 
 
-def prefill_rate(peer: Peer, context: int, turn: str) -> float:
+def prefill_rate(peer: Peer, context: int, round_number: str) -> float:
     """Tokens per second of one prompt, nothing cached."""
-    return context / peer.seconds(random_prompts(1, context, f"{turn} prefill {context}"), 1)
+    return context / peer.seconds(random_prompts(1, context, f"{round_number} prefill {context}"), 1)
 
 
-def token_milliseconds(peer: Peer, context: int, turn: str) -> float:
+def token_milliseconds(peer: Peer, context: int, round_number: str) -> float:
     """Per token of one request that decodes at a context."""
-    prompts = random_prompts(1, context, f"{turn} context {context}")
+    prompts = random_prompts(1, context, f"{round_number} context {context}")
     peer.generate(prompts, 1)
-    first, whole = peer.seconds(prompts, 1), peer.seconds(prompts, 1 + NEW)
-    return (whole - first) / NEW * 1e3
+    first, complete = peer.seconds(prompts, 1), peer.seconds(prompts, 1 + NEW)
+    return (complete - first) / NEW * 1e3
 
 
-def first_token_milliseconds(peer: Peer, share: int, turn: str) -> float:
+def first_token_milliseconds(peer: Peer, share: int, round_number: str) -> float:
     """To the first token of 1,024 + 16 tokens, a share of the 1,024 being cached."""
-    [base] = random_prompts(1, 1024, f"{turn} share {share}")
-    [rest] = random_prompts(1, 1040, f"{turn} rest {share}")
+    [base] = random_prompts(1, 1024, f"{round_number} share {share}")
+    [others] = random_prompts(1, 1040, f"{round_number} rest {share}")
     cached = 1024 * share // 100
     if cached:
-        peer.generate([base[:cached] + rest[:1]], 4)
-    return peer.seconds([base[:cached] + rest[cached:]], 1) * 1e3
+        peer.generate([base[:cached] + others[:1]], 4)
+    return peer.seconds([base[:cached] + others[cached:]], 1) * 1e3
 
 
 CURVES: dict[str, tuple[Callable[[Peer, int, str], float], tuple[int, ...], str]] = {
@@ -95,14 +95,14 @@ def floors(shape: ModelShape, machine: Machine) -> dict[str, Curve]:
     }
 
 
-def one_round(turn: int, peers: list[Peer], points: dict[str, tuple[int, ...]]) -> dict[str, dict[str, Curve]]:
+def one_round(round_number: int, peers: list[Peer], points: dict[str, tuple[int, ...]]) -> dict[str, dict[str, Curve]]:
     """By curve and engine; the engines take turns at every point."""
     found: dict[str, dict[str, Curve]] = {curve: {peer.engine: {} for peer in peers} for curve in points}
-    for curve, chosen in points.items():
+    for curve, selected in points.items():
         measure = CURVES[curve][0]
-        for place, point in enumerate(chosen):
-            for peer in peers[(turn + place) % len(peers) :] + peers[: (turn + place) % len(peers)]:
-                found[curve][peer.engine][point] = measure(peer, point, f"round {turn}")
+        for place, point in enumerate(selected):
+            for peer in peers[(round_number + place) % len(peers) :] + peers[: (round_number + place) % len(peers)]:
+                found[curve][peer.engine][point] = measure(peer, point, f"round {round_number}")
     return found
 
 
@@ -128,32 +128,32 @@ def table(title: str, columns: dict[str, Curve], names: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def measured(chosen: argparse.Namespace) -> dict[str, Any]:
+def measured(selected: argparse.Namespace) -> dict[str, Any]:
     """All curves of all rounds, ready for JSON."""
-    shape, limits = ModelShape.of(model_path(chosen.model)), Limits(chosen.threads)
-    pythons = {"ours": sys.executable} | ({"vllm": chosen.vllm} if chosen.vllm else {})
-    points = {curve: points[::3] if chosen.quick else points for curve, (_, points, _) in CURVES.items()}
-    peers = started(pythons, worker_options(chosen, 256, MAX_LENGTH, 80_000), [(random_prompts(16, 128, "warm"), 4)])
-    rounds, best = [], []
+    shape, limits = ModelShape.of(model_path(selected.model)), Limits(selected.threads)
+    pythons = {"ours": sys.executable} | ({"vllm": selected.vllm} if selected.vllm else {})
+    points = {curve: points[::3] if selected.quick else points for curve, (_, points, _) in CURVES.items()}
+    peers = started(pythons, worker_options(selected, 256, MAX_LENGTH, 80_000), [(random_prompts(16, 128, "warm"), 4)])
+    rounds, fastest = [], []
     try:
-        for turn in range(chosen.rounds):
+        for round_number in range(selected.rounds):
             found = limits.measure()
             machine = Machine(found["read"] * 1e9, found["bf16"] * 1e9, 2)
-            best.append({curve: {"limit": values} for curve, values in floors(shape, machine).items()})
-            rounds.append(one_round(turn, peers, points))
-            print(f"round {turn + 1} of {chosen.rounds} done", flush=True)
+            fastest.append({curve: {"limit": values} for curve, values in floors(shape, machine).items()})
+            rounds.append(one_round(round_number, peers, points))
+            print(f"round {round_number + 1} of {selected.rounds} done", flush=True)
     finally:
         for peer in peers:
             peer.close()
-    pools = POOLS[::4] if chosen.quick else POOLS
+    pools = POOLS[::4] if selected.quick else POOLS
     return {
         "kind": "growth",
-        "machine": facts(chosen.threads),
+        "machine": facts(selected.threads),
         "names": {peer.engine: peer.name for peer in peers} | {"limit": "the machine's limit"},
         "titles": {curve: title for curve, (_, _, title) in CURVES.items()},
-        "curves": {curve: engines | medians(best)[curve] for curve, engines in medians(rounds).items()},
+        "curves": {curve: engines | medians(fastest)[curve] for curve, engines in medians(rounds).items()},
         "rounds": rounds,
-        "pool": {"bookkeeping": bookkeeping(pools), "step": real_steps(chosen.model, pools)},
+        "pool": {"bookkeeping": bookkeeping(pools), "step": real_steps(selected.model, pools)},
     }
 
 
@@ -173,14 +173,14 @@ def main() -> None:
     parser.add_argument("--vllm", default=os.environ.get("LABENGINE_VLLM_PYTHON"))
     parser.add_argument("--out", type=Path, help="keep every round as JSON")
     parser.add_argument("--quick", action="store_true", help="one round, every third point")
-    chosen = parser.parse_args()
-    chosen.model, chosen.dtype = "smollm2", "bfloat16"
-    chosen.rounds = 1 if chosen.quick else chosen.rounds
-    found = measured(chosen)
+    selected = parser.parse_args()
+    selected.model, selected.dtype = "smollm2", "bfloat16"
+    selected.rounds = 1 if selected.quick else selected.rounds
+    found = measured(selected)
     show(found)
-    if chosen.out:
-        chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        chosen.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if selected.out:
+        selected.out.parent.mkdir(parents=True, exist_ok=True)
+        selected.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -96,27 +96,29 @@ def chunk_median(lab: Lab, clock: Callable[[], float]) -> float:
     return median(seconds[SKIPPED:])
 
 
-def turns(model: str, batch: int, rounds: int, kinds: list[str], clock: Callable[[], float]) -> dict[str, list[float]]:
+def seconds_by_kind(
+    model: str, batch: int, rounds: int, kinds: list[str], clock: Callable[[], float]
+) -> dict[str, list[float]]:
     """Seconds per step, by way of watching and round."""
     num_steps = (rounds + 1) * CHUNK
     found: dict[str, list[float]] = {kind: [] for kind in kinds}
     with ExitStack() as stack:
         labs = {kind: stack.enter_context(decoding(model, batch, num_steps, kind)) for kind in kinds}
-        for turn in range(rounds):
+        for round_number in range(rounds):
             for place in range(len(kinds)):
-                kind = kinds[(place + turn) % len(kinds)]
+                kind = kinds[(place + round_number) % len(kinds)]
                 found[kind].append(chunk_median(labs[kind], clock))
                 sleep(0.1)  # a dashboard sends what it has
     return found
 
 
-def measured(chosen: argparse.Namespace) -> list[dict[str, Any]]:
+def measured(selected: argparse.Namespace) -> list[dict[str, Any]]:
     """One record per batch size."""
     rows = []
-    for batch in chosen.batch:
+    for batch in selected.batch:
         with listening_for_noise() as noise:
-            real = turns("smollm2", batch, chosen.rounds, list(WATCHED), perf_counter)
-        quiet = turns("simulated", batch, chosen.rounds, list(WATCHED)[:-1], thread_time)
+            real = seconds_by_kind("smollm2", batch, selected.rounds, list(WATCHED), perf_counter)
+        quiet = seconds_by_kind("simulated", batch, selected.rounds, list(WATCHED)[:-1], thread_time)
         rows.append({"batch": batch, "real": real, "bookkeeping": quiet, "noise": noise.share})
         print(f"batch {batch} done", flush=True)
     return rows
@@ -152,22 +154,22 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, help="keep every round as JSON")
     parser.add_argument("--quick", action="store_true", help="two rounds, batches of 1 and 16")
-    chosen = parser.parse_args()
-    if chosen.quick:
-        chosen.batch, chosen.rounds = [1, 16], 2
-    torch.set_num_threads(chosen.threads)
+    selected = parser.parse_args()
+    if selected.quick:
+        selected.batch, selected.rounds = [1, 16], 2
+    torch.set_num_threads(selected.threads)
     comm.create_comm = SerializingComm
-    rows = measured(chosen)
-    print(f"\n{headline(facts(chosen.threads))}; smollm2, bfloat16\n")
+    rows = measured(selected)
+    print(f"\n{headline(facts(selected.threads))}; smollm2, bfloat16\n")
     for row in rows:
-        told = "" if row["noise"] is None else f"; others took {row['noise']:.0%} of the cores"
-        print(f"batch {row['batch']}: a silent step takes {median(row['real']['silent']) * 1e3:.2f} ms{told}")
+        reported = "" if row["noise"] is None else f"; others took {row['noise']:.0%} of the cores"
+        print(f"batch {row['batch']}: a silent step takes {median(row['real']['silent']) * 1e3:.2f} ms{reported}")
     print(f"\nStep time, as a ratio of the silent one:\n\n{table(rows, ratio_cell)}")
     print(f"\nThe bookkeeping alone, what each adds:\n\n{table(rows, added_cell)}")
-    if chosen.out:
-        found = {"kind": "lab_cost", "machine": facts(chosen.threads), "rows": rows}
-        chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        chosen.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if selected.out:
+        found = {"kind": "lab_cost", "machine": facts(selected.threads), "rows": rows}
+        selected.out.parent.mkdir(parents=True, exist_ok=True)
+        selected.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -137,13 +137,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--rounds", type=int, default=5)
-    chosen = parser.parse_args()
-    print(headline(facts(chosen.threads)))
-    limits = Limits(chosen.threads)
+    selected = parser.parse_args()
+    print(headline(facts(selected.threads)))
+    limits = Limits(selected.threads)
     if limits.missing:
         print(limits.missing)
     with listening_for_noise() as noise:
-        rounds = [limits.measure() for _ in range(chosen.rounds)]
+        rounds = [limits.measure() for _ in range(selected.rounds)]
     for key, name in NAMES.items():
         figures = [figures[key] for figures in rounds]
         print(f"{name:<30} {median(figures):8.1f}   [{min(figures):.1f} to {max(figures):.1f}]")

@@ -26,11 +26,11 @@ def facts(threads: int) -> dict[str, str | int]:
     }
 
 
-def headline(told: dict[str, str | int]) -> str:
+def headline(reported: dict[str, str | int]) -> str:
     """The same in one line."""
     return (
-        f"{told['date']}, {told['processor']}, {told['cores']} cores, {told['threads']} threads, "
-        f"Python {told['python']}, torch {told['torch']}"
+        f"{reported['date']}, {reported['processor']}, {reported['cores']} cores, {reported['threads']} threads, "
+        f"Python {reported['python']}, torch {reported['torch']}"
     )
 
 
@@ -70,8 +70,10 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
     models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     flags = next((line.split() for line in lines if line.startswith("flags")), [])
-    best = next((flag for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if flag in flags), platform.machine())
-    return f"{models[0] if models else platform.machine()} ({best})"
+    fastest = next(
+        (flag for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if flag in flags), platform.machine()
+    )
+    return f"{models[0] if models else platform.machine()} ({fastest})"
 
 
 def _version(package: str) -> str:

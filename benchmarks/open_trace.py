@@ -85,8 +85,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--concurrent", type=int, default=8)
     parser.add_argument("--blocks", type=int, default=256)
-    chosen = parser.parse_args()
-    lab = session(chosen.steps, chosen.concurrent, chosen.blocks)
+    selected = parser.parse_args()
+    lab = session(selected.steps, selected.concurrent, selected.blocks)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "run.lab"
         started = perf_counter()

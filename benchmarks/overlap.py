@@ -27,7 +27,7 @@ from labengine.hooks import Hooks
 from labengine.timeline import Timeline
 
 EOS = 50021
-TURN = 20
+STEPS_PER_ROUND = 20
 
 
 class StandInDevice(SimulatedRunner):
@@ -86,17 +86,17 @@ class Decoder:
             prompt = [len(self.engine.requests) * 31 + i for i in range(100)]
             self.engine.add(prompt, SamplingParams(max_tokens=1000))
 
-    def take_turn(self) -> None:
+    def take_round(self) -> None:
         """So many steps, timed; their mean."""
         self.refill()
         self.engine.step()  # the prompts of the new ones
         self.device.gap_s = 0.0
         before, host_before = perf_counter(), thread_time()
-        for _ in range(TURN):
+        for _ in range(STEPS_PER_ROUND):
             self.engine.step()
-        self.step_s.append((perf_counter() - before) / TURN)
-        self.host_s.append((thread_time() - host_before) / TURN)
-        self.gap_s.append(self.device.gap_s / TURN)
+        self.step_s.append((perf_counter() - before) / STEPS_PER_ROUND)
+        self.host_s.append((thread_time() - host_before) / STEPS_PER_ROUND)
+        self.gap_s.append(self.device.gap_s / STEPS_PER_ROUND)
 
 
 def decoder(engine_class: type[Engine], batch: int, forward_s: float, eos_every: int, *, record: bool) -> Decoder:
@@ -117,20 +117,23 @@ def main() -> None:
     parser.add_argument("--forward-ms", type=float, nargs="+", default=[0, 1, 2, 4, 8])
     parser.add_argument("--eos-every", type=int, default=0)
     parser.add_argument("--record", action="store_true")
-    chosen = parser.parse_args()
-    print(f"batch {chosen.batch}, eos every {chosen.eos_every or 'never'}, {'' if chosen.record else 'not '}recorded")
+    selected = parser.parse_args()
+    print(
+        f"batch {selected.batch}, eos every {selected.eos_every or 'never'}, "
+        f"{'' if selected.record else 'not '}recorded"
+    )
     print("forward |   step, ms      |  tokens/s              ratio | gap, ms         | host, ms")
     print("     ms | waiting   ahead |  waiting      ahead          | waiting   ahead | waiting   ahead")
-    for milliseconds in chosen.forward_ms:
+    for milliseconds in selected.forward_ms:
         sides = [
-            decoder(kind, chosen.batch, milliseconds / 1e3, chosen.eos_every, record=chosen.record)
+            decoder(kind, selected.batch, milliseconds / 1e3, selected.eos_every, record=selected.record)
             for kind in (Engine, OverlappedEngine)
         ]
-        for turn in range(max(1, chosen.steps // TURN)):
-            for side in sides if turn % 2 else reversed(sides):
-                side.take_turn()
+        for round_number in range(max(1, selected.steps // STEPS_PER_ROUND)):
+            for side in sides if round_number % 2 else reversed(sides):
+                side.take_round()
         steps = [quantiles(side.step_s)[0] for side in sides]
-        rates = [chosen.batch / step for step in steps]
+        rates = [selected.batch / step for step in steps]
         gaps = [fmean(side.gap_s) for side in sides]
         hosts = [fmean(side.host_s) for side in sides]
         print(

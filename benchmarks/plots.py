@@ -64,8 +64,8 @@ def kept(figure: Figure, folder: Path, name: str) -> Path:
 def below(figure: Figure, found: dict[str, Any]) -> None:
     """Which machine, which day."""
     machine = found["machine"]
-    told = f"{machine['processor']}, {machine['threads']} threads, {machine['date']}"
-    figure.text(0.01, -0.02, told, fontsize=8, color=INK)
+    reported = f"{machine['processor']}, {machine['threads']} threads, {machine['date']}"
+    figure.text(0.01, -0.02, reported, fontsize=8, color=INK)
 
 
 def middle(rounds: Iterable[dict[str, float]], key: str) -> list[float]:
@@ -193,12 +193,12 @@ PLOTS = {"engine": plot_engine, "growth": plot_growth, "lab_cost": plot_lab_cost
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    chosen = parser.parse_args()
+    selected = parser.parse_args()
     with plt.rc_context(LOOK):
         for kind, plot in PLOTS.items():
-            source = chosen.folder / f"{kind}.json"
+            source = selected.folder / f"{kind}.json"
             if source.exists():
-                print(plot(json.loads(source.read_text(encoding="utf-8")), chosen.folder))
+                print(plot(json.loads(source.read_text(encoding="utf-8")), selected.folder))
             else:
                 print(f"{source} is not there: run its benchmark with --out {source}")
 

@@ -94,18 +94,18 @@ def profiled(title: str, lab: Lab, element_size: int, take_steps: Callable[[], l
         steps = take_steps()
         phases = medians(steps)
         ops = _by_torch(take_steps, phases["forward"] + phases["sample"])
-        rest = {"staging": phases["forward"] - sum(ops.values()), "session": median(map(_session, steps))}
-        return {"title": title, "phases": phases, "ops": ops, "rest": rest, "matrices": {}}
+        others = {"staging": phases["forward"] - sum(ops.values()), "session": median(map(_session, steps))}
+        return {"title": title, "phases": phases, "ops": ops, "rest": others, "matrices": {}}
     watching = runner._forward = NativeOps(forward, element_size)
     steps = take_steps()
     runner._forward = forward
     pairs = zip(steps, watching.steps, strict=True)
-    rest = {
+    others = {
         "staging": median(step["forward"] - sum(ops.values()) for step, ops in pairs),
         "session": median(map(_session, steps)),
     }
     ops = medians(watching.steps)
-    return {"title": title, "phases": medians(steps), "ops": ops, "rest": rest, "matrices": watching.matrices}
+    return {"title": title, "phases": medians(steps), "ops": ops, "rest": others, "matrices": watching.matrices}
 
 
 def _session(step: Milliseconds) -> float:
@@ -121,39 +121,39 @@ def _by_torch(take_steps: Callable[[], object], unprofiled: float) -> Millisecon
     return {name: took * factor for name, took in sorted(rows.items(), key=lambda item: -item[1])[:12]}
 
 
-def profile_decode(chosen: argparse.Namespace, batch: int) -> dict[str, Any]:
+def profile_decode(selected: argparse.Namespace, batch: int) -> dict[str, Any]:
     """Requests of one length that all decode."""
-    with _lab(chosen, batch, 3 * chosen.steps) as lab:
-        _add(lab, batch, chosen.context, 3 * chosen.steps + 8, 0)
+    with _lab(selected, batch, 3 * selected.steps) as lab:
+        _add(lab, batch, selected.context, 3 * selected.steps + 8, 0)
         while len(lab.step().sampled) < batch:
             pass
         timed_steps(lab, 4)
-        return profiled(f"decode, batch {batch}", lab, _size(chosen), lambda: timed_steps(lab, chosen.steps))
+        return profiled(f"decode, batch {batch}", lab, _size(selected), lambda: timed_steps(lab, selected.steps))
 
 
-def profile_prefill(chosen: argparse.Namespace) -> dict[str, Any]:
+def profile_prefill(selected: argparse.Namespace) -> dict[str, Any]:
     """Prompts that are computed whole in one step, and finish."""
-    number, count, repeats = chosen.prefill, iter(range(1000)), max(2, chosen.steps // 8)
-    with _lab(chosen, number, 0) as lab:
+    number, count, repeats = selected.prefill, iter(range(1000)), max(2, selected.steps // 8)
+    with _lab(selected, number, 0) as lab:
 
         def steps() -> list[Milliseconds]:
             taken = []
             for _ in range(repeats):
-                _add(lab, number, chosen.context, 1, 1 + next(count))
+                _add(lab, number, selected.context, 1, 1 + next(count))
                 taken += timed_steps(lab, 1)
             return taken
 
         steps()
-        return profiled(f"prefill, {number} prompts of {chosen.context}", lab, _size(chosen), steps)
+        return profiled(f"prefill, {number} prompts of {selected.context}", lab, _size(selected), steps)
 
 
-def _lab(chosen: argparse.Namespace, batch: int, num_new: int) -> Lab:
-    blocks = batch * (-(-(chosen.context + num_new + 8) // 16) + 2)
-    tokens = max(2048, batch * chosen.context)
-    switches = {"record": chosen.watched, "check": chosen.watched}
+def _lab(selected: argparse.Namespace, batch: int, num_new: int) -> Lab:
+    blocks = batch * (-(-(selected.context + num_new + 8) // 16) + 2)
+    tokens = max(2048, batch * selected.context)
+    switches = {"record": selected.watched, "check": selected.watched}
     return Lab(
-        chosen.model,
-        dtype=chosen.dtype,
+        selected.model,
+        dtype=selected.dtype,
         num_blocks=blocks,
         max_num_seqs=batch,
         max_num_batched_tokens=tokens,
@@ -167,20 +167,20 @@ def _add(lab: Lab, number: int, length: int, max_tokens: int, salt: int) -> None
         lab.add(token_ids=ids, max_tokens=max_tokens, ignore_eos=True)
 
 
-def _size(chosen: argparse.Namespace) -> int:
-    return 4 if chosen.dtype == "float32" else 2
+def _size(selected: argparse.Namespace) -> int:
+    return 4 if selected.dtype == "float32" else 2
 
 
 def table(found: dict[str, Any]) -> str:
     """Markdown: phases, then what the forward consists of."""
     phases, ops = found["phases"], found["ops"]
-    whole = phases["whole"]
+    complete = phases["whole"]
     lines = [f"| {found['title']} | ms | of the step | GB/s | GFLOP/s |", "|---|---:|---:|---:|---:|"]
 
     def row(name: str, took: float, read: str = "", multiplied: str = "") -> None:
-        lines.append(f"| {name} | {took:.3f} | {took / whole:.1%} | {read} | {multiplied} |")
+        lines.append(f"| {name} | {took:.3f} | {took / complete:.1%} | {read} | {multiplied} |")
 
-    row("the whole step", whole)
+    row("the whole step", complete)
     for phase in PHASES:
         row(phase, phases[phase])
         if phase != "forward":
@@ -206,18 +206,18 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, help="keep the figures as JSON")
     parser.add_argument("--quick", action="store_true", help="a few steps")
-    chosen = parser.parse_args()
-    chosen.steps = 16 if chosen.quick else chosen.steps
-    limits = Limits(chosen.threads).measure()
-    print(f"{headline(facts(chosen.threads))}; {chosen.model}, {chosen.dtype}")
+    selected = parser.parse_args()
+    selected.steps = 16 if selected.quick else selected.steps
+    limits = Limits(selected.threads).measure()
+    print(f"{headline(facts(selected.threads))}; {selected.model}, {selected.dtype}")
     print(f"limits: {limits['read']:.1f} GB/s, bf16 {limits['bf16']:.0f}, fp32 {limits['fp32']:.0f} GFLOP/s\n")
-    found = [*(profile_decode(chosen, batch) for batch in chosen.batch), profile_prefill(chosen)]
+    found = [*(profile_decode(selected, batch) for batch in selected.batch), profile_prefill(selected)]
     for one in found:
         print(table(one) + "\n")
-    if chosen.out:
-        kept = {"kind": "profile", "machine": facts(chosen.threads), "limits": limits, "profiles": found}
-        chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        chosen.out.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    if selected.out:
+        kept = {"kind": "profile", "machine": facts(selected.threads), "limits": limits, "profiles": found}
+        selected.out.parent.mkdir(parents=True, exist_ok=True)
+        selected.out.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -27,8 +27,8 @@ def decode_steps(model: str, batch: int, num_steps: int) -> tuple[list[float], l
         for _ in range(4):
             lab.step()
     seconds: tuple[list[float], list[float]] = ([], [])
-    for turn in range(num_steps):
-        for which in (0, 1) if turn % 2 else (1, 0):
+    for round_number in range(num_steps):
+        for which in (0, 1) if round_number % 2 else (1, 0):
             started = perf_counter()
             labs[which].step()
             seconds[which].append(perf_counter() - started)
@@ -42,11 +42,11 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16])
-    chosen = parser.parse_args()
-    print(f"decode steps of {chosen.model}, torch {torch.__version__}, {torch.get_num_threads()} threads")
-    for batch in chosen.batch:
-        silent, recorded = (median(seconds) for seconds in decode_steps(chosen.model, batch, chosen.steps))
-        bare, noted = (median(seconds) for seconds in decode_steps("simulated", batch, 10 * chosen.steps))
+    selected = parser.parse_args()
+    print(f"decode steps of {selected.model}, torch {torch.__version__}, {torch.get_num_threads()} threads")
+    for batch in selected.batch:
+        silent, recorded = (median(seconds) for seconds in decode_steps(selected.model, batch, selected.steps))
+        bare, noted = (median(seconds) for seconds in decode_steps("simulated", batch, 10 * selected.steps))
         print(f"batch {batch:>3}: silent {silent * 1e3:.2f} ms, recorded {recorded * 1e3:.2f} ms", end=", ")
         print(f"ratio {recorded / silent:.4f}")
         print(f"           bookkeeping {bare * 1e6:.0f} us, with recording {noted * 1e6:.0f} us", end=": ")

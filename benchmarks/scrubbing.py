@@ -118,21 +118,21 @@ def main() -> None:
     parser.add_argument("--concurrent", type=int, default=8)
     parser.add_argument("--blocks", type=int, default=256)
     parser.add_argument("--tab", help="a view of the drawer to have open, too")
-    chosen = parser.parse_args()
+    selected = parser.parse_args()
     print(headline(facts(threads=1)), flush=True)
-    lab = session(chosen.steps, chosen.concurrent, chosen.blocks)
+    lab = session(selected.steps, selected.concurrent, selected.blocks)
     payload = whole_payload(lab.bench())
     with listening_for_noise() as others:
         sleep(1)
-    found = measured(payload, chosen.tab)
+    found = measured(payload, selected.tab)
     assert lab.timeline is not None
     print(
         f"{lab.snapshot().step:,} steps, {lab.timeline.end:,} events, {len(payload) / 1e6:.1f} MB; "
         f"opened in {found.pop('opened'):.0f} ms; others took {others.share or 0:.0%} before"
     )
     for kind, one in found.items():
-        told = [f"{word} {figures(one[name])} ms" for word, name in TOLD]
-        print(f"{kind:12} {'   '.join(told)}")
+        reported = [f"{word} {figures(one[name])} ms" for word, name in TOLD]
+        print(f"{kind:12} {'   '.join(reported)}")
 
 
 if __name__ == "__main__":

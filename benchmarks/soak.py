@@ -38,16 +38,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--samples", type=int, default=20)
-    chosen = parser.parse_args()
+    selected = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     with tempfile.TemporaryDirectory() as folder, launched() as browser:
         server = JupyterServer(Path(folder))
         server.start()
         page = browser.new_page(viewport={"width": 1400, "height": 1000})
         wear, samples = Wear(LabPage(page, server, Path(folder))), []
-        for number in range(chosen.samples):
-            samples.append(wear.run(round(chosen.minutes * 60 * STEPS_A_SECOND / chosen.samples), STEPS_A_SECOND))
-            print(f"{(number + 1) * chosen.minutes / chosen.samples:5.1f} min  {samples[-1]}", flush=True)
+        for number in range(selected.samples):
+            samples.append(wear.run(round(selected.minutes * 60 * STEPS_A_SECOND / selected.samples), STEPS_A_SECOND))
+            print(f"{(number + 1) * selected.minutes / selected.samples:5.1f} min  {samples[-1]}", flush=True)
         server.stop()
     print(f"\nsince the warm-up: {growth(samples[len(samples) // 5], samples[-1])}")
 

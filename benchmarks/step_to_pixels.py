@@ -140,22 +140,22 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, nargs="+", default=[256, 4096, 65536])
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=5.0)
-    chosen = parser.parse_args()
+    selected = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     with tempfile.TemporaryDirectory() as folder, launched() as browser:
         server = JupyterServer(Path(folder))
         server.start()
-        for num_blocks in chosen.blocks:
+        for num_blocks in selected.blocks:
             page = browser.new_page(viewport={"width": 1400, "height": 1200})
             lab = LabPage(page, server, Path(folder))
-            if chosen.steps:
-                times = sorted(latencies(lab, num_blocks, chosen.steps))
+            if selected.steps:
+                times = sorted(latencies(lab, num_blocks, selected.steps))
                 p90 = times[int(len(times) * 0.9)]
                 print(
                     f"{num_blocks:>6} blocks: step to pixels p50 {median(times):.1f} ms, p90 {p90:.1f} ms", flush=True
                 )
-            if chosen.seconds and num_blocks >= 2048:
-                figures = rates(lab, num_blocks, chosen.seconds)
+            if selected.seconds and num_blocks >= 2048:
+                figures = rates(lab, num_blocks, selected.seconds)
                 print(f"{num_blocks:>6} blocks: " + RATE.format(**figures), flush=True)
             page.close()
         server.stop()

@@ -60,14 +60,14 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 256])
     parser.add_argument("--blocks", type=int, default=4096)
     parser.add_argument("--steps", type=int, default=96)
-    chosen = parser.parse_args()
+    selected = parser.parse_args()
     for name, groups in GROUPS.items():
-        print(f"{name}, {chosen.blocks:,} blocks; microseconds per decode step")
+        print(f"{name}, {selected.blocks:,} blocks; microseconds per decode step")
         print("batch " + "".join(f"{kind:>10}" for kind in LISTENING) + "   the watch adds, per request")
-        for batch in chosen.batch:
+        for batch in selected.batch:
             times = {
                 kind: min(
-                    microseconds_per_step(decoding(batch, chosen.blocks, groups, *listening), chosen.steps)
+                    microseconds_per_step(decoding(batch, selected.blocks, groups, *listening), selected.steps)
                     for _ in range(RUNS)
                 )
                 for kind, listening in LISTENING.items()

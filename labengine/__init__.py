@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from labengine.notebook import unload_ipython_extension as unload_ipython_extension
     from labengine.scenarios import bug as bug
     from labengine.session.saved.trace import open as open
-    from labengine.trace.errors import TraceError as TraceError
+    from labengine.trace.parsing import TraceError as TraceError
 
 _HOMES = {
     "ConfigError": "labengine.config",
@@ -30,7 +30,7 @@ _HOMES = {
     "Lab": "labengine.lab",
     "Parts": "labengine.core.parts",
     "SamplingParams": "labengine.config",
-    "TraceError": "labengine.trace.errors",
+    "TraceError": "labengine.trace.parsing",
     "bug": "labengine.scenarios",
     "compare": "labengine.comparing",
     "load_ipython_extension": "labengine.notebook",

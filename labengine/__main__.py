@@ -16,10 +16,10 @@ _MOST_VIOLATIONS = 20
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; return the exit status: 2 for a ConfigError."""
-    chosen = _parser().parse_args(arguments)
-    run: Callable[[argparse.Namespace], None] = chosen.run
+    options = _parser().parse_args(arguments)
+    run: Callable[[argparse.Namespace], None] = options.run
     try:
-        run(chosen)
+        run(options)
     except ConfigError as error:
         print(f"labengine: {error}", file=sys.stderr)
         return 2
@@ -50,30 +50,30 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _demo(chosen: argparse.Namespace) -> None:
+def _demo(options: argparse.Namespace) -> None:
     from labengine.demo import main as run_demo
 
-    run_demo(sys.stdout, chosen.model)
+    run_demo(sys.stdout, options.model)
 
 
-def _bug(chosen: argparse.Namespace) -> None:
-    from labengine.scenarios import tell
+def _bug(options: argparse.Namespace) -> None:
+    from labengine.scenarios import print_story
 
-    tell(chosen.id, sys.stdout)
+    print_story(options.id, sys.stdout)
 
 
-def _replay(chosen: argparse.Namespace) -> None:
+def _replay(options: argparse.Namespace) -> None:
     from labengine.engine.replay import replay
 
-    print(json.dumps(replay(_workload(chosen.workload), chosen.edition)))
+    print(json.dumps(replay(_workload(options.workload), options.edition)))
 
 
-def _open(chosen: argparse.Namespace) -> None:
+def _open(options: argparse.Namespace) -> None:
     from labengine.session.saved.trace import open as open_trace
 
-    trace = open_trace(chosen.file)
-    if chosen.html is not None:
-        trace.export_html(chosen.html)
+    trace = open_trace(options.file)
+    if options.html is not None:
+        trace.export_html(options.html)
     print(trace)
     for violation in trace.violations[:_MOST_VIOLATIONS]:
         print(violation)

@@ -26,6 +26,7 @@ OLD_NAMES: dict[str, dict[str, str]] = {
         "later_question": "follow_up_question",
     },
     "Parts": {"over": "overriding"},
+    "Scenario": {"later": "follow_up", "acts_later": "follow_up_acts", "later_question": "follow_up_question"},
     "labengine_widgets": {"Bench": "ViewSource"},
 }
 """Per class or module: old names, and the names that replace them."""

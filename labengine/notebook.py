@@ -13,7 +13,7 @@ from labengine.magics.arguments import PROMPT
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.stepping import add_text
 from labengine.magics.table import asks_for_help, command_named, completions, listing, words
-from labengine.magics.words import told_plainly
+from labengine.magics.words import errors_in_plain_words
 from labengine.session.step_text import report_line
 
 if TYPE_CHECKING:
@@ -57,16 +57,16 @@ class LabMagics(Magics):
 
     @line_magic
     def lab(self, line: str) -> object:
-        name, *rest = words(line) or [""]
+        name, *others = words(line) or [""]
         if not name or name in ("--help", "-h", "help"):
-            print(listing() if not rest else command_named(rest[0]).explanation)
+            print(listing() if not others else command_named(others[0]).explanation)
             return None
         command = command_named(name)
-        if asks_for_help(rest):
+        if asks_for_help(others):
             print(command.explanation)
             return None
-        with told_plainly(f"%lab {name}"):
-            return command.run(self._current, **command.reader.read(rest))
+        with errors_in_plain_words(f"%lab {name}"):
+            return command.run(self._current, **command.reader.read(others))
 
     lab.__doc__ = _GUIDE + listing()
 
@@ -78,7 +78,7 @@ class LabMagics(Magics):
         text = cell.strip("\n")
         if not text.strip():
             raise UsageError("the prompt is empty: write it below the %%prompt line")
-        with told_plainly("%%prompt"):
+        with errors_in_plain_words("%%prompt"):
             add_text(self._current, text, **options)
 
     prompt.__doc__ = f"Add the text below this line to the lab as a request.\n\n{PROMPT.explanation()}"

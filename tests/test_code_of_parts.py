@@ -17,7 +17,7 @@ import labengine
 from labengine.core.prefix_cache import MergePolicy
 from labengine.lab import Lab
 from labengine.session.saved.literals import checked_literal, literal
-from labengine.trace.errors import TraceError
+from labengine.trace.parsing import TraceError
 
 Cell = Callable[[str], type]
 

@@ -13,6 +13,7 @@ from labengine.session.compare.comparison import Comparison
 
 HOMES = {
     "Parts": "labengine.core.parts",
+    "Scenario": "labengine.scenarios.scenario",
     "Lab": "labengine.lab",
     "Trace": "labengine.session.saved.trace",
     "Comparison": "labengine.session.compare.comparison",

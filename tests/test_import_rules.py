@@ -3,6 +3,7 @@
     room        may import, besides itself
     ----------  -------------------------------------------------
     config      nothing
+    atomic_write  nothing
     deprecated  nothing
     events      nothing
     snapshot    events
@@ -18,11 +19,11 @@
     scenarios   everything but widgets, notebook
     front       everything, lazily
 
-The ground is config, deprecated, events, snapshot, violation, hooks, fold and timeline. The front is every other module
-or folder at the top of labengine (lab, session, magics, notebook, __main__ ...); *lazily* means that importing it leads
-to torch or transformers on no path: what needs them is imported inside functions. Imports inside functions and
-under TYPE_CHECKING obey the table too. The ground, trace and core use the standard library alone, and no
-imports form a circle.
+The ground is atomic_write, config, deprecated, events, snapshot, violation, hooks, fold and timeline. The front is
+every other module or folder at the top of labengine (lab, session, magics, notebook, __main__ ...); *lazily* means
+that importing it leads to torch or transformers on no path: what needs them is imported inside functions. Imports
+inside functions and under TYPE_CHECKING obey the table too. The ground, trace and core use the standard library alone,
+and no imports form a circle.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ import pytest
 
 from import_graph import Import, SourceTree, cycles, imports_of, path_to
 
-GROUND = ("config", "deprecated", "events", "snapshot", "violation", "hooks", "fold", "timeline")
+GROUND = ("atomic_write", "config", "deprecated", "events", "snapshot", "violation", "hooks", "fold", "timeline")
 ROOMS = (*GROUND, "trace", "core", "engine", "check", "widgets", "scenarios", "notebook", "front")
 HEAVY = {"torch", "transformers"}
 KEPT_OUT = {*HEAVY, "labengine_widgets", "pandas", "plotly", "tqdm"}

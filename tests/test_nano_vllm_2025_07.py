@@ -24,8 +24,14 @@ from labengine.core.block import Block
 from labengine.core.editions import NANO_VLLM_2025_07
 from labengine.core.full_attention import FullAttentionGroup
 from labengine.core.kv_cache_manager import KVCacheManager, Moment
-from labengine.core.nano_vllm import NanoBlockPool, NanoKVCacheManager
-from labengine.core.nano_vllm_2025_07 import EarlyHashManager, OwnTokensGroup, StaleMapPool, UnchunkedScheduler
+from labengine.core.nano_vllm import (
+    EarlyHashManager,
+    NanoBlockPool,
+    NanoKVCacheManager,
+    OwnTokensGroup,
+    StaleMapPool,
+    UnchunkedScheduler,
+)
 from labengine.core.parts import Parts
 from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix_lookup import Hit

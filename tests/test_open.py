@@ -26,7 +26,7 @@ from labengine.events import BlockFreed, Event, RequestAdded, StepRolledBack
 from labengine.lab import Lab
 from labengine.scripts import break_off
 from labengine.session.saved.trace import Trace
-from labengine.trace.errors import TraceError
+from labengine.trace.parsing import TraceError
 from waiting import PATIENCE
 
 HOSTILE = "</script><img src=x onerror=alert(1)> ''' \"\"\" \\ # é 漢"

@@ -18,7 +18,7 @@ from labengine.core.prefix_cache import LateMerge, MergePolicy
 from labengine.core.seams import DECIDED_BY
 from labengine.events import EVENT_KINDS
 from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
-from labengine.scenarios.vllm_44409_overrides import InterleavedKVCacheManager
+from labengine.scenarios.vllm_44409_columns import InterleavedKVCacheManager
 from labengine.session.reasons.seams import seams_of
 
 ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"

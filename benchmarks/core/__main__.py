@@ -62,19 +62,19 @@ def main() -> None:
     parser.add_argument("--vllm", default=os.environ.get("LABENGINE_VLLM_PYTHON"))
     parser.add_argument("--nano", default=os.environ.get("LABENGINE_NANO_VLLM"))
     parser.add_argument("--edition", default="labengine")
-    chosen = parser.parse_args()
+    selected = parser.parse_args()
     runs: dict[str, tuple[str, dict[str, str]]] = {
-        "ours": (sys.executable, {"LABENGINE_EDITION": chosen.edition}),
+        "ours": (sys.executable, {"LABENGINE_EDITION": selected.edition}),
     }
-    if chosen.vllm:
-        runs["vllm"] = (chosen.vllm, {})
-    if chosen.nano:
-        runs["nano"] = (sys.executable, {"LABENGINE_NANO_VLLM": chosen.nano})
+    if selected.vllm:
+        runs["vllm"] = (selected.vllm, {})
+    if selected.nano:
+        runs["nano"] = (sys.executable, {"LABENGINE_NANO_VLLM": selected.nano})
     for absent in {"vllm", "nano"} - set(runs):
         print(f"{absent}: not given, left out (--{absent})")
     names: dict[str, str] = {}
     rounds: dict[str, list[Rows]] = {implementation: [] for implementation in runs}
-    for _ in range(chosen.rounds):
+    for _ in range(selected.rounds):
         for implementation, (python, environment) in runs.items():
             names[implementation], rows = measured(python, implementation, **environment)
             rounds[implementation].append(rows)

@@ -54,7 +54,7 @@ def pool_cases(core: Any, repetitions: int) -> Rows:
     }
 
 
-def prompt_cases(core: Any, repetitions: int, windows: tuple[int, ...], told: str) -> Rows:
+def prompt_cases(core: Any, repetitions: int, windows: tuple[int, ...], reported: str) -> Rows:
     """Prompts of 4,096 tokens: hashing, looking up, admitting, freeing."""
     manager = core.manager(4096 * (1 + len(windows)), BLOCK_SIZE, windows)
     first = core.request(manager, PROMPT)
@@ -75,7 +75,7 @@ def prompt_cases(core: Any, repetitions: int, windows: tuple[int, ...], told: st
         admit.append(spent(_each, core.admit, manager, requests) / 50)
         free.append(spent(_each, core.free, manager, requests) / 50)
     rows |= {"admit, all cached": min(admit), "free, blocks shared": min(free)}
-    return {f"{case}{told}": figure for case, figure in (rows | _evicting(core, repetitions, windows)).items()}
+    return {f"{case}{reported}": figure for case, figure in (rows | _evicting(core, repetitions, windows)).items()}
 
 
 def _evicting(core: Any, repetitions: int, windows: tuple[int, ...]) -> Rows:
@@ -89,7 +89,7 @@ def _evicting(core: Any, repetitions: int, windows: tuple[int, ...]) -> Rows:
     return {"admit, nothing cached, all evicting": min(admit[1:]), "free, last owner": min(free)}
 
 
-def decode_cases(core: Any, repetitions: int, windows: tuple[int, ...], told: str) -> Rows:
+def decode_cases(core: Any, repetitions: int, windows: tuple[int, ...], reported: str) -> Rows:
     """Bookkeeping of one decoded token of one request, among 256 of about 1,024 tokens."""
     manager = core.manager(40_000 * (1 + len(windows)), BLOCK_SIZE, windows)
     requests = [core.request(manager, [number, *PROMPT[1:1024]]) for number in range(256)]
@@ -101,7 +101,9 @@ def decode_cases(core: Any, repetitions: int, windows: tuple[int, ...], told: st
             for request in requests:
                 core.decode(manager, request, 5)
 
-    return {f"decode, per request and token{told}": min(spent(sixteen_tokens) for _ in range(repetitions)) / 16 / 256}
+    return {
+        f"decode, per request and token{reported}": min(spent(sixteen_tokens) for _ in range(repetitions)) / 16 / 256
+    }
 
 
 def scheduler_cases(core: Any, repetitions: int) -> Rows:
@@ -156,9 +158,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("implementation")
     parser.add_argument("--repetitions", type=int, default=5)
-    chosen = parser.parse_args()
-    core = importlib.import_module(f"{chosen.implementation}_core").Core()
-    json.dump({"name": core.name, "rows": all_cases(core, chosen.repetitions)}, sys.stdout)
+    selected = parser.parse_args()
+    core = importlib.import_module(f"{selected.implementation}_core").Core()
+    json.dump({"name": core.name, "rows": all_cases(core, selected.repetitions)}, sys.stdout)
 
 
 if __name__ == "__main__":

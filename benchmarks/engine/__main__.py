@@ -39,17 +39,17 @@ from labengine import model_path
 QUESTION = "The capital of France is"
 
 
-def chosen_pythons(chosen: argparse.Namespace) -> dict[str, str]:
+def selected_pythons(selected: argparse.Namespace) -> dict[str, str]:
     """Which engines run, and by which interpreter."""
     pythons = {"ours": sys.executable}
-    if not chosen.quick:
+    if not selected.quick:
         pythons["watched"] = sys.executable
-    for engine, python in (("vllm", chosen.vllm), ("llama_cpp", chosen.llama_cpp)):
+    for engine, python in (("vllm", selected.vllm), ("llama_cpp", selected.llama_cpp)):
         if python:
             pythons[engine] = python
         else:
             print(f"{engine}: no interpreter given, left out (--{engine.replace('_', '-')})")
-    if not chosen.no_transformers:
+    if not selected.no_transformers:
         pythons |= {"continuous": sys.executable, "generate": sys.executable}
     return {engine: pythons[engine] for engine in ORDER if engine in pythons}
 
@@ -57,19 +57,19 @@ def chosen_pythons(chosen: argparse.Namespace) -> dict[str, str]:
 ORDER = ("ours", "watched", "vllm", "continuous", "generate", "llama_cpp")
 
 
-def options(chosen: argparse.Namespace, settings: Settings) -> dict[str, Any]:
+def options(selected: argparse.Namespace, settings: Settings) -> dict[str, Any]:
     """What a worker has to know."""
     longest = max(settings.prompt + settings.new, cached_length(settings)) + 32
-    told = worker_options(chosen, settings.batch, longest, settings.batch * longest)
-    return told | ({"gguf": str(gguf_of(chosen.model))} if chosen.llama_cpp else {})
+    reported = worker_options(selected, settings.batch, longest, settings.batch * longest)
+    return reported | ({"gguf": str(gguf_of(selected.model))} if selected.llama_cpp else {})
 
 
 def one_round(number: int, peers: list[Peer], settings: Settings) -> dict[str, Figures]:
     """Every case of every engine, in turns."""
     found: dict[str, Figures] = {peer.engine: {} for peer in peers}
     for case in CASES:
-        for turn in range(len(peers)):
-            peer = peers[(turn + number) % len(peers)]
+        for round_number in range(len(peers)):
+            peer = peers[(round_number + number) % len(peers)]
             found[peer.engine] |= case(peer, settings, f"round {number}")
     return found
 
@@ -93,31 +93,31 @@ def agreement(peers: list[Peer], model: str) -> dict[str, int]:
     }
 
 
-def measured(chosen: argparse.Namespace, settings: Settings) -> dict[str, Any]:
+def measured(selected: argparse.Namespace, settings: Settings) -> dict[str, Any]:
     """Everything that was found, ready for JSON."""
-    shape = ModelShape.of(model_path(chosen.model))
-    machine = Limits(chosen.threads)
-    peers = started(chosen_pythons(chosen), options(chosen, settings), warm_up(settings))
+    shape = ModelShape.of(model_path(selected.model))
+    machine = Limits(selected.threads)
+    peers = started(selected_pythons(selected), options(selected, settings), warm_up(settings))
     rounds: Rounds = {peer.engine: [] for peer in peers}
     limits: list[Figures] = []
     floors: list[Figures] = []
     try:
-        agreed = agreement(peers, chosen.model)
-        for turn in range(chosen.rounds):
+        agreed = agreement(peers, selected.model)
+        for round_number in range(selected.rounds):
             started_at = perf_counter()
             limits.append(machine.measure())
-            floors.append(limits_of(shape, machine_of(limits[-1], chosen.dtype), settings))
-            for engine, found in one_round(turn, peers, settings).items():
+            floors.append(limits_of(shape, machine_of(limits[-1], selected.dtype), settings))
+            for engine, found in one_round(round_number, peers, settings).items():
                 rounds[engine].append(found)
-            print(f"round {turn + 1} of {chosen.rounds}: {perf_counter() - started_at:.0f} s", flush=True)
+            print(f"round {round_number + 1} of {selected.rounds}: {perf_counter() - started_at:.0f} s", flush=True)
     finally:
         for peer in peers:
             peer.close()
     return {
         "kind": "engine",
-        "machine": facts(chosen.threads),
-        "model": chosen.model,
-        "dtype": chosen.dtype,
+        "machine": facts(selected.threads),
+        "model": selected.model,
+        "dtype": selected.dtype,
         "names": {peer.engine: peer.name for peer in peers},
         "about": {peer.engine: peer.about for peer in peers},
         "figures": {key: [figure.name, figure.unit] for key, figure in figures(settings).items()},
@@ -164,17 +164,17 @@ def main() -> None:
     parser.add_argument("--no-transformers", action="store_true")
     parser.add_argument("--out", type=Path, help="keep every round as JSON")
     parser.add_argument("--quick", action="store_true", help="one round, 16 new tokens: does it work?")
-    chosen = parser.parse_args()
-    settings = Settings(new=16, tails=1) if chosen.quick else Settings()
-    chosen.rounds = 1 if chosen.quick else chosen.rounds
+    selected = parser.parse_args()
+    settings = Settings(new=16, tails=1) if selected.quick else Settings()
+    selected.rounds = 1 if selected.quick else selected.rounds
     try:
-        found = measured(chosen, settings)
+        found = measured(selected, settings)
     except PeerError as error:
         sys.exit(str(error))
     show(found, settings)
-    if chosen.out:
-        chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        chosen.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if selected.out:
+        selected.out.parent.mkdir(parents=True, exist_ok=True)
+        selected.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

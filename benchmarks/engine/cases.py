@@ -67,31 +67,31 @@ def random_prompts(number: int, length: int, seed: str) -> list[list[int]]:
     return [[random.randrange(300, 40_000) for _ in range(length)] for _ in range(number)]
 
 
-def measure_many(peer: Peer, settings: Settings, turn: str) -> Figures:
+def measure_many(peer: Peer, settings: Settings, round_number: str) -> Figures:
     """Fresh prompts twice: for one token, then for all of them. Decoding is the difference."""
     batch, new = settings.batch, settings.new
-    first, whole = _first_and_whole(peer, batch, settings, turn)
+    first, complete = _first_and_complete(peer, batch, settings, round_number)
     return {
         "prefill_many": batch * settings.prompt / first,
-        "whole_many": batch * new / whole,
-        "decode_many": _rate(batch * (new - 1), whole - first),
+        "whole_many": batch * new / complete,
+        "decode_many": _rate(batch * (new - 1), complete - first),
     }
 
 
-def measure_one(peer: Peer, settings: Settings, turn: str) -> Figures:
+def measure_one(peer: Peer, settings: Settings, round_number: str) -> Figures:
     """The same with one request."""
-    first, whole = _first_and_whole(peer, 1, settings, turn)
+    first, complete = _first_and_complete(peer, 1, settings, round_number)
     return {
         "first_token": first * 1e3,
-        "whole_one": settings.new / whole,
-        "decode_one": _rate(settings.new - 1, whole - first),
+        "whole_one": settings.new / complete,
+        "decode_one": _rate(settings.new - 1, complete - first),
     }
 
 
-def measure_cached(peer: Peer, settings: Settings, turn: str) -> Figures:
+def measure_cached(peer: Peer, settings: Settings, round_number: str) -> Figures:
     """A prompt is sent, then others that begin with it; none where the engine finds nothing cached."""
-    [base] = random_prompts(1, settings.cached, f"{turn} base")
-    tails = random_prompts(settings.tails + 1, settings.fresh, f"{turn} tails")
+    [base] = random_prompts(1, settings.cached, f"{round_number} base")
+    tails = random_prompts(settings.tails + 1, settings.fresh, f"{round_number} tails")
     cold = peer.generate([base + tails[0]], 4)  # some engines forget a prompt that ends with its first token
     warm = [peer.generate([base + tail], 1) for tail in tails[1:]]
     seconds = median(answer["seconds"] for answer in warm)
@@ -100,9 +100,9 @@ def measure_cached(peer: Peer, settings: Settings, turn: str) -> Figures:
     return {"first_token_cached": seconds * 1e3} if is_cached else {}
 
 
-def _first_and_whole(peer: Peer, batch: int, settings: Settings, turn: str) -> tuple[float, float]:
+def _first_and_complete(peer: Peer, batch: int, settings: Settings, round_number: str) -> tuple[float, float]:
     """Seconds for one token each, and for all of them."""
-    prompts = random_prompts(2 * batch, settings.prompt, f"{turn} {batch}")
+    prompts = random_prompts(2 * batch, settings.prompt, f"{round_number} {batch}")
     return peer.seconds(prompts[:batch], 1), peer.seconds(prompts[batch:], settings.new)
 
 

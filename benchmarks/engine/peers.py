@@ -104,12 +104,12 @@ def started(pythons: dict[str, str], options: dict[str, Any], warm_up: list[tupl
     return peers
 
 
-def worker_options(chosen: Any, max_batch: int, max_length: int, pool_tokens: int) -> dict[str, Any]:
+def worker_options(selected: Any, max_batch: int, max_length: int, pool_tokens: int) -> dict[str, Any]:
     """What a worker has to know. chosen: the command line's model, dtype and threads."""
     return {
-        "model": str(model_path(chosen.model)),
-        "dtype": chosen.dtype,
-        "threads": chosen.threads,
+        "model": str(model_path(selected.model)),
+        "dtype": selected.dtype,
+        "threads": selected.threads,
         "max_batch": max_batch,
         "max_length": max_length,
         "pool_tokens": pool_tokens,

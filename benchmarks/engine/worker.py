@@ -40,15 +40,15 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
-    def tell(answer: Answer) -> None:
+    def report(answer: Answer) -> None:
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
     engine = importlib.import_module(f"{sys.argv[1]}_engine").Engine(json.loads(sys.argv[2]))
-    tell({"name": engine.name, "about": engine.about})
+    report({"name": engine.name, "about": engine.about})
     for line in sys.stdin:
         order = json.loads(line)
-        tell(generated(engine, order["prompts"], order["num_tokens"]))
+        report(generated(engine, order["prompts"], order["num_tokens"]))
 
 
 if __name__ == "__main__":

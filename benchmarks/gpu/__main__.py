@@ -39,7 +39,7 @@ Figures = dict[str, list[float]]
 """Output tokens per second of each round, by entry."""
 
 
-def entries(chosen: argparse.Namespace, size: dict[str, int]) -> list[Entry]:
+def entries(selected: argparse.Namespace, size: dict[str, int]) -> list[Entry]:
     """Who takes part; who was not given is told."""
     found = [
         Entry("labengine, blocks of 16", "ours", {**size, "block_size": 16}),
@@ -47,16 +47,16 @@ def entries(chosen: argparse.Namespace, size: dict[str, int]) -> list[Entry]:
         Entry("labengine, blocks of 16, Triton", "ours", {**size, "block_size": 16, "attention": "triton"}),
         Entry("labengine, blocks of 16, recording", "ours", {**size, "block_size": 16, "record": True}),
     ]
-    for name, engine, checkout in (("nano-vLLM", "nano", chosen.nano), ("mini-sglang", "minisgl", chosen.minisgl)):
+    for name, engine, checkout in (("nano-vLLM", "nano", selected.nano), ("mini-sglang", "minisgl", selected.minisgl)):
         if checkout:
             found.append(Entry(name, engine, {**size, "checkout": str(Path(checkout).resolve())}))
         else:
             print(f"{name}: no checkout given, left out (--{engine})")
-    if chosen.vllm:
-        found.append(Entry("vLLM", "vllm", dict(size), chosen.vllm))
+    if selected.vllm:
+        found.append(Entry("vLLM", "vllm", dict(size), selected.vllm))
     else:
         print("vLLM: no interpreter given, left out (--vllm)")
-    if chosen.transformers:
+    if selected.transformers:
         found.append(Entry("transformers", "transformers", dict(size)))
     return found
 
@@ -64,21 +64,21 @@ def entries(chosen: argparse.Namespace, size: dict[str, int]) -> list[Entry]:
 def measured(found: list[Entry], rounds: int, model_dir: Path, environment: dict[str, str]) -> dict[str, Any]:
     """All rounds, another engine first in each."""
     figures: Figures = {entry.name: [] for entry in found}
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     for number in range(rounds):
         for entry in found[number % len(found) :] + found[: number % len(found)]:
-            if "failed" in told.get(entry.name, ""):
+            if "failed" in reported.get(entry.name, ""):
                 continue
             try:
                 speed, about = one_round(entry, model_dir, environment)
             except EngineError as error:
-                told[entry.name] = f"failed: {error}"
-                print(f"{entry.name}: {told[entry.name]}", flush=True)
+                reported[entry.name] = f"failed: {error}"
+                print(f"{entry.name}: {reported[entry.name]}", flush=True)
                 continue
             figures[entry.name].append(speed)
-            told[entry.name] = about
+            reported[entry.name] = about
             print(f"round {number + 1}: {entry.name}: {speed:,.0f} output tok/s", flush=True)
-    return {"tokens_per_second": figures, "about": told}
+    return {"tokens_per_second": figures, "about": reported}
 
 
 def one_round(entry: Entry, model_dir: Path, environment: dict[str, str]) -> tuple[float, str]:
@@ -93,8 +93,8 @@ def one_round(entry: Entry, model_dir: Path, environment: dict[str, str]) -> tup
     for answer in answers:
         if answer["num_tokens"] != workload.num_output_tokens:
             raise EngineError(f"{workload.num_output_tokens} tokens were asked for, {answer['num_tokens']} came")
-    best = min(answer["seconds"] for answer in answers)
-    return workload.num_output_tokens / best, process.hello["about"]
+    fastest = min(answer["seconds"] for answer in answers)
+    return workload.num_output_tokens / fastest, process.hello["about"]
 
 
 def limit(workload: Workload, weight_bytes: int, limits: dict[str, Any]) -> float:
@@ -196,23 +196,23 @@ def options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--model-dir", type=Path, default=Path(tempfile.gettempdir()) / "labengine-qwen3-shape")
     parser.add_argument("--out", type=Path)
-    chosen = parser.parse_args()
-    unknown = set(chosen.only.split(",")) - set(PARTS)
+    selected = parser.parse_args()
+    unknown = set(selected.only.split(",")) - set(PARTS)
     if unknown:
         parser.error(f"--only knows {', '.join(PARTS)}, not {', '.join(sorted(unknown))}")
-    return chosen
+    return selected
 
 
 def main() -> None:
     """Part after part; what is known is written after each."""
-    chosen = options()
-    environment, parts = environment_for(chosen.fa3), chosen.only.split(",")
+    selected = options()
+    environment, parts = environment_for(selected.fa3), selected.only.split(",")
     result: dict[str, Any] = {}
 
     def keep(**part: Any) -> None:
         result.update(part)
-        if chosen.out:
-            chosen.out.write_text(json.dumps(result, indent=1))
+        if selected.out:
+            selected.out.write_text(json.dumps(result, indent=1))
 
     limits = asked([str(HERE / "gpu_limits.py")], environment)
     if limits is None:
@@ -225,19 +225,19 @@ def main() -> None:
     )
     if "kernels" in parts:
         keep(kernels=printed([str(HERE / "attention.py")], environment))
-    chosen.model_dir.mkdir(parents=True, exist_ok=True)
+    selected.model_dir.mkdir(parents=True, exist_ok=True)
     if "workload" in parts or "profile" in parts:
-        weight_bytes = made_model(chosen.model_dir)
+        weight_bytes = made_model(selected.model_dir)
     if "workload" in parts:
-        size = {"num_requests": 24, "longest": 200} if chosen.quick else {"num_requests": 256, "longest": 1024}
-        found = entries(chosen, size)
-        run = measured(found, 1 if chosen.quick else chosen.rounds, chosen.model_dir, environment)
+        size = {"num_requests": 24, "longest": 200} if selected.quick else {"num_requests": 256, "longest": 1024}
+        found = entries(selected, size)
+        run = measured(found, 1 if selected.quick else selected.rounds, selected.model_dir, environment)
         most = limit(nano_vllm_workload(**size), weight_bytes, limits)
         keep(workload=run, limit=most)
         print(f"\nlimit {most:,.0f} output tok/s\n{table(run, most)}\n", flush=True)
         print("\n".join(f"* {name}: {about}" for name, about in run["about"].items()), flush=True)
     if "profile" in parts:
-        keep(profile=profiled(chosen.model_dir, chosen.quick, environment))
+        keep(profile=profiled(selected.model_dir, selected.quick, environment))
 
 
 def made_model(directory: Path) -> int:

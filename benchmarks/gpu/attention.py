@@ -24,8 +24,8 @@ from random import Random
 import torch
 
 from labengine.engine.attention import AttentionBackend, AttentionSetting, StepAttention
-from labengine.engine.attention.choice import BACKENDS
 from labengine.engine.attention.triton import TritonAttention
+from labengine.engine.backend_choice import BACKENDS
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.step_tensors import GroupTensors, StepTensors
 

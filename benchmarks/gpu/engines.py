@@ -197,7 +197,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
-    def tell(answer: dict[str, Any]) -> None:
+    def report(answer: dict[str, Any]) -> None:
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
@@ -205,12 +205,12 @@ def main() -> None:
     started = perf_counter()
     engine = ENGINES[name](model_dir, options)  # type: ignore[call-arg]
     engine.warm_up()
-    tell({"about": engine.about, "seconds_to_start": perf_counter() - started})
+    report({"about": engine.about, "seconds_to_start": perf_counter() - started})
     workload = nano_vllm_workload(options["num_requests"], options["longest"])
     for _ in sys.stdin:
         started = perf_counter()
         num_tokens = engine.run(workload)
-        tell({"seconds": perf_counter() - started, "num_tokens": num_tokens})
+        report({"seconds": perf_counter() - started, "num_tokens": num_tokens})
 
 
 if __name__ == "__main__":

@@ -23,23 +23,23 @@ from labengine import Lab
 from labengine.events import RequestScheduled
 
 
-def decoding_lab(chosen: argparse.Namespace, *, record: bool) -> Lab:
+def decoding_lab(selected: argparse.Namespace, *, record: bool) -> Lab:
     """A lab in which every request has its context, and goes on decoding."""
-    blocks = chosen.batch * -(-(chosen.context + 4 * chosen.steps + 64) // chosen.block_size)
+    blocks = selected.batch * -(-(selected.context + 4 * selected.steps + 64) // selected.block_size)
     lab = Lab(
-        chosen.model,
+        selected.model,
         num_blocks=blocks,
-        block_size=chosen.block_size,
-        max_num_seqs=chosen.batch,
+        block_size=selected.block_size,
+        max_num_seqs=selected.batch,
         max_num_batched_tokens=16384,
-        attention=chosen.attention,
+        attention=selected.attention,
         record=record,
         check=False,
     )
     random = Random(0)
-    for _ in range(chosen.batch):
-        prompt = [random.randint(0, 10000) for _ in range(chosen.context)]
-        lab.add(token_ids=prompt, max_tokens=4 * chosen.steps + 60, ignore_eos=True, temperature=0.6)
+    for _ in range(selected.batch):
+        prompt = [random.randint(0, 10000) for _ in range(selected.context)]
+        lab.add(token_ids=prompt, max_tokens=4 * selected.steps + 60, ignore_eos=True, temperature=0.6)
     while any(request.is_prefill for request in _next_plan(lab)):
         pass
     for _ in range(4):
@@ -88,8 +88,8 @@ def kernels(lab: Lab, num_steps: int = 10, shown: int = 12) -> dict[str, Any]:
 def recording_cost(silent: Lab, recording: Lab, num_steps: int) -> dict[str, float]:
     """Median milliseconds of whole steps, the labs going first in turn."""
     times: dict[Lab, list[float]] = {silent: [], recording: []}
-    for turn in range(num_steps):
-        for lab in (silent, recording) if turn % 2 else (recording, silent):
+    for round_number in range(num_steps):
+        for lab in (silent, recording) if round_number % 2 else (recording, silent):
             started = perf_counter()
             lab.step()
             times[lab].append(1000 * (perf_counter() - started))
@@ -105,15 +105,15 @@ def main() -> None:
     parser.add_argument("--block-size", type=int, default=16)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--attention")
-    chosen = parser.parse_args()
-    silent, recording = (decoding_lab(chosen, record=record) for record in (False, True))
+    selected = parser.parse_args()
+    silent, recording = (decoding_lab(selected, record=record) for record in (False, True))
     result: dict[str, Any] = {
-        "batch": chosen.batch,
-        "context": chosen.context,
-        "block_size": chosen.block_size,
+        "batch": selected.batch,
+        "context": selected.context,
+        "block_size": selected.block_size,
         **{key: silent.status()[key] for key in ("attention", "forward")},
-        "recording": recording_cost(silent, recording, chosen.steps),
-        "phases_ms": phases(silent, chosen.steps),
+        "recording": recording_cost(silent, recording, selected.steps),
+        "phases_ms": phases(silent, selected.steps),
         **kernels(silent),
     }
     print(json.dumps(result))

@@ -56,25 +56,25 @@ CASES = [
 class Attention:
     """The attention of one step in a model's layers, each with a pool of its own."""
 
-    def __init__(self, case: Case, dtype: torch.dtype, chosen: argparse.Namespace) -> None:
-        blocks = -(-case.context // chosen.block_size)
+    def __init__(self, case: Case, dtype: torch.dtype, selected: argparse.Namespace) -> None:
+        blocks = -(-case.context // selected.block_size)
         num_blocks = case.num_requests * blocks
-        shape = (2, num_blocks, chosen.block_size, chosen.kv_heads, chosen.head_dim)
+        shape = (2, num_blocks, selected.block_size, selected.kv_heads, selected.head_dim)
         num_layers = max(1, min(MAX_LAYERS, MAX_BYTES // (torch.Size(shape).numel() * dtype.itemsize)))
         self.layers = [LayerKV(*torch.randn(shape).to(dtype)) for _ in range(num_layers)]
         tables = torch.randperm(num_blocks).view(case.num_requests, blocks).tolist()
-        spec = GroupSpec(chosen.block_size)
-        self.step = step_tensors(plan_of(case, tables, chosen.block_size), [spec], torch.device("cpu"))
-        self.scale = chosen.head_dim**-0.5
-        width = (chosen.heads + 2 * chosen.kv_heads) * chosen.head_dim
+        spec = GroupSpec(selected.block_size)
+        self.step = step_tensors(plan_of(case, tables, selected.block_size), [spec], torch.device("cpu"))
+        self.scale = selected.head_dim**-0.5
+        width = (selected.heads + 2 * selected.kv_heads) * selected.head_dim
         self.rows = torch.randn(self.step.num_tokens, width).to(dtype)
-        self.queries = self.rows[:, : chosen.heads * chosen.head_dim].reshape(-1, chosen.heads, chosen.head_dim)
+        self.queries = self.rows[:, : selected.heads * selected.head_dim].reshape(-1, selected.heads, selected.head_dim)
         self.out = torch.empty_like(self.queries)
-        self.chosen = chosen
+        self.selected = selected
 
     def native(self) -> list[Callable[[], None]]:
         """A call per layer."""
-        crew = team(self.chosen.threads)
+        crew = team(self.selected.threads)
         programs = [program_of([self._op(layer)]) for layer in self.layers]
         step = self._c_step()
         self._scratch = torch.empty(crew.scratch_bytes(programs[0], step) // 4 + 16)
@@ -90,8 +90,8 @@ class Attention:
         return Op(
             kind=OpKind.ATTEND, in_=0, other=-1, out=1, scale=self.scale,
             keys=layer.keys.data_ptr(), values=layer.values.data_ptr(),
-            num_heads=self.chosen.heads, num_kv_heads=self.chosen.kv_heads, head_dim=self.chosen.head_dim,
-            block_size=self.chosen.block_size,
+            num_heads=self.selected.heads, num_kv_heads=self.selected.kv_heads, head_dim=self.selected.head_dim,
+            block_size=self.selected.block_size,
         )  # fmt: skip
 
     def _c_step(self) -> Step:
@@ -124,30 +124,30 @@ def plan_of(case: Case, tables: list[list[int]], block_size: int) -> StepPlan:
     return StepPlan(tuple(scheduled))
 
 
-def best_seconds(calls: list[Callable[[], None]], num_threads: int, seconds: float = 1.0) -> float:
+def fastest_seconds(calls: list[Callable[[], None]], num_threads: int, seconds: float = 1.0) -> float:
     """Of a single call, while all take turns. A lone thread's own time is taken, which a busy machine spoils less."""
     clock = thread_time if num_threads == 1 else perf_counter
-    best, end, turns = float("inf"), perf_counter() + seconds, cycle(calls)
-    next(turns)()
-    while perf_counter() < end or best == float("inf"):
-        call = next(turns)
+    fastest, end, repeated = float("inf"), perf_counter() + seconds, cycle(calls)
+    next(repeated)()
+    while perf_counter() < end or fastest == float("inf"):
+        call = next(repeated)
         started = clock()
         call()
-        best = min(best, clock() - started)
-    return best
+        fastest = min(fastest, clock() - started)
+    return fastest
 
 
-def report(case: Case, dtype: torch.dtype, chosen: argparse.Namespace) -> str:
-    attention = Attention(case, dtype, chosen)
-    seconds = best_seconds(attention.native(), chosen.threads)
+def report(case: Case, dtype: torch.dtype, selected: argparse.Namespace) -> str:
+    attention = Attention(case, dtype, selected)
+    seconds = fastest_seconds(attention.native(), selected.threads)
     if case.chunk == 1:
-        num_bytes = case.num_requests * case.context * 2 * chosen.kv_heads * chosen.head_dim * dtype.itemsize
+        num_bytes = case.num_requests * case.context * 2 * selected.kv_heads * selected.head_dim * dtype.itemsize
         rate = f"{num_bytes / seconds / 1e9:7.1f} GB/s    "
     else:
-        rate = f"{4 * chosen.head_dim * chosen.heads * case.num_reads() / seconds / 1e9:7.1f} GFLOP/s "
+        rate = f"{4 * selected.head_dim * selected.heads * case.num_reads() / seconds / 1e9:7.1f} GFLOP/s "
     line = f"{case!s:<36} {seconds * 1e6:10.1f} us  {rate}"
-    if chosen.torch:
-        beside = best_seconds(attention.torch(), chosen.threads, 0.5)
+    if selected.torch:
+        beside = fastest_seconds(attention.torch(), selected.threads, 0.5)
         line += f"  gather + SDPA {beside * 1e6:10.1f} us, {beside / seconds:5.1f} times as long"
     return line
 
@@ -161,17 +161,17 @@ def main() -> None:
     parser.add_argument("--block-size", type=int, default=16)
     parser.add_argument("--dtype", choices=DTYPES, action="append")
     parser.add_argument("--torch", action="store_true", help="gather + SDPA, too")
-    chosen = parser.parse_args()
-    torch.set_num_threads(chosen.threads)
+    selected = parser.parse_args()
+    torch.set_num_threads(selected.threads)
     print(
-        f"{chosen.heads} heads, {chosen.kv_heads} kv heads of {chosen.head_dim}, blocks of {chosen.block_size}",
+        f"{selected.heads} heads, {selected.kv_heads} kv heads of {selected.head_dim}, blocks of {selected.block_size}",
         end="; ",
     )
-    print(f"{chosen.threads} threads; per layer")
-    for name in chosen.dtype or DTYPES:
+    print(f"{selected.threads} threads; per layer")
+    for name in selected.dtype or DTYPES:
         print(name)
         for case in CASES:
-            print(f"  {report(case, DTYPES[name], chosen)}", flush=True)
+            print(f"  {report(case, DTYPES[name], selected)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -25,8 +25,7 @@ from limits import Limits
 from machine import facts, headline, listening_for_noise
 
 from labengine.engine.native.layout import Finish, Op, OpKind, Step, program_of
-from labengine.engine.native.library import packed, team
-from labengine.engine.native.memory import PackedMemory
+from labengine.engine.native.library import PackedMemory, packed, team
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 ROWS = (1, 2, 4, 8, 16, 32, 64, 256, 2048)
@@ -108,12 +107,12 @@ def report(products: Products, limits: Limits, threads: int, seconds: float, nam
             times.append(perf_counter() - started)
     read, rate = (max(figures[key] for figures in found) * 1e9 for key in ("read", name))
     floor = max(products.num_bytes() / read, products.flops() / rate)
-    best, usual = min(times), median(times)
+    fastest, usual = min(times), median(times)
     return (
-        f"{name} {products.num_rows:>5} rows {best * 1e3:9.2f} ms [{usual * 1e3:9.2f}]  "
-        f"{products.num_bytes() / best / 1e9:6.1f} of {read / 1e9:5.1f} GB/s  "
-        f"{products.flops() / best / 1e9:6.1f} of {rate / 1e9:5.1f} GFLOP/s  "
-        f"{floor / best:5.0%} of the limit [{floor / usual:4.0%}]"
+        f"{name} {products.num_rows:>5} rows {fastest * 1e3:9.2f} ms [{usual * 1e3:9.2f}]  "
+        f"{products.num_bytes() / fastest / 1e9:6.1f} of {read / 1e9:5.1f} GB/s  "
+        f"{products.flops() / fastest / 1e9:6.1f} of {rate / 1e9:5.1f} GFLOP/s  "
+        f"{floor / fastest:5.0%} of the limit [{floor / usual:4.0%}]"
     )
 
 
@@ -124,14 +123,14 @@ def main() -> None:
     parser.add_argument("--rows", type=int, action="append")
     parser.add_argument("--dtype", choices=DTYPES, action="append")
     parser.add_argument("--seconds", type=float, default=3, help="for each line")
-    chosen = parser.parse_args()
-    print(headline(facts(chosen.threads)))
-    limits = Limits(chosen.threads)
+    selected = parser.parse_args()
+    print(headline(facts(selected.threads)))
+    limits = Limits(selected.threads)
     with listening_for_noise() as noise:
-        for name in chosen.dtype or DTYPES:
-            for num_rows in chosen.rows or ROWS:
-                products = Products(SHAPES[chosen.shape], DTYPES[name], num_rows)
-                print(report(products, limits, chosen.threads, chosen.seconds, name), flush=True)
+        for name in selected.dtype or DTYPES:
+            for num_rows in selected.rows or ROWS:
+                products = Products(SHAPES[selected.shape], DTYPES[name], num_rows)
+                print(report(products, limits, selected.threads, selected.seconds, name), flush=True)
     if noise.share is not None:
         print(f"others took {noise.share:.0%} of the cores meanwhile")
 

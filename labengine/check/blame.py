@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from labengine import events as ev
 from labengine.check.contradictions import Contradiction
-from labengine.core.definers import is_custom
+from labengine.core.part_methods import is_custom
 from labengine.core.parts import Parts
 from labengine.core.seams import decider
 from labengine.violation import Violation

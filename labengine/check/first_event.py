@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from labengine import events as ev
 from labengine.check.invariants import judge_blocks, judge_keys, judge_requests
 from labengine.check.oracle import Misread
 from labengine.check.past_state import PastState
 from labengine.check.state import FoldState
+from labengine.check.stream import Stream
 from labengine.core.request import Request
 from labengine.fold import surviving
 from labengine.timeline import Timeline
@@ -162,3 +163,39 @@ def blocks_named_by(event: ev.Event) -> set[int]:
         case ev.BlockAllocated() | ev.BlockTouched() | ev.BlockEvicted() | ev.BlockFreed():
             return {event.block_id}
     return set()
+
+
+_Thing = tuple[str, int]
+"""("block" or "request", its id)."""
+
+
+class NearestEvents:
+    """For many violations: the cause if it is known, else the newest event about the same block or request."""
+
+    def __init__(self, known: Iterable[Violation], stream: Stream | None) -> None:
+        """known: the violations so far; those of the rule `said` are causes."""
+        causes = [violation for violation in known if violation.rule == "said"]
+        self._causes = [cause.first_event for cause in causes]
+        self._first_cause: dict[_Thing, int] = {}
+        for place, cause in enumerate(causes):
+            for thing in _things(cause.block_ids, cause.request_ids):
+                self._first_cause.setdefault(thing, place)
+        self._newest: dict[_Thing, int] = {}
+        for numbered in () if stream is None else stream.newest_events():
+            request_id = getattr(numbered.event, "request_id", None)
+            for thing in _things(blocks_named_by(numbered.event), () if request_id is None else (request_id,)):
+                self._newest[thing] = numbered.number
+        self._last = None if stream is None else stream.last_number
+
+    def about(self, violation: Violation) -> int | None:
+        """Return the number of the event; None without a recording."""
+        things = [*_things(violation.block_ids, violation.request_ids)]
+        causes = [self._first_cause[thing] for thing in things if thing in self._first_cause]
+        if causes:
+            return self._causes[min(causes)]
+        return max((self._newest[thing] for thing in things if thing in self._newest), default=self._last)
+
+
+def _things(block_ids: Iterable[int], request_ids: Iterable[int]) -> Iterator[_Thing]:
+    yield from (("block", block_id) for block_id in block_ids)
+    yield from (("request", request_id) for request_id in request_ids)

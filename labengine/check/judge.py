@@ -7,12 +7,11 @@ from typing import Any, Protocol
 
 from labengine import events as ev
 from labengine.check.first_event import BrokenState, Suspicion, WrongRead, WrongWrite
-from labengine.check.identity import PrefixIdentities
 from labengine.check.invariants import judge_blocks, judge_keys, judge_requests
-from labengine.check.live import LiveState
 from labengine.check.oracle import Oracle
 from labengine.check.plan_rules import judge_plan
-from labengine.check.slot_memory import SavedBlocks
+from labengine.check.slot_memory import PrefixIdentities, SavedBlocks
+from labengine.check.state import LiveState
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
 from labengine.core.prefix_cache import LateMerge

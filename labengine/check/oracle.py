@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from labengine.check.identity import PrefixIdentities
-from labengine.check.slot_memory import SavedBlocks, SlotMemory
+from labengine.check.slot_memory import PrefixIdentities, SavedBlocks, SlotMemory
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.events import Transfer
 from labengine.snapshot import GroupState

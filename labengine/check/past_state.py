@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from labengine import events as ev
-from labengine.check.identity import PrefixIdentities
-from labengine.check.slot_memory import SlotMemory
+from labengine.check.slot_memory import PrefixIdentities, SlotMemory
 from labengine.core.request import ExtraKeys, Request
 from labengine.timeline import Fold
 

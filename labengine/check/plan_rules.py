@@ -1,10 +1,13 @@
-"""Rules on a step before it is computed: the slots that its tokens' KV will be written to."""
+"""Rules on a step before it is computed: the slots that it writes, and progress of each of its requests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from labengine import events as ev
+from labengine.check.blame import Blamed
 from labengine.check.state import State
+from labengine.check.stream import Stream
 from labengine.core.step_plan import ScheduledRequest, SlotRun, StepPlan
 from labengine.violation import Violation
 
@@ -71,3 +74,38 @@ def _expects_the_same(state: State, entry: tuple[int, int, int], other: tuple[in
     end = (entry[2] + 1) * state.groups[entry[1]].block_size
     one, two = (state.requests[request_id].token_ids[:end] for request_id in (entry[0], other[0]))
     return entry[1:] == other[1:] and one == two
+
+
+def judge_progress(plan: StepPlan, stream: Stream) -> list[Blamed]:
+    """Return requests that the step schedules or admits without computing a token of theirs.
+
+    stream: the events up to the plan.
+    """
+    return [*_empty_shares(plan, stream), *_admitted_in_vain(plan, stream)]
+
+
+def _empty_shares(plan: StepPlan, stream: Stream) -> Iterator[Blamed]:
+    for part in plan.scheduled:
+        if part.num_tokens < 1:
+            text = f"request {part.request_id} is scheduled, and none of its tokens is computed: its hit may cover all"
+            yield _blamed(text, part.request_id, stream)
+
+
+def _admitted_in_vain(plan: StepPlan, stream: Stream) -> Iterator[Blamed]:
+    """Yield admitted requests that are not scheduled, except those that wait for a load or were preempted at once."""
+    admitted: dict[int, None] = {}
+    for event in stream.under_way():
+        if isinstance(event, ev.PrefixHit):
+            admitted[event.request_id] = None
+        elif isinstance(event, (ev.RequestPreempted, ev.RequestFinished)) or (
+            isinstance(event, ev.ExternalHit) and event.is_loading
+        ):
+            admitted.pop(event.request_id, None)
+    for request_id in admitted.keys() - {part.request_id for part in plan.scheduled}:
+        text = f"request {request_id} was admitted, and the step schedules nothing for it"
+        yield _blamed(text, request_id, stream)
+
+
+def _blamed(text: str, request_id: int, stream: Stream) -> Blamed:
+    number = stream.newest(lambda event: getattr(event, "request_id", None) == request_id)
+    return Blamed(Violation("progress", text, (request_id,)), stream.last_number if number is None else number)

@@ -1,13 +1,15 @@
-"""The state that rules are judged on: a protocol, and its implementation on a fold (live.py has the core's)."""
+"""The state that rules are judged on: a protocol, a fold of events, and the running core with indices."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
 
 from labengine.core.block import Key
+from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.request import Request
 from labengine.snapshot import GroupState
 from labengine.timeline import Fold
 
@@ -126,3 +128,110 @@ class FoldState:
             for key in keys:
                 blocks[key].append(block_id)
         return blocks
+
+
+class LiveState:
+    """Reads the core itself and never the events. It does not see a broken free queue: that takes a walk, as in a
+    snapshot.
+
+
+    The indices are kept by comparison: `follow_tables` for requests whose tables may have changed, `note_keys` for
+    blocks whose hashes may have changed.
+    """
+
+    def __init__(self, manager: KVCacheManager, requests: Mapping[int, Request]) -> None:
+        self.requests = requests
+        self.groups = tuple(GroupState(g.spec.kind, g.spec.block_size, g.spec.window) for g in manager.groups)
+        self.null_block = manager.pool.null_block
+        self._pool = manager.pool
+        self._blocks = manager.pool.blocks
+        self._block_ids = range(len(self._blocks))
+        self._tables: dict[int, list[list[int]]] = {}
+        self._entries: dict[int, set[Entry]] = defaultdict(set)
+        self._keys: dict[int, tuple[Key, ...]] = {}
+        self._blocks_with: dict[Key, set[int]] = defaultdict(set)
+        self.follow_tables(request_id for request_id, request in requests.items() if request.has_blocks)
+        self.note_keys(block.block_id for block in self._blocks if block.keys)
+
+    # -- the state -----------------------------------------------------------------------------------------------------
+
+    def exists(self, block_id: int) -> bool:
+        return block_id in self._block_ids
+
+    def ref_count(self, block_id: int) -> int:
+        return self._blocks[block_id].ref_count if self.exists(block_id) else 0
+
+    def is_queued(self, block_id: int) -> bool:
+        return self.exists(block_id) and block_id in self._pool.free_queue
+
+    def is_full(self, block_id: int) -> bool:
+        return self.exists(block_id) and bool(self._blocks[block_id].token_ids)
+
+    def keys(self, block_id: int) -> tuple[Key, ...]:
+        return self._blocks[block_id].keys if self.exists(block_id) else ()
+
+    def mapped(self, key: Key) -> tuple[int, ...]:
+        return self._pool.prefix_map.get(key, ())
+
+    def entries(self, block_id: int) -> Collection[Entry]:
+        return self._entries.get(block_id, ())
+
+    def blocks_with(self, key: Key) -> Collection[int]:
+        return self._blocks_with.get(key, ())
+
+    # -- following the core --------------------------------------------------------------------------------------------
+
+    def follow_tables(self, request_ids: Iterable[int]) -> tuple[set[int], set[int]]:
+        """Compare these requests' tables with the last ones seen.
+
+        Returns the requests whose tables have changed, and the blocks whose entries have changed.
+        """
+        changed: set[int] = set()
+        blocks: set[int] = set()
+        for request_id in request_ids:
+            tables = self.requests[request_id].block_tables
+            before = self._tables.get(request_id)
+            if before == tables:
+                continue
+            changed.add(request_id)
+            self._tables[request_id] = [list(table) for table in tables]
+            for group, table in enumerate(tables):
+                blocks.update(self._compare(request_id, group, before[group] if before else (), table))
+            if not any(tables):
+                del self._tables[request_id]
+        return changed, blocks
+
+    def forget(self, request_id: int) -> set[int]:
+        """Drop a request and its table entries; return the blocks of those entries."""
+        tables = enumerate(self._tables.pop(request_id, []))
+        return {block_id for group, table in tables for block_id in self._compare(request_id, group, table, ())}
+
+    def note_keys(self, block_ids: Iterable[int]) -> set[Key]:
+        """Update the index of these blocks' hashes; return the old and the new hashes."""
+        seen: set[Key] = set()
+        for block_id in block_ids:
+            before, now = self._keys.get(block_id, ()), self.keys(block_id)
+            seen.update(before, now)
+            if before != now:
+                self._keys[block_id] = now
+                for key in before:
+                    self._blocks_with[key].discard(block_id)
+                    if not self._blocks_with[key]:
+                        del self._blocks_with[key]
+                for key in now:
+                    self._blocks_with[key].add(block_id)
+        return seen
+
+    def _compare(self, request_id: int, group: int, before: Sequence[int], now: Sequence[int]) -> Iterator[int]:
+        start = len(before) if now[: len(before)] == before else 0
+        for index in range(start, max(len(before), len(now))):
+            old = before[index] if index < len(before) else self.null_block
+            new = now[index] if index < len(now) else self.null_block
+            if old == new:
+                continue
+            if old != self.null_block:
+                self._entries[old].discard((request_id, group, index))
+                yield old
+            if new != self.null_block:
+                self._entries[new].add((request_id, group, index))
+                yield new

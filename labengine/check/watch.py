@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from labengine import events as ev
 from labengine.check.blame import Blamed
-from labengine.check.first_event import BrokenState, Suspicion, first_events
+from labengine.check.first_event import BrokenState, NearestEvents, Suspicion, first_events
 from labengine.check.invariants import check_invariants
 from labengine.check.judge import Judge, WatchedEngine
-from labengine.check.nearest_event import NearestEvents
-from labengine.check.progress import judge_progress
+from labengine.check.plan_rules import judge_progress
 from labengine.check.slot_memory import SavedBlocks
 from labengine.check.stream import Stream
 from labengine.check.watched_runner import WatchableRunner, WatchedRunner

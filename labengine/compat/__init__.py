@@ -1,1 +1,1 @@
-"""Other engines' front doors: scripts that were written for them run here, and can be looked into."""
+"""Other engines' Python interfaces: scripts written for them run here in a lab."""

@@ -1,51 +1,133 @@
-"""nano-vLLM's front door: `from labengine.compat.nanovllm import LLM, SamplingParams`, and the script runs in a lab.
+"""nano-vLLM's interface: `from labengine.compat.nanovllm import LLM, SamplingParams`, and the script runs in a lab.
 
-The engine behind it decides as nano-vLLM does (edition nano-vllm). Another edition is one word away:
+The engine takes nano-vLLM's decisions (edition nano-vllm). Another edition is one argument:
 LLM(path, edition="nano-vllm+243"), or LLM.edition = "nano-vllm+243" before a script that cannot be changed. The lab
-itself is `llm.lab`: llm.lab.show() draws it.
+is `llm.lab`: llm.lab.show() draws it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from os import PathLike
 from time import perf_counter
 from typing import Any
 
-from labengine.compat.nanovllm_state import SchedulerView
 from labengine.config import ConfigError
 from labengine.events import RequestAdded, RequestFinished, RequestScheduled, StepStarted
 from labengine.lab import Lab
 from labengine.session.arguments import refuse_unknown
+from labengine.snapshot import Snapshot
+
+NO_HASH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class BlockView:
+    """One block in nano-vLLM's form. hash is -1 until the block is full and hashed."""
+
+    block_id: int
+    ref_count: int
+    hash: int
+    token_ids: list[int]
+
+
+class BlockManagerView:
+    """The pool in nano-vLLM's form. It follows the lab; values once returned do not change."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._moment = -1
+        self._snapshot: Snapshot | None = None
+
+    @property
+    def block_size(self) -> int:
+        """Tokens per block."""
+        return self._lab.config.groups[0].block_size
+
+    @property
+    def blocks(self) -> list[BlockView]:
+        """All blocks, by id."""
+        return [
+            BlockView(
+                b.block_id, b.ref_count, _as_int(b.block_hashes[0]) if b.block_hashes else NO_HASH, [*b.token_ids]
+            )
+            for b in self._state().blocks
+        ]
+
+    @property
+    def free_block_ids(self) -> deque[int]:
+        """Free block ids, the next victim first."""
+        return deque(self._state().free_queue)
+
+    @property
+    def used_block_ids(self) -> set[int]:
+        """Blocks held by at least one request."""
+        return {block.block_id for block in self._state().blocks if block.ref_count}
+
+    @property
+    def hash_to_block_id(self) -> dict[int, int]:
+        """The prefix map; an entry may lead to a free block that still holds its content."""
+        return {_as_int(key.partition(":")[2]): block_ids[0] for key, block_ids in self._state().prefix_map.items()}
+
+    def _state(self) -> Snapshot:
+        """Return the lab's snapshot, taken anew after new events."""
+        timeline = self._lab.timeline
+        moment = -1 if timeline is None else timeline.end
+        if self._snapshot is None or moment != self._moment or timeline is None:
+            self._moment, self._snapshot = moment, self._lab.snapshot()
+        return self._snapshot
+
+
+class SchedulerView:
+    """The attributes of nano-vLLM's scheduler that scripts read."""
+
+    def __init__(self, lab: Lab, is_finished: Callable[[], bool]) -> None:
+        self.is_finished = is_finished
+        self.block_manager = BlockManagerView(lab)
+        self.max_num_seqs = lab.config.max_num_seqs
+        self.max_num_batched_tokens = lab.config.max_num_batched_tokens
+
+
+def _as_int(block_hash: str) -> int:
+    """Return the first 64 bits as an integer: nano-vLLM's hashes have that form."""
+    return int(block_hash[:16], 16)
+
 
 DEFAULT_NUM_BLOCKS = 32
-"""Upstream fills the GPU; here num_kvcache_blocks=-1 means so many."""
+"""Pool size for num_kvcache_blocks=-1. (nano-vLLM fills the GPU.)"""
 
 Outputs = list[tuple[int, list[int]]]
-"""(request id, generated token ids) of those that finished."""
+"""(request id, generated token ids) of finished requests."""
 
 
 @dataclass(slots=True)
-class SamplingParams:
-    """nano-vLLM's, in its order. Temperature 0 is greedy here, and refused there."""
+class NanoSamplingParams:
+    """nano-vLLM's sampling parameters, in its order and with its defaults.
+
+    Temperature 0 is greedy here, refused there.
+    """
 
     temperature: float = 1.0
     max_tokens: int = 64
     ignore_eos: bool = False
 
 
+SamplingParams = NanoSamplingParams  # the name that scripts import; labengine.SamplingParams has other fields
+
+
 class LLM:
-    """An engine behind nano-vLLM's own calls: add_request, step, is_finished, generate, scheduler.block_manager.
+    """An engine with nano-vLLM's methods: add_request, step, is_finished, generate, scheduler.block_manager.
 
     model: a directory, or a name that labengine knows. enforce_eager: no CUDA graphs. gpu_memory_utilization and
     max_model_len are accepted and change nothing here: the pool has num_kvcache_blocks blocks.
-    ConfigError for more than one device.
+    Raises ConfigError for more than one device.
     """
 
     edition = "nano-vllm"
-    """The edition of every LLM that names none itself."""
+    """The edition of every LLM that is made without one."""
 
     def __init__(
         self,
@@ -92,20 +174,20 @@ class LLM:
 
     @cached_property
     def tokenizer(self) -> Any:
-        """The model's own, as transformers loads it."""
+        """The model's tokenizer, loaded by transformers."""
         from transformers import AutoTokenizer
 
         from labengine.engine.sources import model_path
 
         return AutoTokenizer.from_pretrained(model_path(self._model), use_fast=True)
 
-    def add_request(self, prompt: str | Sequence[int], sampling_params: SamplingParams) -> None:
+    def add_request(self, prompt: str | Sequence[int], sampling_params: NanoSamplingParams) -> None:
         """Queue a text or token ids."""
-        given = {"prompt": prompt} if isinstance(prompt, str) else {"token_ids": prompt}
-        self.lab.add(**given, **_keywords(sampling_params))
+        prompt_argument = {"prompt": prompt} if isinstance(prompt, str) else {"token_ids": prompt}
+        self.lab.add(**prompt_argument, **_keywords(sampling_params))
 
     def step(self) -> tuple[Outputs, int]:
-        """One step: who finished with which tokens, and the tokens computed, negative for a step of decodes."""
+        """Take one step; return the finished requests and the number of computed tokens (negative: decodes)."""
         report = self.lab.step()
         outputs = [(request_id, list(self.lab.output(request_id).token_ids)) for request_id in report.finished]
         if any(event.is_prefill for event in self._scheduled):
@@ -119,11 +201,11 @@ class LLM:
     def generate(
         self,
         prompts: Sequence[str | Sequence[int]],
-        sampling_params: SamplingParams | Sequence[SamplingParams],
+        sampling_params: NanoSamplingParams | Sequence[NanoSamplingParams],
         use_tqdm: bool = True,
     ) -> list[dict[str, Any]]:
-        """Run the prompts to their end: [{"text": ..., "token_ids": ...}] in the order of adding."""
-        if isinstance(sampling_params, SamplingParams):
+        """Run the prompts to their end; return [{"text": ..., "token_ids": ...}] in the order of adding."""
+        if isinstance(sampling_params, NanoSamplingParams):
             sampling_params = [sampling_params] * len(prompts)
         for prompt, sampling in zip(prompts, sampling_params, strict=True):
             self.add_request(prompt, sampling)
@@ -134,7 +216,7 @@ class LLM:
         ]
 
     def exit(self) -> None:
-        """End the lab."""
+        """Close the lab."""
         self.lab.close()
 
     def _run_to_the_end(self, num_prompts: int, use_tqdm: bool) -> Outputs:
@@ -152,8 +234,8 @@ class LLM:
         return outputs
 
 
-def _keywords(sampling_params: SamplingParams) -> dict[str, Any]:
-    """As Lab.add wants them; also from another library's SamplingParams of the same three fields."""
-    if isinstance(sampling_params, SamplingParams):
+def _keywords(sampling_params: NanoSamplingParams) -> dict[str, Any]:
+    """Return keywords for Lab.add, also from another library's SamplingParams with the same three fields."""
+    if isinstance(sampling_params, NanoSamplingParams):
         return asdict(sampling_params)
-    return {name: getattr(sampling_params, name) for name in SamplingParams.__slots__}
+    return {name: getattr(sampling_params, name) for name in NanoSamplingParams.__slots__}

@@ -9,8 +9,7 @@ from functools import cached_property
 from types import CodeType, FunctionType
 
 from labengine.config import ConfigError
-from labengine.core.call_shape import is_method, shape_fault, signature_text
-from labengine.core.definers import class_name, is_custom
+from labengine.core.part_methods import class_name, is_custom, is_method, shape_fault, signature_text
 
 _NEAR = 0.8
 """Similarity from which a name counts as a misspelt seam: two letters exchanged in a name of five."""

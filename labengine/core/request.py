@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Literal
 
 from labengine.config import SamplingParams
-from labengine.core.prefix import NO_KEYS, Prefix
+from labengine.core.block import NO_KEYS, Prefix
 
 ExtraKeys = tuple[tuple[str, str], ...]
 """(domain, value) pairs: inputs of the KV besides tokens, or keys that only requests with equal ones share blocks

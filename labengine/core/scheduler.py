@@ -12,8 +12,7 @@ from labengine.core.external_loads import ExternalLoads
 from labengine.core.journal import Journal
 from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.request import FinishReason, Request, RequestStatus
-from labengine.core.step_plan import ScheduledRequest, StepPlan
-from labengine.core.unsampled import UNSAMPLED
+from labengine.core.step_plan import UNSAMPLED, ScheduledRequest, StepPlan
 from labengine.events import (
     RequestAdded,
     RequestFinished,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from labengine.core.definers import class_name, definers, is_custom
 from labengine.core.external_loads import ExternalLoads
+from labengine.core.part_methods import class_name, definers, is_custom
 from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import PrefixLookup
 from labengine.events import BlockCached, Event

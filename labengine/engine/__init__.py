@@ -1,1 +1,1 @@
-"""Computes: the models, their paged KV, attention, sampling, and the engine that steps them."""
+"""The computing half of the engine: models, paged KV, attention, sampling, and the engine that steps them."""

@@ -3,15 +3,15 @@
     device   forward N ............ | sample N |            forward N+1 .........
     host     launch | update N, schedule N+1 |  | fill in, launch | update N+1, schedule N+2
 
-When update N runs, the step's tokens are unknown. Almost nothing depends on what they are: who has reached its length
-is known, hashes cover computed tokens only, and blocks are counted. So UNSAMPLED stands in their places, and an eos is
-taken for unlikely. Then the tokens come, and are filled in; if one of them ends its request after all, or a decision
-has asked for a token too early, everything anticipated is taken back, and the step ends as any other.
+When update N runs, the step's tokens are unknown. Almost nothing depends on their values: requests end at a known
+length, hashes cover computed tokens only, and blocks are counted. So UNSAMPLED stands in for the tokens, and no token
+is assumed to be an eos. When the tokens arrive, they are filled in. If one of them ends its request after all, or if a
+decision needed a token's value too early, everything anticipated is rolled back, and the step ends as any other.
 
-Nobody can tell the difference but by the clock. Events are held back until their time has come. The next step's
-beginning is a section of the journal of its own: whoever looks between steps, or changes something, has it taken back.
+The only visible difference is time. Events are held back until they are due. The next step's beginning is a journal
+section of its own, which is rolled back when a caller looks at or changes the engine between steps.
 Only a part that looks in the middle of its own decision gets an error: there is no state to show. From then on nothing
-is anticipated, whatever the part has made of that error.
+is anticipated, however the part handles that error.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from labengine.config import ConfigError, EngineConfig
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.core.request import Request
-from labengine.core.step_plan import ScheduledRequest, StepPlan
-from labengine.core.unsampled import UNSAMPLED, UnsampledError
+from labengine.core.step_plan import UNSAMPLED, ScheduledRequest, StepPlan, UnsampledError
 from labengine.engine.engine import Engine, StepReport
 from labengine.engine.interrupts import interrupts_deferred
-from labengine.engine.runner import Runner
+from labengine.engine.runner import Runner, is_asynchronous
 from labengine.events import Event, TokenSampled
 from labengine.hooks import Hooks
 from labengine.snapshot import Snapshot
@@ -36,7 +35,7 @@ LOOKED_TOO_EARLY = "a part looked at the engine in the middle of a decision made
 
 
 def overlap_refusal(parts: Parts, *, has_external: bool) -> str | None:
-    """Why these parts cannot schedule a step before the tokens of the one before are there; None when they can."""
+    """Return why these parts cannot schedule a step before the last step's tokens are known; None when they can."""
     if has_external:
         return "what the external tier loads and saves cannot be anticipated"
     if parts.kv_cache_manager.needs_tokens_to_allocate:
@@ -46,39 +45,39 @@ def overlap_refusal(parts: Parts, *, has_external: bool) -> str | None:
 
 @dataclass(slots=True)
 class Ahead:
-    """What was done before its time, from the end of one step on."""
+    """Work done ahead of time since the end of the last step."""
 
     num_used_blocks: int
-    """As of now for those who ask: what is anticipated does not count."""
+    """Used blocks as other threads see them: without the anticipated step."""
     num_subscribed: int
-    """Listeners that have come so far: for later ones no events were held."""
+    """Subscriptions so far: for a later listener no events were held back."""
     is_deciding: bool = True
-    """While the parts are at work on it, it cannot be taken back under their hands."""
+    """True while the parts decide on it: it cannot be rolled back then."""
     finished: tuple[int, ...] = ()
-    told_by_update: list[Event] = field(default_factory=list)
+    update_events: list[Event] = field(default_factory=list)
     num_used_after_update: int = 0
     next_section: int = 0
-    """Where the journal goes on with the next step."""
+    """Index in the journal at which the next step's section begins."""
     plan: StepPlan | None = None
-    """The next step's; None when nobody is left to run."""
+    """The next step's plan; None when no request is left to run."""
     unfilled: list[tuple[ScheduledRequest, Request]] = field(default_factory=list)
-    """Parts of the plan that compute a token which is still to be sampled."""
-    told_by_schedule: list[Event] = field(default_factory=list)
+    """Scheduled requests whose last token is still to be sampled."""
+    schedule_events: list[Event] = field(default_factory=list)
     peak_used_blocks: int = 0
 
 
 class OverlappedEngine(Engine):
     """An engine whose whole steps overlap. Its phases(), and all that can be looked at, are those of any engine.
 
-    A listener is told of a step's end a moment late, when all of it has happened: it may follow events, and look at
-    the engine through `snapshot`, but not at the core itself (in whose requests, in the middle of a step, UNSAMPLED may
-    stand). See choose_engine for where it is used.
+    A listener receives a step's last events slightly late, when all of them are due. It may follow events and read the
+    engine through `snapshot`, but not through the core itself (whose requests may hold UNSAMPLED in the middle of a
+    step). overlap.choose_engine decides where it is used.
     """
 
     anticipates = True
     _ahead: Ahead | None = None
     gave_up = ""
-    """Why nothing is anticipated any more; empty while it is."""
+    """Why nothing is anticipated any more; empty while steps overlap."""
 
     def __init__(
         self, config: EngineConfig, runner: Runner, parts: Parts, hooks: Hooks, connector: Connector | None = None
@@ -98,7 +97,7 @@ class OverlappedEngine(Engine):
             logits = self._forward(plan)
             self._anticipate(plan)
             token_ids = self.runner.sample(plan, logits) if plan.sampling else []
-            if not self._came_true(plan, token_ids):
+            if not self._commit_ahead(plan, token_ids):
                 self._forget_ahead()
                 self._update(plan, token_ids)
         self._forget_finished()
@@ -107,10 +106,10 @@ class OverlappedEngine(Engine):
     # -- the next step, begun while this one is computed ---------------------------------------------------------------
 
     def _anticipate(self, plan: StepPlan) -> None:
-        """Update with tokens that are not there yet, and schedule the next step.
+        """Update with placeholder tokens, and schedule the next step.
 
-        What fails here is taken back, to fail in its time. Where tokens are asked for once, they will be again: then
-        nothing is anticipated any more.
+        A failure here is rolled back, and happens again when it is due. A part that needs tokens' values once will need
+        them again, so that nothing is anticipated any more.
         """
         if not plan.scheduled:
             return
@@ -128,18 +127,18 @@ class OverlappedEngine(Engine):
                 self._forget_ahead()
 
     def _run_ahead(self, plan: StepPlan, ahead: Ahead) -> None:
-        with self.hooks.held() as ahead.told_by_update:
+        with self.hooks.held() as ahead.update_events:
             ahead.finished = self.scheduler.update(plan, [UNSAMPLED] * len(plan.sampling))
         pool, ahead.next_section = self.scheduler.manager.pool, len(self.journal)
         ahead.num_used_after_update = pool.num_used
         if not self.scheduler.is_idle:
-            with self.hooks.held() as ahead.told_by_schedule:
+            with self.hooks.held() as ahead.schedule_events:
                 ahead.plan = plan = self.scheduler.schedule()
             ahead.unfilled = [(part, self.requests[part.request_id]) for part in plan.scheduled if part.is_unfilled]
             ahead.peak_used_blocks = pool.num_used
 
-    def _came_true(self, plan: StepPlan, token_ids: list[int]) -> bool:
-        """Now that the tokens are there: if nothing was assumed wrongly, the step's end has happened, and is told."""
+    def _commit_ahead(self, plan: StepPlan, token_ids: list[int]) -> bool:
+        """Commit the anticipated end of the step if all assumptions held, and emit its held-back events."""
         if len(token_ids) != len(plan.sampling):
             raise ValueError(f"the runner sampled {len(token_ids)} tokens for {len(plan.sampling)} requests")
         ahead = self._ahead
@@ -148,15 +147,15 @@ class OverlappedEngine(Engine):
         with interrupts_deferred():
             self.journal.begin_next(ahead.next_section)
             ahead.num_used_blocks = ahead.num_used_after_update
-            self._tell_end(plan, token_ids, ahead)
+            self._emit_end(plan, token_ids, ahead)
             self.report = self._report(plan, token_ids, ahead.finished)
         return True
 
     def _fill_in(self, ahead: Ahead, plan: StepPlan, token_ids: list[int]) -> bool:
-        """The tokens take their places; False when what was anticipated has to be taken back."""
+        """Fill the tokens in; return False when the anticipated work has to be rolled back."""
         ahead.is_deciding = True
         try:
-            came_true = self.scheduler.fill_in(plan, token_ids)
+            is_valid = self.scheduler.fill_in(plan, token_ids)
         except UnsampledError as error:
             self.gave_up = str(error)
             return False
@@ -165,17 +164,20 @@ class OverlappedEngine(Engine):
                 raise
             return False
         ahead.is_deciding = False
-        return came_true and not self.gave_up
+        return is_valid and not self.gave_up
 
-    def _tell_end(self, plan: StepPlan, token_ids: list[int], ahead: Ahead) -> None:
+    def _emit_end(self, plan: StepPlan, token_ids: list[int], ahead: Ahead) -> None:
         for part, request in ahead.unfilled:
             part.fill_in(request.token_ids[-1])
-        if ahead.told_by_update:
-            told = dict(zip((request.request_id for request in plan.sampling), token_ids, strict=True))
-            self.hooks.emit_all(_with_tokens(ahead.told_by_update, told))
+        if ahead.update_events:
+            tokens = dict(zip((request.request_id for request in plan.sampling), token_ids, strict=True))
+            self.hooks.emit_all(_with_tokens(ahead.update_events, tokens))
 
     def _enter_ahead(self) -> StepPlan | None:
-        """The plan that was made ahead, told now; None when there is none, or somebody new wants to hear of it."""
+        """Return the plan made ahead, and emit its events.
+
+        None when there is none, or a new listener missed its events.
+        """
         ahead = self._ahead
         if ahead is None or ahead.plan is None or self._has_new_listeners(ahead):
             self._forget_ahead()
@@ -183,58 +185,87 @@ class OverlappedEngine(Engine):
         with interrupts_deferred():
             self._ahead = None
             self.journal.enter_next()
-            self.hooks.emit_all(ahead.told_by_schedule)
+            self.hooks.emit_all(ahead.schedule_events)
         self._peak_used_blocks = ahead.peak_used_blocks
         return ahead.plan
 
     def _has_new_listeners(self, ahead: Ahead) -> bool:
-        """Somebody may want to hear what was not even built."""
+        """Return True if a listener subscribed after the events were held back."""
         return ahead.num_subscribed != self.hooks.num_subscribed
 
     def _forget_ahead(self) -> None:
-        """As if nothing had been anticipated."""
+        """Roll the anticipated work back."""
         if self._ahead is not None:
             with interrupts_deferred():
                 self._ahead = None
                 self.journal.rollback_next()
 
-    # -- nobody sees it ------------------------------------------------------------------------------------------------
+    # -- keeping it invisible ------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
-        """Return the state right now, also inside a step.
+        """Return the present state, also inside a step.
 
-        UnsampledError for a part in a decision made ahead of time.
+        Raises UnsampledError inside a decision made ahead of time.
         """
-        self._make_way()
+        self._roll_back_ahead()
         return super().snapshot()
 
     @property
     def num_used_blocks(self) -> int:
-        """Blocks that some request holds. Any thread may ask."""
+        """Blocks held by at least one request. Any thread may read it."""
         ahead = self._ahead
         return super().num_used_blocks if ahead is None else ahead.num_used_blocks
 
     def _refuse_while_busy(self, call: str) -> None:
-        """Whoever asks is about to change something."""
+        """Roll anticipated work back before the engine is changed."""
         super()._refuse_while_busy(call)
-        self._make_way()
+        self._roll_back_ahead()
 
-    def _make_way(self) -> None:
-        """Forget what is anticipated; if a part asks for that in the middle of it, once it has decided."""
+    def _roll_back_ahead(self) -> None:
+        """Roll anticipated work back. Raises UnsampledError inside a decision made ahead of time."""
         if self._ahead is not None and self._ahead.is_deciding:
             self.gave_up = LOOKED_TOO_EARLY
             raise UnsampledError(LOOKED_TOO_EARLY)
         self._forget_ahead()
 
     def _roll_back(self, error: BaseException) -> None:
-        self._ahead = None  # in the journal it is the last section, and goes first
+        self._ahead = None  # it is the journal's last section, and is rolled back first
         super()._roll_back(error)
 
 
-def _with_tokens(events: Sequence[Event], told: Mapping[int, int]) -> Iterator[Event]:
-    """Yield the events, with the tokens that each request was given."""
+def _with_tokens(events: Sequence[Event], tokens: Mapping[int, int]) -> Iterator[Event]:
+    """Yield the events, with the sampled tokens in place of UNSAMPLED."""
     for event in events:
         if type(event) is TokenSampled and event.token_id is UNSAMPLED:
-            yield TokenSampled(event.request_id, told[event.request_id], event.position)
+            yield TokenSampled(event.request_id, tokens[event.request_id], event.position)
         else:
             yield event
+
+
+def choose_engine(
+    overlap: bool | None, parts: Parts, runner: Runner, *, has_external: bool, is_watched: bool
+) -> tuple[type[Engine], str]:
+    """Return the engine's class, and a line for status(). overlap None: where it is possible and saves time.
+
+    Raises ConfigError when it is asked for and not possible.
+    """
+    if not isinstance(overlap, bool | None):
+        raise ConfigError(f"overlap must be True, False or None, got {overlap!r}")
+    refusal = overlap_refusal(parts, has_external=has_external)
+    if refusal is None and is_watched:
+        refusal = "the checks look at the core as each step leaves it; check=False lets the next one begin before"
+    if overlap and refusal is not None:
+        raise ConfigError(f"overlap=True is not possible: {refusal}")
+    if overlap is False:
+        refusal = "asked for"
+    elif refusal is None and not overlap and not is_asynchronous(runner):
+        refusal = "the forward pass keeps the host busy"
+    if refusal is not None:
+        return Engine, f"synchronous ({refusal})"
+    return OverlappedEngine, "overlapped with the forward"
+
+
+def scheduling_line(engine: Engine, selected: str) -> str:
+    """Return the present scheduling's line: the selected one, unless a part made the engine give overlapping up."""
+    gave_up = isinstance(engine, OverlappedEngine) and engine.gave_up
+    return f"synchronous ({gave_up})" if gave_up else selected

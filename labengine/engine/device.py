@@ -1,4 +1,4 @@
-"""Where to compute and in which precision: the user's word, else what suits the machine; always with the reason."""
+"""Device and precision: those asked for, else suitable ones for the machine; always with the reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 def on_the_host(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Whatever default device the user has set: tensors that name none are made on the host in there."""
+    """Run a function with the CPU as default device, whatever default the user has set."""
 
     @wraps(function)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -27,18 +27,18 @@ def on_the_host(function: Callable[Arguments, Result]) -> Callable[Arguments, Re
     return run
 
 
-def choose_device(asked: str | torch.device | None) -> tuple[torch.device, str]:
+def choose_device(requested: str | torch.device | None) -> tuple[torch.device, str]:
     """Return the device, and its name with the reason. Raises ConfigError for one that is unknown or absent."""
-    if asked is None:
+    if requested is None:
         return _default_device()
     try:
-        device = torch.device(asked)
+        device = torch.device(requested)
     except (RuntimeError, TypeError, ValueError):
-        raise ConfigError(f"device {asked!r} is no device; use 'cpu', 'cuda' or 'cuda:N'") from None
+        raise ConfigError(f"device {requested!r} is no device; use 'cpu', 'cuda' or 'cuda:N'") from None
     if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"device {asked!r} is not supported; use 'cpu' or 'cuda'")
+        raise ConfigError(f"device {requested!r} is not supported; use 'cpu' or 'cuda'")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"device {asked!r} is not here (torch sees {torch.cuda.device_count()} GPUs); use 'cpu'")
+        raise ConfigError(f"device {requested!r} is not here (torch sees {torch.cuda.device_count()} GPUs); use 'cpu'")
     return device, f"{device} (asked for)"
 
 
@@ -48,15 +48,15 @@ def _default_device() -> tuple[torch.device, str]:
     return torch.device("cpu"), "cpu (torch sees no GPU)"
 
 
-def choose_dtype(asked: str | torch.dtype | None, device: torch.device) -> tuple[torch.dtype, str]:
+def choose_dtype(requested: str | torch.dtype | None, device: torch.device) -> tuple[torch.dtype, str]:
     """Return the dtype of weights and KV, and its name with the reason.
 
     Raises ConfigError for any that is not in DTYPES.
     """
-    if asked is None:
+    if requested is None:
         name = "float32" if device.type == "cpu" else "bfloat16"
         return DTYPES[name], f"{name} (the default on {device.type})"
-    name = str(asked).removeprefix("torch.")
+    name = str(requested).removeprefix("torch.")
     if name not in DTYPES:
-        raise ConfigError(f"dtype {asked!r} is not supported; use one of {', '.join(DTYPES)}")
+        raise ConfigError(f"dtype {requested!r} is not supported; use one of {', '.join(DTYPES)}")
     return DTYPES[name], f"{name} (asked for)"

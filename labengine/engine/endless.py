@@ -1,4 +1,4 @@
-"""Code that does not come to an end: how long to wait for it, and which loop it stands in."""
+"""Code that does not end: how long to wait for it, and the loop that it is in."""
 
 from __future__ import annotations
 
@@ -13,28 +13,32 @@ from types import FrameType
 from labengine.engine.safe_points import Care, is_decision, is_users, short_path
 
 PATIENCE_S = 0.5
-"""Seconds that a step may go on after its end was asked for."""
+"""Seconds that a step may continue after it was asked to end."""
 
-LOOK_EVERY_S = 0.005
+SAMPLE_INTERVAL_S = 0.005
 
 _one_at_a_time = Lock()
 
 
-def care_after(seconds: float, num_asked: int = 1) -> Care | None:
-    """What to spare when code is ended `seconds` after it was asked to; None: wait on. Asked twice, do not wait."""
+def care_after(seconds: float, num_presses: int = 1) -> Care | None:
+    """Return the care to take when code is ended `seconds` after it was asked to end; None: keep waiting.
+
+    Asked twice, do not wait.
+    """
     if seconds > 4 * PATIENCE_S:
         return Care.OF_LOCKS
-    if seconds > 1.5 * PATIENCE_S or num_asked > 1:
+    if seconds > 1.5 * PATIENCE_S or num_presses > 1:
         return Care.OF_THE_CORE
     return Care.OF_PARTS if seconds > PATIENCE_S else None
 
 
 def frame_of(thread_id: int) -> FrameType | None:
-    """Return the frame that a thread runs; None for a thread that has ended. Not for the main thread's signal handlers.
+    """Return the frame that a thread executes; None for a thread that has ended. Not for the main thread's signal
+    handlers.
 
     CPython lists the frames under the lock that it also takes where a thread begins or ends. A garbage collection in
-    between can let another thread run, as a tensor's end does, and if that one asks for the lock, all threads stand
-    still for good (CPython issue 106883). So nothing is collected meanwhile.
+    between can switch to another thread, for example in a tensor's destructor; if that thread asks for the lock, all
+    threads are blocked for good (CPython issue 106883). So the collector is disabled meanwhile.
     """
     with _one_at_a_time:
         is_collecting = gc.isenabled()
@@ -46,28 +50,28 @@ def frame_of(thread_id: int) -> FrameType | None:
                 gc.enable()
 
 
-class StandingLoop:
-    """Watches a thread: the call that it does not return from, and the user's functions seen inside that call."""
+class EndlessLoop:
+    """Watches a thread that does not return from a call, and the user's functions seen inside that call."""
 
     def __init__(self, thread_id: int) -> None:
         self._thread_id = thread_id
-        self._standing: list[FrameType] | None = None
+        self._common_frames: list[FrameType] | None = None
         self._place = ""
         self._called: dict[str, None] = {}
 
-    def look(self) -> None:
-        """See where the thread is now. Keeps the frames that it has been in at every look."""
+    def sample(self) -> None:
+        """Sample the thread's stack, and keep the frames that were there in every sample."""
         stack = _stack(frame_of(self._thread_id))
-        standing = stack if self._standing is None else list(_common(self._standing, stack))
-        if standing:
-            self._place = _place(standing[-1], standing[-1].f_lineno)
-        inside = (frame for frame in stack[len(standing) :] if is_users(frame))
+        common = stack if self._common_frames is None else list(_common(self._common_frames, stack))
+        if common:
+            self._place = _place(common[-1], common[-1].f_lineno)
+        inside = (frame for frame in stack[len(common) :] if is_users(frame))
         self._called.update(dict.fromkeys(_place(frame, frame.f_code.co_firstlineno) for frame in inside))
-        self._standing = standing
+        self._common_frames = common
 
     def note(self, error: BaseException) -> None:
-        """Say in an error's notes where its thread stood, and forget the frames."""
-        self._standing = None
+        """Add the loop's place to an error's notes, and forget the frames."""
+        self._common_frames = None
         if self._place:
             error.add_note(f"It had not come to an end after {PATIENCE_S} s. It stood in {self._place}.")
         if self._called:
@@ -75,7 +79,7 @@ class StandingLoop:
 
 
 def _stack(frame: FrameType | None) -> list[FrameType]:
-    """Return the frames that decide something, outermost first."""
+    """Return the frames of deciding code, outermost first."""
     found = []
     while frame is not None:
         if is_users(frame) or is_decision(frame):

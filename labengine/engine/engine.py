@@ -15,7 +15,7 @@ from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys, Request, RequestStatus
 from labengine.core.state import take_snapshot
 from labengine.core.step_plan import StepPlan
-from labengine.engine.failure import is_failure, name_of, told_failure
+from labengine.engine.failure import failure_event, is_failure, name_of
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.runner import Runner
 from labengine.engine.transfers import Transfers
@@ -34,12 +34,12 @@ from labengine.violation import Violation
 
 Phase = Literal["schedule", "forward", "sample", "update"]
 
-_SOUND_AGAIN = "The state is not to be trusted: reset() begins anew, and rewind() goes back to a step before."
+_RECOVERY_HINT = "The state is not to be trusted: reset() begins anew, and rewind() goes back to a step before."
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What one step did; falsy when there was nothing to do. All keys are request ids."""
+    """Result of one step; falsy when there was nothing to do. All keys are request ids."""
 
     step: int
     scheduled: dict[int, int] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class StepReport:
     loading: tuple[int, ...] = ()
     """Requests that wait for KV from the external tier."""
     violations: tuple[Violation, ...] = field(default=(), repr=False)
-    """What the checks have found in the step; empty where nothing checks."""
+    """Violations that the checks found in the step; empty without checks."""
 
     def __bool__(self) -> bool:
         return bool(self.scheduled or self.preempted or self.loading)
@@ -63,7 +63,7 @@ class Engine:
     """Continuous batching over a paged KV cache, one step at a time. Not thread-safe: the lab holds the lock."""
 
     anticipates = False
-    """True where requests may hold, in the middle of a step, what is not certain yet; see ahead.py."""
+    """True if requests may hold placeholders in the middle of a step; see ahead.py."""
 
     def __init__(
         self, config: EngineConfig, runner: Runner, parts: Parts, hooks: Hooks, connector: Connector | None = None
@@ -73,18 +73,18 @@ class Engine:
         self.hooks = hooks
         self.runner = runner
         self.num_added = 0
-        """Requests added so far, those forgotten since included: the next one's id."""
+        """Requests added so far, including forgotten ones: the next request's id."""
         self.step_number = 0
         self.report = StepReport(0)
         self.reached: Phase | None = None
-        """How far the newest step has come, as far as that leaves traces when it is taken back; see forget_written."""
+        """The newest phase of the step that leaves traces after a rollback; see forget_written."""
         self.begins_anew = False
-        """True where the engine itself has taken a step back, to begin it anew: the external tier did not deliver."""
+        """True if the engine rolled a step back to begin it anew, because the external tier did not deliver."""
         self.failure: BaseException | None = None
-        """What a part has raised in the newest step, which was taken back for it; StepFailed tells of it."""
+        """The exception that a part raised in the newest step, which was rolled back for it; StepFailed carries it."""
         self._open_step = Lock()
         self.journal = Journal()
-        """How to take the open step back."""
+        """Inverses that roll the open step back."""
         self.scheduler = parts.assemble(config, hooks, self.journal, connector)
         self.requests = self.scheduler.requests
         """Every request that is kept, by id; see EngineConfig.keep_finished."""
@@ -100,7 +100,10 @@ class Engine:
         cache_salt: str | None = None,
         extra_keys: ExtraKeys = (),
     ) -> int:
-        """Queue a request; returns its id, counted from 0. ConfigError for a prompt that is empty or can never fit."""
+        """Queue a request and return its id, counted from 0.
+
+        Raises ConfigError for a prompt that is empty or never fits.
+        """
         request = self.new_request(self.num_added, token_ids, sampling, cache_salt, extra_keys)
         self.queue(request)
         return request.request_id
@@ -142,9 +145,9 @@ class Engine:
             self.scheduler.add(request)
 
     def abort(self, request_id: int) -> bool:
-        """End a request; False when it had finished before. KeyError for an unknown id.
+        """End a request; return False when it had finished before. Raises KeyError for an unknown id.
 
-        It has ended also where its load cannot be cancelled; what the external tier raises then is raised.
+        A failing cancellation of its load is raised after the request has ended.
         """
         self._refuse_while_busy("abort()")
         request = self.requests[request_id]
@@ -153,7 +156,7 @@ class Engine:
         external = self.scheduler.external
         is_loading = request in external.loading
         with interrupts_deferred():
-            with self._whole():
+            with self._atomic_change():
                 self.scheduler.abort(request)
             self.scheduler.forget_finished()
             if is_loading:
@@ -196,23 +199,23 @@ class Engine:
         yield "update"
 
     def snapshot(self) -> Snapshot:
-        """Return the state right now, also inside a step."""
+        """Return the present state, also inside a step."""
         return take_snapshot(self.step_number, self.requests, self.scheduler.manager)
 
     @property
     def num_finished_steps(self) -> int:
-        """Steps that have reached their end; the open one does not count."""
+        """Steps that have ended; the open one does not count."""
         return self.step_number - self._open_step.locked()
 
     @property
     def num_used_blocks(self) -> int:
-        """Blocks that some request holds."""
+        """Blocks held by at least one request."""
         return self.scheduler.manager.pool.num_used
 
     def reset_prefix_cache(self) -> bool:
-        """Forget all cached content, as after new weights; False while some request holds blocks."""
+        """Forget all cached content, as after new weights; return False while a request holds blocks."""
         self._refuse_while_busy("reset_prefix_cache()")
-        with self._whole():
+        with self._atomic_change():
             return self.scheduler.manager.reset_prefix_cache()
 
     def _schedule(self) -> StepPlan:
@@ -246,7 +249,7 @@ class Engine:
         self.report = self._report(plan, token_ids, finished)
 
     def _forget_finished(self) -> None:
-        """After a step: it cannot be taken back any more."""
+        """Drop old finished requests after a step, which can no longer be rolled back."""
         with interrupts_deferred():
             self.scheduler.forget_finished()
 
@@ -265,7 +268,7 @@ class Engine:
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """A step that does not reach its end is taken back, whatever ended it."""
+        """Roll a step back if any exception ends it."""
         step_before, report_before = self.step_number, self.report
         self._written, self.reached, self.failure = StepPlan(()), None, None
         self.journal.open()
@@ -287,11 +290,11 @@ class Engine:
         self.journal.commit()
 
     @contextmanager
-    def _whole(self) -> Iterator[None]:
-        """A change between two steps, which happens whole or not at all; listeners hear of it when it has happened."""
+    def _atomic_change(self) -> Iterator[None]:
+        """Apply a change between two steps completely or not at all; its events are emitted when it is complete."""
         with interrupts_deferred():
             self.journal.open()
-            with self.hooks.held() as told:
+            with self.hooks.held() as events:
                 try:
                     yield
                 except BaseException as error:
@@ -299,13 +302,13 @@ class Engine:
                     self._note_torn(error)
                     raise
             self.journal.commit()
-            self.hooks.emit_all(told)
+            self.hooks.emit_all(events)
 
     def _note_failure(self, error: BaseException) -> None:
-        """Nothing is taken back yet: listeners see what was held when the exception was raised."""
+        """Emit StepFailed before the rollback: listeners see the state in which the exception was raised."""
         self.failure = error
         if StepFailed in self.hooks:
-            self.hooks.emit(told_failure(self.step_number, error))
+            self.hooks.emit(failure_event(self.step_number, error))
 
     def _roll_back(self, error: BaseException) -> None:
         """Undo the step, and distrust the slots that its forward pass may have written to."""
@@ -319,13 +322,13 @@ class Engine:
 
     def _note_torn(self, error: BaseException) -> None:
         for failure in self.journal.failures:
-            error.add_note(f"This could not be taken back whole: {failure!r}. {_SOUND_AGAIN}")
+            error.add_note(f"This could not be taken back whole: {failure!r}. {_RECOVERY_HINT}")
 
     def _forget_written(self, error: BaseException) -> None:
         try:
             self.scheduler.forget_written(self._written)
         except Exception as failure:
-            error.add_note(f"What the step had written could not be forgotten: {failure!r}. {_SOUND_AGAIN}")
+            error.add_note(f"What the step had written could not be forgotten: {failure!r}. {_RECOVERY_HINT}")
 
     def _refuse_while_busy(self, call: str) -> None:
         if self.hooks.is_emitting:
@@ -335,5 +338,5 @@ class Engine:
 
 
 def seed_of(sampling: SamplingParams, request_id: int, config: EngineConfig) -> int:
-    """What a request's tokens are drawn with: its own seed, else one that follows from the engine's and its id."""
+    """Return the seed of a request: its own, else one derived from the engine's seed and the request's id."""
     return sampling.seed if sampling.seed is not None else config.seed * 1_000_003 + request_id

@@ -1,4 +1,4 @@
-"""How a step failed: which exceptions are a part's own, and the method that raised one."""
+"""Failed steps: which exceptions are a part's own, and the method that raised one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StepBrokenOffError(BaseException):
 
 
 class RecordedFailureError(Exception):
-    """What a step once failed with, to be raised again in its place: StepFailed tells of it in the same words."""
+    """Raised to repeat a recorded failure in its place; StepFailed has the same text."""
 
     def __init__(self, failed: StepFailed) -> None:
         super().__init__(failed.message)
@@ -29,27 +29,30 @@ class RecordedFailureError(Exception):
 
 
 def name_of(error: BaseException) -> str:
-    """Return the name of the exception's class."""
+    """Return the name of the exception's class, or of the recorded one."""
     return error.failed.error if isinstance(error, RecordedFailureError) else type(error).__name__
 
 
-def told_failure(step: int, error: BaseException) -> StepFailed:
-    """Return the event that tells of an exception."""
+def failure_event(step: int, error: BaseException) -> StepFailed:
+    """Return the StepFailed event of an exception."""
     if isinstance(error, RecordedFailureError):
         return error.failed
     return StepFailed(step, name_of(error), message_of(error), raising_method(error))
 
 
 def is_failure(error: BaseException) -> bool:
-    """Return True for what a part has raised.
+    """Return True for an exception that a part raised.
 
-    False for an interrupt, a step that is closed, and what the engine handles.
+    False for interrupts, closed steps and exceptions that the engine handles.
     """
     return not isinstance(error, (KeyboardInterrupt, GeneratorExit, LoadError, StepBrokenOffError))
 
 
 def message_of(error: BaseException) -> str:
-    """Return the exception's text, in at most MAX_MESSAGE characters: it may hold anything, and may itself fail."""
+    """Return the exception's text, cut at MAX_MESSAGE characters.
+
+    (Its __str__ may be a user's, and may itself fail.)
+    """
     try:
         return str(error)[:MAX_MESSAGE]
     except Exception as second:
@@ -57,7 +60,7 @@ def message_of(error: BaseException) -> str:
 
 
 def is_of_runner(error: BaseException) -> bool:
-    """Return True if the model's runner raised it: the engine's own frames end where one of its methods is called."""
+    """Return True if the model's runner raised it: then a runner's method is the last one that the engine called."""
     own = [frame for frame in _frames(error.__traceback__) if _module(frame) in _STEP_ITSELF]
     return bool(own) and own[-1].f_code.co_name in _CALLS_RUNNER
 
@@ -65,7 +68,7 @@ def is_of_runner(error: BaseException) -> bool:
 def raising_method(error: BaseException) -> str:
     """Return the innermost method inside the step, as Class.method.
 
-    Behind it the innermost override on the way there.
+    If that is labengine's own, the innermost override on the way to it is appended.
     """
     methods = [_qualified(frame) for frame in _frames(error.__traceback__) if _is_of_a_part(frame)]
     if not methods:
@@ -84,14 +87,14 @@ def _frames(traceback: TracebackType | None) -> list[FrameType]:
 
 
 def _is_of_a_part(frame: FrameType) -> bool:
-    """Return True for a method of some object, other than the engine, which goes through the step."""
+    """Return True for a method of an object other than the engine, which is in every stack."""
     if "self" not in frame.f_locals or _module(frame) in _STEP_ITSELF:
         return False
     return all(kind.__module__ not in _STEP_ITSELF for kind in type(frame.f_locals["self"]).__mro__)
 
 
 def _qualified(frame: FrameType) -> tuple[str, bool]:
-    """(Class.method, True if it is one of labengine's own)."""
+    """Return (Class.method, True if it is labengine's own)."""
     name = frame.f_code.co_qualname.rpartition("<locals>.")[2]
     return name, _module(frame).startswith(_OWN)
 

@@ -1,4 +1,4 @@
-"""A name for what a model's KV depends on: every byte of its weights, the dtype, and how layers lie in blocks."""
+"""Fingerprints: a name for everything that KV depends on (all bytes of the weights, the dtype, the block layout)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from labengine.engine.sources.remembered import RememberedDigests
 
 
 class ModelFiles:
-    """config.json and the weights of a model directory, as they are while the model is loaded from them.
+    """config.json and the weights of a model directory, with their identities at the time of loading.
 
-    Made before anything is read. Digests are computed when first asked for: a lab without an external tier needs none.
+    Made before any file is read. Digests are computed on demand: a lab without an external tier needs none.
     """
 
     def __init__(self, model_dir: Path) -> None:
@@ -26,7 +26,7 @@ class ModelFiles:
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """SHA-256 by file name. ConfigError if a file is not the one that was loaded."""
+        """SHA-256 by file name. Raises ConfigError if a file is not the one that was loaded."""
         try:
             found = digests_of(self._paths, f"{self._directory.name}: hash weights", RememberedDigests())
         except OSError as error:
@@ -35,7 +35,7 @@ class ModelFiles:
         return {path.name: digest for path, digest in found.items()}
 
     def require_unchanged(self) -> None:
-        """ConfigError, naming the file, if one has changed since this object was made."""
+        """Raise ConfigError, naming the file, if one has changed since this object was made."""
         now = self._look()
         for path in self._paths:
             if now[path] != self._identities[path]:
@@ -52,7 +52,7 @@ class ModelFiles:
 
 
 def fingerprint(files: Mapping[str, str], dtype: str, groups: Sequence[GroupSpec], layer_groups: Sequence[int]) -> str:
-    """32 hex digits; equal for equal weights, dtype and layout, on any device and in any number of blocks.
+    """Return 32 hex digits: equal for equal weights, dtype and layout, on any device and in any number of blocks.
 
     files: the SHA-256 of config.json and of each file of weights, by name.
     """

@@ -1,15 +1,15 @@
-"""When Ctrl-C may be raised: not while something changes that must change whole, at once while something waits.
+"""Deferred KeyboardInterrupts: held back while the core changes, raised at once while the engine waits or computes.
 
-Python looks for signals after almost every instruction, also inside `__enter__` and `__exit__`: a lock that is taken
-and released by Python code can be left taken. So SIGINT has another handler while a lock is held or the core changes.
-It keeps the interrupt, and raises it
+Python checks for signals after almost every instruction, also inside `__enter__` and `__exit__`: a lock that Python
+code takes and releases can stay locked. So SIGINT has another handler while a lock is held or the core changes. That
+handler keeps the interrupt, and raises it
 
 * where the outermost block of `interrupts_deferred` ends;
 * at once inside `interrupts_allowed`: a forward pass, or waiting for a lock;
 * where `raise_deferred` is called, such as between two steps of a run;
-* after half a second wherever the code stands, if nothing is torn there (safe_points.py): a part may be endless.
+* after half a second at any place where nothing is half changed (safe_points.py): a part may be endless.
 
-Only the main thread receives signals. In other threads all of this does nothing.
+Only the main thread receives signals. In other threads all functions here do nothing.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from functools import partial
 from types import FrameType, TracebackType
 from typing import Any
 
-from labengine.engine.endless import LOOK_EVERY_S, StandingLoop, care_after
+from labengine.engine.endless import SAMPLE_INTERVAL_S, EndlessLoop, care_after
 from labengine.engine.safe_points import is_safe_point
 
 Handler = Callable[[int, FrameType | None], Any]
 
-# The functions in C, without the conversion to enums around them: each is one instruction for whoever interrupts.
+# The C functions, without the conversion to enums around them: each is a single instruction, never interrupted inside.
 _set_handler: Callable[[int, Any], Any] = getattr(signal.signal, "__wrapped__", signal.signal)
 _get_handler: Callable[[int], Any] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
 _SIGINT = int(signal.SIGINT)
@@ -39,10 +39,10 @@ _nudge: Callable[[], object] = (
     if hasattr(signal, "pthread_kill")
     else partial(_thread.interrupt_main, signal.SIGINT)
 )
-"""Has the handler called on the main thread, also while that waits in a call to the system."""
+"""Calls the handler on the main thread, even while that waits in a system call."""
 
 NUDGE_ARRIVES_S = 0.2
-"""Seconds after which a nudge has been received, or never will be."""
+"""Seconds within which a nudge arrives, if at all."""
 
 
 class _Held:
@@ -54,14 +54,14 @@ class _Held:
         self.signum, self.frame = signum, frame
         self.since, self.num_pressed = time.monotonic(), 1
         self.is_over = self.is_nudged = self.is_nudge_due = False
-        self.loop = StandingLoop(_MAIN)
+        self.loop = EndlessLoop(_MAIN)
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self.since
 
     def nudge(self) -> None:
-        """Have the handler look again, unless the interrupt is over. By the watching thread."""
+        """Have the handler called again, unless the interrupt is over. Called by the watching thread."""
         self.is_nudge_due = True
         if self.is_over:
             self.is_nudge_due = False
@@ -70,7 +70,7 @@ class _Held:
             _nudge()
 
     def end(self) -> None:
-        """No nudge comes any more: one that is on its way (another core may take its time) is received before this."""
+        """Stop nudges, and wait for one that is under way: on another core it may take its time."""
         self.is_over = True
         deadline = time.monotonic() + NUDGE_ARRIVES_S
         while self.is_nudge_due and time.monotonic() < deadline:
@@ -78,24 +78,24 @@ class _Held:
 
 
 class _Deferral:
-    """The main thread's blocks of `interrupts_deferred`, and the interrupt that they hold back.
+    """The main thread's nested blocks of `interrupts_deferred`, and the interrupt that they hold back.
 
-    While there are blocks and `is_open` is False, no instruction here can be interrupted. Elsewhere every call can.
+    While there are blocks and `is_open` is False, no instruction here can be interrupted. Elsewhere each call can.
     """
 
     def __init__(self) -> None:
         self.is_open = False
-        """True where an interrupt is raised at once, although there are blocks."""
+        """True where an interrupt is raised at once although there are blocks."""
         self.num_firm = 0
-        """Blocks, among them, in which nothing opens."""
+        """Number of blocks with firmly=True."""
         self._blocks: list[bool] = []
-        """Per block, innermost last, `is_open` as it was outside of it."""
+        """Per block, innermost last: `is_open` outside of it."""
         self._held: _Held | None = None
         self._handler: Handler = signal.default_int_handler
         self._hold_back = self._hold
 
     def begin(self) -> None:
-        """Hold interrupts back from here on. Does nothing where they are ignored."""
+        """Hold interrupts back from here on. Has no effect where they are ignored."""
         was_open, self.is_open = self.is_open, False
         if self._blocks:
             self._blocks.append(was_open)
@@ -112,7 +112,7 @@ class _Deferral:
             raise
 
     def end(self, *, may_raise: bool) -> None:
-        """Leave a block. The outermost one raises what was held back, unless something else is being raised."""
+        """Leave a block. The outermost one raises the held interrupt, unless another exception is being raised."""
         if len(self._blocks) > 1:
             was_open = self._blocks.pop()
             if was_open and may_raise:
@@ -133,12 +133,12 @@ class _Deferral:
             self._handler(held.signum, held.frame)
 
     def raise_held(self) -> None:
-        """Raise the interrupt that is held back, if there is one."""
+        """Raise the held interrupt, if there is one."""
         if self._held is not None:
             self._deliver(self._held.frame)
 
     def _hold(self, signum: int, frame: FrameType | None) -> None:
-        """The handler of SIGINT while there are blocks."""
+        """Handle SIGINT while there are blocks."""
         held = self._held
         if held is not None:
             held.is_nudge_due = False
@@ -158,7 +158,7 @@ class _Deferral:
                 self._deliver(frame)
 
     def _deliver(self, frame: FrameType | None) -> None:
-        """Have the interrupt raised by the handler that was there before. One that does not raise has had it."""
+        """Pass the interrupt to the former handler, which usually raises it; either way it is delivered."""
         held = self._taken()
         if held is None:
             return
@@ -170,7 +170,7 @@ class _Deferral:
             raise
 
     def _taken(self) -> _Held | None:
-        """Return the interrupt, held back no more."""
+        """Return the held interrupt, and hold it no longer."""
         held = self._held
         if held is not None:
             held.end()
@@ -178,10 +178,13 @@ class _Deferral:
         return held
 
     def _watch(self, held: _Held) -> None:
-        """On a thread of its own: see where the main thread stands, and have it raise when that has lasted too long."""
+        """Sample the main thread's place, and have the handler called when the thread stays too long.
+
+        Runs on its own thread.
+        """
         while self._held is held and not held.is_over:
-            time.sleep(LOOK_EVERY_S)
-            held.loop.look()
+            time.sleep(SAMPLE_INTERVAL_S)
+            held.loop.sample()
             is_due = care_after(held.seconds, held.num_pressed) is not None
             if is_due and self._held is held:
                 held.nudge()
@@ -191,7 +194,7 @@ _deferral = _Deferral()
 
 
 class _Deferred(AbstractContextManager[None]):
-    """A block that holds interrupts back."""
+    """A block in which interrupts are held back."""
 
     def __enter__(self) -> None:
         if threading.get_ident() == _MAIN:
@@ -205,7 +208,7 @@ class _Deferred(AbstractContextManager[None]):
 
 
 class _DeferredFirmly(_Deferred):
-    """The same, also where they are allowed otherwise."""
+    """A block in which interrupts are held back even inside `interrupts_allowed`."""
 
     def __enter__(self) -> None:
         super().__enter__()
@@ -221,7 +224,7 @@ class _DeferredFirmly(_Deferred):
 
 
 class _Allowed(AbstractContextManager[None]):
-    """A block that does not, inside one that does."""
+    """A block inside `interrupts_deferred` in which interrupts are raised at once."""
 
     def __enter__(self) -> None:
         self._is_main = threading.get_ident() == _MAIN and not _deferral.num_firm
@@ -242,19 +245,19 @@ _deferred, _deferred_firmly = _Deferred(), _DeferredFirmly()
 def interrupts_deferred(*, firmly: bool = False) -> AbstractContextManager[None]:
     """Hold a KeyboardInterrupt back until the outermost such block ends, but no more than half a second.
 
-    After that it is raised where nothing is torn, with a note that names the loop. A second Ctrl-C is raised at once.
-    Where interrupts are ignored, and in any thread but the main one, this does nothing.
-    firmly: also where `interrupts_allowed` says otherwise.
+    After that it is raised where nothing is half changed, with a note that names the loop. A second Ctrl-C is raised at
+    once. Has no effect where interrupts are ignored, and in any thread but the main one.
+    firmly: also inside `interrupts_allowed`.
     """
     return _deferred_firmly if firmly else _deferred
 
 
 def interrupts_allowed() -> AbstractContextManager[None]:
-    """Inside a block of `interrupts_deferred`: raise an interrupt at once, also one that was held back before."""
+    """Raise interrupts at once inside a block of `interrupts_deferred`, also one that was held back before."""
     return _Allowed()
 
 
 def raise_deferred() -> None:
-    """Raise the KeyboardInterrupt that is held back, if there is one."""
+    """Raise the held KeyboardInterrupt, if there is one."""
     if threading.get_ident() == _MAIN:
         _deferral.raise_held()

@@ -1,14 +1,14 @@
-"""How a model's layers are dealt to KV-cache groups, so that a block of any group takes the same memory.
+"""The layout of a model's layers in KV-cache groups, such that a block of any group takes the same memory.
 
 Layers that keep the same tokens belong together, but a group's block holds the KV of all its layers; groups of unequal
-size could not share one pool. So every kind of layer is dealt out to groups of one size, as vLLM 0.32 does it
+size could not share one pool. So each kind of layer is divided into groups of one size, as vLLM 0.32 does it
 (v1/core/kv_cache_utils.py). Gemma-3-270M, 15 layers with a window and 3 without:
 
     group 0   layers 0  6 12   window        group 3   layers 3  9 15   window
     group 1   layers 1  7 13   window        group 4   layers 4 10 16   window
     group 2   layers 2  8 14   window        group 5   layers 5 11 17   full
 
-The groups come in the order in which the model's layers first need them.
+The groups are in the order in which the model's layers first need them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from collections.abc import Sequence
 from labengine.config import GroupSpec
 
 PADDING_LIMIT = 1.5
-"""Kinds that differ by less than this factor make one group each; the smaller leaves a part of its blocks unused."""
+"""Kinds whose counts differ by less than this factor make one group each; the smaller leaves part of its blocks
+unused."""
 
 
 def kv_groups(windows: Sequence[int | None], block_size: int) -> tuple[tuple[GroupSpec, ...], tuple[int, ...]]:
-    """Return the groups of a model whose layers have these windows (None.
-
-    Full attention), and the group of each layer.
-    """
+    """Return a model's groups, given each layer's window (None: full attention), and the group of each layer."""
     layers_of_kind: dict[int | None, list[int]] = defaultdict(list)
     for layer, window in enumerate(windows):
         layers_of_kind[window].append(layer)
@@ -42,9 +40,12 @@ def kv_groups(windows: Sequence[int | None], block_size: int) -> tuple[tuple[Gro
 
 
 def group_size(counts: Sequence[int]) -> int:
-    """Return layers per group, given how many layers there are of each kind: the rarest kind's, if that pads little."""
-    fewest, most = min(counts), max(counts)
-    return most if most < fewest * PADDING_LIMIT else fewest
+    """Return the number of layers per group, given the layers of each kind.
+
+    The rarest kind's, unless that pads much.
+    """
+    smallest, largest = min(counts), max(counts)
+    return largest if largest < smallest * PADDING_LIMIT else smallest
 
 
 def _spec(block_size: int, window: int | None) -> GroupSpec:

@@ -1,4 +1,4 @@
-"""The pool's memory: K and V of every slot, layer by layer."""
+"""The pool's memory: K and V of every slot, in one tensor per layer position."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class KVTensors:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        """Raises ConfigError when the pool does not fit into the device's free memory."""
+        """Raise ConfigError when the pool does not fit into the device's free memory."""
         self.num_blocks = num_blocks
         self.device = device
         self.layer_groups = tuple(layer_groups)
@@ -67,14 +67,14 @@ class KVTensors:
         return kv.keys[block_id].clone(), kv.values[block_id].clone()
 
     def read_block(self, group: int, block_id: int) -> dict[str, Tensor]:
-        """Return copies, on the CPU, of what all layers of a group keep in a block. Raises IndexError.
+        """Return CPU copies of the KV of all layers of a group in a block. Raises IndexError.
 
         Keys are "layers.6.keys", "layers.6.values" and so on; each tensor is [block_size, num_kv_heads, head_dim].
         """
         return {name: view.to("cpu", copy=True) for name, view in self._views(group, block_id).items()}
 
     def write_block(self, group: int, block_id: int, kv: Mapping[str, Tensor]) -> None:
-        """Put back what read_block gave, bit by bit, into any block of the group. Changes nothing else.
+        """Write a result of read_block, bit by bit, into any block of the group. Changes nothing else.
 
         Raises IndexError for a block or group that is not there, and ValueError, before anything is written, for
         tensors of another group, block size, model or dtype.
@@ -83,9 +83,9 @@ class KVTensors:
         if kv.keys() != views.keys():
             raise ValueError(f"a block of group {group} holds {', '.join(views)}; got {', '.join(kv) or 'nothing'}")
         for name, view in views.items():
-            given = kv[name]
-            if given.shape != view.shape or given.dtype != view.dtype:
-                wanted, found = (f"{tensor.dtype} {list(tensor.shape)}" for tensor in (view, given))
+            tensor = kv[name]
+            if tensor.shape != view.shape or tensor.dtype != view.dtype:
+                wanted, found = (f"{tensor.dtype} {list(tensor.shape)}" for tensor in (view, tensor))
                 raise ValueError(f"{name} of a block of group {group} is {wanted}; got {found}")
         for name, view in views.items():
             view.copy_(kv[name])
@@ -109,6 +109,6 @@ class KVTensors:
 def bytes_of_a_block(
     layer_groups: Sequence[int], block_size: int, num_kv_heads: int, head_dim: int, dtype: torch.dtype
 ) -> int:
-    """What a block takes: K and V of its tokens in as many layers as the largest group has."""
+    """Return the bytes of a block: K and V of its tokens in as many layers as the largest group has."""
     num_layers = max(Counter(layer_groups).values())
     return num_layers * 2 * block_size * num_kv_heads * head_dim * dtype.itemsize

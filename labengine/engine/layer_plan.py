@@ -1,4 +1,4 @@
-"""Which layers attend to everything and which through a window, each with its rope: read from config.json."""
+"""Each layer's attention (full, or through a window) and its rope, read from config.json."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from labengine.config import ConfigError
 from labengine.engine.rope import RopeSpec, local_and_global_rope, rope_spec
 
 FULL, SLIDING = "full_attention", "sliding_attention"
-"""The words of config.json's layer_types."""
+"""Values of config.json's layer_types."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """What a layer's attention sees: everything before a token, or the last `window` tokens, itself among them."""
+    """One layer's attention: to all earlier tokens, or to the last `window` tokens including the token itself."""
 
     window: int | None
     rope: RopeSpec
 
 
 def layer_plan(raw: Mapping[str, Any]) -> tuple[LayerSpec, ...]:
-    """One LayerSpec per layer. ConfigError for kinds of layers that are not supported, or a window that is missing."""
+    """Return one LayerSpec per layer. Raises ConfigError for unsupported kinds of layers or a missing window."""
     kinds = _layer_types(raw)
     if len(kinds) != raw["num_hidden_layers"]:
         raise ConfigError(f"layer_types names {len(kinds)} layers, num_hidden_layers is {raw['num_hidden_layers']}")
@@ -37,9 +37,9 @@ def layer_plan(raw: Mapping[str, Any]) -> tuple[LayerSpec, ...]:
 
 
 def _layer_types(raw: Mapping[str, Any]) -> list[str]:
-    """As the file says, else by the rule of the family."""
-    given = raw.get("layer_types")
-    kinds = list(given) if given and raw["model_type"] != "mistral" else _layer_types_by_rule(raw)
+    """Return the layer types of the file, else those of the family's rule."""
+    layer_types = raw.get("layer_types")
+    kinds = list(layer_types) if layer_types and raw["model_type"] != "mistral" else _layer_types_by_rule(raw)
     for kind in kinds:
         if kind not in (FULL, SLIDING):
             raise ConfigError(f"layers of type {kind!r} are not supported; {FULL} and {SLIDING} are")

@@ -1,22 +1,25 @@
-"""The parts of a decoder layer, as a paged engine wants them: a flat batch of tokens, attention through a backend."""
+"""Parts of decoder layers for a paged engine, and the families of models: which parts, and their names in the files."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
+from torch.nn.functional import silu
 
 from labengine.engine.attention import StepAttention
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.model_config import ModelConfig
-from labengine.engine.modules import Linear, RMSNorm
+from labengine.engine.modules import Embedding, Linear, OffsetRMSNorm, RMSNorm, ScaledEmbedding
 from labengine.engine.ops import Activation, Ops
+from labengine.engine.ops.torch_ops import gelu_tanh
 from labengine.engine.rope import Rotation
 
 
 @dataclass(frozen=True, slots=True)
 class LayerStep:
-    """What one layer needs to know of the step: how tokens are turned, where KV is, and who computes."""
+    """A layer's inputs from the step: the rotation, the KV, the attention backend and the ops."""
 
     rotation: Rotation
     cache: LayerKV
@@ -34,7 +37,7 @@ class MLP(nn.Module):
         self.down = Linear(config.intermediate_size, config.hidden_size)
 
     def forward(self, hidden: Tensor, step: LayerStep) -> Tensor:
-        """[num_tokens, hidden_size] to the same."""
+        """Map [num_tokens, hidden_size] to the same shape."""
         out: Tensor = self.down(step.ops.gated(self.gate_up(hidden), self.activation))
         return out
 
@@ -52,30 +55,114 @@ class Attention(nn.Module):
         self.out = Linear(config.num_heads * config.head_dim, config.hidden_size)
 
     def forward(self, hidden: Tensor, step: LayerStep) -> Tensor:
-        """[num_tokens, hidden_size] to the same; writes the tokens' KV to their slots on the way."""
+        """Map [num_tokens, hidden_size] to the same shape; write the tokens' KV to their slots on the way."""
         heads = self.qkv(hidden).unflatten(-1, (-1, self.head_dim))
-        queries, keys = self.turned(heads[:, : -self.num_kv_heads], step)
+        queries, keys = self.rotated(heads[:, : -self.num_kv_heads], step)
         step.attention.write(keys, heads[:, -self.num_kv_heads :], step.cache)
         attended = step.attention.attend(queries, step.cache, self.scale)
         out: Tensor = self.out(attended.flatten(1))
         return out
 
-    def turned(self, heads: Tensor, step: LayerStep) -> tuple[Tensor, Tensor]:
-        """Queries and keys, which lie side by side in [num_tokens, heads, head_dim], turned to their positions."""
-        turned = step.ops.turn(heads, step.rotation)
-        return turned[:, : self.num_heads], turned[:, self.num_heads :]
+    def rotated(self, heads: Tensor, step: LayerStep) -> tuple[Tensor, Tensor]:
+        """Split [num_tokens, heads, head_dim] into queries and keys, rotated to their positions."""
+        rotated = step.ops.rotate(heads, step.rotation)
+        return rotated[:, : self.num_heads], rotated[:, self.num_heads :]
 
 
 class QKNormAttention(Attention):
-    """Attention whose queries and keys are normalized per head before they turn (Qwen3, Gemma 3)."""
+    """Attention whose queries and keys are normalized per head before the rotation (Qwen3, Gemma 3)."""
 
     def __init__(self, config: ModelConfig, norm: type[RMSNorm]) -> None:
         super().__init__(config, norm)
         self.q_norm = norm(config.head_dim, config.rms_norm_eps)
         self.k_norm = norm(config.head_dim, config.rms_norm_eps)
 
-    def turned(self, heads: Tensor, step: LayerStep) -> tuple[Tensor, Tensor]:
-        """The same, each kind of head normalized by its own weight."""
+    def rotated(self, heads: Tensor, step: LayerStep) -> tuple[Tensor, Tensor]:
+        """Split into queries and keys, each normalized by its own weight and rotated to their positions."""
         queries, keys = heads[:, : self.num_heads], heads[:, self.num_heads :]
         ops, rotation = step.ops, step.rotation
-        return ops.turn(queries, rotation, self.q_norm), ops.turn(keys, rotation, self.k_norm)
+        return ops.rotate(queries, rotation, self.q_norm), ops.rotate(keys, rotation, self.k_norm)
+
+
+LLAMA_NAMES = {
+    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attention.out": ("self_attn.o_proj",),
+    "attention.q_norm": ("self_attn.q_norm",),
+    "attention.k_norm": ("self_attn.k_norm",),
+    "attention_norm": ("input_layernorm",),
+    "mlp_norm": ("post_attention_layernorm",),
+    "mlp.gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+    "mlp.down": ("mlp.down_proj",),
+}
+"""Names of a layer's parts here, and the files' names of the matrices stacked in each, top to bottom."""
+
+GEMMA3_NAMES = {
+    **LLAMA_NAMES,
+    "attended_norm": ("post_attention_layernorm",),
+    "mlp_norm": ("pre_feedforward_layernorm",),
+    "mlp_out_norm": ("post_feedforward_layernorm",),
+}
+
+
+class DecoderLayer(nn.Module):
+    """Attention, then MLP, each on the normalized residual stream, to which its output is added.
+
+    The addition happens in the next norm, which may be the next layer's: one pass over the stream serves both.
+    """
+
+    def __init__(self, config: ModelConfig, family: Family) -> None:
+        super().__init__()
+        self.attention_norm = family.norm(config.hidden_size, config.rms_norm_eps)
+        self.attention = family.attention(config, family.norm)
+        self.mlp_norm = family.norm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = MLP(config, family.activation)
+
+    def forward(self, stream: Tensor, part: Tensor | None, step: LayerStep) -> tuple[Tensor, Tensor]:
+        """Return the stream, and the part still to be added to it; all are [num_tokens, hidden_size]."""
+        normed, stream = step.ops.add_norm(stream, part, self.attention_norm)
+        attended = self.attention(normed, step)
+        normed, stream = step.ops.add_norm(stream, attended, self.mlp_norm)
+        return stream, self.mlp(normed, step)
+
+
+class SandwichLayer(DecoderLayer):
+    """A decoder layer that also normalizes the outputs of attention and MLP before adding them (Gemma 3)."""
+
+    def __init__(self, config: ModelConfig, family: Family) -> None:
+        super().__init__(config, family)
+        self.attended_norm = family.norm(config.hidden_size, config.rms_norm_eps)
+        self.mlp_out_norm = family.norm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(self, stream: Tensor, part: Tensor | None, step: LayerStep) -> tuple[Tensor, Tensor]:
+        """Return the stream, and the part still to be added to it; all are [num_tokens, hidden_size]."""
+        normed, stream = step.ops.add_norm(stream, part, self.attention_norm)
+        attended = step.ops.norm(self.attention(normed, step), self.attended_norm)
+        normed, stream = step.ops.add_norm(stream, attended, self.mlp_norm)
+        return stream, step.ops.norm(self.mlp(normed, step), self.mlp_out_norm)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The models of one model_type; the defaults are plain Llama."""
+
+    embedding: type[Embedding] = Embedding
+    norm: type[RMSNorm] = RMSNorm
+    attention: type[Attention] = Attention
+    activation: Activation = silu
+    layer: type[DecoderLayer] = DecoderLayer
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: LLAMA_NAMES)
+
+
+FAMILIES = {
+    "llama": Family(),
+    "mistral": Family(),
+    "qwen3": Family(attention=QKNormAttention),
+    "gemma3_text": Family(
+        embedding=ScaledEmbedding,
+        norm=OffsetRMSNorm,
+        attention=QKNormAttention,
+        activation=gelu_tanh,
+        layer=SandwichLayer,
+        names=GEMMA3_NAMES,
+    ),
+}

@@ -1,4 +1,4 @@
-"""A model ready to use: its runner, its tokenizer, and what it cannot take. By name, by directory, or simulated."""
+"""A model ready for use: its runner, its tokenizer and its limits. Found by name, by directory, or simulated."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ class Tokenizer(Protocol):
     """Text to token ids and back."""
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text, by the tokenizer's own defaults."""
+        """Return the token ids of a text, by the tokenizer's own defaults."""
         ...
 
     def chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        """Token ids of a conversation, ready for the answer."""
+        """Return the token ids of a conversation, ready for the answer."""
         ...
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Text without special tokens."""
+        """Return the text without special tokens."""
         ...
 
     def token_text(self, token_id: int) -> str:
-        """One token, readable."""
+        """Return one token's text, readable."""
         ...
 
 
 class LoadedModel(ABC):
-    """What a lab needs of a model."""
+    """A lab's model."""
 
     name: str
     config: EngineConfig
@@ -53,10 +53,13 @@ class LoadedModel(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """Names what KV depends on besides tokens: weights, dtype, groups. External tiers keep models apart by it."""
+        """Name of everything that KV depends on besides tokens: weights, dtype, groups.
+
+        Tiers keep models apart by it.
+        """
 
     def encode(self, prompt: str) -> list[int]:
-        """Token ids of a prompt. ConfigError when it is no text."""
+        """Return the token ids of a prompt. Raises ConfigError unless it is a text."""
         if not isinstance(prompt, str):
             raise ConfigError(f"a prompt is a text, got {type(prompt).__name__}; give token ids as token_ids=[...]")
         checked_text("the prompt", prompt)
@@ -64,34 +67,34 @@ class LoadedModel(ABC):
 
     @abstractmethod
     def checked_ids(self, token_ids: Sequence[int]) -> list[int]:
-        """The ids, if the model knows them all; else ConfigError."""
+        """Return the ids. Raises ConfigError for ids that the model does not know."""
 
     @abstractmethod
     def refuse_too_long(self, num_prompt_tokens: int, max_tokens: int) -> None:
-        """ConfigError when the positions exceed what the model was made for."""
+        """Raise ConfigError when the positions exceed the model's maximum."""
 
     @abstractmethod
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """K and V of a block, each [block_size, kv_heads, head_dim]."""
+        """Return K and V of a block, each [block_size, kv_heads, head_dim]."""
 
     @abstractmethod
     def sibling(self, config: EngineConfig, options: ModelOptions) -> LoadedModel:
-        """The same model with a KV pool of its own, as config and options.num_blocks ask for it.
+        """Return the same model with a KV pool of its own, sized by config and options.num_blocks.
 
-        Weights are shared, and released with the last of those that share them.
+        Weights are shared, and released with the last model that uses them.
         """
 
     @abstractmethod
     def release(self) -> None:
-        """Let go of what takes memory."""
+        """Release the memory."""
 
     @abstractmethod
     def describe(self) -> dict[str, str]:
-        """What runs here, and why."""
+        """Return readable lines on the model, device and backends, each with its reason."""
 
 
 class SimulatedModel(LoadedModel):
-    """No weights: tokens are a pure function of request and position. Words are tokens."""
+    """A model without weights: tokens are a pure function of request and position. Words are tokens."""
 
     def __init__(self, config: EngineConfig) -> None:
         self.name = "simulated"
@@ -101,37 +104,37 @@ class SimulatedModel(LoadedModel):
 
     @property
     def fingerprint(self) -> str:
-        """The groups: there are no weights."""
+        """The groups' name: there are no weights."""
         return f"simulated-{'-'.join(f'{g.kind}.{g.block_size}.{g.window}' for g in self.config.groups)}"
 
     def checked_ids(self, token_ids: Sequence[int]) -> list[int]:
-        """Any non-negative integers will do."""
+        """Return the ids: any non-negative integers."""
         return checked_token_ids(token_ids)
 
     def refuse_too_long(self, num_prompt_tokens: int, max_tokens: int) -> None:
-        """Positions have no limit here."""
+        """Accept any length."""
 
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """There is none."""
+        """Raise ConfigError: there is no KV."""
         raise ConfigError("the simulated model has no KV; use Lab('smollm2') to look at K and V")
 
     def sibling(self, config: EngineConfig, options: ModelOptions) -> SimulatedModel:
-        """The same words, and the same next tokens."""
+        """Return a model with the same words and the same next tokens."""
         _refuse_for_simulated(options)
         other = SimulatedModel(config)
         other.runner, other.tokenizer = self.runner, self.tokenizer
         return other
 
     def release(self) -> None:
-        """There is nothing to let go."""
+        """Do nothing: no memory is held."""
 
     def describe(self) -> dict[str, str]:
-        """One line will do."""
+        """Return one line."""
         return {"model": "simulated: no weights, the real scheduler and core"}
 
 
 class RealModel(LoadedModel):
-    """Weights on a device, and the tokenizer that belongs to them (loaded when first used)."""
+    """Weights on a device, and their tokenizer (loaded on first use)."""
 
     runner: ModelRunner
 
@@ -145,19 +148,22 @@ class RealModel(LoadedModel):
 
     @property
     def fingerprint(self) -> str:
-        """The runner's."""
+        """The runner's fingerprint."""
         return self.runner.fingerprint
 
     @cached_property
     def tokenizer(self) -> Tokenizer:  # type: ignore[override]
-        """The directory's, loaded on first use; one that shows ids where the directory has none."""
+        """The directory's tokenizer, loaded on first use; without one, a tokenizer that shows ids."""
         from labengine.engine.tokenizer import IdTokenizer, has_tokenizer
         from labengine.engine.tokenizer import Tokenizer as HuggingFaceTokenizer
 
         return HuggingFaceTokenizer(self._directory) if has_tokenizer(self._directory) else IdTokenizer(self._directory)
 
     def encode(self, prompt: str) -> list[int]:
-        """Token ids of a prompt. ConfigError when it is no text, or the tokenizer is another model's."""
+        """Return the token ids of a prompt.
+
+        Raises ConfigError unless it is a text and the tokenizer is this model's.
+        """
         token_ids, limit = super().encode(prompt), self.runner.vocab_size
         if token_ids and max(token_ids) >= limit:
             raise ConfigError(
@@ -167,11 +173,11 @@ class RealModel(LoadedModel):
         return token_ids
 
     def checked_ids(self, token_ids: Sequence[int]) -> list[int]:
-        """Ids within the vocabulary."""
+        """Return the ids. Raises ConfigError for ids outside the vocabulary."""
         return checked_token_ids(token_ids, self.runner.vocab_size)
 
     def refuse_too_long(self, num_prompt_tokens: int, max_tokens: int) -> None:
-        """Positions beyond the model's training make no sense."""
+        """Raise ConfigError for positions beyond the model's training."""
         limit = self.runner.max_model_len
         if num_prompt_tokens + max_tokens > limit:
             raise ConfigError(
@@ -180,13 +186,13 @@ class RealModel(LoadedModel):
             )
 
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return copies, so that they stay what they are while the engine goes on."""
+        """Return copies, which later steps do not change."""
         if not 0 <= layer < self.runner.num_layers:
             raise IndexError(f"layer {layer} does not exist: {self.name} has layers 0 to {self.runner.num_layers - 1}")
         return self.runner.kv(block_id, layer)
 
     def sibling(self, config: EngineConfig, options: ModelOptions) -> RealModel:
-        """The same weights and tokenizer. ConfigError when a second pool does not fit."""
+        """Return a model with the same weights and tokenizer. Raises ConfigError when a second pool does not fit."""
         block_size = _single_block_size(config)
         runner = self.runner.sibling(options.num_blocks, block_size, config.max_num_seqs)
         other = RealModel(self.name, self._directory, config, runner)
@@ -195,17 +201,17 @@ class RealModel(LoadedModel):
         return other
 
     def release(self) -> None:
-        """KV, and the weights when nobody else has them."""
+        """Release the KV, and the weights unless another model uses them."""
         self.runner.release()
 
     def describe(self) -> dict[str, str]:
-        """As the runner says."""
+        """Return the runner's lines."""
         return self.runner.describe()
 
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """What a user may ask of a real model's runner; None is left to it. See ModelRunner.load."""
+    """A user's settings for a real model's runner; None leaves one to the runner. See ModelRunner.load."""
 
     num_blocks: int | None
     dtype: str | torch.dtype | None = None
@@ -215,9 +221,9 @@ class ModelOptions:
 
 
 def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelOptions) -> LoadedModel:
-    """Return the model of that name. Its config is the one given, with groups as a real model needs them, and its pool.
+    """Load the model of that name. Its config is the given one with the model's groups and pool size.
 
-    ConfigError for an unknown model, and for what only a simulated or only a real one could have.
+    Raises ConfigError for an unknown model, and for settings that only a simulated or only a real model supports.
     """
     if model == "simulated":
         _refuse_for_simulated(options)

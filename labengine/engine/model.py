@@ -1,4 +1,4 @@
-"""The model: token ids of a whole step in, logits of the rows that sample out, KV through block tables in between."""
+"""The model: token ids of a step in, logits of the sampling rows out, KV through block tables in between."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from labengine.engine.attention import StepAttention
-from labengine.engine.families import FAMILIES
 from labengine.engine.kv_tensors import KVTensors
-from labengine.engine.layers import LayerStep
+from labengine.engine.layers import FAMILIES, LayerStep
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.modules import Linear, TiedLinear
 from labengine.engine.ops import Ops
@@ -44,11 +43,11 @@ class PagedModel(nn.Module):
         rotations: Rotations,
         ops: Ops = TORCH_OPS,
     ) -> Tensor:
-        """Return logits float32 [num_sampling, vocab_size], in batch order; writes KV to the step's slots and nowhere
+        """Return logits float32 [num_sampling, vocab_size], in batch order; write KV to the step's slots and nowhere
         else.
 
-        attention: one per KV-cache group. rotations: one per rope of the model, at the step's positions. ops: who
-        computes what is around attention; it has to have adopted the model.
+        attention: one per KV-cache group. rotations: one per rope of the model, at the step's positions. ops: computes
+        everything but attention; it must have adopted the model.
         """
         stream: Tensor = self.embedding(step.token_ids)
         part: Tensor | None = None

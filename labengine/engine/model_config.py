@@ -1,4 +1,4 @@
-"""What config.json says about a model: its sizes and layers. Anything we cannot compute is refused here, by name."""
+"""A model's sizes and layers from config.json. Settings that the engine cannot compute are refused, by name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ONLY: dict[str, dict[str, Any]] = {
     "qwen3": _LLAMA_LIKE,
     "gemma3_text": _GEMMA3,
 }
-"""Per model type, settings that change the computation, with the one value that we write."""
+"""Per model type: settings that change the computation, with the one supported value."""
 
 SUPPORTED_MODEL_TYPES = tuple(_ONLY)
 
@@ -45,7 +45,7 @@ class ModelConfig:
     num_kv_heads: int
     head_dim: int
     attention_scale: float
-    """What the products of queries and keys are multiplied by."""
+    """Factor of the products of queries and keys."""
     rms_norm_eps: float
     max_model_len: int
     tie_word_embeddings: bool
@@ -95,7 +95,7 @@ class ModelConfig:
 
 
 def _end_tokens_of_generation(model_dir: Path, vocab_size: int, by_config: frozenset[int]) -> frozenset[int]:
-    """Return those of generation_config.json where it names any, or none on purpose; else those of config.json."""
+    """Return generation_config.json's end tokens if it names any (or none on purpose), else those of config.json."""
     path = model_dir / "generation_config.json"
     if not path.exists():
         return by_config
@@ -114,7 +114,7 @@ def _end_tokens(fields: TokenFields, vocab_size: int) -> frozenset[int]:
 
 
 def _refuse_unsupported(raw: Mapping[str, Any]) -> None:
-    """Every setting that would change the computation into one that we do not write."""
+    """Raise ConfigError for settings that would change the computation."""
     model_type = raw.get("model_type")
     if model_type not in SUPPORTED_MODEL_TYPES:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Runs a model on a device: a step plan in, logits and tokens out. Knows no scheduler and decides nothing."""
+"""Runs a model on a device: a step plan in, logits and tokens out. Independent of schedulers; takes no decisions."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ from labengine.engine.interrupts import interrupts_allowed
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
 from labengine.engine.model_config import ModelConfig
-from labengine.engine.pool import Pool
+from labengine.engine.pool import PoolPlan
 from labengine.engine.sampler import sample
-from labengine.engine.shared_weights import Weights
-from labengine.engine.staging import Staging
+from labengine.engine.staging import StepStaging
 from labengine.engine.torch_threads import load_torch
-from labengine.engine.weights import check_weights, load_weights
+from labengine.engine.weights import Weights, check_weights, load_weights
 
 
 class ModelRunner:
     """A loaded model and its KV pool, whose blocks all of the model's KV-cache groups share.
 
-    groups: the model's, as the scheduler has to keep tables for them.
+    groups: the model's KV-cache groups, for the scheduler's block tables.
     """
 
     def __init__(
@@ -39,7 +38,7 @@ class ModelRunner:
         forward: Forward,
         weights: Weights,
         kv: KVTensors,
-        pool: Pool,
+        pool: PoolPlan,
     ) -> None:
         self.model = weights.model
         self.kv_tensors = kv
@@ -47,7 +46,7 @@ class ModelRunner:
         self._forward = forward
         self._weights, self._pool = weights, pool
         self._reasons = {**weights.reasons, "kv_pool": pool.reason}
-        self._staging = Staging(self.groups, kv.device)
+        self._staging = StepStaging(self.groups, kv.device)
         weights.join(self)
 
     @classmethod
@@ -68,7 +67,7 @@ class ModelRunner:
 
         num_blocks None is as many as fit (see pool_size.py), on a CPU what max_num_seqs requests can use; dtype None is
         float32 on a CPU and bfloat16 on a GPU; device None is a GPU where there is one; attention None is
-        the fastest backend that can (see attention/choice.py). Without cuda_graphs every step runs module by module.
+        the fastest backend that can (see backend_choice.py). Without cuda_graphs every step runs module by module.
         Raises ConfigError: a model, dtype, device or backend that is not supported, or a pool that does not fit.
         """
         files = ModelFiles(model_dir)
@@ -78,7 +77,7 @@ class ModelRunner:
         with torch.device("meta"):
             model = PagedModel(config)
         check_weights(model, model_dir)
-        pool = Pool.planned(config, torch_device, torch_dtype, block_size, num_blocks, attention)
+        pool = PoolPlan.planned(config, torch_device, torch_dtype, block_size, num_blocks, attention)
         load_weights(model, model_dir, torch_dtype, torch_device)
         files.require_unchanged()
         reasons = {"device": device_reason, "dtype": dtype_reason}
@@ -89,15 +88,15 @@ class ModelRunner:
 
     @on_the_host
     def sibling(self, num_blocks: int | None, block_size: int, max_num_seqs: int) -> ModelRunner:
-        """Another runner on the same weights, with KV of its own. ConfigError when it does not fit."""
+        """Return another runner on the same weights, with KV of its own. Raises ConfigError when it does not fit."""
         weights, name = self._weights, self._pool.backend.name
-        pool = Pool.planned(weights.model.config, weights.device, weights.dtype, block_size, num_blocks, name)
+        pool = PoolPlan.planned(weights.model.config, weights.device, weights.dtype, block_size, num_blocks, name)
         pool = replace(pool, attention_reason=self._pool.attention_reason)
         return self._on(weights, pool, max_num_seqs, self._forward)
 
     @classmethod
-    def _on(cls, weights: Weights, pool: Pool, max_num_seqs: int, like: Forward | None = None) -> ModelRunner:
-        """Return a runner on loaded weights. like: how another one computes with them."""
+    def _on(cls, weights: Weights, pool: PoolPlan, max_num_seqs: int, like: Forward | None = None) -> ModelRunner:
+        """Return a runner on loaded weights. like: another runner's forward, to share its buffers."""
         config = weights.model.config
         pool = pool.sized(max_num_seqs, config.max_model_len)
         assert pool.num_blocks is not None
@@ -109,16 +108,16 @@ class ModelRunner:
 
     @cached_property
     def fingerprint(self) -> str:
-        """32 hex digits that name weights, dtype, groups and block size: another process finds KV again by them.
+        """32 hex digits for weights, dtype, groups and block size: another process finds saved KV by them.
 
-        Reads the weights to their last byte unless their digest is known. ConfigError if they changed since loading.
+        Reads the weights completely unless their digest is known. Raises ConfigError if they changed since loading.
         """
         weights, pool = self._weights, self._pool
         return fingerprint(weights.files.digests, str(weights.dtype), pool.groups, pool.layer_groups)
 
     @property
     def is_asynchronous(self) -> bool:
-        """True where `forward` returns before it is done: the host is free until `sample` waits for it."""
+        """True where `forward` returns before the device is done: the host is free until `sample` waits for it."""
         return self.kv_tensors.device.type == "cuda"
 
     @property
@@ -133,24 +132,24 @@ class ModelRunner:
 
     @property
     def max_model_len(self) -> int:
-        """Positions that the model was made for."""
+        """Positions that the model supports."""
         return self.model.config.max_model_len
 
     @property
     def vocab_size(self) -> int:
-        """Token ids are 0 to vocab_size - 1."""
+        """Number of token ids: 0 to vocab_size - 1."""
         return self.model.config.vocab_size
 
     def describe(self) -> dict[str, str]:
-        """What runs here, and why: one readable line each for model, device, dtype, attention and KV pool."""
+        """Return readable lines on model, device, dtype, attention and KV pool, each with its reason."""
         pool = f"{self._pool_line()} ({self._reasons['kv_pool']})"
         return {"model": self._model_line(), **self._reasons, **self._forward.describe(), "kv_pool": pool}
 
     def forward(self, plan: StepPlan) -> Tensor:
-        """Compute the plan's tokens; logits float32 [len(plan.sampling), vocab_size], rows in that order.
+        """Compute the plan's tokens; return logits float32 [len(plan.sampling), vocab_size], rows in that order.
 
-        They are overwritten by the next step.
-        Writes KV into the plan's slots only: when it is interrupted, nothing but those may hold garbage.
+        The next step overwrites them.
+        Writes KV into the plan's slots only: after an interrupt no other slot can hold garbage.
         """
         if not plan.scheduled:
             return torch.empty(0, self.vocab_size, device=self.kv_tensors.device)
@@ -159,9 +158,9 @@ class ModelRunner:
 
     @torch.inference_mode()
     def sample(self, plan: StepPlan, logits: Tensor) -> list[int]:
-        """One token id per request of plan.sampling. Raises FloatingPointError for NaN logits."""
+        """Return one token id per request of plan.sampling. Raises FloatingPointError for NaN logits."""
         with interrupts_allowed(), self._device_made_current():
-            return sample(logits, plan.sampling, self._forward.best(logits))
+            return sample(logits, plan.sampling, self._forward.argmax(logits))
 
     def kv(self, block_id: int, layer: int) -> tuple[Tensor, Tensor]:
         """Return copies of a block's K and V, each [block_size, num_kv_heads, head_dim]. Raises IndexError."""
@@ -172,13 +171,13 @@ class ModelRunner:
         return self.kv_tensors.read_block(group, block_id)
 
     def write_block(self, group: int, block_id: int, kv: Mapping[str, Tensor] | None) -> None:
-        """Put back what read_block gave, bit by bit. Raises IndexError, and ValueError for KV that does not fit."""
+        """Write a result of read_block, bit by bit. Raises IndexError, and ValueError for KV that does not fit."""
         if kv is None:
             raise ValueError(f"there is no KV to write to block {block_id}: it comes from a model without weights")
         self.kv_tensors.write_block(group, block_id, kv)
 
     def release(self) -> None:
-        """Let KV go, and weights that nobody else computes with: what needs them fails then. Twice is harmless."""
+        """Release the KV, and the weights unless another runner uses them; later calls fail. Twice is harmless."""
         if self._weights.leave(self):
             self._forward.release()
             self.model.to("meta")
@@ -189,7 +188,7 @@ class ModelRunner:
             torch.cuda.empty_cache()
 
     def _device_made_current(self) -> AbstractContextManager[object]:
-        """Triton and graphs launch on whichever GPU is the current one, and that need not be the model's."""
+        """Make the model's GPU the current one: Triton and graphs launch on the current device."""
         device = self.kv_tensors.device
         return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 

@@ -1,4 +1,4 @@
-"""What holds a model's weights: embeddings, matrices, norms. Parameters are created empty, and filled from a file."""
+"""Modules that hold weights: embeddings, matrices, norms. Parameters are created empty, and filled from a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Embedding(nn.Module):
         self.weight = nn.Parameter(torch.empty(vocab_size, hidden_size))
 
     def forward(self, token_ids: Tensor) -> Tensor:
-        """Int [num_tokens] to [num_tokens, hidden_size]."""
+        """Map int [num_tokens] to [num_tokens, hidden_size]."""
         return embedding(token_ids, self.weight)
 
 
@@ -29,7 +29,7 @@ class ScaledEmbedding(Embedding):
     """An embedding multiplied by the square root of its size, that root rounded to the weights' dtype (Gemma)."""
 
     def forward(self, token_ids: Tensor) -> Tensor:
-        """Int [num_tokens] to [num_tokens, hidden_size]."""
+        """Map int [num_tokens] to [num_tokens, hidden_size]."""
         scale = torch.tensor(self.weight.shape[1] ** 0.5, dtype=self.weight.dtype).item()
         return super().forward(token_ids) * scale
 
@@ -44,35 +44,35 @@ class Linear(nn.Module):
         self.product: Product = linear
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """[rows, in_size] to [rows, out_size]."""
+        """Map [rows, in_size] to [rows, out_size]."""
         return self.product(hidden, self.weight)
 
     def multiply_by(self, product: Product) -> None:
-        """From now on `product` computes, which has the weight in a layout of its own: here, only the shape is kept."""
+        """Compute with `product` from now on, which has its own layout of the weight: only the shape is kept here."""
         self.product = product
         self.weight = nn.Parameter(self.weight.detach().to("meta"), requires_grad=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        """Moved elsewhere, it has its weight alone: what a product kept of it is let go."""
+        """Move the module: it computes with its own weight again, and drops the product's copy."""
         self.product = linear
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
 
 
 class TiedLinear(Linear):
-    """Multiplies by the weight of an embedding, which goes on owning it."""
+    """Multiplies by the weight of an embedding, which still owns it."""
 
     def __init__(self, embedding: Embedding) -> None:
         nn.Module.__init__(self)
-        self._embedding = (embedding,)  # in a tuple, torch does not take it for a part of this module
+        self._embedding = (embedding,)  # in a tuple, so that torch does not register it as a submodule
         self.product = linear
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]
-        """The embedding's."""
+        """The embedding's weight."""
         return self._embedding[0].weight
 
     def multiply_by(self, product: Product) -> None:
-        """The same, but that the embedding keeps its weight."""
+        """Compute with `product` from now on; the embedding keeps its weight."""
         self.product = product
 
 
@@ -80,7 +80,7 @@ class RMSNorm(nn.Module):
     """Scale the last dimension to a root mean square of 1, in float32, then by a learned weight."""
 
     offset: ClassVar[bool] = False
-    """Whether the weight counts from 1."""
+    """True if the weight is an offset from 1."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Any shape [..., size]; the same shape and dtype comes back."""
+        """Normalize [..., size]; shape and dtype stay."""
         wide = hidden.float()
         wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         return self.weight * wide.to(hidden.dtype)
@@ -100,7 +100,7 @@ class OffsetRMSNorm(RMSNorm):
     offset = True
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Any shape [..., size]; the same shape and dtype comes back."""
+        """Normalize [..., size]; shape and dtype stay."""
         wide = hidden.float()
         wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         return (wide * (1.0 + self.weight.float())).to(hidden.dtype)

@@ -1,4 +1,4 @@
-"""The plan of a KV pool: how its blocks lie, who computes attention over them, and how many there are."""
+"""The plan of a KV pool: its block layout, its attention backend and its size."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import torch
 
 from labengine.config import GroupSpec
 from labengine.engine.attention import AttentionBackend, AttentionSetting
-from labengine.engine.attention.choice import choose_attention
+from labengine.engine.backend_choice import choose_attention
 from labengine.engine.kv_tensors import bytes_of_a_block
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.pool_size import fitting_blocks, require_memory
 
 
 @dataclass(frozen=True)
-class Pool:
-    """A pool that is not there yet. num_blocks None: as many as fit, known once the weights are loaded."""
+class PoolPlan:
+    """A pool that is not allocated yet. num_blocks None: as many as fit, known once the weights are loaded."""
 
     groups: tuple[GroupSpec, ...]
     layer_groups: tuple[int, ...]
-    """Per layer of the model, its group."""
+    """KV-cache group of each layer of the model."""
     device: torch.device
     block_size: int
     block_bytes: int
@@ -28,7 +28,7 @@ class Pool:
     attention_reason: str
     num_blocks: int | None
     reason: str = "asked for"
-    """Why so many blocks."""
+    """Reason for the number of blocks."""
 
     @classmethod
     def planned(
@@ -39,8 +39,8 @@ class Pool:
         block_size: int,
         num_blocks: int | None,
         attention: str | None,
-    ) -> Pool:
-        """ConfigError, before any weights are loaded, for a pool that cannot fit and a backend that cannot serve it."""
+    ) -> PoolPlan:
+        """Plan a pool. Raises ConfigError, before any weights are loaded, if it cannot fit or no backend serves it."""
         groups, layer_groups = config.kv_groups(block_size)
         setting = AttentionSetting(device, dtype, config.num_heads, config.num_kv_heads, config.head_dim, (block_size,))
         backend, reason = choose_attention(attention, setting)
@@ -49,8 +49,11 @@ class Pool:
             require_memory(num_blocks, block_size, block_bytes, device)
         return cls(groups, layer_groups, device, block_size, block_bytes, backend, reason, num_blocks)
 
-    def sized(self, max_num_seqs: int, max_model_len: int) -> Pool:
-        """With a number of blocks: at most what so many requests of that length can use."""
+    def sized(self, max_num_seqs: int, max_model_len: int) -> PoolPlan:
+        """Return the plan with a number of blocks.
+
+        At most what max_num_seqs requests of max_model_len tokens can use.
+        """
         if self.num_blocks is not None:
             return self
         enough = max_num_seqs * len(self.groups) * -(-max_model_len // self.block_size)

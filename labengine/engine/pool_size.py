@@ -1,4 +1,4 @@
-"""How many blocks fit: a number that was asked for is checked, "auto" is worked out from free memory."""
+"""The pool's size: a given number of blocks is checked, "auto" is computed from free memory."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ import torch
 from labengine.config import MAX_NUM_BLOCKS, ConfigError
 
 SHARE_OF_A_CPU = 0.5
-"""Of the memory that is free: a notebook has other things to keep."""
+"""Share of the free memory: a notebook needs some for other things."""
 LEFT_FREE_ON_A_GPU = 0.1
-"""Of all its memory: for activations, graphs and libraries."""
+"""Share of all memory: for activations, graphs and libraries."""
 MAX_SLOTS = 2**31 - 1
 """Slots are numbered by int32."""
 
 CGROUPS = Path("/sys/fs/cgroup")
-"""Where Linux tells a container its limits."""
+"""Linux's limits for a container."""
 CGROUP_FILES = (
     ("memory.max", "memory.current", "memory.stat", ""),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_"),
 )
-"""Version 2, then 1: the files of limit, usage and statistics, and the prefix of statistics over all that is inside."""
+"""Version 2, then 1: files of limit, usage and statistics, and the prefix of the statistics over the whole
+hierarchy."""
 
 
 def free_memory(device: torch.device) -> int:
-    """Return bytes that can still be allocated on `device` without swapping, or leaving the container's limit."""
+    """Return the bytes that can be allocated on `device` without swapping or leaving the container's limit."""
     if device.type == "cuda":
         free: int = torch.cuda.mem_get_info(device)[0]
         return free + _kept_by_torch(device)
@@ -35,9 +36,9 @@ def free_memory(device: torch.device) -> int:
 
 
 def left_to_cgroup(folder: Path) -> int | None:
-    """Return bytes until this container's limit, at least 0; None where `folder` tells of no limit.
+    """Return the bytes until this container's limit, at least 0; None where `folder` has no limit.
 
-    Usage counts the pages of files that were read, such as the weights'; they make room when it is needed.
+    Usage includes cached pages of files such as the weights'; the system drops them when memory is needed.
     """
     for limit_file, usage_file, statistics_file, prefix in CGROUP_FILES:
         limit, usage = _number_in(folder / limit_file), _number_in(folder / usage_file)
@@ -47,7 +48,7 @@ def left_to_cgroup(folder: Path) -> int | None:
 
 
 def _number_in(file: Path) -> int | None:
-    """None where the file is missing or says "max"."""
+    """Return the number in a file; None where the file is missing or holds "max"."""
     try:
         return int(file.read_text())
     except (OSError, ValueError):
@@ -55,7 +56,7 @@ def _number_in(file: Path) -> int | None:
 
 
 def _file_pages(statistics: Path, prefix: str) -> int:
-    """Return bytes of files that are cached; 0 where that is not told."""
+    """Return the bytes of cached files; 0 where they are unknown."""
     try:
         lines = [line.split() for line in statistics.read_text().splitlines()]
     except OSError:
@@ -65,7 +66,7 @@ def _file_pages(statistics: Path, prefix: str) -> int:
 
 
 def _kept_by_torch(device: torch.device) -> int:
-    """Return bytes that torch has reserved, uses for nothing, and gives back when it needs room elsewhere."""
+    """Return the bytes that torch has reserved but does not use; it gives them back on demand."""
     statistics = torch.cuda.memory_stats(device)
     reserved, active, remnants = (
         int(statistics.get(f"{name}_bytes.all.current", 0)) for name in ("reserved", "active", "inactive_split")
@@ -89,10 +90,10 @@ def require_memory(num_blocks: int, block_size: int, block_bytes: int, device: t
 
 
 def fitting_blocks(block_size: int, block_bytes: int, device: torch.device, enough: int) -> tuple[int, str]:
-    """Return the blocks that "auto" means, and why so many. Ask when the weights are loaded; ConfigError when none
-    fits.
+    """Return the number of blocks for "auto", and the reason. Call it after loading the weights.
 
-    enough: on a CPU, no more than that, since whatever the pool has is taken from the notebook.
+    Raises ConfigError when not one fits.
+    enough: an upper limit on a CPU, since the pool's memory is taken from the notebook.
     """
     if device.type == "cuda":
         num_bytes = free_memory(device) - LEFT_FREE_ON_A_GPU * torch.cuda.mem_get_info(device)[1]

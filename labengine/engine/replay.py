@@ -1,7 +1,8 @@
-"""Replaying single operations on the KV-cache manager: the way to compare it with vLLM's, operation by operation.
+"""Replay of single operations on the KV-cache manager, to compare it with vLLM's operation by operation.
 
 A workload is {num_blocks, block_size, groups?, retention_interval?, ops: [{op: add|lookup|allocate|append|free|preempt|
-reset|evict, req?, ...}]}; see docs/architecture.md, Contract. The scheduler plays no part.
+reset|evict, req?, ...}]}; see docs/architecture.md, Contract. All operations are checked before the first is executed.
+The scheduler plays no part.
 """
 
 from __future__ import annotations
@@ -10,16 +11,104 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from labengine.config import ConfigError, EngineConfig, SamplingParams
+from labengine.config import ConfigError, EngineConfig, SamplingParams, checked_text, checked_token_ids, is_single_int
 from labengine.core.editions import edition as edition_named
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
 from labengine.core.prefill_first import PrefillFirstScheduler
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
-from labengine.engine.operations import checked_operations
 from labengine.engine.workload import group_specs
 from labengine.hooks import Hooks
+
+Operation = Mapping[str, Any]
+
+_FIELDS: dict[str, tuple[set[str], set[str]]] = {
+    "add": ({"req", "tokens"}, {"salt"}),
+    "append": ({"req", "tokens"}, set()),
+    "lookup": ({"req"}, set()),
+    "allocate": ({"req"}, {"n", "lookup", "external", "delay_cache", "lookahead"}),
+    "free": ({"req"}, set()),
+    "preempt": ({"req"}, set()),
+    "reset": (set(), set()),
+    "evict": ({"blocks"}, set()),
+}
+"""Per operation: the fields it must have, and those it may have."""
+
+_WORKLOAD_FIELDS = {"num_blocks", "block_size", "ops"}
+_MORE_WORKLOAD_FIELDS = {"groups", "retention_interval", "enable_caching", "eagle", "max_model_len", "seed", "kind"}
+
+
+def checked_operations(workload: Any) -> list[Operation]:
+    """Return the workload's operations.
+
+    Raises ConfigError for missing or unknown fields, wrong types and unknown requests.
+    """
+    _check_fields("the workload", workload, _WORKLOAD_FIELDS, _MORE_WORKLOAD_FIELDS)
+    if not isinstance(workload["ops"], list):
+        raise ConfigError(f"ops must be a list of operations, got {workload['ops']!r}")
+    known: set[str] = set()
+    return [_checked(f"op {number}", op, known, workload["num_blocks"]) for number, op in enumerate(workload["ops"])]
+
+
+def _checked(what: str, op: Any, known: set[str], num_blocks: Any) -> Operation:
+    kind = op.get("op") if isinstance(op, Mapping) else None
+    if not isinstance(kind, str) or kind not in _FIELDS:
+        raise ConfigError(f"{what} is {op!r}; an operation has an 'op', one of {', '.join(_FIELDS)}")
+    required, optional = _FIELDS[kind]
+    _check_fields(f"{what} ({kind})", op, {"op", *required}, optional)
+    if "req" in required:
+        _check_request(what, kind, op["req"], known)
+    if "tokens" in required:
+        checked_token_ids(op["tokens"])
+        if kind == "add" and not op["tokens"]:
+            raise ConfigError(f"{what}: tokens is empty: a request needs at least one token")
+    if op.get("salt") is not None:
+        checked_text(f"{what}: salt", op["salt"])
+    for field in ("n", "external", "lookahead"):
+        if op.get(field) is not None and not _is_count(op[field]):
+            raise ConfigError(f"{what}: {field} must be a number of tokens from 0, got {op[field]!r}")
+    for field in ("lookup", "delay_cache"):
+        if op.get(field) not in (None, True, False):
+            raise ConfigError(f"{what}: {field} must be true or false, got {op[field]!r}")
+    if kind == "evict":
+        _check_blocks(what, op["blocks"], num_blocks)
+    return op  # type: ignore[no-any-return]
+
+
+def _check_request(what: str, kind: str, name: Any, known: set[str]) -> None:
+    if not isinstance(name, str):
+        raise ConfigError(f"{what}: req must be a text, got {name!r}")
+    if kind == "add":
+        if name in known:
+            raise ConfigError(f"{what}: request {name!r} was added before; free it first, or choose another name")
+        known.add(name)
+    elif name not in known:
+        raise ConfigError(f"{what}: there is no request {name!r}; known are {', '.join(sorted(known)) or 'none yet'}")
+    elif kind == "free":
+        known.discard(name)
+
+
+def _check_blocks(what: str, blocks: Any, num_blocks: Any) -> None:
+    if not isinstance(blocks, list) or not all(
+        _is_count(i) and _is_count(num_blocks) and i < num_blocks for i in blocks
+    ):
+        raise ConfigError(f"{what}: blocks must be a list of ids below num_blocks={num_blocks!r}, got {blocks!r}")
+
+
+def _is_count(value: object) -> bool:
+    return is_single_int(value) and value >= 0  # type: ignore[operator]
+
+
+def _check_fields(what: str, mapping: Any, required: set[str], optional: set[str]) -> None:
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"{what} must be an object with {', '.join(sorted(required))}, got {mapping!r}")
+    missing, unknown = required - set(mapping), set(mapping) - required - optional
+    if missing:
+        raise ConfigError(f"{what} lacks {', '.join(sorted(missing))}")
+    if unknown:
+        raise ConfigError(f"{what} has unknown fields {', '.join(sorted(map(str, unknown)))}")
+
 
 Row = dict[str, Any]
 
@@ -28,9 +117,9 @@ _MANY_TOKENS = 1_000_000
 
 
 def replay(workload: Mapping[str, Any], edition: str | Parts = "vllm", hooks: Hooks | None = None) -> Row:
-    """Run every operation; {"engine", "results": one row per operation, each with the state after it}.
+    """Run every operation; return {"engine", "results": one row per operation, each with the state after it}.
 
-    ConfigError for what the edition cannot do: it has to allocate chunk by chunk, without look-ahead slots.
+    Raises ConfigError unless the edition allocates chunk by chunk, and for look-ahead slots.
     """
     parts = edition if isinstance(edition, Parts) else edition_named(edition)
     if issubclass(parts.scheduler, PrefillFirstScheduler):
@@ -46,7 +135,7 @@ def replay(workload: Mapping[str, Any], edition: str | Parts = "vllm", hooks: Ho
 
 
 class Replay:
-    """A manager without a scheduler: requests by name, and one method per operation."""
+    """A manager without a scheduler: requests by name, one method per operation."""
 
     def __init__(self, workload: Mapping[str, Any], parts: Parts, hooks: Hooks) -> None:
         config = EngineConfig(
@@ -72,7 +161,7 @@ class Replay:
         }
 
     def do(self, op: Mapping[str, Any]) -> Row:
-        """Return a checked operation's outcome, and the state after it."""
+        """Execute a checked operation; return its result and the state after it."""
         return {**self._operations[op["op"]](op), "state": self.state()}
 
     # -- operations ----------------------------------------------------------------------------------------------------
@@ -105,15 +194,15 @@ class Replay:
         hit = self.manager.find_prefix(request) if op.get("lookup") else None
         num_local = request.num_computed_tokens + (hit.num_tokens if hit else 0)
         external = self._external(request, num_local, op.get("external") or 0)
-        rest = request.num_tokens - num_local - external
-        num_new = rest if op.get("n") is None else min(op["n"], rest)
+        remaining = request.num_tokens - num_local - external
+        num_new = remaining if op.get("n") is None else min(op["n"], remaining)
         row: Row = {"hit": hit.num_tokens if hit else 0, "external": external, "n": num_new}
         if num_new <= 0:
             return {**row, "ok": False, "why": "nothing to compute"}
         return {**row, **self._blocks_for(request, hit, external, num_new, is_late=op.get("delay_cache", False))}
 
     def _external(self, request: Request, num_local: int, wanted: int) -> int:
-        """At least one token is left to compute, and the external part ends where all groups have whole blocks."""
+        """Return the external tokens: a multiple of the common block size that leaves at least one token to compute."""
         external = max(0, min(wanted, request.num_tokens - 1 - num_local))
         return external - external % self.config.scheduler_block_size
 
@@ -133,7 +222,7 @@ class Replay:
         return {"ok": True, "new_blocks": self._new_blocks(request, hit, end - num_new, before)}
 
     def _new_blocks(self, request: Request, hit: Hit | None, num_computed: int, before: list[int]) -> list[list[int]]:
-        """Table entries for tokens to compute; those for a hit or for external tokens are not new."""
+        """Return the table entries for tokens to compute, without those of a hit or of external tokens."""
         had = (
             count or -(-num_computed // group.block_size)
             for count, group in zip(before, self.manager.groups, strict=True)
@@ -169,7 +258,7 @@ class Replay:
         }
 
     def _learn(self, request: Request) -> None:
-        """Name the request's block hashes: length of the prefix, and a digest of salt and tokens."""
+        """Label the request's block hashes by the prefix's length and a digest of salt and tokens."""
         self.manager.extend_hashes(request, request.num_tokens)
         salt = dict(request.extra_keys).get("cache_salt", "")
         for number, block_hash in enumerate(request.block_hashes, 1):

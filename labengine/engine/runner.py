@@ -1,4 +1,4 @@
-"""What an engine asks of a model, real or simulated: compute a plan, then pick tokens."""
+"""The runner: an engine's interface to a model, real or simulated."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ from labengine.core.step_plan import StepPlan
 
 
 def is_asynchronous(runner: Runner) -> bool:
-    """Return True when `forward` returns once the work is launched, and `sample` waits for it: meanwhile the host is
-    free.
+    """Return True if `forward` returns once the work is launched and `sample` waits for it: the host is free meanwhile.
 
-    A runner that works so says it by an attribute of this name; without one it computes before it returns.
+    Such a runner has a true attribute of this name; any other computes before it returns.
     """
     return bool(getattr(runner, "is_asynchronous", False))
 
 
 class Runner(Protocol):
-    """Computes steps. It knows plans and no schedulers; whatever `forward` returns goes to `sample` untouched."""
+    """Computes steps. It depends on plans but not on schedulers; a result of `forward` goes to `sample` unchanged."""
 
     def forward(self, plan: StepPlan) -> Any:
         """Compute all scheduled tokens and write their KV into the plan's slots, and into no others."""
         ...
 
     def sample(self, plan: StepPlan, logits: Any) -> list[int]:
-        """One token per request of plan.sampling, in that order. Same plan and logits, same tokens."""
+        """Return one token per request of plan.sampling, in that order. Equal plans and logits give equal tokens."""
         ...
 
     def read_block(self, group: int, block_id: int) -> BlockKV | None:
@@ -33,5 +32,5 @@ class Runner(Protocol):
         ...
 
     def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
-        """Put back what `read_block` gave, bit for bit."""
+        """Write a result of `read_block`, bit by bit."""
         ...

@@ -1,9 +1,9 @@
-"""Where an exception may strike code that never asked for one, such as a step that does not end.
+"""Safe points: instructions at which an exception may be raised in code that did not ask for it, as in an endless step.
 
-An exception between a change of the core and its journal entry would leave one half. So it is raised where a part could
-have raised by itself: as a function of the core begins, or in the code of somebody else (a part, a listener, a
-connector). Never inside what follows the engine by its events (checks, timeline, figures), in the middle of a rollback,
-or while a lock changes hands.
+An exception between a change of the core and its journal entry would leave it half done. So it is raised where a part
+could have raised by itself: at the start of a function of the core, or in foreign code (a part, a listener, a
+connector). It is never raised in code that follows the engine's events (checks, timeline, figures), in a rollback, or
+while a lock changes its owner.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ _ENGINES = ("engine/engine.py", "engine/ahead.py")
 _STEPS = ("phases", "_attempt", "step", "_schedule", "_forward", "_update", "_anticipate", "_run_ahead")
 """Methods of an engine during which whatever fails is taken back."""
 _COMPUTING = ("engine/model_runner.py",)
-"""A forward pass takes its time, and ends by itself."""
+"""A forward pass takes long, but ends by itself."""
 
 
 class Care(IntEnum):
-    """What an exception from outside must not tear, at least."""
+    """State that an exception from outside must not leave half changed, at least."""
 
     OF_LOCKS = 1
-    """Locks only: whoever waits this long prefers a broken lab to one that hangs."""
+    """Locks only: after so long a wait a broken lab is better than one that hangs."""
     OF_THE_CORE = 2
     """The core: a call in a part's own code may be cut off."""
     OF_PARTS = 3
-    """Parts too: between two rounds of their loops, and where a function begins."""
+    """Parts too: only between two rounds of their loops, and at the start of a function."""
 
 
 def is_safe_point(frame: FrameType | None, care: Care) -> bool:
-    """Return True when an exception may be raised at the instruction at which a thread has been interrupted."""
+    """Return True if an exception may be raised at the instruction at which a thread was interrupted."""
     if frame is None:
         return False
     if is_ours(frame):
-        may_stand = _begins_in_core(frame) or (care is Care.OF_LOCKS and _room(frame).startswith(_CORE))
+        is_safe = _begins_in_core(frame) or (care is Care.OF_LOCKS and _room(frame).startswith(_CORE))
     else:
-        may_stand = _is_called_by_users(frame) and (care < Care.OF_PARTS or _is_between_rounds(frame))
-    return may_stand and (care is Care.OF_LOCKS or _may_unwind(frame))
+        is_safe = _is_called_by_users(frame) and (care < Care.OF_PARTS or _is_between_rounds(frame))
+    return is_safe and (care is Care.OF_LOCKS or _may_unwind(frame))
 
 
 def _begins_in_core(frame: FrameType) -> bool:
@@ -67,18 +67,18 @@ def _instruction(frame: FrameType) -> tuple[str, int]:
 
 
 def _is_called_by_users(frame: FrameType | None) -> bool:
-    """Not so for the standard library's functions that ours call, such as those around a generator."""
+    """Return False for the standard library's functions called by labengine's, such as those around a generator."""
     while frame is not None and _is_stdlib(frame):
         frame = frame.f_back
     return frame is not None and not is_ours(frame)
 
 
 def _may_unwind(frame: FrameType | None) -> bool:
-    """Return True when all between here and the step, or the session's call, can be ended by an exception."""
+    """Return True if an exception can end all frames up to the step or the session's call."""
     while frame is not None:
         room = _room(frame)
         if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return False  # modules of an import that was cut off stay broken
+            return False  # an import that is cut off leaves broken modules
         if room.startswith(_FOLLOWERS + _COMPUTING) and not room.endswith("watched_runner.py"):
             return False
         if room in _ENGINES:
@@ -90,7 +90,7 @@ def _may_unwind(frame: FrameType | None) -> bool:
 
 
 def is_in_step(frame: FrameType | None) -> bool:
-    """Return True while an engine takes a step there, less its forward pass, and in what the step calls."""
+    """Return True inside an engine's step, its forward pass excepted."""
     while frame is not None:
         room = _room(frame)
         if room in _ENGINES and frame.f_code.co_name in _STEPS:
@@ -101,11 +101,11 @@ def is_in_step(frame: FrameType | None) -> bool:
     return False
 
 
-# -- whose code it is --------------------------------------------------------------------------------------------------
+# -- the owner of code -------------------------------------------------------------------------------------------------
 
 
 def is_ours(frame: FrameType) -> bool:
-    """Return True in this package, and in the widgets'."""
+    """Return True in code of this package or of the widgets."""
     return _owner(frame.f_code.co_filename)[0] == "ours"
 
 
@@ -115,12 +115,12 @@ def is_users(frame: FrameType) -> bool:
 
 
 def is_decision(frame: FrameType) -> bool:
-    """Return True in the core and in the engine that calls it."""
+    """Return True in code of the core, and of the engine that calls it."""
     return _room(frame).startswith((*_CORE, *_ENGINES))
 
 
 def short_path(filename: str) -> str:
-    """Return a file's path from the package on; of a notebook's cell, that it is one; of any other file, its name."""
+    """Return a file's path inside the package, "a cell" for a notebook's cell, and any other file's name."""
     room = _owner(filename)[1]
     if room:
         return f"labengine/{room}"
@@ -137,7 +137,7 @@ def _room(frame: FrameType) -> str:
 
 @cache
 def _owner(filename: str) -> tuple[str, str]:
-    """Whose code a file is, and for ours its path in the package."""
+    """Return the owner of a file, and for a file of the package its path there."""
     if filename.startswith(_ROOT):
         room = filename[len(_ROOT) + 1 :].replace("\\", "/")
         return "users" if room.startswith("scenarios/") else "ours", room

@@ -1,7 +1,7 @@
-"""From logits to tokens, without state: a draw depends on the request's seed, its position and the logits alone.
+"""Sampling without state: a token depends only on the request's seed, its position and the logits.
 
-So a step that is rolled back, or a request that was preempted, draws the same token again, in whatever batch it runs.
-Everything is computed on the logits' device, for all rows at once, and the tokens come back in one transfer.
+So a step that was rolled back and a request that was preempted draw the same tokens again, in any batch. Everything is
+computed on the logits' device, for all rows at once, and the tokens are copied back in one transfer.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ _MASK = 2**64 - 1
 _GOLDEN_GAMMA = 0x9E3779B97F4A7C15
 
 MAX_CELLS = {"cpu": 2**17, "cuda": 2**24}
-"""Rows are drawn from in batches of so many logits: their doubles fit into a CPU's cache, or take 128 MiB of a GPU."""
+"""Logits per batch of drawn rows: as doubles they fit into a CPU's cache, or take 128 MiB of a GPU."""
 
 
-def sample(logits: Tensor, requests: Sequence[ScheduledRequest], best: Tensor | None = None) -> list[int]:
-    """One token id per row of `logits`, [len(requests), vocab_size]. Raises FloatingPointError for NaN or infinity.
+def sample(logits: Tensor, requests: Sequence[ScheduledRequest], argmax: Tensor | None = None) -> list[int]:
+    """Return one token id per row of `logits`, [len(requests), vocab_size]. Raises FloatingPointError for NaN or
+    infinity.
 
-    best: what greedy_on_device would give, if that is known already.
+    best: a result of greedy_on_device for these logits, if there is one.
     """
-    return read(sample_on_device(logits, requests, best), requests) if requests else []
+    return read(sample_on_device(logits, requests, argmax), requests) if requests else []
 
 
-def sample_on_device(logits: Tensor, requests: Sequence[ScheduledRequest], best: Tensor | None = None) -> Tensor:
-    """Return tokens, and under them whether their logits are finite: int [2, rows] on the device.
+def sample_on_device(logits: Tensor, requests: Sequence[ScheduledRequest], argmax: Tensor | None = None) -> Tensor:
+    """Return the tokens, and under them whether their logits are finite: int [2, rows] on the device.
 
-    The host does not wait for them, unless a request asks for top-p without top-k.
+    The host does not wait, unless a request uses top-p without top-k.
     """
-    sampled = greedy_on_device(logits) if best is None else best.long()
+    sampled = greedy_on_device(logits) if argmax is None else argmax.long()
     for rows in _batches(requests, logits):
         index = _to_device(rows, torch.int64, logits.device)
         sampled[0, index] = draw(logits[index], [requests[row] for row in rows])
@@ -42,15 +43,12 @@ def sample_on_device(logits: Tensor, requests: Sequence[ScheduledRequest], best:
 
 
 def greedy_on_device(logits: Tensor) -> Tensor:
-    """Return the token of each row's highest logit, and under it whether the row's logits are finite.
-
-    Int64 [2, rows].
-    """
+    """Return each row's argmax token, and under it whether the row's logits are finite: int64 [2, rows]."""
     return torch.stack((logits.argmax(dim=-1), logits.amax(dim=-1).isfinite().long()))
 
 
 def read(sampled: Tensor, requests: Sequence[ScheduledRequest]) -> list[int]:
-    """Wait for what sample_on_device gave. Raises FloatingPointError for NaN or infinity."""
+    """Wait for a result of sample_on_device. Raises FloatingPointError for NaN or infinity."""
     tokens, is_finite = sampled.tolist()
     broken = [str(request.request_id) for request, finite in zip(requests, is_finite, strict=True) if not finite]
     if broken:
@@ -62,11 +60,11 @@ def read(sampled: Tensor, requests: Sequence[ScheduledRequest]) -> list[int]:
 
 
 def draw(logits: Tensor, requests: Sequence[ScheduledRequest]) -> Tensor:
-    """Return tokens by temperature, then top-k, then top-p, int64 [rows]; logits [rows, vocab_size]. All rows cut, or
-    none.
+    """Draw tokens by temperature, then top-k, then top-p: int64 [rows]; logits [rows, vocab_size].
 
-    A row's tokens that are left lie end to end, each as long as its probability, in order of their ids where nothing
-    was cut and the likeliest first where something was; drawn is the one under the request's uniform number.
+    Either all rows are cut by top-k or top-p, or none is. A row's remaining tokens are laid end to end, each as long as
+    its probability, in order of ids, or in descending order in a cut row; the token at the request's uniform number is
+    drawn.
     """
     samplings = [request.sampling for request in requests]
     numbers = [[s.temperature for s in samplings], [uniform(r.seed, r.end) for r in requests]]
@@ -82,18 +80,17 @@ def draw(logits: Tensor, requests: Sequence[ScheduledRequest]) -> Tensor:
 def pick(weights: Tensor, targets: Tensor) -> Tensor:
     """Return the index under targets * sum, weights laid end to end: int64 [rows].
 
-    Weights [rows, n], targets [rows, 1].
+    weights: [rows, n]. targets: [rows, 1].
     """
     ends = weights.cumsum(dim=-1)
     totals = ends[:, -1:]
-    # The second term: rounding may put the target at the very end, behind tokens of weight 0.
+    # The second term: rounding may put the target at the very end, after tokens of weight 0.
     index = torch.minimum((ends <= targets * totals).sum(dim=-1), (ends < totals).sum(dim=-1))
     return index.clamp_(max=weights.shape[1] - 1)
 
 
 def likeliest(shifted: Tensor, temperatures: Tensor, samplings: Sequence[SamplingParams]) -> tuple[Tensor, Tensor]:
-    """Return the ids [rows, n] that top-k and top-p leave, the likeliest first, and their weights; 0 for others among
-    the n.
+    """Return the ids [rows, n] left by top-k and top-p, the likeliest first, and their weights; 0 for ids cut off.
 
     shifted: float32 [rows, vocab_size], logits whose largest is 0. temperatures: [rows, 1].
     """
@@ -115,14 +112,14 @@ def likeliest(shifted: Tensor, temperatures: Tensor, samplings: Sequence[Samplin
 
 
 def _weights(shifted: Tensor, temperatures: Tensor) -> Tensor:
-    """Return probabilities but for a factor, float64; the largest is 1."""
+    """Return unnormalized probabilities, float64; the largest is 1."""
     return shifted.double().div_(temperatures).exp_()
 
 
 def _num_needed(weights: Tensor, totals: Tensor, top_k: Tensor, top_p: Tensor) -> int:
-    """How many of the likeliest tokens some row may need, where not all have a top-k: the host waits to know.
+    """Return how many of the likeliest tokens a row may need, if not all rows have a top-k: the host waits for it.
 
-    What lies below a threshold adds up to less than 1 - p: nobody needs it to reach p, and few are left to sort.
+    Tokens below a threshold add up to less than 1 - p, so that no row needs them to reach p.
     """
     vocab_size = weights.shape[1]
     reach_p = (weights >= (1 - top_p) / vocab_size * totals).sum(dim=-1, keepdim=True)
@@ -132,10 +129,10 @@ def _num_needed(weights: Tensor, totals: Tensor, top_k: Tensor, top_p: Tensor) -
 def _in_order(values: Tensor, n: int) -> Tensor:
     """Return the indices of each row's n largest float32 values, int64 [rows, n]; of equals, the lower index first.
 
-    Sorted are integers that hold value and index, so that no two are equal: order does not depend on the device.
+    Integers of value and index are sorted: no two are equal, so that the order does not depend on the device.
     """
     keys = (values + 0.0).view(torch.int32).long()  # + 0.0: minus zero equals zero
-    keys ^= (keys >> 63) & 0x7FFFFFFF  # as integers, negative floats would run backwards
+    keys ^= (keys >> 63) & 0x7FFFFFFF  # as integers, negative floats are in reverse order
     last = values.shape[1] - 1
     keys <<= 32
     keys += torch.arange(last, -1, -1, device=values.device)
@@ -143,12 +140,12 @@ def _in_order(values: Tensor, n: int) -> Tensor:
 
 
 def uniform(seed: int, position: int) -> float:
-    """Return a number in [0, 1) that looks random, the same for the same (seed, position): two rounds of splitmix64."""
+    """Return a pseudorandom number in [0, 1) of (seed, position): two rounds of splitmix64."""
     return (_splitmix64(_splitmix64(seed & _MASK) + position) >> 11) / 2**53
 
 
 def _splitmix64(state: int) -> int:
-    """Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014."""
+    """Return the mixed state (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014)."""
     z = (state + _GOLDEN_GAMMA) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -160,17 +157,17 @@ def _cuts(sampling: SamplingParams, vocab_size: int) -> bool:
 
 
 def _batches(requests: Sequence[ScheduledRequest], logits: Tensor) -> Iterator[list[int]]:
-    """Yield the rows that are not greedy, those with a cut apart from those without, few enough at a time."""
+    """Yield batches of the rows that are not greedy; cut rows are separate from uncut ones."""
     vocab_size = logits.shape[1]
     size = max(1, MAX_CELLS[logits.device.type] // vocab_size)
     hot = [row for row, request in enumerate(requests) if request.sampling.temperature > 0]
     cut = [row for row in hot if _cuts(requests[row].sampling, vocab_size)]
-    whole = [row for row in hot if not _cuts(requests[row].sampling, vocab_size)]
-    for rows in (cut, whole):
+    uncut = [row for row in hot if not _cuts(requests[row].sampling, vocab_size)]
+    for rows in (cut, uncut):
         yield from (rows[start : start + size] for start in range(0, len(rows), size))
 
 
 def _to_device(values: Sequence[object], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Copied without waiting for the device."""
+    """Copy values to the device without waiting for it."""
     pinned = device.type == "cuda"
     return torch.tensor(values, dtype=dtype, device="cpu", pin_memory=pinned).to(device, non_blocking=True)

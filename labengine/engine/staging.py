@@ -1,7 +1,7 @@
-"""Fills a step's tensors: one host buffer per dtype-free int32 array, expanded by numpy, copied to the device at once.
+"""Fills a step's tensors: int32 host buffers, expanded by numpy, each copied to the device at once.
 
-Nothing loops over tokens. What stays the same from step to step is not written again: a request's row of the block
-table is compared with what stands there, and a decode that opens no block costs one comparison.
+No loop runs over tokens. Unchanged values are not written again: a request's row of the block table is compared with
+its last content, and a decode that opens no block costs one comparison.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Ints = NDArray[np.int32]
 
 
 class StagedArray:
-    """An int32 array that is written on the host and read on the device; it grows, and never shrinks.
+    """An int32 array that is written on the host and read on the device; it grows, and never becomes smaller.
 
-    On a CPU both are the same memory. On a GPU the host's side is pinned, and `sent` copies without waiting: who
-    writes again has to know that the copy is over (see Staging).
+    On a CPU both are the same memory. On a GPU the host's side is pinned, and `sent` copies without waiting: before the
+    next write the copy must be over (see StepStaging).
     """
 
     def __init__(self, device: torch.device, *shape: int) -> None:
@@ -37,11 +37,11 @@ class StagedArray:
         host = torch.zeros(shape, dtype=torch.int32, device="cpu", pin_memory=pinned)
         on_device = torch.zeros_like(host, device=self._device) if pinned else host
         written: Ints = host.numpy()
-        # All three or none: nothing is called in between, so nothing can be interrupted there.
+        # All three or none: there is no call in between, so no interrupt can come between them.
         self._host, self._on_device, self.host = host, on_device, written
 
     def reserve(self, *shape: int) -> bool:
-        """Make room for at least `shape`; True when the array was made anew, and holds zeros."""
+        """Make room for at least `shape`; return True if the array was allocated anew, and holds zeros."""
         if all(wanted <= has for wanted, has in zip(shape, self.host.shape, strict=True)):
             return False
         self._allocate(
@@ -53,28 +53,28 @@ class StagedArray:
         return True
 
     def sent(self, *extent: int) -> Tensor:
-        """Return the leading part of the array, on the device."""
+        """Copy the leading part of the array to the device, and return it."""
         part = tuple(slice(length) for length in extent)
         if self._on_device is not self._host:
-            # Whole rows: a strided copy would be cut into one copy per row.
+            # Complete rows: a strided copy would be cut into one copy per row.
             self._on_device[part[0]].copy_(self._host[part[0]], non_blocking=True)
         return self._on_device[part]
 
 
 class StagedTables:
-    """One group's block tables, row by row as the batch has its requests."""
+    """One group's block tables, one row per request of the batch."""
 
     def __init__(self, spec: GroupSpec, device: torch.device) -> None:
         self.spec = spec
         self._array = StagedArray(device, 16, 16)
         self._rows: list[tuple[int, ...]] = []
-        """What was last written to each row."""
+        """The last content of each row."""
         self._has_null: list[bool] = []
 
     def filled(self, scheduled: Sequence[ScheduledRequest], group: int) -> Tensor:
-        """Return rows for these requests.
+        """Return the tables of these requests on the device.
 
-        ValueError for a table too short, or a null entry that would have to be read.
+        Raises ValueError for a table that is too short, and for a null entry that would be read.
         """
         tables = [request.block_tables[group] for request in scheduled]
         width = max(map(len, tables), default=0) or 1
@@ -114,11 +114,11 @@ class StagedTables:
                 )
 
 
-class Staging:
-    """The buffers of a runner's steps. A step's tensors are overwritten by the next step's.
+class StepStaging:
+    """The buffers of a runner's steps. The next step overwrites a step's tensors.
 
-    Before it writes, a step waits for the copies of the one before it. As a rule they are long over, since tokens have
-    come back; but nobody waits for a step that samples nothing.
+    Before it writes, a step waits for the copies of the one before. They are usually over, because its tokens were read
+    back; but a step that samples nothing is not waited for.
     """
 
     def __init__(self, groups: Sequence[GroupSpec], device: torch.device) -> None:
@@ -170,21 +170,21 @@ class Staging:
 
 
 def step_tensors(plan: StepPlan, groups: Sequence[GroupSpec], device: torch.device) -> StepTensors:
-    """Return a single plan, in buffers of its own."""
-    return Staging(groups, device).step_tensors(plan)
+    """Return a single plan's tensors, in buffers of their own."""
+    return StepStaging(groups, device).step_tensors(plan)
 
 
 def expand_runs(starts: Ints, lengths: Ints) -> Ints:
-    """Return the ranges [start, start + length), one after the other.
+    """Return the ranges [start, start + length) one after the other.
 
-    Starts 7, 2 and lengths 2, 3 give 7, 8, 2, 3, 4.
+    expand_runs([7, 2], [2, 3]) gives [7, 8, 2, 3, 4].
     """
     before = np.cumsum(lengths, dtype=np.int32) - lengths
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum(), dtype=np.int32)
 
 
 def slots_of_runs(runs: Sequence[SlotRun], block_size: int) -> Ints:
-    """Return the slots of consecutive runs, int32 [sum of their lengths]."""
+    """Return the slots of consecutive runs: int32 [sum of their lengths]."""
     block_ids, offsets, lengths = np.array(runs, dtype=np.int32).reshape(-1, 3).T
     return expand_runs(block_ids * block_size + offsets, lengths)
 

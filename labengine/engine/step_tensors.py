@@ -1,4 +1,4 @@
-"""A StepPlan as tensors: what the model and the attention backends read. See staging.py for how they are filled."""
+"""A StepPlan as tensors, for the model and the attention backends. staging.py fills them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class GroupTensors:
-    """Where one KV-cache group keeps the batch's tokens.
+    """The slots and block tables of the batch's tokens in one KV-cache group.
 
-    window: how many tokens a token attends to, itself among them; None for all before it.
-    slots: int32 [num_tokens]; the slot that each token's KV is written to, block_id * block_size + offset. A slot below
-    0 writes nowhere: it pads a batch.
+    window: tokens that a token attends to, itself included; None for all before it.
+    slots: int32 [num_tokens]; the slot of each token's KV, block_id * block_size + offset. A slot below 0 is padding:
+    it is not written.
     block_tables: int32 [num_requests, at least the most blocks]; entries that hold none of the positions that the
-    step's tokens attend to mean nothing, and may hold anything.
+    step's tokens attend to are undefined.
     """
 
     block_size: int
@@ -27,15 +27,15 @@ class GroupTensors:
 
 @dataclass(frozen=True, slots=True)
 class StepTensors:
-    """The step's batch, its requests' tokens laid end to end in the plan's order. All tensors are int32.
+    """The step's batch: its requests' tokens one after the other, in the plan's order. All tensors are int32.
 
     Tensors live on the device and are overwritten by the next step; tuples and numbers stay on the host.
 
     token_ids, positions: [num_tokens].
     query_lens: tokens computed in this step, per request; context_lens: tokens that have KV after it.
     query_starts: [num_requests + 1]; request r has the rows query_starts[r] to query_starts[r + 1].
-    contexts: [num_requests], context_lens on the device. 0 reads nothing, and attends to zeros: it pads a batch.
-    sample_rows: [num_sampling]; the rows whose logits are asked for.
+    contexts: [num_requests], context_lens on the device. 0 is padding: it reads nothing, and attends to zeros.
+    sample_rows: [num_sampling]; the rows whose logits are needed.
     groups: one per KV-cache group.
     """
 
@@ -55,12 +55,12 @@ class StepTensors:
 
     @property
     def num_requests(self) -> int:
-        """Requests of the batch, padding among them."""
+        """Requests of the batch, padding included."""
         return len(self.query_lens)
 
     @property
     def is_decode(self) -> bool:
-        """True when every request computes one token: row r is request r."""
+        """True if every request computes one token: row r is request r."""
         return self.num_tokens == self.num_requests
 
 

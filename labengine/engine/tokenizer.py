@@ -1,47 +1,78 @@
-"""Text to token ids and back, by the tokenizer that lies beside the weights."""
+"""Text to token ids and back, by the tokenizer in the model's directory."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labengine.config import ConfigError
-from labengine.engine.messages import require_messages
-from labengine.engine.token_bytes import readable_fragment
+from labengine.config import ConfigError, checked_text
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+def require_messages(messages: Sequence[dict[str, str]]) -> None:
+    """Raise ConfigError for anything but a list of {role, content}, both texts, with at least one of them."""
+    if not isinstance(messages, (list, tuple)) or not messages:
+        raise ConfigError(f"a conversation is a list of messages, one at least, got {messages!r}")
+    for message in messages:
+        if not isinstance(message, dict) or not all(isinstance(message.get(k), str) for k in ("role", "content")):
+            raise ConfigError(f"a chat message is a dict with the texts 'role' and 'content', got {message!r}")
+        checked_text("a chat message", message["content"])
+
+
+_BYTE_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+def readable_fragment(token: str) -> str:
+    r"""Return a token as its vocabulary spells it, with complete characters as text and other bytes as \xe2."""
+    if fallback := _BYTE_FALLBACK.fullmatch(token):
+        return f"\\x{fallback[1].lower()}"
+    alphabet = byte_of_character()
+    if not all(character in alphabet for character in token):
+        return token
+    return bytes(alphabet[character] for character in token).decode("utf-8", "backslashreplace")
+
+
+@cache
+def byte_of_character() -> dict[str, int]:
+    """Return byte-level BPE's alphabet: a printable byte is itself, the n-th of the others is chr(256 + n)."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
+
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
 def has_tokenizer(model_dir: Path) -> bool:
-    """Return True if a tokenizer's file is in the directory, whole or damaged."""
+    """Return True if the directory has a tokenizer's file, intact or damaged."""
     return any((model_dir / name).exists() for name in TOKENIZER_FILES)
 
 
 class IdTokenizer:
-    """What stands in for a tokenizer in a directory without one: text is the ids, and no text becomes ids."""
+    """Replaces the tokenizer of a directory without one: decodes ids to numbers, and encodes nothing."""
 
     def __init__(self, model_dir: Path) -> None:
         self.model_dir = model_dir
 
     def encode(self, text: str) -> list[int]:
-        """ConfigError, always."""
+        """Raise ConfigError."""
         raise self._no_tokenizer()
 
     def chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        """ConfigError, always."""
+        """Raise ConfigError."""
         raise self._no_tokenizer()
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the ids, each with a space before it: longer output begins with the shorter."""
+        """Return the ids, each after a space: a longer output then begins with the shorter one."""
         return "".join(map(self.token_text, token_ids))
 
     def token_text(self, token_id: int) -> str:
-        """Return the id, with a space before it."""
+        """Return the id after a space."""
         return f" {token_id}"
 
     def _no_tokenizer(self) -> ConfigError:
@@ -50,18 +81,21 @@ class IdTokenizer:
 
 
 class Tokenizer:
-    """The tokenizer of a model directory, loaded when first used."""
+    """The tokenizer of a model directory, loaded on first use."""
 
     def __init__(self, model_dir: Path) -> None:
         self.model_dir = model_dir
         self._texts: dict[int, str] = {}
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text, with the special tokens that the tokenizer adds by default."""
+        """Return the token ids of a text, with the special tokens that the tokenizer adds by default."""
         return list(self._loaded.encode(text))
 
     def chat(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        """Token ids of a conversation of {role, content}, up to where the assistant is to speak. Raises ConfigError."""
+        """Return the token ids of a conversation of {role, content}, ready for the assistant's answer.
+
+        Raises ConfigError.
+        """
         require_messages(messages)
         return list(self._loaded.encode(self._render(messages), add_special_tokens=False))
 
@@ -70,9 +104,9 @@ class Tokenizer:
         return str(self._loaded.decode(list(token_ids), skip_special_tokens=skip_special_tokens))
 
     def token_text(self, token_id: int) -> str:
-        r"""One token for display: its text, spaces and all; the bytes of a broken-up character as \xe2.
+        r"""Return one token's text for display, with its spaces; the bytes of a split character as \xe2.
 
-        Never an error: an id without a token reads as <#id>.
+        Never raises: an id without a token reads as <#id>.
         """
         if token_id not in self._texts:
             self._texts[token_id] = self._readable(token_id)

@@ -1,8 +1,8 @@
-"""How torch's threads wait for one another: asleep, where nobody has said otherwise.
+"""Waiting of torch's threads: asleep, unless the user's environment says otherwise.
 
-Between two products they spin by default. Where something else runs beside them (another lab, a browser, our own
-kernels' threads) they take the cores from those who have work. How GNU's OpenMP waits is settled when it is loaded, so
-the wish has to stand in the environment at that moment, and only then: the user's processes do not inherit it.
+Between two products they spin by default, and take the cores from other work beside them (another lab, a browser, the
+native kernels' threads). GNU's OpenMP reads its setting when it is loaded, so the variable has to be in the environment
+at that moment, and only then: processes that the user starts do not inherit it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import sys
 from functools import cache
 
 SPIN = "GOMP_SPINCOUNT"
-WISHES = (SPIN, "OMP_WAIT_POLICY")
-"""The variables by which a user settles it; one of them is enough for us to stay out of it."""
+VARIABLES = (SPIN, "OMP_WAIT_POLICY")
+"""Variables by which a user decides; if one of them is set, labengine sets none."""
 
 
 @cache
 def load_torch() -> str:
-    """Import torch with threads that wait asleep; says how they wait, for status(). Asked again, it says the same."""
-    wishes = [f"{name}={os.environ[name]}" for name in WISHES if name in os.environ]
-    if wishes:
-        return f"wait as {' and '.join(wishes)} says"
+    """Import torch with threads that wait asleep; return how they wait, for status(). Later calls return the same."""
+    settings = [f"{name}={os.environ[name]}" for name in VARIABLES if name in os.environ]
+    if settings:
+        return f"wait as {' and '.join(settings)} says"
     if "torch" in sys.modules:
         return f"spin while they wait: torch was loaded before labengine, without {SPIN}=0"
     os.environ[SPIN] = "0"

@@ -1,4 +1,4 @@
-"""Moving blocks between the pool and the external tier: before the forward pass, after it, and between steps."""
+"""Transfers of blocks between the pool and the external tier: before and after the forward pass, and between steps."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from labengine.hooks import Hooks
 
 
 class Transfers:
-    """The engine's dealings with the connector; without one, nothing moves."""
+    """The engine's side of the connector; without a connector nothing moves."""
 
     _PATIENCE_S = 0.05
-    """How long a step waits for a late load when there is nothing else to do."""
+    """Seconds that a step waits for a late load when there is nothing else to do."""
 
     def __init__(self, connector: Connector | None, external: ExternalLoads, runner: Runner, hooks: Hooks) -> None:
         self._connector = connector
@@ -28,7 +28,7 @@ class Transfers:
         self._hooks = hooks
 
     def collect(self, *, is_idle: bool) -> None:
-        """Late loads that are over: the coming step may count on them. With nothing else to do, wait a little."""
+        """Collect finished asynchronous loads for the coming step; wait a little when there is nothing else to do."""
         self._external.failed_keys.clear()
         connector, external = self._connector, self._external
         if connector is None or not external.loading:
@@ -40,7 +40,7 @@ class Transfers:
             external.arrived.update({request_id: request_id in done for request_id in done | failed})
 
     def load(self, plan: StepPlan) -> None:
-        """Fill the plan's blocks, or start to. LoadError when that cannot be, whatever the tier itself raised."""
+        """Load the plan's blocks, or start to. Raises LoadError for any error of the tier."""
         if self._connector is None or not plan.loads:
             return
         try:
@@ -50,15 +50,15 @@ class Transfers:
         except Exception as error:
             raise LoadError(plan.loads, f"{type(error).__name__}: {error}") from error
         if not self._connector.loads_are_async:
-            self._tell(BlocksLoaded, plan.loads)
+            self._emit(BlocksLoaded, plan.loads)
 
     def save(self, plan: StepPlan) -> None:
-        """Copy the blocks that the forward pass has filled up."""
+        """Copy the blocks that the forward pass filled."""
         if self._connector is not None and plan.saves:
-            self._tell(BlocksSaved, self._connector.save_kv(plan.saves, self._runner))
+            self._emit(BlocksSaved, self._connector.save_kv(plan.saves, self._runner))
 
     def forget(self, error: LoadError) -> None:
-        """Do not hope for these blocks again in this step. Raises the error when that had been said before."""
+        """Schedule this step without these blocks. Raises the error again when they had been given up before."""
         keys = {transfer.key for transfer in error.failed}
         if self._connector is None or keys <= self._external.failed_keys:
             raise error
@@ -73,12 +73,12 @@ class Transfers:
                 self._hooks.emit(LoadFailed(request_id, str(error)))
 
     def stop(self) -> None:
-        """Late loads are not wanted any more: the engine is about to be left."""
+        """Cancel asynchronous loads: the engine is about to be closed."""
         if self._connector is not None:
             for request in self._external.loading:
                 self._connector.cancel(request.request_id)
 
-    def _tell(self, kind: type[BlocksLoaded | BlocksSaved], transfers: Sequence[BlockTransfer]) -> None:
+    def _emit(self, kind: type[BlocksLoaded | BlocksSaved], transfers: Sequence[BlockTransfer]) -> None:
         if kind in self._hooks:
             for request_id, group in groupby(transfers, key=attrgetter("request_id")):
                 self._hooks.emit(kind(request_id, tuple(transfer.ids for transfer in group)))

@@ -1,16 +1,20 @@
-"""From *.safetensors to a model's parameters: which tensors of the files make up each parameter, read one at a time."""
+"""Loading *.safetensors into a model's parameters, one tensor at a time; runners share loaded weights."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
 
 from labengine.config import ConfigError
-from labengine.engine.families import FAMILIES
+from labengine.engine.fingerprint import ModelFiles
+from labengine.engine.layers import FAMILIES
 from labengine.engine.model import PagedModel
 from labengine.engine.model_files.tensor_files import DTYPES, StoredTensor, StoredTensors, open_tensors
 from labengine.engine.modules import Linear
@@ -18,11 +22,11 @@ from labengine.engine.modules import Linear
 TOP_NAMES = {"embedding": "model.embed_tokens", "norm": "model.norm", "lm_head": "lm_head"}
 LM_HEAD = "lm_head.weight"
 UNUSED = re.compile(r".*\.rotary_emb\.inv_freq|(?!model\.|lm_head\.).*")
-"""Tensors that may be there and are not read: ropes, which config.json says, and other programs' names."""
+"""Tensors that may be there unread: ropes, which config.json defines, and other programs' tensors."""
 
 
 def check_weights(model: PagedModel, model_dir: Path) -> None:
-    """ConfigError, naming file and tensor, unless the files hold the tensors that config.json asks for, and no others.
+    """Raise ConfigError, naming file and tensor, unless the files hold exactly the tensors that config.json needs.
 
     model: on the meta device. Only headers are read.
     """
@@ -37,7 +41,10 @@ def check_weights(model: PagedModel, model_dir: Path) -> None:
 
 
 def load_weights(model: PagedModel, model_dir: Path, dtype: torch.dtype, device: torch.device) -> None:
-    """Fill a model built on the meta device from files that check_weights has seen. ConfigError for what is in them."""
+    """Fill a model built on the meta device from files that check_weights accepted.
+
+    Raises ConfigError for bad values.
+    """
     names = FAMILIES[model.config.model_type].names
     with open_tensors(model_dir) as tensors:
         _check_tied(model, tensors)
@@ -72,7 +79,7 @@ def _expected_shapes(model: PagedModel) -> dict[str, tuple[int, ...]]:
 
 
 def _shapes(model: PagedModel, name: str, parameter: Tensor) -> Iterator[tuple[int, ...]]:
-    """Yield the shapes of what is stacked in a parameter, top to bottom."""
+    """Yield the shapes of the tensors stacked in a parameter, top to bottom."""
     owner = model.get_submodule(name.rpartition(".")[0])
     sizes = owner.out_sizes if isinstance(owner, Linear) else parameter.shape[:1]
     return ((size, *parameter.shape[1:]) for size in sizes)
@@ -97,7 +104,7 @@ def _check_tensor(tensor: StoredTensor, shape: tuple[int, ...]) -> None:
 
 
 def _check_tied(model: PagedModel, tensors: StoredTensors) -> None:
-    """One matrix serves both ends of a tied model: a second one in the files has to be the same."""
+    """Check that a tied model's files hold no other output matrix than the embedding."""
     if not model.config.tie_word_embeddings or LM_HEAD not in tensors:
         return
     head, embedding = tensors[LM_HEAD], tensors["model.embed_tokens.weight"]
@@ -109,7 +116,7 @@ def _check_tied(model: PagedModel, tensors: StoredTensors) -> None:
 
 
 def _check_finite(filled: Tensor, sources: list[StoredTensor], parts: list[Tensor]) -> None:
-    """A sum is finite if all of its numbers are: one pass over them, without a tensor of truth values."""
+    """Check for NaN and infinity. (A finite sum has finite terms: one pass, without a tensor of booleans.)"""
     if torch.isfinite(filled.sum(dtype=torch.float32)) or filled.isfinite().all():
         return
     for source, part in zip(sources, parts, strict=True):
@@ -118,3 +125,30 @@ def _check_finite(filled: Tensor, sources: list[StoredTensor], parts: list[Tenso
     raise ConfigError(
         f"{sources[0].path}: the tensor {sources[0].name} holds numbers beyond {filled.dtype}; use bfloat16 or float32"
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """A model on a device, with the directory that it was loaded from."""
+
+    model: PagedModel
+    files: ModelFiles
+    """The directory's files at the time of loading."""
+    device: torch.device
+    dtype: torch.dtype
+    reasons: dict[str, str]
+    """Reasons for device, dtype and others: readable lines by name."""
+    cuda_graphs: bool
+    _users: WeakSet[object] = field(default_factory=WeakSet)
+    _guard: Lock = field(default_factory=Lock)
+
+    def join(self, user: object) -> None:
+        """Register a user of the weights."""
+        with self._guard:
+            self._users.add(user)
+
+    def leave(self, user: object) -> bool:
+        """Unregister a user; return True if no other is left. Twice is harmless. Any thread may call it."""
+        with self._guard:
+            self._users.discard(user)
+            return not self._users

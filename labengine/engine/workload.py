@@ -1,4 +1,4 @@
-"""Running a whole workload on the simulated model: the scheduler and the core are the real ones."""
+"""Running a workload on the simulated model, with the real scheduler and core."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from labengine.snapshot import Snapshot
 _WORKLOAD_KEYS = {"num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "requests"}
 _REQUEST_KEYS = {"step", "prompt", "max_tokens"}
 _SETTINGS = ("watermark", "long_prefill_token_threshold", "retention_interval", "hash_block_size")
-"""Settings of EngineConfig that a workload may give; None is the default."""
+"""Settings of EngineConfig that a workload may set; None is the default."""
 
 
 def simulate(
@@ -28,14 +28,14 @@ def simulate(
     next_token: NextToken | None = None,
     hooks: Hooks | None = None,
 ) -> list[Snapshot]:
-    """Run a workload on the simulated model; one snapshot per step taken, `step` being the workload's clock from 0.
+    """Run a workload on the simulated model; return one snapshot per step, `step` being the workload's clock from 0.
 
     workload: {num_blocks, block_size, max_num_seqs, max_num_batched_tokens, requests: [{step, prompt: [ids],
     max_tokens, salt?}], groups?: [{kind, block_size?, window?}], watermark?, long_prefill_token_threshold?,
     retention_interval?, hash_block_size?}. A request joins before the step of its `step`;
     requests are numbered from 0 in list order; while nothing waits or runs the clock jumps to the next arrival.
-    ValueError, before the first step, for a request that can never fit and for anything unknown. hooks: listeners that
-    hear every event of the run.
+    Raises ValueError, before the first step, for a request that can never fit and for unknown keys. hooks: their
+    listeners receive every event of the run.
     """
     if next_token is not None:
         checked_call("next_token", next_token, "request_id", "position")
@@ -59,7 +59,7 @@ def simulate(
 
 
 def _arrivals(workload: Mapping[str, Any], engine: Engine) -> deque[tuple[int, Request]]:
-    """(step, request) in the order of joining; every request is checked before the first one joins."""
+    """Return (step, request) in the order of joining; every request is checked before the first one joins."""
     arrivals = []
     for request_id, wanted in enumerate(_rows("requests", workload["requests"])):
         _check_keys(f"request {request_id}", wanted, _REQUEST_KEYS, {"salt"})
@@ -83,10 +83,7 @@ def _config(workload: Mapping[str, Any]) -> EngineConfig:
 
 
 def group_specs(workload: Mapping[str, Any]) -> tuple[GroupSpec, ...]:
-    """Return the workload's KV-cache groups, one of full attention by default.
-
-    VLLM's words for them are understood too.
-    """
+    """Return the workload's KV-cache groups (by default one of full attention), in these keys or in vLLM's."""
     groups = _rows("groups", workload.get("groups") or [{"kind": "full"}])
     return tuple(_group_spec(f"group {index}", group, workload["block_size"]) for index, group in enumerate(groups))
 
@@ -106,10 +103,10 @@ def _rows(name: str, rows: Any) -> Sequence[Any]:
     return rows
 
 
-def _check_keys(what: str, given: Any, required: set[str], optional: set[str]) -> None:
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{what} must be a mapping with the keys {sorted(required)}, got {given!r}")
-    unknown, missing = set(given) - required - optional, required - set(given)
+def _check_keys(what: str, mapping: Any, required: set[str], optional: set[str]) -> None:
+    if not isinstance(mapping, Mapping):
+        raise ConfigError(f"{what} must be a mapping with the keys {sorted(required)}, got {mapping!r}")
+    unknown, missing = set(mapping) - required - optional, required - set(mapping)
     if unknown:
         raise ConfigError(f"{what} has unknown keys {sorted(unknown)}; known are {sorted(required | optional)}")
     if missing:

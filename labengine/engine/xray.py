@@ -1,7 +1,7 @@
-"""What a token attended to, block by block: one decode over again, which reads the pool and writes nothing.
+"""Attention weights of one token, block by block: one decode is repeated, which reads the pool and writes nothing.
 
-K and V come out of the pool through the request's block tables, so the answer is what the engine sees, faults and all.
-A request that does not hold its blocks any more is computed anew, in a pool of its own.
+K and V are read through the request's block tables, so the result is what the engine sees, faults included.
+A request that no longer holds its blocks is computed anew in a pool of its own.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from labengine.engine.weights import load_weights
 from labengine.snapshot import NULL_BLOCK, RequestState
 
 CHUNK = 512
-"""Tokens that are computed anew at a time."""
+"""Tokens per step when a request is computed anew."""
 
 Source = Literal["pool", "recomputed"]
 
 
 @dataclass(frozen=True, slots=True)
 class BlockAttention:
-    """How much the token at `position` looked at each block of its request.
+    """Attention of the token at `position` to each block of its request.
 
     mass: float32 [layers, heads, blocks]; a head's blocks add up to 1. Column i is positions [i * block_size,
     (i + 1) * block_size), as far as `position`. block_ids: per KV-cache group the block behind each column, -1 where
@@ -55,11 +55,11 @@ class BlockAttention:
     source: Source
 
 
-class Onlooker(StepAttention):
-    """Attention of one query that leaves the cache alone, and keeps what each layer's heads looked at.
+class AttentionRecorder(StepAttention):
+    """Attention of one query that does not change the cache and keeps each layer's weights.
 
-    slots: int64 [num_read], where the positions that the query reads lie; is_last_fresh: the last of them is the
-    query's own, whose K and V no slot holds yet.
+    slots: int64 [num_read], the slots of the positions that the query reads. is_last_fresh: the last of them is the
+    query's own, whose K and V are in no slot yet.
     """
 
     def __init__(self, slots: Tensor, is_last_fresh: bool, seen: list[Tensor]) -> None:
@@ -68,16 +68,19 @@ class Onlooker(StepAttention):
         self._seen = seen
 
     def write(self, keys: Tensor, values: Tensor, cache: LayerKV) -> None:
-        """Nothing is written: what is fresh is kept until `attend`."""
+        """Keep the fresh K and V for `attend`; write nothing."""
         self._fresh = keys, values
 
     def attend(self, queries: Tensor, cache: LayerKV, scale: float) -> Tensor:
-        """See StepAttention. Adds this layer's weights, float32 [num_heads, num_read], to what was seen."""
+        """Return the attention output, as StepAttention does.
+
+        Append the weights, float32 [num_heads, num_read], to `seen`.
+        """
         keys, values = (
             self._read(pool, fresh) for pool, fresh in zip((cache.keys, cache.values), self._fresh, strict=True)
         )
         _, num_heads, head_dim = queries.shape
-        grouped = queries.view(keys.shape[1], -1, head_dim).float()  # heads that share a KV head lie side by side
+        grouped = queries.view(keys.shape[1], -1, head_dim).float()  # heads that share a KV head are neighbours
         scores = torch.einsum("kgd,rkd->kgr", grouped, keys) * scale
         weights = scores.softmax(-1)
         self._seen.append(weights.flatten(0, 1))
@@ -85,7 +88,7 @@ class Onlooker(StepAttention):
         return out.reshape(1, num_heads, head_dim).to(queries.dtype)
 
     def _read(self, pool: Tensor, fresh: Tensor) -> Tensor:
-        """Float32 [num_read, num_kv_heads, head_dim]."""
+        """Return float32 [num_read, num_kv_heads, head_dim]."""
         kept = pool.view(-1, *pool.shape[2:]).index_select(0, self._slots)
         return (torch.cat((kept, fresh)) if self._is_last_fresh else kept).float()
 
@@ -98,10 +101,10 @@ def attention_by_block(
     modules: PagedModel | None = None,
     null_block: int = NULL_BLOCK,
 ) -> BlockAttention:
-    """What the token at `position` of a request attends to; see BlockAttention.
+    """Return the attention weights of the token at `position` of a request; see BlockAttention.
 
-    modules: the model as torch modules, from `torch_modules`; None takes the runner's own. IndexError for a position
-    that holds no token. Meant to be called between phases, with nobody stepping.
+    modules: the model as torch modules, from `torch_modules`; None uses the runner's own. Raises IndexError for a
+    position without a token. Call it between phases, while no step runs.
     """
     if not 0 <= position < len(request.token_ids):
         last = len(request.token_ids) - 1
@@ -109,16 +112,16 @@ def attention_by_block(
     model = runner.model if modules is None else modules
     if is_in_pool(runner.groups, request, position, null_block):
         is_fresh = position == request.num_computed_tokens
-        mass = _look(model, runner.kv_tensors, runner.groups, request, position, is_fresh)
+        mass = _attention_mass(model, runner.kv_tensors, runner.groups, request, position, is_fresh)
         ids = tuple(_shown_ids(spec, table, position, null_block) for spec, table in _tables(runner, request))
-        return _told(runner, mass, position, ids, "pool")
+        return _result(runner, mass, position, ids, "pool")
     kv, anew = _computed_anew(runner, model, request, position)
-    mass = _look(model, kv, runner.groups, anew, position, is_last_fresh=True)
-    return _told(runner, mass, position, ((-1,) * mass.shape[2],) * len(runner.groups), "recomputed")
+    mass = _attention_mass(model, kv, runner.groups, anew, position, is_last_fresh=True)
+    return _result(runner, mass, position, ((-1,) * mass.shape[2],) * len(runner.groups), "recomputed")
 
 
 def is_in_pool(groups: Sequence[GroupSpec], request: RequestState, position: int, null_block: int) -> bool:
-    """Return whether everything that the token at `position` reads is in blocks that the request holds."""
+    """Return whether the request holds all blocks that the token at `position` reads."""
     end = min(position + 1, request.num_computed_tokens)
     if position > request.num_computed_tokens:
         return False
@@ -132,7 +135,7 @@ def is_in_pool(groups: Sequence[GroupSpec], request: RequestState, position: int
 def torch_modules(runner: ModelRunner, model_dir: Path) -> PagedModel:
     """Return the runner's model if its modules can compute, else a copy from the files.
 
-    Native kernels pack weights away.
+    (The native kernels pack weights in a layout of their own.)
     """
     if all(_can_compute(module) for module in runner.model.modules()):
         return runner.model
@@ -154,13 +157,13 @@ def _tables(runner: ModelRunner, request: RequestState) -> list[tuple[GroupSpec,
 
 
 def _shown_ids(spec: GroupSpec, table: tuple[int, ...], position: int, null_block: int) -> tuple[int, ...]:
-    """Return the blocks behind the columns; -1 before the window, and where none is allocated yet."""
+    """Return the blocks of the columns; -1 before the window and for blocks that are not allocated yet."""
     first = first_read(position, spec.window) // spec.block_size
     columns = range(position // spec.block_size + 1)
     return tuple(table[i] if first <= i < len(table) and table[i] != null_block else NULL_BLOCK for i in columns)
 
 
-def _told(
+def _result(
     runner: ModelRunner, mass: NDArray[np.float32], position: int, ids: tuple[tuple[int, ...], ...], source: Source
 ) -> BlockAttention:
     windows = tuple(spec.window for spec in runner.groups)
@@ -170,7 +173,7 @@ def _told(
 
 
 @torch.inference_mode()
-def _look(
+def _attention_mass(
     model: PagedModel,
     kv: KVTensors,
     groups: Sequence[GroupSpec],
@@ -178,11 +181,11 @@ def _look(
     position: int,
     is_last_fresh: bool,
 ) -> NDArray[np.float32]:
-    """Float32 [layers, heads, blocks]."""
+    """Return float32 [layers, heads, blocks]."""
     seen: list[Tensor] = []
     end = position if is_last_fresh else position + 1
     attention = [
-        Onlooker(_slots(spec, table, first_read(position, spec.window), end, kv.device), is_last_fresh, seen)
+        AttentionRecorder(_slots(spec, table, first_read(position, spec.window), end, kv.device), is_last_fresh, seen)
         for spec, table in zip(groups, request.block_tables, strict=True)
     ]
     step = _one_row(request.token_ids[position], position, kv.device)
@@ -197,13 +200,13 @@ def _look(
 
 
 def _slots(spec: GroupSpec, table: Sequence[int], start: int, end: int, device: torch.device) -> Tensor:
-    """Where positions [start, end) lie: int64 [end - start]."""
+    """Return the slots of positions [start, end): int64 [end - start]."""
     size = spec.block_size
     return torch.tensor([table[p // size] * size + p % size for p in range(start, end)], dtype=torch.int64).to(device)
 
 
 def _one_row(token_id: int, position: int, device: torch.device) -> StepTensors:
-    """Return a step of one token. Its groups are empty: only an attention that reads and writes would need them."""
+    """Return a step of one token. Its groups are empty: only attention that reads and writes the cache needs them."""
     token, place, starts, context, row = (
         torch.tensor(values, dtype=torch.int32, device=device)
         for values in ([token_id], [position], [0, 1], [position + 1], [0])
@@ -223,7 +226,7 @@ def _rotations(model: PagedModel, positions: Tensor) -> Rotations:
 def _computed_anew(
     runner: ModelRunner, model: PagedModel, request: RequestState, position: int
 ) -> tuple[KVTensors, RequestState]:
-    """Return a pool of its own with the KV of the tokens before `position`, and the request as it lies there."""
+    """Return a pool of its own with the KV of the tokens before `position`, and the request with its tables there."""
     groups, config, pool = runner.groups, model.config, runner.kv_tensors
     size, dtype = groups[0].block_size, model.norm.weight.dtype
     sizes = (size, config.num_kv_heads, config.head_dim)

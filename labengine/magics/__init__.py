@@ -1,1 +1,1 @@
-"""What %lab and %%prompt do: a table of commands, the lab they act on, and the words they answer with."""
+"""%lab and %%prompt: a table of commands, the lab that they act on, and the texts that they print."""

@@ -1,4 +1,4 @@
-"""How words of a line become values, and the options that several commands share."""
+"""Types of the commands' arguments, and the options that several commands share."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def whole_number(text: str) -> int:
-    """Return a count from 1, as argparse wants it."""
+def positive_int(text: str) -> int:
+    """Convert an argument to an integer >= 1. Raises argparse's error for other texts."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1")
     return int(text)
 
 
 def block_count(text: str) -> int | str:
-    """Return a number, or "auto"."""
+    """Convert an argument to an integer, or return "auto"."""
     try:
         return text if text == "auto" else int(text)
     except ValueError:
@@ -33,21 +33,21 @@ CHECK_MODES = ("on", "stop", "off")
 
 
 def check_mode(text: str) -> bool | str:
-    """Return the value of Lab(check=...): "on", "off", or "stop" for runs that end at the first violation."""
+    """Convert an argument to a value of Lab(check=...): "on", "off", or "stop" for runs that end at a violation."""
     if text not in CHECK_MODES:
         raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(CHECK_MODES)}")
     return {"on": True, "off": False}.get(text, text)
 
 
 def step_or_crash(text: str) -> int | str:
-    """Return the number of a step, or "crash"."""
+    """Convert an argument to the number of a step, or return "crash"."""
     if text == "crash" or text.isdecimal():
         return text if text == "crash" else int(text)
     raise argparse.ArgumentTypeError(f"{text!r} is neither the number of a step nor crash")
 
 
 def step_or_event(text: str) -> int | str | tuple[int, int]:
-    """Return a moment: the number of a step, STEP:EVENT for an event inside it, counted from 0, or "crash"."""
+    """Convert an argument to a moment: a step, STEP:EVENT (an event inside it, counted from 0), or "crash"."""
     if text == "crash":
         return text
     step, colon, event = text.partition(":")
@@ -59,7 +59,7 @@ def step_or_event(text: str) -> int | str | tuple[int, int]:
 
 
 def request_id_of(text: str, known: Iterable[int]) -> int:
-    """Return a request by its id (0, 1 ...) or its name (A, B ...). UsageError for one that there is not."""
+    """Return the id of a request given by id (0, 1 ...) or name (A, B ...). Raises UsageError for an unknown one."""
     names = {name_of(request_id): request_id for request_id in known}
     request_id = int(text) if text.isdecimal() else names.get(text.upper(), -1)
     if request_id not in names.values():
@@ -69,7 +69,7 @@ def request_id_of(text: str, known: Iterable[int]) -> int:
 
 SAMPLING = (
     argument("--max-tokens", type=int, metavar="N", help="new tokens, at most"),
-    argument("--copies", type=whole_number, metavar="N", help="equal requests to add"),
+    argument("--copies", type=positive_int, metavar="N", help="equal requests to add"),
     argument("--temperature", type=float, metavar="T", help="0 (the default) takes the likeliest token"),
     argument("--top-k", type=int, metavar="K", help="sample among the K likeliest tokens"),
     argument(
@@ -85,4 +85,4 @@ AT = argument(
 )
 
 PROMPT = LineReader("%%prompt", SAMPLING)
-"""How the first line of a %%prompt cell is read."""
+"""Reader of the first line of a %%prompt cell."""

@@ -1,4 +1,4 @@
-"""%lab bug: an upstream report judged by running it, and its broken engine beside the fixed one."""
+"""%lab bug: an upstream report judged by running it, its broken engine beside the fixed one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def bug(current: CurrentLab, id: str | None = None, column: str | None = None, m
 def _open_both(current: CurrentLab, scenario: Scenario, model: str) -> None:
     comparison = current.open("comparison", scenario.compare(model))
     display(comparison.show())
-    print(_told("comparison", "holds both engines", current))
+    print(_acting_on("comparison", "holds both engines", current))
     display(scenario.verdict())
     if model != "simulated" and (corruption := scenario.corruption(model)) is not None:
         display(corruption)
@@ -51,10 +51,10 @@ def _open_one(current: CurrentLab, scenario: Scenario, column: str, model: str) 
         )
     lab = current.open("bug_lab", scenario.played(column, model))
     display(scenario.show(lab))
-    print(_told("bug_lab", f"is the engine {column}", current))
+    print(_acting_on("bug_lab", f"is the engine {column}", current))
     display(scenario.verdict())
 
 
-def _told(name: str, what: str, current: CurrentLab) -> str:
+def _acting_on(name: str, what: str, current: CurrentLab) -> str:
     acted = f"`{name}` {what}. %lab step, run, back, why ... act on it now, and %lab close ends it"
     return f"{acted}; `lab` stays as it is." if current.has_own_lab else f"{acted}."

@@ -1,12 +1,12 @@
-"""The commands of %lab, each a function of the current lab and of what its line gave, told in this order."""
+"""The commands of %lab, in the order of its help."""
 
 from __future__ import annotations
 
-from labengine.magics import bug, files, looking, stepping, time
+from labengine.magics import bug, looking, stepping, time
 from labengine.magics.table import put_in_order
 
-MODULES = (stepping, looking, time, files, bug)
-"""Importing them has put their commands into the table."""
+MODULES = (stepping, looking, time, bug)
+"""Importing these modules registers their commands."""
 
 put_in_order(
     *("start", "add", "step", "run", "pause", "reset", "abort"),

@@ -1,4 +1,4 @@
-"""What %lab acts on: the variable `lab`, which cells and magics share, or what %lab bug has opened beside it."""
+"""The lab that %lab acts on: the variable `lab`, or the engines that %lab bug opened."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Opened = TypeVar("Opened", "Comparison", Lab)
 
 
 class CurrentLab:
-    """What one notebook's commands act on.
+    """The lab (or comparison) that one notebook's commands act on.
 
-    It is the lab called `lab`, made by hand or by %lab start. After %lab bug it is what that has opened, until it is
-    closed or `lab` becomes another lab; the variable `lab` stays as it is.
+    It is the lab called `lab`, made in a cell or by %lab start. After %lab bug it is the opened comparison or lab,
+    until that is closed or `lab` becomes another lab; the variable `lab` is not changed.
     """
 
     def __init__(self, shell: InteractiveShell) -> None:
@@ -29,13 +29,13 @@ class CurrentLab:
         self._started: Lab | None = None
         self._opened: Comparison | Lab | None = None
         self._beside: Lab | None = None
-        """The lab called `lab` when %lab bug opened something."""
+        """The lab called `lab` when %lab bug opened its engines."""
         self._trace: Trace | None = None
         self._forks: dict[str, Lab] = {}
 
     @property
     def lab(self) -> Lab:
-        """The lab to work on; of two that are compared the left one. UsageError when there is none."""
+        """The lab to act on; of a comparison the left one. Raises UsageError when there is none."""
         opened = self.opened
         if opened is not None:
             left = opened if isinstance(opened, Lab) else opened.left
@@ -48,7 +48,7 @@ class CurrentLab:
 
     @property
     def _own_lab(self) -> Lab | None:
-        """The lab called `lab`, or the one that %lab start has made."""
+        """The lab called `lab`, or the one that %lab start made."""
         named = self._shell.user_ns.get("lab")
         return named if isinstance(named, Lab) else self._started
 
@@ -59,44 +59,44 @@ class CurrentLab:
 
     @property
     def has_lab(self) -> bool:
-        """False before the first one is made."""
+        """True if there is a lab to act on."""
         return self.opened is not None or self._own_lab is not None
 
     @property
     def opened(self) -> Comparison | Lab | None:
-        """What %lab bug has opened; None once it is closed, or `lab` is another lab than before."""
+        """The comparison or lab that %lab bug opened; None once it is closed or `lab` is another lab."""
         return self._opened if self._own_lab is self._beside else None
 
     @property
     def comparison(self) -> Comparison | None:
-        """Both engines that %lab bug has opened."""
+        """The comparison that %lab bug opened; None without one."""
         opened = self.opened
         return None if isinstance(opened, Lab) else opened
 
     @property
     def target(self) -> Lab | Comparison:
-        """Where to step and to add: at both labs that are compared, or else at the one lab."""
+        """The object to step and to add to: the comparison, or else the lab."""
         return self.comparison or self.lab
 
     @property
     def recorded(self) -> Lab | Trace:
-        """Where to look: at the lab, or, when there is none, at what %lab open has opened."""
+        """The recording to look at: the lab's, or without a lab the trace's that %lab open opened."""
         return self.lab if self.has_lab or self._trace is None else self._trace
 
     @property
     def labs(self) -> tuple[Lab, ...]:
-        """Both labs that are compared, or else the one."""
+        """Both labs of the comparison, or else the one lab."""
         compared = self.comparison
         sides = (self.lab,) if compared is None else compared.sides
         return tuple(side for side in sides if isinstance(side, Lab))
 
     @property
     def shown(self) -> Lab | Trace | Comparison:
-        """What is looked at: both labs that are compared, or else the one lab, or the trace."""
+        """The object to look at: the comparison, or else the lab or the trace."""
         return self.comparison or self.recorded
 
     def name(self, name: str, lab: Lab) -> Lab:
-        """Give a lab a variable of its own. One that %lab fork has made before under this name is closed."""
+        """Store a lab in a variable. A fork stored there before is closed."""
         former = self._forks.pop(name, None)
         if former is not None and former is self._shell.user_ns.get(name):
             former.close()
@@ -104,12 +104,12 @@ class CurrentLab:
         return lab
 
     def open_trace(self, name: str, trace: Trace) -> Trace:
-        """Give an opened trace a variable."""
+        """Store an opened trace in a variable."""
         self._trace = self._shell.user_ns[name] = trace
         return trace
 
     def start(self, settings: dict[str, Any]) -> Lab:
-        """Close what was started or opened before, make a lab, and call it `lab`. Bad settings close nothing."""
+        """Close what was started or opened before, make a lab, and store it as `lab`. Wrong settings close nothing."""
         if self._started is not None or self._opened is not None:
             _rehearse(**settings)
         for former in (self._started, self._opened):
@@ -120,9 +120,9 @@ class CurrentLab:
         return self._started
 
     def open(self, name: str, opened: Opened) -> Opened:
-        """Give a report's engines a variable of their own, and act on them from now on. What was opened before closes.
+        """Store a report's engines in a variable and act on them from now on. Those opened before are closed.
 
-        `lab` stays what it is.
+        `lab` is not changed.
         """
         if self._opened is not None:
             self._opened.close()
@@ -131,7 +131,7 @@ class CurrentLab:
         return opened
 
     def close(self) -> str:
-        """Close what the commands act on; returns what they act on next, in a sentence."""
+        """Close the object that the commands act on; return a sentence on the next one."""
         is_opened = self.opened is not None
         self.target.close()
         if is_opened and self._own_lab is not None:
@@ -141,7 +141,7 @@ class CurrentLab:
 
 
 def _rehearse(model: str = "smollm2", **settings: Any) -> None:
-    """Raise ConfigError for settings that cannot work, before any weights are loaded."""
+    """Raise ConfigError for wrong settings, before any weights are loaded."""
     Lab("simulated", **settings).close()
     if model != "simulated":
         model_path(model)

@@ -1,8 +1,9 @@
-"""%lab show, view, select, check, status, why: looking at a lab, and asking it."""
+"""%lab show, view, select, check, status, why, save, open: looking at a lab or a saved one, and asking about it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -14,6 +15,7 @@ from labengine.magics.table import argument, command, nearest
 from labengine.magics.words import background_error_line, breakpoint_lines, display, request_lines, stop_lines
 from labengine.session.compare.comparison import Comparison
 from labengine.session.named_views import VIEW_NAMES
+from labengine.session.saved import trace as traces
 from labengine.session.saved.trace import Trace
 from labengine.session.view_source import At
 
@@ -34,7 +36,7 @@ def show(current: CurrentLab, at: At | None = None) -> None:
 @command(
     argument("names", nargs="+", metavar="NAME", offers=VIEW_NAMES, help="the views, side by side"),
     AT,
-    completes=lambda given: VIEW_NAMES,
+    completes=lambda words_before: VIEW_NAMES,
 )
 def view(current: CurrentLab, names: list[str], at: At | None = None) -> None:
     """Show one view alone, or several: pool, tables, map, queue, timeline ..."""
@@ -43,14 +45,14 @@ def view(current: CurrentLab, names: list[str], at: At | None = None) -> None:
 
 @command(argument("subject", nargs="*", metavar="WHAT", offers=(*_SUBJECTS, "nothing"), help="what to choose"))
 def select(current: CurrentLab, subject: Sequence[str] = ()) -> None:
-    """Choose `block 3`, `request A`, `hash 0:ab12` or `event 17` in all views; `nothing` chooses nothing."""
+    """Select `block 3`, `request A`, `hash 0:ab12` or `event 17` in all views; `nothing` clears the selection."""
     recorded, shown = current.recorded, current.shown
     if list(subject) in (["nothing"], ["none"]):
         shown.selection = None
     elif subject:
         shown.selection = _subject(recorded, subject)
-    chosen = shown.selection
-    print("nothing is chosen" if chosen is None else f"chosen: {chosen.kind} {chosen.id}")
+    selection = shown.selection
+    print("nothing is chosen" if selection is None else f"chosen: {selection.kind} {selection.id}")
 
 
 @command(
@@ -63,18 +65,18 @@ def select(current: CurrentLab, subject: Sequence[str] = ()) -> None:
     ),
 )
 def why(current: CurrentLab, subject: Sequence[str] = (), about: str | None = None) -> Any:
-    """Ask why `block 3`, `request A`, `hash 0:ab12`, `event 17` or the `next-victim` is as it is where you stand.
+    """Ask why `block 3`, `request A`, `hash 0:ab12`, `event 17` or the `next-victim` is as it is at the shown moment.
 
-    Nothing named, and two engines side by side: why they part.
+    Without a subject, and with two engines side by side: why they differ.
     """
     if not subject:
         return _why_parted(current)
     recorded = current.shown
-    told = {} if about is None else {"about": about}
+    options = {} if about is None else {"about": about}
     if list(subject) == ["next-victim"]:
-        return _answer(recorded, {"next_victim": True, **told})
+        return _answer(recorded, {"next_victim": True, **options})
     kind, id_ = _subject(current.recorded, subject)
-    return _answer(recorded, {kind: id_, **told})
+    return _answer(recorded, {kind: id_, **options})
 
 
 @command()
@@ -86,7 +88,7 @@ def check(current: CurrentLab) -> None:
 
 @command()
 def status(current: CurrentLab) -> None:
-    """Tell what runs, where and why, and how the requests stand."""
+    """Tell what runs, where and why, and the status of the requests."""
     lab = current.lab
     for name, value in lab.status().items():
         print(f"{name:>10}  {value}")
@@ -98,20 +100,43 @@ def status(current: CurrentLab) -> None:
     print(background_error_line(lab), end="")
 
 
+@command(argument("path", metavar="FILE", help="a path; FILE.html makes a page"))
+def save(current: CurrentLab, path: str) -> None:
+    """Save the recording to FILE: every view of it opens again anywhere, without a model. FILE.html is a page."""
+    target = Path(path)
+    if target.suffix == ".html":
+        current.recorded.export_html(target)
+        print(f"{path}: one page that scrubs in any browser, with no network and no Python")
+        return
+    current.recorded.save(target)
+    print(f"{path}, {target.stat().st_size / 1024:,.0f} KiB: %lab open {path}, or labengine.open({path!r})")
+
+
+@command(
+    argument("path", metavar="FILE", help="a path; FILE.html makes a page"),
+    argument("--name", metavar="VARIABLE", help="what to call it (trace)"),
+)
+def open(current: CurrentLab, path: str, name: str = "trace") -> None:
+    """Open a file that `save` wrote, call it `trace`, and show it; there is no engine in it to step."""
+    trace = current.open_trace(name, traces.open(path))
+    print(f"{name}: {trace.summary()}")
+    display(trace.show())
+
+
 def _subject(recorded: Lab | Trace, subject: Sequence[str]) -> tuple[str, int | str]:
-    kind, *rest = subject
+    kind, *others = subject
     if kind not in _SUBJECTS:
         raise UsageError(f"there is no {kind!r} to point at; {nearest(kind, _SUBJECTS)}")
-    if len(rest) != 1:
+    if len(others) != 1:
         example = {"request": "request A", "hash": "hash 0:ab12"}.get(kind, f"{kind} 3")
         raise UsageError(f"which {kind}? Like this: {example}")
     if kind == "hash":
-        return kind, rest[0]
+        return kind, others[0]
     if kind == "request" and recorded.timeline is not None:
-        return kind, request_id_of(rest[0], recorded.timeline.state().requests)
-    if not rest[0].lstrip("#").isdecimal():
-        raise UsageError(f"{rest[0]!r} is no {kind}'s number")
-    return kind, int(rest[0].lstrip("#"))
+        return kind, request_id_of(others[0], recorded.timeline.state().requests)
+    if not others[0].lstrip("#").isdecimal():
+        raise UsageError(f"{others[0]!r} is no {kind}'s number")
+    return kind, int(others[0].lstrip("#"))
 
 
 def _why_parted(current: CurrentLab) -> Any:

@@ -1,4 +1,4 @@
-"""%lab start, add, step, run, pause, reset, abort, close: making a lab, and making it work."""
+"""%lab start, add, step, run, pause, reset, abort, close: making a lab and running it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any
 from labengine.core.editions import EDITIONS
 from labengine.engine.engine import StepReport
 from labengine.lab import Lab
-from labengine.magics.arguments import CHECK_MODES, SAMPLING, block_count, check_mode, request_id_of, whole_number
-from labengine.magics.checks import told_checks
+from labengine.magics.arguments import CHECK_MODES, SAMPLING, block_count, check_mode, positive_int, request_id_of
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
-from labengine.magics.words import added_line, background_error_line, stop_lines
+from labengine.magics.words import added_line, background_error_line, stop_lines, violations_reported
 from labengine.session.compare.comparison import Comparison
 from labengine.session.step_text import NOTHING_TO_DO, name_of
 
@@ -63,24 +62,24 @@ def add(current: CurrentLab, text: list[str], **options: Any) -> None:
 
 
 def add_text(current: CurrentLab, text: str, copies: int = 1, chat: bool = False, **sampling: Any) -> None:
-    """Queue copies of a prompt, or with chat of a conversation that it opens, and tell who waits."""
-    target, say = current.target, [{"role": "user", "content": text}]
-    ids = [target.chat(say, **sampling) if chat else target.add(text, **sampling) for _ in range(copies)]
+    """Queue copies of a prompt (with chat: of a conversation that it begins), and print which requests wait."""
+    target, messages = current.target, [{"role": "user", "content": text}]
+    ids = [target.chat(messages, **sampling) if chat else target.add(text, **sampling) for _ in range(copies)]
     print(added_line(ids, current.lab.snapshot().requests[ids[0]].num_prompt_tokens))
 
 
-@command(argument("num_steps", nargs="?", type=whole_number, metavar="N", help="how many"))
+@command(argument("num_steps", nargs="?", type=positive_int, metavar="N", help="how many"))
 def step(current: CurrentLab, num_steps: int = 1) -> StepReport | tuple[StepReport, StepReport]:
     """Take one step, or N, and report the last one. A breakpoint ends them early."""
     if current.comparison is not None:
-        with told_checks(current):
+        with violations_reported(current):
             reports = _step_both(current.comparison, num_steps)
         for line in stop_lines(current):
             print(line)
         return reports
     lab = current.lab
     before = lab.snapshot().step
-    with told_checks(current):
+    with violations_reported(current):
         report = lab.step(num_steps)
     if lab.stopped_at is not None:
         print(lab.stopped_at)
@@ -105,7 +104,7 @@ def run(current: CurrentLab, wait: bool = False) -> None:
     if all(request.status == "finished" for request in lab.snapshot().requests.values()):
         print(NOTHING_TO_DO)
     elif wait:
-        with told_checks(current):
+        with violations_reported(current):
             target.run()
         print(*stop_lines(current) or [f"done after step {lab.snapshot().step}"], sep="\n")
     else:
@@ -133,8 +132,8 @@ def reset(current: CurrentLab) -> None:
 def abort(current: CurrentLab, request: str) -> None:
     """End a request, by its id (0, 1 ...) or its name (A, B ...)."""
     request_id = request_id_of(request, current.lab.snapshot().requests)
-    told = current.target.abort(request_id)
-    has_ended = any(told) if isinstance(told, tuple) else told
+    aborted = current.target.abort(request_id)
+    has_ended = any(aborted) if isinstance(aborted, tuple) else aborted
     ended = "is aborted, its blocks are free" if has_ended else "had finished before"
     print(f"{name_of(request_id)} (id {request_id}) {ended}")
 

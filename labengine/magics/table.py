@@ -1,4 +1,4 @@
-"""The words after %lab: one table of commands, from which reading, help and completion follow."""
+"""The table of %lab's commands: reading a line, help and completion follow from it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _WORD = re.compile(r"""(["'])(?P<quoted>.*?)\1(?=\s|$)|(?P<bare>\S+)""", re.DOTA
 
 
 def words(line: str) -> list[str]:
-    """Split at white space. Quotes around words make them one; an apostrophe inside a word is only that."""
+    """Split at white space. Quotes join words; an apostrophe inside a word is an ordinary character."""
     return [match["quoted"] if match["bare"] is None else match["bare"] for match in _WORD.finditer(line)]
 
 
-def asks_for_help(given: Sequence[str]) -> bool:
+def asks_for_help(entered: Sequence[str]) -> bool:
     """Return True if the first or the last word is --help or -h."""
-    return bool(given) and not {given[0], given[-1]}.isdisjoint(("--help", "-h"))
+    return bool(entered) and not {entered[0], entered[-1]}.isdisjoint(("--help", "-h"))
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """What to say after 'there is no ...': the nearest match, or all there are."""
+    """Return the sentence after 'there is no ...': the nearest match, or all known words."""
     known = list(known)
     near = [name for name in known if name.startswith(word)] or get_close_matches(word, known, n=1)
     if near:
@@ -38,7 +38,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument as argparse wants it, and the values that completion offers for it."""
+    """One argument as argparse takes it, and the values that completion offers for it."""
 
     name: str
     settings: dict[str, Any]
@@ -51,7 +51,7 @@ def argument(name: str, *, offers: Sequence[str] = (), **settings: Any) -> Argum
 
 
 class LineReader(argparse.ArgumentParser):
-    """Reads the words after a magic into keyword arguments, only those that were given. Errors are UsageErrors."""
+    """Reads the words after a magic into keyword arguments, only those given. Raises UsageError for wrong ones."""
 
     def __init__(self, call: str, arguments: Sequence[Argument]) -> None:
         super().__init__(prog="", add_help=False, allow_abbrev=False)
@@ -60,9 +60,9 @@ class LineReader(argparse.ArgumentParser):
         self._actions_by_name = {a.name: self.add_argument(a.name, **a.settings) for a in arguments}
         self.call = f"{call} {' '.join(self.format_usage().removeprefix('usage:').split())}".strip()
 
-    def read(self, given: Sequence[str]) -> dict[str, Any]:
+    def read(self, entered: Sequence[str]) -> dict[str, Any]:
         """Return keyword arguments from words; options may stand anywhere."""
-        known, unknown = self.parse_known_intermixed_args(given)
+        known, unknown = self.parse_known_intermixed_args(entered)
         if unknown and unknown[0].startswith("-"):
             self.error(f"there is no option {unknown[0]}; {nearest(unknown[0], self.options)}")
         if unknown:
@@ -70,62 +70,62 @@ class LineReader(argparse.ArgumentParser):
         return {name: value for name, value in vars(known).items() if value is not None}
 
     def explanation(self, width: int = 110) -> str:
-        """Return the usage, and a line on each argument: what it is, and the values there are."""
+        """Return the usage, and a line per argument: its help and its values."""
         lines = wrap(self.call, width, subsequent_indent=" " * 12, break_on_hyphens=False)
         for name, action in self._actions_by_name.items():
             value = f" {action.metavar}" if name.startswith("-") and action.metavar else ""
             offers = ", ".join(self._offers[name])
-            told = " ".join(filter(None, [action.help, f"({offers})" if offers else ""]))
+            text = " ".join(filter(None, [action.help, f"({offers})" if offers else ""]))
             called = name if name.startswith("-") else str(action.metavar)
-            lines += wrap(f"  {called + value:<34}{told}", width, subsequent_indent=" " * 36, break_on_hyphens=False)
+            lines += wrap(f"  {called + value:<34}{text}", width, subsequent_indent=" " * 36, break_on_hyphens=False)
         return "\n".join(lines)
 
-    def completions(self, given: Sequence[str]) -> list[str]:
-        """What may come after these words: values of the option before it, else the options not given yet.
+    def completions(self, entered: Sequence[str]) -> list[str]:
+        """Return possible next words: values of the option before it, else the options that are not there yet.
 
-        First of all, what an argument without a name may be.
+        At first: the values of arguments without a name.
         """
-        if given and given[-1] in self.options and self._actions_by_name[given[-1]].nargs != 0:
-            return list(self._offers[given[-1]])
-        offered = [option for option in self.options if option not in given]
+        if entered and entered[-1] in self.options and self._actions_by_name[entered[-1]].nargs != 0:
+            return list(self._offers[entered[-1]])
+        offered = [option for option in self.options if option not in entered]
         unnamed = [offers for name, offers in self._offers.items() if not name.startswith("-")]
-        return offered if given else [*chain(*unnamed), *offered]
+        return offered if entered else [*chain(*unnamed), *offered]
 
     def error(self, message: str) -> NoReturn:
-        """To the user, with the usage."""
+        """Raise UsageError with the usage."""
         raise UsageError(f"{message}\nusage: {self.call}")
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One word after %lab: how its line is read, and what it does with the current lab and the keyword arguments."""
+    """One command of %lab: the reader of its line, and the function that runs it."""
 
     name: str
     run: Callable[..., object]
     reader: LineReader
     completes: Callable[[Sequence[str]], Sequence[str]] | None = None
-    """What may follow words that were given without an option, besides what the reader offers."""
+    """Completions after a positional argument, besides the reader's."""
 
     @property
     def summary(self) -> str:
-        """One line on what it does."""
+        """The first line of the function's docstring."""
         return (self.run.__doc__ or "").splitlines()[0]
 
     @property
     def explanation(self) -> str:
-        """What it does, how it is called, and what its arguments are."""
+        """The function's docstring, the usage, and the arguments."""
         return f"{cleandoc(self.run.__doc__ or '')}\n\n{self.reader.explanation()}"
 
-    def completions(self, given: Sequence[str]) -> list[str]:
-        """What may come after these words."""
-        offered = self.reader.completions(given)
-        if self.completes is None or not given or given[-1].startswith("-"):
+    def completions(self, entered: Sequence[str]) -> list[str]:
+        """Return completions for the next word."""
+        offered = self.reader.completions(entered)
+        if self.completes is None or not entered or entered[-1].startswith("-"):
             return offered
-        return [*self.completes(given), *offered]
+        return [*self.completes(entered), *offered]
 
 
 COMMANDS: dict[str, Command] = {}
-"""All commands, in the order in which they are told."""
+"""All commands, in the order of the help."""
 
 
 Run = TypeVar("Run", bound=Callable[..., object])
@@ -134,18 +134,18 @@ Run = TypeVar("Run", bound=Callable[..., object])
 def command(
     *arguments: Argument, name: str = "", completes: Callable[[Sequence[str]], Sequence[str]] | None = None
 ) -> Callable[[Run], Run]:
-    """Put a function into the table, under its own name or another one."""
+    """Register a function as a command, under its own name or `name`."""
 
     def register(run: Run) -> Run:
-        told = name or run.__name__
-        COMMANDS[told] = Command(told, run, LineReader(f"%lab {told}", arguments), completes)
+        text = name or run.__name__
+        COMMANDS[text] = Command(text, run, LineReader(f"%lab {text}", arguments), completes)
         return run
 
     return register
 
 
 def put_in_order(*names: str) -> None:
-    """Have the commands told in this order. ValueError unless these are all there are."""
+    """Sort the commands as in `names`. Raises ValueError unless these are all commands."""
     if set(names) != set(COMMANDS):
         raise ValueError(f"commands in the table and in the order differ: {set(names) ^ set(COMMANDS)}")
     for name in names:
@@ -153,24 +153,24 @@ def put_in_order(*names: str) -> None:
 
 
 def command_named(name: str) -> Command:
-    """Return the command of that name. UsageError for an unknown one, with the nearest match."""
+    """Return the command called `name`. Raises UsageError, naming the nearest match."""
     if name not in COMMANDS:
         raise UsageError(f"%lab has no {name!r}; {nearest(name, COMMANDS)}")
     return COMMANDS[name]
 
 
 def completions(line: str, cell_readers: dict[str, LineReader]) -> list[str]:
-    """What may stand at the end of a line that begins with %lab or with one of the cell magics; else nothing."""
-    given = words(line)
+    """Return completions at the end of a line that begins with %lab or with a cell magic; else an empty list."""
+    entered = words(line)
     if not line[-1:].isspace():
-        del given[-1:]
-    match given:
+        del entered[-1:]
+    match entered:
         case ["%lab"]:
             return list(COMMANDS)
-        case ["%lab", name, *rest] if name in COMMANDS:
-            return COMMANDS[name].completions(rest)
-        case [magic, *rest] if magic in cell_readers:
-            return cell_readers[magic].completions(rest)
+        case ["%lab", name, *others] if name in COMMANDS:
+            return COMMANDS[name].completions(others)
+        case [magic, *others] if magic in cell_readers:
+            return cell_readers[magic].completions(others)
     return []
 
 

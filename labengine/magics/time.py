@@ -1,4 +1,4 @@
-"""%lab back, forward, goto, rewind, fork, break: moving in time, and stopping it."""
+"""%lab back, forward, goto, rewind, fork, break: moments of the recording, and breakpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from IPython.core.error import UsageError
 from labengine.core.editions import EDITIONS
 from labengine.events import EVENT_KINDS
 from labengine.lab import Lab
-from labengine.magics.arguments import step_or_crash, whole_number
+from labengine.magics.arguments import positive_int, step_or_crash
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
 from labengine.magics.words import breakpoint_lines
@@ -23,29 +23,29 @@ from labengine.session.history.moments import Look
 _KINDS = {kind.__name__: [field.name for field in fields(kind)] for kind in EVENT_KINDS}
 
 
-@command(argument("num_steps", nargs="?", type=whole_number, metavar="N", help="how many"))
+@command(argument("num_steps", nargs="?", type=positive_int, metavar="N", help="how many"))
 def back(current: CurrentLab, num_steps: int = 1) -> None:
-    """Look at the state one step before where you stand, or N; the views go there, the engine does not move."""
-    _tell(current, current.shown.back(num_steps))
+    """Look at the state one step (or N) before the shown one; the views go there, the engine does not move."""
+    _print_move(current, current.shown.back(num_steps))
 
 
-@command(argument("num_steps", nargs="?", type=whole_number, metavar="N", help="how many"))
+@command(argument("num_steps", nargs="?", type=positive_int, metavar="N", help="how many"))
 def forward(current: CurrentLab, num_steps: int = 1) -> None:
-    """Look at the state one step after where you stand, or N, up to the newest."""
-    _tell(current, current.shown.forward(num_steps))
+    """Look at the state one step (or N) after the shown one, up to the newest."""
+    _print_move(current, current.shown.forward(num_steps))
 
 
 @command(
     argument("step", type=step_or_crash, metavar="STEP", help="the number of a step, 0 for before the first, or crash"),
     argument("event", nargs="?", type=int, metavar="EVENT", help="an event inside the step, counted from 0"),
-    completes=lambda given: ("crash",),
+    completes=lambda words_before: ("crash",),
 )
 def goto(current: CurrentLab, step: int | Literal["crash"], event: int | None = None) -> None:
     """Look at the state after a step (0: before the first), after an event in it, or where a part raised (crash)."""
     if current.comparison is None:
-        _tell(current, current.recorded.goto(step, event))
+        _print_move(current, current.recorded.goto(step, event))
     elif event is None:
-        _tell(current, current.comparison.goto(step))
+        _print_move(current, current.comparison.goto(step))
     else:
         raise UsageError(
             f"the two sides have events of their own: %lab goto {step} goes to the step on both, "
@@ -55,7 +55,7 @@ def goto(current: CurrentLab, step: int | Literal["crash"], event: int | None = 
 
 @command(argument("step", type=int, metavar="STEP", help="the number of a step, 0 for before the first"))
 def rewind(current: CurrentLab, step: int) -> None:
-    """Bring the engine (or both) back to where it stood after a step, taking its steps again; later ones stay known."""
+    """Bring the engine (or both) back to its state after a step, by taking its steps again; later ones stay known."""
     try:
         current.target.rewind(step)
     except KeyboardInterrupt as interrupt:
@@ -63,8 +63,8 @@ def rewind(current: CurrentLab, step: int) -> None:
         raise
     newest = max(lab.num_known_steps for lab in current.labs)
     further = f"; %lab rewind {newest} goes forward again" if newest > step else ""
-    who = "the engine stands" if current.comparison is None else "both engines stand"
-    print(f"{who} after step {step}{further}")
+    subject_text = "the engine stands" if current.comparison is None else "both engines stand"
+    print(f"{subject_text} after step {step}{further}")
 
 
 @command(
@@ -91,8 +91,8 @@ def fork(current: CurrentLab, step: int | None = None, name: str = "fork", **set
     return made
 
 
-def _fields_of(given: Sequence[str]) -> Sequence[str]:
-    kind = "ViolationFound" if given[:1] == [VIOLATION] else given[0]
+def _fields_of(words_before: Sequence[str]) -> Sequence[str]:
+    kind = "ViolationFound" if words_before[:1] == [VIOLATION] else words_before[0]
     return [f"{name}=" for name in _KINDS.get(kind, ())]
 
 
@@ -100,7 +100,7 @@ def _fields_of(given: Sequence[str]) -> Sequence[str]:
     argument("kind", nargs="?", metavar="KIND", offers=(VIOLATION, *_KINDS), help="a kind of event, or violation"),
     argument("fields", nargs="*", metavar="FIELD=VALUE", help="values that its fields must have"),
     argument(
-        "--off", nargs="?", const=0, type=whole_number, metavar="N", help="remove breakpoint N; all of them without N"
+        "--off", nargs="?", const=0, type=positive_int, metavar="N", help="remove breakpoint N; all of them without N"
     ),
     name="break",
     completes=_fields_of,
@@ -120,7 +120,7 @@ def break_(current: CurrentLab, kind: str | None = None, fields: Sequence[str] =
 
 
 def _take_away(target: Lab | Comparison, number: int) -> None:
-    """0 for all of them."""
+    """Close one breakpoint, or all of them for 0."""
     found = [breakpoint for breakpoint in target.breakpoints if number in (0, breakpoint.number)]
     if number and not found:
         known = ", ".join(str(breakpoint.number) for breakpoint in target.breakpoints) or "none"
@@ -137,7 +137,7 @@ def _value(word: str) -> tuple[str, Any]:
     return name, int(text) if is_number else {"True": True, "False": False}.get(text, text)
 
 
-def _tell(current: CurrentLab, look: Look | PairLook) -> None:
+def _print_move(current: CurrentLab, look: Look | PairLook) -> None:
     print(look)
     if current.comparison is not None:
         left, right = (snapshot.step for snapshot in current.comparison.snapshots)

@@ -1,29 +1,31 @@
-"""Requests, stops and errors in a line or two, as the magics print them."""
+"""Requests, breakpoints, violations and errors in a line or two, as the magics print them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from traceback import extract_tb
 
-from IPython import display as ipython
+from IPython import display as ipython_display
 from IPython.core.error import UsageError
 
 from labengine.config import ConfigError
 from labengine.lab import Lab
 from labengine.magics.current_lab import CurrentLab
+from labengine.session.history.crash import Crash
 from labengine.session.step_text import counted, name_of
 from labengine.session.stepper import LabClosedError
+from labengine.session.violation_warnings import ViolationWarning
+from labengine.violation import Violation
 
-
-def display(thing: object) -> None:
-    """Show a widget or a record below the cell."""
-    ipython.display(thing)  # type: ignore[no-untyped-call]  # IPython has no types for it
+display: Callable[[object], object] = ipython_display.display
+"""IPython's display, which has no types of its own."""
 
 
 def request_lines(lab: Lab, newest: int = 10) -> Iterator[str]:
-    """Yield the newest requests: name, id, status, tokens, and the text so far."""
+    """Yield a line per newest request: name, id, status, tokens, and the text so far."""
     from labengine_widgets.names import readable
 
     requests = list(lab.snapshot().requests.items())
@@ -37,23 +39,23 @@ def request_lines(lab: Lab, newest: int = 10) -> Iterator[str]:
 
 
 def place_of(error: BaseException) -> str:
-    """Where an error was raised: "in fail, line 3 of cell.py"."""
+    """Return where an error was raised: "in fail, line 3 of cell.py"."""
     place = extract_tb(error.__traceback__)[-1]
     return f"in {place.name}, line {place.lineno} of {Path(place.filename).name}"
 
 
 def background_error_line(lab: Lab) -> str:
-    """What ended the background's run, if it was an error; else nothing."""
+    """Return a line on the error that ended the background run; empty without one."""
     error = lab.background_error
     if error is None:
         return ""
-    told = f"an error ended the background run, and its last step was taken back: {type(error).__name__}: {error}"
+    text = f"an error ended the background run, and its last step was taken back: {type(error).__name__}: {error}"
     is_kept = lab.crash is not None and lab.crash.exception is error
-    return told + ("; %lab goto crash looks at the moment before that\n" if is_kept else "\n")
+    return text + ("; %lab goto crash looks at the moment before that\n" if is_kept else "\n")
 
 
 def breakpoint_lines(current: CurrentLab) -> list[str]:
-    """What is waited for: on both sides, and on one of them."""
+    """Return the breakpoints: those on both sides, then those on one."""
     comparison = current.comparison
     if comparison is None:
         return list(map(str, current.lab.breakpoints))
@@ -64,7 +66,7 @@ def breakpoint_lines(current: CurrentLab) -> list[str]:
 
 
 def stop_lines(current: CurrentLab) -> list[str]:
-    """Where the newest run or step has met a breakpoint, and on which side."""
+    """Return where the newest run or step reached a breakpoint, and on which side."""
     comparison = current.comparison
     if comparison is None:
         return [] if current.lab.stopped_at is None else [str(current.lab.stopped_at)]
@@ -73,7 +75,7 @@ def stop_lines(current: CurrentLab) -> list[str]:
 
 
 def added_line(request_ids: Sequence[int], num_tokens: int) -> str:
-    """Who waits now."""
+    """Return a line on the requests that were added and wait."""
     names = ", ".join(f"{name_of(request_id)} (id {request_id})" for request_id in request_ids)
     tokens = counted(num_tokens, "token")
     waiting = f"waits with {tokens}" if len(request_ids) == 1 else f"wait with {tokens} each"
@@ -81,8 +83,8 @@ def added_line(request_ids: Sequence[int], num_tokens: int) -> str:
 
 
 @contextmanager
-def told_plainly(call: str) -> Iterator[None]:
-    """What goes wrong inside becomes a UsageError: a sentence for the user, without a traceback."""
+def errors_in_plain_words(call: str) -> Iterator[None]:
+    """Turn errors inside the block into UsageErrors: one sentence without a traceback."""
     try:
         yield
     except UsageError:
@@ -90,5 +92,44 @@ def told_plainly(call: str) -> Iterator[None]:
     except (ConfigError, KeyError, LabClosedError) as error:
         raise UsageError(str(error.args[0])) from error
     except Exception as error:
-        told = f"{error or type(error).__name__} ({type(error).__name__} {place_of(error)})"
-        raise UsageError(f"{call}: {told}") from error
+        text = f"{error or type(error).__name__} ({type(error).__name__} {place_of(error)})"
+        raise UsageError(f"{call}: {text}") from error
+
+
+@contextmanager
+def violations_reported(current: CurrentLab) -> Iterator[None]:
+    """Print new violations after the block. Raises UsageError in place of an exception that a part raised in a step."""
+    labs = current.labs
+    known, crashes = [len(lab.violations) for lab in labs], [lab.crash for lab in labs]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ViolationWarning)  # violation_line prints the same
+            yield
+    except Exception as error:
+        if (crash := _new_crash(labs, crashes)) is not None:
+            raise UsageError(
+                f"{crash} ({place_of(error)}). The step was taken back; %lab goto crash looks at the moment before "
+                f"that, and lab.crash has the exception"
+            ) from error
+        raise
+    finally:
+        for lab, before in zip(labs, known, strict=True):
+            if found := lab.violations[before:]:
+                print(violation_line(found))
+
+
+def violation_line(found: Sequence[Violation]) -> str:
+    """Return the number of violations, their rules, and how to ask about the first.
+
+    "4 violations (partition, held) ...".
+    """
+    rules = ", ".join(dict.fromkeys(violation.rule for violation in found))
+    number = "1 violation" if len(found) == 1 else f"{len(found)} violations"
+    event = found[0].first_event
+    ask = "" if event is None else f"; %lab why event {event} tells how it began"
+    return f"{number} ({rules}): {found[0].message}{ask}"
+
+
+def _new_crash(labs: Sequence[Lab], before: Sequence[Crash | None]) -> Crash | None:
+    pairs = zip(labs, before, strict=True)
+    return next((lab.crash for lab, known in pairs if lab.crash is not None and lab.crash is not known), None)

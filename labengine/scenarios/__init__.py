@@ -1,4 +1,4 @@
-"""Upstream bugs, reproduced: one file per report, named for engine, number and what went wrong."""
+"""Upstream bugs, reproduced: one file per report, named for the engine, the number and the defect."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SCENARIOS: dict[str, str] = {
     "nano-vllm-71": "labengine.scenarios.nano_vllm_71_off_by_one",
     "vllm-44409": "labengine.scenarios.vllm_44409_two_phase_allocation",
 }
-"""Each scenario's id, and the module that tells it as `SCENARIO`; imported when it is asked for."""
+"""Per scenario id the module that holds it as `SCENARIO`; imported on first use."""
 
 
 def bug(id: str) -> Scenario:
-    """Return the scenario of that id. ConfigError for an unknown one, with the nearest match and all there are."""
+    """Return the scenario with this id. Raises ConfigError, naming the nearest match and all ids."""
     if not isinstance(id, str) or id not in SCENARIOS:
         near = [known for known in SCENARIOS if str(id) and known.endswith(f"-{id}")]
         near = near or get_close_matches(str(id), SCENARIOS, n=1)
@@ -30,18 +30,18 @@ def bug(id: str) -> Scenario:
     return scenario
 
 
-def tell(id: str | None, out: TextIO) -> None:
-    """Print the verdict on one report; without an id, what there is, a line each."""
+def print_story(id: str | None, out: TextIO) -> None:
+    """Print the verdict on one report; without an id, the list of scenarios."""
     print(listing() if id is None else story(bug(id)), file=out)
 
 
 def story(scenario: Scenario) -> str:
-    """Return the verdict, where the report stands, and the further experiments' tables."""
+    """Return the verdict, the further experiments' tables, and the report's URL."""
     tables = [str(experiment.table()) for experiment in scenario.experiments.values()]
     return "\n\n".join([str(scenario.verdict()), *tables, scenario.url])
 
 
 def listing() -> str:
-    """Return every scenario in a line."""
+    """Return the scenarios, one per line."""
     width = max(map(len, SCENARIOS))
     return "\n".join(f"{id.ljust(width)}  {bug(id).title}" for id in SCENARIOS)

@@ -1,23 +1,80 @@
-"""Corruption you can read: what a broken engine says instead, and the slot that made it say so."""
+"""Two engines' answers side by side, and readable corruption: a wrong output and the slot that caused it."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from html import escape
+from itertools import zip_longest
 
 from labengine.events import TokenSampled
 from labengine.lab import Lab
-from labengine.scenarios.side_by_side import SideBySide
 from labengine.violation import Violation
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Corruption:
-    """Two answers of a real model beside one another, and why the broken one goes another way.
+class SideBySide:
+    """Texts of two columns: one per request, in the order of the requests."""
 
-    texts: both answers. request_id, position: of the first token that differs; tokens: it, broken and fixed, as text.
-    moment: the event that sampled it in the broken recording. cause: the misread before it, with the block, and the
-    number of the event that made it so.
+    names: tuple[str, str]
+    texts: tuple[tuple[str, ...], ...]
+
+    def first_difference(self, request: int) -> tuple[int, str, str] | None:
+        """Return (word number from 0, one word, the other) of a request's first difference; None without one."""
+        left, right = (re.findall(r"\s*\S+", texts[request]) for texts in self.texts)
+        for number, (one, other) in enumerate(zip_longest(left, right, fillvalue="")):
+            if one.strip() != other.strip():
+                return number, one.strip(), other.strip()
+        return None
+
+    @property
+    def num_differing(self) -> int:
+        """Requests whose texts differ."""
+        return sum(self.first_difference(request) is not None for request in range(len(self.texts[0])))
+
+    def __repr__(self) -> str:
+        width = max(map(len, self.names))
+        lines = []
+        for request, both in enumerate(zip(*self.texts, strict=True)):
+            lines += [f"{name.ljust(width)}  {text!r}" for name, text in zip(self.names, both, strict=True)]
+            lines += [f"{'':{width}}  {self._difference_text(request)}", ""]
+        return "\n".join(lines).rstrip()
+
+    def _difference_text(self, request: int) -> str:
+        first_difference = self.first_difference(request)
+        if first_difference is None:
+            return "the same words"
+        number, one, other = first_difference
+        return f"first difference at word {number + 1}: {one or 'the end'!r} instead of {other or 'the end'!r}"
+
+    def _repr_html_(self) -> str:
+        head = "".join(f'<th style="text-align:left">{escape(name)}</th>' for name in self.names)
+        body = "".join(
+            "<tr>" + "".join(self._html_text(request, texts[request]) for texts in self.texts) + "</tr>"
+            for request in range(len(self.texts[0]))
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def _html_text(self, request: int, text: str) -> str:
+        first_difference = self.first_difference(request)
+        words = re.findall(r"\s*\S+", text)
+        if first_difference is None or first_difference[0] >= len(words):
+            marked = escape(text)
+        else:
+            number = first_difference[0]
+            before, word, after = "".join(words[:number]), words[number], "".join(words[number + 1 :])
+            space = word[: len(word) - len(word.lstrip())]
+            marked = f"{escape(before)}{space}<mark>{escape(word.lstrip())}</mark>{escape(after)}"
+        return f'<td style="text-align:left;vertical-align:top;white-space:pre-wrap">{marked}</td>'
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Corruption:
+    """Two answers of a real model side by side, and the cause of the broken one's first difference.
+
+    texts: both answers. request_id, position: of the first token that differs; tokens: its text, broken and fixed.
+    moment: the event that sampled it in the broken recording. cause: the misread before it, with its block and the
+    number of the event that caused it.
     """
 
     texts: SideBySide
@@ -29,13 +86,13 @@ class Corruption:
 
     @property
     def sentence(self) -> str:
-        """From the word back to the slot."""
+        """The first wrong word, and the slot that caused it."""
         wrong, right = self.tokens
-        told = f"The first wrong word is {wrong.strip()!r} instead of {right.strip()!r}, at position {self.position}."
+        text = f"The first wrong word is {wrong.strip()!r} instead of {right.strip()!r}, at position {self.position}."
         if self.cause is None:
-            return f"{told} No slot that it attended to was found wrong before."
-        since = "" if self.cause.first_event is None else f" It has been so since event {self.cause.first_event}."
-        return f"{told} It attended to a slot that was wrong: {self.cause.message}.{since}"
+            return f"{text} No slot that it attended to was found wrong before."
+        cause = "" if self.cause.first_event is None else f" It has been so since event {self.cause.first_event}."
+        return f"{text} It attended to a slot that was wrong: {self.cause.message}.{cause}"
 
     def __repr__(self) -> str:
         return f"{self.texts}\n\n{self.sentence}"
@@ -45,7 +102,7 @@ class Corruption:
 
 
 def corruption_of(broken: Lab, fixed: Lab, names: tuple[str, str]) -> Corruption | None:
-    """Both labs have answered the same requests: the first token in which they differ; None when they do not."""
+    """Return the first different token of two labs that answered the same requests; None without a difference."""
     outputs = [[lab.output(request_id) for request_id in lab.snapshot().requests] for lab in (broken, fixed)]
     found = [
         (moment, event)
@@ -74,7 +131,7 @@ def _token_at(lab: Lab, request_id: int, position: int) -> int | None:
 
 
 def _cause(lab: Lab, request_id: int, moment: int) -> Violation | None:
-    """Return the first wrong slot that a request had read when it sampled a token."""
+    """Return the first misread of a request before the moment at which it sampled a token."""
     known = [v for v in lab.violations if v.rule == "read" and request_id in v.request_ids]
     before = [v for v in known if v.first_event is None or v.first_event < moment]
     return before[0] if before else None

@@ -1,4 +1,4 @@
-"""An experiment: the same requests played in several columns, each an engine that decides one thing differently."""
+"""An experiment: the same requests played in several columns, each an engine with one decision changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from labengine.config import ConfigError
 from labengine.core.parts import Parts
 from labengine.lab import Lab
-from labengine.scenarios.table import Table
+from labengine.scenarios.verdict import Table
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Column:
     """One engine of an experiment.
 
     parts: the name of an edition, or parts laid over one: Parts(name=..., merge_policy=MyPolicy).overriding(NANO_VLLM).
-    says: one sentence on what this column decides, and what it gets wrong, if anything.
+    says: one sentence on the column's decision, and on its error, if any.
     """
 
     name: str
@@ -28,8 +28,8 @@ class Column:
 
     def lab(self, model: str, settings: Mapping[str, Any]) -> Lab:
         """Return an empty lab of this column. It breaks rules on purpose: its story tells so, and no warning has to."""
-        given = {"edition": self.parts} if isinstance(self.parts, str) else {"parts": self.parts}
-        lab = Lab(model, **given, **settings)
+        engine = {"edition": self.parts} if isinstance(self.parts, str) else {"parts": self.parts}
+        lab = Lab(model, **engine, **settings)
         lab.session.violation_warnings.is_silent = True
         return lab
 
@@ -40,13 +40,13 @@ def settings(**keywords: Any) -> Mapping[str, Any]:
 
 
 class Experiment(ABC):
-    """A question, the requests that ask it, and what to count afterwards."""
+    """A question, the requests that answer it, and the figures to count afterwards."""
 
     question: ClassVar[str]
-    """What the table answers; its title."""
+    """The table's question and title."""
     columns: ClassVar[tuple[Column, ...]]
     settings: ClassVar[Mapping[str, Any]]
-    """Keywords of Lab: the pool, and what else the experiment needs."""
+    """Keywords of Lab: the pool, and anything else that the experiment needs."""
 
     @abstractmethod
     def play(self, lab: Lab) -> None:
@@ -54,13 +54,10 @@ class Experiment(ABC):
 
     @abstractmethod
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Return the table's rows, read off a lab that was played."""
+        """Return the table's rows, counted in a played lab."""
 
     def answer(self, table: Table) -> str:
-        """Return the question answered in a sentence or two, with the numbers of this table.
-
-        Empty: no answer in words.
-        """
+        """Return an answer in one or two sentences, with this table's numbers; empty without one."""
         return ""
 
     def settings_for(self, model: str) -> dict[str, Any]:
@@ -68,7 +65,7 @@ class Experiment(ABC):
         return {name: value for name, value in self.settings.items() if name != "groups" or model == "simulated"}
 
     def column(self, name: str) -> Column:
-        """Return the column of that name. ConfigError for an unknown one."""
+        """Return the column of that name. Raises ConfigError for an unknown one."""
         known = {column.name: column for column in self.columns}
         if name not in known:
             raise ConfigError(f"there is no column {name!r}; there are {', '.join(map(repr, known))}")
@@ -79,16 +76,16 @@ class Experiment(ABC):
         return self.column(column).lab(model, self.settings_for(model))
 
     def played(self, column: str, model: str = "simulated") -> Lab:
-        """Return a lab of one column in which everything has happened."""
+        """Return a lab of one column, played to the end."""
         lab = self.lab(column, model)
         self.play(lab)
         return lab
 
     def measured(self, column: str, model: str = "simulated") -> dict[str, int]:
-        """What one column comes to."""
+        """Play one column and return its figures."""
         with self.played(column, model) as lab:
             return self.measure(lab)
 
     def table(self, model: str = "simulated") -> Table:
-        """Return every column, measured now."""
+        """Play every column and return the table."""
         return Table(self.question, {column.name: self.measured(column.name, model) for column in self.columns})

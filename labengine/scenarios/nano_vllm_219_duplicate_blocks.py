@@ -1,7 +1,7 @@
 """nano-vLLM issue 219 and pull request 243: equal prompts in one step leave two copies of every full block.
 
 Two requests hash the same content at the end of a step, and the later one takes the map's entry. The pull request
-merges instead. Neither tells what an older version did, which hashed at allocation: there the copies never came to be.
+merges instead. An older version hashed at allocation, and there the copies never came to be.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from labengine.scenarios.scenario import (
     Column,
     Experiment,
     FirstWrong,
+    GuideStop,
     Scenario,
-    Stop,
     Table,
     sentences,
     settings,
@@ -55,17 +55,17 @@ class SameStep(Experiment):
     num_prompt_tokens = 14
 
     def play(self, lab: Lab) -> None:
-        """A and B, one step. A will write more than B: what it costs later takes a while."""
+        """Run A and B for one step. A will write more than B, so that the later cost can be seen."""
         for max_tokens in (8, 2):
             lab.add(token_ids=self.prompt(lab), temperature=1.0, max_tokens=max_tokens, ignore_eos=True)
         lab.step()
 
     def prompt(self, lab: Lab) -> list[int]:
-        """Return the pull request's text, cut to size."""
+        """Return the pull request's text, cut to num_prompt_tokens."""
         return lab.encode(TEXT)[: self.num_prompt_tokens]
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Return blocks, and how many of them anybody can find."""
+        """Count blocks, hashes, and blocks that no look-up can find."""
         snapshot = lab.snapshot()
         hashes = {block.block_hashes for block in snapshot.blocks if block.ref_count and block.block_hashes}
         return {
@@ -77,7 +77,7 @@ class SameStep(Experiment):
 
 
 class Script(SameStep):
-    """The pull request's own numbers: 801 tokens, blocks of 256."""
+    """The pull request's own sizes: 801 tokens, blocks of 256."""
 
     question = "The script of the pull request: 2 x 801 tokens, blocks of 256"
     columns = (NANO, PR_243)
@@ -93,7 +93,7 @@ class LostReuse(Experiment):
     settings = settings(num_blocks=7, block_size=4)
 
     def play(self, lab: Lab) -> None:
-        """A stays, B is done after one step, the filler's four blocks include B's, and then comes C."""
+        """Keep A; end B after one step; have a filler take four blocks, B's among them; then add C."""
         prompt = list(range(1, 10))
         lab.add(token_ids=prompt, max_tokens=4)
         lab.add(token_ids=prompt, max_tokens=1)
@@ -104,7 +104,7 @@ class LostReuse(Experiment):
         lab.step()
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """What A holds of it, and what C's look-up came to."""
+        """Count the full blocks that A holds and those that C's look-up finds."""
         assert lab.timeline is not None
         [hit] = [event for event in lab.timeline.of_kind(PrefixHit) if event.request_id == 3]
         blocks = lab.snapshot().blocks
@@ -112,27 +112,27 @@ class LostReuse(Experiment):
         return {"full blocks that A holds": held, "full blocks that C finds": len(hit.block_ids[0])}
 
     def answer(self, table: Table) -> str:
-        """Reuse is lost while the blocks are alive."""
+        """State how much of the living blocks C can reuse."""
         found = [f"{column['full blocks that C finds']} with {name}" for name, column in table.columns.items()]
         held = table[NANO.name]["full blocks that A holds"]
         return f"Lost reuse: of the {held} full blocks that A holds, C finds {_listed(found)}."
 
 
 class TradeOff(Experiment):
-    """Eight equal requests: what merging gives back, and what it does not."""
+    """Eight equal requests: the effect of merging on memory and on compute."""
 
     question = "Is the overwrite a trade-off? 8 equal requests of 65 tokens, blocks of 16"
     columns = (EARLY, NANO, PR_243, OURS)
     settings = settings(num_blocks=48, block_size=16)
 
     def play(self, lab: Lab) -> None:
-        """One step."""
+        """Run one step."""
         for _ in range(8):
             lab.add(token_ids=range(1, 66), max_tokens=4)
         lab.step()
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Memory at its highest and afterwards, and compute."""
+        """Count the peak, the blocks after the step, and the computed and saved tokens."""
         assert lab.timeline is not None
         computed = sum(event.num_tokens for event in lab.timeline.of_kind(ForwardRan))
         return {
@@ -143,7 +143,7 @@ class TradeOff(Experiment):
         }
 
     def answer(self, table: Table) -> str:
-        """The overwrite is not; hashing late is."""
+        """State that overwriting gains nothing, and that hashing late is the trade-off."""
         early, nano, merged = (table[column.name] for column in (EARLY, NANO, PR_243))
         return (
             f"Is the overwrite a trade-off? It buys nothing but brevity: a merge takes the blocks after the step from "
@@ -156,15 +156,15 @@ class TradeOff(Experiment):
 
 
 class NoAliveCheck(LateMerge):
-    """Merges into whatever the map names."""
+    """Merges into any block that the map names."""
 
     def is_alive(self, other: Block) -> bool:
-        """Not asked: a freed block that the map still names gets a reference, and stays in the free queue."""
+        """Accept a freed block that the map still names: it gets a reference and stays in the free queue."""
         return True
 
 
 class DanglingEntry(Experiment):
-    """A ends in the step in which its equal B is hashed: the map leads B to a block that is free."""
+    """A ends in the step in which its equal B is hashed: the map leads B to a free block."""
 
     question = "The map names a block that was just freed: may B take it?"
     columns = (
@@ -178,7 +178,7 @@ class DanglingEntry(Experiment):
     settings = settings(num_blocks=8, block_size=4)
 
     def play(self, lab: Lab) -> None:
-        """A and B; then C, whose blocks come from the queue; then a step in which B reads what it merged into."""
+        """Run A and B; then C, with blocks from the queue; then a step in which B reads the block it merged into."""
         prompt = list(range(1, 10))
         lab.add(token_ids=prompt, max_tokens=1)
         lab.add(token_ids=prompt, max_tokens=6)
@@ -188,11 +188,11 @@ class DanglingEntry(Experiment):
         lab.step()
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """What the watch saw."""
+        """Count broken rules and misreads."""
         return {"rules broken": _num_rules(lab), "wrong reads": _num_misread_requests(lab)}
 
     def answer(self, table: Table) -> str:
-        """It may not."""
+        """State that B may not take the freed block."""
         rules = table["no alive check"]["rules broken"]
         return (
             f"A dangling entry must not be reused without asking whether the block is alive: B would count on a block "
@@ -202,10 +202,10 @@ class DanglingEntry(Experiment):
 
 
 class SixBitHashes(HashChain):
-    """Hashes that collide soon enough to watch it."""
+    """Hashes that collide soon enough to be seen."""
 
     def link(self, parent_hash: bytes, token_ids: Sequence[int]) -> bytes:
-        """Return the first six bits."""
+        """Return the first six bits of the hash."""
         return bytes([super().link(parent_hash, token_ids)[0] >> 2])
 
 
@@ -228,19 +228,19 @@ class Collision(Experiment):
     settings = settings(num_blocks=12, block_size=4)
 
     def play(self, lab: Lab) -> None:
-        """Both prompts in one step, and a second step, which reads."""
+        """Run both prompts in one step, and a second step, which reads."""
         for prompt in colliding_prompts():
             lab.add(token_ids=prompt, max_tokens=4)
         lab.step()
         lab.step()
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Return merges, and what came of them."""
+        """Count merges and misreads."""
         assert lab.timeline is not None
         return {"merged blocks": len(lab.timeline.of_kind(BlockMerged)), "wrong reads": _num_misread_requests(lab)}
 
     def answer(self, table: Table) -> str:
-        """Comparing a block's own tokens is not enough."""
+        """State that comparing a block's own tokens is not enough."""
         wrong, right = (table[column.name]["wrong reads"] for column in self.columns)
         return (
             f"When hashes collide, the pull request compares a block's own tokens and not what stands before them: "
@@ -250,7 +250,7 @@ class Collision(Experiment):
 
 
 def colliding_prompts() -> tuple[list[int], list[int]]:
-    """Nine tokens each: four of their own, four in common with one six-bit hash for both, one more."""
+    """Return two prompts of nine tokens: four different, four equal with the same six-bit hash, one more."""
     chain, common = SixBitHashes(), [7, 7, 7, 7]
     firsts = [[token] * 4 for token in range(10, 60)]
     for one, other in combinations(firsts, 2):
@@ -261,7 +261,7 @@ def colliding_prompts() -> tuple[list[int], list[int]]:
 
 
 class DuplicateBlocks(SameStep, Scenario):
-    """Issue 219, with the pull request's fix and two engines that never had the trouble."""
+    """Issue 219, with the pull request's fix and two engines that do not have the defect."""
 
     id = "nano-vllm-219"
     title = "Equal prompts in one step leave two copies of every block"
@@ -272,63 +272,63 @@ class DuplicateBlocks(SameStep, Scenario):
     )
     roles = ("the bug: as issue 219 found it", "the fix: with pull request 243")
     guide = (
-        Stop("Two requests with the same prompt, A and B, wait in line. All 12 blocks are free.", RequestAdded),
-        Stop(
+        GuideStop("Two requests with the same prompt, A and B, wait in line. All 12 blocks are free.", RequestAdded),
+        GuideStop(
             "A and B look their prompt up before either is computed: both miss. Each takes 4 blocks: 8 used.",
             RequestScheduled,
             lambda event: event.request_id == 1,
         ),
-        Stop(
+        GuideStop(
             "The same keys and values are computed twice. The same letter is the same content: p, q and r are there in "
             "two copies.",
             SlotsWritten,
             lambda event: event.request_id == 1,
         ),
-        Stop(
+        GuideStop(
             "A's full blocks are registered first: the hash map leads to #0, #1 and #2. Up to here both engines do the "
             "same.",
             BlockCached,
             lambda event: event.request_id == 0 and event.index == 2,
             "How many blocks will be used after this step?",
         ),
-        Stop(
-            "Next comes B's p, whose hash is in the map already, and here they part. Left, B's block takes the entry "
+        GuideStop(
+            "Next comes B's p, whose hash is in the map already: the first difference. Left, B's block takes the entry "
             "from A's. Right, B gives its own block up and shares A's.",
             BlockCached,
             lambda event: event.request_id == 1,
         ),
-        Stop(
+        GuideStop(
             "After the step. Left: 8 blocks used, 3 of them lost. Right: 5 used, none lost. What the fix cannot save: "
             "while the step ran, both used 8 blocks and computed all 28 tokens.",
             StepEnded,
         ),
-        Stop(
+        GuideStop(
             "A step later, each has sampled two tokens of its own. B is finished and gives its blocks back: on the "
             "left they are the only ones that the map leads to.",
             RequestFinished,
             lambda event: event.request_id == 1,
         ),
-        Stop(
+        GuideStop(
             "C, with another prompt, takes all 8 free blocks. On the left B's old blocks are among them, and with them "
             "go the map's p, q and r, though A still holds all three.",
             RequestScheduled,
             lambda event: event.request_id == 2,
         ),
-        Stop(
+        GuideStop(
             "C is done, and its blocks are free again. D comes with A's prompt. Left, it finds none of it. Right, it "
             "finds 3 blocks: they are still in the map.",
             PrefixHit,
             lambda event: event.request_id == 3,
         ),
-        Stop(
+        GuideStop(
             "What the bug has cost. Left, D takes 4 new blocks and computes 14 tokens; right, 1 block and 2 tokens. So "
             "8 blocks are used now, and not 5; and 74 tokens were computed since the start, and not 62.",
             StepEnded,
         ),
     )
     sentences = sentences(guide[:6])
-    later_prompt = tuple(range(1000, 1030))
-    """C's: 30 tokens, so that it takes 8 blocks."""
+    follow_up_prompt = tuple(range(1000, 1030))
+    """C's prompt: 30 tokens, so that it takes 8 blocks."""
     experiments: Mapping[str, Experiment] = {
         "script": Script(),
         "lost reuse": LostReuse(),
@@ -338,21 +338,21 @@ class DuplicateBlocks(SameStep, Scenario):
     }
 
     def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """More blocks than hashes and tails account for, and some that no look-up finds."""
+        """Return True if some live block is found by no look-up."""
         return measured["blocks nobody can find"] > 0
 
-    def acts_later(self) -> tuple[Callable[[Lab], Any], ...]:
-        """B ends; C takes all free blocks, and ends; D asks for what A still holds."""
+    def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
+        """End B; have C take all free blocks and end; add D, whose prompt A still holds."""
         return (
             Lab.step,
-            lambda lab: lab.add(token_ids=self.later_prompt, max_tokens=1),
+            lambda lab: lab.add(token_ids=self.follow_up_prompt, max_tokens=1),
             Lab.step,
             lambda lab: lab.add(token_ids=self.prompt(lab), max_tokens=2),
             Lab.step,
         )
 
     def answer(self, table: Table) -> str:
-        """The table of the pull request is right, and says nothing of the peak."""
+        """State the blocks after the step, and the peak, which the pull request's table leaves out."""
         before, after = (table[column.name] for column in (NANO, PR_243))
         return (
             f"After the step {before['used blocks']} blocks are in use, and {after['used blocks']} with the merge, for "
@@ -361,29 +361,29 @@ class DuplicateBlocks(SameStep, Scenario):
         )
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
-        """Return the first hash that takes the entry of a live block: no rule is broken, a block is lost."""
+        """Return the first hash that takes a live block's map entry: it breaks no rule, but a block is lost."""
         timeline = lab.timeline
         assert timeline is not None
         for moment, event in enumerate(timeline.events(), timeline.num_dropped):
             if isinstance(event, BlockCached) and timeline.state(moment + 1).snapshot().lost_blocks:
                 [lost] = timeline.state(moment + 1).snapshot().lost_blocks
-                who, whose = "AB"[event.request_id], "BA"[event.request_id]
+                holder, other_holder = "AB"[event.request_id], "BA"[event.request_id]
                 return wrong_at(
                     lab,
                     moment,
-                    f"{who}'s block {event.block_id} takes the map's entry from {whose}'s equal block {lost}: block "
-                    f"{lost} is alive, and no look-up can find it any more.",
+                    f"{holder}'s block {event.block_id} takes the map's entry from {other_holder}'s block {lost}: "
+                    f"its equal is alive, and no look-up can find it any more.",
                 )
         return None
 
 
 def _num_rules(lab: Lab) -> int:
-    """Return rules that the watch saw broken."""
+    """Return the number of broken rules."""
     return len({violation.rule for violation in lab.violations})
 
 
 def _num_misread_requests(lab: Lab) -> int:
-    """Return requests that attended to KV of other tokens than their own."""
+    """Return the number of requests that attended to KV of other tokens than their own."""
     return len({i for violation in lab.violations if violation.rule == "read" for i in violation.request_ids})
 
 

@@ -1,6 +1,6 @@
-"""nano-vLLM pull request 71: the off-by-one that was none. A lab in judging a fix: claim, experiment, verdict.
+"""nano-vLLM pull request 71: an off-by-one error that was none. Judging a fix: claim, experiment, verdict.
 
-When a step is scheduled, the newest token is counted in the length already, and its KV is written in that step, at
+When a step is scheduled, the length already includes the newest token, and its KV is written in that step, at
 position length - 1. So a block is missing when length % block_size == 1. The pull request takes 0 for the right number.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from labengine.core.editions import NANO_VLLM_2025_07
-from labengine.core.nano_vllm_2025_07 import OwnTokensGroup
+from labengine.core.nano_vllm import OwnTokensGroup
 from labengine.core.parts import Parts
 from labengine.core.request import Request, RequestStatus
 from labengine.events import (
@@ -24,14 +24,14 @@ from labengine.events import (
     TokenSampled,
 )
 from labengine.lab import Lab
-from labengine.scenarios.scenario import Column, Experiment, Scenario, Stop, Table, sentences, settings, symptom
+from labengine.scenarios.scenario import Column, Experiment, GuideStop, Scenario, Table, sentences, settings, symptom
 
 
 class AppendsWhenFull(OwnTokensGroup):
     """The pull request's rule for a decoding request."""
 
     def num_missing_blocks(self, request: Request, num_tokens: int) -> int:
-        """One block more as soon as the length fills the last one. A prompt gets its blocks as before."""
+        """Return one block as soon as the length fills the last one. A prompt gets its blocks as before."""
         if request.status is not RequestStatus.RUNNING:
             return super().num_missing_blocks(request, num_tokens)
         if num_tokens % self.block_size == 0:
@@ -52,16 +52,16 @@ ORIGINAL = Column(
 
 
 class Grows(Experiment):
-    """One request in an empty pool: its blocks are 0, 1, 2 ..., so that position p belongs into slot p."""
+    """One request in an empty pool: its blocks are 0, 1, 2 ..., so that position p belongs in slot p."""
 
     columns = (PROPOSED, ORIGINAL)
     settings = settings(num_blocks=16, block_size=4)
     prompt = "Once upon a"
     num_steps = 10
-    """The prompt's step, and then so many less one that decode."""
+    """Steps: one for the prompt, the others decode."""
 
     def play(self, lab: Lab) -> None:
-        """Three tokens of prompt, then token by token over three block boundaries."""
+        """Run three prompt tokens, then decode over three block boundaries."""
         self._grow(lab, self.num_steps)
 
     def _grow(self, lab: Lab, num_steps: int) -> None:
@@ -70,40 +70,40 @@ class Grows(Experiment):
             lab.step()
 
 
-class TooLate(Grows):
-    """The first claim."""
+class LateBlock(Grows):
+    """The first claim: the block comes too late."""
 
     question = "Claim 1, too late: in which slot does each position arrive?"
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Return the slots of the positions on both sides of a boundary."""
+        """Return the slots of positions on both sides of a boundary."""
         slots = slots_by_position(lab)
         return {f"position {position}": slots[position] for position in (2, 3, 4, 6, 7, 8)}
 
     def answer(self, table: Table) -> str:
-        """In its own, with the original."""
+        """State that each position arrives in its own slot with the original."""
         wrong, right = table[PROPOSED.name], table[ORIGINAL.name]
-        parted = next(row for row in table.rows if wrong[row] != right[row])
+        different = next(row for row in table.rows if wrong[row] != right[row])
         return (
             f"Claim 1, the block comes too late: it comes in the step that writes its first slot. With the original "
-            f"every position arrives in its slot; with the pull request {parted} goes to slot {wrong[parted]} instead "
-            f"of {right[parted]}, for the decode slot is found in the table's last block."
+            f"every position arrives in its slot; with the pull request {different} goes to slot "
+            f"{wrong[different]} instead of {right[different]}, for the decode slot is found in the table's last block."
         )
 
 
 class Fragmented(Grows):
-    """The second claim."""
+    """The second claim: hash and allocation belong together."""
 
     question = "Claim 2, hash and next block at once: what does the hashed block hold for others?"
 
     def play(self, lab: Lab) -> None:
-        """A fills its first block and hashes it; B begins with the same four tokens, finds it, and reads it."""
+        """Have A fill and hash its first block; B begins with the same four tokens, hits the block and reads it."""
         super().play(lab)
         add_sharer(lab)
         lab.step()
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """What B finds, and what of it was ever written."""
+        """Count the tokens that B hits, and those of them that were never written."""
         assert lab.timeline is not None
         hit = lab.timeline.of_kind(PrefixHit)[-1]
         written = set(slots_by_position(lab).values())
@@ -111,7 +111,7 @@ class Fragmented(Grows):
         return {"tokens that B finds": len(found), "of them never written": sum(slot not in written for slot in found)}
 
     def answer(self, table: Table) -> str:
-        """A hole, if they do."""
+        """State that the hashed block has a hole with the pull request."""
         found, holes = table[PROPOSED.name].values()
         return (
             f"Claim 2, hash and allocation must be one operation: they are due in different steps. The hash is due "
@@ -121,13 +121,13 @@ class Fragmented(Grows):
 
 
 class At256(Grows):
-    """The pull request's critical case, and the one next to it."""
+    """The pull request's critical case (255 tokens), and the next one (256)."""
 
     question = "Blocks of 256: a prompt of 255 tokens that grows, and one of exactly 256"
     settings = settings(num_blocks=4, block_size=256)
 
     def play(self, lab: Lab) -> None:
-        """Two requests, one after the other; an assertion ends the second one's first decode, or does not."""
+        """Run two requests in turn; an assertion may end the second one's first decode."""
         lab.add(token_ids=range(255), max_tokens=4)
         lab.run()
         lab.add(token_ids=range(1000, 1256), max_tokens=2)
@@ -135,14 +135,14 @@ class At256(Grows):
         symptom(lab.step)
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Where positions 255 and 256 go, and how the second request fares."""
+        """Return the slots of positions 255 and 256, and whether the second request's step fails."""
         assert lab.timeline is not None
         slots = slots_by_position(lab)
         failed = sum(event.reason == "AssertionError" for event in lab.timeline.of_kind(StepRolledBack))
         return {"position 255": slots[255], "position 256": slots[256], "steps ended by an assertion": failed}
 
     def answer(self, table: Table) -> str:
-        """There is a place for the token, and the pull request loses it."""
+        """State that the token has a slot, which the pull request does not use."""
         wrong, right = table[PROPOSED.name], table[ORIGINAL.name]
         return (
             f"At length 256 there is a valid place for the token, slot {right['position 255']}, and the original "
@@ -165,70 +165,70 @@ class OffByOne(Grows, Scenario):
     question = "One request grows from 3 to 12 tokens in blocks of 4: where does its KV go?"
     roles = ("the bug: what pull request 71 proposes", "right as it was")
     guide = (
-        Stop(
+        GuideStop(
             "The prompt's three tokens lie in block #0, slots 0 to 2. The fourth token is sampled, and counts as "
             "length 4.",
             TokenSampled,
         ),
-        Stop(
+        GuideStop(
             "Now its KV is to be written, at position 3. Does the table need another block for that?",
             StepStarted,
             lambda event: event.step == 2,
         ),
-        Stop(
+        GuideStop(
             "The pull request says yes, and the table ends with #1. The original says no: slot 3 of #0 is free.",
             BlockAllocated,
             lambda event: event.index == 1,
         ),
-        Stop("Block #0 counts as full on both sides, and is registered for others to find.", BlockCached),
-        Stop(
+        GuideStop("Block #0 counts as full on both sides, and is registered for others to find.", BlockCached),
+        GuideStop(
             "A decode writes into the table's last block. Left, that is the wrong one: position 3 goes to slot 7, and "
             "slot 3 stays empty.",
             SlotsWritten,
             lambda event: event.start == 3,
         ),
-        Stop(
+        GuideStop(
             "After the step #0 is full and right on the right. On the left it has a hole where position 3 belongs.",
             StepEnded,
         ),
-        Stop(
+        GuideStop(
             "Later. B begins with the same four tokens, and finds #0 on both sides.",
             PrefixHit,
             lambda event: event.request_id == 1,
         ),
-        Stop(
+        GuideStop(
             "B has read #0. On the left what it says next rests on a slot that nobody has written.",
             StepEnded,
         ),
     )
     sentences = sentences(guide[:6])
     experiments: Mapping[str, Experiment] = {
-        "claim 1": TooLate(),
+        "claim 1": LateBlock(),
         "claim 2": Fragmented(),
         "256 tokens": At256(),
     }
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Where the positions went, by the table of the request."""
+        """Count the request's positions by whether their slot is the table's."""
         slots = slots_by_position(lab)
         wrong = sum(slot != position for position, slot in slots.items())
         holes = sum(position not in slots.values() for position in slots)
         return {"positions written": len(slots), "in a wrong slot": wrong, "own slots never written": holes}
 
     def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """KV that is not where the table says."""
+        """Return True if KV is not in its table's slot."""
         return measured["in a wrong slot"] > 0
 
     def opening(self, lab: Lab) -> None:
-        """The prompt's step, and the first decode."""
+        """Run the prompt's step and the first decode."""
         self._grow(lab, 2)
 
-    def acts_later(self) -> tuple[Callable[[Lab], Any], ...]:
-        """B shares A's first block, and reads it."""
+    def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
+        """Add B, which shares A's first block, and have it read the block."""
         return (add_sharer, Lab.step)
 
     def claim_holds(self, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-        """The claim is about the original."""
+        """Return whether the claim, which is about the original, holds."""
         return self.is_wrong(after)
 
 
@@ -237,13 +237,13 @@ def _outcome(measured: Mapping[str, int]) -> str:
 
 
 def add_sharer(lab: Lab) -> None:
-    """B begins with A's first four tokens."""
+    """Add B, which begins with A's first four tokens."""
     shared = lab.snapshot().requests[0].token_ids[:4]
     lab.add(token_ids=[*shared, shared[0]], max_tokens=4, ignore_eos=True)
 
 
 def slots_by_position(lab: Lab) -> dict[int, int]:
-    """Where the first request's KV was written: position to slot."""
+    """Return the slot of each position of the first request."""
     assert lab.timeline is not None
     size = lab.config.groups[0].block_size
     slots: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Another engine that has computed a prompt, and puts its KV into a tier: where external tokens come from."""
+"""A prefill worker: another engine that computes a prompt and saves its KV to a tier, as external tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from labengine.lab import Lab
 
 
 class Outbox(Connector):
-    """Keeps what an engine saves, each block once, for a tier to save in turn. Nothing is ever loaded from it."""
+    """Keeps the blocks that an engine saves, each once, to pass them to a tier. Nothing is ever loaded from it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -19,45 +19,45 @@ class Outbox(Connector):
         self._contents: dict[tuple[int, int], BlockKV | None] = {}
 
     def deliver(self, tier: Connector) -> None:
-        """Have a tier keep all of it."""
+        """Have a tier save all kept blocks."""
         tier.save_kv(self.sent, self)
 
     def has(self, group: int, block_hash: bytes) -> bool:
-        """Nothing to load."""
+        """Return False: nothing can be loaded."""
         return False
 
     def start_load_kv(self, loads: Sequence[BlockTransfer], kv: KVAccess) -> None:
-        """Never called: nothing matches."""
+        """Raise NotImplementedError: no content matches, so it is never called."""
         raise NotImplementedError("an outbox gives nothing back to its engine")
 
     def save_kv(self, saves: Sequence[BlockTransfer], kv: KVAccess) -> tuple[BlockTransfer, ...]:
-        """Keep these."""
+        """Keep these blocks."""
         for transfer in saves:
             self._contents[transfer.group, transfer.block_id] = kv.read_block(transfer.group, transfer.block_id)
         self.sent += saves
         return tuple(saves)
 
     def forget(self, transfers: Sequence[BlockTransfer]) -> None:
-        """Nothing was promised."""
+        """Do nothing: no content was promised."""
 
     def describe(self) -> str:
-        """How much there is to deliver."""
+        """Return the number of blocks to deliver."""
         return f"outbox: {len(self.sent)} blocks to deliver"
 
-    # As a tier sees it: something to read blocks from.
+    # Its KVAccess side: a tier reads blocks from it.
 
     def read_block(self, group: int, block_id: int) -> BlockKV | None:
-        """What the engine had in that block."""
+        """Return the engine's content of that block."""
         return self._contents[group, block_id]
 
     def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
-        """Never called: tiers write only what they load."""
+        """Raise NotImplementedError: tiers write only blocks that they load."""
         raise NotImplementedError("an outbox is not written to")
 
 
 @lru_cache(maxsize=8)
 def computed_elsewhere(model: str, groups: tuple[GroupSpec, ...], token_ids: tuple[int, ...]) -> Outbox:
-    """Return the KV of a prompt's full blocks, computed by an engine of its own; once for all who ask."""
+    """Return the KV of a prompt's full blocks, computed by an engine of its own and cached."""
     outbox, size = Outbox(), groups[0].block_size
     num_blocks = 1 + len(groups) * -(-(len(token_ids) + 1) // size)
     with Lab(

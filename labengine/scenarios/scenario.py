@@ -1,36 +1,59 @@
-"""A scenario: an upstream report, told so that everybody can run it, see it go wrong, and judge claim and fix."""
+"""A scenario: an upstream report that can be run, seen to go wrong, and judged."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, ClassVar, TypeVar
 
 from labengine.config import ConfigError
+from labengine.deprecated import with_old_names
 from labengine.events import Event
 from labengine.lab import Lab
-from labengine.scenarios.corruption import Corruption, corruption_of
+from labengine.scenarios.corruption import Corruption, SideBySide, corruption_of
 from labengine.scenarios.experiment import Column as Column
 from labengine.scenarios.experiment import Experiment as Experiment
 from labengine.scenarios.experiment import settings as settings
-from labengine.scenarios.guide import Stop as Stop
-from labengine.scenarios.guide import sentences as sentences
-from labengine.scenarios.side_by_side import SideBySide
-from labengine.scenarios.table import Table as Table
 from labengine.scenarios.verdict import FirstWrong as FirstWrong
+from labengine.scenarios.verdict import Table as Table
 from labengine.scenarios.verdict import Verdict as Verdict
 from labengine.session.compare.comparison import Comparison
 
 E = TypeVar("E", bound=Event)
 
 
-class Scenario(Experiment):
-    """An experiment whose first column is broken and whose second is fixed; rivals follow.
+@dataclass(frozen=True, slots=True)
+class GuideStop:
+    """A sentence, and the first event of a kind that passes the test, on either side of a comparison.
 
-    An override is a small subclass of a production class in the scenario's own file, one method each, handed over in
-    Parts: no flags, no patching. Further experiments on the same report stand in `experiments`.
+    A story's stops are reached in order: each considers only events after the one before.
+    """
+
+    sentence: str
+    kind: type[Event]
+    test: Callable[[Any], bool] = lambda event: True
+    question: str = ""
+    """A prediction to ask for here, on the number of used blocks at the step's end; continuing answers it."""
+
+    def matches(self, event: Event) -> bool:
+        """Return whether the sentence belongs to this event."""
+        return isinstance(event, self.kind) and self.test(event)
+
+
+def sentences(guide: tuple[GuideStop, ...]) -> tuple[str, ...]:
+    """Return the story's sentences."""
+    return tuple(stop.sentence for stop in guide)
+
+
+@with_old_names
+class Scenario(Experiment):
+    """An experiment whose first column is broken and whose second is fixed; alternatives follow.
+
+    An override is a small subclass of a production class in the scenario's own file, one method each, passed in Parts:
+    no flags, no patching. Further experiments on the same report are in `experiments`.
     """
 
     id: ClassVar[str]
@@ -38,51 +61,51 @@ class Scenario(Experiment):
     title: ClassVar[str]
     url: ClassVar[str]
     claim: ClassVar[str]
-    """The report in one sentence of ours."""
+    """The report in one sentence."""
     sentences: ClassVar[tuple[str, ...]]
-    """What to look at, in order."""
-    guide: ClassVar[tuple[Stop, ...]] = ()
-    """The sentences of the compare view, each with the event after which it is said; those of `later` come last."""
+    """The story as text, in order."""
+    guide: ClassVar[tuple[GuideStop, ...]] = ()
+    """The compare view's sentences, each with its event; those of the follow-up come last."""
     roles: ClassVar[tuple[str, str]] = ("the bug", "the fix")
-    """What the broken and the fixed column are in the story, above their columns."""
-    later_question: ClassVar[str] = "What does it cost later?"
+    """Roles of the broken and the fixed column in the story, shown above the columns."""
+    follow_up_question: ClassVar[str] = "What does it cost later?"
     experiments: Mapping[str, Experiment] = {}
     """Further experiments, by name."""
 
-    # -- to be told by each scenario -----------------------------------------------------------------------------------
+    # -- defined by each scenario --------------------------------------------------------------------------------------
 
     @abstractmethod
     def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """Return whether what a column measured shows what the report is about."""
+        """Return whether a column's figures show the reported defect."""
 
     def findings(self) -> Iterator[str]:
-        """What the experiments show, a sentence or two each, with the numbers of this run."""
+        """Yield an answer of one or two sentences per experiment, with the numbers of this run."""
         for experiment in (self, *self.experiments.values()):
             answer = experiment.answer(experiment.table())
             if answer:
                 yield answer
 
     def claim_holds(self, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-        """Return whether the report is right: by default, when the broken column is."""
+        """Return whether the report is right: by default, whether the broken column is wrong."""
         return self.is_wrong(before)
 
     def opening(self, lab: Lab) -> None:
-        """What has happened when the compare view opens: by default all of it."""
+        """Play the part that has happened when the compare view opens: by default all of it."""
         self.play(lab)
 
-    def acts_later(self) -> tuple[Callable[[Lab], Any], ...]:
-        """What shows the cost later: single acts, each an add or a step. Empty: nothing more to show."""
+    def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
+        """Return the acts that show the later cost, each an add or a step. Empty: nothing more to show."""
         return ()
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the event that made the state wrong: the earliest that broke a rule. None when no rule is broken.
 
-        A scenario whose wrong breaks no rule says itself which event it is.
+        A scenario whose defect breaks no rule overrides this.
         """
         known = [(v.first_event, v.message) for v in lab.violations if v.first_event is not None]
         return wrong_at(lab, *min(known, key=itemgetter(0))) if known else None
 
-    # -- what follows --------------------------------------------------------------------------------------------------
+    # -- derived -------------------------------------------------------------------------------------------------------
 
     def broken(self, model: str = "simulated") -> Lab:
         """Return the broken lab, played."""
@@ -92,16 +115,16 @@ class Scenario(Experiment):
         """Return the fixed lab, played."""
         return self.played(self.columns[1].name, model)
 
-    def later(self, lab: Lab) -> None:
-        """Go on with a lab that has seen the opening, until it shows what the bug costs later. ConfigError without."""
-        acts = self.acts_later()
+    def follow_up(self, lab: Lab) -> None:
+        """Run the follow-up acts on a lab after its opening. Raises ConfigError for a scenario without any."""
+        acts = self.follow_up_acts()
         if not acts:
             raise ConfigError(f"{self.id} has no part that comes later: all of it has happened")
         for act in acts:
             act(lab)
 
     def compare(self, model: str = "simulated", *, columns: tuple[str, str] | None = None) -> Comparison:
-        """Return the broken lab beside the fixed one, or any two columns, with the story's sentences.
+        """Return a comparison of the broken lab with the fixed one, or of any two columns, with the story's sentences.
 
         Close it when done.
         """
@@ -118,14 +141,14 @@ class Scenario(Experiment):
                 roles=self.roles if is_story else ("", ""),
                 title=f"{self.id}  {self.title}",
                 guide=self.guide if is_story else (),
-                follow_ups=self.acts_later(),
-                follow_up_question=self.later_question,
+                follow_ups=self.follow_up_acts(),
+                follow_up_question=self.follow_up_question,
             )
             opened.pop_all()
         return comparison
 
     def verdict(self) -> Verdict:
-        """Run it all, on the simulated model, and judge."""
+        """Run everything on the simulated model, and judge."""
         names = (self.columns[0].name, self.columns[1].name)
         with self.broken() as lab:
             before, first = self.measure(lab), self.first_wrong(lab)
@@ -146,12 +169,12 @@ class Scenario(Experiment):
         )
 
     def outputs(self, model: str) -> SideBySide:
-        """What the broken and the fixed lab write on a real model, and where they part."""
+        """Return the texts of the broken and the fixed lab on a real model."""
         names = (self.columns[0].name, self.columns[1].name)
         return SideBySide(names, tuple(self._texts(name, model) for name in names))
 
     def corruption(self, model: str) -> Corruption | None:
-        """What the broken lab says wrong on a real model, from the first wrong word back to the slot; None: nothing."""
+        """Return the broken lab's first wrong word on a real model, and its cause; None if all words are right."""
         names = (self.columns[0].name, self.columns[1].name)
         with self.played(names[0], model) as broken, self.played(names[1], model) as fixed:
             broken.run()
@@ -177,9 +200,9 @@ class Scenario(Experiment):
 
 
 def wrong_at(lab: Lab, moment: int, sentence: str) -> FirstWrong:
-    """Return the first wrong event, by its number in the lab's timeline.
+    """Return event `moment` of the lab's timeline as the first wrong one.
 
-    IndexError when it is not recorded any more.
+    Raises IndexError when it is not recorded.
     """
     timeline = lab.timeline
     if timeline is None or not timeline.num_dropped <= moment < timeline.end:
@@ -196,9 +219,9 @@ def moment_of(lab: Lab, kind: type[E], test: Callable[[E], bool] = lambda event:
 
 
 def symptom(call: Callable[[], object]) -> str:
-    """Return the error that a call ends with, as a line; empty when it goes well.
+    """Return the error that a call raises, as one line; empty if it raises none.
 
-    For columns that break in the open.
+    For columns that fail with an exception.
     """
     try:
         call()

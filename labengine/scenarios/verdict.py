@@ -1,15 +1,63 @@
-"""What came out when a report was put to the test."""
+"""The result of testing a report: the columns' figures as a table, and the verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from html import escape
 from textwrap import fill
 from typing import Any
 
 from labengine.events import Event
-from labengine.scenarios.table import Table
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Table:
+    """table[column][row] is a count; rows run down, columns across."""
+
+    title: str
+    columns: Mapping[str, Mapping[str, int]]
+
+    def __getitem__(self, column: str) -> Mapping[str, int]:
+        return self.columns[column]
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Names of all rows, in the order of measuring."""
+        return tuple(dict.fromkeys(row for column in self.columns.values() for row in column))
+
+    def cells(self) -> Iterator[tuple[str, ...]]:
+        """Yield the header, then each row; a dash for a figure that a column does not have."""
+        yield ("", *self.columns)
+        for row in self.rows:
+            yield (row, *(str(column.get(row, "-")) for column in self.columns.values()))
+
+    def to_dict(self) -> dict[str, dict[str, int]]:
+        """Return plain JSON: {column: {row: count}}."""
+        return {name: dict(column) for name, column in self.columns.items()}
+
+    def __repr__(self) -> str:
+        widths = [max(map(len, cells)) for cells in zip(*self.cells(), strict=True)]
+        lines = [self.title] if self.title else []
+        for first, *others in self.cells():
+            numbers = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
+            lines.append("  ".join([first.ljust(widths[0]), *numbers]).rstrip())
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        header, *rows = self.cells()
+        head = "".join(f'<th style="text-align:right">{escape(name)}</th>' for name in header)
+        body = "".join(f"<tr>{_html_row(row)}</tr>" for row in rows)
+        caption = (
+            f'<caption style="text-align:left;white-space:nowrap">{escape(self.title)}</caption>' if self.title else ""
+        )
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _html_row(cells: tuple[str, ...]) -> str:
+    name, *counts = (escape(cell) for cell in cells)
+    return f'<th style="text-align:left">{name}</th>' + "".join(f"<td>{count}</td>" for count in counts)
+
 
 _WIDTH = 100
 
@@ -18,7 +66,7 @@ _WIDTH = 100
 class FirstWrong:
     """The event that made the state wrong.
 
-    moment: its number in the broken lab's timeline; the state after `moment` events is the last one that was right.
+    moment: its number in the broken lab's timeline; the state after `moment` events is the last right one.
     """
 
     moment: int
@@ -26,7 +74,7 @@ class FirstWrong:
     sentence: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON; bytes as hex."""
+        """Return plain JSON; bytes as hex."""
         values = {f.name: _plain(getattr(self.event, f.name)) for f in fields(self.event)}
         return {
             "moment": self.moment,
@@ -37,11 +85,11 @@ class FirstWrong:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Verdict:
-    """Judged by running, not written down.
+    """A judgement from running the scenario.
 
-    reproduced: the broken column shows what the scenario is about. fixed: the fixed one does not.
-    claim_holds: the report's claim is true. findings: what the experiments showed, a sentence each.
-    before, after: what the broken and the fixed column measured.
+    reproduced: the broken column shows the reported defect. fixed: the fixed one does not.
+    claim_holds: the report's claim is true. findings: the experiments' answers, a sentence each.
+    before, after: figures of the broken and the fixed column.
     """
 
     id: str
@@ -55,10 +103,10 @@ class Verdict:
     title: str = ""
     claim: str = ""
     names: tuple[str, str] = ("before", "after")
-    """Of the broken and the fixed column."""
+    """Names of the broken and the fixed column."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON."""
         return {
             "id": self.id,
             "reproduced": self.reproduced,
@@ -72,7 +120,7 @@ class Verdict:
 
     @property
     def table(self) -> Table:
-        """What the broken and the fixed column measured."""
+        """Figures of the broken and the fixed column."""
         return Table("", dict(zip(self.names, (self.before, self.after), strict=True)))
 
     @property

@@ -1,16 +1,84 @@
-"""What every experiment on vLLM 44409 has in common: four engines, a tier for each, and what to count afterwards."""
+"""Common parts of the experiments on vLLM 44409: the changed decisions, four engines with tiers, and the figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from labengine.config import GroupSpec
+from labengine.core.connector import BlockTransfer, LocalHit
+from labengine.core.editions import VLLM, VllmKVCacheManager
+from labengine.core.parts import Parts
+from labengine.core.prefix_lookup import Hit
+from labengine.core.request import Request
+from labengine.engine.external.host import HostStore
 from labengine.events import BlocksLoaded, BlockTouched, PrefixHit
 from labengine.lab import Lab
 from labengine.scenarios.experiment import Column, Experiment
-from labengine.scenarios.vllm_44409_overrides import BULK_TOUCH, INTERLEAVED, ClampedStore, UnguardedStore
 from labengine.timeline import Fold
+
+
+class InterleavedKVCacheManager(VllmKVCacheManager):
+    """The order before the fix: each group takes its hits and its fresh blocks before the next group."""
+
+    def allocate_computed(self, request: Request, hit: Hit, num_external: int) -> None:
+        """Add hits and fresh blocks group by group.
+
+        Later groups' hits may be taken as an earlier group's fresh blocks.
+        """
+        num_computed = hit.num_tokens + num_external
+        for group, block_ids in zip(self.groups, hit.block_ids, strict=True):
+            group.add_hit(request, block_ids, num_computed)
+            if num_external:
+                group.add_external(request, num_computed)
+
+
+class BulkTouchKVCacheManager(VllmKVCacheManager):
+    """Pull request 33775, as 44409 describes it: touch all hits of all groups in bulk.
+
+    The tables then begin with those hits that are inside the window, as ever.
+    """
+
+    def allocate_computed(self, request: Request, hit: Hit, num_external: int) -> None:
+        """Touch also the hits that the window skips: they are in no table, so they are never freed."""
+        num_computed = hit.num_tokens + num_external
+        for group, block_ids in zip(self.groups, hit.block_ids, strict=True):
+            num_skipped = group.num_skipped_tokens(num_computed) // group.block_size
+            self.pool.touch([block_id for block_id in block_ids[:num_skipped] if block_id != self.pool.null_block])
+        super().allocate_computed(request, hit, num_external)
+
+
+class UnguardedStore(HostStore):
+    """A tier that fills any block it is given without a check: errors stay silent."""
+
+    def update_state_after_alloc(
+        self, request: Request, transfers: Sequence[BlockTransfer], hits: Sequence[LocalHit] = ()
+    ) -> Sequence[BlockTransfer]:
+        """Return the loads without checking a block."""
+        return transfers
+
+
+class ClampedStore(HostStore):
+    """Pull request 44329, by its description: trust fewer local hits instead of failing issue 43884's assert.
+
+    From the first hit block that lost its content on, in any group, nothing counts as local, and all of it is
+    loaded: the shortest of the groups decides for all. (The groups here have blocks of one size.)
+    """
+
+    def update_state_after_alloc(
+        self, request: Request, transfers: Sequence[BlockTransfer], hits: Sequence[LocalHit] = ()
+    ) -> Sequence[BlockTransfer]:
+        """Return more loads, but leave the block tables as they are: two groups' content is loaded into one block."""
+        first_lost = min((hit.transfer.index for hit in hits if not hit.is_intact), default=None)
+        if first_lost is None:
+            return transfers
+        again = [hit.transfer for hit in hits if hit.transfer.index >= first_lost]
+        return sorted([*again, *transfers], key=lambda transfer: (transfer.group, transfer.index))
+
+
+INTERLEAVED = Parts(name="vllm, interleaved", kv_cache_manager=InterleavedKVCacheManager).overriding(VLLM)
+BULK_TOUCH = Parts(name="vllm, bulk touch", kv_cache_manager=BulkTouchKVCacheManager).overriding(VLLM)
+
 
 FULL, WINDOW = GroupSpec(4), GroupSpec(4, "sliding_window", 16)
 
@@ -23,7 +91,7 @@ COLUMNS = (
 
 
 class HybridExperiment(Experiment):
-    """Played on the four columns, each with an external tier that does not stop at what it sees."""
+    """Played on the four columns, each with an external tier that does not refuse wrong blocks."""
 
     columns: ClassVar[tuple[Column, ...]] = COLUMNS
 
@@ -34,7 +102,7 @@ class HybridExperiment(Experiment):
 
 
 def prompt(first: int, num_shared: int, num_tokens: int) -> list[int]:
-    """Token ids for the simulated model: two prompts share their first num_shared tokens."""
+    """Return token ids for the simulated model: two prompts share their first num_shared tokens."""
     return [*range(100, 100 + num_shared), *range(first, first + num_tokens - num_shared)]
 
 
@@ -51,24 +119,24 @@ def second_entries(lab: Lab) -> Iterator[tuple[int, BlockTouched]]:
 
 
 def num_doubled(lab: Lab) -> int:
-    """Return blocks that have stood in two groups' tables."""
+    """Return the number of blocks that were in two groups' tables at once."""
     return len({event.block_id for _, event in second_entries(lab)})
 
 
 def num_misread(lab: Lab) -> int:
-    """Return blocks in which a request found KV that was not its own, group by group."""
+    """Return the number of blocks in which a request found foreign KV, counted per group."""
     return sum(violation.rule == "read" for violation in lab.violations)
 
 
 def num_loaded_blocks(lab: Lab, request_id: int) -> int:
-    """Return blocks that were filled from the tier for one request."""
+    """Return the number of blocks loaded from the tier for one request."""
     assert lab.timeline is not None
     loads = lab.timeline.of_kind(BlocksLoaded)
     return sum(len(event.transfers) for event in loads if event.request_id == request_id)
 
 
 def num_hit_tokens(lab: Lab, request_id: int) -> int:
-    """Return tokens that a request found in the pool when it was last admitted."""
+    """Return the number of tokens hit in the pool when a request was last admitted."""
     assert lab.timeline is not None
     hits = lab.timeline.of_kind(PrefixHit)
     return next(event.num_tokens for event in reversed(hits) if event.request_id == request_id)

@@ -1,4 +1,4 @@
-"""The requests that vLLM 44409 is about: a prompt whose beginning is in the pool, and whose rest is in the tier."""
+"""Experiments on vLLM 44409: a prompt whose beginning is in the pool and whose rest is in the tier."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from labengine.lab import Lab
 from labengine.scenarios.experiment import settings
 from labengine.scenarios.prefill_worker import computed_elsewhere
 from labengine.scenarios.scenario import symptom
-from labengine.scenarios.table import Table
+from labengine.scenarios.verdict import Table
 from labengine.scenarios.vllm_44409_columns import (
     COLUMNS,
     FULL,
@@ -42,7 +42,7 @@ TALE = (
 
 
 class PrefixInTwoPlaces(HybridExperiment):
-    """A tale in blocks: the pool holds its beginning, and is about to reuse it; the tier holds more of it.
+    """A tale in blocks: its beginning is in the pool, about to be reused; more of it is in the tier.
 
     The sizes are those of the simulated model; a real one gets four times as many blocks of its own size.
     """
@@ -50,19 +50,19 @@ class PrefixInTwoPlaces(HybridExperiment):
     question = "A prefix hit in the pool, and more in the external tier: who gets which block?"
     settings = settings(num_blocks=15, groups=(FULL, WINDOW))
     num_local, num_external, num_further = 2, 2, 2
-    """Blocks of the prompt in the pool, in the tier alone, and those that the next prompt goes on for."""
+    """Blocks of the prompt in the pool, blocks in the tier only, and the next prompt's further blocks."""
 
     def settings_for(self, model: str) -> dict[str, Any]:
-        """A real model brings its own groups, and needs more blocks."""
+        """Return more blocks for a real model, which brings its own groups."""
         return dict(self.settings) if model == "simulated" else {"num_blocks": 121, "block_size": 16}
 
     def play(self, lab: Lab) -> None:
-        """The long prompt arrives, and when it is done another one that begins with it."""
+        """Run the long prompt, and then another one that begins with it."""
         self.play_long(lab)
         lab.generate([self.prompts(lab)[1]], max_tokens=1)
 
     def play_long(self, lab: Lab) -> None:
-        """The stage, and the long prompt alone."""
+        """Prepare pool and tier, and run the long prompt alone."""
         self.set_the_stage(lab)
         lab.generate([self.prompts(lab)[0]], max_tokens=2 if lab.model == "simulated" else 24)
 
@@ -78,14 +78,14 @@ class PrefixInTwoPlaces(HybridExperiment):
         computed_elsewhere(str(lab.model), lab.config.groups, tuple(self.prompts(lab)[1])).deliver(lab.external)
 
     def prompts(self, lab: Lab) -> tuple[list[int], list[int]]:
-        """Return the long prompt, and the longer one: whole blocks and one token more."""
+        """Return the long prompt and the longer one: full blocks and one token more."""
         size = lab.config.groups[0].block_size
         num_tokens = self._scale(lab) * (self.num_local + self.num_external) * size + 1
         tokens = list(range(100, 200)) if lab.model == "simulated" else lab.encode(TALE)
         return tokens[:num_tokens], tokens[: num_tokens + self.num_further * size]
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """What happened to the blocks, and to those who read them."""
+        """Count blocks in two tables, misread, loaded, hit and leaked."""
         *_, long, longer = sorted(lab.snapshot().requests)
         return {
             "blocks in two tables": num_doubled(lab),
@@ -100,35 +100,35 @@ class PrefixInTwoPlaces(HybridExperiment):
 
 
 class ThreeGroups(PrefixInTwoPlaces):
-    """The same with a second window group."""
+    """The same experiment with a second window group."""
 
     question = "The same with three groups, one full and two with a window"
     settings = settings(num_blocks=22, groups=(FULL, WINDOW, WINDOW))
 
     def answer(self, table: Table) -> str:
-        """The more groups, the more hits there are to take."""
+        """State that more groups make more hits that can be taken."""
         broken, fixed = (table[name]["blocks in two tables"] for name in ("interleaved", "two-phase"))
         return f"With a third group {broken} blocks stand in two tables in the old order, and {fixed} in two phases."
 
 
 class Preempted(HybridExperiment):
-    """Two requests in a pool that is too small for both, and no other engine.
+    """Two requests in a pool that is too small for both, without another engine.
 
-    The second one is preempted, and its last blocks are reused. When it comes back, what is left of them lies at the
-    head of the free queue, and the tier has kept the rest.
+    The second one is preempted, and its last blocks are reused. When it is admitted again, the rest of them is at the
+    head of the free queue, and the tier has kept the others.
     """
 
     question = "Preempted and taken up again: two groups"
     settings = settings(num_blocks=13, groups=(FULL, WINDOW))
 
     def play(self, lab: Lab) -> None:
-        """Two prompts at once."""
+        """Run two prompts at once."""
         lab.add(token_ids=prompt(108, 8, 15), max_tokens=10)
         lab.add(token_ids=prompt(500, 8, 15), max_tokens=6)
         lab.run()
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """What happened to the blocks, and to those who read them."""
+        """Count preemptions, blocks in two tables, and misreads."""
         assert lab.timeline is not None
         return {
             "preemptions": len(lab.timeline.of_kind(RequestPreempted)),
@@ -137,7 +137,7 @@ class Preempted(HybridExperiment):
         }
 
     def answer(self, table: Table) -> str:
-        """It takes neither a second engine nor a queue that was prepared."""
+        """State that neither a second engine nor a prepared queue is needed."""
         broken, fixed = table["interleaved"], table["two-phase"]
         return (
             f"{len(self.settings['groups'])} groups, preempted and taken up again: {broken['blocks in two tables']} "
@@ -147,21 +147,21 @@ class Preempted(HybridExperiment):
 
 
 class PreemptedThreeGroups(Preempted):
-    """The same requests, and a second window group."""
+    """The same requests with a second window group."""
 
     question = "Preempted and taken up again: three groups"
     settings = settings(num_blocks=20, groups=(FULL, WINDOW, WINDOW))
 
 
 class Conversations(HybridExperiment):
-    """Conversations one after the other, each with a hit that the window is past once the tier's tokens count."""
+    """Conversations in turn, each with a hit that the window skips once the tier's tokens count."""
 
     question = "Twenty conversations whose hits the window skips: how many get through?"
     columns = COLUMNS[1:3]
     settings = settings(num_blocks=15, groups=(FULL, GroupSpec(4, "sliding_window", 8)))
 
     def play(self, lab: Lab) -> None:
-        """Each starts with two blocks, and comes back when the tier holds two more. It ends with the first error."""
+        """Start each with two blocks, and run it again when the tier holds two more; stop at the first error."""
         for first in range(0, 20 * 100, 100):
             tokens = range(first, first + 17)
             lab.generate([tokens[:9]], max_tokens=1)
@@ -171,12 +171,12 @@ class Conversations(HybridExperiment):
                 return
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """How far it came, and what is left of the pool."""
+        """Count the served conversations and the leaked blocks."""
         served = lab.stats().num_finished // 2
         return {"conversations served": served, "blocks never given back": lab.snapshot().num_used_blocks}
 
     def answer(self, table: Table) -> str:
-        """What is touched and stands in no table is never freed, and was not counted."""
+        """State that touched blocks in no table are never freed."""
         leaky = table["bulk touch"]
         return (
             f"A bulk touch (33775) also touches hits that the window skips. No table holds them, so nobody lets go: "

@@ -1,4 +1,4 @@
-"""vLLM pull request 44409: two groups, one pool, and a block that was handed out twice.
+"""vLLM pull request 44409: two groups, one pool, and a block that was given out twice.
 
 Each KV-cache group has its own block table, and all take their blocks from one pool. A cache hit is only a list of ids
 until it is touched: the blocks are still in the free queue. When a request is admitted group by group, the first one's
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from labengine.engine.external.delayed import Delayed
 from labengine.engine.external.host import HostStore
+from labengine.engine.external.late import Delayed
 from labengine.events import BlockEvicted, BlocksLoaded, BlockTouched, PrefixHit
 from labengine.lab import Lab
 from labengine.scenarios.experiment import Experiment
-from labengine.scenarios.scenario import FirstWrong, Scenario, Stop, sentences, symptom, wrong_at
-from labengine.scenarios.table import Table
+from labengine.scenarios.scenario import FirstWrong, GuideStop, Scenario, sentences, symptom, wrong_at
+from labengine.scenarios.verdict import Table
 from labengine.scenarios.vllm_44409_columns import second_entries
 from labengine.scenarios.vllm_44409_experiments import (
     Conversations,
@@ -28,7 +28,7 @@ from labengine.scenarios.vllm_44409_experiments import (
 
 
 class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
-    """The order as it was, as it is, and the two other pull requests that went for the same crash."""
+    """The order before the fix, the fixed order, and the two other pull requests for the same crash."""
 
     id = "vllm-44409"
     title = "Two groups, one pool: a cache hit is given away before it is touched"
@@ -40,29 +40,29 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
     )
     roles = ("the bug: group by group", "the fix: pull request 44409, all hits first")
     guide = (
-        Stop(
+        GuideStop(
             "The long prompt finds 8 tokens in the pool: two blocks in either group, all four of them still in the "
             "free queue, at its head.",
             PrefixHit,
             lambda event: event.num_tokens > 0,
         ),
-        Stop(
+        GuideStop(
             "Left, the full group touches its two hits, and takes two fresh blocks at once for what the tier holds. "
             "They were the window group's hits: their content is forgotten.",
             BlockEvicted,
         ),
-        Stop(
+        GuideStop(
             "Left, the window group touches its hits as if nothing had happened: ref 2, and one block stands in two "
             "tables.",
             BlockTouched,
             lambda event: event.ref_count == 2,
         ),
-        Stop(
+        GuideStop(
             "Right, all four hits were touched before anybody took a fresh block. The tier fills what was taken; on "
             "the left the window group will read what was loaded for the full one.",
             BlocksLoaded,
         ),
-        Stop(
+        GuideStop(
             "Later. The next prompt begins like the long one. Left: nothing of it is found. Right: all of its full "
             "blocks are.",
             PrefixHit,
@@ -77,21 +77,21 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
     }
 
     def is_wrong(self, measured: Mapping[str, int]) -> bool:
-        """One block in two groups' tables."""
+        """Return True if a block was in two groups' tables."""
         return measured["blocks in two tables"] > 0
 
     def opening(self, lab: Lab) -> None:
-        """The stage, and the long prompt."""
+        """Prepare pool and tier, and run the long prompt."""
         self.play_long(lab)
 
-    def acts_later(self) -> tuple[Callable[[Lab], Any], ...]:
-        """Return a longer prompt that begins with the long one."""
+    def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
+        """Return the acts that run a longer prompt with the same beginning."""
         return (lambda lab: lab.add(token_ids=self.prompts(lab)[1], max_tokens=1), Lab.step)
 
     def first_wrong(self, lab: Lab) -> FirstWrong | None:
         """Return the touch that put a block into a second table.
 
-        (The eviction before it took nothing from anybody yet.)
+        (The eviction before it took no block from a request yet.)
         """
         for moment, event in second_entries(lab):
             return wrong_at(
@@ -103,7 +103,7 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
         return None
 
     def symptom(self, *, is_late: bool = False) -> str:
-        """What a tier that looks at the hits says to the old order: the assert of issue 43884.
+        """Return the error of a tier that checks the hits, with the old order: the assert of issue 43884.
 
         is_late: the tier delivers a step later, as vLLM's does.
         """
@@ -112,7 +112,7 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
             return symptom(lambda: self.play(lab))
 
     def answer(self, table: Table) -> str:
-        """Where it was noticed, what happens where nobody looks, and what the clamp changes."""
+        """State where the defect was noticed, its silent effect, and what the clamp changes."""
         broken, clamped, loaded = table["interleaved"], table["clamp"], "blocks loaded for the long prompt"
         return (
             f"A tier that looks at the hits ends it ({self.symptom()}); with one that does not, "
@@ -123,7 +123,7 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
         )
 
     def _texts(self, column: str, model: str) -> tuple[str, ...]:
-        """Return the long prompt's text alone: the others say one word each."""
+        """Return the long prompt's text alone: the others are one word each."""
         with self.played(column, model) as lab:
             *_, long, _ = sorted(lab.snapshot().requests)
             return (lab.output(long).text,)

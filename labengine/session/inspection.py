@@ -10,8 +10,8 @@ from labengine.config import checked_int
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.core.prefix_cache import LateMerge
+from labengine.engine.ahead import scheduling_line
 from labengine.engine.loaded_model import LoadedModel
-from labengine.engine.overlap import scheduling_line
 from labengine.session.runs import Runs
 from labengine.session.stats import LabStats, StatsListener
 from labengine.session.stepper import Stepper

@@ -11,11 +11,11 @@ from labengine.config import ConfigError, EngineConfig, checked_int, shown
 from labengine.core.connector import Connector
 from labengine.core.parts import Parts
 from labengine.core.prefix_cache import HashChain
+from labengine.engine.ahead import choose_engine
 from labengine.engine.engine import Engine
 from labengine.engine.external import open_store
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.loaded_model import LoadedModel, load_model
-from labengine.engine.overlap import choose_engine
 from labengine.events import Event, ViolationFound
 from labengine.hooks import Hooks
 from labengine.session.history.breakpoints import Breakpoint, Breakpoints

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from labengine.engine.endless import LOOK_EVERY_S, StandingLoop, care_after, frame_of
+from labengine.engine.endless import SAMPLE_INTERVAL_S, EndlessLoop, care_after, frame_of
 from labengine.engine.safe_points import Care, is_in_step, is_safe_point
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ class UnitOfWork:
     def __init__(self) -> None:
         self._number = 0
         self._thread_id: int | None = None
-        self._loop: StandingLoop | None = None
+        self._loop: EndlessLoop | None = None
 
     def do(self, call: Callable[[], T]) -> T:
         """Call, on the thread whose work it is. The notes of an interrupt name the loop that it ended."""
@@ -45,11 +45,11 @@ class UnitOfWork:
             _thread.start_new_thread(self._watch, (self._number, self._thread_id))
 
     def _watch(self, number: int, thread_id: int) -> None:
-        since, loop, is_struck = time.monotonic(), StandingLoop(thread_id), False
+        since, loop, is_struck = time.monotonic(), EndlessLoop(thread_id), False
         while self._number == number and self._thread_id is not None:
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(SAMPLE_INTERVAL_S)
             if not is_struck:  # afterwards the thread is on its way out of the loop
-                loop.look()
+                loop.sample()
             care = care_after(time.monotonic() - since)
             if care is not None and self._number == number:
                 self._loop = loop

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 from weakref import WeakKeyDictionary
 
 from labengine.config import ConfigError, as_int
-from labengine.core.unsampled import UNSAMPLED
+from labengine.core.step_plan import UNSAMPLED
 from labengine.engine.sources import model_path
 from labengine.session.arguments import request_id_of
 from labengine.session.session import Session

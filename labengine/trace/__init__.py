@@ -1,1 +1,1 @@
-"""Recordings as bytes: one JSON form of events and states for the wire, for saved files and for exported pages."""
+"""Recordings as bytes: one JSON form of events and states for messages, saved files and exported pages."""

@@ -2,14 +2,16 @@
 
     BlockFreed(3, 0, 0, 1, 0, "tail", "finished")  ->  [20, 3, 0, 0, 1, 0, "tail", "finished"]
 
-Rows go straight to `dumps`: what is a tuple or bytes in an event still is in its row, and a list or hex in the JSON.
+A row's values go straight to `dumps`: tuples become lists, bytes become hex.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from itertools import chain, product
 from typing import Any
@@ -17,30 +19,53 @@ from typing import Any
 from labengine.events import EVENT_KINDS, Event
 from labengine.fold import Fold, RequestFold
 from labengine.snapshot import GroupState
-from labengine.trace.errors import TraceError
-from labengine.trace.shapes import HASH, IDS, INT, TABLES, TEXT, Shape, array_of, optional, row_of, shapes_of
+from labengine.trace.parsing import (
+    HASH,
+    IDS,
+    INT,
+    TABLES,
+    TEXT,
+    Shape,
+    TraceError,
+    array_of,
+    optional,
+    row_of,
+    shapes_of,
+)
 
 Row = Sequence[Any]
 Kind = Sequence[str]
 """An event kind's name, and the names of its fields."""
 
 KINDS: list[list[str]] = [[kind.__name__, *(f.name for f in fields(kind))] for kind in EVENT_KINDS]
-"""What the rows' numbers mean: a file or a message carries it as its header's `kinds`."""
+"""Names and fields of the rows' kinds: a file or a message carries this list in its header."""
+
+
+@contextmanager
+def garbage_collection_paused() -> Iterator[None]:
+    """Pause the collector while many events are decoded: they form no cycles, and walking them doubles the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def dumps(document: object) -> bytes:
-    """Compact JSON in UTF-8; bytes become hex. Half a surrogate pair in a text is kept, escaped."""
+    """Return compact JSON in UTF-8, with bytes as hex. Half a surrogate pair in a text is kept, escaped."""
     return _ENCODER.encode(document).encode()
 
 
 def rows(events: Iterable[Event]) -> list[Row]:
-    """One row per event."""
+    """Return one row per event."""
     row_of_kind = _ROW_OF
     return [row_of_kind[type(event)](event) for event in events]
 
 
 def event_of(row: Row, kinds: Sequence[Kind] = KINDS) -> Event:
-    """Return the event of one row of JSON. TraceError for a row that is none."""
+    """Return the event of one row of JSON. Raises TraceError unless it is one."""
     return decoder(kinds)(row)
 
 
@@ -61,7 +86,7 @@ def decoder(kinds: Sequence[Kind] = KINDS) -> Callable[[Row], Event]:
 
 
 def keyframe(state: Fold) -> dict[str, Any]:
-    """Return a state, ready for `dumps`; blocks that hold no content are left out."""
+    """Return a state, ready for `dumps`; blocks without content are left out."""
     return {
         "step": state.step,
         "groups": [(g.kind, g.block_size, g.window) for g in state.groups],
@@ -79,7 +104,7 @@ def keyframe(state: Fold) -> dict[str, Any]:
 
 
 def fold_of(keyframe: dict[str, Any]) -> Fold:
-    """Return the state of a keyframe of JSON. TraceError for what is none."""
+    """Return the state of a keyframe of JSON. Raises TraceError unless it is one."""
     try:
         return _fold_of({name: shape(keyframe[name]) for name, shape in _KEYFRAME.items()})
     except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -125,7 +150,7 @@ _KEYFRAME: dict[str, Shape] = {
 
 
 def plain(value: object) -> object:
-    """What JSON has no word for: a hash, or an integer of another library's (a part of yours may emit one)."""
+    """Convert a value that JSON lacks: a hash, or another library's integer (a user's part may emit one)."""
     if isinstance(value, bytes):
         return value.hex()
     if hasattr(value, "__index__"):
@@ -137,7 +162,7 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"), default=plain, check_circular
 
 
 def _row_of(number: int, kind: type[Event]) -> Callable[[Any], Row]:
-    """Compiled once: `(20, event.block_id, ...)` takes half as long as an attrgetter's tuple put behind the number."""
+    """Compile the row function of a kind: `(20, event.block_id, ...)` takes half as long as an attrgetter's tuple."""
     values = "".join(f"event.{f.name}, " for f in fields(kind))
     row: Callable[[Any], Row] = eval(f"lambda event: ({number}, {values})")
     return row
@@ -147,7 +172,7 @@ _ROW_OF = {kind: _row_of(number, kind) for number, kind in enumerate(EVENT_KINDS
 
 
 def _maker(kind: Kind) -> Callable[[list[Any]], Event]:
-    """Makes events of one kind from a row's values."""
+    """Return a function that makes events of one kind from a row's values."""
     if not kind:
         raise TraceError("a kind of event without a name: it names no kind")
     name, *names = kind

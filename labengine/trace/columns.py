@@ -1,7 +1,6 @@
-"""Rows of one kind of event looked at by columns: the types of all values at once, and the bounds that keep them sane.
+"""Checks of columns: the types of all values of one field of many rows, and their bounds.
 
-A column is all that the rows have in one field. What is accepted here can be folded, drawn and sent to a browser in
-memory and time that the file itself bounds.
+What passes can be folded, drawn and sent to a browser in memory and time that the file's own size bounds.
 """
 
 from __future__ import annotations
@@ -23,31 +22,31 @@ _HEX_DIGITS = frozenset("0123456789abcdef")
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
-    """What ids are held against."""
+class PoolSize:
+    """The pool's size: bounds of block ids and group numbers."""
 
     num_blocks: int
     num_groups: int
 
 
 Column = Sequence[Any]
-Check = Callable[[Column, Pool], None]
-"""Raises ValueError or TypeError for a column that holds something else."""
+Check = Callable[[Column, PoolSize], None]
+"""Raises ValueError or TypeError for a column with other values."""
 
 
 def ints(low: int, high: int) -> Check:
-    """Return integers within bounds, both included."""
+    """Check integers within bounds, both included."""
 
-    def check(column: Column, pool: Pool) -> None:
+    def check(column: Column, pool: PoolSize) -> None:
         _within(column, low, high)
 
     return check
 
 
 def lists(item: Check) -> Check:
-    """Return lists, whose items together are a column."""
+    """Check lists, whose items together are a column."""
 
-    def check(column: Column, pool: Pool) -> None:
+    def check(column: Column, pool: PoolSize) -> None:
         _all_of(column, list)
         item(list(chain.from_iterable(column)), pool)
 
@@ -55,9 +54,9 @@ def lists(item: Check) -> Check:
 
 
 def records(*items: Check) -> Check:
-    """Lists of as many values as there are checks, each a column."""
+    """Check lists of as many values as there are checks, each a column."""
 
-    def check(column: Column, pool: Pool) -> None:
+    def check(column: Column, pool: PoolSize) -> None:
         _all_of(column, list)
         for item, values in zip(items, zip(*column, strict=True) if column else [()] * len(items), strict=True):
             item(values, pool)
@@ -66,14 +65,14 @@ def records(*items: Check) -> Check:
 
 
 def optional(item: Check) -> Check:
-    """Return values, or null."""
+    """Check values, or null."""
     return lambda column, pool: item([value for value in column if value is not None], pool)
 
 
 def one_of(*values: object) -> Check:
-    """Some of these values."""
+    """Check that each value is one of these."""
 
-    def check(column: Column, pool: Pool) -> None:
+    def check(column: Column, pool: PoolSize) -> None:
         _all_of(column, *map(type, values))
         if not set(column) <= set(values):
             raise ValueError(f"{str(column)[:60]} is none of {values}")
@@ -81,34 +80,34 @@ def one_of(*values: object) -> Check:
     return check
 
 
-def texts(column: Column, pool: Pool) -> None:
-    """Texts."""
+def texts(column: Column, pool: PoolSize) -> None:
+    """Check texts."""
     _all_of(column, str)
 
 
-def flags(column: Column, pool: Pool) -> None:
-    """True and false."""
+def flags(column: Column, pool: PoolSize) -> None:
+    """Check booleans."""
     _all_of(column, bool)
 
 
-def hashes(column: Column, pool: Pool) -> None:
-    """Bytes as lower-case hex."""
+def hashes(column: Column, pool: PoolSize) -> None:
+    """Check bytes in lower-case hex."""
     _all_of(column, str)
     if not _HEX_DIGITS.issuperset("".join(column)) or any(len(text) % 2 for text in column):
         raise ValueError("a hash is not told in hex")
 
 
-def blocks(column: Column, pool: Pool) -> None:
+def blocks(column: Column, pool: PoolSize) -> None:
     """Blocks of the pool."""
     _within(column, 0, pool.num_blocks - 1)
 
 
-def blocks_or_null(column: Column, pool: Pool) -> None:
+def blocks_or_null(column: Column, pool: PoolSize) -> None:
     """Blocks of the pool, or -1 for none."""
     _within(column, -1, pool.num_blocks - 1)
 
 
-def groups(column: Column, pool: Pool) -> None:
+def groups(column: Column, pool: PoolSize) -> None:
     """Numbers of KV-cache groups."""
     _within(column, 0, pool.num_groups - 1)
 

@@ -1,12 +1,12 @@
-"""A recording as a file: gzip over lines of JSON, written whole or not at all, and refused at once when damaged.
+"""A recording as a file: gzip over lines of JSON, written atomically, and refused at once when damaged.
 
     line 1      the header: {"format", "version", "kinds", "segments": [[start, end, first step, last step], ...]}
-    line 2      the facts: what else is known of the run (its title, settings, inputs ...)
+    line 2      the facts: everything else about the run (its title, settings, inputs ...)
     line 3, 4   [[token_id, ...], [text, ...]] and [[step, ...], [seconds, ...]]
     then        two lines per segment: the state before it (or null), and its events
     last line   the state at the end
 
-gzip's checksum finds every accident, and nothing in a file is ever run.
+gzip's checksum detects accidental damage, and nothing in a file is ever executed.
 """
 
 from __future__ import annotations
@@ -20,21 +20,17 @@ from typing import Any
 from labengine.events import Event, RequestAdded, TokenSampled
 from labengine.fold import Fold
 from labengine.timeline import Timeline
-from labengine.trace.atomic import write_whole
-from labengine.trace.codec import dumps, keyframe
-from labengine.trace.collector import collector_resting
-from labengine.trace.errors import TraceError
+from labengine.trace.codec import dumps, garbage_collection_paused, keyframe
+from labengine.trace.file_access import content, replace_file, unpacked
 from labengine.trace.header import header_of, read_header
 from labengine.trace.limits import Limits, parsed_size
-from labengine.trace.parsing import parsed_as
-from labengine.trace.recorded_timeline import SEGMENTS_AT_HAND, STATES_AT_HAND, RecordedTimeline
+from labengine.trace.parsing import FACTS, IDS, SECONDS, TEXT, Shape, TraceError, array_of, parsed_as, row_of
+from labengine.trace.recorded_timeline import CACHED_SEGMENTS, CACHED_STATES, RecordedTimeline
 from labengine.trace.segments import Segment, segments
-from labengine.trace.shapes import FACTS, IDS, SECONDS, TEXT, Shape, array_of, row_of
-from labengine.trace.sound import refuse_unsound
-from labengine.trace.unpacking import content, unpacked
+from labengine.trace.validation import validate
 
 COMPRESSION = 5
-"""Of gzip, 1 to 9; more takes longer and gains little."""
+"""gzip's level, 1 to 9; a higher one takes longer and gains little."""
 
 LINES_BEFORE = 4
 """Header, facts, texts and seconds."""
@@ -42,29 +38,29 @@ LINES_BEFORE = 4
 
 @dataclass(frozen=True)
 class SavedRun:
-    """What a file holds, decoded as far as somebody has looked."""
+    """A file's content, decoded on demand."""
 
     timeline: RecordedTimeline
     facts: dict[str, Any]
     raw: bytes
-    """The file itself."""
+    """The file's bytes."""
     texts: dict[int, str]
-    """The text of each token that occurs."""
+    """The text of each token id in the recording."""
 
 
 def save(
     path: str | PathLike[str], timeline: Timeline, facts: Mapping[str, Any], token_text: Callable[[int], str]
 ) -> None:
-    """Write all that a timeline keeps. facts: JSON types only. TraceError when the file cannot be written."""
-    with collector_resting():
+    """Write everything that a timeline keeps. facts: JSON types only. Raises TraceError when it cannot be written."""
+    with garbage_collection_paused():
         lines = b"\n".join(_lines(timeline, facts, token_text))
-    write_whole(path, gzip.compress(lines, COMPRESSION, mtime=0))
+    replace_file(path, gzip.compress(lines, COMPRESSION, mtime=0))
 
 
 def open_file(path: str | PathLike[str], limits: Limits | None = None) -> SavedRun:
-    """Read a file; events and states are decoded when they are asked for.
+    """Read a file; events and states are decoded on demand.
 
-    TraceError for what is no sound trace, and, before it is taken, for what takes more memory or time than allowed.
+    Raises TraceError for an invalid trace and, before reading it, for one that takes more memory or time than allowed.
     """
     limits = limits or Limits(path)
     raw = content(path, limits)
@@ -76,8 +72,8 @@ def open_file(path: str | PathLike[str], limits: Limits | None = None) -> SavedR
         raise TraceError(f"{path} is incomplete: get it again")
     _, facts, text_line, seconds, *pieces, last = lines
     found = [Segment(*spans, *pieces[2 * i : 2 * i + 2]) for i, spans in enumerate(header.segments)]
-    timeline = RecordedTimeline(found, last, header.kinds, _table(SECONDS, seconds), _at_hand(found, last, limits))
-    refuse_unsound(timeline, limits)
+    timeline = RecordedTimeline(found, last, header.kinds, _table(SECONDS, seconds), _cache_sizes(found, last, limits))
+    validate(timeline, limits)
     return SavedRun(timeline, parsed_as(FACTS, facts), raw, _table(TEXT, text_line))
 
 
@@ -97,7 +93,7 @@ def _lines(timeline: Timeline, facts: Mapping[str, Any], token_text: Callable[[i
 
 
 def _table(values: Shape, line: bytes) -> dict[int, Any]:
-    """[[key, ...], [value, ...]] as a dictionary."""
+    """Parse [[key, ...], [value, ...]] into a dictionary."""
     columns = row_of(IDS, array_of(values))
     table: dict[int, Any] = parsed_as(Shape((list,), lambda pair: dict(zip(*columns(pair), strict=True))), line)
     return table
@@ -114,8 +110,8 @@ def _token_ids(state: Fold, events: Iterable[Event]) -> set[int]:
     return token_ids
 
 
-def _at_hand(found: list[Segment], last_keyframe: bytes, limits: Limits) -> tuple[int, int]:
-    """Return segments, each as rows and as events, and states that may be kept decoded."""
+def _cache_sizes(found: list[Segment], last_keyframe: bytes, limits: Limits) -> tuple[int, int]:
+    """Return how many segments (as rows and as events) and how many states may be kept decoded."""
     largest = max((parsed_size(segment.rows) for segment in found), default=0)
-    segments_at_hand = limits.at_hand(SEGMENTS_AT_HAND, 2 * largest)
-    return segments_at_hand, limits.at_hand(STATES_AT_HAND, 2 * parsed_size(last_keyframe))
+    num_segments = limits.cache_size(CACHED_SEGMENTS, 2 * largest)
+    return num_segments, limits.cache_size(CACHED_STATES, 2 * parsed_size(last_keyframe))

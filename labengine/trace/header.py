@@ -1,4 +1,4 @@
-"""A file's first line: what it is, and what lies in it where."""
+"""A trace file's header: its format and version, its kinds of events, and its segments."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from os import PathLike
 from typing import Any
 
 from labengine.trace.codec import KINDS, Kind
-from labengine.trace.errors import TraceError
-from labengine.trace.parsing import parsed
+from labengine.trace.parsing import INT, TEXT, TraceError, array_of, parsed, row_of
 from labengine.trace.segments import Segment
-from labengine.trace.shapes import INT, TEXT, array_of, row_of
 
 FORMAT = "labengine trace"
 VERSION = 1
@@ -24,7 +22,7 @@ Span = tuple[int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the rows' numbers mean, and how the recording is cut."""
+    """The kinds that the rows' numbers stand for, and the spans of the segments."""
 
     kinds: Sequence[Kind]
     segments: Sequence[Span]
@@ -37,7 +35,7 @@ def header_of(segments: Sequence[Segment]) -> dict[str, Any]:
 
 
 def read_header(path: str | PathLike[str], line: bytes) -> Header:
-    """Return the header of the file at `path`. TraceError for another one's, and for one of a version yet unknown."""
+    """Return the header of the file at `path`. Raises TraceError for another format or an unknown version."""
     header = _document(line)
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise TraceError(f"{path} is no trace of labengine: lab.save(...) writes them")
@@ -68,6 +66,6 @@ def _checked(path: str | PathLike[str], header: dict[str, Any]) -> Header:
 
 
 def _adjoin(spans: Sequence[Span]) -> bool:
-    """Whether there are any, in order, each beginning where the one before ends."""
+    """Return True if there are spans, and each begins where the one before ends."""
     in_order = all(0 <= start <= end for start, end, _, _ in spans)
     return bool(spans) and in_order and all(one[1] == other[0] for one, other in pairwise(spans))

@@ -1,4 +1,4 @@
-"""How much memory and time opening a trace may take, held against what the file claims before it is taken."""
+"""Limits of memory and time for opening a trace, compared with the file's claims before anything is allocated."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from numbers import Real
 from time import monotonic
 
 from labengine.config import ConfigError, checked_int, shown
-from labengine.trace.errors import TraceError
+from labengine.trace.parsing import TraceError
 
 MAX_BYTES = 1_000_000_000
 MAX_SECONDS = 10.0
-MOST_SECONDS = 1e9
-MOST_BYTES = 2**62
+MAX_ALLOWED_SECONDS = 1e9
+MAX_ALLOWED_BYTES = 2**62
 
 BYTES_PER_BLOCK = 150
-"""Of a state: counts, keys, content and place in the queue of one block."""
+"""Memory of one block in a state: counts, keys, content and place in the queue."""
 
 STATES_WHILE_OPENING = 4
 
 
 class Limits:
-    """The memory and time of one opening; its clock starts when it is made.
+    """The memory and time allowed for one opening; the clock starts at construction.
 
-    max_bytes: of memory, at least 1. max_seconds: above 0. ConfigError for others.
+    max_bytes: memory, >= 1. max_seconds: > 0. Raises ConfigError for other values.
     """
 
     def __init__(self, path: object, max_bytes: int = MAX_BYTES, max_seconds: float = MAX_SECONDS) -> None:
-        self.max_bytes = checked_int("max_bytes", max_bytes, 1, MOST_BYTES)
+        self.max_bytes = checked_int("max_bytes", max_bytes, 1, MAX_ALLOWED_BYTES)
         is_number = isinstance(max_seconds, Real) and not isinstance(max_seconds, bool)
-        if not is_number or not 0 < max_seconds < MOST_SECONDS:
+        if not is_number or not 0 < max_seconds < MAX_ALLOWED_SECONDS:
             raise ConfigError(
                 f"max_seconds must be a number above 0: how long opening may take; got {shown(max_seconds)}"
             )
@@ -36,8 +36,8 @@ class Limits:
         self._max_seconds = max_seconds
         self._deadline = monotonic() + max_seconds
 
-    def refuse_beyond(self, num_bytes: int, what: str) -> None:
-        """TraceError for something that takes more memory than there may be."""
+    def refuse_size(self, num_bytes: int, what: str) -> None:
+        """Raise TraceError for data that takes more memory than allowed. what: begins the message's second half."""
         if num_bytes > self.max_bytes:
             raise TraceError(
                 f"{self.path} takes too much memory to open: {what} at least {_size(num_bytes)}, and "
@@ -45,28 +45,28 @@ class Limits:
             )
 
     def refuse_pool(self, num_blocks: int) -> None:
-        """TraceError for a pool whose states do not fit."""
-        self.refuse_beyond(STATES_WHILE_OPENING * BYTES_PER_BLOCK * num_blocks, f"states of {num_blocks:,} blocks take")
+        """Raise TraceError for a pool whose states do not fit."""
+        self.refuse_size(STATES_WHILE_OPENING * BYTES_PER_BLOCK * num_blocks, f"states of {num_blocks:,} blocks take")
 
     def refuse_line(self, line: bytes) -> None:
-        """TraceError for a line of JSON that is too much once it is parsed."""
-        self.refuse_beyond(parsed_size(line), f"a line of {len(line):,} bytes takes")
+        """Raise TraceError for a line of JSON that is too large once parsed."""
+        self.refuse_size(parsed_size(line), f"a line of {len(line):,} bytes takes")
 
     def refuse_late(self) -> None:
-        """TraceError when time is up."""
+        """Raise TraceError when the time is over."""
         if monotonic() > self._deadline:
             raise TraceError(
                 f"{self.path} takes longer to open than {self._max_seconds:g} s; if you trust it: "
                 f"labengine.open(path, max_seconds={10 * self._max_seconds:g})"
             )
 
-    def at_hand(self, most: int, num_bytes: int) -> int:
-        """How many things of this size may be kept to look at again: at most `most`, in a third of the memory."""
-        return max(1, min(most, self.max_bytes // 3 // max(1, num_bytes)))
+    def cache_size(self, maximum: int, num_bytes: int) -> int:
+        """Return how many items of num_bytes may be cached: at most `maximum`, in a third of the memory."""
+        return max(1, min(maximum, self.max_bytes // 3 // max(1, num_bytes)))
 
 
 def parsed_size(line: bytes) -> int:
-    """Return bytes of a line's JSON as Python's objects, at most: counted by what separates and opens them."""
+    """Return an upper bound for the bytes of a line's JSON as Python objects, counted by its separators."""
     containers = 96 * line.count(b"[") + 240 * line.count(b"{")
     return len(line) + 40 * (1 + line.count(b",")) + containers + 30 * line.count(b'"')
 

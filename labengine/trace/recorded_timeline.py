@@ -1,4 +1,4 @@
-"""A saved recording, read as a Timeline is: what nobody asks for is never decoded."""
+"""A saved recording with Timeline's interface: events are decoded on demand."""
 
 from __future__ import annotations
 
@@ -11,24 +11,22 @@ from typing import NoReturn, TypeVar
 from labengine import events as ev
 from labengine.fold import Fold
 from labengine.timeline import Timeline
-from labengine.trace.codec import KINDS, Kind, Row, decoder, dumps, fold_of, rows
-from labengine.trace.collector import collector_resting
-from labengine.trace.errors import TraceError
-from labengine.trace.parsing import parsed
+from labengine.trace.codec import KINDS, Kind, Row, decoder, dumps, fold_of, garbage_collection_paused, rows
+from labengine.trace.parsing import TraceError, parsed
 from labengine.trace.segments import NO_KEYFRAME, Segment, move
 
 E = TypeVar("E", bound=ev.Event)
 
-SEGMENTS_AT_HAND = 64
-STATES_AT_HAND = 8
+CACHED_SEGMENTS = 64
+CACHED_STATES = 8
 
 
 class RecordedTimeline(Timeline):
-    """A recording that has ended: everything that Timeline tells, and nothing can be added.
+    """A finished recording: everything that Timeline offers, but nothing can be added.
 
     segments: in order, each beginning where the one before ends. last_keyframe: the state at the end, as JSON. at_hand:
-    segments, and states, that are kept decoded.
-    Whatever does not fit together gives TraceError, at the latest when it is looked at. Any thread may read.
+    number of segments, and of states, that are kept decoded.
+    An inconsistency raises TraceError when it is first read. Any thread may read.
     """
 
     def __init__(
@@ -37,20 +35,20 @@ class RecordedTimeline(Timeline):
         last_keyframe: bytes,
         kinds: Sequence[Kind],
         seconds: dict[int, float],
-        at_hand: tuple[int, int] = (SEGMENTS_AT_HAND, STATES_AT_HAND),
+        cache_sizes: tuple[int, int] = (CACHED_SEGMENTS, CACHED_STATES),
     ) -> None:
         super().__init__(max_events=segments[-1].end - segments[0].start)
         self.num_dropped, self.step_seconds, self.generation = segments[0].start, seconds, 1
         self.segments, self.last_keyframe = segments, last_keyframe
         self._event_of, self._has_our_kinds = decoder(kinds), kinds == KINDS
         self._starts = [segment.start for segment in segments]
-        segments_at_hand, states_at_hand = at_hand
-        self.rows_of = lru_cache(segments_at_hand)(self._read_rows)
-        self._events_of = lru_cache(segments_at_hand)(self._read_events)
-        self._state_before = lru_cache(states_at_hand)(self._read_state)
+        num_segments, num_states = cache_sizes
+        self.rows_of = lru_cache(num_segments)(self._read_rows)
+        self._events_of = lru_cache(num_segments)(self._read_events)
+        self._state_before = lru_cache(num_states)(self._read_state)
 
     def record(self, event: ev.Event) -> NoReturn:
-        """It has ended: RuntimeError."""
+        """Raise RuntimeError: the recording has ended."""
         raise RuntimeError("a saved recording cannot grow: record into a Timeline")
 
     @property
@@ -59,7 +57,7 @@ class RecordedTimeline(Timeline):
         return self.segments[-1].end
 
     def events(self, start: int | None = None, stop: int | None = None) -> Sequence[ev.Event]:
-        """Return the events between two moments; by default all that were saved, decoded now."""
+        """Return the events between two moments (by default all that were saved), decoded now."""
         pieces = (self._events_of(i)[low:high] for i, low, high in self._pieces(start, stop))
         return list(chain.from_iterable(pieces))
 
@@ -69,7 +67,7 @@ class RecordedTimeline(Timeline):
         return list(chain.from_iterable(pieces))
 
     def kept(self) -> tuple[int, Fold, Sequence[ev.Event]]:
-        """Return all there is: the oldest moment, the state there, and the events since."""
+        """Return the oldest moment, the state there, and the events since."""
         return self.num_dropped, self.state(self.num_dropped), self.events()
 
     def of_kind(
@@ -79,11 +77,11 @@ class RecordedTimeline(Timeline):
         numbers = {i for i, known in enumerate(ev.EVENT_KINDS) if issubclass(known, kind)}
         pieces = (piece for piece in self._pieces(start, stop) if self._may_hold(piece[0], numbers))
         found = (row for i, low, high in pieces for row in self.rows_of(i)[low:high] if row[0] in numbers)
-        with collector_resting():
+        with garbage_collection_paused():
             return list(map(decoder(), found))  # type: ignore[arg-type]
 
     def step_moments(self, step: int) -> tuple[int, int]:
-        """Return the moments before and after the last run of `step`. KeyError when it is not recorded."""
+        """Return the moments before and after the last run of `step`. Raises KeyError when it is not recorded."""
         for i in reversed(range(len(self.segments))):
             segment = self.segments[i]
             if segment.first_step <= step <= segment.last_step:
@@ -96,7 +94,7 @@ class RecordedTimeline(Timeline):
     def state(self, moment: int | None = None) -> Fold:
         """Return the state at a moment (the newest by default), as a copy to keep.
 
-        IndexError for one that was dropped.
+        Raises IndexError for a dropped moment.
         """
         if moment is None or moment == self.end:
             return fold_of(parsed(self.last_keyframe))
@@ -108,7 +106,7 @@ class RecordedTimeline(Timeline):
         return state
 
     def _pieces(self, start: int | None, stop: int | None) -> Iterator[tuple[int, int, int]]:
-        """(segment, from, to) of all segments between two moments."""
+        """Yield (segment, from, to) for all segments between two moments."""
         low = self.num_dropped if start is None else max(start, self.num_dropped)
         high = self.end if stop is None else min(stop, self.end)
         for i in range(max(0, bisect_right(self._starts, low) - 1), len(self.segments)):
@@ -118,13 +116,13 @@ class RecordedTimeline(Timeline):
             yield i, max(low - segment.start, 0), high - segment.start
 
     def _may_hold(self, i: int, numbers: set[int]) -> bool:
-        """Return whether a segment's text has what rows of these kinds begin with. (Where it has blanks, who knows.)"""
+        """Return whether a segment's text may contain rows of these kinds. (With blanks in it the answer is True.)"""
         text = self.segments[i].rows
         if not self._has_our_kinds or any(blank in text for blank in (b" ", b"\t", b"\r")):
             return True
         return any(b"[%d," % number in text or b"[%d]" % number in text for number in numbers)
 
-    @collector_resting()
+    @garbage_collection_paused()
     def _read_rows(self, i: int) -> list[Row]:
         segment, read = self.segments[i], parsed(self.segments[i].rows)
         if not isinstance(read, list) or len(read) != segment.end - segment.start:
@@ -135,13 +133,13 @@ class RecordedTimeline(Timeline):
             raise TraceError(f"events {segment.start} to {segment.end} of the trace are damaged: get it again")
         return list(read)
 
-    @collector_resting()
+    @garbage_collection_paused()
     def _read_events(self, i: int) -> list[ev.Event]:
         return list(map(decoder(), self.rows_of(i)))
 
-    @collector_resting()
+    @garbage_collection_paused()
     def _read_state(self, i: int) -> Fold:
-        """Return the state before segment i: from the nearest keyframe on."""
+        """Return the state before segment i, computed from the nearest keyframe before it."""
         nearest = next((j for j in range(i, 0, -1) if self.segments[j].keyframe != NO_KEYFRAME), 0)
         state = fold_of(parsed(self.segments[nearest].keyframe))
         for j in range(nearest, i):
@@ -158,7 +156,7 @@ class RecordedTimeline(Timeline):
 
 
 def rows_between(timeline: Timeline, start: int | None = None, stop: int | None = None) -> list[Row]:
-    """Return the rows of a timeline's events, ready for `dumps`: of a saved one without making events of them."""
+    """Return the rows of a timeline's events, ready for `dumps`; a saved one's are not decoded into events."""
     if isinstance(timeline, RecordedTimeline):
         return timeline.rows(start, stop)
     return rows(timeline.events(start, stop))

@@ -1,4 +1,4 @@
-"""A recording cut at the starts of steps: pieces that are read one at a time, with the state before some of them."""
+"""Segments of a recording: cut at starts of steps, read one at a time, some with the state before them."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from labengine.fold import Fold, surviving
 from labengine.trace.codec import dumps, keyframe, rows
 
 EVENTS_PER_SEGMENT = 4096
-"""At least, but for the last one: a step stays whole, so that one that was rolled back can be left out."""
+"""Minimum, except for the last: a step is never cut, so that a rolled-back one can be left out."""
 
 ROWS_PER_KEYFRAME = 2
-"""Bytes of rows for each byte of keyframe before the next one: a state holds every request there ever was."""
+"""Bytes of rows per byte of the last keyframe before the next one: a state holds every request of the run."""
 
 NO_KEYFRAME = b"null"
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The events from moment `start` to `end`, as JSON, and which steps they belong to."""
+    """The events from moment `start` to `end`, as JSON, and the steps that they belong to."""
 
     start: int
     end: int
     first_step: int
     last_step: int
     keyframe: bytes
-    """The state at `start`, or null: it follows from a segment before."""
+    """The state at `start`; null when it follows from an earlier segment."""
     rows: bytes
 
 
 def segments(start: int, state: Fold, events: Sequence[Event]) -> Iterator[Segment]:
-    """Yield the pieces of a recording that begins at moment `start`; `state`, there at first, is moved to its end."""
+    """Yield the segments of a recording that begins at moment `start`; `state` is moved to its end."""
     num_bytes_since, num_bytes_of_last = 0, 0
     for low, high in _cuts(events):
         piece = events[low:high]
-        told = NO_KEYFRAME
+        keyframe_line = NO_KEYFRAME
         if low == 0 or num_bytes_since >= ROWS_PER_KEYFRAME * num_bytes_of_last:
-            told = dumps(keyframe(state))
-            num_bytes_since, num_bytes_of_last = 0, len(told)
+            keyframe_line = dumps(keyframe(state))
+            num_bytes_since, num_bytes_of_last = 0, len(keyframe_line)
         row_bytes, step_before = dumps(rows(piece)), state.step
         num_bytes_since += len(row_bytes)
         move(state, piece)
         steps = [event.step for event in piece if type(event) is StepStarted] or [step_before]
-        yield Segment(start + low, start + high, min(steps), max(steps), told, row_bytes)
+        yield Segment(start + low, start + high, min(steps), max(steps), keyframe_line, row_bytes)
 
 
 def move(state: Fold, events: Sequence[Event]) -> None:
-    """Apply what was not rolled back: events that begin outside a step, or with its start."""
+    """Apply the events that were not rolled back; they begin outside a step, or with its start."""
     for i in surviving(events):
         state.apply(events[i])
     state.take_changes()

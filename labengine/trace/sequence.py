@@ -1,4 +1,4 @@
-"""What has to come before what in a recording: steps one after the other, and requests that are there when named."""
+"""The order of a recording's events: steps follow each other, and requests exist when an event names them."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from labengine.trace.codec import KINDS
 Row = Sequence[Any]
 
 SLACK = 4096
-"""Tokens by which an event may reach beyond its request's: a wrong part may say so, and views still draw it."""
+"""Tokens by which an event may reach past its request's: a faulty part may emit that, and views still draw it."""
 
 
 @dataclass(slots=True)
 class _Before:
-    """What a step has changed, as it was before."""
+    """Values that the open step has changed, as they were before it."""
 
     tokens: dict[int, int] = field(default_factory=dict)
     skipped: dict[tuple[int, int], bool] = field(default_factory=dict)
 
 
-class Sequenced:
-    """Follows a recording row by row, from the state at its beginning. ValueError for a row that cannot come there.
+class SequenceCheck:
+    """Follows a recording row by row from its first state. Raises ValueError for a row that cannot come there.
 
-    It keeps as much as the rows need: the step, and how many tokens each request has. Whether blocks are where the
-    events say is not asked: wrong parts tell of that, and their recordings must open.
+    It keeps only the step and the number of tokens of each request. It does not check that blocks are where the events
+    say: faulty parts cause such recordings, and those must open.
     """
 
     def __init__(self, state: Fold) -> None:
@@ -37,18 +37,18 @@ class Sequenced:
         self._has_engine = bool(state.groups)
         self._is_open = False
         self._skipped: set[tuple[int, int]] = set()
-        """(request, group) whose table has begun with null entries: it may do so once."""
+        """(request, group) whose table has begun with null entries: that may happen once."""
         self._before_step: _Before | None = None
 
     def follow(self, rows: Sequence[Row]) -> None:
-        """Rows whose columns are sound, one after the other."""
+        """Follow rows whose columns were checked."""
         acts = _ACTS
         for row in rows:
             if (act := acts[row[0]]) is not None:
                 act(self, row)
 
     def matches(self, state: Fold) -> bool:
-        """Return True for a state that has these groups and requests, with as many tokens, after this step."""
+        """Return True for a state after this step with these groups and requests, and as many tokens."""
         tokens = {request_id: len(request.token_ids) for request_id, request in state.requests.items()}
         sizes = [group.block_size for group in state.groups]
         return (state.step, tokens, sizes) == (self.step, self.tokens, self._sizes)
@@ -175,31 +175,31 @@ class Sequenced:
         (self._skipped.add if is_skipped else self._skipped.discard)(key)
 
 
-_BY_NAME: dict[str, Callable[[Sequenced, Row], None]] = {
-    "EngineStarted": Sequenced._engine,
-    "StepStarted": Sequenced._start,
-    "StepEnded": Sequenced._end,
-    "StepFailed": Sequenced._fail,
-    "StepRolledBack": Sequenced._roll_back,
-    "RequestAdded": Sequenced._add,
-    "PrefixHit": Sequenced._hit,
-    "RequestScheduled": Sequenced._schedule,
-    "RequestPreempted": Sequenced._release,
-    "RequestFinished": Sequenced._release,
-    "RequestForgotten": Sequenced._forget,
-    "ExternalHit": Sequenced._external,
-    "BlocksLoaded": Sequenced._transfer,
-    "BlocksSaved": Sequenced._transfer,
-    "BlockAllocated": Sequenced._enter,
-    "BlocksSkipped": Sequenced._skip,
-    "BlockTouched": Sequenced._enter,
-    "BlockCached": Sequenced._enter,
-    "BlockMerged": Sequenced._merge,
-    "BlockFreed": Sequenced._enter,
-    "SlotsWritten": Sequenced._write,
-    "TokensComputed": Sequenced._compute,
-    "TokenSampled": Sequenced._sample,
+_BY_NAME: dict[str, Callable[[SequenceCheck, Row], None]] = {
+    "EngineStarted": SequenceCheck._engine,
+    "StepStarted": SequenceCheck._start,
+    "StepEnded": SequenceCheck._end,
+    "StepFailed": SequenceCheck._fail,
+    "StepRolledBack": SequenceCheck._roll_back,
+    "RequestAdded": SequenceCheck._add,
+    "PrefixHit": SequenceCheck._hit,
+    "RequestScheduled": SequenceCheck._schedule,
+    "RequestPreempted": SequenceCheck._release,
+    "RequestFinished": SequenceCheck._release,
+    "RequestForgotten": SequenceCheck._forget,
+    "ExternalHit": SequenceCheck._external,
+    "BlocksLoaded": SequenceCheck._transfer,
+    "BlocksSaved": SequenceCheck._transfer,
+    "BlockAllocated": SequenceCheck._enter,
+    "BlocksSkipped": SequenceCheck._skip,
+    "BlockTouched": SequenceCheck._enter,
+    "BlockCached": SequenceCheck._enter,
+    "BlockMerged": SequenceCheck._merge,
+    "BlockFreed": SequenceCheck._enter,
+    "SlotsWritten": SequenceCheck._write,
+    "TokensComputed": SequenceCheck._compute,
+    "TokenSampled": SequenceCheck._sample,
 }
-"""The others may come at any time: LoadFailed may tell of a request that is gone."""
+"""The other kinds may come at any time: LoadFailed may name a forgotten request."""
 
 _ACTS = [_BY_NAME.get(kind[0]) for kind in KINDS]

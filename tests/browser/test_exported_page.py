@@ -14,7 +14,7 @@ from browser.chromium import new_context
 from browser.exported_page import ExportedPage, opened
 from labengine.scenarios import bug
 from labengine.session.compare.comparison import Comparison
-from labengine.trace.errors import TraceError
+from labengine.trace.parsing import TraceError
 from waiting import wait_until
 
 pytestmark = pytest.mark.browser

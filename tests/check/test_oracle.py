@@ -13,8 +13,8 @@ from check.test_mutations import equal_tokens_after_colliding_prefixes
 from check.watched import FULL, HYBRID, Watched, watched
 from driving import as_parts
 from fake_tier import FakeTier, Luck
-from labengine.check.identity import PrefixIdentities
 from labengine.check.oracle import Oracle
+from labengine.check.slot_memory import PrefixIdentities
 from labengine.config import SamplingParams
 from labengine.core.kv_cache_group import KVCacheGroup
 from labengine.core.kv_cache_manager import KVCacheManager

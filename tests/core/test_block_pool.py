@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
+from labengine.core.block import NO_KEYS, Prefix
 from labengine.core.block_pool import BlockPool
 from labengine.core.free_queue import FreeQueue
 from labengine.core.journal import Journal
 from labengine.core.nano_vllm import NanoBlockPool
-from labengine.core.prefix import NO_KEYS, Prefix
 from labengine.events import BlockEvicted
 from labengine.hooks import Hooks
 

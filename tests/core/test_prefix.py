@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from labengine.config import SamplingParams
-from labengine.core.prefix import NO_KEYS, Prefix
+from labengine.core.block import NO_KEYS, Prefix
 from labengine.core.request import ExtraKeys, Request
 
 SALT: ExtraKeys = (("cache_salt", "x"),)

@@ -7,8 +7,7 @@ from array import array
 import pytest
 
 from labengine.config import SamplingParams
-from labengine.core.block import Block
-from labengine.core.prefix import Prefix
+from labengine.core.block import Block, Prefix
 from labengine.core.prefix_cache import (
     HashChain,
     KeepDuplicates,

@@ -10,8 +10,8 @@ import pytest
 
 from labengine import events as ev
 from labengine.core.block_pool import BlockPool
-from labengine.core.definers import definers, is_custom
 from labengine.core.editions import EDITIONS, LABENGINE
+from labengine.core.part_methods import definers, is_custom
 from labengine.core.parts import Parts
 from labengine.core.seams import DECIDED_BY, decider, owners
 from labengine.core.sliding_window import SlidingWindowGroup

@@ -9,8 +9,7 @@ import pytest
 
 from labengine.config import SamplingParams
 from labengine.core.prefix_cache import HashChain
-from labengine.core.step_plan import ScheduledRequest
-from labengine.core.unsampled import UNSAMPLED, UnsampledError
+from labengine.core.step_plan import UNSAMPLED, ScheduledRequest, UnsampledError
 
 ASKING: dict[str, Callable[[], object]] = {
     "hash": lambda: hash((1, UNSAMPLED)),

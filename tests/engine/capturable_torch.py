@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from labengine.engine.attention import AttentionBackend, AttentionSetting, StepAttention
-from labengine.engine.attention.kv_store import torch_store
+from labengine.engine.attention.flash_attn import torch_store
 from labengine.engine.forward.graphs import Recording
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.step_tensors import GroupTensors, StepTensors
@@ -49,7 +49,7 @@ class CapturableTorch(AttentionBackend):
     """What a backend for graphs does on the device, on the CPU: nothing but tensors decides what it computes."""
 
     name = "capturable"
-    virtue = "for tests"
+    advantage = "for tests"
     is_capturable = True
 
     @classmethod

@@ -184,15 +184,15 @@ def attend(
     queries, end = request.queries, request.context
     if end == 0:
         return torch.zeros_like(queries)
-    askers = end - len(queries) + torch.arange(len(queries))
-    first = 0 if window[0] < 0 else max(0, int(askers[0]) - window[0]) // TILE * TILE
+    query_positions = end - len(queries) + torch.arange(len(queries))
+    first = 0 if window[0] < 0 else max(0, int(query_positions[0]) - window[0]) // TILE * TILE
     positions = torch.arange(first, -(-end // TILE) * TILE)
     keys, values = (loaded(pool, request.table, positions, end, copies_tiles) for pool in (k_pool, v_pool))
     sees = positions < end
     if causal:
-        sees = sees & (positions <= askers.unsqueeze(1))
+        sees = sees & (positions <= query_positions.unsqueeze(1))
     if window[0] >= 0:
-        sees = sees & (positions >= askers.unsqueeze(1) - window[0])
+        sees = sees & (positions >= query_positions.unsqueeze(1) - window[0])
     group = queries.shape[1] // keys.shape[1]
     keys, values = (t.repeat_interleave(group, dim=1) for t in (keys, values))
     scores = torch.einsum("qhd,khd->hqk", queries.double(), keys) * scale

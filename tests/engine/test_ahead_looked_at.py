@@ -6,8 +6,7 @@ import pytest
 
 from driving import Drive, assert_drained
 from engine.twins import GROUNDS, ahead_engine
-from labengine.core.step_plan import StepPlan
-from labengine.core.unsampled import UNSAMPLED
+from labengine.core.step_plan import UNSAMPLED, StepPlan
 from labengine.engine.ahead import OverlappedEngine
 from labengine.engine.engine import Engine
 from labengine.events import BlockFreed, Event, RequestScheduled, StepEnded, StepStarted, TokenSampled

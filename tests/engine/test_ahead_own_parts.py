@@ -13,9 +13,8 @@ from labengine.core.editions import EDITIONS
 from labengine.core.kv_cache_manager import KVCacheManager, Moment
 from labengine.core.parts import Parts
 from labengine.core.request import FinishReason, Request
-from labengine.core.step_plan import StepPlan
+from labengine.core.step_plan import UNSAMPLED, StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
-from labengine.core.unsampled import UNSAMPLED
 from labengine.engine.ahead import LOOKED_TOO_EARLY
 from labengine.snapshot import Snapshot
 

@@ -8,8 +8,7 @@ from engine.twins import ahead_engine
 from fake_tier import FakeTier
 from labengine.config import ConfigError, EngineConfig, GroupSpec
 from labengine.core.editions import EDITIONS
-from labengine.engine.ahead import OverlappedEngine
-from labengine.engine.overlap import choose_engine
+from labengine.engine.ahead import OverlappedEngine, choose_engine
 from labengine.engine.simulated import SimulatedRunner
 from labengine.hooks import Hooks
 

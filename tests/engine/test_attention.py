@@ -13,8 +13,8 @@ from engine.plan_builder import Dealer, HandMadeRequest, plan_of
 from labengine.config import GroupSpec
 from labengine.core.step_plan import StepPlan
 from labengine.engine.attention import AttentionBackend, AttentionSetting, torch_gather
-from labengine.engine.attention.choice import choose_attention
 from labengine.engine.attention.torch_gather import TorchGather
+from labengine.engine.backend_choice import choose_attention
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.staging import step_tensors
 

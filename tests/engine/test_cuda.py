@@ -14,7 +14,7 @@ from engine.plan_builder import Dealer, plan_of
 from engine.reference import largest_difference, poison, transformers_logits
 from labengine.config import ConfigError
 from labengine.engine.attention import AttentionSetting
-from labengine.engine.attention.choice import BACKENDS
+from labengine.engine.backend_choice import BACKENDS
 from labengine.engine.forward import choice as forward_choice
 from labengine.engine.forward.eager import EagerForward
 from labengine.engine.forward.graphs import GraphedForward

@@ -15,8 +15,8 @@ from engine.native.one_op import run_op
 from engine.plan_builder import Dealer, HandMadeRequest, plan_of
 from labengine.config import GroupSpec
 from labengine.engine.attention import AttentionSetting
-from labengine.engine.attention.choice import choose_attention
-from labengine.engine.attention.kv_store import torch_store
+from labengine.engine.attention.flash_attn import torch_store
+from labengine.engine.backend_choice import choose_attention
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.native.layout import OpKind
 from labengine.engine.staging import step_tensors
@@ -87,7 +87,7 @@ def test_the_native_turn_writes_there(num_threads: int, caches: tuple[LayerKV, L
         buffers = {"in_": rows.clone(), "other": torch.ones(40, HEAD_DIM)}
         heads = {"num_heads": HEADS, "num_kv_heads": KV_HEADS, "head_dim": HEAD_DIM, "block_size": 16}
         step = step_tensors(plan_of(text.take(40)), [SPEC], CPU)
-        run_op(OpKind.TURN, step, buffers, num_threads=num_threads, keys=cache.keys, values=cache.values, **heads)
+        run_op(OpKind.ROTATE, step, buffers, num_threads=num_threads, keys=cache.keys, values=cache.values, **heads)
     assert_same_blocks(*caches)
 
 

@@ -16,9 +16,8 @@ from engine.plan_builder import Dealer, plan_of
 from engine.test_attention import HEAD_DIM, HEADS, KV_HEADS, SCALE, group_of, largest_error
 from labengine.config import ConfigError
 from labengine.engine.attention import AttentionBackend, AttentionSetting
-from labengine.engine.attention.choice import choose_attention
-from labengine.engine.attention.flash_attn import FlashAttention
-from labengine.engine.attention.kv_store import torch_store
+from labengine.engine.attention.flash_attn import FlashAttention, torch_store
+from labengine.engine.backend_choice import choose_attention
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.staging import step_tensors
 from labengine.engine.step_tensors import GroupTensors, StepTensors

@@ -15,8 +15,8 @@ from engine.reference import largest_difference, transformers_logits
 from engine.tiny_package import GEMMA_TOKENS, write_gemma_gguf
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.sources import SourceError
-from labengine.engine.sources.gemma_tokenizer import derived_merges, gemma_tokenizer
 from labengine.engine.sources.gguf_model import convert
+from labengine.engine.sources.gguf_tokenizers import derived_merges, gemma_tokenizer
 from labengine.engine.tokenizer import Tokenizer
 
 TOKENS = [token for tokens in GEMMA_TOKENS.values() for token in tokens]

@@ -25,7 +25,7 @@ from labengine.engine.forward.eager import EagerForward
 from labengine.engine.forward.graphs import GraphedForward, graph_sizes, longest_context, refusal
 from labengine.engine.forward.static_step import StaticStep
 from labengine.engine.model_runner import ModelRunner
-from labengine.engine.staging import Staging, step_tensors
+from labengine.engine.staging import StepStaging, step_tensors
 
 CPU = torch.device("cpu")
 NUM_BLOCKS, BLOCK_SIZE = 96, 4
@@ -39,7 +39,7 @@ class Bench:
     graphed: GraphedForward
     eager: EagerForward
     recorder: RunAgain
-    staging: Staging
+    staging: StepStaging
 
     @torch.inference_mode()
     def logits(self, plan: StepPlan) -> tuple[Tensor, Tensor]:
@@ -87,7 +87,7 @@ def make(
         poison(runner, range(NUM_BLOCKS))
         recorder = RunAgain(fails_at)
         graphed = GraphedForward(recorded, runner.groups, max_context, max_num_seqs, recorder, CPU)
-        return Bench(runner, graphed, eager, recorder, Staging(runner.groups, CPU))
+        return Bench(runner, graphed, eager, recorder, StepStaging(runner.groups, CPU))
 
     return bench
 
@@ -314,13 +314,13 @@ def test_the_models_gpu_is_the_current_one_while_it_computes(make: Make, monkeyp
     monkeypatch.setattr(bench.runner, "_forward", bench.graphed)
     watch(bench.runner._staging, "step_tensors")
     watch(bench.graphed, "_eager")
-    watch(bench.graphed, "best")
+    watch(bench.graphed, "argmax")
     monkeypatch.setitem(bench.graphed._recordings, 1, _noting(seen, bench.graphed._recordings[1]))
     for number in (1, 2):
         plan = plan_of(request.take(number))
         bench.runner.sample(plan, bench.runner.forward(plan))
         assert CurrentDevice.index == 0
-    names = ["step_tensors", "replay", "best", "step_tensors", "_eager", "best"]
+    names = ["step_tensors", "replay", "argmax", "step_tensors", "_eager", "argmax"]
     assert seen == [(name, 1) for name in names]
 
 

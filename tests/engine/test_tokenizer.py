@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from labengine.config import ConfigError
-from labengine.engine.token_bytes import readable_fragment
-from labengine.engine.tokenizer import Tokenizer
+from labengine.engine.tokenizer import Tokenizer, readable_fragment
 
 TEXTS = (
     "Hello world",

@@ -163,8 +163,8 @@ def test_fused_ops(capability: int, catch: Callable[..., dict[str, Caught]]) -> 
     for offset in (False, True):
         triton_ops.add_rms_norm(hidden, hidden, weight, 1e-6, offset)
         triton_ops.add_rms_norm(hidden, None, weight, 1e-6, offset)
-        triton_ops.turn_heads(qkv[:, :16], angles, angles, weight[:128], 1e-6, offset)
-    triton_ops.turn_heads(qkv[:, 16:24], angles, angles, None, 0.0, False)
+        triton_ops.rotate_heads(qkv[:, :16], angles, angles, weight[:128], 1e-6, offset)
+    triton_ops.rotate_heads(qkv[:, 16:24], angles, angles, None, 0.0, False)
     triton_ops.gated(torch.zeros(3, 6144, dtype=dtype), "silu")
     triton_ops.gated(torch.zeros(3, 6144, dtype=dtype), "gelu_tanh")
     for kernel in (kernel for found in caught.values() for kernel in found.compiled):

@@ -29,7 +29,7 @@ TOLERANCES = {torch.float32: 3e-6, torch.float16: 3e-3, torch.bfloat16: 2e-2}
 """Of the norm of the error, relative to the norm of what is expected."""
 BUSY, IDLE = Gpu((8, 0), 1), Gpu((8, 0), 4096)
 """GPUs on which few programs are enough, and on which keys are cut into as many spans as they can be."""
-SMALL_DECODE, SMALL_PREFILL = TileShape(16, 16, 4, 2, 1, least_steps=1), TileShape(16, 16, 4, 2, 1, least_steps=1)
+SMALL_DECODE, SMALL_PREFILL = TileShape(16, 16, 4, 2, 1, min_steps=1), TileShape(16, 16, 4, 2, 1, min_steps=1)
 
 
 class Heads(NamedTuple):

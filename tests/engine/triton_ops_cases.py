@@ -10,7 +10,7 @@ from torch.nn.functional import gelu, silu
 from engine.triton_device import DEVICE
 from labengine.engine.attention.triton import is_interpreted
 from labengine.engine.modules import OffsetRMSNorm, RMSNorm
-from labengine.engine.ops.triton_ops import add_rms_norm, gated, turn_heads
+from labengine.engine.ops.triton_ops import add_rms_norm, gated, rotate_heads
 from labengine.engine.rope import Rotation
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -75,9 +75,9 @@ def test_turn_heads(num_heads: int, head_dim: int, dtype: torch.dtype, normed: s
     norm = None if normed == "no norm" else norm_of(random(head_dim, dtype=dtype), normed == "1+weight")
     expected = qkv.clone()
     heads = qkv[:, 1:-2]
-    expected[:, 1:-2] = rotation.turn(heads if norm is None else norm(heads))
+    expected[:, 1:-2] = rotation.rotate(heads if norm is None else norm(heads))
     weight, offset = (None, False) if norm is None else (norm.weight, normed == "1+weight")
-    turn_heads(heads, rotation.cos, rotation.sin, weight, EPS, offset)
+    rotate_heads(heads, rotation.cos, rotation.sin, weight, EPS, offset)
     assert agrees(qkv, expected)
     assert torch.equal(qkv[:, 0], expected[:, 0]) and torch.equal(qkv[:, -2:], expected[:, -2:])
 
@@ -97,4 +97,4 @@ def test_what_it_does_not_know_is_refused() -> None:
     with pytest.raises(ValueError, match="'relu' is unknown; use silu or gelu_tanh"):
         gated(random(1, 2, dtype=torch.float32), "relu")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="last dimension has to be contiguous"):
-        turn_heads(torch.zeros(1, 16, 2).mT, torch.zeros(1), torch.zeros(1), None, 0.0, False)
+        rotate_heads(torch.zeros(1, 16, 2).mT, torch.zeros(1), torch.zeros(1), None, 0.0, False)

@@ -13,13 +13,12 @@ from engine.plan_builder import Dealer, plan_of
 from engine.triton_device import DEVICE
 from labengine.engine.attention import AttentionSetting
 from labengine.engine.attention.torch_gather import TorchGather
+from labengine.engine.backend_choice import choose_ops
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.ops import Ops
-from labengine.engine.ops.choice import choose_ops
-from labengine.engine.ops.onednn import OneDNNOps
-from labengine.engine.ops.torch_ops import TorchOps
+from labengine.engine.ops.torch_ops import OneDNNOps, TorchOps
 from labengine.engine.ops.triton import TritonOps
 from labengine.engine.rope import Rotation
 from labengine.engine.staging import step_tensors

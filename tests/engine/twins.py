@@ -36,8 +36,8 @@ class CountingEngine(OverlappedEngine):
         super().__init__(*arguments)  # type: ignore[arg-type]
         self.met: Counter[str] = Counter()
 
-    def _came_true(self, plan: StepPlan, token_ids: list[int]) -> bool:
-        was_anticipated, came_true = self._ahead is not None, super()._came_true(plan, token_ids)
+    def _commit_ahead(self, plan: StepPlan, token_ids: list[int]) -> bool:
+        was_anticipated, came_true = self._ahead is not None, super()._commit_ahead(plan, token_ids)
         self.met["came true" if came_true else "did not come true" if was_anticipated else "not anticipated"] += 1
         return came_true
 

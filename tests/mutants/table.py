@@ -170,8 +170,8 @@ MUTANTS = (
         "a touch is told with one reference more",
         "stream",
         GROUP,
-        "ref_count = self._pool.blocks[block_id].ref_count - to_come[block_id]",
-        "ref_count = self._pool.blocks[block_id].ref_count - to_come[block_id] + 1",
+        "ref_count = self._pool.blocks[block_id].ref_count - remaining[block_id]",
+        "ref_count = self._pool.blocks[block_id].ref_count - remaining[block_id] + 1",
     ),
     Mutant(
         "an allocation is not told",

@@ -17,6 +17,7 @@ from labengine.core.editions import NANO_VLLM_243
 from labengine.core.parts import Parts
 from labengine.lab import Lab
 from labengine.scenarios import SCENARIOS, bug
+from labengine.scenarios.corruption import SideBySide
 from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
 from labengine.scenarios.scenario import (
     Column,
@@ -30,7 +31,6 @@ from labengine.scenarios.scenario import (
     symptom,
     wrong_at,
 )
-from labengine.scenarios.side_by_side import SideBySide
 
 
 class Tiny(Scenario):
@@ -172,10 +172,10 @@ def test_tables_with_unequal_rows_show_a_dash() -> None:
 
 def test_side_by_side_finds_the_first_differing_word() -> None:
     both = SideBySide(("broken", "fixed"), (("a b  c", "same", "one"), ("a b d", "same", "one two")))
-    assert [both.parting(request) for request in range(3)] == [(2, "c", "d"), None, (1, "", "two")]
+    assert [both.first_difference(request) for request in range(3)] == [(2, "c", "d"), None, (1, "", "two")]
     assert both.num_differing == 2
-    assert "they part at word 3: 'c' instead of 'd'" in str(both)
-    assert "they part at word 2: 'the end' instead of 'two'" in str(both)
+    assert "first difference at word 3: 'c' instead of 'd'" in str(both)
+    assert "first difference at word 2: 'the end' instead of 'two'" in str(both)
     assert both._repr_html_().count("<mark>") == 3
 
 

@@ -94,8 +94,8 @@ def test_every_position_is_in_its_own_slot_at_every_block_size() -> None:
 def test_the_text_goes_wrong_on_the_real_model() -> None:
     outputs = SCENARIO.outputs("smollm2")
     assert outputs.num_differing == 1
-    parting = outputs.parting(0)
-    assert parting is not None and 0 < parting[0] < 10
+    first_difference = outputs.first_difference(0)
+    assert first_difference is not None and 0 < first_difference[0] < 10
     with Lab("smollm2", num_blocks=16, block_size=4) as lab:
         [right] = lab.generate(["Once upon a"], max_tokens=32, ignore_eos=True)
     assert outputs.texts[1] == (right.text,) != outputs.texts[0]

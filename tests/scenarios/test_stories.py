@@ -88,7 +88,7 @@ def test_219_later_can_be_asked_of_any_column(column: str) -> None:
     scenario = bug("nano-vllm-219")
     with scenario.lab(column) as lab:
         scenario.opening(lab)
-        scenario.later(lab)
+        scenario.follow_up(lab)
         assert lab.timeline is not None
         assert lab.timeline.of_kind(ev.PrefixHit)[-1].num_tokens == 12
 

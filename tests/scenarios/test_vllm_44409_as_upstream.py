@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from labengine.engine.replay import Row, replay
-from labengine.scenarios.vllm_44409_overrides import INTERLEAVED
+from labengine.scenarios.vllm_44409_columns import INTERLEAVED
 
 PROMPT = list(range(100, 140))
 Tables = list[list[int]]

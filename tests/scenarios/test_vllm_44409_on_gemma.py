@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from labengine.lab import Lab
-from labengine.scenarios.side_by_side import SideBySide
+from labengine.scenarios.corruption import SideBySide
 from labengine.scenarios.vllm_44409_columns import num_doubled
 from labengine.scenarios.vllm_44409_two_phase_allocation import SCENARIO
 
@@ -43,8 +43,8 @@ def text_of_long_prompt(lab: Lab) -> str:
 
 def test_the_old_order_breaks_the_text_from_the_first_word_on(broken: Lab, fixed: Lab) -> None:
     both = SideBySide(("interleaved", "two-phase"), ((text_of_long_prompt(broken),), (text_of_long_prompt(fixed),)))
-    parting = both.parting(0)
-    assert parting is not None and parting[0] == 0 and parting[2] == "watch,"
+    first_difference = both.first_difference(0)
+    assert first_difference is not None and first_difference[0] == 0 and first_difference[2] == "watch,"
     assert "she had never before seen a rabbit" in both.texts[1][0]
     assert "rabbit" not in both.texts[0][0]
 

@@ -17,9 +17,8 @@ from labengine.engine.external import Delayed, HostStore
 from labengine.events import BlockTouched, RequestPreempted
 from labengine.hooks import Hooks
 from labengine.lab import Lab
-from labengine.scenarios.vllm_44409_columns import second_entries
+from labengine.scenarios.vllm_44409_columns import BULK_TOUCH, INTERLEAVED, InterleavedKVCacheManager, second_entries
 from labengine.scenarios.vllm_44409_experiments import Preempted, PreemptedThreeGroups
-from labengine.scenarios.vllm_44409_overrides import BULK_TOUCH, INTERLEAVED, InterleavedKVCacheManager
 from labengine.scenarios.vllm_44409_two_phase_allocation import SCENARIO
 
 # -- the reviewers' cases: hits at the head of the queue, tokens in the tier behind them -------------------------------

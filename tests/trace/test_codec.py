@@ -27,7 +27,7 @@ from labengine.events import (
 )
 from labengine.fold import Fold
 from labengine.trace.codec import KINDS, decoder, dumps, event_of, fold_of, keyframe, rows
-from labengine.trace.errors import TraceError
+from labengine.trace.parsing import TraceError
 from recordings import recording
 
 SAMPLES: tuple[Event, ...] = (

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from grounds import Ground
 from labengine.config import ConfigError
-from labengine.trace.errors import TraceError
 from labengine.trace.file import SavedRun, open_file, save
+from labengine.trace.parsing import TraceError
 from recordings import FACTS, recording, saved
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -25,8 +25,8 @@ from labengine.events import (
 from labengine.timeline import Timeline
 from labengine.trace import recorded_timeline, segments
 from labengine.trace.codec import KINDS, dumps, rows
-from labengine.trace.errors import TraceError
 from labengine.trace.file import open_file, save
+from labengine.trace.parsing import TraceError
 from labengine.trace.recorded_timeline import RecordedTimeline, rows_between
 from recordings import FACTS, recording, saved, word
 

@@ -17,7 +17,7 @@ from grounds import Ground
 from labengine.lab import Lab
 from labengine.session.history.moments import recorded_steps
 from labengine.session.saved.trace import Trace
-from labengine.trace.errors import TraceError
+from labengine.trace.parsing import TraceError
 
 
 def walk(trace: Trace, folder: Path) -> None:

@@ -28,7 +28,7 @@ def test_the_story_of_219_from_sentence_to_sentence(look: Look) -> None:
         assert [(used, lost) for _, used, lost in seen] == [
             ("8 8", "0 0"), ("8 8", "0 0"), ("8 8", "0 0"), ("8 7", "1 0"), ("8 5", "3 0"),
         ]  # fmt: skip
-        assert "both miss" in seen[0][0] and "twice" in seen[1][0] and "here they part" in seen[3][0]
+        assert "both miss" in seen[0][0] and "twice" in seen[1][0] and "the first difference" in seen[3][0]
         left, right = numbers(page)
         assert left == {"used": "8", "peak": "8", "findable": "3", "lost": "3", "computed": "28"}
         assert right == {"used": "5", "peak": "8", "findable": "3", "lost": "0", "computed": "28"}

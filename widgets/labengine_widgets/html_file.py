@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from labengine.trace.atomic import write_whole
+from labengine.trace.file_access import replace_file
 from labengine_widgets.browser import css, esm
 from labengine_widgets.names import readable
 
@@ -110,7 +110,7 @@ def page(
 
 def write_page(path: str | os.PathLike[str], text: str) -> Path:
     """Write a page in one piece or not at all; returns the path. TraceError when it cannot be written."""
-    write_whole(path, text.encode("utf-8", "replace"))
+    replace_file(path, text.encode("utf-8", "replace"))
     return Path(path)
 
 

@@ -1,7 +1,7 @@
-"""Paged attention: one file per backend, one contract for all; choice.py picks.
+"""Paged attention: one file per backend, and their common contract.
 
-A backend is asked twice. Once per step it prepares what all layers share (indices, masks); then each layer writes its
-new keys and values and attends through the block tables.
+A backend works in two steps. Once per step it prepares what all layers share (indices, masks); then each layer writes
+its new keys and values and attends through the block tables.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from labengine.engine.step_tensors import GroupTensors, StepTensors
 
 @dataclass(frozen=True, slots=True)
 class AttentionSetting:
-    """What a backend has to cope with: the machine, the model's heads and the pool's blocks (tokens per block)."""
+    """A backend's requirements: the machine, the model's heads and the pool's blocks (tokens per block)."""
 
     device: torch.device
     dtype: torch.dtype
@@ -30,22 +30,23 @@ class AttentionSetting:
 
 
 class StepAttention(ABC):
-    """The attention of one step and one KV-cache group, as all of the group's layers use it."""
+    """The attention of one step and one KV-cache group, for all of the group's layers."""
 
     @abstractmethod
     def write(self, keys: Tensor, values: Tensor, cache: LayerKV) -> None:
-        """Write the step's KV [num_tokens, num_kv_heads, head_dim] to its slots; changes nothing else in the cache.
+        """Write the step's KV [num_tokens, num_kv_heads, head_dim] to its slots; change nothing else in the cache.
 
-        Rows whose slot is below 0 are written nowhere. Keys and values may be strided views, last dimension apart.
+        Rows whose slot is below 0 are not written. Keys and values may be strided views with a contiguous last
+        dimension.
         """
 
     @abstractmethod
     def attend(self, queries: Tensor, cache: LayerKV, scale: float) -> Tensor:
-        """Attend from [num_tokens, num_heads, head_dim], perhaps a strided view, to the cache; gives the same shape.
+        """Attend from [num_tokens, num_heads, head_dim], possibly a strided view, to the cache; return the same shape.
 
         The token at position p reads positions 0..p of its request, in a group with a window only the last `window` of
-        them, through its block table. No other slot is read: unused table entries may hold anything, slots that nobody
-        wrote, or that are others' by now, may hold NaN. Call after `write` of the same layer.
+        them, through its block table. No other slot is read: unused table entries are undefined, and slots that were
+        never written, or belong to another request, may hold NaN. Call it after `write` of the same layer.
         """
 
 
@@ -53,12 +54,12 @@ class AttentionBackend(ABC):
     """One way to compute paged attention."""
 
     name: ClassVar[str]
-    virtue: ClassVar[str]
-    """Why one would choose it: half a sentence."""
+    advantage: ClassVar[str]
+    """The reason to prefer it: half a sentence."""
     is_capturable: ClassVar[bool] = False
-    """True when decode steps can be recorded into a CUDA graph: fixed shapes, nothing read back by the host.
+    """True if decode steps can be recorded into a CUDA graph: fixed shapes, nothing read back by the host.
 
-    Such a backend accepts padding (slots below 0, contexts of 0), and block tables wider than anybody needs.
+    Such a backend accepts padding (slots below 0, contexts of 0) and block tables with unused columns.
     """
 
     def __init__(self, setting: AttentionSetting) -> None:
@@ -67,8 +68,8 @@ class AttentionBackend(ABC):
     @classmethod
     @abstractmethod
     def refusal(cls, setting: AttentionSetting) -> str | None:
-        """Why it cannot serve this setting, as half a sentence; None when it can."""
+        """Return why it cannot serve this setting, as half a sentence; None when it can."""
 
     @abstractmethod
     def prepare(self, step: StepTensors, group: GroupTensors) -> StepAttention:
-        """Work out once what this step's layers share."""
+        """Compute once what this step's layers share."""

@@ -2,23 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from labengine.engine.attention import AttentionBackend, AttentionSetting, StepAttention
 from labengine.engine.attention.flash_attn_kernels import FA2, FA3, Attend, FlashKernels
-from labengine.engine.attention.kv_store import Store, best_store
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.step_tensors import GroupTensors, StepTensors
 
+Store = Callable[[Tensor, Tensor, LayerKV, Tensor], None]
+"""Takes keys and values [num_tokens, num_kv_heads, head_dim], the layer's KV, and slots; below 0 is not written."""
+
+
+def choose_store(device: torch.device) -> Store:
+    """Return a single Triton kernel on a GPU, else some torch ops. Both can be recorded into a graph."""
+    if device.type == "cuda":
+        try:
+            from labengine.engine.attention.triton import write_kv
+        except ImportError:
+            return torch_store
+        return write_kv
+    return torch_store
+
+
+def torch_store(keys: Tensor, values: Tensor, cache: LayerKV, slots: Tensor) -> None:
+    """Write without waiting for the device: a padding row repeats another row's write, or the cache's own content.
+
+    It repeats the row with the highest slot. If all rows are padding, slot 0 is overwritten with its content.
+    """
+    rows = torch.where(slots >= 0, torch.arange(len(slots), device=slots.device), slots.argmax())
+    targets = slots[rows]
+    is_written = (targets >= 0).view(-1, 1, 1)
+    targets = targets.clamp(min=0).long()
+    for fresh, pool in ((keys, cache.keys), (values, cache.values)):
+        by_slot = pool.view(-1, *pool.shape[2:])
+        by_slot.index_copy_(0, targets, torch.where(is_written, fresh[rows], by_slot[targets]))
+
+
 GENERATIONS: tuple[type[FlashKernels], ...] = (FA3, FA2)
-"""The first that can is taken."""
+"""The first that accepts the setting is used."""
 
 DTYPES = (torch.float16, torch.bfloat16)
 
 
 class FlashStep(StepAttention):
-    """One step and group: our own store, their attention."""
+    """One step and group: labengine's KV store, flash-attn's attention."""
 
     def __init__(self, slots: Tensor, store: Store, attend: Attend) -> None:
         self._slots = slots
@@ -26,29 +56,29 @@ class FlashStep(StepAttention):
         self._attend = attend
 
     def write(self, keys: Tensor, values: Tensor, cache: LayerKV) -> None:
-        """See StepAttention."""
+        """Write the KV with the store."""
         self._store(keys, values, cache, self._slots)
 
     def attend(self, queries: Tensor, cache: LayerKV, scale: float) -> Tensor:
-        """See StepAttention."""
+        """Attend with flash-attn."""
         return self._attend(queries, cache, scale)
 
 
 class FlashAttention(AttentionBackend):
-    """The newest generation of flash-attn that this setting allows."""
+    """The newest generation of flash-attn that serves this setting."""
 
     name = "flash_attn"
-    virtue = "flash-attn's kernels"
+    advantage = "flash-attn's kernels"
     is_capturable = True
 
     def __init__(self, setting: AttentionSetting) -> None:
-        """RuntimeError for a setting that is refused."""
+        """Raise RuntimeError for a setting that is refused."""
         super().__init__(setting)
         refusal = self.refusal(setting)
         if refusal is not None:
             raise RuntimeError(f"flash_attn cannot serve this: {refusal}")
         self._kernels = self._generation(setting)(setting)
-        self._store = best_store(setting.device)
+        self._store = choose_store(setting.device)
 
     @property
     def generation(self) -> str:
@@ -57,7 +87,7 @@ class FlashAttention(AttentionBackend):
 
     @classmethod
     def refusal(cls, setting: AttentionSetting) -> str | None:
-        """A GPU, half precision, and a generation that fits both the GPU and the blocks."""
+        """Return None for half precision on a GPU, if a generation supports both the GPU and the blocks."""
         if setting.device.type != "cuda":
             return f"it runs on a GPU, and the model is on {setting.device}"
         if setting.dtype not in DTYPES:
@@ -68,7 +98,7 @@ class FlashAttention(AttentionBackend):
         return None if None in refusals else "; ".join(filter(None, refusals))
 
     def prepare(self, step: StepTensors, group: GroupTensors) -> StepAttention:
-        """Return lengths and tables as flash-attn wants them."""
+        """Prepare lengths and tables in flash-attn's form."""
         return FlashStep(group.slots, self._store, self._kernels.prepare(step, group))
 
     @staticmethod

@@ -1,8 +1,9 @@
-"""What flash-attn's two generations ask for: FA3 (package flash_attn_interface) and FA2 (package flash_attn).
+"""Calls of flash-attn's two generations: FA3 (package flash_attn_interface) and FA2 (package flash_attn).
 
 Both take the pool's tensors as they are, [num_blocks, block_size, num_kv_heads, head_dim], int32 tables and lengths,
 and align a causal mask to the last key: the last query of a request sees its whole context. Both load keys in tiles of
-64 and more, and mask what a query must not see; but 0 * NaN is NaN, so what is masked has to be finite, or not loaded:
+64 and more, and mask the keys that a query must not see; but 0 * NaN is NaN, so masked keys must be finite or not
+loaded:
 
     behind a context    FA2 clears such rows, and so does FA3 where it copies row by row. Where a tile lies in one block
                         and there are many queries, FA3 copies whole tiles, NaN and all (its issue 1745); it does not
@@ -28,10 +29,10 @@ from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.step_tensors import GroupTensors, StepTensors
 
 Attend = Callable[[Tensor, LayerKV, float], Tensor]
-"""Queries [num_tokens, num_heads, head_dim], a layer's KV and the scale, to what the queries attend to."""
+"""Map queries [num_tokens, num_heads, head_dim], a layer's KV and the scale to the attention output."""
 
 SMALLEST_TILE = 64
-"""Keys, or packed query rows, in FA3's smallest tile: below that it never copies whole ones."""
+"""Keys, or packed query rows, in FA3's smallest tile: with fewer it never copies complete tiles."""
 
 
 class FlashKernels(ABC):
@@ -41,18 +42,18 @@ class FlashKernels(ABC):
     module_name: ClassVar[str]
 
     def __init__(self, setting: AttentionSetting) -> None:
-        """Imports the package, which loads its kernels."""
+        """Import the package, which loads its kernels."""
         self._package: Any = import_module(self.module_name)
         self._group_size = setting.num_heads // setting.num_kv_heads
 
     @classmethod
     @abstractmethod
     def refusal(cls, setting: AttentionSetting, capability: tuple[int, int]) -> str | None:
-        """Why it cannot run on a GPU of that compute capability with that setting; None when it can."""
+        """Return why it cannot run with that setting on a GPU of that compute capability; None when it can."""
 
     @abstractmethod
     def prepare(self, step: StepTensors, group: GroupTensors) -> Attend:
-        """Work out once what the group's layers share."""
+        """Compute once what the group's layers share."""
 
 
 class FA3(FlashKernels):
@@ -63,13 +64,13 @@ class FA3(FlashKernels):
 
     @classmethod
     def refusal(cls, setting: AttentionSetting, capability: tuple[int, int]) -> str | None:
-        """It is made for Hopper."""
+        """Refuse all GPUs but Hopper's."""
         if capability[0] != 9:
             return f"FA3 is made for sm_90, and this GPU is sm_{capability[0]}{capability[1]}"
         return _missing(cls.module_name, "FA3")
 
     def prepare(self, step: StepTensors, group: GroupTensors) -> Attend:
-        """See FlashKernels."""
+        """Prepare one call's keywords, which serve decodes and chunks together."""
         tables, contexts = window_only(step, group)
         shared: dict[str, Any] = {
             "cache_seqlens": contexts,
@@ -92,18 +93,18 @@ class FA3(FlashKernels):
 
 
 class FA2(FlashKernels):
-    """FlashAttention 2: a call with split keys for decodes, one without for all else."""
+    """FlashAttention 2: a call with split keys for decodes, another one for all other steps."""
 
     title = "FA2"
     module_name = "flash_attn"
 
     def __init__(self, setting: AttentionSetting) -> None:
         super().__init__(setting)
-        self._decodes_without_waiting = not _asks_for_the_longest(self._package)
+        self._decodes_without_waiting = not _waits_for_longest_context(self._package)
 
     @classmethod
     def refusal(cls, setting: AttentionSetting, capability: tuple[int, int]) -> str | None:
-        """Ampere or newer, and blocks of a multiple of 256 tokens."""
+        """Refuse GPUs before Ampere, and blocks that are no multiple of 256 tokens."""
         if capability[0] < 8:
             return f"FA2 needs sm_80 or newer, and this GPU is sm_{capability[0]}{capability[1]}"
         wrong = [size for size in setting.block_sizes if size % 256]
@@ -112,7 +113,7 @@ class FA2(FlashKernels):
         return _missing(cls.module_name, "FA2")
 
     def prepare(self, step: StepTensors, group: GroupTensors) -> Attend:
-        """See FlashKernels."""
+        """Prepare the keywords of the decoding call or of the other one."""
         tables, contexts = window_only(step, group)
         shared: dict[str, Any] = {"block_table": tables, "causal": True, "window_size": flash_window(group)}
         if step.is_decode and self._decodes_without_waiting:
@@ -139,12 +140,12 @@ class FA2(FlashKernels):
 
 
 def flash_window(group: GroupTensors) -> tuple[int, int]:
-    """How many keys left and right of its own a query sees; -1 is all. The own one is not counted."""
+    """Return how many keys left and right of its own a query sees, its own not counted; -1 is all."""
     return (-1, -1) if group.window is None else (group.window - 1, 0)
 
 
 def window_only(step: StepTensors, group: GroupTensors) -> tuple[Tensor, Tensor]:
-    """Return tables and contexts without the blocks that lie before the window of a request's first query."""
+    """Return tables and contexts without the blocks before the window of a request's first query."""
     if group.window is None:
         return group.block_tables, step.contexts
     starts = step.contexts - step.query_starts.diff()
@@ -156,7 +157,7 @@ def window_only(step: StepTensors, group: GroupTensors) -> tuple[Tensor, Tensor]
 
 
 def _missing(module_name: str, title: str) -> str | None:
-    """Why the package cannot be imported; None when it can."""
+    """Return why the package cannot be imported; None when it can."""
     try:
         import_module(module_name)
     except (ImportError, OSError) as error:  # OSError: kernels that were built against another torch
@@ -165,8 +166,8 @@ def _missing(module_name: str, title: str) -> str | None:
     return None
 
 
-def _asks_for_the_longest(package: ModuleType) -> bool:
-    """Return True from 2.8.4 on: with block tables, each decode waits for the GPU to tell the longest context.
+def _waits_for_longest_context(package: ModuleType) -> bool:
+    """Return True for 2.8.4 and newer: with block tables, each decode waits for the GPU's longest context.
 
     A graph cannot record that, and a step would wait once per layer.
     """

@@ -1,7 +1,7 @@
-"""Paged attention by the CPU kernels in engine/native: no gather, every slot is read where it lies.
+"""Paged attention by the CPU kernels in engine/native: without a gather, every slot is read in place.
 
-Where a whole step can run as one native program (forward/native.py), attention is an op among its others; here it is
-on its own, for the model module by module.
+Where a complete step can run as one native program (forward/native.py), attention is one of its ops; here it is
+a program of its own, for the model module by module.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class NativeStep(StepAttention):
         self._step.table_strides[0] = group.block_tables.stride(0)
 
     def write(self, keys: Tensor, values: Tensor, cache: LayerKV) -> None:
-        """See StepAttention."""
+        """Write the KV by torch."""
         cache.keys.view(-1, *keys.shape[1:]).index_copy_(0, self._slots, keys)
         cache.values.view(-1, *values.shape[1:]).index_copy_(0, self._slots, values)
 
     def attend(self, queries: Tensor, cache: LayerKV, scale: float) -> Tensor:
-        """See StepAttention."""
+        """Attend with a native program."""
         from labengine.engine.native.layout import Op, OpKind, program_of
         from labengine.engine.native.library import aligned_empty, team
 
@@ -72,16 +72,15 @@ class NativeAttention(AttentionBackend):
     """C, compiled for this machine on first use: float32 and bfloat16, any block size, window and head_dim."""
 
     name = "cpu"
-    virtue = "native kernels, compiled for this machine"
+    advantage = "native kernels, compiled for this machine"
 
     @classmethod
     def refusal(cls, setting: AttentionSetting) -> str | None:
-        """It needs a CPU, a dtype that there are kernels for, and a compiler."""
+        """Refuse other devices than a CPU, dtypes without kernels, and machines without a compiler."""
         if setting.device.type != "cpu":
             return f"it runs on a CPU, and the model is on {setting.device}"
         from labengine.engine.native.compile import CompileError
-        from labengine.engine.native.kernels import library
-        from labengine.engine.native.library import SUFFIXES
+        from labengine.engine.native.library import SUFFIXES, library
 
         if setting.dtype not in SUFFIXES:
             names = " and ".join(str(dtype).removeprefix("torch.") for dtype in SUFFIXES)
@@ -93,5 +92,5 @@ class NativeAttention(AttentionBackend):
         return None
 
     def prepare(self, step: StepTensors, group: GroupTensors) -> StepAttention:
-        """Point at the step's tensors."""
+        """Keep pointers to the step's tensors."""
         return NativeStep(step, group)

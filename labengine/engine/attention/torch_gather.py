@@ -1,9 +1,9 @@
 """Paged attention in plain torch: gather each request's slots, then scaled_dot_product_attention.
 
-The gather goes by slot and not by block, so that a slot nobody wrote is never read, and starts where the window does:
-what a request reads is its own, and finite. The query heads that share a KV head are packed as rows of one query: on a
-CPU, many queries of one row each would be slow. Long chunks are cut into tiles, so that of a prompt's triangle, or of a
-window's band, not all of the square around it is computed.
+The gather goes by slot and not by block, so that unwritten slots are never read, and starts where the window does:
+a request reads only its own, finite values. The query heads that share a KV head are packed as rows of one query: on a
+CPU, many queries of one row each would be slow. Long chunks are cut into tiles, so that a prompt's triangle or a
+window's band is computed without most of the square around it.
 
     queries   [tiles, queries, kv_heads * group, head_dim]
     packed    [tiles, kv_heads, group * queries, head_dim]
@@ -26,16 +26,16 @@ from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.step_tensors import GroupTensors, StepTensors, first_read
 
 TILE_QUERIES = 256
-"""A chunk's queries are computed so many at a time."""
+"""Queries of a chunk that are computed at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryBatch:
-    """Tiles of equally many queries: all decodes are one such batch.
+    """Tiles with equal numbers of queries: all decodes are one such batch.
 
     rows: int64 [tiles * queries], the batch's rows in the step; None when they are all rows, in order.
-    slots: int64 [tiles, longest], from the first position that the first query reads to the last one's own; behind that
-    the first slot again.
+    slots: int64 [tiles, longest], from the first position that the first query reads to the last one's own, then
+    padding with the first slot.
     mask: bool [tiles, queries, longest]; True where the query may read the slot.
     """
 
@@ -44,7 +44,7 @@ class QueryBatch:
     mask: Tensor
 
     def attend(self, queries: Tensor, cache: LayerKV, scale: float) -> Tensor:
-        """Queries and result are [tiles * queries, num_heads, head_dim]."""
+        """Attend; queries and result are [tiles * queries, num_heads, head_dim]."""
         num_tiles, num_queries, length = self.mask.shape
         _, num_heads, head_dim = queries.shape
         num_kv_heads = cache.keys.shape[2]
@@ -65,19 +65,19 @@ class QueryBatch:
 
 
 class TorchGatherStep(StepAttention):
-    """One step's query batches."""
+    """One step's query batches, and the slots of its KV."""
 
     def __init__(self, write_slots: Tensor, batches: list[QueryBatch]) -> None:
         self._write_slots = write_slots
         self._batches = batches
 
     def write(self, keys: Tensor, values: Tensor, cache: LayerKV) -> None:
-        """See StepAttention."""
+        """Write the KV by index."""
         cache.keys.view(-1, *keys.shape[1:]).index_copy_(0, self._write_slots, keys)
         cache.values.view(-1, *values.shape[1:]).index_copy_(0, self._write_slots, values)
 
     def attend(self, queries: Tensor, cache: LayerKV, scale: float) -> Tensor:
-        """See StepAttention."""
+        """Attend batch by batch."""
         if self._batches[0].rows is None:
             return self._batches[0].attend(queries, cache, scale)
         out = torch.empty_like(queries)
@@ -98,42 +98,39 @@ class Tile(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position behind the last query: nothing is read from here on."""
+        """The position after the last query: nothing is read from there on."""
         return self.start + self.num_queries
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Tiles of one shape are computed together: decodes all, others where they read about equally much."""
+        """Key of the batch: all decodes are computed together, other tiles with those that read about as much."""
         return self.num_queries, 0 if self.num_queries == 1 else (self.end - self.first) // TILE_QUERIES
 
 
 class TorchGather(AttentionBackend):
-    """Gather and SDPA: slower than a kernel, but needs nothing and runs everywhere."""
+    """Gather and SDPA: slower than a kernel, but without requirements."""
 
     name = "torch"
-    virtue = "plain torch: any device, any block size"
+    advantage = "plain torch: any device, any block size"
 
     @classmethod
     def refusal(cls, setting: AttentionSetting) -> str | None:
-        """It can serve anything."""
+        """Return None: every setting is served."""
         return None
 
     def prepare(self, step: StepTensors, group: GroupTensors) -> StepAttention:
-        """Batch the queries: decodes, and prompts of one length, run together."""
+        """Batch the queries: decodes run together, and so do prompts of one length."""
         batches: dict[tuple[int, int], list[Tile]] = defaultdict(list)
         for tile in _tiles(step, group.window):
             batches[tile.shape].append(tile)
-        is_whole_step = len(batches) == 1
+        covers_step = len(batches) == 1
         return TorchGatherStep(
-            group.slots.long(), [_query_batch(group, tiles, is_whole_step) for tiles in batches.values()]
+            group.slots.long(), [_query_batch(group, tiles, covers_step) for tiles in batches.values()]
         )
 
 
 def _tiles(step: StepTensors, window: int | None) -> Iterator[Tile]:
-    """Yield all queries, in order.
-
-    A long chunk is cut: no query reads what only a later one, or an earlier window, needs.
-    """
+    """Yield all queries in order; a long chunk is cut into tiles, each reading only the keys that it needs."""
     row = 0
     for request, (num_queries, context) in enumerate(zip(step.query_lens, step.context_lens, strict=True)):
         for start in range(context - num_queries, context, TILE_QUERIES):
@@ -142,7 +139,7 @@ def _tiles(step: StepTensors, window: int | None) -> Iterator[Tile]:
             row += length
 
 
-def _query_batch(group: GroupTensors, tiles: list[Tile], is_whole_step: bool) -> QueryBatch:
+def _query_batch(group: GroupTensors, tiles: list[Tile], covers_step: bool) -> QueryBatch:
     device = group.slots.device
     requests, rows, starts, num_queries, firsts = torch.tensor(tiles, device=device).T.unsqueeze(2)
     queries = torch.arange(tiles[0].num_queries, device=device)
@@ -150,8 +147,8 @@ def _query_batch(group: GroupTensors, tiles: list[Tile], is_whole_step: bool) ->
     reads = torch.where(positions < starts + num_queries, positions, firsts)
     tables = group.block_tables[requests.squeeze(1)]
     slots = tables.gather(1, reads // group.block_size).long() * group.block_size + reads % group.block_size
-    askers = (starts + queries).unsqueeze(2)
-    mask = positions.unsqueeze(1) <= askers
+    query_positions = (starts + queries).unsqueeze(2)
+    mask = positions.unsqueeze(1) <= query_positions
     if group.window is not None:
-        mask &= positions.unsqueeze(1) > askers - group.window
-    return QueryBatch(None if is_whole_step else (rows + queries).flatten(), slots, mask)
+        mask &= positions.unsqueeze(1) > query_positions - group.window
+    return QueryBatch(None if covers_step else (rows + queries).flatten(), slots, mask)

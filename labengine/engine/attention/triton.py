@@ -1,7 +1,7 @@
-"""Paged attention by our own Triton kernels: any block size, any GPU that Triton compiles for, CUDA graphs.
+"""Paged attention by labengine's Triton kernels: any block size, any GPU that Triton compiles for, CUDA graphs.
 
-Decodes and chunks of prompts may be mixed: each kind goes through tiles of its own shape. Nothing is read back from the
-device: what a launch needs to know is on the host, or found out by the programs themselves.
+Decodes and chunks of prompts may be mixed: each kind has tiles of its own shape. Nothing is read back from the device:
+a launch depends on host values only, and the programs read the rest themselves.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ MAX_HEAD_DIM = 256
 MIN_CAPABILITY = {torch.float16: (7, 5), torch.bfloat16: (8, 0), torch.float32: (7, 5)}
 LOG2_E = math.log2(math.e)
 SPANS_AT_ONCE = 16
-"""The joining kernel loads so many spans at a time."""
+"""Spans that the joining kernel loads at a time."""
 
 
 def is_interpreted() -> bool:
-    """Return True when Triton runs kernels in Python, on any device: it was told so before it was imported."""
+    """Return True when Triton interprets kernels in Python, on any device, because of its environment variable."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
 
 
@@ -60,12 +60,12 @@ class TritonStep(StepAttention):
         self._launches = launches
 
     def write(self, keys: Tensor, values: Tensor, cache: LayerKV) -> None:
-        """See StepAttention."""
+        """Write the KV by a kernel."""
         write_kv(keys, values, cache, self._group.slots)
 
     def attend(self, queries: Tensor, cache: LayerKV, scale: float) -> Tensor:
-        """See StepAttention."""
-        queries = _with_whole_rows(queries)
+        """Attend launch by launch."""
+        queries = _with_contiguous_rows(queries)
         out = torch.empty(queries.shape, dtype=queries.dtype, device=queries.device)
         for launch in self._launches:
             self._attend(launch, queries, cache, scale, out)
@@ -78,7 +78,7 @@ class TritonStep(StepAttention):
         group_size = queries.shape[1] // num_kv_heads
         is_split = launch.num_spans > 1
         rows = (launch.num_tiles, num_kv_heads, launch.num_spans, launch.queries * group_size) if is_split else (0,)
-        # Allocated here and not kept: recorded into a CUDA graph, the memory is the graph's own.
+        # Allocated here and not kept: recorded into a CUDA graph, the memory belongs to the graph.
         sums = torch.empty(*rows, head_dim, dtype=torch.float32, device=queries.device)
         totals = torch.empty(*rows, 2, dtype=torch.float32, device=queries.device)
         where = (self._step.contexts, self._step.query_starts, launch.tiles, out, sums, totals)
@@ -90,7 +90,7 @@ class TritonStep(StepAttention):
             "WINDOW": self._group.window or 0,
             "QUERIES": launch.queries,
             "KEYS": launch.shape.keys,
-            "LEAST": launch.shape.least_steps,
+            "LEAST": launch.shape.min_steps,
             "enable_fp_fusion": True,
         }
         tables = self._group.block_tables
@@ -119,14 +119,14 @@ class TritonStep(StepAttention):
 
 
 class TritonAttention(AttentionBackend):
-    """Kernels of our own, compiled on first use."""
+    """Labengine's own kernels, compiled on first use."""
 
     name = "triton"
-    virtue = "our own kernels: any block size, CUDA graphs"
+    advantage = "our own kernels: any block size, CUDA graphs"
     is_capturable = True
 
     def __init__(self, setting: AttentionSetting, gpu: Gpu | None = None) -> None:
-        """gpu: what to cut tiles for, if not for the setting's device."""
+        """gpu: figures to choose tiles for, if not those of the setting's device."""
         super().__init__(setting)
         self._gpu = gpu or Gpu.of(setting.device)
         self._group_size = setting.num_heads // setting.num_kv_heads
@@ -135,7 +135,7 @@ class TritonAttention(AttentionBackend):
 
     @classmethod
     def refusal(cls, setting: AttentionSetting) -> str | None:
-        """It needs Triton, and a GPU that it compiles this dtype for; or Triton's interpreter, for tests."""
+        """Refuse machines without Triton or a GPU that it compiles this dtype for, unless kernels are interpreted."""
         if find_spec("triton") is None:
             return "Triton is not installed (pip install triton)"
         if setting.head_dim > MAX_HEAD_DIM:
@@ -157,7 +157,7 @@ class TritonAttention(AttentionBackend):
         return "{} needs compute capability {}.{}, and the GPU has {}.{}".format(name, *needs, *has)
 
     def prepare(self, step: StepTensors, group: GroupTensors) -> StepAttention:
-        """Cut the batch into tiles. A step of decodes alone needs no list of them, and copies nothing to the device."""
+        """Cut the batch into tiles. Decodes alone need no list of tiles, and no copy to the device."""
         if step.is_decode:
             launches = [self._launch(self.decode_shape, 1, None, step.num_requests, group)]
         else:
@@ -187,10 +187,10 @@ class TritonAttention(AttentionBackend):
 
 
 def write_kv(keys: Tensor, values: Tensor, cache: LayerKV, slots: Tensor) -> None:
-    """Copy rows [num_tokens, num_kv_heads, head_dim] to their slots, int32 [num_tokens]; below 0: nowhere."""
+    """Copy rows [num_tokens, num_kv_heads, head_dim] to their slots, int32 [num_tokens]; below 0 is not written."""
     from labengine.engine.attention.triton_kernels import write_kernel
 
-    keys, values = _with_whole_rows(keys), _with_whole_rows(values)
+    keys, values = _with_contiguous_rows(keys), _with_contiguous_rows(values)
     size = keys.shape[1] * keys.shape[2]
     write_kernel[(keys.shape[0],)](
         keys,
@@ -207,7 +207,7 @@ def write_kv(keys: Tensor, values: Tensor, cache: LayerKV, slots: Tensor) -> Non
     )
 
 
-def _with_whole_rows(heads: Tensor) -> Tensor:
-    """Return the same heads [num_tokens, heads, head_dim], each token's contiguous; tokens may lie apart."""
+def _with_contiguous_rows(heads: Tensor) -> Tensor:
+    """Return the heads [num_tokens, heads, head_dim] with each token's contiguous; tokens may be apart."""
     _, _, head_dim = heads.shape
     return heads if heads.stride()[1:] == (head_dim, 1) else heads.contiguous()

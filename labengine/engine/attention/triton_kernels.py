@@ -1,18 +1,18 @@
 """Paged attention on a GPU, in Triton: KV written to its slots, queries attending through block tables.
 
 One kernel attends, for decodes and for prompts. A program takes one *tile*: a few queries of one request, with all the
-query heads that share one KV head, as rows of one matrix, so that a key is loaded once for all who attend to it:
+query heads that share one KV head, as rows of one matrix, so that a key is loaded once for all of them:
 
     row      0   1  ...  GROUP-1 | GROUP  ...  2*GROUP-1 | ...  QUERIES*GROUP-1 | up to ROWS
     query    0   0       0       | 1           1         |      QUERIES-1       | (empty)
     head     0   1       GROUP-1 | 0           GROUP-1   |      GROUP-1         |
 
-A decode is a tile of one query. Where there are too few tiles to keep a GPU busy, the keys of each are cut into spans
-that are attended to apart, and a second kernel joins them.
+A decode is a tile of one query. Where there are too few tiles to fill a GPU, the keys of each are cut into spans
+that are attended to separately, and a second kernel joins them.
 
-Keys are walked KEYS at a time, at multiples of KEYS, with a running softmax in base 2. The table entries of the next
-step are read while this one's keys are on their way: the addresses are known early, so the copies to shared memory can
-run several steps ahead. What tables and slots hold outside of what the tile reads is not loaded: NaN there is no harm.
+Keys are read KEYS at a time, at multiples of KEYS, with a running softmax in base 2. The table entries of the next
+step are read while this one's keys are loaded: addresses are known early, so that copies to shared memory can run
+several steps ahead. Table entries and slots outside of the tile's reads are not loaded, so they may hold NaN.
 """
 # Kernels are Python in form only: their arguments are pointers and constants of the compiler.
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -38,7 +38,7 @@ def write_kernel(
     SIZE: tl.constexpr,
     PADDED: tl.constexpr,
 ):
-    """One program copies one token's keys and values, SIZE numbers each, to its slot; a slot below 0 is nowhere."""
+    """One program copies one token's keys and values, SIZE numbers each, to its slot; a slot below 0 is not written."""
     token = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + token).to(tl.int64)
     column = tl.arange(0, PADDED)
@@ -52,7 +52,7 @@ def write_kernel(
 
 @triton.jit
 def _tile(item, tiles, contexts, query_starts, QUERIES: tl.constexpr):
-    """A tile's request, its first row in the batch, its number of queries, and the position of the first.
+    """Return a tile's request, its first row in the batch, its number of queries, and the position of the first.
 
     tiles: [num_tiles, 2], request and first query of each; None when tile i is the one query of request i, in row i.
     """
@@ -69,7 +69,7 @@ def _tile(item, tiles, contexts, query_starts, QUERIES: tl.constexpr):
 
 @triton.jit
 def _reach(position, num_queries, num_spans, WINDOW: tl.constexpr, KEYS: tl.constexpr, LEAST: tl.constexpr):
-    """What a tile reads, [first, end); where the walk to it begins, and how far each span goes, LEAST steps or more."""
+    """Return a tile's reads [first, end), the start of the walk to them, and the length of each span."""
     end = position + num_queries
     first = 0
     if WINDOW > 0:
@@ -81,7 +81,10 @@ def _reach(position, num_queries, num_spans, WINDOW: tl.constexpr, KEYS: tl.cons
 
 @triton.jit
 def _entries(table, start, first, end, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr):
-    """The blocks of positions start to start + KEYS: one number where all lie in one block, else one per position."""
+    """Return the blocks of positions start to start + KEYS.
+
+    One number if all are in one block, else one per position.
+    """
     if BLOCK_SIZE % KEYS == 0:
         return tl.load(table + start // BLOCK_SIZE, mask=start < end, other=0).to(tl.int64)
     else:
@@ -113,9 +116,9 @@ def _walk(
     MASKED: tl.constexpr,
     WIDEN: tl.constexpr,
 ):
-    """Attend to positions [begin, stop) of what the tile reads, [first, end); not MASKED when every row sees them all.
+    """Attend to positions [begin, stop) of the tile's reads [first, end); not MASKED if every row sees them all.
 
-    largest, total, summed: the running softmax, [ROWS], [ROWS] and [ROWS, PADDED]; SLOT numbers lie between slots.
+    largest, total, summed: the running softmax, [ROWS], [ROWS] and [ROWS, PADDED]; SLOT: numbers per slot.
     """
     step = tl.arange(0, KEYS)
     column = tl.arange(0, PADDED)
@@ -149,9 +152,9 @@ def _walk(
             score = tl.where(sees, score, float("-inf"))
         larger = tl.maximum(largest, tl.max(score, 1))
         weight = tl.exp2(score - larger[:, None])
-        shrink = tl.exp2(largest - larger)
-        total = total * shrink + tl.sum(weight, 1)
-        summed = tl.dot(weight.to(value.dtype), value, summed * shrink[:, None], input_precision="ieee")
+        rescale = tl.exp2(largest - larger)
+        total = total * rescale + tl.sum(weight, 1)
+        summed = tl.dot(weight.to(value.dtype), value, summed * rescale[:, None], input_precision="ieee")
         largest = larger
     return largest, total, summed
 
@@ -217,19 +220,19 @@ def attend_kernel(
     values = value_cache + head * HEAD_DIM
     table = tables + tl.cast(request, tl.int64) * table_stride
     SLOT: tl.constexpr = NUM_KV_HEADS * HEAD_DIM
-    # A decode masks everywhere: the copies are what it waits for, and one walk keeps them running.
-    whole = begin
+    # A decode masks everywhere: it waits for the copies, and one walk keeps them running.
+    first_full = begin
     diagonal = begin
     if QUERIES > 1:
         if WINDOW > 0:
-            whole = tl.minimum(tl.maximum(tl.cdiv(tl.maximum(end - WINDOW, 0), KEYS) * KEYS, begin), stop)
+            first_full = tl.minimum(tl.maximum(tl.cdiv(tl.maximum(end - WINDOW, 0), KEYS) * KEYS, begin), stop)
             largest, total, summed = _walk(
-                query, largest, total, summed, keys, values, table, begin, whole, first, end, position, scale,
+                query, largest, total, summed, keys, values, table, begin, first_full, first, end, position, scale,
                 SLOT, HEAD_DIM, PADDED, BLOCK_SIZE, WINDOW, KEYS, True, WIDEN,
             )  # fmt: skip
-        diagonal = tl.maximum(tl.minimum((start + 1) // KEYS * KEYS, stop), whole)
+        diagonal = tl.maximum(tl.minimum((start + 1) // KEYS * KEYS, stop), first_full)
         largest, total, summed = _walk(
-            query, largest, total, summed, keys, values, table, whole, diagonal, first, end, position, scale,
+            query, largest, total, summed, keys, values, table, first_full, diagonal, first, end, position, scale,
             SLOT, HEAD_DIM, PADDED, BLOCK_SIZE, WINDOW, KEYS, False, WIDEN,
         )  # fmt: skip
     largest, total, summed = _walk(
@@ -290,10 +293,10 @@ def join_kernel(
         there = is_used[:, None] & (column < HEAD_DIM)[None, :]
         sums = tl.load(partial_sums + part[:, None] * HEAD_DIM + column[None, :], mask=there, other=0.0)
         larger = tl.maximum(largest, tl.max(largest_there, 0))
-        shrink = tl.exp2(largest - larger)
+        rescale = tl.exp2(largest - larger)
         weight = tl.exp2(largest_there - larger)
-        total = total * shrink + tl.sum(total_there * weight, 0)
-        summed = summed * shrink + tl.sum(sums * weight[:, None], 0)
+        total = total * rescale + tl.sum(total_there * weight, 0)
+        summed = summed * rescale + tl.sum(sums * weight[:, None], 0)
         largest = larger
     result = summed / tl.where(total == 0.0, 1.0, total)
     to = (row + query).to(tl.int64) * (NUM_KV_HEADS * GROUP * HEAD_DIM) + (head * GROUP + lane % GROUP) * HEAD_DIM

@@ -1,4 +1,4 @@
-"""One block as a safetensors file: its tensors, what they are the content of, and a digest over both."""
+"""One block as a safetensors file: its tensors, the name of their content, and a digest over both."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from labengine.core.block import Key
 from labengine.core.connector import BlockKV
-from labengine.engine.external.errors import StoreError
+from labengine.engine.external.store import StoreError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +17,7 @@ FORMAT = "labengine-kv-1"
 
 
 def encode(fingerprint: str, key: Key, kv: BlockKV | None) -> bytes:
-    """Return the whole file. A simulated model's block has metadata only."""
+    """Return the file's bytes. A simulated model's block has metadata only."""
     metadata = _metadata(fingerprint, key, kv)
     if not kv:
         from safetensors import serialize
@@ -30,7 +30,7 @@ def encode(fingerprint: str, key: Key, kv: BlockKV | None) -> bytes:
 
 
 def decode(fingerprint: str, key: Key, data: bytes) -> BlockKV | None:
-    """Return the block in a file. Raises StoreError unless it is, to the last bit, what was saved under this name."""
+    """Return the block in a file. Raises StoreError unless it is exactly the one saved under this name."""
     tensors, metadata = _parse(data)
     expected = _metadata(fingerprint, key, tensors)
     if metadata != expected:
@@ -65,7 +65,7 @@ def _tensors(data: bytes) -> BlockKV:
 
 
 def _no_tensors(data: bytes) -> BlockKV | None:
-    """Check a file without tensors, and without torch."""
+    """Check a file without tensors, without loading torch."""
     from safetensors import deserialize
 
     deserialize(data)  # type: ignore[no-untyped-call]
@@ -79,7 +79,7 @@ def _metadata(fingerprint: str, key: Key, kv: BlockKV | None) -> dict[str, str]:
 
 
 def _digest(named: dict[str, str], kv: BlockKV) -> str:
-    """SHA-256 over what the block is, and every tensor's name, dtype, shape and bytes."""
+    """Return the SHA-256 of the block's name and of every tensor's name, dtype, shape and bytes."""
     digest = hashlib.sha256(json.dumps(named, sort_keys=True).encode())
     for name, tensor in sorted(kv.items()):
         digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())

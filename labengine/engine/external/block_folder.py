@@ -1,4 +1,4 @@
-"""A disk store's folder: FOLDER/<model>/group-<n>/<block hash>.safetensors. Nothing else in it is ever touched."""
+"""A disk store's folder: FOLDER/<model>/group-<n>/<block hash>.safetensors. Other files in it are never touched."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from labengine.atomic_write import TEMPORARY, write_atomically
 from labengine.core.block import Key
-from labengine.engine.atomic_write import ASIDE, remove_abandoned, write_atomically
+from labengine.engine.abandoned_files import remove_abandoned
 
 _BLOCK = re.compile(r"[A-Za-z0-9-]*-[0-9a-f]{12}/group-\d+/[0-9a-f]*\.safetensors")
 
@@ -25,13 +26,13 @@ def namespace_of(fingerprint: str) -> str:
 
 
 def file_name(namespace: str, key: Key) -> str:
-    """Return the block's file, relative to the folder."""
+    """Return the name of a block's file, relative to the folder."""
     group, block_hash = key
     return f"{namespace}/group-{group}/{block_hash.hex()}.safetensors"
 
 
 class BlockFolder:
-    """The files of all models' blocks under one folder. Other processes may add and remove some at any time."""
+    """The files of all models' blocks in one folder. Other processes may add and remove files at any time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -42,28 +43,32 @@ class BlockFolder:
 
     def write(self, name: str, data: bytes, accessed_ns: int) -> None:
         """Add a file, whole or not at all. Raises OSError."""
-        write_atomically(self.path / name, data, accessed_ns)
+        (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path / name, data, mtime_ns=accessed_ns)
 
     def remove(self, name: str) -> None:
         """Delete a file, if it is there. Raises OSError."""
         (self.path / name).unlink(missing_ok=True)
 
     def mark_accessed(self, name: str, accessed_ns: int) -> None:
-        """Keep the time of a use, so that the order of uses outlives the process; on a read-only folder it does not."""
+        """Record the time of a use, so that the order of uses outlives the process.
+
+        Has no effect on a read-only folder.
+        """
         with suppress(OSError):
             os.utime(self.path / name, ns=(accessed_ns, accessed_ns))
 
     def files(self) -> list[tuple[str, int]]:
-        """(name, bytes) of every block's file, the least recently used first."""
+        """Return (name, bytes) of every block's file, the least recently used first."""
         found: list[tuple[int, str, int]] = []
-        with suppress(OSError):  # somebody is removing a whole folder just now
+        with suppress(OSError):  # another process may be removing a folder
             found.extend(self._stats())
         return [(name, size) for _, name, size in sorted(found)]
 
     def clean(self) -> None:
-        """Remove what writers left that died."""
+        """Remove temporary files of interrupted writers."""
         with suppress(OSError):
-            remove_abandoned(self.path.glob(f"*/group-*/{ASIDE}"))
+            remove_abandoned(self.path.glob(f"*/group-*/{TEMPORARY}"))
 
     def _stats(self) -> Iterator[tuple[int, str, int]]:
         for path in self.path.glob("*/group-*/*.safetensors"):

@@ -1,4 +1,4 @@
-"""The lasting tier: blocks' KV in a folder, one safetensors file a block. It survives the process."""
+"""The disk tier: blocks' KV in a folder, one safetensors file per block. It outlives the process."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from labengine.core.block import Key
 from labengine.core.connector import BlockKV
 from labengine.engine.external.block_file import decode, encode
 from labengine.engine.external.block_folder import BlockFolder, file_name, namespace_of
-from labengine.engine.external.errors import StoreError
 from labengine.engine.external.recency import RecencyIndex, checked_cap
-from labengine.engine.external.sizes import readable_blocks, readable_bytes
-from labengine.engine.external.store import KVStore
+from labengine.engine.external.store import KVStore, StoreError, readable_blocks, readable_bytes
 
-SAVES_BETWEEN_LOOKS = 256
-"""How often a store looks what other processes have done to its folder."""
+SAVES_BETWEEN_READINGS = 256
+"""Saves between two readings of the folder, which other processes may have changed."""
 
 
 class DiskStore(KVStore):
     """Blocks of any number of models under `path`, each model seeing its own; least recently used files go first.
 
     max_bytes caps all files in the folder together; None is no cap. Several processes may use one folder: each keeps
-    to the cap by what it knows, and what another one has removed is a failed load. Raises ConfigError for a path that
-    is a file, and for a cap that is no positive integer. Nothing is read or written before `bind`.
+    to the cap by the files that it knows, and a file that another process removed is a failed load. Raises ConfigError
+    for a path that is a file, and for a cap that is no positive integer. Nothing is read or written before `bind`.
     """
 
     def __init__(self, path: str | PathLike[str], max_bytes: int | None = 4 * 2**30) -> None:
@@ -39,27 +37,27 @@ class DiskStore(KVStore):
         self._num_saves = 0
 
     def __len__(self) -> int:
-        """Return blocks of the model that the store is bound to."""
+        """Return the number of blocks of the bound model."""
         return sum(name.startswith(f"{self._namespace}/") for name in self._index.entries())
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all files in the folder, other models' too."""
+        """Bytes of all files in the folder, other models' included."""
         return self._index.num_bytes
 
     def bind(self, fingerprint: str) -> None:
-        """Serve this model's KV: find what is there from before. ConfigError when the store serves another's."""
+        """Serve this model's KV, including earlier files. Raises ConfigError when the store serves another model's."""
         super().bind(fingerprint)
         self._namespace = namespace_of(fingerprint)
         self._folder.clean()
-        self._look_around()
+        self._reread_folder()
 
     def has(self, group: int, block_hash: bytes) -> bool:
-        """Return whether the content was there when the folder was last looked at. Does not touch the disk."""
+        """Return whether the content was in the folder at its last reading. Does not touch the disk."""
         return file_name(self._namespace, (group, block_hash)) in self._index
 
     def describe(self) -> str:
-        """Return the folder, this model's blocks, and the bytes of all."""
+        """Return the folder, the number of this model's blocks, and the bytes of all files."""
         cap = "" if self._index.max_bytes is None else f" of {readable_bytes(self._index.max_bytes)}"
         blocks, amount = readable_blocks(len(self)), readable_bytes(self.num_bytes)
         return f"disk, {self.path}: {blocks} of this model, {amount}{cap} in all"
@@ -86,8 +84,8 @@ class DiskStore(KVStore):
         self._folder.write(name, data, self._now())
         self._index.add(name, len(data))
         self._num_saves += 1
-        if self._num_saves % SAVES_BETWEEN_LOOKS == 0:
-            self._look_around()
+        if self._num_saves % SAVES_BETWEEN_READINGS == 0:
+            self._reread_folder()
 
     def _drop(self, key: Key) -> None:
         self._remove(file_name(self._namespace, key))
@@ -97,8 +95,8 @@ class DiskStore(KVStore):
         self._index.touch(name)
         self._folder.mark_accessed(name, self._now())
 
-    def _look_around(self) -> None:
-        """Know the files that are there now, whoever wrote them, and keep to the cap."""
+    def _reread_folder(self) -> None:
+        """Read the folder's files anew, and keep to the cap."""
         self._index.replace_all(self._folder.files())
         self._make_room(0)
 
@@ -114,7 +112,7 @@ class DiskStore(KVStore):
             self.note(f"{name} could not be removed: {error.strerror}")
 
     def _now(self) -> int:
-        """Return nanoseconds since the epoch, never twice the same: the order of uses."""
+        """Return nanoseconds since the epoch, strictly increasing: the order of uses."""
         self._last_access_ns = max(time.time_ns(), self._last_access_ns + 1)
         return self._last_access_ns
 

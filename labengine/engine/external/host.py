@@ -1,19 +1,17 @@
-"""The nearest tier: blocks' KV in host memory."""
+"""The host tier: blocks' KV in host memory."""
 
 from __future__ import annotations
 
 from labengine.core.block import Key
 from labengine.core.connector import BlockKV
-from labengine.engine.external.errors import StoreError
 from labengine.engine.external.recency import RecencyIndex, checked_cap
-from labengine.engine.external.sizes import readable_blocks, readable_bytes
-from labengine.engine.external.store import KVStore
+from labengine.engine.external.store import KVStore, StoreError, readable_blocks, readable_bytes
 
 
 class HostStore(KVStore):
-    """Holds the very tensors that the pool's reader hands out (pinned ones stay pinned), so they come back bit by bit.
+    """Holds the tensors that the pool's reader returns (pinned ones stay pinned), so that loads are exact.
 
-    max_blocks, max_bytes: caps on entries and on KV bytes; None is no cap. ConfigError for what is no positive integer.
+    max_blocks, max_bytes: caps on entries and on KV bytes; None is no cap. Raises ConfigError unless positive integers.
     """
 
     def __init__(self, max_blocks: int | None = None, max_bytes: int | None = None) -> None:
@@ -24,7 +22,7 @@ class HostStore(KVStore):
         self._contents: dict[Key, BlockKV | None] = {}
 
     def __len__(self) -> int:
-        """Return blocks held."""
+        """Return the number of blocks held."""
         return len(self._index)
 
     @property
@@ -37,14 +35,14 @@ class HostStore(KVStore):
         return (group, block_hash) in self._index
 
     def describe(self) -> str:
-        """Return blocks and bytes, and their caps."""
+        """Return the blocks and bytes held, and their caps."""
         cap_blocks, cap_bytes = self._index.max_entries, self._index.max_bytes
         blocks = f"{len(self):,} of {readable_blocks(cap_blocks)}" if cap_blocks else readable_blocks(len(self))
         amount = readable_bytes(self.num_bytes) + (f" of {readable_bytes(cap_bytes)}" if cap_bytes else "")
         return f"host memory: {blocks}, {amount}"
 
     def close(self) -> None:
-        """Let all KV go."""
+        """Release all KV."""
         super().close()
         self._index.replace_all([])
         self._contents = {}

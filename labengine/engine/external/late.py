@@ -1,22 +1,26 @@
-"""Loads that arrive later: what a step count and a thread have in common."""
+"""Asynchronous loads: delayed by a number of steps, or on threads beside the engine."""
 
 from __future__ import annotations
 
+import math
+import time
 from abc import abstractmethod
 from collections.abc import Sequence
+from threading import Event, Thread
 
-from labengine.config import ConfigError
+from labengine.config import ConfigError, is_single_int
 from labengine.core.block import Key
 from labengine.core.connector import BlockKV, BlockTransfer, Connector, KVAccess
-from labengine.engine.external.around import Around
-from labengine.engine.external.sizes import readable_blocks
-from labengine.engine.external.staging import PendingLoad, Samples
+from labengine.engine.external.pending_load import PendingLoad, Samples
+from labengine.engine.external.store import readable_blocks
+from labengine.engine.external.wrapper import ConnectorWrapper
 
 
-class LateLoads(Around):
+class LateLoads(ConnectorWrapper):
     """Makes a synchronous connector asynchronous: it loads into staging memory, `get_finished` writes to the pool.
 
-    Each request's load succeeds or fails alone. Saves stay synchronous. ConfigError for an inner one that is late too.
+    Each request's load succeeds or fails alone. Saves stay synchronous. Raises ConfigError for an asynchronous
+    connector.
     """
 
     def __init__(self, inner: Connector) -> None:
@@ -29,11 +33,11 @@ class LateLoads(Around):
         self._samples: dict[int, BlockKV | None] = {}
 
     def has(self, group: int, block_hash: bytes) -> bool:
-        """What the inner one has, less what never came in time."""
+        """Return whether the inner connector has the content, unless a load of it was given up."""
         return (group, block_hash) not in self._distrusted and super().has(group, block_hash)
 
     def get_finished(self, kv: KVAccess) -> tuple[set[int], set[int]]:
-        """Write what has arrived, on this thread. Interrupted, it has told nothing and can be called again."""
+        """Write arrived loads, on this thread. Interrupted, it has reported nothing and can be called again."""
         for load in self._pending.values():
             load.num_polls += 1
         due = {request_id: load for request_id, load in self._pending.items() if self._is_due(load)}
@@ -44,17 +48,17 @@ class LateLoads(Around):
         return arrived, set(due) - arrived
 
     def cancel(self, request_id: int) -> None:
-        """Drop the request's staging memory: what still comes goes nowhere."""
+        """Drop the request's staging memory: a load that still arrives is discarded."""
         self._pending.pop(request_id, None)
         super().cancel(request_id)
 
     def save_kv(self, saves: Sequence[BlockTransfer], kv: KVAccess) -> tuple[BlockTransfer, ...]:
-        """Save into the inner one; content that was computed anew may be hoped for again."""
+        """Save to the inner connector; newly computed content may be loaded again."""
         self._distrusted.difference_update(transfer.key for transfer in saves)
         return super().save_kv(saves, kv)
 
     def close(self) -> None:
-        """Drop all loads, and close the inner one."""
+        """Drop all loads, and close the inner connector."""
         self._pending = {}
         self._distrusted = set()
         self._samples = {}
@@ -69,8 +73,8 @@ class LateLoads(Around):
             self._begin(load)
 
     def _deliver(self, request_id: int, load: PendingLoad, kv: KVAccess) -> bool:
-        """Write a load that is over; False, and a note, when it failed or took too long."""
-        reason = load.write_into(kv) if load.over.is_set() else self._give_up(load)
+        """Write a finished load; return False, and note the reason, when it failed or took too long."""
+        reason = load.write_into(kv) if load.finished.is_set() else self._give_up(load)
         if reason is not None:
             self.note(f"request {request_id}: {reason}")
         return reason is None
@@ -80,7 +84,7 @@ class LateLoads(Around):
         return f"{readable_blocks(len(load.transfers))} did not come in time"
 
     def _samples_for(self, transfers: Sequence[BlockTransfer], kv: KVAccess) -> Samples:
-        """Taken here because only the engine's thread may look at the pool."""
+        """Return the layouts of blocks, read here because only the engine's thread may read the pool."""
         for transfer in transfers:
             if transfer.group not in self._samples:
                 content = kv.read_block(transfer.group, transfer.block_id)
@@ -95,4 +99,62 @@ class LateLoads(Around):
 
     @abstractmethod
     def _is_due(self, load: PendingLoad) -> bool:
-        """Return whether the outcome is to be told now. A load that is not over by then has failed."""
+        """Return whether the outcome is to be reported now. A load that is not over by then has failed."""
+
+
+class Delayed(LateLoads):
+    """A store whose loads arrive at the n-th call of get_finished after their start; `steps` is n, at least 1."""
+
+    def __init__(self, inner: Connector, steps: int = 1) -> None:
+        super().__init__(inner)
+        if not is_single_int(steps) or steps < 1:
+            raise ConfigError(f"steps must be an integer of at least 1, got {steps!r}")
+        self.steps = int(steps)
+
+    def describe(self) -> str:
+        """Return the inner connector's line, and the delay."""
+        return f"{super().describe()}; loads arrive {self.steps} step{'s' * (self.steps > 1)} late"
+
+    def _begin(self, load: PendingLoad) -> None:
+        load.run(self.inner)
+
+    def _is_due(self, load: PendingLoad) -> bool:
+        return load.num_polls >= self.steps
+
+
+class Threaded(LateLoads):
+    """A store that reads on daemon threads. A load that takes longer than timeout_s has failed, whatever its result.
+
+    Its keys count as missing until they are saved again, so that no request waits for the same slow content twice.
+    """
+
+    def __init__(self, inner: Connector, timeout_s: float = 30.0) -> None:
+        super().__init__(inner)
+        if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s < math.inf:
+            raise ConfigError(f"timeout_s must be a number of seconds above 0, got {timeout_s!r}")
+        self.timeout_s = float(timeout_s)
+        self._load_finished = Event()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until a load is over or given up."""
+        if not self._pending:
+            return
+        self._load_finished.clear()
+        if any(self._is_due(load) for load in self._pending.values()):
+            return
+        seconds_left = min(load.began_at for load in self._pending.values()) + self.timeout_s - time.monotonic()
+        self._load_finished.wait(max(0.0, min(timeout_s, seconds_left)))
+
+    def describe(self) -> str:
+        """Return the inner connector's line, and the time limit."""
+        return f"{super().describe()}; read on threads, {self.timeout_s:g} s at most"
+
+    def _begin(self, load: PendingLoad) -> None:
+        Thread(target=self._run, args=(load,), name="labengine-load", daemon=True).start()
+
+    def _run(self, load: PendingLoad) -> None:
+        load.run(self.inner)
+        self._load_finished.set()
+
+    def _is_due(self, load: PendingLoad) -> bool:
+        return load.finished.is_set() or time.monotonic() - load.began_at >= self.timeout_s

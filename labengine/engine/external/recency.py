@@ -1,4 +1,4 @@
-"""Which entries a store holds, in which order they were used, and which must go to make room."""
+"""An index of a store's entries in order of use, which selects the entries to remove for a new one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Entry = TypeVar("Entry")
 
 
 class RecencyIndex(Generic[Entry]):
-    """Entries and their sizes in bytes, the least recently used first; under caps, None being none. Thread-safe."""
+    """Entries and their sizes in bytes, the least recently used first, with caps (None: no cap). Thread-safe."""
 
     def __init__(self, *, max_entries: int | None = None, max_bytes: int | None = None) -> None:
         self.max_entries = max_entries
@@ -29,16 +29,16 @@ class RecencyIndex(Generic[Entry]):
         return entry in self._sizes
 
     def entries(self) -> list[Entry]:
-        """Return all of them, the next to go first."""
+        """Return all entries, the first to be removed first."""
         with self._lock:
             return list(self._sizes)
 
     def can_hold(self, num_bytes: int) -> bool:
-        """Return whether an entry of this size fits under the caps once everything else is gone."""
+        """Return whether an entry of this size fits under the caps when all others are removed."""
         return self.max_bytes is None or num_bytes <= self.max_bytes
 
     def make_room(self, num_bytes: int) -> list[Entry]:
-        """Remove entries, the least recently used first, until one more of this size fits; returns them."""
+        """Remove entries, the least recently used first, until one more of this size fits; return them."""
         victims = []
         with self._lock:
             while self._sizes and self._is_crowded(num_bytes):
@@ -48,7 +48,7 @@ class RecencyIndex(Generic[Entry]):
         return victims
 
     def add(self, entry: Entry, num_bytes: int) -> None:
-        """Put an entry in, or anew, as the most recently used one."""
+        """Add an entry, or replace it, as the most recently used one."""
         with self._lock:
             self._remove(entry)
             self._sizes[entry] = num_bytes
@@ -66,7 +66,7 @@ class RecencyIndex(Generic[Entry]):
             self._remove(entry)
 
     def replace_all(self, entries: Iterable[tuple[Entry, int]]) -> None:
-        """Hold these entries and sizes and no others, the least recently used first."""
+        """Replace all entries; the least recently used comes first."""
         with self._lock:
             self._sizes = OrderedDict(entries)
             self.num_bytes = sum(self._sizes.values())
@@ -80,7 +80,7 @@ class RecencyIndex(Generic[Entry]):
 
 
 def checked_cap(name: str, cap: int | None) -> int | None:
-    """Return the cap as Python's int, or None for none. ConfigError for anything but an integer from 1."""
+    """Return the cap as a Python int, or None for no cap. Raises ConfigError unless it is an integer >= 1 or None."""
     if cap is None:
         return None
     if not is_single_int(cap) or int(cap) < 1:

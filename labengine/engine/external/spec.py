@@ -1,4 +1,4 @@
-"""What a user may name as the external tier."""
+"""The values of `external=`: names, folders and connectors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from labengine.engine.external.host import HostStore
 
 HOST_BYTES = 2**30
 HOST_BLOCKS = 2**16
-"""A simulated model's blocks have no bytes: this bounds them."""
+"""Cap for a simulated model, whose blocks have no bytes."""
 
 
 def open_store(spec: str | PathLike[str] | Connector) -> Connector:
-    """Return the tier for `external=spec`: "host", "disk" (in the user's cache), a folder, or a connector as it is.
+    """Return the tier for `external=spec`: "host", "disk" (in the user's cache), a folder, or a connector unchanged.
 
     A folder is a Path, or a text with a separator in it. Raises ConfigError for anything else, and for a connector with
-    a misspelt method, or one that cannot be called the way the engine calls it.
+    a misspelt method or one with other parameters than the engine passes.
     """
     if isinstance(spec, Connector):
         refuse_wrong_overrides("external", type(spec), Connector)

@@ -1,4 +1,4 @@
-"""What all stores share: blocks come back all or none, in the pool's layout, and the heads of chains stay longest."""
+"""The common base of stores: loads are all or nothing, in the pool's layout; heads of chains are kept longest."""
 
 from __future__ import annotations
 
@@ -8,22 +8,41 @@ from collections.abc import Sequence
 from labengine.config import ConfigError
 from labengine.core.block import Key
 from labengine.core.connector import BlockKV, BlockTransfer, Connector, KVAccess, LoadError
-from labengine.engine.external.errors import StoreError
+
+
+class StoreError(Exception):
+    """One block could not be read or kept; the message says why, readably."""
+
+
+def readable_bytes(num_bytes: int) -> str:
+    """1536 -> 1.5 KiB."""
+    size = float(num_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} TiB"
+
+
+def readable_blocks(num_blocks: int) -> str:
+    """1 block, 1,200 blocks."""
+    return f"{num_blocks:,} block{'' if num_blocks == 1 else 's'}"
+
 
 Layout = tuple[tuple[str, str, tuple[int, ...]], ...]
 """Name, dtype and shape of each of a block's tensors; empty on a simulated model."""
 
 
 def layout_of(kv: BlockKV | None) -> Layout:
-    """What a block's KV looks like, without its values."""
+    """Return the names, dtypes and shapes of a block's tensors."""
     return tuple(sorted((name, str(tensor.dtype), tuple(tensor.shape)) for name, tensor in (kv or {}).items()))
 
 
 class KVStore(Connector):
-    """A synchronous tier that keeps blocks by key, the least recently used one going first when room is needed.
+    """A synchronous tier that keeps blocks by key and removes the least recently used ones when room is needed.
 
-    A use is a load or a save, not a look-up. Of blocks that were used together the later ones go first: a chain without
-    its head is never found again. Engines of one fingerprint may use a store in turn.
+    A use is a load or a save, not a look-up. Of blocks used together the later ones go first: a chain without its head
+    is never found again. Engines with one fingerprint may use a store in turn.
     """
 
     def __init__(self) -> None:
@@ -32,7 +51,7 @@ class KVStore(Connector):
         self._layouts: dict[int, Layout] = {}
 
     def bind(self, fingerprint: str) -> None:
-        """Serve this model's KV. ConfigError when the store serves another's, until it is closed."""
+        """Serve this model's KV. Raises ConfigError when the store serves another model's, until it is closed."""
         if self._fingerprint not in (None, fingerprint):
             raise ConfigError(
                 f"this store holds KV of {self._fingerprint!r} and cannot hold that of {fingerprint!r}: "
@@ -41,12 +60,12 @@ class KVStore(Connector):
         self._fingerprint = fingerprint
 
     def close(self) -> None:
-        """Serve nobody; `bind` opens the store again."""
+        """Close the store; `bind` opens it again."""
         self._fingerprint = None
         self._layouts = {}
 
     def start_load_kv(self, loads: Sequence[BlockTransfer], kv: KVAccess) -> None:
-        """Read everything, then write everything; or drop what cannot be read, raise LoadError and write nothing."""
+        """Read all blocks, then write all; or drop unreadable ones, raise LoadError and write nothing."""
         try:
             contents = self._read_all(loads, kv)
             for transfer, content in zip(loads, contents, strict=True):
@@ -57,7 +76,7 @@ class KVStore(Connector):
             self._touch(transfer.key)
 
     def save_kv(self, saves: Sequence[BlockTransfer], kv: KVAccess) -> tuple[BlockTransfer, ...]:
-        """Keep what is not there yet; returns what was written now, less what had to go again within this call."""
+        """Keep new blocks; return those written now, without those that were removed again within this call."""
         written = {transfer for transfer in reversed(saves) if self._save(transfer, kv)}
         return tuple(transfer for transfer in saves if transfer in written and self.has(*transfer.key))
 
@@ -87,7 +106,7 @@ class KVStore(Connector):
         return content
 
     def _layout(self, transfer: BlockTransfer, kv: KVAccess) -> Layout:
-        """Return the layout of the group's blocks, learnt from the pool once."""
+        """Return the layout of the group's blocks, read from the pool once."""
         if transfer.group not in self._layouts:
             self._layouts[transfer.group] = layout_of(kv.read_block(transfer.group, transfer.block_id))
         return self._layouts[transfer.group]
@@ -106,7 +125,10 @@ class KVStore(Connector):
 
     @abstractmethod
     def _get(self, key: Key) -> BlockKV | None:
-        """Return the content of an entry. Raises StoreError or OSError. May run on another thread than the rest."""
+        """Return the content of an entry.
+
+        Raises StoreError or OSError. May run on another thread than the other methods.
+        """
 
     @abstractmethod
     def _put(self, key: Key, kv: BlockKV | None) -> None:
@@ -131,7 +153,7 @@ def _name(transfer: BlockTransfer) -> str:
 
 
 def _difference(found: Layout, expected: Layout) -> str:
-    """Return the first thing about an entry that does not fit the pool."""
+    """Return the first difference between an entry's layout and the pool's."""
     if not found or not expected:
         return (
             "it was saved without KV, by a simulated model" if expected else "a simulated model has no place for its KV"

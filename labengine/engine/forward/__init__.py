@@ -1,4 +1,4 @@
-"""How a step is computed: module by module (eager), as a recorded graph on a GPU, or as one native program on a CPU."""
+"""Ways to compute a step: module by module (eager), as a recorded graph on a GPU, or as a native program on a CPU."""
 
 from __future__ import annotations
 
@@ -13,24 +13,23 @@ class Forward(Protocol):
     """One way to run the model over a step."""
 
     def __call__(self, step: StepTensors) -> Tensor:
-        """Return logits float32 [num_sampling, vocab_size], overwritten by the next call.
+        """Compute a step; return logits float32 [num_sampling, vocab_size], which the next call overwrites.
 
         KV goes to the step's slots.
         """
         ...
 
-    def best(self, logits: Tensor) -> Tensor | None:
-        """Return the token of each row's highest logit, and whether the row is finite: int [2, rows], not to be
-        changed.
+    def argmax(self, logits: Tensor) -> Tensor | None:
+        """Return each row's argmax token, and whether the row is finite: int [2, rows], not to be changed.
 
-        None where that was not computed along, or these are not the last call's logits, untouched.
+        None if the forward pass does not compute it, or if these are not the last call's logits, unchanged.
         """
         ...
 
     def describe(self) -> dict[str, str]:
-        """What computes, and why: readable lines for Lab.status()."""
+        """Return readable lines for Lab.status(): the backends and the reasons for them."""
         ...
 
     def release(self, *, keeps_weights: bool = False) -> None:
-        """Let its memory go; it cannot run after that. keeps_weights: others compute with them."""
+        """Release the memory; it cannot run after that. keeps_weights: another runner uses the weights."""
         ...

@@ -1,4 +1,4 @@
-"""How steps are run here: whichever way is fastest for the attention backend that was chosen."""
+"""The choice of the forward pass: the fastest one for the selected attention backend."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def choose_forward(
     max_num_seqs: int,
     like: Forward | None = None,
 ) -> Forward:
-    """The CPU's kernels bring a whole program; a GPU's decodes are recorded as graphs; else module by module.
+    """Return a native program for the CPU's kernels, graphs for decodes on a GPU, else module by module.
 
-    max_num_seqs: requests of the largest graph; 0 for no graphs. like: how another runner computes with these weights.
+    max_num_seqs: requests of the largest graph; 0 for no graphs. like: another runner's forward on these weights.
     """
     if backend.name == "cpu":
         from labengine.engine.forward.native import NativeForward

@@ -1,4 +1,4 @@
-"""The model module by module: torch everywhere, attention by the backend that was chosen."""
+"""The model module by module: torch everywhere, attention by the selected backend."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import torch
 from torch import Tensor
 
 from labengine.engine.attention import AttentionBackend
+from labengine.engine.backend_choice import choose_ops
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
-from labengine.engine.ops.choice import choose_ops
 from labengine.engine.rope import Rotation
 from labengine.engine.step_tensors import StepTensors
 
 
 class EagerForward:
-    """Any device, any backend, any step."""
+    """A forward pass for any device, backend and step."""
 
     def __init__(self, model: PagedModel, kv: KVTensors, backend: AttentionBackend, reason: str) -> None:
         self.model = model
@@ -29,21 +29,21 @@ class EagerForward:
 
     @torch.inference_mode()
     def __call__(self, step: StepTensors) -> Tensor:
-        """See Forward."""
+        """Compute a step; see Forward."""
         attention = [self.backend.prepare(step, group) for group in step.groups]
-        rotations = {rope: Rotation.at(step.positions, turns) for rope, turns in self._frequencies.items()}
+        rotations = {rope: Rotation.at(step.positions, frequencies) for rope, frequencies in self._frequencies.items()}
         logits: Tensor = self.model(step, self.kv, attention, rotations, self._ops)
         return logits
 
-    def best(self, logits: Tensor) -> None:
-        """The sampler finds out."""
+    def argmax(self, logits: Tensor) -> None:
+        """Return None: the sampler computes it."""
 
     def describe(self) -> dict[str, str]:
-        """Attention and what surrounds it."""
+        """Return lines on attention and the other ops."""
         forward = "eager: torch modules, one after the other"
         return {"attention": self._reason, "ops": self._ops_reason, "forward": forward}
 
     def release(self, *, keeps_weights: bool = False) -> None:
-        """Weights go, unless others use them; the KV is the runner's."""
+        """Release the weights, unless another runner uses them; the KV belongs to the runner."""
         if not keeps_weights:
             self.model.to("meta")

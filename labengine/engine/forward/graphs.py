@@ -1,11 +1,11 @@
-"""Decode steps as recorded graphs: a small step on a GPU is mostly launching kernels, and a graph launches all at once.
+"""Decode steps as recorded graphs: a small step on a GPU is mostly kernel launches, and a graph launches all at once.
 
-A graph has a fixed number of rows, so a step of decodes runs through the smallest one that it fits into, the rest of
-its rows padded (static_step.py). Every other step runs as ever: prompts, chunks that do not sample, contexts beyond the
-tables' width.
+A graph has a fixed number of rows, so a step of decodes runs through the smallest one that it fits into, with the
+remaining rows padded (static_step.py). All other steps run without graphs: prompts, chunks that do not sample, contexts
+beyond the tables' width.
 
-All sizes are recorded when the model is loaded, the largest first: the memory of one serves the smaller ones, a
-failure is known, and told, before the first request comes, and no step later on is slow for being the first of its
+All sizes are recorded when the model is loaded, the largest first: its memory serves the smaller ones, a failure is
+reported before the first request comes, and no later step is slow because it is the first of its
 size.
 """
 
@@ -27,19 +27,19 @@ from labengine.engine.forward.static_step import StaticStep
 from labengine.engine.step_tensors import StepTensors
 
 Recording = Callable[[], Tensor]
-"""Computes again what was recorded, from what its inputs hold now; the result is overwritten by the next call."""
+"""Repeats the recorded computation on its inputs' present content; the next call overwrites the result."""
 
 
 class Recorder(Protocol):
-    """Turns a computation over tensors that never move into one that launches as a whole."""
+    """Captures a computation over static tensors as one graph."""
 
     def record(self, run: Callable[[], Tensor]) -> Recording:
-        """Record `run`, which reads nothing back to the host. RuntimeError when that cannot be done."""
+        """Record `run`, which reads nothing back to the host. Raises RuntimeError when that is impossible."""
         ...
 
 
 class CudaRecorder:
-    """CUDA graphs, all in one memory pool: they never run at the same time, and nobody keeps their results."""
+    """CUDA graphs in one memory pool: they never run at the same time, and their results are not kept."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -52,7 +52,7 @@ class CudaRecorder:
         with torch.cuda.device(self._device):
             self._warm_up(run)
             graph = torch.cuda.CUDAGraph()
-            # Other threads of a notebook may use the GPU meanwhile: only this one's mistakes end a capture.
+            # Other threads of a notebook may use the GPU meanwhile: only this thread's errors end a capture.
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
                 result = run()
 
@@ -70,13 +70,13 @@ class CudaRecorder:
 
 
 class GraphedForward:
-    """Decodes through graphs, everything else through `eager`; through it alone when recording failed."""
+    """Runs decodes through graphs, everything else through `eager`; all of it through `eager` when recording failed."""
 
     def __init__(
         self, eager: Forward, groups: Sequence[GroupSpec], max_context: int, max_num_seqs: int, recorder: Recorder,
         device: torch.device,
     ) -> None:  # fmt: skip
-        """Records all sizes. max_context: the longest a request can get, by the model's positions and the pool's."""
+        """Record all sizes. max_context: longest context of the model's positions and the pool's blocks."""
         self._eager = eager
         self._static: StaticStep | None = StaticStep(groups, max_num_seqs, max_context, device)
         self._sizes = graph_sizes(max_num_seqs)
@@ -92,7 +92,7 @@ class GraphedForward:
 
     @torch.inference_mode()
     def __call__(self, step: StepTensors) -> Tensor:
-        """See Forward."""
+        """Compute a step; see Forward."""
         static = self._static
         if static is None or not self._recordings or not static.has_room_for(step):
             return self._eager(step)
@@ -100,16 +100,16 @@ class GraphedForward:
         size = self._sizes[bisect_left(self._sizes, step.num_requests)]
         return self._recordings[size]()[: step.num_requests]
 
-    def best(self, logits: Tensor) -> None:
-        """The sampler finds out."""
+    def argmax(self, logits: Tensor) -> None:
+        """Return None: the sampler computes it."""
 
     def describe(self) -> dict[str, str]:
-        """Return the sizes recorded, or why there are none; else as the eager forward says."""
+        """Return the recorded sizes, or why there are none, and the eager forward's lines."""
         lines = self._eager.describe()
         return {**lines, "forward": f"{self._words}; {lines['forward']}"}
 
     def release(self, *, keeps_weights: bool = False) -> None:
-        """Graphs go first: they hold addresses of what goes after them. Twice is harmless."""
+        """Release the graphs first: they hold addresses of the other memory. Twice is harmless."""
         self._recordings = {}
         self._static = None
         self._eager.release(keeps_weights=keeps_weights)
@@ -121,7 +121,7 @@ class GraphedForward:
 
 
 def refusal(device: torch.device, backend: AttentionBackend) -> str | None:
-    """Why decodes cannot be recorded here, as half a sentence; None when they can."""
+    """Return why decodes cannot be recorded here, as half a sentence; None when they can."""
     if device.type != "cuda":
         return f"graphs are recorded on a GPU, and the model is on {device}"
     if not backend.is_capturable:
@@ -130,16 +130,13 @@ def refusal(device: torch.device, backend: AttentionBackend) -> str | None:
 
 
 def longest_context(max_model_len: int, groups: Sequence[GroupSpec], num_blocks: int) -> int:
-    """Return tokens that a request can get to.
-
-    The model's positions, or all blocks, where a group keeps every token.
-    """
+    """Return the longest context of a request: the model's positions, or all blocks if a group keeps every token."""
     room = [num_blocks * group.block_size for group in groups if group.window is None]
     return min([max_model_len, *room])
 
 
 def graph_sizes(max_num_seqs: int) -> list[int]:
-    """1, 2, 4, 8, then in steps of 8, of 16 from 64 on, of 32 from 128 on ..., and max_num_seqs itself.
+    """Return 1, 2, 4, 8, then steps of 8, of 16 from 64 on, of 32 from 128 on ..., and max_num_seqs itself.
 
     Beyond 16 requests less than a third of a graph's rows is padding, and 512 requests need 23 graphs and not 67.
     """
@@ -151,7 +148,7 @@ def graph_sizes(max_num_seqs: int) -> list[int]:
 
 
 def _listed(sizes: Sequence[int]) -> str:
-    """'1, 2, 4 and 8 requests', or, of many sizes, the first and the last."""
+    """Return '1, 2, 4 and 8 requests', or, for many sizes, the first and the last."""
     if len(sizes) == 1:
         return f"{sizes[0]} request{'s' * (sizes[0] != 1)}"
     if len(sizes) <= 6:

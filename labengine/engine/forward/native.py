@@ -1,4 +1,4 @@
-"""A step on a CPU as one call: the model's program, walked through by a team of threads."""
+"""A step on a CPU as one call: a team of threads runs the model's program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from labengine.engine.step_tensors import StepTensors
 
 
 class NativeForward:
-    """Every step, in float32 or bfloat16. Buffers grow with the largest step so far."""
+    """A forward pass for float32 and bfloat16. Buffers grow with the largest step so far."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class NativeForward:
         reason: str,
         like: NativeForward | None = None,
     ) -> None:
-        """like: a forward of the same model, whose packed weights serve this one, too."""
+        """like: a forward of the same model, whose packed weights are shared."""
         if len(groups) > MAX_GROUPS:
             raise ConfigError(f"the CPU kernels take up to {MAX_GROUPS} KV-cache groups, the model has {len(groups)}")
         self._program: Program = Program(model, kv, groups) if like is None else like._program.on_pool(kv, groups)
@@ -39,45 +39,45 @@ class NativeForward:
         self._step = Step()
         self._buffers = [aligned_empty(0, buffer.dtype) for buffer in self._program.buffers]
         self._scratch = aligned_empty(0, torch.uint8)
-        self._given: tuple[Tensor | None, int] = (None, 0)
+        self._last_logits: tuple[Tensor | None, int] = (None, 0)
 
     def __call__(self, step: StepTensors) -> Tensor:
-        """See Forward."""
+        """Compute a step; see Forward."""
         self._point_at(step)
         self._team.run(self._dtype, self._ops, self._step)
         return self._logits()
 
     def profile(self, step: StepTensors) -> tuple[Tensor, list[tuple[str, float]]]:
-        """The same, with the seconds that each op took, by name, in order."""
+        """Compute a step; return the logits, and (name, seconds) of each op in order."""
         self._point_at(step)
         seconds = (ctypes.c_double * len(self._ops))()
         self._team.run(self._dtype, self._ops, self._step, seconds)
         return self._logits(), list(zip(self._program.names, seconds, strict=True))
 
-    def best(self, logits: Tensor) -> Tensor | None:
-        """See Forward."""
-        given, version = self._given
-        return self._rows(self._program.best).T if logits is given and logits._version == version else None
+    def argmax(self, logits: Tensor) -> Tensor | None:
+        """Return the last step's argmax tokens; see Forward."""
+        last, version = self._last_logits
+        return self._rows(self._program.argmax).T if logits is last and logits._version == version else None
 
     def describe(self) -> dict[str, str]:
-        """Return kernels and threads."""
+        """Return lines on kernels and threads."""
         num_ops = len(self._program.names)
         threads = f"{self._team.num_threads} thread{'s' * (self._team.num_threads != 1)}"
         return {"attention": self._reason, "forward": f"native: one program of {num_ops} ops, {threads}"}
 
     def release(self, *, keeps_weights: bool = False) -> None:
-        """Buffers go, and every op that points at weights: packed ones go with the last program that has them."""
-        self._ops, self._buffers, self._given = program_of([]), [], (None, 0)
+        """Release the buffers and the ops; packed weights are released with the last program that uses them."""
+        self._ops, self._buffers, self._last_logits = program_of([]), [], (None, 0)
         self._scratch = aligned_empty(0, torch.uint8)
         self._program.release()
 
     def _logits(self) -> Tensor:
         logits = self._rows(self._program.logits)
-        self._given = logits, logits._version
+        self._last_logits = logits, logits._version
         return logits
 
     def _rows(self, buffer: Buffer) -> Tensor:
-        """What the last step left for its sampling rows."""
+        """Return a buffer's rows of the last step's sampling rows."""
         rows = self._step.num_sampling
         return self._buffers[buffer.number][: rows * buffer.width].view(rows, buffer.width)
 

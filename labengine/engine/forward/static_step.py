@@ -1,7 +1,7 @@
-"""A decode step's tensors that never move: a recorded graph reads them where they lay when it was recorded.
+"""A decode step's static tensors: a recorded graph reads them at the addresses of the recording.
 
-A step of n requests fills the first n rows. The rows behind them, up to the size of the graph that runs, are padding:
-they write nowhere (slot -1), read nothing (context 0), and compute token 0 at position 0 for nobody.
+A step of n requests fills the first n rows. The rows after them, up to the graph's size, are padding: they write
+nothing (slot -1), read nothing (context 0), and compute token 0 at position 0 without a use.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class StaticStep:
         self.max_num_seqs = max_num_seqs
         self.max_context = max_context
         self._num_filled = 0
-        """Rows that hold a request; all behind them are padding."""
+        """Rows with a request; all rows after them are padding."""
         row_numbers = torch.arange(max_num_seqs + 1, dtype=torch.int32, device=device)
         rows = torch.zeros(3, max_num_seqs, dtype=torch.int32, device=device)
         self._step = StepTensors(
@@ -43,10 +43,7 @@ class StaticStep:
         )
 
     def rows(self, size: int) -> StepTensors:
-        """Return the step of `size` requests, as views.
-
-        Of its contexts the host knows how long they may be: max_context.
-        """
+        """Return the step of `size` requests, as views; its context_lens are the upper bound max_context."""
         step = self._step
         return StepTensors(
             token_ids=step.token_ids[:size],
@@ -63,7 +60,7 @@ class StaticStep:
         )
 
     def has_room_for(self, step: StepTensors) -> bool:
-        """Return True for a step of decodes that all sample, none longer than the tables here are wide."""
+        """Return True for a step of decodes that all sample and fit into the rows and tables here."""
         return (
             step.is_decode
             and step.sample_rows.shape[0] == step.num_requests
@@ -72,9 +69,9 @@ class StaticStep:
         )
 
     def load(self, step: StepTensors) -> None:
-        """Fill the first rows with a step that there is room for; whatever stood behind them becomes padding."""
+        """Fill the first rows with a step that fits; rows of the step before become padding."""
         before, now = self._num_filled, step.num_requests
-        self._num_filled = max(before, now)  # should this be interrupted, no row passes for padding that is none
+        self._num_filled = max(before, now)  # after an interrupt no filled row may count as padding
         for static, fresh, padding in self._row_tensors(step):
             static[:now].copy_(fresh)
             if now < before:
@@ -85,7 +82,7 @@ class StaticStep:
         self._num_filled = now
 
     def _row_tensors(self, step: StepTensors) -> Iterator[tuple[Tensor, Tensor, int]]:
-        """Yield each tensor that has an entry per row: ours, the step's, and what stands in a row of padding."""
+        """Yield each tensor with an entry per row: ours, the step's, and the value of padding."""
         ours = self._step
         yield ours.token_ids, step.token_ids, 0
         yield ours.positions, step.positions, 0

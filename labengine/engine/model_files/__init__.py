@@ -1,1 +1,1 @@
-"""What the files of a model directory may say: read, validated, and refused with file, field and what would do."""
+"""Files of a model directory: read, validated, and refused with the file, the field and the accepted values."""

@@ -1,4 +1,4 @@
-"""config.json and generation_config.json: which fields there may be, of which type and within which bounds."""
+"""Schemas of config.json and generation_config.json: fields, types and bounds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pydantic import ConfigDict, Field, model_validator
 from labengine.engine.model_files.json_file import FileModel, relation_error
 
 Size = Annotated[int, Field(ge=1, le=2**24)]
-"""Of a matrix's side, or a number of tokens or positions; float32 holds each of these exactly."""
+"""Side of a matrix, or a number of tokens or positions; float32 represents each exactly."""
 Count = Annotated[int, Field(ge=1, le=1024)]
-"""Of layers and of heads."""
+"""Number of layers or heads."""
 HeadDim = Annotated[int, Field(ge=2, le=2**14, multiple_of=2)]
 Theta = Annotated[float, Field(ge=1.0, le=1e12)]
 Factor = Annotated[float, Field(ge=1.0, le=1e6)]
@@ -22,7 +22,7 @@ LayerKind = Literal["full_attention", "sliding_attention"]
 
 
 class RopeFields(FileModel):
-    """One rope. Fields of types that are not supported may be there: it is the type that is refused."""
+    """One rope. Fields of unsupported rope types are accepted here: the type itself is refused."""
 
     model_config = ConfigDict(extra="forbid")
     _NEEDED: ClassVar = {
@@ -70,7 +70,7 @@ class RopeByKind(FileModel):
 
 
 class TokenFields(FileModel):
-    """Special tokens, which both files may name."""
+    """Special tokens, which both files may define."""
 
     bos_token_id: int | list[int] | None = None
     eos_token_id: TokenId | list[TokenId] | None = None
@@ -99,7 +99,7 @@ class ConfigFields(TokenFields):
     rope_parameters: RopeFields | None = None
     rope_scaling: RopeFields | None = None
     partial_rotary_factor: Share | None = None
-    # What nothing here computes with, and still says that the file is what it seems to be.
+    # Not used in the computation, but a wrong value shows that the file is something else.
     architectures: list[str] | None = None
     attention_dropout: Share | None = None
     dtype: str | None = None
@@ -121,13 +121,13 @@ class ConfigFields(TokenFields):
 
 
 class Qwen3Fields(ConfigFields):
-    """Qwen3 has a head size of its own."""
+    """Qwen3: a default head size."""
 
     head_dim: HeadDim | None = 128
 
 
 class Gemma3Fields(ConfigFields):
-    """Gemma 3: two ropes, windows in a pattern, and a scale of its own."""
+    """Gemma 3: two ropes, windows in a pattern, and its own attention scale."""
 
     head_dim: HeadDim | None = 256
     tie_word_embeddings: bool = True
@@ -138,7 +138,7 @@ class Gemma3Fields(ConfigFields):
 
 
 class GenerationFields(TokenFields):
-    """generation_config.json, of which the end tokens count."""
+    """generation_config.json; only its end tokens are used."""
 
     do_sample: bool | None = None
     max_length: int | None = None
@@ -155,4 +155,4 @@ SCHEMAS: dict[str, type[ConfigFields]] = {
     "qwen3": Qwen3Fields,
     "gemma3_text": Gemma3Fields,
 }
-"""config.json, by model_type."""
+"""Schemas of config.json by model_type."""

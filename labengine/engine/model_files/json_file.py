@@ -16,13 +16,13 @@ from pydantic_core import PydanticCustomError
 from labengine.config import ConfigError
 
 MAX_BYTES = 256 << 20
-"""The largest tokenizer.json we know has 33 MB."""
-MAX_TOLD = 3
-"""Errors told of one file; a foreign file has dozens."""
+"""The largest known tokenizer.json has 33 MB."""
+MAX_REPORTED = 3
+"""Errors reported per file; a foreign file has dozens."""
 
 
 class FileModel(BaseModel):
-    """What one JSON object of a file may hold: JSON's own types, never converted, and finite numbers."""
+    """Schema of one JSON object: JSON's own types, never converted, and finite numbers."""
 
     model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 
@@ -34,7 +34,7 @@ _ALTERNATIVE = re.compile(r"(constrained-)?(int|str|bool|float)|(list|dict)\[.*\
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file. ConfigError, naming the file, for anything else."""
+    """Return the object in a JSON file. Raises ConfigError, naming the file, for anything else."""
     content = read_bytes(path)
     try:
         found = json.loads(content, object_pairs_hook=_without_duplicates)
@@ -48,7 +48,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return a file's content. ConfigError for what is no file, too large for one of its kind, or cannot be read."""
+    """Return a file's content. Raises ConfigError unless it is a readable file of at most MAX_BYTES."""
     try:
         size = path.stat().st_size
         if not path.is_file() or size > MAX_BYTES:
@@ -63,7 +63,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def validated(schema: type[Schema], content: object, path: Path) -> Schema:
-    """Return the content as the schema has it. ConfigError with the file, each wrong field, and what would do."""
+    """Return the content as the schema's object. Raises ConfigError with the file, the wrong fields and their types."""
     try:
         return schema.model_validate(content)
     except ValidationError as error:
@@ -72,7 +72,7 @@ def validated(schema: type[Schema], content: object, path: Path) -> Schema:
 
 @contextmanager
 def errors_about(path: Path) -> Iterator[None]:
-    """Put the file before what a ConfigError of the block says; a KeyError is a field that the file lacks."""
+    """Prefix ConfigErrors of the block with the file's path; a KeyError is reported as a missing field."""
     try:
         yield
     except KeyError as error:
@@ -82,31 +82,31 @@ def errors_about(path: Path) -> Iterator[None]:
 
 
 def relation_error(message: str, **values: object) -> PydanticCustomError:
-    """Return the error for fields that are right one by one, and do not go together."""
+    """Return the error for fields that are valid one by one but contradict each other."""
     return PydanticCustomError(_RELATION, message, values)
 
 
 def refusal(error: ValidationError, path: Path) -> ConfigError:
-    """Return the error to raise for a file that does not validate: the first fields, and what each should be."""
+    """Return the ConfigError for a file that does not validate: its first wrong fields, and the accepted values."""
     found: dict[Place, list[dict[str, Any]]] = {}
-    for told in error.errors(include_url=False):
-        found.setdefault(_place(told["loc"]), []).append(dict(told))
-    # The alternatives of a union fail together: the one that came furthest is meant.
+    for details in error.errors(include_url=False):
+        found.setdefault(_place(details["loc"]), []).append(dict(details))
+    # The alternatives of a union fail together: the deepest one is the intended one.
     furthest = [place for place in found if not any(_is_inside(other, place) for other in found)]
     lines = [_line(place, found[place]) for place in furthest]
-    more = f"; and {len(lines) - MAX_TOLD} more" if len(lines) > MAX_TOLD else ""
-    return ConfigError(f"{path}: {'; '.join(lines[:MAX_TOLD])}{more}")
+    more = f"; and {len(lines) - MAX_REPORTED} more" if len(lines) > MAX_REPORTED else ""
+    return ConfigError(f"{path}: {'; '.join(lines[:MAX_REPORTED])}{more}")
 
 
 def shown(value: object) -> str:
-    """Return a value as an error shows it: one short line."""
+    """Return a value for an error message: one short line."""
     short = Repr()
     short.maxstring = short.maxother = short.maxlong = 60
     return short.repr(value)
 
 
 def _place(location: tuple[int | str, ...]) -> Place:
-    """Where in the file, without what pydantic adds to name an alternative of a union."""
+    """Return the place in the file, without pydantic's names of a union's alternatives."""
     return tuple(part for part in location if isinstance(part, int) or not _ALTERNATIVE.fullmatch(part))
 
 
@@ -117,7 +117,7 @@ def _is_inside(inner: Place, outer: Place) -> bool:
 def _line(place: Place, alternatives: list[dict[str, Any]]) -> str:
     name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).removeprefix(".")
     first = alternatives[0]
-    message = " or ".join(dict.fromkeys(_plain(str(told["msg"])) for told in alternatives)).replace(
+    message = " or ".join(dict.fromkeys(_plain(str(details["msg"])) for details in alternatives)).replace(
         " or should be", " or"
     )
     if first["type"] == "missing":
@@ -130,7 +130,7 @@ def _line(place: Place, alternatives: list[dict[str, Any]]) -> str:
 
 
 def _plain(message: str) -> str:
-    """Pydantic's words in those of JSON."""
+    """Return pydantic's message in JSON's terms."""
     message = re.sub(r"^(Input|Dictionary|List|Object|Array) should", "should", message)
     message = message.replace("Invalid JSON", "is not JSON")
     return re.sub(r" or instance of \w+", "", message).replace("a valid dictionary", "an object")

@@ -1,4 +1,4 @@
-"""The *.safetensors of a model directory: which tensor is in which file, as what, before any of them is read."""
+"""The *.safetensors files of a model directory: each tensor's file, dtype and shape, before any content is read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 INDEX = "model.safetensors.index.json"
 DTYPES = ("BF16", "F16", "F32", "F64")
-"""Those that weights may have, in the words of safetensors."""
+"""Dtypes that weights may have, as safetensors names them."""
 
 
 def _file_name(text: str) -> str:
@@ -36,7 +36,7 @@ class IndexFields(FileModel):
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor in an open file: dtype in the words of safetensors, and shape, by the file's header."""
+    """A tensor in an open file: dtype (as safetensors names it) and shape are from the file's header."""
 
     name: str
     path: Path
@@ -45,7 +45,7 @@ class StoredTensor:
     _file: Any
 
     def read(self) -> Tensor:
-        """Return its content, mapped to the file. ConfigError if the file cannot give it."""
+        """Return the content, mapped to the file. Raises ConfigError if it cannot be read."""
         try:
             tensor: Tensor = self._file.get_tensor(self.name)
         except (SafetensorError, OSError, ValueError, RuntimeError) as error:
@@ -60,7 +60,7 @@ StoredTensors = Mapping[str, StoredTensor]
 
 @contextmanager
 def open_tensors(model_dir: Path) -> Iterator[StoredTensors]:
-    """All tensors of the directory, by name. ConfigError for a broken file, a tensor in two, or a wrong index."""
+    """Open all tensors of the directory, by name. Raises ConfigError for broken files, duplicates and a wrong index."""
     paths = sorted(model_dir.glob("*.safetensors"))
     if not paths:
         raise ConfigError(f"{model_dir} holds no *.safetensors")
@@ -95,7 +95,7 @@ def _tensors_of(path: Path, file: Any) -> Iterator[StoredTensor]:
 
 
 def _check_index(index: Path, found: StoredTensors) -> None:
-    """Where there is an index, each tensor is in the file that it names."""
+    """Check that each tensor is in the file that the index names, if there is an index."""
     if not index.exists():
         return
     for name, file in validated(IndexFields, read_object(index), index).weight_map.items():

@@ -1,4 +1,4 @@
-"""The tokenizer's files: each is whole, and of the form that transformers reads. Loading is left to first use."""
+"""Schemas of the tokenizer's files, which are checked early; transformers loads them on first use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from labengine.engine.model_files.json_file import (
 
 TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Vocabulary = Annotated[dict[str, TokenId], Field(min_length=1)] | Annotated[list[list[Any]], Field(min_length=1)]
-"""Ids by text, or rows of text and score in the order of their ids."""
+"""Ids by text, or rows of text and score in the order of ids."""
 TokenText = str | dict[str, Any] | None
 """A token, or an AddedToken with its flags."""
 
@@ -31,7 +31,7 @@ class AddedToken(FileModel):
 
 
 class TokenizerModel(FileModel):
-    """What turns pieces of text into ids."""
+    """The model that maps pieces of text to ids."""
 
     vocab: Vocabulary
 
@@ -74,13 +74,13 @@ SCHEMAS: dict[str, type[FileModel]] = {
 
 
 def check_tokenizer_files(model_dir: Path) -> None:
-    """ConfigError, with file and field, for files that no tokenizer can be made of. None at all is no error."""
-    whole = model_dir / "tokenizer.json"
-    if whole.exists():
+    """Raise ConfigError, with file and field, for files that no tokenizer can be made from. No files are no error."""
+    tokenizer_json = model_dir / "tokenizer.json"
+    if tokenizer_json.exists():
         try:
-            TokenizerFile.model_validate_json(read_bytes(whole))  # large: parsed once, without Python objects
+            TokenizerFile.model_validate_json(read_bytes(tokenizer_json))  # large: parsed once, without Python objects
         except ValidationError as error:
-            raise refusal(error, whole) from None
+            raise refusal(error, tokenizer_json) from None
     for name, schema in SCHEMAS.items():
         if (model_dir / name).exists():
             validated(schema, read_object(model_dir / name), model_dir / name)

@@ -1,1 +1,1 @@
-"""The CPU's fast path: C kernels compiled on first use, and a model as a list of ops that they walk through."""
+"""CPU kernels: C code compiled on first use, and a model as a list of ops that it executes."""

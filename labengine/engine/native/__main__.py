@@ -1,6 +1,6 @@
-"""`python -m labengine.engine.native`: compile the kernels into the package, for all who use it on such a machine.
+"""`python -m labengine.engine.native`: compile the kernels into the package, for all its users on such a machine.
 
-They need no compiler and no cache then: on a server for a class, say.
+They then need no compiler and no cache: useful on a server for a class.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 
 from labengine.engine.native.compile import CompileError, compiled_image, find_compilers, image_name, require_posix
-from labengine.engine.native.images import installed_images
+from labengine.engine.native.image import installed_images
 
 
 def main() -> int:
-    """Print where they are. Returns 1 where they could not be compiled, or not be written."""
+    """Compile, and print the file's path. Returns 1 where that fails."""
     try:
         require_posix()
         print(installed_images().keep(image_name(), compiled_image(find_compilers())))

@@ -1,4 +1,4 @@
-"""Compiles the C kernels with the machine's own compiler, and tries what came out before anybody uses it."""
+"""Compiles the C kernels with the machine's own compiler, and tests the result before it is used."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ FLAGS = (
     *("-shared", "-fPIC", "-pthread"),
 )
 COMPILE_SECONDS = 180
-"""A slow machine takes a tenth of it; a compiler that takes longer hangs."""
+"""Ten times as long as a slow machine takes; a compiler that takes longer hangs."""
 PROBE_SECONDS = 60
 
 Command = tuple[str, ...]
 
 _hung: dict[Command, CompileError] = {}
-"""Compilers that are not asked again in this process."""
+"""Compilers that hung: they are not tried again in this process."""
 
 
 class CompileError(Exception):
-    """There are no kernels for this machine; the message is half a sentence that says why."""
+    """There are no kernels for this machine; the message is half a sentence with the reason."""
 
 
 class HungError(CompileError):
-    """A compiler, or what it made, did not come to an end."""
+    """A compiler, or the test of its result, did not end."""
 
 
 def require_posix() -> None:
@@ -48,18 +48,15 @@ def require_posix() -> None:
 
 
 def find_compilers() -> list[Command]:
-    """Return the words of $CC ("ccache gcc" has two), then cc, gcc, clang: those that are there.
-
-    Raises CompileError.
-    """
-    commands = [_asked(), ["cc"], ["gcc"], ["clang"]]
+    """Return the installed ones of $CC ("ccache gcc" has two words), cc, gcc, clang. Raises CompileError for none."""
+    commands = [_requested(), ["cc"], ["gcc"], ["clang"]]
     found = [(path, *command[1:]) for command in commands if command and (path := shutil.which(command[0]))]
     if not found:
         raise CompileError("no C compiler (install gcc or clang, or name one in $CC)")
     return found
 
 
-def _asked() -> list[str]:
+def _requested() -> list[str]:
     try:
         return shlex.split(os.environ.get("CC", ""))
     except ValueError as error:
@@ -67,7 +64,7 @@ def _asked() -> list[str]:
 
 
 def compiled_image(compilers: Sequence[Command]) -> bytes:
-    """Return the library made, and tried, by the first compiler that can. Raises what the very first failed of."""
+    """Return the tested library of the first compiler that succeeds. Raises the first compiler's error."""
     failures = []
     for compiler in compilers:
         try:
@@ -101,7 +98,7 @@ def _compile(compiler: Command) -> bytes:
 
 @contextmanager
 def _private_folder() -> Iterator[Path]:
-    """A folder for a while, to which nobody else can write. Raises CompileError where $TMPDIR allows no such thing."""
+    """Make a temporary folder that no other user can write to. Raises CompileError where $TMPDIR has no such place."""
     with TemporaryDirectory(prefix="labengine-") as folder:
         distrust = folder_distrust(Path(folder).resolve())
         if distrust is not None:
@@ -110,7 +107,7 @@ def _private_folder() -> Iterator[Path]:
 
 
 def _probe(built: Path, name: str) -> None:
-    """Load it and compute a little in another process: bad code would end this one. Raises CompileError."""
+    """Test the library in another process, which bad code may end. Raises CompileError."""
     command = [sys.executable or "python3", "-I", "-S", str(PROBE), str(built)]
     status, said = _run(command, built.parent, PROBE_SECONDS, f"what {name} made of the kernels hangs")
     if status < 0:
@@ -120,7 +117,10 @@ def _probe(built: Path, name: str) -> None:
 
 
 def _run(command: Sequence[str], folder: Path, seconds: float, hangs: str) -> tuple[int, str]:
-    """Exit status and the beginning of stderr. Raises HungError; then, or interrupted, all its processes are ended."""
+    """Return the exit status and the beginning of stderr.
+
+    On a timeout (HungError) or interrupt the processes are killed.
+    """
     errors = folder / "errors"
     with errors.open("wb") as file:
         process = subprocess.Popen(
@@ -140,9 +140,9 @@ def _run(command: Sequence[str], folder: Path, seconds: float, hangs: str) -> tu
 
 
 def image_name(compilers: Sequence[Command] = ()) -> str:
-    """One name for sources, flags, processor and compilers: what is compiled for this machine runs only here.
+    """Return a name for sources, flags, processor and compilers: a library for this machine runs only here.
 
-    A compiler is known by its file's path, size and time: none is run to find what is compiled already.
+    A compiler is identified by its file's path, size and time: none is run to find an existing library.
     """
     digest = hashlib.sha256()
     for source in sorted(SOURCES.iterdir()):
@@ -156,12 +156,12 @@ def _identity(compiler: Command) -> str:
     try:
         status = Path(compiler[0]).stat()
     except OSError:
-        return repr(compiler)  # gone meanwhile: it will fail, and then says why
+        return repr(compiler)  # removed meanwhile: compiling will fail, and report it
     return repr((compiler, status.st_size, status.st_mtime_ns))
 
 
 def processor() -> str:
-    """Return the processor's model and what it can do, as far as the system tells."""
+    """Return the processor's model and features, as far as the system reports them."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,28 +1,34 @@
-"""A compiled library as bytes (an image), opened without trusting the file that it was read from to stay as it is."""
+"""A compiled library as bytes (an image), opened independently of later changes of its file; folders of images."""
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ctypes import CDLL, POINTER, c_double, c_int, c_int64, c_void_p
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from labengine.atomic_write import TEMPORARY, write_atomically
+from labengine.engine.abandoned_files import remove_abandoned
 from labengine.engine.native.layout import Op, Step, layout_difference
+from labengine.engine.native.trust import file_distrust, folder_distrust, installed_distrust
+from labengine.engine.sources.cache import cache_root
 
 SUFFIXES = ("f32", "bf16")
-"""Of the functions that there are for each kind of numbers."""
+"""Suffixes of the functions for each dtype."""
 
 
 class ImageError(Exception):
-    """These bytes are not the kernels; the message is half a sentence that says why."""
+    """The bytes are not the kernels; the message is half a sentence with the reason."""
 
 
 def open_image(image: bytes) -> CDLL:
-    """Return the library, its functions declared and its layout compared with ours. Raises ImageError.
+    """Return the library, with its functions declared and its layout compared with layout.py. Raises ImageError.
 
-    What is mapped is a copy of our own: a file that is truncated later would end the process with SIGBUS.
+    A private copy is mapped: truncating a mapped file would end the process with SIGBUS.
     """
     try:
         with _private_copy(image) as path:
@@ -41,9 +47,9 @@ def open_image(image: bytes) -> CDLL:
 
 @contextmanager
 def _private_copy(image: bytes) -> Iterator[str]:
-    """A path to a copy that nobody can change, for as long as it takes to load it.
+    """Give a path to a copy that no other process can change, while it is being loaded.
 
-    Memory stays open once it is loaded: the loader knows libraries by their paths, and a number that is used again
+    The memory stays open once it is loaded: the loader identifies libraries by path, and a reused file descriptor
     would be the same path.
     """
     try:
@@ -62,7 +68,7 @@ def _private_copy(image: bytes) -> Iterator[str]:
 
 
 def _sealed_memory(image: bytes) -> int:
-    """Return the number of an open file in memory that can be mapped, and no longer written to."""
+    """Return the descriptor of a file in memory that can be mapped, but no longer written to."""
     import fcntl
 
     number = os.memfd_create("labengine-kernels", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -78,7 +84,7 @@ def _sealed_memory(image: bytes) -> int:
 
 
 def _declare(kernels: CDLL) -> None:
-    """Say what the functions take and return. Raises AttributeError for one that is not there."""
+    """Declare the functions' arguments and results. Raises AttributeError for a missing one."""
     kernels.team_new.restype, kernels.team_new.argtypes = c_void_p, [c_int]
     kernels.team_free.restype, kernels.team_free.argtypes = None, [c_void_p]
     kernels.scratch_bytes.restype = c_int64
@@ -91,3 +97,89 @@ def _declare(kernels: CDLL) -> None:
         for name in ("pack", "unpack"):
             move = getattr(kernels, f"{name}_{suffix}")
             move.restype, move.argtypes = None, [c_void_p, c_void_p, c_int64, c_int64, c_int]
+
+
+class ImageFolder:
+    """Files NAME-SHA256.so; NAME identifies sources, flags and machine, SHA256 is the file's own digest.
+
+    An image that is read here is intact, and no other user could have written it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def images(self, name: str) -> Iterator[bytes]:
+        """Yield the images of that name; damaged and distrusted ones are skipped."""
+        try:
+            folder = self._path.resolve(strict=True)
+            files = sorted(folder.glob(f"{name}-*.so")) if self.distrust() is None else []
+        except OSError:
+            return
+        for file in files:
+            image = self._read(file)
+            if image is not None and file.name == _file_name(name, image):
+                yield image
+
+    def keep(self, name: str, image: bytes) -> Path:
+        """Write the image to the folder, replacing others of that name. Raises OSError, PermissionError included."""
+        self._path.mkdir(mode=0o755, parents=True, exist_ok=True)
+        folder = self._path.resolve()
+        distrust = self.distrust()
+        if distrust is not None:
+            raise PermissionError(distrust)
+        kept = folder / _file_name(name, image)
+        remove_abandoned(folder.glob(TEMPORARY))
+        write_atomically(kept, image, mode=0o644)
+        for other in folder.glob(f"{name}-*.so"):
+            if other != kept:
+                with suppress(OSError):
+                    other.unlink()
+        return kept
+
+    def distrust(self) -> str | None:
+        """Return why no image here is loaded or kept; None if they are.
+
+        Raises OSError, also where there is no folder.
+        """
+        return folder_distrust(self._path.resolve(strict=True))
+
+    def _distrust_file(self, status: os.stat_result) -> str | None:
+        return file_distrust(status)
+
+    def _read(self, file: Path) -> bytes | None:
+        """Return the file's content; None if it is distrusted. The opened file is checked, not the path."""
+        try:
+            number = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with open(number, "rb") as opened:
+                return opened.read() if self._distrust_file(os.fstat(number)) is None else None
+        except OSError:
+            return None
+
+
+class InstalledImages(ImageFolder):
+    """The installed package's folder: trusted like the Python files beside it, whoever owns them."""
+
+    def distrust(self) -> str | None:
+        """Return why no image here is loaded or kept; see ImageFolder."""
+        path = self._path.resolve(strict=True)
+        reason = installed_distrust(path.stat(), path.parent.stat())
+        return None if reason is None else f"{path}: {reason}"
+
+    def _distrust_file(self, status: os.stat_result) -> str | None:
+        if not stat.S_ISREG(status.st_mode):
+            return "it is no regular file"
+        return installed_distrust(status, Path(__file__).stat())
+
+
+def cached_images() -> ImageFolder:
+    """Return the user's folder, for images compiled on first use."""
+    return ImageFolder(cache_root() / "native")
+
+
+def installed_images() -> InstalledImages:
+    """Return the package's folder, for the image of `python -m labengine.engine.native`, which all its users share."""
+    return InstalledImages(Path(__file__).with_name("compiled"))
+
+
+def _file_name(name: str, image: bytes) -> str:
+    return f"{name}-{sha256(image).hexdigest()}.so"

@@ -1,4 +1,4 @@
-"""What a program looks like in memory, as csrc/program.h declares it; compared with what the compiler made of it."""
+"""The layout of a program in memory, as csrc/program.h declares it; compared with the compiler's."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ MAX_GROUPS, MAX_BUFFERS = 16, 32
 
 
 class OpKind(IntEnum):
-    """What an op does: csrc/program.h says it in full."""
+    """Kinds of ops; csrc/program.h describes them."""
 
-    EMBED, ROTATION, NORM, LINEAR, TURN, ATTEND, BEST = range(7)
+    EMBED, ROTATION, NORM, LINEAR, ROTATE, ATTEND, ARGMAX = range(7)
 
 
 class Finish(IntEnum):
-    """What happens to a product before it is stored."""
+    """Last operation on a product before it is stored."""
 
     PLAIN, ADD, SILU_MUL, GELU_MUL, TO_FLOAT = range(5)
 
@@ -37,7 +37,7 @@ class Op(ctypes.Structure):
 
 
 class Step(ctypes.Structure):
-    """What is new in each step; fields as in csrc/program.h."""
+    """A step's inputs; fields as in csrc/program.h."""
 
     _fields_: ClassVar = [
         *((name, c_int64) for name in ("num_tokens", "num_requests", "num_sampling")),
@@ -50,12 +50,12 @@ class Step(ctypes.Structure):
 
 
 def program_of(ops: Sequence[Op]) -> ctypes.Array[Op]:
-    """Ops in a row, as C sees them."""
+    """Return the ops as a C array."""
     return (Op * len(ops))(*ops)
 
 
 def layout() -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Name and numbers of all that csrc/layout.h has, in its order: offset and size in bytes, or an enum's value."""
+    """Yield the names and numbers of csrc/layout.h, in its order: offset and size in bytes, or an enum's value."""
     for struct in (Op, Step):
         for name, *_ in struct._fields_:
             field = getattr(struct, name)
@@ -65,7 +65,7 @@ def layout() -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def layout_difference(kernels: ctypes.CDLL) -> str | None:
-    """Return the first thing in which the library's layout differs from ours; None where all is equal.
+    """Return the first difference between the library's layout and this module's; None when they are equal.
 
     Raises ValueError where the library has no layout.
     """

@@ -1,26 +1,114 @@
-"""The compiled kernels, callable: a program of ops in, tensors written in place. See csrc/program.h."""
+"""The compiled kernels of this machine as functions: they run programs of ops on tensors in place (csrc/program.h)."""
 
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
-from ctypes import c_double
+import sys
+from ctypes import CDLL, c_double
 from functools import cache
 from threading import Lock
 
 import torch
 from torch import Tensor
 
-from labengine.engine.native.kernels import library
+from labengine.engine.native.compile import CompileError, compiled_image, find_compilers, image_name, require_posix
+from labengine.engine.native.image import ImageError, ImageFolder, cached_images, installed_images, open_image
 from labengine.engine.native.layout import Op, Step
-from labengine.engine.native.memory import PackedMemory
+
+_opening = Lock()
+
+
+def library() -> CDLL:
+    """Return the kernels, opened once per process and compiled if necessary (some seconds). Raises CompileError."""
+    with _opening:
+        return _opened()
+
+
+@cache
+def _opened() -> CDLL:
+    require_posix()
+    installed = _first_usable(installed_images(), image_name())
+    return installed or _cached_or_compiled()
+
+
+def _cached_or_compiled() -> CDLL:
+    compilers = find_compilers()
+    images, name = cached_images(), image_name(compilers)
+    kept = _first_usable(images, name)
+    if kept is not None:
+        return kept
+    _say("compiling CPU kernels for this machine (once, some seconds)")
+    image = compiled_image(compilers)
+    try:
+        kernels = open_image(image)
+    except ImageError as error:
+        raise CompileError(f"the kernels were compiled, but {error}") from error
+    _keep(images, name, image)
+    return kernels
+
+
+def _first_usable(images: ImageFolder, name: str) -> CDLL | None:
+    for image in images.images(name):
+        try:
+            return open_image(image)
+        except ImageError:
+            continue  # it will be compiled anew, and replaced
+    return None
+
+
+def _keep(images: ImageFolder, name: str, image: bytes) -> None:
+    try:
+        images.keep(name, image)
+    except OSError as error:
+        _say(f"the CPU kernels cannot be kept, and will be compiled in each process: {error}")
+
+
+def _say(words: str) -> None:
+    print(f"labengine: {words}", file=sys.stderr, flush=True)
+
+
+MAPPING_BYTES = 64 * 2**20
+CACHE_LINE = 64
+
+
+class PackedMemory:
+    """Hands out uninitialized tensors, side by side in large mappings.
+
+    A mapping is freed with its last tensor and this.
+    """
+
+    def __init__(self) -> None:
+        self._remaining = torch.empty(0, dtype=torch.uint8, device="cpu")
+
+    def take(self, num_elements: int, dtype: torch.dtype) -> Tensor:
+        """Return [num_elements], aligned to a cache line."""
+        num_bytes = num_elements * dtype.itemsize
+        padded_bytes = -(-num_bytes // CACHE_LINE) * CACHE_LINE
+        if padded_bytes > self._remaining.numel():
+            self._remaining = _mapping(max(padded_bytes, MAPPING_BYTES))
+        taken, self._remaining = self._remaining[:num_bytes], self._remaining[padded_bytes:]
+        return taken.view(dtype)
+
+
+def _mapping(num_bytes: int) -> Tensor:
+    """Map memory in huge pages: fewer page look-ups make reading some percent faster.
+
+    Untouched pages take no memory.
+    """
+    memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(memory, dtype=torch.uint8)
+
 
 SUFFIXES = {torch.float32: "f32", torch.bfloat16: "bf16"}
-"""The dtypes that there are kernels for."""
+"""Dtypes with kernels, and their suffixes."""
 
 
 class Team:
-    """Threads that run programs together, the caller among them; one program at a time, others wait."""
+    """Threads that run programs together with the caller; one program at a time, other callers wait."""
 
     def __init__(self, num_threads: int) -> None:
         self.num_threads = num_threads
@@ -34,32 +122,32 @@ class Team:
     def run(
         self, dtype: torch.dtype, ops: ctypes.Array[Op], step: Step, seconds: ctypes.Array[c_double] | None = None
     ) -> None:
-        """Walk through the program. seconds: one per op, to which what each op takes is added."""
+        """Run a program. seconds: one per op, increased by each op's time."""
         run = getattr(self._library, f"run_program_{SUFFIXES[dtype]}")
         with self._is_taken:
             run(self._team, ops, len(ops), ctypes.byref(step), seconds)
 
     def _renew(self) -> None:
-        """In a forked process: whoever held the lock is not here. The threads start anew with the first program."""
+        """Replace the lock in a forked process, where its holder does not exist.
+
+        The threads start with the next program.
+        """
         self._is_taken = Lock()
 
     def scratch_bytes(self, ops: ctypes.Array[Op], step: Step) -> int:
-        """What step.scratch has to point at."""
+        """Return the bytes that step.scratch needs."""
         num_bytes: int = self._library.scratch_bytes(ops, len(ops), ctypes.byref(step), self.num_threads)
         return num_bytes
 
 
 @cache
 def team(num_threads: int) -> Team:
-    """Return the process's team of that size. Its threads sleep while there is nothing to do."""
+    """Return the process's team of that size. Its threads sleep while no program runs."""
     return Team(num_threads)
 
 
 def packed(weight: Tensor, memory: PackedMemory | None = None, *, is_gated: bool = False) -> Tensor:
-    """Return a matrix [n, k] as the kernels read it, one stream from front to back. is_gated.
-
-    Gate above up, interleaved.
-    """
+    """Return a matrix [n, k] in the kernels' order of reading. is_gated: gate above up, interleaved."""
     n, k = weight.shape
     kernels, suffix = library(), SUFFIXES[weight.dtype]
     result = (memory or PackedMemory()).take(getattr(kernels, f"packed_size_{suffix}")(n, k), weight.dtype)
@@ -69,7 +157,7 @@ def packed(weight: Tensor, memory: PackedMemory | None = None, *, is_gated: bool
 
 
 def unpacked(packed_weight: Tensor, n: int, k: int, *, is_gated: bool = False) -> Tensor:
-    """Return the matrix [n, k] again, bit for bit."""
+    """Return the matrix [n, k] of a packed one, bit by bit."""
     weight = torch.empty(n, k, dtype=packed_weight.dtype)
     unpack = getattr(library(), f"unpack_{SUFFIXES[weight.dtype]}")
     unpack(packed_weight.data_ptr(), weight.data_ptr(), n, k, is_gated)
@@ -77,7 +165,7 @@ def unpacked(packed_weight: Tensor, n: int, k: int, *, is_gated: bool = False) -
 
 
 def aligned_empty(num_elements: int, dtype: torch.dtype) -> Tensor:
-    """Return uninitialized memory on the CPU that begins with a cache line. Torch counts what is written to it."""
+    """Return uninitialized CPU memory aligned to a cache line. Torch tracks writes to it (its _version counts them)."""
     spare = 64 // dtype.itemsize
     with torch.inference_mode(False):
         memory = torch.empty(num_elements + spare, dtype=dtype, device="cpu")

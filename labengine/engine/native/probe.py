@@ -1,6 +1,6 @@
-"""Tries an image in a process of its own, which may hang or die of it: `python probe.py FILE` returns 0, or says why.
+"""Tests an image in a process of its own, which may hang or crash: `python probe.py FILE` returns 0, or prints why.
 
-Standard library only. All numbers are small and whole, so that results are exact in every kind of numbers.
+Standard library only. All numbers are small integers, so that results are exact in every dtype.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ NUM_THREADS = 2
 WEIGHT = [[1, 2, 3, 4], [0, -1, 0, 2], [5, 0, 1, -3], [2, 2, 2, 2], [0, 0, 0, 1]]
 ROWS = [[1, 0, 2, 1], [3, -1, 0, 2]]
 VALUES = [[1, 2, 3, 4], [3, 6, 9, 12]]
-"""Of the keys of two positions, which are alike: their mean is what attention gives."""
+"""Values of two positions with equal keys: attention gives their mean."""
 
 
 def main() -> int:
-    """Open the image, and run a program of it in each kind of numbers."""
+    """Open the image, and run a program in each dtype."""
     sys.path.insert(0, str(Path(__file__).parents[3]))
     from labengine.engine.native.image import SUFFIXES, ImageError, open_image
 
@@ -42,14 +42,14 @@ def main() -> int:
 
 
 def computed(kernels: CDLL, suffix: str) -> list[float]:
-    """ROWS times WEIGHT transposed; then attention to both values by one request, to the second alone by another."""
+    """Return ROWS times WEIGHT transposed; then attention to both values, and to the second value alone."""
     from labengine.engine.native.layout import Op, OpKind, Step, program_of
 
     n, k = len(WEIGHT), len(WEIGHT[0])
     weight = encoded(chain(*WEIGHT), suffix)
     packed = encoded([0] * getattr(kernels, f"packed_size_{suffix}")(n, k), suffix)
     getattr(kernels, f"pack_{suffix}")(address(weight), address(packed), n, k, 0)
-    heads = encoded([1] * 2 * 3 * k, suffix)  # of each row a query, and a key and value that nobody reads
+    heads = encoded([1] * 2 * 3 * k, suffix)  # per row a query, and a key and value that are not read
     keys, values = encoded([1] * 2 * k, suffix), encoded(chain(*VALUES), suffix)
     buffers = [encoded(chain(*ROWS), suffix), encoded([0] * 2 * n, suffix), heads, encoded([0] * 2 * k, suffix)]
     attention = {"num_heads": 1, "num_kv_heads": 1, "head_dim": k, "block_size": 1, "scale": 1.0}
@@ -73,20 +73,20 @@ def computed(kernels: CDLL, suffix: str) -> list[float]:
 
 
 def encoded(numbers: Iterable[float], suffix: str) -> array[int] | array[float]:
-    """As f32, or as bf16, which is its upper half."""
+    """Return the numbers as float32, or as bfloat16, which is its upper half."""
     wide = array("f", numbers)
     return wide if suffix == "f32" else array("H", [bits >> 16 for (bits,) in struct.iter_unpack("=I", wide.tobytes())])
 
 
 def decoded(numbers: array[int] | array[float], suffix: str) -> list[float]:
-    """Return the numbers again."""
+    """Return encoded numbers as floats."""
     if suffix == "f32":
         return [float(number) for number in numbers]
     return [struct.unpack("=f", struct.pack("=I", int(bits) << 16))[0] for bits in numbers]
 
 
 def address(numbers: array[int] | array[float]) -> int:
-    """Where they lie, as long as they are kept."""
+    """Return the array's address, valid while the array lives."""
     return numbers.buffer_info()[0]
 
 

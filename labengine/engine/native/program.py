@@ -1,4 +1,4 @@
-"""A model as a list of ops: what each torch module would compute, in the order in which it would."""
+"""A model as a list of ops: the computation of each torch module, in the modules' order."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from labengine.config import GroupSpec
-from labengine.engine.families import DecoderLayer, SandwichLayer
 from labengine.engine.kv_tensors import KVTensors
-from labengine.engine.layers import MLP, Attention, QKNormAttention
+from labengine.engine.layers import MLP, Attention, DecoderLayer, QKNormAttention, SandwichLayer
 from labengine.engine.model import PagedModel
 from labengine.engine.modules import Embedding, Linear, OffsetRMSNorm, RMSNorm, ScaledEmbedding
 from labengine.engine.native.layout import Finish, Op, OpKind
-from labengine.engine.native.library import packed
-from labengine.engine.native.memory import PackedMemory
+from labengine.engine.native.library import PackedMemory, packed
 from labengine.engine.rope import RopeSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Room for one value between ops: `width` numbers per row. is_sampling: the rows are the sampling ones."""
+    """Room for one value between ops: `width` numbers per row. is_sampling: its rows are the sampling ones."""
 
     number: int
     width: int
@@ -36,7 +34,7 @@ class Buffer:
 class Program:
     """Ops and buffers of a model whose layers keep their KV in `kv`.
 
-    The weights of its matrices are packed into memory of the program's own; the modules keep their shapes alone.
+    The matrices are packed into the program's own memory; the modules keep only their shapes.
     """
 
     def __init__(self, model: PagedModel, kv: KVTensors, groups: Sequence[GroupSpec]) -> None:
@@ -45,13 +43,13 @@ class Program:
         self._kv, self._groups = kv, groups
         self.ops: list[Op] = []
         self.names: list[str] = []
-        """What each op is for: "layers.3.qkv"."""
+        """Names of the ops: "layers.3.qkv"."""
         self.buffers: list[Buffer] = []
         self._kept: list[Tensor] = []
         self._memory = PackedMemory()
         self._rotations: dict[RopeSpec, Buffer] = {}
         self._layer_of_op: dict[int, int] = {}
-        """Of the ops that touch KV."""
+        """Layers of the ops that touch KV."""
         self._make_buffers()
         self._write(model)
 
@@ -63,19 +61,19 @@ class Program:
         self._projected, self._gated = self._buffer(config.hidden_size), self._buffer(config.intermediate_size)
         self._last = self._buffer(config.hidden_size, is_sampling=True)
         self.logits = self._buffer(config.vocab_size, torch.float32, is_sampling=True)
-        self.best = self._buffer(2, torch.int32, is_sampling=True)
+        self.argmax = self._buffer(2, torch.int32, is_sampling=True)
 
     def _buffer(self, width: int, dtype: torch.dtype | None = None, *, is_sampling: bool = False) -> Buffer:
         self.buffers.append(Buffer(len(self.buffers), width, dtype or self._dtype, is_sampling))
         return self.buffers[-1]
 
     def on_pool(self, kv: KVTensors, groups: Sequence[GroupSpec]) -> Program:
-        """The same program over another KV pool: weights are shared, and stay as long as one of the programs."""
+        """Return the program for another KV pool: weights are shared, and live as long as one of the programs."""
         other = copy(self)
         other._kv, other._groups = kv, groups
         other.ops = [Op.from_buffer_copy(op) for op in self.ops]
         for index, op in enumerate(other.ops):
-            if op.kind in (OpKind.TURN, OpKind.ATTEND):
+            if op.kind in (OpKind.ROTATE, OpKind.ATTEND):
                 for field, value in other._kv_fields(self._layer_of_op[index]).items():
                     setattr(op, field, value)
         return other
@@ -94,7 +92,7 @@ class Program:
         self._linear(
             "head", head, (self._config.vocab_size, self._config.hidden_size), self._last, self.logits, Finish.TO_FLOAT
         )
-        self._op("best", OpKind.BEST, in_=self.logits.number, out=self.best.number, n=self._config.vocab_size)
+        self._op("argmax", OpKind.ARGMAX, in_=self.logits.number, out=self.argmax.number, n=self._config.vocab_size)
 
     def _layer(self, index: int, layer: DecoderLayer) -> None:
         prefix = f"layers.{index}"
@@ -118,11 +116,11 @@ class Program:
         }
         self._layer_of_op |= dict.fromkeys((len(self.ops), len(self.ops) + 1), index)
         rotation = self._rotations[config.layers[index].rope].number
-        self._op(f"{prefix}.turn", OpKind.TURN, other=rotation, out=-1, **common, **self._head_norms(attention))
+        self._op(f"{prefix}.rotate", OpKind.ROTATE, other=rotation, out=-1, **common, **self._head_norms(attention))
         self._op(f"{prefix}.attend", OpKind.ATTEND, out=self._attended.number, scale=attention.scale, **common)
 
     def _kv_fields(self, layer: int) -> dict[str, Any]:
-        """Where a layer's KV lies."""
+        """Return the op fields for a layer's KV."""
         group = self._kv.layer_groups[layer]
         spec, cache = self._groups[group], self._kv.layer(layer)
         keys, values = cache.keys.data_ptr(), cache.values.data_ptr()
@@ -146,7 +144,7 @@ class Program:
         }
 
     def _join(self, name: str, linear: Linear, source: Buffer, norm: RMSNorm | None) -> None:
-        """Add what a half of the layer gives to the residual stream; where there is a norm, normalized first."""
+        """Add the output of half a layer to the residual stream, normalized before if there is a norm."""
         if norm is None:
             self._linear_of(name, linear, source, self._hidden, Finish.ADD, other=self._hidden)
         else:
@@ -235,21 +233,21 @@ class Program:
         self.names.append(name)
         self.ops.append(Op(kind=kind, **fields))
 
-    # -- what ops point at ---------------------------------------------------------------------------------------------
+    # -- memory that ops point to --------------------------------------------------------------------------------------
 
     def _packed(self, module: Linear | Embedding, *, is_gated: bool = False) -> Tensor:
-        """Return the module's matrix as the kernels read it; the module keeps a shape without memory."""
+        """Return the module's matrix, packed; the module keeps a shape without memory."""
         weight = packed(module.weight.detach(), self._memory, is_gated=is_gated)
         module.weight = nn.Parameter(module.weight.to("meta"), requires_grad=False)
         self._kept.append(weight)
         return weight
 
     def release(self) -> None:
-        """Let the weights go; the ops point at nothing after that."""
+        """Release the weights and the ops."""
         self.ops, self.buffers, self._kept, self._memory = [], [], [], PackedMemory()
 
     def _pointer(self, tensor: Tensor) -> int:
-        """Return a tensor's address; it stays alive with the program."""
+        """Return a tensor's address; the program keeps it alive."""
         kept = tensor.detach().contiguous()
         self._kept.append(kept)
         return kept.data_ptr()

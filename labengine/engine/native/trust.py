@@ -1,4 +1,4 @@
-"""Who else could have written a file that is about to be run: what a process loads can do all that its user can."""
+"""Trust in files that are about to be loaded as code: which other users could have written them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def folder_distrust(folder: Path) -> str | None:
-    """Why another user could put files into `folder`, or another folder in its place; None where none could.
+    """Return why another user could put files into `folder`, or replace it; None where none could.
 
-    folder: without links (Path.resolve). Root counts as no other user. Raises OSError.
+    folder: without links (Path.resolve). Root does not count as another user. Raises OSError.
     """
     for place in (folder, *folder.parents):
         status = place.stat()
@@ -23,7 +23,7 @@ def folder_distrust(folder: Path) -> str | None:
 
 
 def file_distrust(status: os.stat_result) -> str | None:
-    """Why another user could have written this file, which lies in a folder that is trusted; None where none could."""
+    """Return why another user could have written this file, which is in a trusted folder; None where none could."""
     if not stat.S_ISREG(status.st_mode):
         return "it is no regular file"
     if status.st_uid != os.geteuid():
@@ -37,7 +37,7 @@ def _others_can_write(status: os.stat_result) -> bool:
 
 
 def _is_private(group_id: int) -> bool:
-    """Return True for the group that many systems make for each user alone."""
+    """Return True for a group whose only member is the user, as many systems create it."""
     import grp
     import pwd
 
@@ -49,7 +49,7 @@ def _is_private(group_id: int) -> bool:
 
 
 def installed_distrust(status: os.stat_result, code: os.stat_result) -> str | None:
-    """Why a file (or folder) could have been written by somebody who cannot write our code; None where none could.
+    """Return why a user who cannot write the package's code could have written a file (or folder); None if none could.
 
     code: a Python file (or folder) of the installed package, which runs in any case.
     """

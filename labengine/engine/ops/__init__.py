@@ -1,7 +1,7 @@
-"""What surrounds attention, where it pays to have it in one pass over memory: one file per way, choice.py picks.
+"""Ops around attention, fused where that saves passes over memory: one file per implementation.
 
-What each op computes is written in the modules themselves (modules.py, layers.py, rope.py): torch_ops.py calls just
-these, and every other way gives the same numbers, rounded at the same places.
+modules.py, layers.py and rope.py define the computation: torch_ops.py calls just these, and every other
+implementation gives the same numbers, rounded at the same places.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ Activation = Callable[[Tensor], Tensor]
 
 
 class Ops(ABC):
-    """One way to compute what surrounds attention. The host reads nothing back: CUDA graphs can record all of it."""
+    """One implementation of the ops around attention. The host reads nothing back: CUDA graphs can record them."""
 
     name: ClassVar[str]
-    virtue: ClassVar[str]
-    """Why one would choose it: half a sentence."""
+    advantage: ClassVar[str]
+    """The reason to prefer it: half a sentence."""
 
     @classmethod
     @abstractmethod
     def refusal(cls, device: torch.device, dtype: torch.dtype) -> str | None:
-        """Why it cannot serve a model there, as half a sentence; None when it can."""
+        """Return why it cannot serve a model there, as half a sentence; None when it can."""
 
     def adopt(self, model: nn.Module) -> None:  # noqa: B027 (most have nothing to do)
-        """Called once before the first step: lay out the weights as the products want them."""
+        """Lay out the model's weights for the products. Called once, before the first step."""
 
     @abstractmethod
     def add_norm(self, stream: Tensor, part: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
-        """Add a part to the residual stream, both [num_tokens, size], and normalize; gives (normed, the new stream).
+        """Add a part to the residual stream, both [num_tokens, size], and normalize; return (normed, new stream).
 
-        Both arguments may be overwritten: use what is returned.
+        Both arguments may be overwritten: use the returned tensors.
         """
 
     def norm(self, hidden: Tensor, norm: RMSNorm) -> Tensor:
@@ -47,12 +47,12 @@ class Ops(ABC):
         return self.add_norm(hidden, None, norm)[0]
 
     @abstractmethod
-    def turn(self, heads: Tensor, rotation: Rotation, norm: RMSNorm | None = None) -> Tensor:
-        """Turn queries or keys [num_tokens, num_heads, head_dim], a strided view perhaps, after norming each head.
+    def rotate(self, heads: Tensor, rotation: Rotation, norm: RMSNorm | None = None) -> Tensor:
+        """Rotate queries or keys [num_tokens, num_heads, head_dim], possibly a strided view, after norming each head.
 
-        Gives the turned heads: a new tensor, or the same one overwritten.
+        Returns the rotated heads: a new tensor, or the argument overwritten.
         """
 
     @abstractmethod
     def gated(self, gate_up: Tensor, activation: Activation) -> Tensor:
-        """activation(gate) * up, the halves of [num_tokens, 2 * size]; [num_tokens, size]."""
+        """Return activation(gate) * up of the halves of [num_tokens, 2 * size]; the result is [num_tokens, size]."""

@@ -1,4 +1,4 @@
-"""The ops as Triton kernels: each one pass over memory, where torch would make several."""
+"""The ops as Triton kernels: one pass over memory each, where torch needs several."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ KERNELS_WORDS: dict[Activation, Literal["silu", "gelu_tanh"]] = {silu: "silu", g
 
 
 class TritonOps(Ops):
-    """Kernels of our own, compiled on first use."""
+    """Labengine's own kernels, compiled on first use."""
 
     name = "triton"
-    virtue = "our own fused kernels"
+    advantage = "our own fused kernels"
 
     @classmethod
     def refusal(cls, device: torch.device, dtype: torch.dtype) -> str | None:
-        """It can serve wherever Triton can serve attention, whatever the heads."""
+        """Refuse devices and dtypes that the Triton attention refuses."""
         return TritonAttention.refusal(AttentionSetting(device, dtype, 1, 1, 64, (16,)))
 
     def add_norm(self, stream: Tensor, part: Tensor | None, norm: RMSNorm) -> tuple[Tensor, Tensor]:
-        """See Ops."""
+        """Add and normalize; see Ops."""
         from labengine.engine.ops.triton_ops import add_rms_norm
 
         return add_rms_norm(stream, part, norm.weight, norm.eps, norm.offset)
 
-    def turn(self, heads: Tensor, rotation: Rotation, norm: RMSNorm | None = None) -> Tensor:
-        """See Ops."""
-        from labengine.engine.ops.triton_ops import turn_heads
+    def rotate(self, heads: Tensor, rotation: Rotation, norm: RMSNorm | None = None) -> Tensor:
+        """Norm and rotate in place; see Ops."""
+        from labengine.engine.ops.triton_ops import rotate_heads
 
         weight, eps, offset = (None, 0.0, False) if norm is None else (norm.weight, norm.eps, norm.offset)
-        turn_heads(heads, rotation.cos, rotation.sin, weight, eps, offset)
+        rotate_heads(heads, rotation.cos, rotation.sin, weight, eps, offset)
         return heads
 
     def gated(self, gate_up: Tensor, activation: Activation) -> Tensor:
-        """See Ops."""
+        """Return activation(gate) * up; see Ops."""
         from labengine.engine.ops.triton_ops import gated
 
         return gated(gate_up, KERNELS_WORDS[activation])

@@ -1,7 +1,7 @@
-"""What surrounds attention as Triton kernels: each reads and writes once, computes in float32, rounds as torch does.
+"""Ops around attention as Triton kernels: each reads and writes once, computes in float32, rounds as torch does.
 
-Torch's modules round to the weights' dtype after every op. So do these, at the same places: modules.py and rope.py say
-where. (What may differ is the order in which a row's squares are added.)
+Torch's modules round to the weights' dtype after every op, and so do these, at the same places, which modules.py and
+rope.py define. (Only the order in which a row's squares are added may differ.)
 """
 # Kernels are Python in form only: their arguments are pointers and constants of the compiler.
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -14,7 +14,7 @@ import triton.language as tl
 
 @triton.jit
 def _times_weight(wide, weight, dtype: tl.constexpr, OFFSET: tl.constexpr):
-    """Normalized float32 times a norm's weight, or 1 + weight; rounded to dtype, and float32 again."""
+    """Multiply normalized float32 by a norm's weight, or 1 + weight; round to dtype, and return float32."""
     if OFFSET:
         return (wide * (1.0 + weight)).to(dtype).to(tl.float32)
     else:
@@ -52,7 +52,7 @@ def add_norm_kernel(
 
 
 @triton.jit(do_not_specialize=["num_heads"])
-def turn_kernel(
+def rotate_kernel(
     heads,
     cos,
     sin,
@@ -66,9 +66,9 @@ def turn_kernel(
     HEADS: tl.constexpr,
     OFFSET: tl.constexpr,
 ):
-    """One program norms, if there is a weight, and turns HEADS heads of one token in place.
+    """One program norms (if there is a weight) and rotates HEADS heads of one token in place.
 
-    A head is two halves of HALF numbers: dimension i turns with dimension i + HALF.
+    A head is two halves of HALF numbers: dimension i is rotated with dimension i + HALF.
     """
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * HEADS + tl.arange(0, HEADS)
@@ -82,13 +82,13 @@ def turn_kernel(
         scale_first = tl.load(weight + column, mask=column < HALF, other=0.0).to(tl.float32)[None, :]
         scale_second = tl.load(weight + HALF + column, mask=column < HALF, other=0.0).to(tl.float32)[None, :]
         squares = tl.sum(first * first, 1) + tl.sum(second * second, 1)
-        shrink = tl.rsqrt(squares / (2 * HALF) + eps)[:, None]
-        first = _times_weight(first * shrink, scale_first, dtype, OFFSET)
-        second = _times_weight(second * shrink, scale_second, dtype, OFFSET)
-    turn_cos = tl.load(cos + token * HALF + column, mask=column < HALF, other=0.0)[None, :]
-    turn_sin = tl.load(sin + token * HALF + column, mask=column < HALF, other=0.0)[None, :]
-    tl.store(upper, (first * turn_cos - second * turn_sin).to(dtype), mask=there)
-    tl.store(upper + HALF, (second * turn_cos + first * turn_sin).to(dtype), mask=there)
+        inverse = tl.rsqrt(squares / (2 * HALF) + eps)[:, None]
+        first = _times_weight(first * inverse, scale_first, dtype, OFFSET)
+        second = _times_weight(second * inverse, scale_second, dtype, OFFSET)
+    cosine = tl.load(cos + token * HALF + column, mask=column < HALF, other=0.0)[None, :]
+    sine = tl.load(sin + token * HALF + column, mask=column < HALF, other=0.0)[None, :]
+    tl.store(upper, (first * cosine - second * sine).to(dtype), mask=there)
+    tl.store(upper + HALF, (second * cosine + first * sine).to(dtype), mask=there)
 
 
 @triton.jit

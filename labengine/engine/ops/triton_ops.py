@@ -1,7 +1,7 @@
 """Fused ops on a GPU: norm with the addition before it, norm and rotation of heads, gated activation.
 
-Each gives what modules.py and rope.py give, rounded at the same places. Multiplications and additions are not fused,
-as torch, op by op, does not fuse them either.
+The results equal those of modules.py and rope.py, rounded at the same places. Multiplications and additions are not
+fused, as torch, op by op, does not fuse them either.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import torch
 from torch import Tensor
 
 from labengine.engine.attention.triton_tiles import power_of_two
-from labengine.engine.ops.triton_kernels import add_norm_kernel, gated_kernel, turn_kernel
+from labengine.engine.ops.triton_kernels import add_norm_kernel, gated_kernel, rotate_kernel
 
 NUMBERS_PER_PROGRAM = 1024
-"""About what one program of 4 warps loads at once: 8 numbers per thread, 16 bytes of bfloat16."""
+"""Numbers that one program of 4 warps loads at once, about: 8 per thread, 16 bytes of bfloat16."""
 
 
 def add_rms_norm(
     hidden: Tensor, residual: Tensor | None, weight: Tensor, eps: float, offset: bool
 ) -> tuple[Tensor, Tensor]:
-    """(norm(hidden + residual), hidden + residual), each [num_tokens, size]; changes neither argument.
+    """Return (norm(hidden + residual), hidden + residual), each [num_tokens, size]; change neither argument.
 
     offset: multiply by 1 + weight (OffsetRMSNorm). Without a residual the sum is `hidden` itself.
     """
     num_tokens, size = hidden.shape
-    hidden, residual = _with_whole_rows(hidden), None if residual is None else _with_whole_rows(residual)
+    hidden, residual = _with_contiguous_rows(hidden), None if residual is None else _with_contiguous_rows(residual)
     normed = hidden.new_empty(num_tokens, size)
     summed = hidden if residual is None else hidden.new_empty(num_tokens, size)
     padded = power_of_two(size)
@@ -48,8 +48,8 @@ def add_rms_norm(
     return normed, summed
 
 
-def turn_heads(heads: Tensor, cos: Tensor, sin: Tensor, weight: Tensor | None, eps: float, offset: bool) -> None:
-    """Norm (with a weight [head_dim]) and turn heads [num_tokens, num_heads, head_dim] in place, as Rotation.turn does.
+def rotate_heads(heads: Tensor, cos: Tensor, sin: Tensor, weight: Tensor | None, eps: float, offset: bool) -> None:
+    """Norm (with a weight [head_dim]) and rotate heads [num_tokens, num_heads, head_dim] in place, as Rotation does.
 
     heads may be a slice of qkv, but their last dimension has to be contiguous. cos, sin: float32 [num_tokens, 1,
     head_dim / 2].
@@ -59,7 +59,7 @@ def turn_heads(heads: Tensor, cos: Tensor, sin: Tensor, weight: Tensor | None, e
         raise ValueError("heads are turned in place: their last dimension has to be contiguous")
     half = power_of_two(head_dim // 2)
     per_program = min(power_of_two(num_heads), max(1, NUMBERS_PER_PROGRAM // (2 * half)))
-    turn_kernel[num_tokens, -(-num_heads // per_program)](
+    rotate_kernel[num_tokens, -(-num_heads // per_program)](
         heads,
         cos.contiguous(),
         sin.contiguous(),
@@ -78,10 +78,13 @@ def turn_heads(heads: Tensor, cos: Tensor, sin: Tensor, weight: Tensor | None, e
 
 
 def gated(gate_up: Tensor, activation: Literal["silu", "gelu_tanh"]) -> Tensor:
-    """activation(gate) * up of [num_tokens, 2 * size], the gate's columns first; [num_tokens, size]."""
+    """Return activation(gate) * up of [num_tokens, 2 * size], the gate's columns first.
+
+    The result is [num_tokens, size].
+    """
     if activation not in ("silu", "gelu_tanh"):
         raise ValueError(f"activation {activation!r} is unknown; use silu or gelu_tanh")
-    gate_up = _with_whole_rows(gate_up)
+    gate_up = _with_contiguous_rows(gate_up)
     num_tokens, size = gate_up.shape[0], gate_up.shape[1] // 2
     out = torch.empty(num_tokens, size, dtype=gate_up.dtype, device=gate_up.device)
     columns = min(NUMBERS_PER_PROGRAM, power_of_two(size))
@@ -99,9 +102,9 @@ def gated(gate_up: Tensor, activation: Literal["silu", "gelu_tanh"]) -> Tensor:
 
 
 def _num_warps(numbers: int) -> int:
-    """Of a program that loads so many numbers: 8 per thread, up to 8 warps."""
+    """Return the warps of a program that loads so many numbers: 8 per thread, up to 8 warps."""
     return max(1, min(8, numbers // 256))
 
 
-def _with_whole_rows(matrix: Tensor) -> Tensor:
+def _with_contiguous_rows(matrix: Tensor) -> Tensor:
     return matrix if matrix.stride(1) == 1 else matrix.contiguous()

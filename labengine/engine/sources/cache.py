@@ -1,4 +1,4 @@
-"""The user's cache of prepared models: each directory appears in it complete, or not at all."""
+"""The user's cache of prepared models: each directory appears in it complete or not at all."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from labengine.engine.sources.catalogue import WheelModel
-from labengine.engine.sources.errors import SourceError
+from labengine.engine.sources.catalogue import SourceError, WheelModel
 from labengine.engine.sources.manifest import verify, write_manifest
 
 FORMAT = "bf16-1"
-"""How we convert. A new conversion gets a new name, and so a new directory."""
+"""Version of the conversion. A new one gets a new name, and so a new directory."""
 
 
 def cache_root() -> Path:
-    """LABENGINE_CACHE, else XDG_CACHE_HOME/labengine, else ~/.cache/labengine."""
-    if chosen := os.environ.get("LABENGINE_CACHE"):
-        return Path(chosen).expanduser()
+    """Return LABENGINE_CACHE, else XDG_CACHE_HOME/labengine, else ~/.cache/labengine."""
+    if path := os.environ.get("LABENGINE_CACHE"):
+        return Path(path).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "labengine"
 
 
 def prepared_dir(model: WheelModel) -> Path:
-    """Return the model's directory, prepared if it is not there yet and verified in any case. Raises SourceError."""
+    """Return the model's directory, verified, and prepared if it is not there. Raises SourceError."""
     root = cache_root()
     target = root / f"{model.name}-{FORMAT}-{model.sha256[:12]}"
     if not target.exists():
@@ -44,7 +43,10 @@ def prepared_dir(model: WheelModel) -> Path:
 
 
 def _prepare(model: WheelModel, target: Path) -> None:
-    """Build aside, on the same filesystem, then rename. The lock is held, so what lies aside was left by the dead."""
+    """Build in a temporary directory, then rename.
+
+    The lock is held, so existing temporary directories are abandoned.
+    """
     from labengine.engine.sources.build import build_model_dir
 
     prefix = f".preparing-{model.name}-"
@@ -58,7 +60,7 @@ def _prepare(model: WheelModel, target: Path) -> None:
 
 @contextmanager
 def _lock(root: Path, name: str) -> Iterator[None]:
-    """One process at a time prepares a model; the others wait and then find it done."""
+    """Let one process at a time prepare a model; the others wait and then find it."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(root / f".{name}.lock")

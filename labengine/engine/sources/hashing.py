@@ -1,4 +1,4 @@
-"""Hashing of large files: several at once, with a progress bar where it takes over a second."""
+"""Hashing of large files: several at once, with a progress bar if it takes over a second."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 CHUNK_BYTES = 1 << 22
 QUIET_SECONDS = 1.0
-"""Without a progress bar for so long."""
+"""Seconds without a progress bar."""
 
 
 def sha256_of(path: Path, on_bytes: Callable[[int], object] = lambda _: None) -> str:
@@ -40,7 +40,7 @@ def hash_files(paths: Sequence[Path], label: str) -> dict[Path, str]:
         return sha256_of(paths[index], count)
 
     total = sum(path.stat().st_size for path in paths)
-    # Threads pay: hashlib releases the interpreter's lock.
+    # Threads help: hashlib releases the interpreter's lock.
     with ThreadPoolExecutor(min(len(paths), os.cpu_count() or 1)) as pool, _LateBar(label, total) as bar:
         digests = [pool.submit(read, index) for index in range(len(paths))]
         try:
@@ -52,7 +52,7 @@ def hash_files(paths: Sequence[Path], label: str) -> dict[Path, str]:
 
 
 class _LateBar:
-    """A progress bar that is made once it is worth one: in a notebook even a hidden one opens comms."""
+    """A progress bar that appears only after QUIET_SECONDS: in a notebook even a hidden one opens comms."""
 
     def __init__(self, label: str, total: int) -> None:
         self._label, self._total = label, total
@@ -60,7 +60,7 @@ class _LateBar:
         self._bar: Any = None
 
     def show(self, num_bytes: int) -> None:
-        """Draw it at so many bytes, if it is time."""
+        """Update the bar, and create it when it is time."""
         if self._bar is None and monotonic() - self._began > QUIET_SECONDS:
             from tqdm.auto import tqdm
 

@@ -1,30 +1,29 @@
-"""A model by its id on the Hugging Face hub: found in the hub's own cache, or fetched where there is a network."""
+"""A model by its id on the Hugging Face hub: from the hub's local cache, or fetched if there is a network."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from labengine.engine.sources.errors import SourceError
+from labengine.engine.sources.catalogue import SourceError
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 WANTED = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "merges.txt")
 UNWANTED = ("*/*", "consolidated*")
-"""Files in folders are the same weights in other formats, and so is what Mistral calls consolidated."""
+"""Files in subfolders are the same weights in other formats, and so are Mistral's consolidated ones."""
 ANSWER_SECONDS = 10.0
 
 
 def is_hub_id(name: str) -> bool:
-    """Does the name read like "organisation/model"?"""
+    """Return whether the name has the form "organisation/model"."""
     return HUB_ID.fullmatch(name) is not None
 
 
 def hub_snapshot(name: str) -> Path:
-    """Return the directory of a hub model's newest revision; where the hub does not answer, of the one that was fetched
-    last.
+    """Return the directory of a hub model's newest revision, or, without the hub, of the last one fetched.
 
-    Only data is fetched: weights as safetensors, JSON, the tokenizer. Raises SourceError, within seconds where the hub
-    can't be reached.
+    Only data is fetched: weights as safetensors, JSON, the tokenizer. Raises SourceError, within seconds if the hub
+    cannot be reached.
     """
     trouble = _trouble_with(name)
     try:
@@ -34,7 +33,7 @@ def hub_snapshot(name: str) -> Path:
 
 
 def _trouble_with(name: str) -> Exception | None:
-    """Ask for the model with a time limit: the download itself would wait forever for a hub that says nothing."""
+    """Ask for the model with a time limit, and return the error: the download would wait for ever for a silent hub."""
     from huggingface_hub import HfApi
 
     try:

@@ -1,4 +1,4 @@
-"""A prepared directory's list of its own files, with sizes and digests: how damage is told from health."""
+"""A prepared directory's list of its own files, with sizes and digests, to detect damage."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypedDict
 
-from labengine.engine.atomic_write import write_atomically
+from labengine.atomic_write import write_atomically
+from labengine.engine.sources.catalogue import SourceError
 from labengine.engine.sources.digests import digests_of
-from labengine.engine.sources.errors import SourceError
 from labengine.engine.sources.hashing import hash_files
 
 MANIFEST = "manifest.json"
 
 
 class FileRecord(TypedDict):
-    """One file as it was written: bytes, and hex digest."""
+    """One written file: bytes, and hex digest."""
 
     size: int
     sha256: str
 
 
 class Manifest(TypedDict):
-    """Where the directory came from and what is in it."""
+    """The directory's source and files."""
 
     source: str
     files: dict[str, FileRecord]
@@ -40,9 +40,9 @@ def write_manifest(directory: Path, *, source: str) -> None:
 
 
 def verify(directory: Path) -> None:
-    """Raise SourceError unless the directory holds the recorded files, whole, and no others.
+    """Raise SourceError unless the directory holds the recorded files, intact, and no others.
 
-    Each file is read to its end when this process first asks, and again when its size, times or inode have changed.
+    Each file is read completely once per process, and again when its size, times or inode have changed.
     """
     files = _read(directory)["files"]
     for name, record in files.items():
@@ -63,7 +63,7 @@ def _digests(directory: Path, names: Iterable[str]) -> dict[Path, str]:
 
 
 def _files_in(directory: Path) -> list[Path]:
-    """Return the visible files, in the order of their names; the manifest is none of them."""
+    """Return the visible files, sorted by name, without the manifest."""
     return [path for path in sorted(directory.iterdir()) if path.name != MANIFEST and not path.name.startswith(".")]
 
 

@@ -1,4 +1,4 @@
-"""The user's cache of digests: large weights are read whole once, and again only when their identity has changed."""
+"""The user's cache of digests: large weights are read once, and again only when their identity has changed."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from labengine.engine.atomic_write import write_atomically
+from labengine.atomic_write import write_atomically
 from labengine.engine.sources.cache import cache_root
 from labengine.engine.sources.digests import FileIdentity, Known
 
 IS_KEPT = os.name == "posix"
-"""Elsewhere ctime is the time of creation, and says nothing about changes."""
+"""On other systems ctime is the time of creation, and does not show changes."""
 MAX_FILES = 1_000
-"""The newest so many."""
+"""Number of newest digests that are kept."""
 LOCK_SECONDS = 10.0
 
 
 class RememberedDigests:
-    """digests.json in the user's cache. Processes that write at the same time take turns."""
+    """digests.json in the user's cache. A lock orders processes that write at the same time."""
 
     def known(self) -> Known:
-        """Return what the file says; nothing where it is missing, damaged, or cannot be trusted here."""
+        """Return the file's digests; none if it is missing, damaged, or not trusted on this system."""
         if not IS_KEPT:
             return {}
         try:
@@ -34,7 +34,7 @@ class RememberedDigests:
             return {}
 
     def add(self, fresh: Known) -> None:
-        """Write them to the file, or leave it as it is: a cache that cannot be written costs time only."""
+        """Write digests to the file, or leave it unchanged on an error: a missing cache costs only time."""
         from filelock import FileLock, Timeout
 
         if not IS_KEPT:
@@ -56,7 +56,7 @@ def _written(files: Mapping[str, list[int | str]]) -> bytes:
 
 
 def _parsed(content: Any) -> Known:
-    """ValueError and the like for anything that is not what _written gave."""
+    """Parse the file. Raises ValueError or similar for anything that _written did not write."""
     files = content["files"]
     if content["sha256"] != _checksum(files):
         raise ValueError("the file is damaged")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from labengine.config import SamplingParams
 from labengine.core.request import ExtraKeys
 from labengine.engine.engine import Phase
-from labengine.engine.failure import is_of_runner, told_failure
+from labengine.engine.failure import failure_event, is_of_runner
 from labengine.events import StepFailed, StepRolledBack
 from labengine.hooks import Hooks
 from labengine.session.stepper import Stepper
@@ -182,7 +182,7 @@ class Inputs:
             return  # the engine repeats this by itself
         if reached is None and failure is None:
             return
-        failed = None if failure is None else told_failure(event.step, failure)
+        failed = None if failure is None else failure_event(event.step, failure)
         by_runner = failure is not None and is_of_runner(failure)
         broken = BrokenStep(event.step - 1, reached, event.reason, failed, by_runner)
         if not self._is_rerunning:

@@ -10,7 +10,7 @@ from textwrap import dedent
 from types import FunctionType
 from typing import Any
 
-from labengine.core.definers import definers, is_custom
+from labengine.core.part_methods import definers, is_custom
 from labengine.session.reasons.source_text import source_lines, tree_of
 
 

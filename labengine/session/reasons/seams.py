@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from labengine.check.watch import Watch
-from labengine.core.definers import is_custom
+from labengine.core.part_methods import is_custom
 from labengine.core.parts import Parts
 from labengine.core.seams import DECIDED_BY, owners
 from labengine.engine.engine import Engine

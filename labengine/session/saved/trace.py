@@ -21,10 +21,10 @@ from labengine.session.recording_views import RecordingViews
 from labengine.session.saved.code import to_code
 from labengine.session.view_source import At, RecordingViewSource
 from labengine.snapshot import Snapshot
-from labengine.trace.atomic import write_whole
-from labengine.trace.errors import TraceError
 from labengine.trace.file import SavedRun, open_file
+from labengine.trace.file_access import replace_file
 from labengine.trace.limits import MAX_BYTES, MAX_SECONDS, Limits
+from labengine.trace.parsing import TraceError
 from labengine.trace.recorded_timeline import RecordedTimeline
 from labengine.violation import Violation
 
@@ -181,7 +181,7 @@ class Trace:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the same file again. TraceError when it cannot be written."""
-        write_whole(path, self._saved.raw)
+        replace_file(path, self._saved.raw)
 
     def close(self) -> None:
         """Close the views. Twice is harmless; looking still works."""

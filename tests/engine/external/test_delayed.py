@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from engine.external.pools import SimulatedPool, TensorPool, chain, held, saved, transfer
+from faulty_stores import LoadsTooFew, RaisesOnLoad
 from labengine.config import ConfigError
 from labengine.core.connector import BlockKV, Connector
 from labengine.engine.external import Delayed, HostStore, KVStore
-from labengine.engine.external.faulty import ComesBackShort, RaisesOnLoad
 
 NOTHING: tuple[set[int], set[int]] = (set(), set())
 
@@ -40,7 +40,7 @@ def test_loads_of_one_call_are_told_by_request_and_fail_alone() -> None:
 
 
 def test_a_failed_load_forgets_what_could_not_be_had_and_no_more() -> None:
-    late = Delayed(ComesBackShort(HostStore(), times=1))
+    late = Delayed(LoadsTooFew(HostStore(), times=1))
     pool = saved(late, [1, 2, 3])
     late.start_load_kv(chain(1, 2, 3), pool)
     assert late.get_finished(pool) == (set(), {0})

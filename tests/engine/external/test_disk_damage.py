@@ -17,7 +17,7 @@ from labengine.core.connector import LoadError
 from labengine.engine.external import DiskStore
 from labengine.engine.external.block_file import decode, encode
 from labengine.engine.external.block_folder import file_name, namespace_of
-from labengine.engine.external.errors import StoreError
+from labengine.engine.external.store import StoreError
 
 KEY = (0, hash_of(1))
 

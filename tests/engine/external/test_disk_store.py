@@ -192,7 +192,7 @@ def test_a_home_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 def test_the_folder_is_looked_at_again_every_so_often(
     disk: DiskStore, reopened: Reopen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("labengine.engine.external.disk.SAVES_BETWEEN_LOOKS", 4)
+    monkeypatch.setattr("labengine.engine.external.disk.SAVES_BETWEEN_READINGS", 4)
     other = reopened()
     saved(other, [20, 21])
     saved(disk, [1, 2, 3])

@@ -13,8 +13,8 @@ from typing import IO, Any
 import pytest
 
 from engine.external.pools import FINGERPRINT, TensorPool, chain, held, saved, transfer
+from labengine.atomic_write import write_atomically
 from labengine.core.connector import LoadError
-from labengine.engine.atomic_write import write_atomically
 from labengine.engine.external import DiskStore
 from waiting import PATIENCE
 
@@ -79,14 +79,14 @@ def test_a_writer_that_is_interrupted_cleans_up(
 
 def test_an_old_file_stays_when_its_replacement_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "block.safetensors"
-    write_atomically(path, b"old", 1)
+    write_atomically(path, b"old", mtime_ns=1)
 
     def fail(*ignored: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr("os.fsync", fail)
     with pytest.raises(OSError, match="Input/output error"):
-        write_atomically(path, b"new", 2)
+        write_atomically(path, b"new", mtime_ns=2)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 

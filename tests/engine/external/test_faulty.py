@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from engine.external.pools import SimulatedPool, TensorPool, chain, held, saved, transfer
+from faulty_stores import FailsOnSave, Faulty, FlipsBits, Hangs, LoadsTooFew, RaisesOnLoad
 from labengine.core.connector import LoadError
 from labengine.engine.external import HostStore, KVStore
-from labengine.engine.external.faulty import ComesBackShort, FailsOnSave, Faulty, FlipsBits, Hangs, RaisesOnLoad
 
-ALL = [ComesBackShort, FailsOnSave, FlipsBits, Hangs, RaisesOnLoad]
+ALL = [LoadsTooFew, FailsOnSave, FlipsBits, Hangs, RaisesOnLoad]
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -44,7 +44,7 @@ def test_raising_any_error() -> None:
 
 
 def test_coming_back_short_writes_all_but_the_last_block() -> None:
-    faulty = ComesBackShort(HostStore(), times=1)
+    faulty = LoadsTooFew(HostStore(), times=1)
     pool = saved(faulty, [1, 2, 3])
     with pytest.raises(LoadError, match="2 of 3 blocks came") as caught:
         faulty.start_load_kv(chain(1, 2, 3), pool)
@@ -79,7 +79,7 @@ def test_failing_saves_are_noted_where_the_stores_own_are() -> None:
     assert "max_bytes=1 is less than one block" in faulty.failures[1]
 
 
-@pytest.mark.parametrize("kind", [RaisesOnLoad, ComesBackShort])
+@pytest.mark.parametrize("kind", [RaisesOnLoad, LoadsTooFew])
 def test_after_a_fault_the_blocks_may_be_loaded_into_again(kind: type[Faulty]) -> None:
     faulty = kind(HostStore(), times=1)
     pool = saved(faulty, [1])

@@ -55,7 +55,7 @@ def test_stores_open_and_keep_a_simulated_models_keys_without_torch(tmp_path: Pa
 import sys
 from labengine.core.connector import BlockTransfer
 from labengine.engine.external import Delayed, Threaded, open_store
-import labengine.engine.external.faulty
+import faulty_stores
 
 class Pool:
     def read_block(self, group, block_id):

@@ -10,9 +10,9 @@ from threading import Event, current_thread
 import pytest
 
 from engine.external.pools import KV, TensorPool, chain, held, saved, transfer
+from faulty_stores import Hangs, RaisesOnLoad
 from labengine.config import ConfigError
 from labengine.engine.external import HostStore, KVStore, Threaded
-from labengine.engine.external.faulty import Hangs, RaisesOnLoad
 from waiting import PATIENCE, join, wait_until
 
 

@@ -78,7 +78,7 @@ OFFSETS = (
     ),
     Mutant(
         "the torch store counts in 32 bits",
-        "attention/kv_store.py",
+        "attention/flash_attn.py",
         "        by_slot.index_copy_(0, targets, torch.where(is_written, fresh[rows], by_slot[targets]))",
         "        size = by_slot[0].numel()\n"
         "        at = (targets.view(-1, 1) * size + torch.arange(size)).int().long()\n"
@@ -113,15 +113,15 @@ JOINS = (
     Mutant(
         "the native join takes the first part's maximum",
         "native/csrc/attention_decode.h",
-        "float most = *all.most > *part.most ? *all.most : *part.most;",
-        "float most = *all.most;",
+        "float maximum = *all.maximum > *part.maximum ? *all.maximum : *part.maximum;",
+        "float maximum = *all.maximum;",
         JOIN,
     ),
     Mutant(
         "the native join takes the other part's maximum",
         "native/csrc/attention_decode.h",
-        "float most = *all.most > *part.most ? *all.most : *part.most;",
-        "float most = *part.most;",
+        "float maximum = *all.maximum > *part.maximum ? *all.maximum : *part.maximum;",
+        "float maximum = *part.maximum;",
         JOIN,
     ),
     Mutant(

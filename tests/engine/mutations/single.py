@@ -28,13 +28,13 @@ GATHER = changes(
     "test_attention.py",
     (
         "the mask's window is one wider",
-        "positions.unsqueeze(1) > askers - group.window",
-        "positions.unsqueeze(1) >= askers - group.window",
+        "positions.unsqueeze(1) > query_positions - group.window",
+        "positions.unsqueeze(1) >= query_positions - group.window",
     ),
     (
         "a query sees the token behind it",
-        "mask = positions.unsqueeze(1) <= askers",
-        "mask = positions.unsqueeze(1) <= askers + 1",
+        "mask = positions.unsqueeze(1) <= query_positions",
+        "mask = positions.unsqueeze(1) <= query_positions + 1",
     ),
     ("the scale is torch's own", "attn_mask=mask.unsqueeze(1), scale=scale", "attn_mask=mask.unsqueeze(1)"),
     (
@@ -53,12 +53,12 @@ ATTENTION = changes(
     "native/test_attention.py",
     (
         "a joined part counts in full",
-        "*all.total = *all.total * shrink + *part.total * weight;",
-        "*all.total = *all.total * shrink + *part.total;",
+        "*all.total = *all.total * rescale + *part.total * weight;",
+        "*all.total = *all.total * rescale + *part.total;",
     ),
     (
         "a part's totals are not scaled down",
-        "reading.total[head] = reading.total[head] * shrink[head] + sum;",
+        "reading.total[head] = reading.total[head] * rescale[head] + sum;",
         "reading.total[head] += sum;",
     ),
     (
@@ -71,7 +71,7 @@ SOFTMAX = changes(
     "native/csrc/softmax.h",
     "native/test_attention.py",
     ("masked scores are zero", "words nothing = (words)splat(-INFINITY);", "words nothing = (words)splat(0);"),
-    ("the maximum so far is forgotten", "vec largest = splat(most[row]);", "vec largest = splat(LEAST);"),
+    ("the maximum so far is forgotten", "vec largest = splat(maximum[row]);", "vec largest = splat(LOWEST_SCORE);"),
 )
 ROWWISE = changes(
     "native/csrc/rowwise.h",
@@ -96,10 +96,14 @@ LINEAR = changes(
     ("the gate is not rounded", "vec gate = NAME(rounded)(sums[0]),", "vec gate = sums[0],"),
     ("a sum is not rounded before it is added", "+ NAME(rounded)(x);", "+ x;"),
 )
-BEST = changes(
-    "native/csrc/best.h",
+ARGMAX = changes(
+    "native/csrc/argmax.h",
     "native/test_program.py",
-    ("the first token wins where the tail has the best", "best = logits[i] > best ? logits[i] : best;", ""),
+    (
+        "the first token wins where the tail has the best",
+        "highest_logit = logits[i] > highest_logit ? logits[i] : highest_logit;",
+        "",
+    ),
     ("NaN in the tail is not seen", "has_nan |= logits[i] != logits[i];", ""),
 )
 SAMPLER = changes(
@@ -140,7 +144,7 @@ KV = changes(
         "return kv.keys[block_id].clone(), kv.values[block_id].clone()",
         "return kv.keys[block_id], kv.values[block_id]",
     ),
-    ("another dtype is taken", "or given.dtype != view.dtype", ""),
+    ("another dtype is taken", "or tensor.dtype != view.dtype", ""),
     ("keys are written twice", "= kv.keys[block_id], kv.values[block_id]", "= kv.keys[block_id], kv.keys[block_id]"),
 )
-SINGLE = (*STAGING, *WINDOW, *GATHER, *ATTENTION, *SOFTMAX, *ROWWISE, *LINEAR, *BEST, *SAMPLER, *ROPE, *KV)
+SINGLE = (*STAGING, *WINDOW, *GATHER, *ATTENTION, *SOFTMAX, *ROWWISE, *LINEAR, *ARGMAX, *SAMPLER, *ROPE, *KV)

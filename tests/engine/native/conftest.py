@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from labengine.engine.native import compile as compiling
-from labengine.engine.native import kernels
-from labengine.engine.native.images import cached_images
+from labengine.engine.native import library as kernels
+from labengine.engine.native.image import cached_images
 
 
 @pytest.fixture(scope="session")

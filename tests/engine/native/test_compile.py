@@ -17,9 +17,9 @@ from ctrl_c import press_ctrl_c_in_main_thread
 from engine.native.fake_compilers import compiler, giving, num_calls, stub
 from labengine.config import ConfigError
 from labengine.engine.attention import AttentionSetting
-from labengine.engine.attention.choice import choose_attention
+from labengine.engine.backend_choice import choose_attention
 from labengine.engine.native import compile as compiling
-from labengine.engine.native import kernels
+from labengine.engine.native import library as kernels
 from labengine.engine.native.compile import CompileError
 from waiting import wait_until
 

@@ -15,9 +15,9 @@ from engine.native.fake_compilers import giving, num_calls, stub
 from labengine.engine.native import __main__ as command
 from labengine.engine.native import compile as compiling
 from labengine.engine.native import image as opening
-from labengine.engine.native import images, kernels, layout, probe, trust
-from labengine.engine.native.image import SUFFIXES, ImageError, open_image
-from labengine.engine.native.images import ImageFolder, InstalledImages
+from labengine.engine.native import layout, probe, trust
+from labengine.engine.native import library as kernels
+from labengine.engine.native.image import SUFFIXES, ImageError, ImageFolder, InstalledImages, open_image
 
 Compilers = Callable[..., None]
 
@@ -269,4 +269,4 @@ def test_images_of_one_name_replace_each_other(image: bytes, tmp_path: Path) -> 
         folder.keep("name", content)
     (found,) = folder.images("name")
     assert found == b"second" and list(folder.images("other")) == [b"another name's"]
-    assert images.cached_images().distrust() is None, "the cache of whoever runs the tests"
+    assert opening.cached_images().distrust() is None, "the cache of whoever runs the tests"

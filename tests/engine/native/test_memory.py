@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from labengine.engine.native import memory as module
-from labengine.engine.native.memory import PackedMemory
+from labengine.engine.native import library as module
+from labengine.engine.native.library import PackedMemory
 
 
 def test_pieces_are_aligned_and_do_not_overlap(monkeypatch: pytest.MonkeyPatch) -> None:

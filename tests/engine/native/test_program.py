@@ -84,9 +84,9 @@ def test_a_profile_names_every_op_and_computes_the_same(tiny_llama: Path) -> Non
     profiled, seconds = forward.profile(runner._staging.step_tensors(plan))
     assert torch.equal(profiled, logits)
     names = [name for name, _ in seconds]
-    assert names[:2] == ["embed", "rotation"] and names[-3:] == ["norm", "head", "best"]
+    assert names[:2] == ["embed", "rotation"] and names[-3:] == ["norm", "head", "argmax"]
     assert [name for name in names if name.startswith("layers.1.")] == [
-        *("layers.1.attention_norm", "layers.1.qkv", "layers.1.turn", "layers.1.attend", "layers.1.out"),
+        *("layers.1.attention_norm", "layers.1.qkv", "layers.1.rotate", "layers.1.attend", "layers.1.out"),
         *("layers.1.mlp_norm", "layers.1.gate_up", "layers.1.down"),
     ]
     assert all(duration > 0 for _, duration in seconds)
@@ -132,7 +132,7 @@ def test_best(vocab_size: int, tiny_model: Callable[..., Path]) -> None:
     out = torch.empty(7, 2, dtype=torch.int32)
     step = Step(num_sampling=7)
     step.buffers[0], step.buffers[1] = logits.data_ptr(), out.data_ptr()
-    team(1).run(torch.float32, program_of([Op(kind=OpKind.BEST, in_=0, out=1, n=vocab_size)]), step)
+    team(1).run(torch.float32, program_of([Op(kind=OpKind.ARGMAX, in_=0, out=1, n=vocab_size)]), step)
     wanted = greedy_on_device(logits)
     assert out[:, 1].tolist() == wanted[1].tolist() == [1, 1, 0, 0, 1, 0, 1]
     assert [int(t) for t, fine in out if fine] == [int(t) for t, fine in wanted.T if fine]

@@ -15,8 +15,7 @@ from engine.test_rope import FAR, far_rotation
 from labengine.config import GroupSpec
 from labengine.engine.modules import Embedding, OffsetRMSNorm, RMSNorm, ScaledEmbedding
 from labengine.engine.native.layout import OpKind
-from labengine.engine.native.library import packed
-from labengine.engine.native.memory import PackedMemory
+from labengine.engine.native.library import PackedMemory, packed
 from labengine.engine.rope import RopeSpec, Rotation
 from labengine.engine.staging import step_tensors
 from labengine.engine.step_tensors import StepTensors
@@ -150,7 +149,7 @@ def test_norm_of_the_sampling_rows(norm_type: type[RMSNorm], dtype: torch.dtype)
 
 
 def turn_in_torch(heads: Tensor, rotation: Rotation, norm: RMSNorm | None) -> Tensor:
-    return rotation.turn(heads if norm is None else norm(heads))
+    return rotation.rotate(heads if norm is None else norm(heads))
 
 
 @DTYPES
@@ -178,7 +177,7 @@ def test_turn(norm_type: type[RMSNorm] | None, head_dim: int, dtype: torch.dtype
     angles = torch.cat([rotation.cos, rotation.sin], dim=2)
     fields = {"num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim, "block_size": 4}
     buffers = {"in_": rows, "other": angles}
-    run_op(OpKind.TURN, step, buffers, num_threads=2, keys=cache[0], values=cache[1], **fields, **norm_fields)
+    run_op(OpKind.ROTATE, step, buffers, num_threads=2, keys=cache[0], values=cache[1], **fields, **norm_fields)
 
     turned = turn_in_torch(keys, rotation, norms[1])
     assert_as_torch(rows[:, :num_heads], turn_in_torch(queries, rotation, norms[0]))

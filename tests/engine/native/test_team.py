@@ -15,8 +15,7 @@ import torch
 
 from engine.plan_builder import Dealer, plan_of
 from labengine.engine.model_runner import ModelRunner
-from labengine.engine.native.kernels import library
-from labengine.engine.native.library import Team
+from labengine.engine.native.library import Team, library
 from waiting import PATIENCE, wait_until
 
 

@@ -1,7 +1,7 @@
-/* Attention of a step's queries over the cache: prompts in tiles, decodes alone or, if long, in parts. */
+/* Attention of a step's queries to the cache: prompts in tiles, decodes alone or, if long, in parts. */
 #include "attention_plan.h"
 
-/* The queries of one row that share a kv head, [group][head_dim]. */
+/* The queries of one row for one kv head, [group][head_dim]. */
 static inline const REAL *NAME(queries_at)(const Op *op, const Step *step, int64_t row, int64_t head) {
   int64_t heads = op->num_heads + 2 * op->num_kv_heads;
   return (const REAL *)step->buffers[op->in] + (row * heads + head * group_rows(op)) * op->head_dim;
@@ -11,7 +11,7 @@ static inline REAL *NAME(out_at)(const Op *op, const Step *step, int64_t row, in
   return (REAL *)step->buffers[op->out] + (row * op->num_heads + head * group_rows(op)) * op->head_dim;
 }
 
-/* Zeros where nothing was read. */
+/* Divide sums by their total; zeros where nothing was read. */
 static inline void NAME(write_mean)(REAL *out, const float *sums, float total, int64_t size) {
   vec inverse = splat(total == 0 ? 0 : 1 / total);
   for (int64_t i = 0; i < size; i += LANES) NAME(store_part)(out + i, load_f32(sums + i) * inverse, size - i);
@@ -20,7 +20,7 @@ static inline void NAME(write_mean)(REAL *out, const float *sums, float total, i
 #include "attention_decode.h"
 #include "attention_tile.h"
 
-/* Decodes that were cut: their parts, by the numbers of their shares, are added up. */
+/* Add up the parts of decodes that were cut, in the order of their share numbers. */
 static void NAME(join_parts)(const Op *op, const Step *step, Cutting cut, Team *team, float *parts) {
   Walker walker = {};
   for (Share share; find_share(&walker, take_task(team), op, step, cut, &share);) {
@@ -50,6 +50,6 @@ static void NAME(op_attend)(const Op *op, const Step *step, Team *team, int memb
     if (share.parts == 1) NAME(write_reading)(op, step, &share, sums);
   }
   if (!cuts_decodes(op, step, cut)) return;
-  meet(team);
+  barrier(team);
   NAME(join_parts)(op, step, cut, team, parts);
 }

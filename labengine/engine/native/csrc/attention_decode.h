@@ -1,22 +1,22 @@
-/* A lone query, all heads, over a part of the keys that it reads. Keys and values are read once, as they lie in the
-   cache, while the next ones are fetched: a line of those for each line of these, so that memory never rests. */
+/* One query, all heads, over a part of its keys. Keys and values are read once, in place, while the next ones are
+   fetched: one line of those per line of these, so that memory is always busy. */
 #include "attention_plan.h"
 #include "packing.h"
 
 #ifndef LABENGINE_ATTENTION_DECODE
 #define LABENGINE_ATTENTION_DECODE
 enum {
-  SOME_KEYS = 64, /* at a time: they stay near while all heads of a group pass over them */
+  SOME_KEYS = 64, /* at a time: they stay in the cache for all heads of a group */
   SOME_HEADS = 4, /* at a time: their sums, for four keys or four vectors of values, stay in registers */
 };
 
-/* Some keys, by where they lie. Behind the last its place is repeated, so that vectors can be filled: slots that nobody
-   wrote are not read. */
+/* Some keys, by their places in the cache. The last place is repeated to fill vectors: unwritten slots are not
+   read. */
 typedef struct {
   int64_t count, places[SOME_KEYS];
 } Keys;
 
-/* The keys that a part of a decode reads. */
+/* The keys of one part of a decode. */
 typedef struct {
   int64_t first, end;
 } Part;
@@ -34,42 +34,42 @@ static inline void find_keys(const Op *op, const int32_t *table, int64_t first, 
   for (int64_t i = keys->count; i < SOME_KEYS; i++) keys->places[i] = keys->places[keys->count - 1];
 }
 
-/* Into the second cache: as many lines at once as keys and values have would not fit into the first. */
+/* Prefetch into the second-level cache: so many lines of keys and values would not fit into the first. */
 static inline void fetch_line(const void *line) { __builtin_prefetch(line, 0, 2); }
 
-/* What some heads have read so far: weighted sums of values [heads][width], and per head the largest score and the sum
+/* Partial result of some heads: weighted sums of values [heads][width], and per head the maximum score and the sum
    of weights. */
 typedef struct {
-  float *sums, *most, *total;
+  float *sums, *maximum, *total;
 } Reading;
 
 static inline Reading reading_in(const Op *op, float *memory, int64_t head) {
-  float *most = memory + op->num_heads * sum_width(op);
-  return (Reading){memory + head * sum_width(op), most + head, most + op->num_heads + head};
+  float *maximum = memory + op->num_heads * sum_width(op);
+  return (Reading){memory + head * sum_width(op), maximum + head, maximum + op->num_heads + head};
 }
 
-/* From scores to weights, in place: [heads][SOME_KEYS]. */
-INLINED void weigh_keys(int heads, float (*scores)[SOME_KEYS], int64_t count, Reading reading, float shrink[MAX_ROWS]) {
+/* Turn scores into weights in place: [heads][SOME_KEYS]. */
+INLINED void weigh_keys(int heads, float (*scores)[SOME_KEYS], int64_t count, Reading reading, float rescale[MAX_ROWS]) {
   Range all = {0, round_up(count, LANES)};
   for (int head = 0; count < all.end && head < heads; head++) mask(scores[head], all, (Range){0, count});
-  find_most(scores[0], SOME_KEYS, heads, all, reading.most, shrink);
+  update_maximum(scores[0], SOME_KEYS, heads, all, reading.maximum, rescale);
   for (int head = 0; head < heads; head++) {
-    float sum = sum_of(weigh_f32(scores[head], scores[head], all, reading.most[head]));
-    reading.total[head] = reading.total[head] * shrink[head] + sum;
+    float sum = sum_of(weigh_f32(scores[head], scores[head], all, reading.maximum[head]));
+    reading.total[head] = reading.total[head] * rescale[head] + sum;
   }
 }
 #endif
 
-/* Scores of LANES keys by some heads. is_whole: a head fills its vectors; where it does not, there is a call in the
+/* Scores of LANES keys for some heads. is_full: a head fills its vectors; otherwise there is a call in the
    inner loop, and no sum would stay in a register. */
-INLINED void NAME(score_keys)(const int heads, const int is_whole, const Op *op, const REAL *queries, const REAL *keys,
+INLINED void NAME(score_keys)(const int heads, const int is_full, const Op *op, const REAL *queries, const REAL *keys,
                               const int64_t *places, const int64_t *next, vec *scores) {
   vec sums[SOME_HEADS][LANES];
   int64_t size = op->head_dim;
   for (int key = 0; key < LANES; key += 4) {
     vec sum[4][SOME_HEADS] = {};
     for (int64_t i = 0; i < size; i += LANES * NAME(GRAIN)) {
-      int64_t bytes = is_whole ? VECTOR_BYTES : (size - i) * sizeof(REAL);
+      int64_t bytes = is_full ? VECTOR_BYTES : (size - i) * sizeof(REAL);
       NAME(grains) query[SOME_HEADS];
 #pragma GCC unroll 4
       for (int head = 0; head < heads; head++) query[head] = (NAME(grains))load_bytes(queries + head * size + i, bytes);
@@ -90,15 +90,15 @@ INLINED void NAME(score_keys)(const int heads, const int is_whole, const Op *op,
   for (int head = 0; head < heads; head++) scores[head] = sums_of(sums[head]) * (op->scale * LOG2_E);
 }
 
-/* Weighted values are added to the sums of some heads, in some vectors of columns; `left` columns are there. */
+/* Add weighted values to the sums of some heads, in some vectors of columns; `left` columns remain. */
 INLINED void NAME(add_values)(const int heads, const int vectors, const REAL *values, int64_t left, const Keys *keys,
-                              const int64_t *next, float (*weights)[SOME_KEYS], const float *shrink, float *sums,
+                              const int64_t *next, float (*weights)[SOME_KEYS], const float *rescale, float *sums,
                               int64_t width) {
   vec sum[SOME_HEADS][4];
 #pragma GCC unroll 4
   for (int head = 0; head < heads; head++)
 #pragma GCC unroll 4
-    for (int i = 0; i < vectors; i++) sum[head][i] = load_f32(sums + head * width + i * LANES) * shrink[head];
+    for (int i = 0; i < vectors; i++) sum[head][i] = load_f32(sums + head * width + i * LANES) * rescale[head];
   for (int64_t key = 0; key < keys->count; key++)
 #pragma GCC unroll 4
     for (int i = 0; i < vectors; i++) {
@@ -113,33 +113,33 @@ INLINED void NAME(add_values)(const int heads, const int vectors, const REAL *va
     for (int i = 0; i < vectors; i++) store_f32(sums + head * width + i * LANES, sum[head][i]);
 }
 
-/* Some heads of a group read some keys, of the kv head that begins `offset` behind the first. */
-INLINED void NAME(read_with)(const int heads, const int is_whole, const Op *op, const REAL *queries, int64_t offset,
+/* Some heads of a group read some keys, of the kv head that begins at `offset` from the first. */
+INLINED void NAME(read_with)(const int heads, const int is_full, const Op *op, const REAL *queries, int64_t offset,
                              const Keys *keys, const int64_t *next, Reading reading) {
   const REAL *all_keys = (const REAL *)op->keys + offset, *values = (const REAL *)op->values + offset;
-  float weights[SOME_HEADS][SOME_KEYS], shrink[MAX_ROWS];
+  float weights[SOME_HEADS][SOME_KEYS], rescale[MAX_ROWS];
   for (int64_t key = 0; key < keys->count; key += LANES) {
     vec scores[SOME_HEADS];
-    NAME(score_keys)(heads, is_whole, op, queries, all_keys, keys->places + key, next + key, scores);
+    NAME(score_keys)(heads, is_full, op, queries, all_keys, keys->places + key, next + key, scores);
     for (int head = 0; head < heads; head++) store_f32(weights[head] + key, scores[head]);
   }
-  weigh_keys(heads, weights, keys->count, reading, shrink);
+  weigh_keys(heads, weights, keys->count, reading, rescale);
   int64_t i = 0, size = op->head_dim, width = sum_width(op);
   for (; i + 4 * LANES <= size; i += 4 * LANES)
-    NAME(add_values)(heads, 4, values + i, LANES, keys, next, weights, shrink, reading.sums + i, width);
+    NAME(add_values)(heads, 4, values + i, LANES, keys, next, weights, rescale, reading.sums + i, width);
   for (; i < size; i += LANES) {
-    int64_t left = is_whole ? LANES : size - i;
-    NAME(add_values)(heads, 1, values + i, left, keys, next, weights, shrink, reading.sums + i, width);
+    int64_t left = is_full ? LANES : size - i;
+    NAME(add_values)(heads, 1, values + i, left, keys, next, weights, rescale, reading.sums + i, width);
   }
 }
 
 typedef void (*NAME(Read))(const Op *op, const REAL *queries, int64_t offset, const Keys *keys, const int64_t *next,
                            Reading reading);
 
-#define READ(heads, is_whole)                                                                                        \
-  static void NAME(read_##heads##_##is_whole)(const Op *op, const REAL *queries, int64_t offset, const Keys *keys,   \
+#define READ(heads, is_full)                                                                                        \
+  static void NAME(read_##heads##_##is_full)(const Op *op, const REAL *queries, int64_t offset, const Keys *keys,   \
                                               const int64_t *next, Reading reading) {                                \
-    NAME(read_with)(heads, is_whole, op, queries, offset, keys, next, reading);                                      \
+    NAME(read_with)(heads, is_full, op, queries, offset, keys, next, reading);                                      \
   }
 READ(1, 0) READ(2, 0) READ(3, 0) READ(4, 0) READ(1, 1) READ(2, 1) READ(3, 1) READ(4, 1)
 #undef READ
@@ -149,12 +149,12 @@ static const NAME(Read) NAME(read)[2][SOME_HEADS + 1] = {
     {NULL, NAME(read_1_1), NAME(read_2_1), NAME(read_3_1), NAME(read_4_1)},
 };
 
-/* All heads read some keys, some heads of a group at a time. */
+/* All heads read some keys, a few heads of a group at a time. */
 static void NAME(read_keys)(const Op *op, const REAL *queries, const Keys *keys, const int64_t *next, float *memory) {
-  int64_t group = group_rows(op), is_whole = op->head_dim % (LANES * NAME(GRAIN)) == 0;
+  int64_t group = group_rows(op), is_full = op->head_dim % (LANES * NAME(GRAIN)) == 0;
   for (int64_t first = 0; first < op->num_heads; first += group)
     for (int64_t head = first; head < first + group; head += SOME_HEADS) {
-      NAME(Read) read = NAME(read)[is_whole][smaller_int(first + group - head, SOME_HEADS)];
+      NAME(Read) read = NAME(read)[is_full][smaller_int(first + group - head, SOME_HEADS)];
       read(op, queries + head * op->head_dim, first / group * op->head_dim, keys, next, reading_in(op, memory, head));
     }
 }
@@ -168,20 +168,20 @@ static void NAME(fetch_keys)(const Op *op, const Keys *keys) {
     }
 }
 
-/* `following` is what the same member does next, if anything: the last keys of this share fetch its first ones.
-   Tells whether they did. */
+/* `following` is the same member's next share, if any: the last keys of this share prefetch its first ones.
+   Returns whether they did. */
 static int NAME(attend_part)(const Op *op, const Step *step, const Share *share, const Share *following, int is_fetched,
                              float *memory) {
   Part part = part_of(op, share), after = {};
   if (following && is_decode(following->queries)) after = part_of(op, following);
   const REAL *queries = NAME(queries_at)(op, step, share->queries.row, 0);
   memset(memory, 0, part_floats(op) * sizeof(float));
-  for (int64_t head = 0; head < op->num_heads; head++) *reading_in(op, memory, head).most = LEAST;
+  for (int64_t head = 0; head < op->num_heads; head++) *reading_in(op, memory, head).maximum = LOWEST_SCORE;
   Keys keys[2];
   if (part.first < part.end) find_keys(op, share->table, part.first, part.end, keys);
   if (part.first < part.end && !is_fetched) NAME(fetch_keys)(op, keys);
-  for (int turn = 0; part.first < part.end; turn ^= 1, part.first += SOME_KEYS) {
-    Keys *now = &keys[turn], *next = &keys[!turn];
+  for (int current = 0; part.first < part.end; current ^= 1, part.first += SOME_KEYS) {
+    Keys *now = &keys[current], *next = &keys[!current];
     if (part.first + SOME_KEYS < part.end) {
       find_keys(op, share->table, part.first + SOME_KEYS, part.end, next);
     } else if (after.first < after.end) {
@@ -194,18 +194,18 @@ static int NAME(attend_part)(const Op *op, const Step *step, const Share *share,
   return after.first < after.end;
 }
 
-/* -- what parts amount to -- */
+/* -- joining parts -- */
 
-/* Adds another part to what was read. */
+/* Add another part's result to this one. */
 static void NAME(join)(const Op *op, float *memory, float *other) {
   int64_t width = sum_width(op);
   for (int64_t head = 0; head < op->num_heads; head++) {
     Reading all = reading_in(op, memory, head), part = reading_in(op, other, head);
-    float most = *all.most > *part.most ? *all.most : *part.most;
-    float shrink = power_of_two(splat(*all.most - most))[0], weight = power_of_two(splat(*part.most - most))[0];
-    for (int64_t i = 0; i < width; i++) all.sums[i] = all.sums[i] * shrink + part.sums[i] * weight;
-    *all.total = *all.total * shrink + *part.total * weight;
-    *all.most = most;
+    float maximum = *all.maximum > *part.maximum ? *all.maximum : *part.maximum;
+    float rescale = power_of_two(splat(*all.maximum - maximum))[0], weight = power_of_two(splat(*part.maximum - maximum))[0];
+    for (int64_t i = 0; i < width; i++) all.sums[i] = all.sums[i] * rescale + part.sums[i] * weight;
+    *all.total = *all.total * rescale + *part.total * weight;
+    *all.maximum = maximum;
   }
 }
 

@@ -1,7 +1,7 @@
-/* How attention is shared out among the team, and the scratch it takes.
+/* The division of attention among the team, and its scratch memory.
 
-   A share is what one member does alone, for one request: a tile of neighbouring queries with all that they read of one
-   kv head, or a lone query (a decode) with a part of what it reads, of all heads. The query heads that share a kv head
+   A share is one member's unit of work, for one request: a tile of neighbouring queries with all their keys of one
+   kv head, or one query (a decode) with a part of its keys, of all heads. The query heads that share a kv head
    are a group: rows of one matrix. */
 #pragma once
 #include "program.h"
@@ -9,7 +9,7 @@
 #include "softmax.h"
 
 enum {
-  TILE_ROWS = 192,       /* that one packed tile of keys serves */
+  TILE_ROWS = 192,       /* rows that use one packed tile of keys */
   TILE_KEYS = 128,
   BAND = 6,              /* rows of a tile at a time: BAND * STRIP sums and the operands stay in registers */
 #if defined(__AVX512F__) || defined(__aarch64__)
@@ -18,8 +18,8 @@ enum {
   STRIP = 2,
 #endif
   STRIP_COLUMNS = STRIP * LANES,
-  PART_KEYS = 256,       /* a decode is cut, whoever else is there: sums are joined in the same order in any batch */
-  SHARES_PER_MEMBER = 4, /* or more, so that nobody waits long for the last */
+  PART_KEYS = 256,       /* a decode is cut in any batch: its sums are then always joined in the same order */
+  SHARES_PER_MEMBER = 4, /* or more, so that the wait for the last share is short */
 };
 
 static inline int64_t larger_int(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -27,7 +27,7 @@ static inline int64_t smaller_int(int64_t a, int64_t b) { return a < b ? a : b; 
 static inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
-/* Query heads that share a kv head. */
+/* Number of query heads that share a kv head. */
 static inline int64_t group_rows(const Op *op) { return op->num_heads / op->num_kv_heads; }
 
 /* A request's queries: the rows from `row`, at the positions from `start`. */
@@ -44,12 +44,12 @@ static inline int64_t first_read(const Op *op, int64_t position) {
   return op->window ? larger_int(position - op->window + 1, 0) : 0;
 }
 
-/* Keys that a request's first query reads: all that there are for a decode. */
+/* Number of keys that a request's first query reads: for a decode all of them. */
 static inline int64_t num_first_reads(const Op *op, Queries queries) {
   return larger_int(queries.start + 1 - first_read(op, queries.start), 0);
 }
 
-/* How the op at hand is cut: queries per tile. */
+/* The division of an op: queries per tile. */
 typedef struct {
   int64_t tile_queries;
 } Cutting;
@@ -61,17 +61,17 @@ static inline int64_t num_parts(const Op *op, Cutting cut, Queries queries) {
   return larger_int(ceil_div(num_first_reads(op, queries), PART_KEYS), 1);
 }
 
-/* Heads whose parts are shares of their own. */
-static inline int64_t num_heads_apart(const Op *op, Queries queries) {
+/* Number of heads whose parts are separate shares. */
+static inline int64_t num_separate_heads(const Op *op, Queries queries) {
   return is_decode(queries) ? 1 : op->num_kv_heads;
 }
 
-/* Tiles become smaller until all have something to do. */
+/* Make tiles smaller until every member has work. */
 static inline Cutting cut_attention(const Op *op, const Step *step, int num_members) {
   int64_t num_shares = num_members > 1 ? SHARES_PER_MEMBER * num_members : 1, num_queries = step->num_tokens;
-  int64_t most = larger_int(TILE_ROWS / group_rows(op), 1), least = ceil_div(most, 4);
+  int64_t largest = larger_int(TILE_ROWS / group_rows(op), 1), smallest = ceil_div(largest, 4);
   int64_t share = ceil_div(num_queries * op->num_kv_heads, num_shares);
-  return (Cutting){larger_int(smaller_int(most, share), least)};
+  return (Cutting){larger_int(smaller_int(largest, share), smallest)};
 }
 
 typedef struct {
@@ -81,17 +81,17 @@ typedef struct {
   const int32_t *table;
 } Share;
 
-/* Walks through the shares, forwards only. */
+/* Iterates over the shares, forwards only. */
 typedef struct {
-  int64_t request, before; /* the request, and the shares before its first */
+  int64_t request, before; /* the request, and the number of shares before its first */
 } Walker;
 
-/* Find a share; 0 when there are no more. The parts of a request come last to first: the last take longest. */
+/* Find a share; 0 if there is none. The parts of a request come last to first: the last take longest. */
 static inline int find_share(Walker *walker, int64_t number, const Op *op, const Step *step, Cutting cut,
                              Share *share) {
   for (; walker->request < step->num_requests; walker->request++) {
     Queries queries = queries_of(step, walker->request);
-    int64_t heads = num_heads_apart(op, queries), parts = num_parts(op, cut, queries), index = number - walker->before;
+    int64_t heads = num_separate_heads(op, queries), parts = num_parts(op, cut, queries), index = number - walker->before;
     if (index < parts * heads) {
       const int32_t *table = step->tables[op->group] + walker->request * step->table_strides[op->group];
       *share = (Share){number, index % heads, parts - 1 - index / heads, parts, queries, table};
@@ -117,7 +117,7 @@ static inline int cuts_decodes(const Op *op, const Step *step, Cutting cut) {
   return 0;
 }
 
-/* Where in the cache, in elements, the first heads of keys and values at positions first .. first + count lie. */
+/* Write the offsets in the cache, in elements, of the first heads of positions first .. first + count. */
 static inline void locate(const Op *op, const int32_t *table, int64_t first, int64_t count, int64_t *places) {
   int64_t stride = (int64_t)op->num_kv_heads * op->head_dim, done = 0;
   while (done < count) {
@@ -128,15 +128,15 @@ static inline void locate(const Op *op, const int32_t *table, int64_t first, int
   }
 }
 
-/* -- scratch: for each member what it works in, then the parts of decodes -- */
+/* -- scratch: each member's memory, then the parts of decodes -- */
 
-/* Columns of a row of sums, padding included. */
+/* Number of columns of a row of sums, padding included. */
 static inline int64_t sum_width(const Op *op) { return round_up(op->head_dim, STRIP_COLUMNS); }
 
-/* For each head weighted sums of values, the largest score and the sum of weights. */
+/* Per head: weighted sums of values, the maximum score and the sum of weights. */
 static inline int64_t part_floats(const Op *op) { return round_up(op->num_heads * (sum_width(op) + 2), 16); }
 
-/* For all rows of a tile queries, sums and totals; scores and weights for a band; a tile of keys and values. */
+/* Per row of a tile: queries, sums and totals; per band: scores and weights; and a tile of keys and values. */
 static inline int64_t member_floats(const Op *op) {
   int64_t rows = round_up(larger_int(TILE_ROWS, group_rows(op)) + BAND, 16), width = sum_width(op);
   return larger_int(rows * (2 * width + LANES + 1) + 2 * TILE_KEYS * (BAND + width), part_floats(op));
@@ -147,7 +147,7 @@ static inline int64_t attention_bytes(const Op *op, const Step *step, int num_me
   return (num_members * member_floats(op) + parts * part_floats(op)) * (int64_t)sizeof(float);
 }
 
-/* What step->scratch must have, in bytes, to run these ops. */
+/* Bytes that step->scratch needs for these ops. */
 int64_t scratch_bytes(const Op *ops, int64_t num_ops, const Step *step, int num_members) {
   int64_t bytes = 0;
   for (const Op *op = ops; op < ops + num_ops; op++) {

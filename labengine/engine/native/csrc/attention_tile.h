@@ -1,8 +1,9 @@
-/* A tile of queries: for each tile of keys, packed once, all rows' scores, weights and weighted sums of values. It is
-   done in bands of rows, so that a band's scores, and then its sums, are in registers.
+/* A tile of queries: for each tile of keys, packed once, the scores, weights and weighted sums of values of all rows.
+   It works in bands of rows, so that a band's scores, and then its sums, stay in registers.
 
-   Tiles of keys begin at multiples of their size, wherever the tile of queries does: how queries are cut changes no bit
-   of any. Rows are queries times group: each query's heads together. Packed are grains (see dot.h), four bytes each. */
+   Tiles of keys begin at multiples of their size, wherever the tile of queries begins: the division of queries changes
+   no bit of any result. Rows are queries times group: each query's heads together. Grains (see dot.h), of four bytes
+   each, are packed. */
 #include "attention_plan.h"
 #include "packing.h"
 
@@ -17,7 +18,7 @@ typedef struct {
   float *scores;                /* [BAND][TILE_KEYS] */
   REAL *weights;                /* [BAND][TILE_KEYS] */
   float *sums;                  /* [rows][width], weighted sums of values */
-  float *most;                  /* [rows], the largest score so far */
+  float *maximum;                  /* [rows], the largest score so far */
   vec *totals;                  /* [rows], the sum of weights so far, spread over the lanes */
 } NAME(Tile);
 
@@ -37,17 +38,17 @@ static NAME(Tile) NAME(new_tile)(const Op *op, const Share *share, Cutting cut, 
   tile.totals = (vec *)(tile.weights + BAND * TILE_KEYS);
   tile.sums = (float *)(tile.totals + rows);
   tile.queries = tile.sums + rows * tile.width;
-  tile.most = tile.queries + rows * tile.depth;
+  tile.maximum = tile.queries + rows * tile.depth;
   return tile;
 }
 
-/* Queries are copied, with zeros behind the last and where a grain is not filled; nothing is read yet. */
+/* Copy the queries, with zeros after the last and in unfilled grains; clear the sums. */
 static void NAME(begin_tile)(const NAME(Tile) *tile, const Step *step) {
   int64_t rows = round_up(tile->num_rows, BAND), group = group_rows(tile->op), size = tile->op->head_dim;
   memset(tile->queries, 0, rows * tile->depth * sizeof(float));
   memset(tile->sums, 0, rows * tile->width * sizeof(float));
   for (int64_t row = 0; row < rows; row++) {
-    tile->most[row] = LEAST;
+    tile->maximum[row] = LOWEST_SCORE;
     tile->totals[row] = splat(0);
   }
   for (int64_t row = 0; row < tile->num_rows; row++) {
@@ -76,8 +77,8 @@ static void NAME(pack_values)(const NAME(Tile) *tile, const REAL *values, const 
     }
 }
 
-/* The strips that have keys to read. Before the first of these and behind the last, these two are repeated: nothing that
-   nobody wrote, or that fell out of the window, is read. */
+/* Pack the strips that have keys to read. Before the first key and after the last, these two are repeated: slots that
+   are unwritten or outside of the window are not read. */
 static void NAME(pack_tile)(const NAME(Tile) *tile, int64_t first, Range keys) {
   Range strips = {keys.begin / STRIP_COLUMNS * STRIP_COLUMNS, round_up(keys.end, STRIP_COLUMNS)};
   int64_t places[TILE_KEYS];
@@ -93,7 +94,7 @@ static void NAME(pack_tile)(const NAME(Tile) *tile, int64_t first, Range keys) {
 
 typedef vec NAME(Band)[BAND][STRIP];
 
-/* sums += rows x columns, over `depth` grains. Rows lie `stride` numbers apart. */
+/* sums += rows x columns, over `depth` grains. Rows are `stride` numbers apart. */
 INLINED void NAME(multiply_band)(const REAL *rows, int64_t stride, const vec *columns, int64_t depth, NAME(Band) sums) {
   for (int64_t i = 0; i < depth; i++, columns += STRIP)
 #pragma GCC unroll 6
@@ -105,7 +106,7 @@ INLINED void NAME(multiply_band)(const REAL *rows, int64_t stride, const vec *co
     }
 }
 
-/* Scores of the keys, in whole strips. */
+/* Compute scores of the keys, in complete strips. */
 static void NAME(score_band)(const NAME(Tile) *tile, const float *queries, Range keys) {
   float scale = tile->op->scale * LOG2_E;
   for (int64_t key = keys.begin / STRIP_COLUMNS * STRIP_COLUMNS; key < keys.end; key += STRIP_COLUMNS) {
@@ -120,15 +121,15 @@ static void NAME(score_band)(const NAME(Tile) *tile, const float *queries, Range
   }
 }
 
-/* The band's sums are scaled, and its weighted values added. */
-static void NAME(add_band)(const NAME(Tile) *tile, float *sums, const float *shrink, Range keys) {
+/* Scale the band's sums, and add its weighted values. */
+static void NAME(add_band)(const NAME(Tile) *tile, float *sums, const float *rescale, Range keys) {
   int64_t width = tile->width, begin = keys.begin / NAME(GRAIN), depth = ceil_div(keys.end, NAME(GRAIN)) - begin;
   for (int64_t column = 0; column < width; column += STRIP_COLUMNS, sums += STRIP_COLUMNS) {
     NAME(Band) band;
 #pragma GCC unroll 6
     for (int row = 0; row < BAND; row++)
 #pragma GCC unroll 4
-      for (int i = 0; i < STRIP; i++) band[row][i] = load_f32(sums + row * width + i * LANES) * shrink[row];
+      for (int i = 0; i < STRIP; i++) band[row][i] = load_f32(sums + row * width + i * LANES) * rescale[row];
     const vec *strip = tile->values + (column / STRIP_COLUMNS * (TILE_KEYS / NAME(GRAIN)) + begin) * STRIP;
     NAME(multiply_band)(tile->weights + begin * NAME(GRAIN), TILE_KEYS, strip, depth, band);
 #pragma GCC unroll 6
@@ -138,25 +139,25 @@ static void NAME(add_band)(const NAME(Tile) *tile, float *sums, const float *shr
   }
 }
 
-/* What the row's query reads of the tile of keys that begins at `first`. */
+/* The range of keys that the row's query reads, in the tile of keys that begins at `first`. */
 static inline Range NAME(reads_of)(const NAME(Tile) *tile, int64_t row, int64_t first, int64_t count) {
   int64_t position = tile->start + row / group_rows(tile->op);
   return (Range){larger_int(first_read(tile->op, position) - first, 0), smaller_int(position + 1 - first, count)};
 }
 
-/* From the scores of a band its weights. */
-static void NAME(weigh_band)(const NAME(Tile) *tile, int64_t row, int64_t first, Range keys, float shrink[MAX_ROWS]) {
+/* Turn the scores of a band into weights. */
+static void NAME(weigh_band)(const NAME(Tile) *tile, int64_t row, int64_t first, Range keys, float rescale[MAX_ROWS]) {
   Range vectors = {keys.begin / LANES * LANES, round_up(keys.end, LANES)};
   for (int i = 0; i < BAND; i++) {
     Range reads = NAME(reads_of)(tile, row + i, first, keys.end);
     int is_all = reads.begin <= vectors.begin && reads.end >= vectors.end;
     if (!is_all) mask(tile->scores + i * TILE_KEYS, vectors, reads);
   }
-  find_most(tile->scores, TILE_KEYS, BAND, vectors, tile->most + row, shrink);
+  update_maximum(tile->scores, TILE_KEYS, BAND, vectors, tile->maximum + row, rescale);
   for (int i = 0; i < BAND; i++) {
     const float *scores = tile->scores + i * TILE_KEYS;
-    vec sum = NAME(weigh)(scores, tile->weights + i * TILE_KEYS, vectors, tile->most[row + i]);
-    tile->totals[row + i] = tile->totals[row + i] * shrink[i] + sum;
+    vec sum = NAME(weigh)(scores, tile->weights + i * TILE_KEYS, vectors, tile->maximum[row + i]);
+    tile->totals[row + i] = tile->totals[row + i] * rescale[i] + sum;
   }
 }
 
@@ -164,13 +165,13 @@ static void NAME(attend_band)(const NAME(Tile) *tile, int64_t row, int64_t first
   int64_t last = smaller_int(row + BAND, tile->num_rows) - 1;
   Range keys = {NAME(reads_of)(tile, row, first, count).begin, NAME(reads_of)(tile, last, first, count).end};
   if (keys.begin >= keys.end) return;
-  float shrink[MAX_ROWS];
+  float rescale[MAX_ROWS];
   NAME(score_band)(tile, tile->queries + row * tile->depth, keys);
-  NAME(weigh_band)(tile, row, first, keys, shrink);
-  NAME(add_band)(tile, tile->sums + row * tile->width, shrink, keys);
+  NAME(weigh_band)(tile, row, first, keys, rescale);
+  NAME(add_band)(tile, tile->sums + row * tile->width, rescale, keys);
 }
 
-/* -- all of it -- */
+/* -- the complete tile -- */
 
 static void NAME(end_tile)(const NAME(Tile) *tile, const Step *step) {
   int64_t group = group_rows(tile->op), size = tile->op->head_dim;

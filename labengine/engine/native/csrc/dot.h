@@ -1,4 +1,4 @@
-/* The innermost step of every matrix product, for both kinds of numbers. A lane multiplies one grain at a time: a float,
+/* The innermost step of every matrix product, for both dtypes. A lane multiplies one grain at a time: a float,
    or two bf16 that are neighbours along the summed dimension. */
 #pragma once
 #include "vec.h"
@@ -7,7 +7,7 @@ enum { GRAIN_f32 = 1, GRAIN_bf16 = 2 };
 typedef vec grains_f32;
 typedef words grains_bf16;
 
-/* One grain in all lanes. */
+/* Copy one grain to all lanes. */
 static inline vec spread_f32(const float *grain) { return splat(*grain); }
 static inline words spread_bf16(const bf16 *grain) {
   uint32_t both;
@@ -15,7 +15,7 @@ static inline words spread_bf16(const bf16 *grain) {
   return both - (words){};
 }
 
-/* The part of a grain that is left when the summed dimension ends: the rest counts as zero and is not read. */
+/* Copy the rest of a grain at the end of the summed dimension: missing numbers count as zero and are not read. */
 static inline vec spread_last_f32(const float *grain) { return splat(*grain); }
 static inline words spread_last_bf16(const bf16 *grain) { return (uint32_t)*grain - (words){}; }
 

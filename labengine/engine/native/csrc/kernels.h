@@ -1,4 +1,4 @@
-/* All ops for one kind of numbers, and the walk through a program of them. Included once per kind. */
+/* All ops for one dtype, and the loop over a program's ops. Included once per dtype. */
 #include "linear.h"
 #include "rowwise.h"
 #include "attention.h"

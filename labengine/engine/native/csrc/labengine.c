@@ -1,9 +1,9 @@
-/* The CPU kernels of labengine: every op for float and for bf16, and the walk through a program. */
+/* labengine's CPU kernels: every op for float and for bf16, and the loop over a program's ops. */
 #include "team.h"
 #include "vec.h"
 #include "program.h"
 #include "layout.h"
-#include "best.h"
+#include "argmax.h"
 #include <time.h>
 
 static double now(void) {

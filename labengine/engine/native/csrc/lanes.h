@@ -1,8 +1,8 @@
-/* What goes across the lanes of vectors: transposing, and summing each of many vectors at once. */
+/* Operations across the lanes of vectors: transposing, and summing each of many vectors at once. */
 #pragma once
 #include "vec.h"
 
-/* Seen as runs of `size` lanes: the runs with even numbers of both, a's in their places and b's behind each; and those
+/* As runs of `size` lanes: the runs with even numbers of both, a's in place and b's after each; and those
    with odd ones. `size` is a constant power of 2. */
 INLINED vec even_runs(vec a, vec b, int size) {
   words lane = lane_numbers(), is_odd = (words)((lane & size) != 0);
@@ -13,7 +13,7 @@ INLINED vec odd_runs(vec a, vec b, int size) {
   return shuffle(a, b, ((lane + size) & ~is_odd) | ((lane + LANES) & is_odd));
 }
 
-/* Rows become columns, in place. */
+/* Transpose in place. */
 INLINED void transpose(vec rows[LANES]) {
 #pragma GCC unroll 4
   for (int size = LANES / 2; size > 0; size /= 2)
@@ -26,7 +26,7 @@ INLINED void transpose(vec rows[LANES]) {
       }
 }
 
-/* Lane i is the sum of vectors[i]. Overwrites them. */
+/* Return a vector whose lane i is the sum of vectors[i]. Overwrites them. */
 INLINED vec sums_of(vec vectors[LANES]) {
 #pragma GCC unroll 4
   for (int size = LANES / 2; size > 0; size /= 2)

@@ -1,5 +1,5 @@
-/* What native/layout.py compares with its own structs and enums before it calls anything: a library whose structs are
-   laid out otherwise would read and write beside them. The names, and with them the numbers, are in its order. */
+/* Layout of structs and enums, which native/layout.py compares with its own before any call: with another layout the
+   library would read and write wrong memory. Names and numbers are in its order. */
 #pragma once
 #include "program.h"
 #include <stddef.h>
@@ -13,7 +13,7 @@
   X(Step, query_starts) X(Step, contexts) X(Step, sample_rows) X(Step, slots) X(Step, tables) X(Step, table_strides)   \
   X(Step, buffers) X(Step, scratch)
 #define ENUMS(X)                                                                                                       \
-  X(EMBED) X(ROTATION) X(NORM) X(LINEAR) X(TURN) X(ATTEND) X(BEST) X(PLAIN) X(ADD) X(SILU_MUL) X(GELU_MUL) X(TO_FLOAT)
+  X(EMBED) X(ROTATION) X(NORM) X(LINEAR) X(ROTATE) X(ATTEND) X(ARGMAX) X(PLAIN) X(ADD) X(SILU_MUL) X(GELU_MUL) X(TO_FLOAT)
 
 #define FIELD_NAME(type, name) #type "." #name " "
 #define FIELD_LAYOUT(type, name) offsetof(type, name), sizeof(((type *)0)->name),

@@ -1,5 +1,5 @@
 /* out = in x weight transposed, for any number of rows. A tile's sums stay in registers over all of k, so that a row's
-   result is the same, to the bit, in any company. A weight is read in order, and once per block of rows. */
+   result is the same, bit by bit, in any batch. A weight is read in order, and once per block of rows. */
 #include "dot.h"
 #include "linear_cut.h"
 #include "linear_finish.h"
@@ -7,7 +7,7 @@
 
 /* -- a tile: some rows by one panel -- */
 
-/* All rows' next grains times the panel's. */
+/* Add the products of all rows' next grains and the panel's. */
 static inline __attribute__((always_inline)) void NAME(add_products)(const int rows, vec (*sums)[2], const REAL *in,
                                                                     int64_t stride, const REAL *weights, int is_last) {
   NAME(grains) left = *(const NAME(grains) *)weights;
@@ -20,7 +20,7 @@ static inline __attribute__((always_inline)) void NAME(add_products)(const int r
   }
 }
 
-/* `rows` is a constant here, so that the sums stay in registers over all of k. Meanwhile `ahead` is fetched. */
+/* `rows` is a constant here, so that the sums stay in registers over all of k. `ahead` is prefetched meanwhile. */
 static inline __attribute__((always_inline)) void NAME(multiply)(const int rows, const REAL *in, const REAL *panel,
                                                                 const REAL *ahead, int64_t k, vec (*out)[2]) {
   vec sums[MAX_TILE][2];
@@ -69,7 +69,7 @@ static inline const REAL *NAME(nth_panel)(const Op *op, int64_t panel) {
   return (const REAL *)op->weight + panel * NAME(panel_size)(op->k);
 }
 
-/* The panel that this member reads after the one at hand, if now is the time to fetch it. */
+/* The panel that this member reads after the present one, if it is to be prefetched now. */
 static inline const REAL *NAME(panel_ahead)(const Op *op, const Cut *cut, Tile tile, Run run, Run next) {
   if (cut->rows < MIN_ROWS_AHEAD || tile.nth_of_panel >= TILES_AHEAD) return NULL;
   int64_t after = run.tile + tile.panel_tiles < run.end ? run.tile + tile.panel_tiles : next.tile;

@@ -1,4 +1,4 @@
-/* How a product is cut into tiles, some rows by one panel of columns, and who does which. */
+/* The division of a product into tiles (some rows by one panel of columns), and of tiles among members. */
 #pragma once
 #include "team.h"
 #include "vec.h"
@@ -12,16 +12,16 @@
 enum {
   PANEL = 2 * LANES,
   MAX_TILE = MAX_TILE_ROWS,
-  BLOCK_BYTES = 256 * 1024, /* of input rows: they stay in a core's second cache while panels pass by */
-  MIN_ROWS_AHEAD = 5, /* with fewer rows there is nothing but reading, and the processor looks ahead by itself */
-  TILES_AHEAD = 2, /* of a panel: meanwhile the next panel arrives */
+  BLOCK_BYTES = 256 * 1024, /* of input rows: they stay in a core's second-level cache for many panels */
+  MIN_ROWS_AHEAD = 5, /* with fewer rows only reading counts, and the processor prefetches by itself */
+  TILES_AHEAD = 2, /* tiles of a panel during which the next panel is prefetched */
 };
 
 static inline int64_t num_chunks(int64_t size, int64_t chunk) { return (size + chunk - 1) / chunk; }
 static inline int64_t smaller_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* How a product is cut into tiles: some rows by one panel. Panels pass by a block of rows, its tiles one after the other,
-   then by the next block. */
+/* The division of a product: each tile is some rows by one panel. A block of rows uses all panels, its tiles one after
+   the other, then the next block does. */
 typedef struct {
   int64_t rows, row_tiles, block_tiles, panels, tiles;
 } Cut;
@@ -44,12 +44,12 @@ static inline Tile nth_tile(const Cut *cut, int64_t number) {
   return (Tile){in_block / panel_tiles, first_row, end_row - first_row, nth, panel_tiles};
 }
 
-/* Neighbouring tiles that one member does alone. */
+/* Neighbouring tiles that one member computes. */
 typedef struct {
   int64_t tile, end;
 } Run;
 
-/* Long runs first, so that streams are long, then ever shorter ones, so that nobody waits long for the last. */
+/* Long runs first, for long streams, then shorter ones, so that the wait for the last run is short. */
 static inline Run take_run(Team *team, const Cut *cut) {
   int64_t first = 0, length = 0;
   for (long number = take_task(team); number >= 0 && first < cut->tiles; number--) {

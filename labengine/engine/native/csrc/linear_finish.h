@@ -1,11 +1,11 @@
-/* What becomes of a tile's sums, while they are still at hand. */
+/* The last operation on a tile's sums, while they are in registers. */
 
 #ifndef LABENGINE_LINEAR_FINISH
 #define LABENGINE_LINEAR_FINISH
 #include "program.h"
 #include "vec.h"
 
-/* By way of e to the -|y|, which is never more than 1: a gate that is shut gives 0, however large x is. */
+/* Uses e to the -|y|, which is at most 1: a closed gate gives 0, however large x is. */
 static inline vec times_sigmoid(vec x, vec y) {
   vec power = exponential(-larger(y, -y)), is_positive = (vec)((words)splat(1) & (words)(y > 0));
   return x * larger(power, is_positive) / (1 + power);
@@ -22,13 +22,13 @@ static inline vec NAME(rounded)(vec x) {
   return LOAD(narrow);
 }
 
-/* Each half is rounded, and so is the activation: as if each were a module of its own. */
+/* Each half is rounded, and so is the activation, as by separate modules. */
 static inline vec NAME(gated)(Finish finish, const vec *sums) {
   vec gate = NAME(rounded)(sums[0]), up = NAME(rounded)(sums[1]);
   return NAME(rounded)(finish == SILU_MUL ? silu(gate) : gelu_tanh(gate)) * up;
 }
 
-/* Where a tile's results go: `width` is a row's, `count` what is left of it from the tile's first column on. */
+/* Destination of a tile's results: `width` of a row, `count` of its columns from the tile's first column on. */
 typedef struct {
   void *out;
   const REAL *other;
@@ -74,7 +74,7 @@ static void NAME(finish_tile)(Finish finish, NAME(Place) place, int64_t rows, ve
   }
 }
 
-/* Lines that are about to be written come into reach while the tile is summed. */
+/* Prefetch lines to be written while the tile is summed. */
 static inline void NAME(fetch_place)(const Op *op, NAME(Place) place, int64_t rows) {
   int64_t size = op->finish == TO_FLOAT ? sizeof(float) : sizeof(REAL);
   for (int64_t row = 0; row < rows; row++) __builtin_prefetch((char *)place.out + row * place.width * size, 1);

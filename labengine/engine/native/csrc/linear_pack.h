@@ -1,13 +1,13 @@
-/* The weight [n, k] as linear ops read it: panels of two vectors of columns, in the order in which they are multiplied:
+/* The weight [n, k] in the order of multiplication: panels of two vectors of columns,
        [panels][k in grains][2 vectors][LANES][grain]
-   The halves of a gated weight lie side by side: a panel's first vector is of the gate, its second of what is gated. */
+   The halves of a gated weight are side by side: a panel's first vector is the gate's, its second the gated half's. */
 
 #ifndef LABENGINE_LINEAR_PACK
 #define LABENGINE_LINEAR_PACK
 #include "dot.h"
 #include "linear_cut.h"
 
-/* Which row of the weight [n, k] a panel's column is; n or more: none, it is padding. */
+/* The row of the weight [n, k] for a panel's column; n or more for padding. */
 static inline int64_t row_of_column(int64_t panel, int column, int64_t n, int is_gated) {
   if (!is_gated) return panel * PANEL + column;
   int64_t in_half = panel * LANES + column % LANES;
@@ -19,7 +19,7 @@ static inline int64_t NAME(panel_size)(int64_t k) { return num_chunks(k, NAME(GR
 
 int64_t NAME(packed_size)(int64_t n, int64_t k) { return num_chunks(n, PANEL) * NAME(panel_size)(k); }
 
-/* Where in its panel the weight's element of a column lies. */
+/* The place of a column's element in its panel. */
 static inline int64_t NAME(place)(int column, int64_t i) {
   return (i / NAME(GRAIN) * PANEL + column) * NAME(GRAIN) + i % NAME(GRAIN);
 }
@@ -49,7 +49,7 @@ void NAME(unpack)(const REAL *packed, REAL *weight, int64_t n, int64_t k, int is
     }
 }
 
-/* One row of an ungated weight, as floats. */
+/* Unpack one row of an ungated weight to floats. */
 static inline void NAME(unpack_row)(const REAL *packed, int64_t n, int64_t k, int64_t row, float *out) {
   (void)n;
   const REAL *panel = packed + row / PANEL * NAME(panel_size)(k);

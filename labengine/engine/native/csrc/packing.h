@@ -1,4 +1,4 @@
-/* Rows of a matrix laid out for multiplication: grains (see dot.h) of neighbouring columns side by side. */
+/* Packing of a matrix's rows for multiplication: grains (see dot.h) of neighbouring columns side by side. */
 #pragma once
 #include "dot.h"
 #include "lanes.h"
@@ -10,7 +10,7 @@ static inline vec load_bytes(const void *from, int64_t count) {
   return part;
 }
 
-/* Transposed: LANES rows become columns. The grains of each, `bytes` long, go down, `stride` vectors apart. */
+/* Transposed: LANES rows become columns. The grains of each, of `bytes` in all, are `stride` vectors apart. */
 static inline void pack_columns(const char *const rows[LANES], int64_t bytes, vec *to, int64_t stride) {
   for (int64_t at = 0; at < bytes; at += VECTOR_BYTES) {
     vec square[LANES];
@@ -21,7 +21,7 @@ static inline void pack_columns(const char *const rows[LANES], int64_t bytes, ve
   }
 }
 
-/* As they are: a grain takes its numbers from the row at one place, or from those at two. */
+/* Not transposed: a grain takes its numbers from the row at one place, or from those at two. */
 static inline vec weave_f32(const float *rows, const int64_t *places, int64_t count) {
   return load_part_f32(rows + places[0], count);
 }

@@ -1,5 +1,5 @@
-/* A step as data: a list of ops over numbered buffers, made once per model, and what is new in each step.
-   native/layout.py mirrors these structs field by field; layout.h lets it check that. */
+/* A step as data: a list of ops over numbered buffers, made once per model, and each step's inputs.
+   native/layout.py mirrors these structs field by field, and layout.h lets it verify that. */
 #pragma once
 #include <stdint.h>
 
@@ -10,9 +10,9 @@ typedef enum {
   ROTATION,  /* out[row] = cos (k floats), sin (k floats) of position * weight[i], float32; k = head_dim / 2 */
   NORM,      /* out = rms_norm(in) * weight, k wide; `other` >= 0: added to the result */
   LINEAR,    /* out = in [rows, k] x packed `weight` [n, k] transposed, finished as `finish` says */
-  TURN,      /* queries and keys in `in` normed (if weights) and rotated by `other`; keys and values to their slots */
+  ROTATE,      /* queries and keys in `in` normed (if weights) and rotated by `other`; keys and values to their slots */
   ATTEND,    /* out = attention of the queries in `in` over the cache */
-  BEST,      /* out[row] = token of the highest of n logits, and whether they are finite: int32 [sampling, 2] */
+  ARGMAX,      /* out[row] = token of the highest of n logits, and whether they are finite: int32 [sampling, 2] */
 } OpKind;
 
 typedef enum {
@@ -27,10 +27,10 @@ typedef struct {
   int32_t kind, finish;
   int32_t in, other, out;      /* numbers of buffers; -1: none */
   int32_t is_sampling;         /* the rows are the sampling ones: NORM reads them from all, later ops have but them */
-  int32_t norm_offset;         /* NORM, TURN: weights count from 1, and the product is rounded once (Gemma) */
+  int32_t norm_offset;         /* NORM, ROTATE: weights count from 1, and the product is rounded once (Gemma) */
   int32_t group;
   int64_t n, k;
-  const void *weight, *weight2; /* TURN: norm of queries, of keys */
+  const void *weight, *weight2; /* ROTATE: norm of queries, of keys */
   float eps, scale;
   void *keys, *values;          /* the layer's cache [blocks, block_size, kv_heads, head_dim] */
   int32_t num_heads, num_kv_heads, head_dim, block_size, window; /* window 0: none */

@@ -1,4 +1,4 @@
-/* How the rows of an op are shared out: in short runs, taken by whoever is free. */
+/* The division of an op's rows: short runs, taken by any free member. */
 #pragma once
 #include "team.h"
 #include <stdint.h>
@@ -9,7 +9,7 @@ typedef struct {
   int64_t begin, end;
 } Rows;
 
-/* The next rows to do of `num_rows`; 0 when none is left. */
+/* Take the next rows of `num_rows`; return 0 when none is left. */
 static inline int take_rows(Team *team, int64_t num_rows, Rows *rows) {
   rows->begin = (int64_t)take_task(team) * ROWS_AT_ONCE;
   rows->end = rows->begin + ROWS_AT_ONCE < num_rows ? rows->begin + ROWS_AT_ONCE : num_rows;

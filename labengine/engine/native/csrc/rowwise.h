@@ -1,4 +1,4 @@
-/* What goes row by row: embedding, rotation, norms, and the turning of heads. */
+/* Ops on single rows: embedding, rotation, norms, and the rotation of heads. */
 #include "rows.h"
 
 static void NAME(op_embed)(const Op *op, const Step *step, Team *team, int member) {
@@ -36,19 +36,19 @@ static inline float NAME(mean_square)(const REAL *in, int64_t size) {
   return sum_of(sum) / (float)size;
 }
 
-/* One row, `out` may be `in`. An offset weight counts from 1, and is multiplied before rounding instead of after.
-   `added`, if any, comes on top of the rounded norm. */
+/* Normalize one row; `out` may be `in`. An offset weight is added to 1, and multiplied before rounding instead of after.
+   `added`, if any, is added to the rounded norm. */
 static inline void NAME(norm)(const Op *op, const REAL *in, const REAL *weight, const REAL *added, REAL *out, int64_t size) {
-  vec shrink = splat(1 / sqrtf(NAME(mean_square)(in, size) + op->eps));
+  vec inverse = splat(1 / sqrtf(NAME(mean_square)(in, size) + op->eps));
   for (int64_t i = 0; i < size; i += LANES) {
-    vec x = NAME(load_part)(in + i, size - i) * shrink, w = NAME(load_part)(weight + i, size - i);
+    vec x = NAME(load_part)(in + i, size - i) * inverse, w = NAME(load_part)(weight + i, size - i);
     x = op->norm_offset ? x * (1 + w) : NAME(rounded)(x) * w;
     if (added) x = NAME(load_part)(added + i, size - i) + NAME(rounded)(x);
     NAME(store_part)(out + i, x, size - i);
   }
 }
 
-/* For the sampling rows, `in` and `other` are read at the row sampled, and `out` holds these rows alone. */
+/* For the sampling rows, `in` and `other` are read at the sampled row, and `out` holds only these rows. */
 static void NAME(op_norm)(const Op *op, const Step *step, Team *team, int member) {
   (void)member;
   const REAL *in = step->buffers[op->in], *other = op->other < 0 ? NULL : step->buffers[op->other];
@@ -60,8 +60,8 @@ static void NAME(op_norm)(const Op *op, const Step *step, Team *team, int member
     }
 }
 
-/* Dimension i turns with dimension i + half, by the angle whose cosine and sine are given. */
-static inline void NAME(turn)(REAL *head, const float *cosines, int64_t half) {
+/* Rotate dimension i with dimension i + half, by the angle of this cosine and sine. */
+static inline void NAME(rotate)(REAL *head, const float *cosines, int64_t half) {
   const float *sines = cosines + half;
   for (int64_t i = 0; i < half; i += LANES) {
     int64_t left = half - i;
@@ -72,10 +72,10 @@ static inline void NAME(turn)(REAL *head, const float *cosines, int64_t half) {
   }
 }
 
-static inline void NAME(norm_and_turn)(const Op *op, REAL *heads, int num_heads, const REAL *weight, const float *rotation) {
+static inline void NAME(norm_and_rotate)(const Op *op, REAL *heads, int num_heads, const REAL *weight, const float *rotation) {
   for (REAL *head = heads; head < heads + num_heads * op->head_dim; head += op->head_dim) {
     if (weight) NAME(norm)(op, head, weight, NULL, head, op->head_dim);
-    NAME(turn)(head, rotation, op->head_dim / 2);
+    NAME(rotate)(head, rotation, op->head_dim / 2);
   }
 }
 
@@ -86,15 +86,15 @@ static inline void NAME(keep)(const Op *op, const REAL *keys, int32_t slot) {
   memcpy((REAL *)op->values + slot * size, keys + size, size * sizeof(REAL));
 }
 
-static void NAME(op_turn)(const Op *op, const Step *step, Team *team, int member) {
+static void NAME(op_rotate)(const Op *op, const Step *step, Team *team, int member) {
   (void)member;
   int64_t width = (int64_t)(op->num_heads + 2 * op->num_kv_heads) * op->head_dim;
   for (Rows rows; take_rows(team, step->num_tokens, &rows);)
     for (int64_t row = rows.begin; row < rows.end; row++) {
       REAL *queries = (REAL *)step->buffers[op->in] + row * width, *keys = queries + op->num_heads * op->head_dim;
       const float *rotation = (const float *)step->buffers[op->other] + row * op->head_dim;
-      NAME(norm_and_turn)(op, queries, op->num_heads, op->weight, rotation);
-      NAME(norm_and_turn)(op, keys, op->num_kv_heads, op->weight2, rotation);
+      NAME(norm_and_rotate)(op, queries, op->num_heads, op->weight, rotation);
+      NAME(norm_and_rotate)(op, keys, op->num_kv_heads, op->weight2, rotation);
       NAME(keep)(op, keys, step->slots[op->group][row]);
     }
 }

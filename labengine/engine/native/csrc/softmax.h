@@ -1,10 +1,10 @@
-/* Scores become weights, some keys at a time: what a row read before counts less and less as larger scores turn up, all
-   that it has being scaled down to the largest so far (an online softmax). Scores are exponents of two. */
+/* Online softmax: scores become weights, some keys at a time. When a larger score appears, earlier sums are scaled
+   down to the new maximum. Scores are exponents of two. */
 #pragma once
 #include "lanes.h"
 
 static const float LOG2_E = 1.44269504f;
-static const float LEAST = -0x1.fffffep127f; /* the largest score before there is one */
+static const float LOWEST_SCORE = -0x1.fffffep127f; /* the maximum before any score */
 
 enum { MAX_ROWS = 16 }; /* at a time; a multiple of LANES */
 
@@ -12,7 +12,7 @@ typedef struct {
   int64_t begin, end;
 } Range;
 
-/* Of all scores, whole vectors of them, those that are not read become as small as can be. */
+/* Set the scores that are not read, in complete vectors, to minus infinity. */
 static inline void mask(float *scores, Range all, Range reads) {
   uint32_t num_reads = reads.end > reads.begin ? reads.end - reads.begin : 0;
   words nothing = (words)splat(-INFINITY);
@@ -22,34 +22,34 @@ static inline void mask(float *scores, Range all, Range reads) {
   }
 }
 
-/* The largest score of each row so far; and what all that the row read before has to be scaled by. Rows lie `stride`
-   apart. NaN is passed over here: its weight will be NaN. */
-static inline void find_most(const float *scores, int64_t stride, int rows, Range keys, float *most,
-                             float shrink[MAX_ROWS]) {
+/* Update each row's maximum score; compute the factors that rescale its earlier sums. Rows are `stride`
+   apart. NaN is ignored here: its weight will be NaN. */
+static inline void update_maximum(const float *scores, int64_t stride, int rows, Range keys, float *maximum,
+                             float rescale[MAX_ROWS]) {
   float before[MAX_ROWS] = {0}, now[MAX_ROWS] = {0};
-  memcpy(before, most, rows * sizeof *most);
+  memcpy(before, maximum, rows * sizeof *maximum);
   for (int row = 0; row < rows; row++, scores += stride) {
-    vec largest = splat(most[row]);
+    vec largest = splat(maximum[row]);
     for (int64_t i = keys.begin; i < keys.end; i += LANES) largest = larger(load_f32(scores + i), largest);
-    most[row] = now[row] = max_of(largest);
+    maximum[row] = now[row] = max_of(largest);
   }
-  for (int i = 0; i < rows; i += LANES) store_f32(shrink + i, power_of_two(load_f32(before + i) - load_f32(now + i)));
+  for (int i = 0; i < rows; i += LANES) store_f32(rescale + i, power_of_two(load_f32(before + i) - load_f32(now + i)));
 }
 
-/* From scores weights, which may take their place. Returns their sum, spread over the lanes. */
-static inline vec weigh_f32(const float *scores, float *weights, Range keys, float most) {
+/* Turn scores into weights, possibly in place. Returns their sum, spread over the lanes. */
+static inline vec weigh_f32(const float *scores, float *weights, Range keys, float maximum) {
   vec sum = {};
   for (int64_t i = keys.begin; i < keys.end; i += LANES) {
-    vec weight = power_of_two(load_f32(scores + i) - most);
+    vec weight = power_of_two(load_f32(scores + i) - maximum);
     store_f32(weights + i, weight);
     sum += weight;
   }
   return sum;
 }
-static inline vec weigh_bf16(const float *scores, bf16 *weights, Range keys, float most) {
+static inline vec weigh_bf16(const float *scores, bf16 *weights, Range keys, float maximum) {
   vec sum = {};
   for (int64_t i = keys.begin; i < keys.end; i += LANES) {
-    vec weight = power_of_two(load_f32(scores + i) - most);
+    vec weight = power_of_two(load_f32(scores + i) - maximum);
     store_bf16(weights + i, weight);
     sum += weight;
   }

@@ -1,7 +1,7 @@
-/* A team of threads that does one step's ops together: all members walk through the same ops, take tasks from the one
-   at hand until none is left, and meet before the next. Members spin for some microseconds when they wait, because the
-   next op is that near; then they offer their core to others, and only after about a millisecond they sleep: who sleeps
-   wakes late, and makes the others wait until they sleep. */
+/* A team of threads that computes one step's ops together: all members run the same ops, take tasks of the current op
+   until none is left, and wait at a barrier before the next. A waiting member spins for some microseconds, because the
+   next op is that near; then it yields its core, and only after about a millisecond it sleeps: a sleeping thread
+   wakes up late, and makes the others wait until they sleep. */
 #pragma once
 #include <pthread.h>
 #include <sched.h>
@@ -21,7 +21,7 @@ struct Team {
   void *argument;
   _Alignas(64) _Atomic long next_task;
   _Alignas(64) _Atomic int num_arrived;
-  _Alignas(64) _Atomic unsigned meeting; /* counts meetings: who waits for one waits for this to change */
+  _Alignas(64) _Atomic unsigned generation; /* counts meetings: who waits for one waits for this to change */
   _Alignas(64) _Atomic int num_sleeping;
   _Atomic int is_over;
   pthread_mutex_t mutex;
@@ -37,35 +37,35 @@ static inline void pause_briefly(void) {
 #endif
 }
 
-/* The next task of the op at hand, counted from 0. An op knows how many it has. */
+/* Return the next task of the current op, counted from 0. Each op knows its number of tasks. */
 static inline long take_task(Team *team) { return atomic_fetch_add_explicit(&team->next_task, 1, memory_order_relaxed); }
 
-static void await_meeting(Team *team, unsigned before) {
+static void await_barrier(Team *team, unsigned before) {
   for (int i = 0; i < SPINS; i++) {
-    if (atomic_load_explicit(&team->meeting, memory_order_acquire) != before) return;
+    if (atomic_load_explicit(&team->generation, memory_order_acquire) != before) return;
     pause_briefly();
   }
   for (int i = 0; i < YIELDS; i++) {
-    if (atomic_load_explicit(&team->meeting, memory_order_acquire) != before) return;
+    if (atomic_load_explicit(&team->generation, memory_order_acquire) != before) return;
     sched_yield();
   }
   pthread_mutex_lock(&team->mutex);
   atomic_fetch_add(&team->num_sleeping, 1);
-  while (atomic_load(&team->meeting) == before) pthread_cond_wait(&team->woken, &team->mutex);
+  while (atomic_load(&team->generation) == before) pthread_cond_wait(&team->woken, &team->mutex);
   atomic_fetch_sub(&team->num_sleeping, 1);
   pthread_mutex_unlock(&team->mutex);
 }
 
-/* Wait for all members. What each wrote before is seen by all after; tasks count from 0 again. */
-static void meet(Team *team) {
-  unsigned before = atomic_load_explicit(&team->meeting, memory_order_relaxed);
+/* Wait for all members. Earlier writes of each are seen by all afterwards; tasks count from 0 again. */
+static void barrier(Team *team) {
+  unsigned before = atomic_load_explicit(&team->generation, memory_order_relaxed);
   if (atomic_fetch_add(&team->num_arrived, 1) + 1 < team->num_members) {
-    await_meeting(team, before);
+    await_barrier(team, before);
     return;
   }
   atomic_store_explicit(&team->num_arrived, 0, memory_order_relaxed);
   atomic_store_explicit(&team->next_task, 0, memory_order_relaxed);
-  atomic_store(&team->meeting, before + 1);
+  atomic_store(&team->generation, before + 1);
   if (atomic_load(&team->num_sleeping) > 0) {
     pthread_mutex_lock(&team->mutex);
     pthread_cond_broadcast(&team->woken);
@@ -78,18 +78,18 @@ typedef struct {
   int member;
 } Membership;
 
-static void *be_member(void *given) {
-  Membership me = *(Membership *)given;
-  free(given);
+static void *be_member(void *argument) {
+  Membership me = *(Membership *)argument;
+  free(argument);
   for (;;) {
-    meet(me.team); /* work begins */
+    barrier(me.team); /* work begins */
     if (me.team->is_over) return NULL;
     me.team->work(me.team, me.member, me.team->argument);
-    meet(me.team); /* work ends */
+    barrier(me.team); /* work ends */
   }
 }
 
-/* A thread that cannot be had makes the team smaller. */
+/* A thread that cannot be created makes the team smaller. */
 static void start_threads(Team *team) {
   int wanted = team->num_members;
   team->num_members = 1;
@@ -103,7 +103,7 @@ static void start_threads(Team *team) {
     Membership *me = malloc(sizeof *me);
     if (!me) return;
     *me = (Membership){team, member};
-    team->num_members++; /* before it begins: it meets the others */
+    team->num_members++; /* before it begins: it takes part in the barrier */
     if (pthread_create(&team->threads[member], NULL, be_member, me)) {
       team->num_members--;
       free(me);
@@ -117,9 +117,9 @@ static void work_together(Team *team, Work work, void *argument) {
   if (team->num_members > 1 && team->process != getpid()) start_threads(team);
   team->work = work;
   team->argument = argument;
-  meet(team);
+  barrier(team);
   work(team, 0, argument);
-  meet(team);
+  barrier(team);
 }
 
 Team *team_new(int num_members) {
@@ -134,7 +134,7 @@ Team *team_new(int num_members) {
 void team_free(Team *team) {
   if (team->process == getpid()) {
     team->is_over = 1;
-    meet(team);
+    barrier(team);
     for (int member = 1; member < team->num_members; member++) pthread_join(team->threads[member], NULL);
   }
   free(team->threads);

@@ -1,4 +1,4 @@
-/* Vectors of floats in the machine's width, and the two kinds of numbers that tensors hold: float and bf16. */
+/* Vectors of floats in the machine's width, and the two dtypes of tensors: float and bf16. */
 #pragma once
 #include <math.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 #endif
 
 #if defined(__clang__)
-/* Products are fused with the sum that stands beside them, not with what comes next once all is inlined and unrolled:
+/* Fuse a product with the sum in the same expression, not with later ones after inlining and unrolling:
    there clang fuses some rows of a loop and others not, and a row's result would depend on its place. */
 #pragma clang fp contract(on)
 #endif
@@ -71,7 +71,7 @@ static inline void store_bf16(bf16 *to, vec x) {
 #endif
 }
 
-/* The first `count` lanes (all of them where there are as many), zeros behind: for the ends of rows. */
+/* The first `count` lanes (at most all), zeros in the others: for the ends of rows. */
 static inline vec load_part_f32(const float *from, int64_t count) {
   if (count >= LANES) return load_f32(from);
   float part[LANES] = {0};
@@ -103,13 +103,13 @@ static inline words lane_numbers(void) {
   return lanes;
 }
 
-/* Lane i is lane which[i] of a and b, b's lanes counted behind a's. `which` is known when this is compiled. */
+/* Lane i is lane which[i] of a and b, b's lanes counted after a's. `which` is a compile-time constant. */
 INLINED vec shuffle(vec a, vec b, words which) {
 #if defined(__clang__)
-  vec chosen; /* made one instruction of, as GCC's builtin is, which clang has not */
+  vec picked; /* becomes one instruction, as GCC's builtin does, which clang lacks */
 #pragma unroll
-  for (int i = 0; i < LANES; i++) chosen[i] = which[i] < LANES ? a[which[i]] : b[which[i] - LANES];
-  return chosen;
+  for (int i = 0; i < LANES; i++) picked[i] = which[i] < LANES ? a[which[i]] : b[which[i] - LANES];
+  return picked;
 #else
   return __builtin_shuffle(a, b, which);
 #endif
@@ -135,13 +135,13 @@ static inline vec exponential(vec x) {
   vec bounded = -larger(-larger(x, splat(-87)), splat(-88));
   vec shifted = bounded * 1.442695041f + 0x1.8p23f; /* the low bits are now the nearest whole power of 2 */
   vec power = shifted - 0x1.8p23f;
-  vec rest = (bounded - power * 0.693359375f) + power * 2.12194440e-4f; /* log(2) in two steps, the first exact */
-  vec sum = rest * 1.9875691500e-4f + 1.3981999507e-3f;
-  sum = sum * rest + 8.3334519073e-3f;
-  sum = sum * rest + 4.1665795894e-2f;
-  sum = sum * rest + 1.6666665459e-1f;
-  sum = sum * rest + 5.0000001201e-1f;
-  sum = sum * rest * rest + rest + 1;
+  vec remainder = (bounded - power * 0.693359375f) + power * 2.12194440e-4f; /* log(2) in two steps, the first exact */
+  vec sum = remainder * 1.9875691500e-4f + 1.3981999507e-3f;
+  sum = sum * remainder + 8.3334519073e-3f;
+  sum = sum * remainder + 4.1665795894e-2f;
+  sum = sum * remainder + 1.6666665459e-1f;
+  sum = sum * remainder + 5.0000001201e-1f;
+  sum = sum * remainder * remainder + remainder + 1;
   words scaled = (words)sum + ((words)shifted << 23);
   return (vec)(scaled & (words)(x > -87));
 }
@@ -149,13 +149,13 @@ static inline vec exponential(vec x) {
 /* 2 to the x for x up to 0, to one unit in the last place; 0 below -126. NaN stays NaN. */
 static inline vec power_of_two(vec x) {
   vec shifted = x + 0x1.8p23f; /* the low bits are now the nearest whole number */
-  vec rest = x - (shifted - 0x1.8p23f);
-  vec power = rest * 1.5353362e-4f + 1.3398874e-3f;
-  power = power * rest + 9.6184369e-3f;
-  power = power * rest + 5.5503324e-2f;
-  power = power * rest + 2.4022648e-1f;
-  power = power * rest + 6.9314718e-1f;
-  power = power * rest + 1;
+  vec remainder = x - (shifted - 0x1.8p23f);
+  vec power = remainder * 1.5353362e-4f + 1.3398874e-3f;
+  power = power * remainder + 9.6184369e-3f;
+  power = power * remainder + 5.5503324e-2f;
+  power = power * remainder + 2.4022648e-1f;
+  power = power * remainder + 6.9314718e-1f;
+  power = power * remainder + 1;
   words exponent = (words)shifted << 23;
 #if defined(__AVX512F__)
   __mmask16 is_there = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-126), _CMP_NLT_UQ);

@@ -1,18 +1,18 @@
-/* A program, walked through by all members of a team side by side. */
+/* The loop over a program's ops, run by all members of a team side by side. */
 
 typedef void (*NAME(OpFunction))(const Op *op, const Step *step, Team *team, int member);
 
 static const NAME(OpFunction) NAME(op_functions)[] = {
     [EMBED] = NAME(op_embed), [ROTATION] = NAME(op_rotation), [NORM] = NAME(op_norm),
-    [LINEAR] = NAME(op_linear), [TURN] = NAME(op_turn),       [ATTEND] = NAME(op_attend),
-    [BEST] = op_best,
+    [LINEAR] = NAME(op_linear), [ROTATE] = NAME(op_rotate),       [ATTEND] = NAME(op_attend),
+    [ARGMAX] = op_argmax,
 };
 
 typedef struct {
   const Op *ops;
   int64_t num_ops;
   const Step *step;
-  double *seconds; /* NULL, or one per op: what it took, waiting for the slowest included */
+  double *seconds; /* NULL, or one per op: its time, the wait for the slowest member included */
 } NAME(Walk);
 
 static void NAME(walk)(Team *team, int member, void *argument) {
@@ -21,7 +21,7 @@ static void NAME(walk)(Team *team, int member, void *argument) {
   for (int64_t i = 0; i < walk->num_ops; i++) {
     const Op *op = &walk->ops[i];
     NAME(op_functions)[op->kind](op, walk->step, team, member);
-    meet(team);
+    barrier(team);
     if (walk->seconds && member == 0) {
       double after = now();
       walk->seconds[i] += after - before;

@@ -1,4 +1,4 @@
-"""Stores that fail on purpose, each in one way: for tests, and to watch an engine get over it."""
+"""Stores that fail on purpose, each in one way: for tests, and to see how an engine recovers."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from labengine.core.connector import BlockKV, BlockTransfer, Connector, KVAccess, LoadError
-from labengine.engine.external.around import Around
-from labengine.engine.external.sizes import readable_blocks
+from labengine.engine.external.store import readable_blocks
+from labengine.engine.external.wrapper import ConnectorWrapper
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Faulty(Around):
-    """A store that fails the first `times` times (None: every time), and then does as the inner one."""
+class Faulty(ConnectorWrapper):
+    """A store that fails the first `times` times (None: every time), and then forwards to the inner connector."""
 
     fault = "does what it should"
 
@@ -25,7 +25,7 @@ class Faulty(Around):
         self.num_faults = 0
 
     def describe(self) -> str:
-        """Return the inner one's line, and what is wrong with this one."""
+        """Return the inner connector's line, and this one's fault."""
         return f"{super().describe()}; {self.fault}"
 
     def _fails_now(self) -> bool:
@@ -35,7 +35,7 @@ class Faulty(Around):
 
 
 class RaisesOnLoad(Faulty):
-    """Loads nothing: raises LoadError for all blocks, or any other `error` that is given."""
+    """Loads nothing: raises LoadError for all blocks, or the given `error`."""
 
     fault = "raises on load"
 
@@ -51,8 +51,8 @@ class RaisesOnLoad(Faulty):
         super()._load(loads, kv)
 
 
-class ComesBackShort(Faulty):
-    """Loads all but the last block, and says so too late: what did come is in the pool already."""
+class LoadsTooFew(Faulty):
+    """Loads all but the last block, and raises LoadError after writing the others to the pool."""
 
     fault = "comes back one block short"
 
@@ -64,7 +64,7 @@ class ComesBackShort(Faulty):
 
 
 class FlipsBits(Faulty):
-    """Flips the lowest bit of every tensor it loads, and says nothing. Simulated models have no bits to flip."""
+    """Flips the lowest bit of every tensor that it loads, silently. Simulated models have no bits to flip."""
 
     fault = "flips bits on load"
 
@@ -73,7 +73,7 @@ class FlipsBits(Faulty):
 
 
 class Hangs(Faulty):
-    """Begins to load and does not go on until `release`. Under `Threaded`, or the engine hangs with it."""
+    """Begins to load and continues only after `release`. Use it in `Threaded`, or the engine hangs too."""
 
     fault = "hangs on load"
 
@@ -82,7 +82,7 @@ class Hangs(Faulty):
         self._released = Event()
 
     def release(self) -> None:
-        """Let all loads go on, now and later."""
+        """Let all present and later loads continue."""
         self._released.set()
 
     def _load(self, loads: Sequence[BlockTransfer], kv: KVAccess) -> None:
@@ -97,7 +97,7 @@ class FailsOnSave(Faulty):
     fault = "fails on save"
 
     def save_kv(self, saves: Sequence[BlockTransfer], kv: KVAccess) -> tuple[BlockTransfer, ...]:
-        """Nothing is stored; it is noted."""
+        """Store nothing, and note that."""
         if not self._fails_now():
             return super().save_kv(saves, kv)
         self.note(f"could not save {readable_blocks(len(saves))}: the store fails on purpose")
@@ -105,7 +105,7 @@ class FailsOnSave(Faulty):
 
 
 class _Flipping:
-    """The pool, with a bit flipped in whatever is written to it."""
+    """The pool, with a bit flipped in every write."""
 
     def __init__(self, kv: KVAccess) -> None:
         self._kv = kv

@@ -1,4 +1,4 @@
-"""A connector around another one: what a subclass does not change, the inner one does."""
+"""A connector that wraps another one and forwards every call."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from labengine.core.connector import BlockTransfer, Connector, KVAccess
 
 
-class Around(Connector):
-    """Passes everything on. It alone keeps account of which blocks are being loaded; `failures` are the inner one's."""
+class ConnectorWrapper(Connector):
+    """Forwards every call. It tracks by itself which blocks are being loaded; `failures` are the inner connector's."""
 
     def __init__(self, inner: Connector) -> None:
         super().__init__()
@@ -17,15 +17,15 @@ class Around(Connector):
         self.loads_are_async = inner.loads_are_async
 
     def bind(self, fingerprint: str) -> None:
-        """Bind the inner one."""
+        """Bind the inner connector."""
         self.inner.bind(fingerprint)
 
     def has(self, group: int, block_hash: bytes) -> bool:
-        """What the inner one has."""
+        """Return whether the inner connector has the content."""
         return self.inner.has(group, block_hash)
 
     def start_load_kv(self, loads: Sequence[BlockTransfer], kv: KVAccess) -> None:
-        """Load as `_load` does."""
+        """Load by `_load`; a synchronous load is over on return."""
         try:
             self._load(loads, kv)
         finally:
@@ -33,34 +33,34 @@ class Around(Connector):
                 self._settle({transfer.request_id for transfer in loads})
 
     def get_finished(self, kv: KVAccess) -> tuple[set[int], set[int]]:
-        """What the inner one tells."""
+        """Return the inner connector's finished and failed requests."""
         arrived, failed = self.inner.get_finished(kv)
         self._settle(arrived | failed)
         return arrived, failed
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for the inner one."""
+        """Wait for the inner connector."""
         self.inner.wait(timeout_s)
 
     def cancel(self, request_id: int) -> None:
-        """Nothing more for this request."""
+        """Cancel the request's loads here and in the inner connector."""
         super().cancel(request_id)
         self.inner.cancel(request_id)
 
     def save_kv(self, saves: Sequence[BlockTransfer], kv: KVAccess) -> tuple[BlockTransfer, ...]:
-        """Save into the inner one."""
+        """Save to the inner connector."""
         return self.inner.save_kv(saves, kv)
 
     def forget(self, transfers: Sequence[BlockTransfer]) -> None:
-        """Have the inner one forget."""
+        """Have the inner connector forget the keys."""
         self.inner.forget(transfers)
 
     def describe(self) -> str:
-        """Return the inner one's line."""
+        """Return the inner connector's line."""
         return self.inner.describe()
 
     def close(self) -> None:
-        """Close the inner one."""
+        """Close the inner connector."""
         self.inner.close()
 
     def _load(self, loads: Sequence[BlockTransfer], kv: KVAccess) -> None:

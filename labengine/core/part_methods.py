@@ -1,4 +1,4 @@
-"""Compare an override's parameters with the way in which the core calls the overridden method."""
+"""Methods of parts: the class that defines one, and whether it can be called as the core calls it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,28 @@ from functools import cached_property
 from inspect import Parameter, Signature
 from types import FunctionType
 from typing import Any
+
+_OWN = ("labengine.core.", "labengine.engine.", "labengine.check.")
+
+
+def definers(owner: type, name: str) -> list[type]:
+    """Return the classes that define `name`, the effective one first. Methods left to subclasses do not count."""
+    return [cls for cls in owner.__mro__[:-1] if name in vars(cls) and not _is_left_open(vars(cls)[name])]
+
+
+def class_name(owner: type) -> str:
+    """Return a class's name, without the function that it was written in."""
+    return owner.__qualname__.rpartition("<locals>.")[2]
+
+
+def is_custom(owner: type) -> bool:
+    """Return True for a class outside labengine's own core, engine and checks."""
+    return not owner.__module__.startswith(_OWN)
+
+
+def _is_left_open(value: object) -> bool:
+    return isinstance(value, FunctionType) and "NotImplementedError" in value.__code__.co_names
+
 
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _READ = (property, cached_property)

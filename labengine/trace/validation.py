@@ -1,4 +1,4 @@
-"""Whether a recording can be walked from its beginning to its end: every row and every keyframe looked at, once."""
+"""Validation of a recording: every row and every keyframe is checked once, from beginning to end."""
 
 from __future__ import annotations
 
@@ -7,24 +7,22 @@ from typing import Any
 
 from labengine.fold import Fold
 from labengine.trace.codec import KINDS, fold_of
-from labengine.trace.columns import Pool
-from labengine.trace.errors import TraceError
-from labengine.trace.event_columns import check_columns
-from labengine.trace.keyframe_columns import check_keyframe
+from labengine.trace.columns import PoolSize
+from labengine.trace.field_checks import check_columns, check_keyframe
 from labengine.trace.limits import Limits
-from labengine.trace.parsing import parsed
+from labengine.trace.parsing import TraceError, parsed
 from labengine.trace.recorded_timeline import RecordedTimeline
 from labengine.trace.segments import NO_KEYFRAME, Segment
-from labengine.trace.sequence import Sequenced
+from labengine.trace.sequence import SequenceCheck
 
 _NAMES = [name for name, *_ in KINDS]
 _STARTED, _ENGINE = _NAMES.index("StepStarted"), _NAMES.index("EngineStarted")
 
 
-def refuse_unsound(timeline: RecordedTimeline, limits: Limits) -> None:
-    """TraceError, naming the first wrong place, for a recording that could not be shown, exported and walked."""
+def validate(timeline: RecordedTimeline, limits: Limits) -> None:
+    """Raise TraceError, naming the first wrong place, for a recording that cannot be shown or exported."""
     state = _keyframe(timeline.segments[0].keyframe, limits)
-    pool, sequence = Pool(len(state.ref_counts), len(state.groups)), Sequenced(state)
+    pool, sequence = PoolSize(len(state.ref_counts), len(state.groups)), SequenceCheck(state)
     for number, segment in enumerate(timeline.segments):
         limits.refuse_late()
         if number and segment.keyframe != NO_KEYFRAME:
@@ -57,17 +55,17 @@ def _keyframe(line: bytes, limits: Limits) -> Fold:
     return fold_of(document)
 
 
-def _pool(row: Sequence[Any], pool: Pool, limits: Limits) -> Pool:
-    """Return the pool of the engine that a recording begins with; else the keyframe's."""
+def _pool(row: Sequence[Any], pool: PoolSize, limits: Limits) -> PoolSize:
+    """Return the pool of the engine that a recording begins with, else the keyframe's."""
     if row[0] != _ENGINE:
         return pool
     check_columns([row], pool)
     limits.refuse_pool(row[1])
-    return Pool(row[1], len(row[2]))
+    return PoolSize(row[1], len(row[2]))
 
 
-def _compare(state: Fold, sequence: Sequenced, pool: Pool, moment: int) -> None:
-    if Pool(len(state.ref_counts), len(state.groups)) != pool or not sequence.matches(state):
+def _compare(state: Fold, sequence: SequenceCheck, pool: PoolSize, moment: int) -> None:
+    if PoolSize(len(state.ref_counts), len(state.groups)) != pool or not sequence.matches(state):
         raise TraceError(f"the trace contradicts itself: its events and its keyframe at {moment} differ: get it again")
 
 

@@ -1,4 +1,4 @@
-"""Where a late load lands first: memory that is not the pool's, so that a load that comes too late harms nobody."""
+"""Staging memory of asynchronous loads: a load that arrives too late writes there, not to the pool."""
 
 from __future__ import annotations
 
@@ -10,59 +10,59 @@ from threading import Event
 from labengine.core.connector import BlockKV, BlockTransfer, Connector, KVAccess, LoadError
 
 Samples = Mapping[int, BlockKV | None]
-"""Per group, a block of the pool without its values: what names, shapes and dtypes to expect."""
+"""Per group, a block of the pool without values: the expected names, shapes and dtypes."""
 
 
-class Staging:
-    """Stands in for the pool while a connector loads; `write_into` passes on what came."""
+class StagedBlocks:
+    """Takes the pool's place while a connector loads; `write_into` then copies the content to the pool."""
 
     def __init__(self, samples: Samples) -> None:
         self._samples = samples
         self._blocks: dict[tuple[int, int], BlockKV | None] = {}
 
     def read_block(self, group: int, block_id: int) -> BlockKV | None:
-        """Return a block of the group as the pool would give it, without values."""
+        """Return a block of the group in the pool's form, without values."""
         return self._samples[group]
 
     def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
-        """Keep the content aside."""
+        """Keep the content."""
         self._blocks[group, block_id] = kv
 
     def has_all(self, transfers: Sequence[BlockTransfer]) -> bool:
-        """Return whether something came for each of these."""
+        """Return whether content arrived for each of these."""
         return all((transfer.group, transfer.block_id) in self._blocks for transfer in transfers)
 
     def write_into(self, kv: KVAccess) -> None:
-        """Write everything that came into the pool."""
+        """Write all content into the pool."""
         for (group, block_id), content in self._blocks.items():
             kv.write_block(group, block_id, content)
 
 
 class PendingLoad:
-    """One request's load under way. `run` may be called on any thread; the outcome is there once `over` is set."""
+    """One request's asynchronous load. `run` may be called on any thread; the outcome is set before `finished`."""
 
     def __init__(self, transfers: Sequence[BlockTransfer], samples: Samples) -> None:
         self.transfers = tuple(transfers)
-        self.staging = Staging(samples)
+        self.staging = StagedBlocks(samples)
         self.error: str | None = "the load was broken off"
-        """Why nothing came; None once everything has."""
-        self.over = Event()
+        """Why the load failed; None once everything has arrived."""
+        self.finished = Event()
         self.num_polls = 0
-        """Calls of get_finished since it began."""
+        """Calls of get_finished since the start."""
         self.began_at = time.monotonic()
 
     def run(self, store: Connector) -> None:
-        """Load into the staging memory; have the store forget what it could not deliver."""
+        """Load into the staging memory; have the store forget the blocks that it could not deliver."""
         try:
             self.error = self._load(store)
         except BaseException:
             _forget(store, self.transfers)
             raise
         finally:
-            self.over.set()
+            self.finished.set()
 
     def write_into(self, kv: KVAccess) -> str | None:
-        """Write what arrived into the pool; why that is not possible, or None."""
+        """Write arrived content into the pool; return why that is not possible, or None."""
         if self.error is None:
             try:
                 self.staging.write_into(kv)
@@ -71,7 +71,7 @@ class PendingLoad:
         return self.error
 
     def _load(self, store: Connector) -> str | None:
-        """Why it failed, or None."""
+        """Return why the load failed, or None."""
         failed, reason = self.transfers, "the store came back short of some blocks"
         try:
             store.start_load_kv(self.transfers, self.staging)
@@ -86,5 +86,5 @@ class PendingLoad:
 
 
 def _forget(store: Connector, transfers: Sequence[BlockTransfer]) -> None:
-    with suppress(Exception):  # a store that cannot even forget
+    with suppress(Exception):  # the store may fail here too
         store.forget(transfers)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from labengine.lab import Lab
-from labengine.trace.atomic import write_whole
-from labengine.trace.errors import TraceError
+from labengine.trace.file_access import replace_file
+from labengine.trace.parsing import TraceError
 
 
 def mode(path: Path) -> int:
@@ -22,7 +22,7 @@ def test_a_pipe_stays_a_pipe_and_is_told_of(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with pytest.raises(TraceError, match=r"pipe cannot be written: there is a pipe, and no file .*; give the name of"):
-        write_whole(pipe, b"x")
+        replace_file(pipe, b"x")
     assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]
 
 
@@ -31,9 +31,9 @@ def test_a_socket_and_a_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind("s")
         with pytest.raises(TraceError, match="there is a socket"):
-            write_whole("s", b"x")
+            replace_file("s", b"x")
     with pytest.raises(TraceError, match="there is a folder"):
-        write_whole(tmp_path, b"x")
+        replace_file(tmp_path, b"x")
 
 
 def test_a_link_to_a_pipe_is_refused_and_stays(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_link_to_a_pipe_is_refused_and_stays(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     link.symlink_to(pipe)
     with pytest.raises(TraceError, match="link cannot be written: there is a pipe"):
-        write_whole(link, b"x")
+        replace_file(link, b"x")
     assert link.is_symlink() and pipe.is_fifo()
 
 
@@ -50,7 +50,7 @@ def test_a_link_to_a_file_is_written_through(tmp_path: Path) -> None:
     target.write_bytes(b"before")
     target.chmod(0o640)
     link.symlink_to(target)
-    write_whole(link, b"after")
+    replace_file(link, b"after")
     assert link.is_symlink() and not target.is_symlink() and target.read_bytes() == b"after" and mode(target) == 0o640
 
 
@@ -59,14 +59,14 @@ def test_a_file_keeps_its_mode(tmp_path: Path, given: int) -> None:
     target = tmp_path / "target"
     target.touch()
     target.chmod(given)
-    write_whole(target, b"after")
+    replace_file(target, b"after")
     assert mode(target) == given and target.read_bytes() == b"after"
 
 
 def test_a_new_file_has_the_mode_that_the_umask_leaves(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        write_whole(tmp_path / "new", b"x")
+        replace_file(tmp_path / "new", b"x")
     finally:
         os.umask(before)
     assert mode(tmp_path / "new") == 0o640

@@ -1,0 +1,119 @@
+"""The choice of backends for attention and for the ops around it: the requested one, else the fastest possible.
+
+A backend is imported only when it is tried: each needs packages or a compiler that the others do not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import torch
+
+from labengine.config import ConfigError
+from labengine.engine.attention import AttentionBackend, AttentionSetting
+from labengine.engine.ops import Ops
+
+AttentionClass = type[AttentionBackend]
+OpsClass = type[Ops]
+Backend = TypeVar("Backend", AttentionClass, OpsClass)
+
+
+def _native_attention() -> AttentionClass:
+    from labengine.engine.attention.native import NativeAttention
+
+    return NativeAttention
+
+
+def _triton_attention() -> AttentionClass:
+    from labengine.engine.attention.triton import TritonAttention
+
+    return TritonAttention
+
+
+def _flash_attention() -> AttentionClass:
+    from labengine.engine.attention.flash_attn import FlashAttention
+
+    return FlashAttention
+
+
+def _torch_attention() -> AttentionClass:
+    from labengine.engine.attention.torch_gather import TorchGather
+
+    return TorchGather
+
+
+def _triton_ops() -> OpsClass:
+    from labengine.engine.ops.triton import TritonOps
+
+    return TritonOps
+
+
+def _onednn_ops() -> OpsClass:
+    from labengine.engine.ops.torch_ops import OneDNNOps
+
+    return OneDNNOps
+
+
+def _torch_ops() -> OpsClass:
+    from labengine.engine.ops.torch_ops import TorchOps
+
+    return TorchOps
+
+
+BACKENDS: dict[str, Callable[[], AttentionClass]] = {
+    "flash_attn": _flash_attention,
+    "triton": _triton_attention,
+    "cpu": _native_attention,
+    "torch": _torch_attention,
+}
+"""Loaders of attention backends, by name."""
+
+OPS: dict[str, Callable[[], OpsClass]] = {"triton": _triton_ops, "onednn": _onednn_ops, "torch": _torch_ops}
+"""Loaders of the ops around attention, by name."""
+
+PREFERRED = {"cuda": ("flash_attn", "triton", "torch"), "cpu": ("cpu", "torch")}
+PREFERRED_OPS = {"cuda": ("triton", "torch"), "cpu": ("onednn", "torch")}
+"""Names by type of device; the first that can serve is used."""
+
+
+def choose_attention(requested: str | None, setting: AttentionSetting) -> tuple[AttentionBackend, str]:
+    """Return the backend, and its name with the reason.
+
+    Raises ConfigError for one that is unknown or cannot serve this setting.
+    """
+    if requested is not None:
+        return _requested_attention(requested, setting)
+    names = PREFERRED[setting.device.type]
+    backend, line = _first(names, BACKENDS, lambda candidate: candidate.refusal(setting))
+    return backend(setting), line
+
+
+def choose_ops(device: torch.device, dtype: torch.dtype) -> tuple[Ops, str]:
+    """Return the ops around attention, and their name with the reason."""
+    ops, line = _first(PREFERRED_OPS[device.type], OPS, lambda candidate: candidate.refusal(device, dtype))
+    return ops(), line
+
+
+def _first(
+    names: Iterable[str], loaders: dict[str, Callable[[], Backend]], refusal_of: Callable[[Backend], str | None]
+) -> tuple[Backend, str]:
+    """Return the first backend without a refusal, and a line with its advantage and the refusals before it."""
+    refusals: list[str] = []
+    for name in names:
+        backend = loaders[name]()
+        refusal = refusal_of(backend)
+        if refusal is None:
+            return backend, f"{name} ({'; '.join([backend.advantage, *refusals])})"
+        refusals.append(f"not {name}: {refusal}")
+    raise AssertionError("torch serves everything")
+
+
+def _requested_attention(requested: str, setting: AttentionSetting) -> tuple[AttentionBackend, str]:
+    if requested not in BACKENDS:
+        raise ConfigError(f"attention {requested!r} is unknown; use one of {', '.join(BACKENDS)}")
+    backend = BACKENDS[requested]()
+    refusal = backend.refusal(setting)
+    if refusal is not None:
+        raise ConfigError(f"attention={requested!r} cannot run here: {refusal}")
+    return backend(setting), f"{requested} (asked for)"
