@@ -72,9 +72,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@printf %s "$(CURDIR)" > $@
 	@echo "setup done: source $(VENV)/bin/activate, or go on with make lab, make demo, make test"
 
-# Only `make lint`, `make bundle` and `make watch` need these tools: setup succeeds without them.
+# Only `make lint`, `make bundle` and `make watch` need these tools: setup succeeds without them. Not `npm ci`: it
+# insists on the builds of Biome for every platform, and some registries lack a few. The lock's digests hold here too.
 $(NODE_MODULES): package-lock.json
-	@$(NPM) ci --ignore-scripts --no-audit --no-fund --silent
+	@$(NPM) install --no-save --ignore-scripts --no-audit --no-fund --silent
 
 bundle watch: setup $(NODE_MODULES)
 	@$(NPM) run --silent $@
