@@ -55,7 +55,7 @@ def test_notebook_runs(name: str) -> None:
 
     client = NotebookClient(
         read(FOLDER / f"{name}.ipynb"),
-        timeout=PATIENCE,
+        timeout=int(PATIENCE),
         kernel_name="python3",
         resources={"metadata": {"path": str(FOLDER)}},
     )

@@ -81,7 +81,7 @@ def test_an_override_is_what_one_sees_first() -> None:
     seam = seams_of(Parts(merge_policy=NoAliveCheck).overriding(NANO_VLLM_243))["BlockMerged"]
     assert (seam["seam"], seam["class"], seam["base"]["class"]) == ("MergePolicy.is_alive", "NoAliveCheck", "LateMerge")
     assert seam["is_custom"] and "return True" in seam["source"] and "ref_count > 0" in seam["base"]["source"]
-    assert seam["reason"].startswith("Not asked")
+    assert seam["reason"].startswith("Accept a freed block")
     assert seam["methods"][0]["seam"] == "MergePolicy.merge_target"
     assert seam["methods"][-1]["is_emitter"]
     interleaved = seams_of(Parts(kv_cache_manager=InterleavedKVCacheManager).overriding(VLLM))["BlockTouched"]

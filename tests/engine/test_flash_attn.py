@@ -263,8 +263,8 @@ def test_the_newest_generation_is_taken(monkeypatch: pytest.MonkeyPatch, install
 
 
 def test_versions_are_read_as_numbers() -> None:
-    from labengine.engine.attention.flash_attn_kernels import _asks_for_the_longest
+    from labengine.engine.attention.flash_attn_kernels import _waits_for_longest_context
 
     versions = {"2.8.3": False, "2.8.3.post2": False, "2.8.4": True, "2.10.0": True, "2.7.4": False, "odd": False}
     for version, waits in versions.items():
-        assert _asks_for_the_longest(SimpleNamespace(__version__=version)) is waits  # type: ignore[arg-type]
+        assert _waits_for_longest_context(SimpleNamespace(__version__=version)) is waits  # type: ignore[arg-type]

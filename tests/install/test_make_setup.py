@@ -33,4 +33,4 @@ def test_an_environment_without_pip_is_made_again_and_what_it_needs_is_named(is_
     make = ["make", "setup", f"PYTHON={python}", f"VENV={tmp_path / 'venv'}"]
     done = subprocess.run(make, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode != 0
-    assert "setup 1/3: making" in done.stdout and "apt-get install python3-venv" in done.stdout
+    assert "setup 1/4: making" in done.stdout and "apt-get install python3-venv" in done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +26,9 @@ def shell(jupyter_dirs: dict[str, str]) -> Iterator[Any]:
 @pytest.fixture
 def notebook(shell: Any, capsys: pytest.CaptureFixture[str]) -> Iterator[Notebook]:
     """The extension freshly loaded, and no lab."""
-    shell.reset()
+    with pytest.MonkeyPatch.context() as patch:  # reset() collects garbage: slow beside all that other tests have made
+        patch.setattr(gc, "collect", lambda: 0)
+        shell.reset()
     labengine.load_ipython_extension(shell)
     yield Notebook(shell, capsys)
     labs = [value for value in shell.user_ns.values() if isinstance(value, Lab | Comparison)]

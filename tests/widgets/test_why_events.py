@@ -44,7 +44,7 @@ def test_an_event_is_told_by_its_causes() -> None:
         "BlockCached",
         "BlockMerged",
     ]
-    assert "LateMerge.merge_target decided it: The first live block of equal content" in told.answer
+    assert "LateMerge.merge_target decided it: Return the first live block of equal content" in told.answer
 
 
 def test_an_eviction_is_caused_by_who_takes_the_block() -> None:
