@@ -33,10 +33,26 @@ OLD_NAMES: dict[str, dict[str, str]] = {
 
 
 def with_old_names(cls: C) -> C:
-    """Give a class its old attribute names. Use as a decorator."""
-    for old, new in OLD_NAMES[cls.__name__].items():
+    """Give a class its old attribute names; a subclass may define them, too. Use as a decorator."""
+    names = OLD_NAMES[cls.__name__]
+    for old, new in names.items():
         setattr(cls, old, _Alias(cls.__name__, old, new))
+    type.__setattr__(cls, "__init_subclass__", classmethod(_adopting(cls, names)))
     return cls
+
+
+def _adopting(owner: Any, names: dict[str, str]) -> Callable[..., None]:
+    """Return an __init_subclass__ by which a definition under an old name stands under the new one."""
+
+    def adopt(subclass: type, **keywords: Any) -> None:
+        super(owner, subclass).__init_subclass__(**keywords)
+        for old, new in names.items():
+            if old in vars(subclass):
+                _warn(owner.__name__, old, new)
+                setattr(subclass, new, vars(subclass)[old])
+                delattr(subclass, old)
+
+    return adopt
 
 
 def with_old_keywords(**new_names: str) -> Callable[[F], F]:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from labengine.core.editions import NANO_VLLM
+from labengine.core.parts import Parts
 from labengine.deprecated import OLD_NAMES
 from labengine.lab import Lab
 from labengine.session.compare.comparison import Comparison
@@ -39,3 +41,14 @@ def test_old_keywords_of_a_comparison_are_taken_and_warn() -> None:
             old: dict[str, Any] = {"later": [lambda lab: lab.step()]}
             comparison = Comparison(lab, fork, **old)
         assert comparison.has_follow_up
+
+
+def test_a_subclass_may_define_a_thing_under_its_old_name() -> None:
+    with pytest.warns(DeprecationWarning, match=r"Parts\.over is now called Parts\.overriding") as warned:
+
+        class Mine(Parts):
+            def over(self, base: Parts) -> Parts:
+                return base
+
+    assert warned[0].filename == __file__
+    assert Mine().overriding(NANO_VLLM) is NANO_VLLM

@@ -367,12 +367,12 @@ class DuplicateBlocks(SameStep, Scenario):
         for moment, event in enumerate(timeline.events(), timeline.num_dropped):
             if isinstance(event, BlockCached) and timeline.state(moment + 1).snapshot().lost_blocks:
                 [lost] = timeline.state(moment + 1).snapshot().lost_blocks
-                holder, other_holder = "AB"[event.request_id], "BA"[event.request_id]
+                new, old = "AB"[event.request_id], "BA"[event.request_id]
                 return wrong_at(
                     lab,
                     moment,
-                    f"{holder}'s block {event.block_id} takes the map's entry from {other_holder}'s block {lost}: "
-                    f"its equal is alive, and no look-up can find it any more.",
+                    f"{new}'s block {event.block_id} takes the map's entry from {old}'s equal block {lost}: "
+                    f"block {lost} is alive, and no look-up can find it any more.",
                 )
         return None
 
