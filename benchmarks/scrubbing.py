@@ -121,7 +121,7 @@ def main() -> None:
     selected = parser.parse_args()
     print(headline(facts(threads=1)), flush=True)
     lab = session(selected.steps, selected.concurrent, selected.blocks)
-    payload = whole_payload(lab.bench())
+    payload = whole_payload(lab.view_source())
     with listening_for_noise() as others:
         sleep(1)
     found = measured(payload, selected.tab)

@@ -22,13 +22,13 @@ NUM_SEEDS = 60
 
 
 def met(ground: Ground, seed: int) -> set[Hashable]:
-    """Return what a workload meets: its kinds of events with the words in them, and which one follows which."""
+    """Return what a workload meets: its events by kind and words, and which kind follows which."""
     hooks = Hooks(strict=True)
     events = recorded(hooks)
     for _ in ground.drive(seed, hooks).operations(Random(seed)):
         pass
-    kinds = [_kind(event) for event in events]
-    return {*kinds, *pairwise(kinds)}
+    follows = {(type(one), type(next_one)) for one, next_one in pairwise(events)}
+    return {_kind(event) for event in events} | follows
 
 
 def covering(ground: Ground) -> tuple[int, ...]:

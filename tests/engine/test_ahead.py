@@ -20,6 +20,7 @@ from labengine.core.editions import EDITIONS
 from labengine.engine.ahead import OverlappedEngine
 from labengine.events import RequestFinished
 from labengine.hooks import Hooks
+from seeds import EVERY_SEED
 from workloads import Workload
 
 NUM_SEEDS = 60
@@ -45,9 +46,8 @@ def test_nobody_can_tell(ground: Ground, disturbances: float, is_recorded: bool)
         twins = Twins(workload_with_eos(ground, seed), EDITIONS[ground.edition], is_recorded=is_recorded)
         twins.run(Random(seed), disturbances)
         met += twins.met
-    assert met["used"] > 50
-    assert met["did not come true"] > 1
-    assert met["preempted ahead"] > 1
+    assert met["used"] > (100 if EVERY_SEED else 50)
+    assert min(met["did not come true"], met["preempted ahead"]) > (5 if EVERY_SEED else 1)
     assert met["not anticipated"] == 0
     if not disturbances:
         assert met["used"] > 3 * met["not used"]
