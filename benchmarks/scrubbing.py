@@ -89,7 +89,7 @@ SCRUB = """async ([kind, count]) => {
 }"""
 
 
-TOLD = (("first frame", "times"), ("all", "wholes"), ("script", "scripts"))
+FIGURES = (("first frame", "times"), ("all", "wholes"), ("script", "scripts"))
 
 
 def figures(times: list[float]) -> str:
@@ -131,7 +131,7 @@ def main() -> None:
         f"opened in {found.pop('opened'):.0f} ms; others took {others.share or 0:.0%} before"
     )
     for kind, one in found.items():
-        reported = [f"{word} {figures(one[name])} ms" for word, name in TOLD]
+        reported = [f"{word} {figures(one[name])} ms" for word, name in FIGURES]
         print(f"{kind:12} {'   '.join(reported)}")
 
 

@@ -68,16 +68,16 @@ def contiguous_and_paged() -> str:
     x, parts = 20, [text(20, 24, "contiguous: each request reserves 16 slots", bold=True)]
     for i, (name, written) in enumerate((("A", 6), ("B", 9))):
         parts += [*row(x + i * 16 * CELL, 38, name * 16, written), frame(x + i * 16 * CELL, 38, 16)]
-        told = f"{name}: {written} written, {16 - written} held for nothing"
-        parts.append(text(x + i * 16 * CELL, 80, told))
+        label = f"{name}: {written} written, {16 - written} held for nothing"
+        parts.append(text(x + i * 16 * CELL, 80, label))
     parts.append(text(x, 100, "C waits: no stretch of 16 is free."))
     parts.append(text(x, 140, "paged: blocks of 4 slots, handed out one by one", bold=True))
     for i, (name, written) in enumerate(zip("AABBBC.C", (4, 2, 4, 4, 1, 4, 0, 3), strict=True)):
         parts += [*row(x + i * 4 * CELL, 154, name * 4, written), frame(x + i * 4 * CELL, 154, 4)]
         parts.append(text(x + i * 4 * CELL + 2 * CELL, 196, f"block {i}", size=13, end="middle"))
     parts.append(text(x, 222, "A 6, B 9, C 7 written; 6 slots held for nothing, and one block is free."))
-    for i, (owner, told) in enumerate((("A", "written"), ("heldA", "held, never written"), (None, "free"))):
-        parts += [slot(x + i * 190, 240, owner), text(x + i * 190 + 30, 256, told)]
+    for i, (owner, label) in enumerate((("A", "written"), ("heldA", "held, never written"), (None, "free"))):
+        parts += [slot(x + i * 190, 240, owner), text(x + i * 190 + 30, 256, label)]
     title = "Contiguous reservation holds 32 slots for two requests that write 15; paging serves three requests in 28."
     return drawn(744, 274, title, *parts)
 

@@ -64,8 +64,8 @@ class Shown:
         """What was asked for is painted."""
         self.page.evaluate(FRAME)
 
-    def stand(self, position: int | None = None) -> None:
-        """Go to a moment (of a comparison: a beat); to the newest one without."""
+    def go_to(self, position: int | None = None) -> None:
+        """Go to a moment (of a comparison: a caption); to the newest one without."""
         self.page.evaluate("(position) => stage.stand(position ?? stage.track.end)", position)
         self.settle()
 
@@ -117,7 +117,7 @@ def story(comparison: Comparison) -> list[bytes]:
 def compare_219(browser: Browser) -> None:
     """Both engines at the end of the step: eight blocks and three of them lost; five."""
     with labengine.bug("nano-vllm-219").compare() as comparison, shown(browser, story(comparison), COMPARE) as page:
-        page.stand()
+        page.go_to()
         kept(page.shot(), "compare_219")
 
 
@@ -145,12 +145,12 @@ def animation(browser: Browser) -> None:
     print(f"{path.name}: {len(frames)} frames, {sum(durations) / 1000:.0f} s, {path.stat().st_size / 1024:.0f} KB")
 
 
-BEAT_MS, STOP_MS, HELD_MS, SLIDE_MS = 650, 1900, 7000, 60
-"""How long one sees a beat, a guided sentence, the end, and each picture of a slide."""
+EVENT_MS, STOP_MS, HELD_MS, SLIDE_MS = 650, 1900, 7000, 60
+"""How long one sees an event, a guided sentence, the end, and each picture of a slide."""
 
 
 def filmed(page: Shown, position: int) -> Iterator[tuple[Image.Image, int]]:
-    """The way to a beat, and the beat: pictures and how long each is seen."""
+    """The way to a moment, and the moment: pictures and how long each is seen."""
     page.page.evaluate("(position) => stage.go(position, true)", position)
     for part in (0.3, 0.6, 0.85):
         if page.page.evaluate(
@@ -163,20 +163,20 @@ def filmed(page: Shown, position: int) -> Iterator[tuple[Image.Image, int]]:
     page.page.evaluate("() => { for (const one of document.getAnimations()) one.finish(); }")
     page.settle()
     is_stop = page.page.evaluate("(position) => stage.track.guided.some(([, at]) => at === position)", position)
-    yield page.shot(), STOP_MS if is_stop else BEAT_MS
+    yield page.shot(), STOP_MS if is_stop else EVENT_MS
 
 
 def inside_219(browser: Browser) -> None:
     """Inside that step: both have computed, eight blocks hold four contents twice, and no hash is known yet."""
     with late_merge() as lab, shown(browser, [whole_payload(lab.view_source())], DASHBOARD, "dark") as page:
-        page.stand(moment_before(lab, BlockCached))
+        page.go_to(moment_before(lab, BlockCached))
         kept(page.shot(), "inside_219")
 
 
 def why_two(browser: Browser) -> None:
     """Why is #0's ref count 2? The chain of events, and the method that decided."""
     with late_merge() as lab, shown(browser, [whole_payload(lab.view_source())], DASHBOARD) as page:
-        page.stand()
+        page.go_to()
         page.open("Why?")
         page.select("block", 0)
         kept(page.shot(), "why_ref_count")
@@ -187,7 +187,7 @@ def preempted(browser: Browser) -> None:
     with preempting() as lab:
         recording = whole_payload(lab.view_source())
     with shown(browser, [recording], {"kind": "view", "views": ["timeline", "bands"]}, "dark") as page:
-        page.stand(page.page.evaluate("() => stage.sides[0].recording.steps.find(({ step }) => step === 19).end"))
+        page.go_to(page.page.evaluate("() => stage.sides[0].recording.steps.find(({ step }) => step === 19).end"))
         page.select("request", 4)
         kept(page.shot(), "timeline_and_bands")
 

@@ -1,7 +1,8 @@
 """Old public names: each still works, returns what its new name returns, and gives a DeprecationWarning.
 
-To rename something public, add one line to OLD_NAMES. A class with old names is decorated with `with_old_names`; a
-module with old names asks `new_name` in its `__getattr__`.
+To rename something public, add one line to OLD_NAMES or OLD_KEYWORDS. A class with old names is decorated with
+`with_old_names`, a function with old keywords with `with_old_keywords`; a module with old names asks `new_name` in its
+`__getattr__`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ OLD_NAMES: dict[str, dict[str, str]] = {
 }
 """Per class or module: old names, and the names that replace them."""
 
+OLD_KEYWORDS: dict[str, dict[str, str]] = {
+    "Comparison.__init__": {"later": "follow_ups", "later_question": "follow_up_question"},
+}
+"""Per function: old names of keywords, and the names that replace them."""
+
 
 def with_old_names(cls: C) -> C:
     """Give a class its old attribute names; a subclass may define them, too. Use as a decorator."""
@@ -55,20 +61,18 @@ def _adopting(owner: Any, names: dict[str, str]) -> Callable[..., None]:
     return adopt
 
 
-def with_old_keywords(**new_names: str) -> Callable[[F], F]:
-    """Give a function old names of keywords, each with its new name. Use as a decorator."""
+def with_old_keywords(function: F) -> F:
+    """Give a function its old names of keywords. Use as a decorator."""
+    names = OLD_KEYWORDS[function.__qualname__]
 
-    def decorate(function: F) -> F:
-        @wraps(function)
-        def call(*args: Any, **keywords: Any) -> Any:
-            for old in keywords.keys() & new_names.keys():
-                _warn(function.__qualname__, f"{old}=", f"{new_names[old]}=")
-                keywords[new_names[old]] = keywords.pop(old)
-            return function(*args, **keywords)
+    @wraps(function)
+    def call(*args: Any, **keywords: Any) -> Any:
+        for old in keywords.keys() & names.keys():
+            _warn(function.__qualname__, f"{old}=", f"{names[old]}=")
+            keywords[names[old]] = keywords.pop(old)
+        return function(*args, **keywords)
 
-        return cast(F, call)
-
-    return decorate
+    return cast(F, call)
 
 
 def new_name(module: str, name: str) -> str:

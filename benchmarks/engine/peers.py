@@ -16,7 +16,7 @@ WORKER = Path(__file__).with_name("worker.py")
 MODULES = {"watched": "ours"}
 """Engines that are another one's module with another setting."""
 
-REST = 0.3
+PAUSE_SECONDS = 0.3
 """Seconds between two orders, so that nobody's threads still spin when another one is timed."""
 
 
@@ -50,7 +50,7 @@ class Peer:
 
     def generate(self, prompts: list[list[int]], num_tokens: int) -> dict[str, Any]:
         """Seconds, cached prompt tokens (None: it does not tell), the first output. PeerError when it died."""
-        sleep(REST)
+        sleep(PAUSE_SECONDS)
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"prompts": prompts, "num_tokens": num_tokens}) + "\n")

@@ -33,13 +33,13 @@ class ViolationWarnings:
         self._rules.add(event.rule)
         why = "" if event.first_event is None else f" lab.why(event={event.first_event}) tells why;"
         text = f"step {event.step} breaks the rule {event.rule!r}: {event.message}.{why} lab.violations holds all."
-        warnings.warn(text, ViolationWarning, stacklevel=level_of_caller())
+        warnings.warn(text, ViolationWarning, stacklevel=stacklevel_of_caller())
 
 
-def level_of_caller() -> int:
+def stacklevel_of_caller() -> int:
     """Return the stacklevel of a warning: frames from the calling function to the first that is not labengine's."""
     frame: FrameType | None = sys._getframe(1)
-    level = 1
+    stacklevel = 1
     while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(_OWN):
-        frame, level = frame.f_back, level + 1
-    return level if frame is not None else 1
+        frame, stacklevel = frame.f_back, stacklevel + 1
+    return stacklevel if frame is not None else 1

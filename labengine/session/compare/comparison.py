@@ -56,7 +56,7 @@ class Comparison:
     before anything happens, once one side was led another way by itself.
     """
 
-    @with_old_keywords(later="follow_ups", later_question="follow_up_question")
+    @with_old_keywords
     def __init__(
         self,
         left: RecordedSide,

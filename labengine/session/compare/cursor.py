@@ -64,11 +64,11 @@ class Cursor:
 
     def back(self, num_steps: int) -> PairLook:
         """Show the end of the step so many before the shown one."""
-        return self.goto(_steps_around(self._pair.timelines, self.moments or self._pair.newest, num_steps)[0])
+        return self.goto(_neighbouring_steps(self._pair.timelines, self.moments or self._pair.newest, num_steps)[0])
 
     def forward(self, num_steps: int) -> PairLook:
         """Show the end of the step so many after the shown one, up to the newest."""
-        return self.goto(_steps_around(self._pair.timelines, self.moments or self._pair.newest, num_steps)[1])
+        return self.goto(_neighbouring_steps(self._pair.timelines, self.moments or self._pair.newest, num_steps)[1])
 
     def show_hits(self, hits: tuple[BreakpointHit | None, BreakpointHit | None]) -> None:
         """Have the view show the event of the first hit, the left side's first."""
@@ -133,7 +133,7 @@ def _recorded_steps(timelines: Timelines) -> Ends:
     return first, newest
 
 
-def _steps_around(timelines: Timelines, moments: Ends, num_steps: object) -> Ends:
+def _neighbouring_steps(timelines: Timelines, moments: Ends, num_steps: object) -> Ends:
     """Return the steps so many before and after the shown one. Inside a step, its own end is the first one after.
 
     ConfigError for what is no number of steps.

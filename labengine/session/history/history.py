@@ -13,7 +13,7 @@ from labengine.session.history.inputs import AddInput, BrokenStep, Input
 from labengine.session.history.rerun import rerun
 from labengine.session.session import Session
 from labengine.session.settings import LabSettings
-from labengine.session.violation_warnings import level_of_caller
+from labengine.session.violation_warnings import stacklevel_of_caller
 
 _OF_THE_WEIGHTS = ("model", "dtype", "device", "attention", "cuda_graphs")
 """Settings that belong to the loaded weights, which a fork shares."""
@@ -151,7 +151,7 @@ class History:
             )
         if self._session.has_used_tier:
             text = f"reset() has kept the host tier's blocks; {call}() begins without them, and may go another way"
-            warnings.warn(text, stacklevel=level_of_caller())
+            warnings.warn(text, stacklevel=stacklevel_of_caller())
 
 
 def _repeat(fork: Session, inputs: tuple[Input, ...], step: int) -> None:
@@ -164,7 +164,7 @@ def _repeat(fork: Session, inputs: tuple[Input, ...], step: int) -> None:
         reached = fork.stepper.engine.num_finished_steps
         if fork.stepper.engine.failure is error:
             text = f"The fork stands after step {reached} of {step}, where its parts fail: {fork.crashes.newest}"
-            warnings.warn(text, stacklevel=level_of_caller())
+            warnings.warn(text, stacklevel=stacklevel_of_caller())
             return
         fork.close()
         error.add_note(f"The fork was given up after {reached} of {step} steps; this lab is as it was.")

@@ -16,7 +16,7 @@ from typing import Any
 from labengine.session.reasons.source_text import source_lines, tree_of
 from labengine.session.saved.literals import literal
 
-ANNOTATIONS_LATER = "from __future__ import annotations"
+FUTURE_ANNOTATIONS = "from __future__ import annotations"
 
 ClassText = dict[str, Any]
 """JSON types. name: the class's. imports: lines. constants: plain values that its source uses, by name, as literals.
@@ -43,13 +43,13 @@ def _add_class(cls: type, found: ClassText, seen: set[type]) -> None:
         _note(found["missing"], cls.__name__)
         return
     if leaves_annotations(cls):
-        _note(found["imports"], ANNOTATIONS_LATER)
+        _note(found["imports"], FUTURE_ANNOTATIONS)
     used = used_globals(cls, text)
-    later = {name: value for name, value in used.items() if isinstance(value, type) and issubclass(value, cls)}
-    for name in [name for name in used if name not in later]:
+    subclasses = {name: value for name, value in used.items() if isinstance(value, type) and issubclass(value, cls)}
+    for name in [name for name in used if name not in subclasses]:
         _add_global(name, used[name], found, seen)
     _note(found["definitions"], text)
-    for name, value in later.items():
+    for name, value in subclasses.items():
         _add_global(name, value, found, seen)
 
 
@@ -94,18 +94,18 @@ def _source(cls: type) -> str | None:
     try:
         return dedent("".join(source_lines(cls)[0])).rstrip()
     except (OSError, TypeError):
-        return _source_around_a_method(cls)
+        return _source_by_method(cls)
 
 
-def _source_around_a_method(cls: type) -> str | None:
+def _source_by_method(cls: type) -> str | None:
     for method in vars(cls).values():
         if isinstance(method, FunctionType):
             lines = linecache.getlines(method.__code__.co_filename)
-            return _class_around("".join(lines), cls.__name__, method.__code__.co_firstlineno)
+            return _enclosing_class("".join(lines), cls.__name__, method.__code__.co_firstlineno)
     return None
 
 
-def _class_around(text: str, name: str, line: int) -> str | None:
+def _enclosing_class(text: str, name: str, line: int) -> str | None:
     try:
         nodes = list(ast.walk(tree_of(text)))
     except SyntaxError:  # a cell with magics in it
@@ -124,8 +124,8 @@ def used_globals(cls: type, text: str) -> dict[str, Any]:
     known = dict(vars(sys.modules[cls.__module__])) if cls.__module__ in sys.modules else {}
     for function in _functions(cls):
         known |= _enclosed(function)
-    later = f"{ANNOTATIONS_LATER}\n" if leaves_annotations(cls) else ""
-    return {name: known[name] for name in dict.fromkeys(_names(symtable(later + text, cls.__name__, "exec")))
+    future = f"{FUTURE_ANNOTATIONS}\n" if leaves_annotations(cls) else ""
+    return {name: known[name] for name in dict.fromkeys(_names(symtable(future + text, cls.__name__, "exec")))
             if name in known}  # fmt: skip
 
 
