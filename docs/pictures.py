@@ -31,9 +31,9 @@ from labengine import Lab  # noqa: E402
 from labengine.events import BlockCached, Event  # noqa: E402
 from labengine.session.compare.comparison import Comparison  # noqa: E402
 from labengine_widgets.browser import css, esm  # noqa: E402
-from labengine_widgets.html_file import LOOK  # noqa: E402
-from labengine_widgets.pair_page import COMPARE, pair_payloads  # noqa: E402
-from labengine_widgets.whole import whole_payload  # noqa: E402
+from labengine_widgets.pages.export import COMPARE, pair_payloads  # noqa: E402
+from labengine_widgets.pages.html_page import LOOK  # noqa: E402
+from labengine_widgets.pages.recording import whole_payload  # noqa: E402
 
 WIDTH = 1220
 SCALE = 2

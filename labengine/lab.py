@@ -45,9 +45,9 @@ if TYPE_CHECKING:  # torch is for real models only; pandas and the browser half 
     import pandas
     import torch
 
-    from labengine_widgets.dashboard import Dashboard
-    from labengine_widgets.feed import Feed
+    from labengine_widgets.feed.feed import Feed
     from labengine_widgets.selection import Selection
+    from labengine_widgets.view import Dashboard
     from labengine_widgets.why import Why
 
 
@@ -540,7 +540,7 @@ class Lab:
         self.close()
 
     def __repr__(self) -> str:
-        from labengine_widgets.ascii import block_map  # widgets are for those who look
+        from labengine_widgets.pictures.ascii import block_map  # widgets are for those who look
 
         return f"{self.title}\n{block_map(self.snapshot(), self.timeline)}"
 

@@ -24,6 +24,21 @@ every other module or folder at the top of labengine (lab, session, magics, note
 that importing it leads to torch or transformers on no path: what needs them is imported inside functions. Imports
 inside functions and under TYPE_CHECKING obey the table too. The ground, trace and core use the standard library alone,
 and no imports form a circle.
+
+Inside the widgets:
+
+    room        may import, besides itself
+    ----------  -------------------------------------------------
+    base        nothing
+    words       base
+    why         base, words
+    pictures    base, words
+    feed        base, words, why
+    view        base, words, feed, pictures
+    compare     base, words, why, feed, pictures, view
+    pages       base, words, why, feed, pictures, compare
+
+The base is browser, selection and view_source.
 """
 
 from __future__ import annotations
@@ -53,9 +68,15 @@ def room_of(module: str) -> str:
     return first if first in ROOMS else "front"
 
 
-def parse_table(text: str) -> dict[str, frozenset[str]]:
-    """The table's rows as room -> rooms it may import; a room may always import itself."""
-    rows = [line.split(maxsplit=1) for line in text.split("----\n")[1].split("\n\n")[0].splitlines()]
+def widget_room_of(module: str) -> str:
+    """Return the room of a module of labengine_widgets: labengine_widgets.feed.bell -> feed."""
+    first = f"{module}.".split(".")[1]
+    return first if first in WIDGETS_TABLE else "base"
+
+
+def parse_table(text: str, number: int = 0) -> dict[str, frozenset[str]]:
+    """The rows of one table as room -> rooms it may import; a room may always import itself."""
+    rows = [line.split(maxsplit=1) for line in text.split("----\n")[1 + number].split("\n\n")[0].splitlines()]
     return {room: frozenset((room, *_rooms_named(rule))) for room, rule in rows}
 
 
@@ -69,6 +90,7 @@ def _rooms_named(rule: str) -> set[str]:
 
 TABLE = parse_table(__doc__)
 TABLE["notebook"] = TABLE["front"]
+WIDGETS_TABLE = parse_table(__doc__, 1)
 
 
 def is_allowed(imported: Import) -> bool:
@@ -93,6 +115,17 @@ def tree(project_root: Path) -> SourceTree:
 
 def test_every_import_of_ours_is_in_the_table(tree: SourceTree) -> None:
     assert [str(imported) for imported in tree.imports() if imported.is_ours and not is_allowed(imported)] == []
+
+
+def test_the_rooms_of_the_widgets_import_only_rooms_below_them(tree: SourceTree) -> None:
+    inner = [
+        imported
+        for imported in tree.imports()
+        if imported.source.startswith("labengine_widgets.") and imported.target.startswith("labengine_widgets.")
+    ]
+    assert {widget_room_of(imported.source) for imported in inner} == set(WIDGETS_TABLE) - {"base"}
+    wrong = [i for i in inner if widget_room_of(i.target) not in WIDGETS_TABLE[widget_room_of(i.source)]]
+    assert [str(imported) for imported in wrong] == []
 
 
 def test_the_ground_trace_and_core_use_the_standard_library_alone(tree: SourceTree) -> None:

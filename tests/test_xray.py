@@ -12,7 +12,7 @@ from labengine import Lab
 from labengine.config import ConfigError
 from labengine.engine.xray import BlockAttention
 from labengine.session.xray import attention_of, xray
-from labengine_widgets.xray_figure import drawn, told
+from labengine_widgets.pictures.xray import drawn, told
 
 PROMPT = "The library had nine floors, and on each of them somebody was looking for the same book. The book was"
 

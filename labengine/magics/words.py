@@ -26,7 +26,7 @@ display: Callable[[object], object] = ipython_display.display
 
 def request_lines(lab: Lab, newest: int = 10) -> Iterator[str]:
     """Yield a line per newest request: name, id, status, tokens, and the text so far."""
-    from labengine_widgets.names import readable
+    from labengine_widgets.words.names import readable
 
     requests = list(lab.snapshot().requests.items())
     if len(requests) > newest:

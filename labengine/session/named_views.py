@@ -11,9 +11,9 @@ from labengine.config import ConfigError
 from labengine.session.arguments import refuse_unknown
 
 if TYPE_CHECKING:  # the browser half is for those who look
-    from labengine_widgets.feed import Feed
+    from labengine_widgets.feed.feed import Feed
+    from labengine_widgets.pictures.xray import XRay
     from labengine_widgets.view_source import ViewSource
-    from labengine_widgets.xray_figure import XRay
 
 VIEW_NAMES = (
     *("pool", "tables", "map", "queue", "step", "timeline", "bands", "groups", "tier", "log", "code", "why"),
@@ -82,7 +82,7 @@ def view_of(
 
 
 def _charts(source: ViewSource) -> Closeable:
-    from labengine_widgets.charts import charts
+    from labengine_widgets.pictures.charts import charts
 
     return charts(source)
 

@@ -25,9 +25,9 @@ from labengine.timeline import Timeline
 if TYPE_CHECKING:  # the browser half and pandas are for those who look
     import pandas
 
-    from labengine_widgets.dashboard import Dashboard
-    from labengine_widgets.feed import Feed
+    from labengine_widgets.feed.feed import Feed
     from labengine_widgets.selection import Selection
+    from labengine_widgets.view import Dashboard
     from labengine_widgets.view_source import ViewSource
     from labengine_widgets.why import Why
 
@@ -77,7 +77,7 @@ class RecordingViews:
         if at is not None:
             return self._picture(at).show()
         with interrupts_deferred():
-            from labengine_widgets.dashboard import Dashboard
+            from labengine_widgets.view import Dashboard
 
         dashboard = self._view(("dashboard",), lambda: Dashboard(self.feed))
         assert isinstance(dashboard, Dashboard)
@@ -96,7 +96,7 @@ class RecordingViews:
         """What all views of this recording are fed by."""
         if self._feed is None:
             with interrupts_deferred():
-                from labengine_widgets.feed import feed_of
+                from labengine_widgets.feed.feed import feed_of
 
                 self._feed = feed_of(self._view_source())
                 self._feed.on_stand = self._note_reader_moved
@@ -156,9 +156,9 @@ class RecordingViews:
     def select(self, wanted: Selection | tuple[str, int | str] | None) -> None:
         """Select something in all views. ConfigError for what is not there, naming what is."""
         with interrupts_deferred():
-            from labengine_widgets.chosen import known_selection
             from labengine_widgets.selection import Selection
             from labengine_widgets.why import WhyError
+            from labengine_widgets.why.subjects import known_selection
 
         asked: Any = wanted  # what a user gives is checked here
         if isinstance(asked, (tuple, list)) and len(asked) == 2:
@@ -263,7 +263,7 @@ class RecordingViews:
     def export_html(self, path: str | PathLike[str], title: str | None, *, charts: bool) -> Path:
         """Write one self-contained HTML page; return its path."""
         with interrupts_deferred():
-            from labengine_widgets.page import export_html
+            from labengine_widgets.pages.export import export_html
 
         charts = checked_bool("charts", charts)
         if title is not None:

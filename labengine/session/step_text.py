@@ -19,7 +19,7 @@ _BLOCK_VERBS: dict[type[ev.Event], str] = {
 
 def name_of(request_id: int) -> str:
     """Return a request's name on the dashboard: A, B, C ..."""
-    from labengine_widgets.names import request_name
+    from labengine_widgets.words.names import request_name
 
     return request_name(request_id)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # torch is for real models only, and the browser half for tho
     from labengine.engine.model import PagedModel
     from labengine.engine.model_runner import ModelRunner
     from labengine.engine.xray import BlockAttention
-    from labengine_widgets.xray_figure import XRay
+    from labengine_widgets.pictures.xray import XRay
 
 _modules: WeakKeyDictionary[ModelRunner, PagedModel] = WeakKeyDictionary()
 """Per runner, its model as torch modules: native kernels pack the weights away, and reading them takes a second."""
@@ -34,8 +34,8 @@ def xray(
     request: its id, or its letter. position: the newest token's by default, from which the next token is computed.
     select_block: called with the id of a block that is clicked.
     """
-    from labengine_widgets.names import readable, request_name
-    from labengine_widgets.xray_figure import XRay
+    from labengine_widgets.pictures.xray import XRay
+    from labengine_widgets.words.names import readable, request_name
 
     request_id = request_id_of(request)
     attention, token_ids = attention_of(session, request_id, position)
@@ -59,7 +59,7 @@ def attention_of(
     if session.model.num_layers == 0:
         raise ConfigError("the simulated model attends to nothing; use Lab('smollm2') for an X-ray of attention")
     from labengine.engine.xray import attention_by_block
-    from labengine_widgets.why.known import requests_told
+    from labengine_widgets.why.subjects import requests_told
 
     stepper = session.stepper
     stepper.refuse_if_closed()

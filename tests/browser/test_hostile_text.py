@@ -14,9 +14,9 @@ from browser.chromium import new_context
 from browser.exported_page import ExportedPage, opened
 from labengine import events as ev
 from labengine.session.compare.comparison import Comparison
-from labengine_widgets.html_file import page as page_of
-from labengine_widgets.page import export_html
-from labengine_widgets.whole import whole_payload
+from labengine_widgets.pages.export import export_html
+from labengine_widgets.pages.html_page import page as page_of
+from labengine_widgets.pages.recording import whole_payload
 from widgets.fake_view_source import FakeViewSource
 from widgets.story_219 import PROMPT, begin, overwriting_step
 

@@ -11,7 +11,7 @@ from labengine.config import ConfigError
 from labengine.scenarios import SCENARIOS, bug
 from labengine.scenarios.scenario import Scenario
 from labengine.session.compare.comparison import Comparison
-from labengine_widgets.compared import Beat, Compared
+from labengine_widgets.compare.captions import Beat, Compared
 from scenarios.test_framework import Tiny
 
 

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page
 from browser.chromium import new_context
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.browser import css, esm
-from labengine_widgets.compare import CompareView
+from labengine_widgets.compare.view import CompareView
 from waiting import wait_until
 from widgets.browser_thread import Look as Look
 from widgets.browser_thread import looking

@@ -12,10 +12,10 @@ from playwright.sync_api import Browser, Page
 
 from browser.chromium import new_context
 from labengine import events as ev
-from labengine_widgets import feed as feeds
 from labengine_widgets.browser import css, esm
-from labengine_widgets.feed import Feed
-from labengine_widgets.saved import saved_bytes
+from labengine_widgets.feed import feed as feeds
+from labengine_widgets.feed.feed import Feed
+from labengine_widgets.view import saved_bytes
 from waiting import wait_until
 from widgets.browser_thread import Look as Look
 from widgets.browser_thread import looking

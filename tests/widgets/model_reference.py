@@ -18,8 +18,8 @@ from labengine.fold import Fold
 from labengine.hooks import Hooks
 from labengine.snapshot import map_key
 from labengine.trace import codec
-from labengine_widgets.runs import phase_after
-from labengine_widgets.scene import Scene
+from labengine_widgets.words.runs import phase_after
+from labengine_widgets.words.scene import Scene
 
 PARTS = ("step", "phase", "score", "blocks", "requests", "queue", "map", "tier")
 """Of a state."""

@@ -10,7 +10,7 @@ from labengine import events as ev
 from labengine.fold import Fold
 from labengine.scenarios import bug
 from labengine.timeline import Timeline
-from labengine_widgets.payload import earlier
+from labengine_widgets.feed.payload import earlier
 from widgets import compare_page
 from widgets.compare_page import ComparePage
 from widgets.dashboard_page import Look, View, looks

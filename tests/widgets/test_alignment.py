@@ -14,9 +14,10 @@ from labengine import events as ev
 from labengine.config import ConfigError
 from labengine.session.compare.comparison import Comparison
 from labengine.timeline import Timeline
-from labengine_widgets.alignment import Pair, about, aligned, first_differing, same
-from labengine_widgets.compared import Compared, first_parting
-from labengine_widgets.configuration import shift_of
+from labengine_widgets.compare.alignment import Pair, about, aligned, first_differing, same
+from labengine_widgets.compare.captions import Compared
+from labengine_widgets.compare.configuration import shift_of
+from labengine_widgets.compare.difference import first_parting
 from widgets.story_219 import begin, block_hash, merging_step, overwriting_step
 
 LEFT, RIGHT = begin() + overwriting_step(), begin() + merging_step()

@@ -9,9 +9,9 @@ import pytest
 from labengine import Lab
 from labengine import events as ev
 from labengine.timeline import Timeline
-from labengine_widgets.beats import MAX_FOLLOWED, Teller, beats
-from labengine_widgets.runs import MAX_FRAMES, Run, phase_after, runs
-from labengine_widgets.scene import Scene
+from labengine_widgets.words.captions import MAX_FOLLOWED, Teller, beats
+from labengine_widgets.words.runs import MAX_FRAMES, Run, phase_after, runs
+from labengine_widgets.words.scene import Scene
 from widgets.story_219 import begin, merging_step, overwriting_step
 
 

@@ -12,7 +12,7 @@ import labengine_widgets
 from ctrl_c import press_ctrl_c
 from disturbing import Countdown, SignalPoints
 from interrupting import hearing_ctrl_c, interrupted
-from labengine_widgets.bell import Bell
+from labengine_widgets.feed.bell import Bell
 from waiting import PATIENCE
 
 ROOT = str(Path(labengine_widgets.__file__).parent)

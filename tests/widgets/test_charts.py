@@ -11,9 +11,9 @@ from plotly.callbacks import InputDeviceState, Points
 from labengine import Lab
 from labengine import events as ev
 from labengine.timeline import Timeline
-from labengine_widgets.charts import MAX_POINTS, as_figure, charts, curves
-from labengine_widgets.plotted import sparkline, words_svg
-from labengine_widgets.series import StepFigures, StepSeries
+from labengine_widgets.pictures.charts import MAX_POINTS, as_figure, charts, curves
+from labengine_widgets.pictures.plots import sparkline, words_svg
+from labengine_widgets.pictures.series import StepFigures, StepSeries
 from waiting import wait_until
 from widgets.fake_view_source import FakeViewSource
 from widgets.story_219 import begin, merging_step, overwriting_step

@@ -10,10 +10,10 @@ import labengine
 from labengine import GroupSpec, Lab
 from labengine import events as ev
 from labengine.session.compare.comparison import Comparison
-from labengine_widgets.apart import told_apart
-from labengine_widgets.compared import Compared, first_parting
-from labengine_widgets.renumbering import renumbered
-from labengine_widgets.sentences import sentence
+from labengine_widgets.compare.alignment import renumbered
+from labengine_widgets.compare.captions import Compared
+from labengine_widgets.compare.difference import first_parting, told_apart
+from labengine_widgets.words.sentences import sentence
 
 PROMPT = list(range(100, 114))
 

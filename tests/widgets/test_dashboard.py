@@ -16,8 +16,7 @@ import pytest
 from labengine import Lab
 from labengine_widgets import Dashboard, ViewSource
 from labengine_widgets.browser import css, esm
-from labengine_widgets.saved import MAX_SAVED
-from labengine_widgets.view import View
+from labengine_widgets.view import MAX_SAVED, View
 from waiting import wait_until
 from widgets.fake_view_source import FakeViewSource
 from widgets.story_219 import begin, merging_step

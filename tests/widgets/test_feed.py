@@ -13,9 +13,9 @@ import pytest
 from labengine import Lab
 from labengine import events as ev
 from labengine.timeline import Timeline
-from labengine_widgets import feed as feeds
-from labengine_widgets.feed import PERIOD, Feed, feed_of
-from labengine_widgets.packing import packed
+from labengine_widgets.feed import feed as feeds
+from labengine_widgets.feed.feed import PERIOD, Feed, feed_of
+from labengine_widgets.feed.payload import packed
 from labengine_widgets.selection import Selection
 from waiting import wait_until
 from widgets.fake_view_source import FakeViewSource

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from labengine_widgets.feed_states import TRANSITIONS, Sending, Sent, sent_after
+from labengine_widgets.feed.states import TRANSITIONS, Sending, Sent, sent_after
 
 
 def test_every_state_has_a_way_to_every_other() -> None:

@@ -12,12 +12,11 @@ from labengine.engine.external import HostStore
 from labengine.fold import Fold, fold
 from labengine.timeline import Timeline
 from labengine_widgets import block_map, block_map_svg
-from labengine_widgets.beats import Teller, beats
-from labengine_widgets.names import group_name
-from labengine_widgets.runs import phase_after
-from labengine_widgets.scene import Scene
-from labengine_widgets.sentences import sentence
-from labengine_widgets.tier import kept_contents
+from labengine_widgets.words.captions import Teller, beats
+from labengine_widgets.words.names import group_name
+from labengine_widgets.words.runs import phase_after
+from labengine_widgets.words.scene import Scene, kept_contents
+from labengine_widgets.words.sentences import sentence
 from widgets.story_44409 import before, content, interleaved, narrow
 
 

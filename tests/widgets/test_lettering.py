@@ -10,8 +10,9 @@ import pytest
 import labengine
 from labengine import events as ev
 from labengine.timeline import Timeline
-from labengine_widgets import block_map, block_map_svg, lettering
-from labengine_widgets.ascii import content_letters
+from labengine_widgets import block_map, block_map_svg
+from labengine_widgets.pictures import lettering
+from labengine_widgets.pictures.ascii import content_letters
 from widgets.dashboard_page import Look, View, looks
 from widgets.lettered import BEADS, told_in, two_that_part
 from widgets.story_219 import begin, merging_step, schedule_and_forward

@@ -5,8 +5,8 @@ from __future__ import annotations
 import labengine
 from labengine.events import SlotsWritten
 from labengine.fold import Fold
-from labengine_widgets.scene import NOTHING, Scene
-from labengine_widgets.sentences import sentence
+from labengine_widgets.words.scene import NOTHING, Scene
+from labengine_widgets.words.sentences import sentence
 
 
 def test_position_3_goes_to_slot_7() -> None:

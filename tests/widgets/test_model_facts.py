@@ -14,10 +14,10 @@ from labengine.core.prefix_cache import HashChain
 from labengine.fold import Fold
 from labengine.hooks import Hooks
 from labengine.snapshot import map_key
-from labengine_widgets.names import content_name
-from labengine_widgets.runs import phase_after
-from labengine_widgets.scene import Scene
-from labengine_widgets.sentences import sentence
+from labengine_widgets.words.names import content_name
+from labengine_widgets.words.runs import phase_after
+from labengine_widgets.words.scene import Scene
+from labengine_widgets.words.sentences import sentence
 from widgets.model_page import ModelPage, model_page
 from widgets.model_reference import Reference, events_of, payload
 from widgets.story_219 import begin, merging_step

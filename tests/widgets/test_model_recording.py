@@ -17,8 +17,7 @@ from labengine.config import SamplingParams
 from labengine.hooks import Hooks
 from labengine.timeline import Timeline
 from labengine.trace import codec
-from labengine_widgets.scene import Scene
-from labengine_widgets.tier import kept_contents
+from labengine_widgets.words.scene import Scene, kept_contents
 from widgets.model_page import ModelPage, model_page
 from widgets.model_reference import Reference, checksum, difference, events_of, payload, renumbered, states
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from labengine.trace.codec import dumps
-from labengine_widgets.packing import LONG, packed
+from labengine_widgets.feed.payload import LONG, packed
 
 
 def unpacked(data: bytes) -> Any:

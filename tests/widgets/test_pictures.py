@@ -7,7 +7,7 @@ from labengine import Lab
 from labengine.fold import fold
 from labengine.snapshot import Snapshot
 from labengine_widgets import block_map, block_map_svg
-from labengine_widgets.svg import HUES, LOST_HUE
+from labengine_widgets.pictures.svg import HUES, LOST_HUE
 from widgets.story_219 import begin, merging_step, overwriting_step
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -4,9 +4,9 @@ import pytest
 
 from labengine import events as ev
 from labengine.fold import Fold
-from labengine_widgets.runs import runs
-from labengine_widgets.scene import Scene
-from labengine_widgets.sentences import resting_sentence, running_sentence, sentence
+from labengine_widgets.words.runs import runs
+from labengine_widgets.words.scene import Scene
+from labengine_widgets.words.sentences import resting_sentence, running_sentence, sentence
 from widgets.story_219 import begin, block_hash, merging_step, overwriting_step, schedule_and_forward
 
 

@@ -9,7 +9,7 @@ import pytest
 import labengine
 from labengine.scenarios import bug
 from labengine.session.compare.comparison import Comparison
-from labengine_widgets.alignment import aligned
+from labengine_widgets.compare.alignment import aligned
 from widgets import compare_page, dashboard_page
 from widgets.compare_page import ComparePage
 from widgets.dashboard_page import View

@@ -14,7 +14,7 @@ from browser.chromium import new_context
 from labengine import Lab
 from labengine import events as ev
 from labengine_widgets.browser import css, esm
-from labengine_widgets.whole import whole_payload
+from labengine_widgets.pages.recording import whole_payload
 from widgets.browser_thread import Look as Look
 from widgets.browser_thread import looking
 from widgets.fake_view_source import FakeViewSource

@@ -1,4 +1,13 @@
-"""What you see of the engine: each widget's Python half and browser half side by side. Loads nothing by itself."""
+"""The views of a lab: Python prepares recordings, words and answers; widgets/browser draws them.
+
+    view, compare, pages    widgets, two recordings side by side, HTML files without Python
+    feed, pictures          from a recording to its views; text, SVG and plotly figures
+    why                     answers to "Why?"
+    words                   names, runs of events, captions and sentences
+    view_source, selection, browser    what a view may know; what is selected; the bundled browser half
+
+A row imports only rows below it (tests/test_import_rules.py). Importing the package loads none of them.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +17,19 @@ from typing import TYPE_CHECKING, Any
 from labengine.deprecated import new_name
 
 if TYPE_CHECKING:
-    from labengine_widgets.ascii import block_map
-    from labengine_widgets.dashboard import Dashboard
-    from labengine_widgets.svg import block_map_svg
+    from labengine_widgets.pictures.ascii import block_map
+    from labengine_widgets.pictures.svg import block_map_svg
+    from labengine_widgets.view import Dashboard
     from labengine_widgets.view_source import ViewSource
 
 __all__ = ["Dashboard", "ViewSource", "block_map", "block_map_svg"]
 
-_HOMES = {"ViewSource": "view_source", "Dashboard": "dashboard", "block_map": "ascii", "block_map_svg": "svg"}
+_HOMES = {
+    "ViewSource": "view_source",
+    "Dashboard": "view",
+    "block_map": "pictures.ascii",
+    "block_map_svg": "pictures.svg",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,23 +1,25 @@
-"""A widget that shows a recording: attached to the feed of its lab, or of two labs side by side."""
+"""Widgets that show a recording: the base class of all views, and the dashboard of one lab."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
+from gzip import compress
 from typing import Any
 from uuid import uuid4
 
 import anywidget
 import traitlets
 
-from labengine_widgets.ascii import block_map
+from labengine.trace.codec import dumps
 from labengine_widgets.browser import css, esm
-from labengine_widgets.displayed import display_with_picture
-from labengine_widgets.feed import Feed, feed_of
-from labengine_widgets.saved import saved_bytes
-from labengine_widgets.svg import block_map_svg
+from labengine_widgets.feed.feed import Feed, feed_of
+from labengine_widgets.feed.messages import checked_wish
+from labengine_widgets.feed.payload import full_payload, step_start
+from labengine_widgets.pictures.ascii import block_map
+from labengine_widgets.pictures.saved_picture import display_with_picture
+from labengine_widgets.pictures.svg import block_map_svg
 from labengine_widgets.view_source import ViewSource
-from labengine_widgets.wishes import checked_wish
 
 Arrangement = dict[str, Any]
 
@@ -118,3 +120,52 @@ def _error_of(done: Future[Any]) -> BaseException | None:
         return done.exception()
     except CancelledError as error:
         return error
+
+
+MAX_SAVED = 100_000
+"""Bytes of state that a saved notebook keeps per side of a view."""
+
+MAX_BLOCKS = 16_384
+"""A larger pool is not saved: its picture is, as an SVG."""
+
+
+def saved_bytes(feed: Feed) -> bytes:
+    """The last step as a gzipped `full` payload, without the code; nothing when it would be too long."""
+    timeline = feed.timeline
+    if timeline is None:
+        return b""
+    end = timeline.end
+    start = step_start(timeline, end)
+    state = timeline.state(start)
+    if len(state.ref_counts) > MAX_BLOCKS or end - start > MAX_BLOCKS:
+        return b""
+    told = feed.signed_words(start, end)
+    payload: dict[str, Any] = full_payload(feed.view_source, timeline, start, end, told)
+    payload["header"]["code"] = {}
+    payload["stand"] = None if feed.view_source.is_live else feed.moment
+    payload |= {"told": [[start, end]] if told else [], "rest": feed.rest_sentence(end)}
+    data = compress(dumps(payload), compresslevel=3, mtime=0)
+    return data if len(data) <= MAX_SAVED else b""
+
+
+LOOK_AHEAD = 1_000
+"""Events after the one to show among which the end of its beat is looked for: what is told together is shown so."""
+
+
+class Dashboard(View):
+    """Everything about one lab at once; any number of them may watch the same one."""
+
+    def __init__(self, source: Feed | ViewSource) -> None:
+        super().__init__(source, {"kind": "dashboard", "views": []})
+
+    def open_at(self, moment: int) -> None:
+        """Show the state right after event number `moment` of the timeline; from there the reader goes back and forth.
+
+        Until the lab moves on. A moment that is not recorded any more shows the state now.
+        """
+        feed = self.feeds[0]
+        timeline = feed.timeline
+        if timeline is None or not timeline.num_dropped <= moment < timeline.end:
+            return feed.stand(None)
+        told = feed.words(step_start(timeline, moment), min(timeline.end, moment + LOOK_AHEAD))
+        feed.stand(next((at for at, _, _ in told if at > moment), moment + 1))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol, runtime_checkable
 
+from labengine import events as ev
 from labengine.fold import Fold
 from labengine.hooks import Hooks
 from labengine.timeline import Timeline
@@ -69,3 +71,73 @@ class ViewSource(Protocol):
         Actions: step, phase, start, pause, reset, add(prompt, copies, max_tokens), abort(request_id); where the lab
         can: goto(step), rewind(step), fork(step), break(kind).
         """
+
+
+class Stop(Protocol):
+    """A guided sentence, and the event after which it is said."""
+
+    @property
+    def sentence(self) -> str:
+        """What is said."""
+
+    @property
+    def question(self) -> str:
+        """A prediction to ask for here; empty: none."""
+
+    def matches(self, event: ev.Event) -> bool:
+        """Whether it belongs to this event."""
+
+
+class PairViewSource(Protocol):
+    """The sources of both views of a comparison, as their view sees them."""
+
+    @property
+    def title(self) -> str:
+        """What is compared."""
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What to call the sides."""
+
+    @property
+    def roles(self) -> tuple[str, str]:
+        """What each side is in the story, such as the bug and the fix; empty where there is none."""
+
+    @property
+    def guide(self) -> Sequence[Stop]:
+        """Sentences in the order in which they are due."""
+
+    @property
+    def view_sources(self) -> tuple[ViewSource, ...]:
+        """Left and right."""
+
+    @property
+    def follow_up_question(self) -> str:
+        """The words of the button that goes on with the story, which is there while has_follow_up."""
+
+    @property
+    def timelines(self) -> tuple[Timeline, Timeline]:
+        """The recordings, left and right."""
+
+    @property
+    def aligned_at(self) -> tuple[int, int]:
+        """The moments up to which both sides have done the same."""
+
+    @property
+    def last_boundary(self) -> tuple[int, int]:
+        """The moments at which both last stood between two steps."""
+
+    @property
+    def is_live(self) -> bool:
+        """True when it can be stepped."""
+
+    @property
+    def is_running(self) -> bool:
+        """True while both step by themselves."""
+
+    @property
+    def has_follow_up(self) -> bool:
+        """Whether "later" may be asked for."""
+
+    def post(self, action: str, **arguments: Any) -> Future[Any]:
+        """Have both do something; the Future carries the error, if any."""

@@ -32,9 +32,9 @@ from labengine.snapshot import Snapshot
 from labengine.timeline import Timeline
 
 if TYPE_CHECKING:  # the browser half is for those who look
-    from labengine_widgets.compare import CompareView
-    from labengine_widgets.compared import Stop
+    from labengine_widgets.compare.view import CompareView
     from labengine_widgets.selection import Selection
+    from labengine_widgets.view_source import Stop
     from labengine_widgets.why import Why
 
 _SAME = "No difference so far."
@@ -301,7 +301,7 @@ class Comparison:
     @property
     def configuration_difference(self) -> str:
         """The settings that differ, in one sentence; empty when nothing but the parts does."""
-        from labengine_widgets.configuration import told_configurations  # widgets are for those who look
+        from labengine_widgets.compare.configuration import told_configurations  # widgets are for those who look
 
         return told_configurations(*self.timelines, self.names)
 
@@ -323,7 +323,7 @@ class Comparison:
     def show(self) -> CompareView:
         """Return the compare view, always the same one."""
         with interrupts_deferred():  # a module whose import was cut off stays broken
-            from labengine_widgets.compare import CompareView
+            from labengine_widgets.compare.view import CompareView
 
         if self._view is None:
             with interrupts_deferred():
@@ -335,7 +335,7 @@ class Comparison:
         return self._view
 
     def view_source(self) -> ComparisonViewSource:
-        """Return what the compare view may read and ask (a labengine_widgets.joint.PairViewSource)."""
+        """Return what the compare view may read and ask (a labengine_widgets.view_source.PairViewSource)."""
 
         def add(prompt: str, copies: int, max_tokens: int) -> list[int]:
             return [self.add(prompt, max_tokens=max_tokens) for _ in range(copies)]
@@ -369,7 +369,7 @@ class Comparison:
 
         charts: plotly's figures of both sides too, with plotly itself (5 MB more).
         """
-        from labengine_widgets.pair_page import export_pair  # widgets are for those who look
+        from labengine_widgets.pages.export import export_pair  # widgets are for those who look
 
         charts = checked_bool("charts", charts)
         if title is not None:
@@ -404,7 +404,7 @@ class Comparison:
         self.close()
 
     def __repr__(self) -> str:
-        from labengine_widgets.ascii import block_map  # widgets are for those who look
+        from labengine_widgets.pictures.ascii import block_map  # widgets are for those who look
 
         maps = zip(self.names, map(block_map, self.snapshots, self.timelines), strict=True)
         found = self.first_difference()

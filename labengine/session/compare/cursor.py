@@ -15,7 +15,7 @@ from labengine.session.recording_views import CRASH
 from labengine.timeline import Timeline
 
 if TYPE_CHECKING:  # the browser half is for those who look
-    from labengine_widgets.compare import CompareView
+    from labengine_widgets.compare.view import CompareView
 
 Timelines = tuple[Timeline, Timeline]
 
@@ -92,7 +92,7 @@ def _look_at(timeline: Timeline, moment: int) -> Look:
     first, newest = _steps(timeline)
     if first != newest:
         return Look.at(timeline, moment)
-    from labengine_widgets.ascii import block_map  # widgets are for those who look
+    from labengine_widgets.pictures.ascii import block_map  # widgets are for those who look
 
     return Look(moment, newest, f"no step taken\n{block_map(timeline.state(moment).snapshot(), timeline)}")
 

@@ -82,9 +82,11 @@ NOTHING = "nothing of the kind happens."
 
 def difference_of(sides: Sides, names: tuple[str, str]) -> Difference | None:
     """Return the first difference between two sides; None when there is none."""
-    from labengine_widgets.apart import told_apart  # widgets are for those who look
-    from labengine_widgets.compared import first_parting
-    from labengine_widgets.configuration import told_configurations
+    from labengine_widgets.compare.configuration import told_configurations
+    from labengine_widgets.compare.difference import (
+        first_parting,
+        told_apart,  # widgets are for those who look
+    )
 
     left, right = map(timeline_of, sides)
     found = first_parting(left, right)
@@ -117,8 +119,8 @@ class _Share:
 
 def _share(side: RecordedSide, at: int | None, events: Sequence[Event], span: tuple[int, int]) -> _Share:
     """at: the number of the deciding event; None for none. events: those of the caption, from span[0] to span[1]."""
-    from labengine_widgets.compared import told_alone  # widgets are for those who look
-    from labengine_widgets.why.tellings import tell
+    from labengine_widgets.compare.difference import told_alone  # widgets are for those who look
+    from labengine_widgets.words.event_text import tell
 
     timeline = timeline_of(side)
     event = None if at is None else timeline.events(at, at + 1)[0]
@@ -128,8 +130,11 @@ def _share(side: RecordedSide, at: int | None, events: Sequence[Event], span: tu
 
 def why_of(sides: Sides, names: tuple[str, str]) -> Why:
     """Return the causes of the first difference, as the view's drawer shows them; or that there is none."""
-    from labengine_widgets.compared import first_parting  # widgets are for those who look
-    from labengine_widgets.why import why_not_parted, why_parted
+    from labengine_widgets.compare.difference import (
+        first_parting,  # widgets are for those who look
+        why_not_parted,
+        why_parted,
+    )
 
     left, right = map(timeline_of, sides)
     found = first_parting(left, right)

@@ -15,12 +15,11 @@ from labengine.session.view_source import Command
 from labengine.timeline import Timeline
 
 if TYPE_CHECKING:  # the browser half is for those who look
-    from labengine_widgets.compared import Stop
-    from labengine_widgets.view_source import ViewSource
+    from labengine_widgets.view_source import Stop, ViewSource
 
 
 class ComparisonViewSource:
-    """A comparison's labengine_widgets.joint.PairViewSource.
+    """A comparison's labengine_widgets.view_source.PairViewSource.
 
     commands: what the view may ask for, by name. guide, follow_up_question: a scenario's story.
     """

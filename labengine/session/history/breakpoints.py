@@ -79,7 +79,7 @@ class BreakpointHit:
         timeline, number = self.timeline, self.event_number
         if timeline is None or number is None or not any(e is self.event for e in timeline.events(number, number + 1)):
             return None
-        from labengine_widgets.beats import beats
+        from labengine_widgets.words.captions import beats
 
         captions = beats(timeline, number, number + 1)
         return captions[-1][1] if captions else None
@@ -93,7 +93,7 @@ class BreakpointHit:
 
 def _plain_sentence(event: Event) -> str:
     """Describe an event in words that need no state around it."""
-    from labengine_widgets.why.tellings import tell
+    from labengine_widgets.words.event_text import tell
 
     return tell(event)
 

@@ -22,7 +22,7 @@ class Look:
     @classmethod
     def at(cls, timeline: Timeline, moment: int) -> Look:
         """Return the state at a moment of a recording."""
-        from labengine_widgets.ascii import block_map
+        from labengine_widgets.pictures.ascii import block_map
 
         state = timeline.state(moment)
         return cls(
@@ -105,7 +105,7 @@ def _line(timeline: Timeline, moment: int, step: int) -> str:
         return f"step {step}, which failed here in {failed[0].method}: {error}"
     if moment >= end:
         return step_line(step, newest, timeline.events(start, end))
-    from labengine_widgets.beats import beats
+    from labengine_widgets.words.captions import beats
 
     captions = beats(timeline, moment - 1, moment)
     sentence = f": {captions[-1][1]}" if captions else ""

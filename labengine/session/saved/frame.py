@@ -52,7 +52,7 @@ def _pandas() -> Any:
 
 
 def _steps_and_phases(step: int, events: Sequence[Event]) -> tuple[list[int], list[str | None]]:
-    from labengine_widgets.runs import phase_after
+    from labengine_widgets.words.runs import phase_after
 
     steps: list[int] = []
     phases: list[str | None] = []

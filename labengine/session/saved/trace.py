@@ -31,9 +31,9 @@ from labengine.violation import Violation
 if TYPE_CHECKING:  # pandas and the browser half are for those who look
     import pandas
 
-    from labengine_widgets.dashboard import Dashboard
-    from labengine_widgets.feed import Feed
+    from labengine_widgets.feed.feed import Feed
     from labengine_widgets.selection import Selection
+    from labengine_widgets.view import Dashboard
     from labengine_widgets.why import Why
 
 _numbers = count(1)
@@ -196,7 +196,7 @@ class Trace:
         self.close()
 
     def __repr__(self) -> str:
-        from labengine_widgets.ascii import block_map  # widgets are for those who look
+        from labengine_widgets.pictures.ascii import block_map  # widgets are for those who look
 
         return f"{self.summary()}\n\n{block_map(self.snapshot(), self.timeline)}"
 

@@ -1,14 +1,14 @@
-"""Why a block is as it is, and why it is free."""
+"""Why a block is as it is: why it is free, and why it has its place in the free queue."""
 
 from __future__ import annotations
 
 from labengine import events as ev
-from labengine_widgets.names import block_name, counted, listed, request_name
-from labengine_widgets.why.answer import Link, Why
-from labengine_widgets.why.lost import is_lost, why_lost
+from labengine_widgets.why.answer import NO_ENGINE_YET, Link, Why, WhyError
+from labengine_widgets.why.map_entries import is_lost, why_lost
 from labengine_widgets.why.past import Past
 from labengine_widgets.why.references import holders_of, why_ref_count
-from labengine_widgets.why.tellings import hash_name
+from labengine_widgets.words.event_text import blocks, hash_name
+from labengine_widgets.words.names import block_name, counted, listed, request_name
 
 
 def why_block(past: Past, block_id: int) -> Why:
@@ -100,3 +100,109 @@ def _freed_links(past: Past, number: int, event: ev.BlockFreed) -> list[Link]:
         elif isinstance(told, ev.BlockEvicted) and told.block_id == event.block_id:
             links.append(past.link(later))
     return links
+
+
+MAX_GONE = 6
+"""Of those that stood before it and are gone, the last so many are links."""
+
+
+def why_next(past: Past) -> Why:
+    """Why the head of the queue is the head."""
+    if not past.state.ref_counts:
+        raise WhyError(NO_ENGINE_YET.format(past.moment))
+    head = next(iter(past.state.free_queue), None)
+    if head is None:
+        question = "Which block is next to be evicted?"
+        return Why(question, "None: no block is free. Whoever needs one has to take it from a running request.")
+    return why_in_queue(past, head)
+
+
+def why_in_queue(past: Past, block_id: int) -> Why:
+    """A block's place in the free queue."""
+    queue = list(past.state.free_queue)
+    if block_id not in past.state.free_queue:
+        if past.state.ref_counts[block_id] or block_id == past.state.null_block:
+            return why_free(past, block_id)
+        raise WhyError(f"{block_name(block_id)} is free, and yet not in the free queue")
+    place = queue.index(block_id)
+    put = last_freed(past, block_id)
+    gone = _gone(past, block_id, put)
+    links = [*_put_links(past, block_id, put), *(past.link(number) for number in gone[-MAX_GONE:])]
+    return Why(_question(past, block_id, place), _answer(past, block_id, queue[:place], put, len(gone)), tuple(links))
+
+
+def _question(past: Past, block_id: int, place: int) -> str:
+    name = block_name(block_id)
+    if place:
+        return f"Why is {name} number {place + 1} in the free queue?"
+    return f"Why is {name} next to be {'evicted' if past.state.block_keys[block_id] else 'given away'}?"
+
+
+def _put_links(past: Past, block_id: int, put: int | None) -> tuple[Link, ...]:
+    return start_of(past, block_id) if put is None else (past.link(put),)
+
+
+def _gone(past: Past, block_id: int, put: int | None) -> list[int]:
+    """The events by which blocks left that stood before it, in order: each block's first since it stood there."""
+    since = _start(past) if put is None else put + 1
+    ahead = set(_before(list(past.at(since).free_queue), block_id))
+    numbers = []
+    for number, event in past.surviving(since):
+        match event:
+            case ev.BlockAllocated() if event.block_id in ahead:
+                pass
+            case ev.BlockTouched(ref_count=1) if event.block_id in ahead:
+                pass
+            case ev.BlockFreed(queue_end="head"):
+                ahead.add(event.block_id)
+                continue
+            case _:
+                continue
+        ahead.discard(event.block_id)
+        numbers.append(number)
+    return numbers
+
+
+def _start(past: Past) -> int:
+    """The first moment that has a queue."""
+    return 1 if past.is_whole else past.first
+
+
+def _before(queue: list[int], block_id: int) -> list[int]:
+    return queue[: queue.index(block_id)] if block_id in queue else []
+
+
+def _answer(past: Past, block_id: int, ahead: list[int], put: int | None, num_gone: int) -> str:
+    told = _how_it_came(past, put)
+    if num_gone:
+        told += (
+            f" Since then {counted(num_gone, 'block')} that stood before it {'was' if num_gone == 1 else 'were'} taken."
+        )
+    if ahead:
+        return f"{told} Before it {'stands' if len(ahead) == 1 else 'stand'} {blocks(ahead)}."
+    return f"{told} Nobody stands before it. {_price(past, block_id)}"
+
+
+def _how_it_came(past: Past, put: int | None) -> str:
+    if put is None and past.is_whole:
+        return "It has been free from the start, and the queue began in order of the ids."
+    if put is None:
+        begin = f"when the recording begins (event {past.first})"
+        return f"It stood in the queue already {begin}; what was before is not told."
+    event = past.event(put)
+    assert isinstance(event, ev.BlockFreed)
+    if event.queue_end == "head":
+        why = "" if past.at(put).block_keys[event.block_id] else ", for it had no content that anybody could find"
+        return f"It was put to the front of the queue when it was freed{why}."
+    return "It went to the end of the queue when it was freed."
+
+
+def _price(past: Past, block_id: int) -> str:
+    keys = past.state.block_keys[block_id]
+    found = [key for key in keys if block_id in past.state.prefix_map.get(key, ())]
+    if found:
+        return f"Whoever takes it makes the map forget {listed(f'hash {hash_name(key[1])}' for key in found)}."
+    victim = next((i for i in past.state.free_queue if past.state.block_keys[i]), None)
+    if victim is None:
+        return "It has no content to lose, and nor has any other free block."
+    return f"It has no content to lose; the first free block that has some is {block_name(victim)}."

@@ -11,7 +11,7 @@ from labengine import events as ev
 from labengine.config import is_single_int
 from labengine.fold import Fold
 from labengine_widgets.why.answer import Link, WhyError
-from labengine_widgets.why.tellings import tell, variant
+from labengine_widgets.words.event_text import tell, variant
 
 _CHUNK = 4096
 

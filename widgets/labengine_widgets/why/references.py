@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from labengine import events as ev
-from labengine_widgets.names import block_name, counted, listed
 from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.past import Past
-from labengine_widgets.why.tellings import place, refs, tell
+from labengine_widgets.words.event_text import place, refs, tell
+from labengine_widgets.words.names import block_name, counted, listed
 
 MAX_LINKS = 24
 """A longer chain is told by its ends."""

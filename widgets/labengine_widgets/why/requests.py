@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from labengine import events as ev
-from labengine_widgets.names import counted, listed, readable, request_name
 from labengine_widgets.why.answer import Link, Why
-from labengine_widgets.why.lookup import why_hit
+from labengine_widgets.why.hits import why_hit
 from labengine_widgets.why.past import Past
-from labengine_widgets.why.tellings import blocks
 from labengine_widgets.why.waiting import why_waiting
+from labengine_widgets.words.event_text import blocks
+from labengine_widgets.words.names import counted, listed, readable, request_name
 
 
 def why_request(past: Past, request_id: int) -> Why:

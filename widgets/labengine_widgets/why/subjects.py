@@ -1,12 +1,18 @@
-"""What a question is about: one of block, request, hash, event or next_victim, and which question about it."""
+"""What a question or a selection is about: blocks, requests, hashes and events that the recording knows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from operator import index
 from typing import Any, NamedTuple
 
+from labengine.config import is_single_int
+from labengine.events import RequestForgotten
 from labengine_widgets.selection import Selection
-from labengine_widgets.why.answer import WhyError
+from labengine_widgets.why.answer import NO_ENGINE_YET, WhyError
+from labengine_widgets.why.map_entries import key_of
+from labengine_widgets.why.past import Past, Recording
+from labengine_widgets.words.names import listed, request_name
 
 ABOUT: dict[str, tuple[str, ...]] = {
     "block": ("ref_count", "lost", "free", "queue"),
@@ -50,3 +56,75 @@ def parsed(subject: Mapping[str, Any] | Selection) -> Subject:
     if kind == "next_victim" and asked is not True and "kind" not in named:
         raise WhyError(f"next_victim=True asks which block is evicted next; got {asked!r}: block=3 asks about a block")
     return Subject(kind, asked, about)
+
+
+FORGOTTEN = "had finished, and is kept no longer: see Lab(keep_finished=...); at an earlier moment it may be there"
+
+MAX_NAMED = 8
+"""Of more requests than these the first two and the last are named."""
+
+
+def number(kind: str, asked: Any) -> int:
+    """An id, of Python's, numpy's or torch's integers. WhyError for anything but a whole number from 0 on."""
+    whole = _as_int(asked)
+    if whole is None or whole < 0:
+        raise WhyError(f"{kind}= is a whole number from 0 on; got {asked!r}")
+    return whole
+
+
+def known_block(past: Past, asked: Any) -> int:
+    """A block of the pool."""
+    block_id, total = number("block", asked), len(past.state.ref_counts)
+    if not total:
+        raise WhyError(NO_ENGINE_YET.format(past.moment))
+    if block_id >= total:
+        raise WhyError(f"there is no block {block_id}: the pool has blocks 0 to {total - 1}")
+    return block_id
+
+
+def known_request(past: Past, asked: Any) -> int:
+    """A request that had joined by the moment."""
+    request_id, known = _as_int(asked), past.state.requests
+    if request_id in known and request_id is not None:
+        return request_id
+    there_are = requests_told(known)
+    if request_id is None or request_id < 0:
+        raise WhyError(f"request= is a whole number from 0 on, or a name such as 'A'; got {asked!r}: {there_are}")
+    if RequestForgotten(request_id) in past.timeline.events(past.first, past.moment):
+        raise WhyError(f"request {request_id} ({request_name(request_id)}) {FORGOTTEN}")
+    when = " at this moment" if past.moment < past.timeline.end else ""
+    raise WhyError(f"there is no request {request_id}{when}; {there_are}")
+
+
+def known_event(past: Past, asked: Any) -> int:
+    """An event that is kept, by its number."""
+    wanted, first, last = number("event", asked), past.first, past.timeline.end - 1
+    if first <= wanted <= last:
+        return wanted
+    kept = f"the recording has events {first} to {last}" if first <= last else "no event is recorded"
+    raise WhyError(f"event {wanted} is not kept: {kept}")
+
+
+def requests_told(ids: Iterable[int]) -> str:
+    """'there are requests 0 (A) and 1 (B)'."""
+    named = [f"{request_id} ({request_name(request_id)})" for request_id in ids]
+    if len(named) < 2:
+        return f"there is only request {named[0]}" if named else "nobody has joined the line yet"
+    return f"there are requests {listed(named, MAX_NAMED)}"
+
+
+def _as_int(asked: Any) -> int | None:
+    try:
+        return index(asked) if is_single_int(asked) else None
+    except TypeError:  # numpy and torch give every number an __index__, and refuse to use it for a fraction
+        return None
+
+
+def known_selection(timeline: Recording, chosen: Selection) -> Selection:
+    """The selection, a hash in full. WhyError for a block, request, hash or event that is not there, naming what is."""
+    past = Past(timeline)
+    if chosen.kind == "hash":
+        group, block_hash = key_of(past, str(chosen.id))
+        return Selection("hash", f"{group}:{block_hash.hex()}")
+    known = {"block": known_block, "request": known_request, "event": known_event}[chosen.kind]
+    return Selection(chosen.kind, known(past, chosen.id))

@@ -1,0 +1,225 @@
+"""Two recordings beside one another: which event of one belongs to which of the other, and where the two part.
+
+Steps are matched by their numbers, phases by their names, and runs of events by what they are about: the fate of B's
+second full block is one subject, whether it was cached on one side or merged on the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from difflib import SequenceMatcher
+from itertools import zip_longest
+from typing import Any
+
+from labengine import events as ev
+from labengine_widgets.words.runs import Run, phase_after, runs
+
+Ends = tuple[int, int]
+"""A moment of the left recording and one of the right."""
+
+PHASE_ORDER = ("schedule", "forward", "sample", "update", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One beat of a comparison: what was told on either side, up to the moments `ends`.
+
+    left, right: the events told; empty on a side that stands still. differs: the two are not the same.
+    """
+
+    ends: Ends
+    left: tuple[ev.Event, ...]
+    right: tuple[ev.Event, ...]
+    phase: str | None
+    differs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Events of one step, or between two steps; key: (number of the step before or at hand, is inside, attempt)."""
+
+    key: tuple[int, bool, int]
+    start: int
+    events: tuple[ev.Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A run, the moment after it, and the phase it belongs to."""
+
+    run: Run
+    end: int
+    phase: str | None
+
+
+def aligned(
+    left: Sequence[ev.Event], right: Sequence[ev.Event], starts: Ends = (0, 0), shift: int = 0
+) -> Iterator[Pair]:
+    """Beats for two stretches that begin at the moments `starts`; either may be empty.
+
+    shift: by how much the right side's block ids are higher, because a null block stands before them.
+    """
+    ends = starts
+    for one, other in _matched(_spans(left, starts[0]), _spans(right, starts[1])):
+        for pair in _beats(one, other, shift):
+            ends = (max(ends[0], pair.ends[0]), max(ends[1], pair.ends[1]))
+            yield pair if pair.ends == ends else replace(pair, ends=ends)
+
+
+def first_differing(left: Sequence[ev.Event], right: Sequence[ev.Event], shift: int = 0) -> int | None:
+    """How many events two stretches have in common before they part; None when they are the same."""
+    for number, (one, other) in enumerate(zip(left, right, strict=False)):
+        if (one is not other or shift) and not same(one, other, shift):
+            return number
+    return None if len(left) == len(right) else min(len(left), len(right))
+
+
+def same(one: ev.Event, other: ev.Event, shift: int = 0) -> bool:
+    """Equal, but for the name of the edition, and for ids that are all higher on the right."""
+    if isinstance(one, ev.EngineStarted) and isinstance(other, ev.EngineStarted):
+        return replace(one, edition="") == replace(other, edition="")
+    return (renumbered(one, shift) if shift else one) == other
+
+
+def about(run: Sequence[ev.Event]) -> Hashable:
+    """What a run of events is about: runs of two recordings that share it are told together."""
+    event = run[0]
+    match event:
+        case ev.BlockCached() | ev.BlockMerged():
+            return "full block", event.request_id, event.group, event.index
+        case ev.BlockAllocated() | ev.BlockTouched():
+            return type(event), event.request_id, event.group
+        case ev.ViolationFound():
+            return type(event), event.rule
+        case _:
+            return type(event), getattr(event, "request_id", None)
+
+
+# -- steps -------------------------------------------------------------------------------------------------------------
+
+
+def _spans(events: Sequence[ev.Event], start: int) -> list[_Span]:
+    """Cut at the steps: each step is a span, and so is what happens between two of them."""
+    spans: list[_Span] = []
+    attempts: dict[tuple[int, bool], int] = {}
+    step, first, is_inside = 0, 0, False
+
+    def cut(stop: int) -> None:
+        nonlocal first
+        if stop > first:
+            attempt = attempts[step, is_inside] = attempts.get((step, is_inside), -1) + 1
+            spans.append(_Span((step, is_inside, attempt), start + first, tuple(events[first:stop])))
+        first = stop
+
+    for i, event in enumerate(events):
+        if isinstance(event, (ev.StepStarted, ev.EngineStarted)):
+            cut(i)
+            step, is_inside = (event.step, True) if isinstance(event, ev.StepStarted) else (0, False)
+        elif isinstance(event, (ev.StepEnded, ev.StepRolledBack)):
+            is_inside, step = True, event.step
+            cut(i + 1)
+            is_inside = False
+    cut(len(events))
+    return spans
+
+
+def _matched(left: Sequence[_Span], right: Sequence[_Span]) -> Iterator[tuple[_Span | None, _Span | None]]:
+    """Spans of the same step together, in order; a span without its like alone."""
+    keys = [span.key for span in left], [span.key for span in right]
+    if keys[0] == keys[1]:
+        yield from zip(left, right, strict=True)
+        return
+    known = set(keys[0]), set(keys[1])
+    i = j = 0
+    while i < len(left) or j < len(right):
+        if i < len(left) and (left[i].key not in known[1] or j == len(right)):
+            yield left[i], None
+            i += 1
+        elif j < len(right) and (right[j].key not in known[0] or i == len(left)):
+            yield None, right[j]
+            j += 1
+        elif left[i].key == right[j].key:
+            yield left[i], right[j]
+            i, j = i + 1, j + 1
+        else:  # the same steps in another order: nothing to wait for
+            yield left[i], None
+            yield None, right[j]
+            i, j = i + 1, j + 1
+
+
+# -- inside a step -----------------------------------------------------------------------------------------------------
+
+
+def _beats(left: _Span | None, right: _Span | None, shift: int) -> Iterator[Pair]:
+    one, other = _told(left), _told(right)
+    starts = (left.start if left else 0, right.start if right else 0)
+    if left and right and first_differing(left.events, right.events, shift) is None:
+        for a, b in zip(one, other, strict=True):
+            yield Pair((a.end, b.end), a.run.told, b.run.told, a.phase, False)
+        return
+    ends = starts
+    for phase in _phases(one, other):
+        rows = ([told for told in side if told.phase == phase] for side in (one, other))
+        for mine, yours in _paired(*rows):
+            ends = (mine.end if mine else ends[0], yours.end if yours else ends[1])
+            told = mine.run.told if mine else (), yours.run.told if yours else ()
+            yield Pair(ends, *told, phase, _differ(mine, yours, shift))
+
+
+def _told(span: _Span | None) -> list[_Told]:
+    if span is None:
+        return []
+    found, end, phase = [], span.start, None
+    for run in runs(span.events):
+        end += len(run.events)
+        for event in run.events:
+            phase = phase_after(event, phase)
+        is_over = phase is None and span.key[1]
+        found.append(_Told(run, end, "update" if is_over else phase))
+    return found
+
+
+def _phases(left: Sequence[_Told], right: Sequence[_Told]) -> list[str | None]:
+    known = {told.phase for told in (*left, *right)}
+    return [phase for phase in PHASE_ORDER if phase in known]
+
+
+def _paired(left: Sequence[_Told], right: Sequence[_Told]) -> Iterator[tuple[_Told | None, _Told | None]]:
+    """Runs about the same together; what stands between them side by side, for want of a better order."""
+    subjects = [[about(told.run.told) for told in side] for side in (left, right)]
+    matcher = SequenceMatcher(None, subjects[0], subjects[1], autojunk=False)
+    for _, i, i_end, j, j_end in matcher.get_opcodes():
+        yield from zip_longest(left[i:i_end], right[j:j_end])
+
+
+def _differ(left: _Told | None, right: _Told | None, shift: int) -> bool:
+    return left is None or right is None or first_differing(left.run.events, right.run.events, shift) is not None
+
+
+Shifted = Callable[[Any, int], Any]
+
+_SHIFTED: dict[str, Shifted] = {
+    "block_id": lambda block_id, by: block_id + by,
+    "into_block_id": lambda block_id, by: block_id + by,
+    "block_ids": lambda ids, by: tuple(_ids(one, by) for one in ids),
+    "mapped": lambda ids, by: tuple(block_id + by for block_id in ids),
+    "runs": lambda runs, by: tuple((block_id + by, *rest) for block_id, *rest in runs),
+    "transfers": lambda moved, by: tuple((group, index, block + by, key) for group, index, block, key in moved),
+}
+"""Per field that holds block ids, the same with all of them higher."""
+
+_NAMES: dict[type[ev.Event], tuple[str, ...]] = {
+    kind: tuple(f.name for f in fields(kind) if f.name in _SHIFTED) for kind in ev.EVENT_KINDS
+}
+
+
+def renumbered(event: ev.Event, by: int) -> ev.Event:
+    """With all block ids higher by so much; the null block, -1 or 0, moves with them."""
+    names = _NAMES.get(type(event), ())
+    return replace(event, **{name: _SHIFTED[name](getattr(event, name), by) for name in names}) if names else event
+
+
+def _ids(one: int | tuple[int, ...], by: int) -> int | tuple[int, ...]:
+    """Ids per group, or plain ones."""
+    return tuple(block_id + by for block_id in one) if isinstance(one, tuple) else one + by

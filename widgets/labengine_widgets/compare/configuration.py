@@ -1,0 +1,88 @@
+"""In what two engines were made differently: sizes, groups, the null block. No decision of theirs, and told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+from labengine import events as ev
+from labengine.fold import Fold
+from labengine_widgets.words.names import block_name, counted, listed
+
+
+class Recording(Protocol):
+    """What is asked of a timeline, or of an opened trace."""
+
+    @property
+    def num_dropped(self) -> int:
+        """The oldest moment that is kept."""
+
+    @property
+    def end(self) -> int:
+        """The newest moment."""
+
+    def state(self, moment: int | None = None) -> Fold:
+        """The state at a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What an engine was made with. groups: (kind, tokens per block, window) of each; null_block: -1 for none."""
+
+    num_blocks: int
+    groups: tuple[tuple[str, int, int | None], ...]
+    null_block: int
+
+    @classmethod
+    def of(cls, timeline: Recording) -> Configuration:
+        """Of the engine that a recording is about."""
+        state = timeline.state(timeline.num_dropped)
+        if not state.groups:  # it begins before the engine does
+            state = timeline.state(min(timeline.end, timeline.num_dropped + 1))
+        groups = tuple((group.kind, group.block_size, group.window) for group in state.groups)
+        return cls(len(state.ref_counts), groups, state.null_block)
+
+    def words(self, names: Sequence[str]) -> str:
+        """The fields of these names, in words."""
+        told = {
+            "num_blocks": counted(self.num_blocks, "block"),
+            "groups": listed(map(_group_words, self.groups)),
+            "null_block": f"block {block_name(self.null_block)} set aside as the null block, {self.num_free} to be had"
+            if self.null_block >= 0
+            else "no block set aside as a null block",
+        }
+        return ", ".join(told[name] for name in names)
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that can be had at all."""
+        return self.num_blocks - (self.null_block >= 0)
+
+
+def _group_words(group: tuple[str, int, int | None]) -> str:
+    kind, block_size, window = group
+    told = f"blocks of {counted(block_size, 'token')}"
+    if kind == "full" and window is None:
+        return told
+    return f"{told} ({kind.replace('_', ' ')}{'' if window is None else f' of {window}'})"
+
+
+def told_configurations(left: Recording, right: Recording, names: tuple[str, str]) -> str:
+    """In what two engines were made differently, in a sentence; empty when in nothing."""
+    sides = Configuration.of(left), Configuration.of(right)
+    other = [f.name for f in fields(Configuration) if getattr(sides[0], f.name) != getattr(sides[1], f.name)]
+    if not other:
+        return ""
+    told = "; ".join(f"{name} has {side.words(other)}" for name, side in zip(names, sides, strict=True))
+    return f"They were made differently: {told}."
+
+
+def is_of_configuration(left: Sequence[ev.Event], right: Sequence[ev.Event]) -> bool:
+    """True for the beginnings of two engines: what differs there nobody has decided."""
+    return bool(left and right) and all(isinstance(event, ev.EngineStarted) for event in (*left, *right))
+
+
+def shift_of(left: Recording, right: Recording) -> int:
+    """By how much the right engine's block ids are higher, for want of a null block in the pool, or because of one."""
+    return Configuration.of(right).null_block - Configuration.of(left).null_block

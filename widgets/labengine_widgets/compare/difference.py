@@ -1,0 +1,233 @@
+"""Where two recordings first differ: the decision, its sentences on both sides, and why they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from labengine import events as ev
+from labengine.timeline import Timeline
+from labengine_widgets.compare.alignment import Ends, Pair, aligned, first_differing
+from labengine_widgets.compare.configuration import is_of_configuration, shift_of, told_configurations
+from labengine_widgets.why.answer import Why
+from labengine_widgets.why.past import Past, Recording, Seams
+from labengine_widgets.words.event_text import tell, variant
+from labengine_widgets.words.names import ContentIndex, counted, readable
+from labengine_widgets.words.scene import Scene
+from labengine_widgets.words.sentences import sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """Where two recordings part: the first decisions that differ, by their numbers; None where a side has no such one.
+
+    How the engines were made is no decision: a difference there is told, and the parting is what comes after it.
+    """
+
+    number: int
+    ends: Ends
+    left: int | None
+    right: int | None
+
+
+def is_decision(pair: Pair) -> bool:
+    return pair.differs and not is_of_configuration(pair.left, pair.right)
+
+
+def parting(number: int, pair: Pair, before: Ends, timelines: Sequence[Timeline], shift: int = 0) -> Parting:
+    """The events at which a beat differs; where one side reports a violation there, the events that made it so."""
+    sides = [t.events(a, b) for t, a, b in zip(timelines, before, pair.ends, strict=True)]
+    common = first_differing(sides[0], sides[1], shift) or 0
+    left, right = (
+        start + common if common < len(events) else None for start, events in zip(before, sides, strict=True)
+    )
+    return Parting(number, pair.ends, *blamed(timelines, (left, right), shift))
+
+
+def first_parting(left: Timeline, right: Timeline) -> tuple[Parting, Pair, Ends] | None:
+    """Where two recordings part, found without words: place, beat and the moments before it; None when they do not."""
+    before: Ends = (left.num_dropped, right.num_dropped)
+    shift = shift_of(left, right)
+    for number, pair in enumerate(aligned(left.events(), right.events(), before, shift)):
+        if is_decision(pair):
+            return parting(number, pair, before, (left, right), shift), pair, before
+        before = pair.ends
+    return None
+
+
+def told_alone(
+    timeline: Timeline, token_text: Callable[[int], str], told: Sequence[ev.Event], start: int, end: int
+) -> str:
+    """One side's sentence for a beat that led from one moment to another; empty when nothing was told."""
+    if not told:
+        return ""
+    contents = ContentIndex()
+    scene = Scene(timeline.state(start), token_text, contents)
+    for event in timeline.events(start, end):
+        scene.apply(event)
+    scene.take_changes()
+    return sentence(told, scene)
+
+
+Numbers = tuple[int | None, int | None]
+"""An event of the left recording and one of the right, by their numbers; None where a side has no such event."""
+
+
+def blamed(timelines: Sequence[Timeline], numbers: Numbers, shift: int = 0) -> Numbers:
+    """The same numbers; for a ViolationFound the event that it names, and that event's like on the other side."""
+    for side, number in enumerate(numbers):
+        first = _first_event(timelines[side], number)
+        if first is not None:
+            like = _like(timelines, side, first, shift)
+            return (first, like) if side == 0 else (like, first)
+    return numbers
+
+
+def _first_event(timeline: Timeline, number: int | None) -> int | None:
+    """The event that a ViolationFound names, where it is still recorded; None for any other event."""
+    event = None if number is None else timeline.events(number, number + 1)[0]
+    if not isinstance(event, ev.ViolationFound) or event.first_event is None:
+        return None
+    return event.first_event if event.first_event >= timeline.num_dropped else None
+
+
+def _like(timelines: Sequence[Timeline], side: int, number: int, shift: int) -> int | None:
+    """The other side's event in the same place of the same beat."""
+    left, right = timelines
+    before = (left.num_dropped, right.num_dropped)
+    for pair in aligned(left.events(), right.events(), before, shift):
+        if number < pair.ends[side]:
+            like = before[1 - side] + number - before[side]
+            return like if like < pair.ends[1 - side] else None
+        before = pair.ends
+    return None
+
+
+Sentences = tuple[str, str]
+
+_MOVED = "not the same one: ids are counted past the null block"
+
+
+def told_apart(sentences: Sentences, left: Sequence[ev.Event], right: Sequence[ev.Event]) -> Sentences:
+    """The same sentences; equal ones of events that differ each with the fields in which they do."""
+    if sentences[0] != sentences[1]:
+        return sentences
+    for one, other in zip(left, right, strict=False):
+        names = list(_differing(one, other))
+        if type(one) is not type(other):
+            return f"{sentences[0]} ({type(one).__name__})", f"{sentences[1]} ({type(other).__name__})"
+        if names:
+            return f"{sentences[0]} ({_values(one, names)})", f"{sentences[1]} ({_values(other, names)})"
+    if len(left) == len(right):
+        return sentences[0], f"{sentences[1]} ({_MOVED})"
+    return f"{sentences[0]} ({counted(len(left), 'event')})", f"{sentences[1]} ({counted(len(right), 'event')})"
+
+
+def _differing(one: ev.Event, other: ev.Event) -> Iterable[str]:
+    if type(one) is type(other):
+        yield from (
+            f.name for f in fields(one) if getattr(one, f.name) != getattr(other, f.name) and f.name != "edition"
+        )
+
+
+def _values(event: ev.Event, names: Iterable[str]) -> str:
+    return ", ".join(f"{name} {_plain(getattr(event, name))}" for name in names)
+
+
+def _plain(value: Any) -> str:
+    return f"{value.hex()[:8]}…" if isinstance(value, bytes) else str(value)
+
+
+Names = tuple[str, str]
+
+
+def why_parted(
+    left: Recording,
+    right: Recording,
+    left_event: int | None,
+    right_event: int | None,
+    seams: tuple[Seams | None, Seams | None] = (None, None),
+    names: Names = ("the left one", "the right one"),
+) -> Why:
+    """The first decision that differs, on both sides, with its method, and in what the two were made differently.
+
+    left_event, right_event: their numbers; None for a side that has no event there. names: how to call the two.
+    """
+    pasts = Past(left, None, seams[0]), Past(right, None, seams[1])
+    numbers = left_event, right_event
+    events = [None if n is None else past.event(n) for past, n in zip(pasts, numbers, strict=True)]
+    question = f"Why do {names[0]} and {names[1]} part here?"
+    links = tuple(
+        replace(past.link(n), side=side)
+        for side, (past, n) in enumerate(zip(pasts, numbers, strict=True))
+        if n is not None
+    )
+    told = _found(pasts, numbers, names) or _sides(events, names)
+    parts = told, _decision(events, seams, names), told_configurations(left, right, names)
+    return Why(question, " ".join(filter(None, parts)), links)
+
+
+def why_not_parted(left: Recording, right: Recording, names: Names) -> Why:
+    """What is to be said of two that have decided the same so far."""
+    steps = max(left.state().step, right.state().step)
+    told = f"They have not parted: both have done the same, event by event, {_until(steps)}."
+    configurations = told_configurations(left, right, names)
+    return Why(f"Why do {names[0]} and {names[1]} part?", f"{told} {configurations}".strip())
+
+
+def _until(steps: int) -> str:
+    return f"up to step {steps}" if steps else "and no step has been taken yet"
+
+
+def _found(pasts: tuple[Past, Past], numbers: tuple[int | None, int | None], names: Names) -> str:
+    """Where both do the same by their events, and the checks have found that one of them does not."""
+    told = [
+        f"{name}: {readable(one.message, 300)}."
+        for past, number, name in zip(pasts, numbers, names, strict=True)
+        for one in past.found
+        if number is not None and one.first_event == number
+    ]
+    return f"By their events both do the same here, but the checks found: {' '.join(told[:2])}" if told else ""
+
+
+def _sides(events: list[ev.Event | None], names: Names) -> str:
+    left, right = ("nothing of the kind happens." if event is None else tell(event) for event in events)
+    if events[0] is not None and events[1] is not None:
+        left, right = told_apart((left, right), events[:1], events[1:])  # type: ignore[arg-type]
+    return f"{names[0]}: {left} {names[1]}: {right}"
+
+
+def _decision(events: list[ev.Event | None], seams: tuple[Seams | None, Seams | None], names: Names) -> str:
+    """The first method, among those that had a say, that the two have differently."""
+    left, right = (_by_name(event_seams) for event_seams in seams)
+    for name in dict.fromkeys(_asked(events, seams)):
+        one, other = left.get(name), right.get(name)
+        if one and other and one["source"] != other["source"]:
+            sides = zip(names, (one, other), strict=True)
+            told = "; ".join(
+                f"{who} has {m['class']}.{name.partition('.')[2]} ({str(m['reason']).rstrip('.')})" for who, m in sides
+            )
+            return f"The decision is {name}: {told}."
+    return ""
+
+
+def _asked(events: list[ev.Event | None], seams: tuple[Seams | None, Seams | None]) -> Iterator[str]:
+    """The seams of both events, the deciding ones before those that had a say."""
+    found = [seam for event in events if event is not None for told in seams if (seam := _seam(told, event))]
+    yield from (str(seam["seam"]) for seam in found)
+    for seam in found:
+        yield from (str(method["seam"]) for method in seam.get("methods", ()))
+
+
+def _seam(seams: Seams | None, event: ev.Event) -> Mapping[str, Any] | None:
+    kind = type(event).__name__
+    return (seams or {}).get(f"{kind}:{variant(event)}") or (seams or {}).get(kind)
+
+
+def _by_name(seams: Seams | None) -> dict[str, Mapping[str, Any]]:
+    found: dict[str, Mapping[str, Any]] = {}
+    for seam in (seams or {}).values():
+        for method in (seam, *seam.get("methods", ())):
+            found.setdefault(str(method["seam"]), method)
+    return found

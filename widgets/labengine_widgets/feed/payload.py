@@ -1,0 +1,173 @@
+"""Documents for a browser half: a recording or a stretch of it as JSON, gzipped where it is long."""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import orjson
+
+from labengine import events as ev
+from labengine.fold import Fold
+from labengine.timeline import Timeline
+from labengine.trace.codec import KINDS, Row, dumps, keyframe, plain, rows
+from labengine_widgets.view_source import ViewSource
+from labengine_widgets.words.captions import Beat
+from labengine_widgets.words.scene import kept_contents
+
+MAX_EARLIER = 200
+"""Violations and failures before the oldest event that is sent, at most: the first ones say where it began."""
+
+Payload = dict[str, Any]
+ByKind = dict[type[ev.Event], list[Any]]
+
+
+def full_payload(source: ViewSource, timeline: Timeline, start: int, end: int, told: Sequence[Beat] = ()) -> Payload:
+    """The recording from a step's start on, with the state there: all that a view needs to begin."""
+    events, state = timeline.events(start, end), timeline.state(start)
+    return stretch(source, timeline, start, events, state) | {
+        "header": header(source, timeline),
+        "earlier": earlier(timeline, start),
+        "beats": told,
+        "status": status(source),
+        "selection": None,
+        "stand": None,
+    }
+
+
+def stretch(source: ViewSource, timeline: Timeline, start: int, events: Sequence[ev.Event], state: Fold) -> Payload:
+    """Events, the state before them, and the texts of all tokens in either."""
+    kinds = by_kind(events)
+    return {
+        "start": start,
+        "keyframe": keyframe(state),
+        "events": rows(events),
+        "texts": texts(source, {*tokens_of_state(state), *tokens_of(kinds)}),
+        "tier": kept_contents(timeline, start),
+        "seconds": seconds(timeline, kinds),
+    }
+
+
+def earlier(timeline: Timeline, start: int) -> list[tuple[int, Row]]:
+    """Number and row of the violations and failures before a moment since the engine started, the oldest first."""
+    found: list[tuple[int, ev.Event]] = []
+    for number, event in enumerate(timeline.events(timeline.num_dropped, start), timeline.num_dropped):
+        if isinstance(event, ev.EngineStarted):
+            found.clear()
+        elif isinstance(event, ev.ViolationFound | ev.StepFailed) and len(found) < MAX_EARLIER:
+            found.append((number, event))
+    return [(number, row) for (number, _), row in zip(found, rows([event for _, event in found]), strict=True)]
+
+
+def header(source: ViewSource, timeline: Timeline) -> Payload:
+    """What does not change while things happen."""
+    return {
+        "lab": source.lab,
+        "title": source.title,
+        "kinds": KINDS,
+        "is_live": source.is_live,
+        "is_recorded": source.timeline is not None,
+        "first": timeline.num_dropped,
+        "first_step": timeline.state(timeline.num_dropped).step + 1,
+        "generation": timeline.generation,
+        "code": source.seams(),
+    }
+
+
+def status(source: ViewSource) -> Payload:
+    """What stands beside the controls."""
+    failures = list(source.hooks.failures) if source.hooks is not None else []
+    return {
+        "title": source.title,
+        "running": source.is_running,
+        "phase": source.phase,
+        "stopped": source.stopped,
+        "is_live": source.is_live,
+        "note": source.note,
+        "listener_failures": [f"{type(f.error).__name__}: {f.error}" for f in failures[-3:]],
+    }
+
+
+def texts(source: ViewSource, token_ids: Iterable[int]) -> list[tuple[int, str]]:
+    """The tokens' texts, as the model has them: untrusted."""
+    return [(token_id, source.token_text(token_id)) for token_id in sorted(token_ids)]
+
+
+def by_kind(events: Iterable[ev.Event]) -> ByKind:
+    """The events of each kind, in their order: what several questions about a stretch are asked of."""
+    kinds: ByKind = defaultdict(list)
+    for event in events:
+        kinds[type(event)].append(event)
+    return kinds
+
+
+def seconds(timeline: Timeline, kinds: ByKind) -> list[tuple[int, float]]:
+    """How long the steps took that end among the events, as far as it is known."""
+    known = timeline.step_seconds
+    return [(event.step, known[event.step]) for event in kinds[ev.StepEnded] if event.step in known]
+
+
+def tokens_of(kinds: ByKind) -> set[int]:
+    """The tokens that events bring."""
+    sampled = {event.token_id for event in kinds[ev.TokenSampled]}
+    return sampled.union(*(event.token_ids for event in kinds[ev.RequestAdded]))
+
+
+def tokens_of_state(state: Fold) -> Iterator[int]:
+    """The tokens of all requests, and of what is cached."""
+    for request in state.requests.values():
+        yield from request.token_ids
+    for block in state.block_tokens:
+        yield from block
+
+
+def ends_inside_step(events: Sequence[ev.Event], was_inside: bool) -> bool:
+    """True if a step is open after these events; was_inside: before them."""
+    for event in reversed(events):
+        if isinstance(event, ev.StepStarted | ev.StepEnded | ev.StepRolledBack):
+            return isinstance(event, ev.StepStarted)
+    return was_inside
+
+
+def step_start(timeline: Timeline, moment: int) -> int:
+    """The moment before the step in which a moment lies; the oldest one kept when it lies before all steps."""
+    first = timeline.num_dropped
+    for low in range(moment, first - 1, -1000):
+        begin = max(first, low - 1000)
+        events = timeline.events(begin, low)
+        for i in range(len(events) - 1, -1, -1):
+            if type(events[i]) is ev.StepStarted:
+                return begin + i
+    return first
+
+
+LONG = 8_000
+"""Bytes from which a document is gzipped: half of a step's are hashes in hex, and unpacking takes a browser no time."""
+
+_GZIP, _WINDOW, _TABLES = 16, 13, 6
+"""zlib's words for a gzip header, a window of 8 KB, and small tables: a step fits in them, and clearing the default's
+256 KB takes as long as zipping it.
+"""
+
+
+def packed(document: dict[str, Any]) -> bytes:
+    """The document as `codec.dumps` writes it, and gzipped where that is long."""
+    data = _json(document)
+    return _gzipped(data) if len(data) > LONG else data
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    """A running lab is told 50 times a second, so that the fastest writer there is does it; what it refuses (half a
+    surrogate pair in a model's text, an integer beyond 64 bits) the plain one writes.
+    """
+    try:
+        return orjson.dumps(document, default=plain)
+    except orjson.JSONEncodeError:
+        return dumps(document)
+
+
+def _gzipped(data: bytes) -> bytes:
+    stream = zlib.compressobj(level=1, wbits=_GZIP + _WINDOW, memLevel=_TABLES)
+    return stream.compress(data) + stream.flush()

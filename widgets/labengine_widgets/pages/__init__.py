@@ -1,0 +1,1 @@
+"""HTML files that show a recording or a comparison without Python."""

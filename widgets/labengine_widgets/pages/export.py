@@ -1,0 +1,111 @@
+"""A recording, or a comparison, as one HTML file that needs no Python, no network and no other file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from labengine.trace.codec import dumps
+from labengine_widgets.compare.captions import Joint
+from labengine_widgets.pages.html_page import page, write_page
+from labengine_widgets.pages.recording import whole_payload
+from labengine_widgets.pictures.ascii import block_map
+from labengine_widgets.pictures.svg import block_map_svg
+from labengine_widgets.view_source import PairViewSource, ViewSource
+
+
+def export_html(
+    source: ViewSource, path: str | os.PathLike[str], title: str | None = None, *, charts: bool = False
+) -> Path:
+    """Write the recording as a page in which it scrubs; returns the path.
+
+    It keeps the words, the code that decided, and the likeliest answers to Why? charts: plotly's figures too, with
+    plotly itself (5 MB).
+    """
+    return write_page(path, html_page(source, title, charts=charts))
+
+
+def html_page(source: ViewSource, title: str | None = None, *, charts: bool = False) -> str:
+    """The page as text: style, recording and browser halves, all inline."""
+    appendix, scripts = "", list[str]()
+    if charts:
+        appendix, scripts = chart_section([(source.title, source)])
+    return page(
+        title or source.title,
+        {"kind": "dashboard", "views": []},
+        [whole_payload(source)],
+        still(source, title or source.title),
+        heading=title or "",
+        appendix=appendix,
+        scripts=scripts,
+    )
+
+
+def still(source: ViewSource, title: str) -> str:
+    """The newest state without scripts: a picture, and the same in characters."""
+    snapshot = source.fold().snapshot()
+    picture = block_map_svg(snapshot, source.token_text, title=title, timeline=source.timeline)
+    return f"{picture}<pre>{escape(block_map(snapshot, source.timeline))}</pre>"
+
+
+COMPARE = {"kind": "compare", "views": []}
+"""The arrangement to mount."""
+
+
+def export_pair(
+    source: PairViewSource, path: str | os.PathLike[str], title: str | None = None, *, charts: bool = False
+) -> Path:
+    """Write a page in which both sides scrub together; returns the path. charts: plotly's figures too (5 MB)."""
+    return write_page(path, pair_page(source, title, charts=charts))
+
+
+def pair_page(source: PairViewSource, title: str | None = None, *, charts: bool = False) -> str:
+    """The page as text, all inline. What has been played of "later" is in it; asking for more needs Python."""
+    appendix, scripts = "", list[str]()
+    if charts:
+        appendix, scripts = chart_section(list(zip(source.names, source.view_sources, strict=True)))
+    named = title or source.title
+    return page(
+        named,
+        COMPARE,
+        pair_payloads(source, named),
+        f"<h1>{escape(named)}</h1>" + "".join(map(still, source.view_sources, source.names)),
+        appendix=appendix,
+        scripts=scripts,
+    )
+
+
+def pair_payloads(source: PairViewSource, title: str) -> list[bytes]:
+    """Left, right, and what joins them, as `mount` takes them for COMPARE."""
+    joint = Joint(source).payload() | {"later": None, "title": title, "is_live": False, "is_running": False}
+    return [*(whole_payload(side, has_words=False) for side in source.view_sources), dumps(joint)]
+
+
+_DRAW = """
+for (const place of document.querySelectorAll(".labengine-plot")) {
+  const { data, layout } = JSON.parse(place.previousElementSibling.textContent);
+  Plotly.newPlot(place, data, { ...layout, autosize: true }, { responsive: true, displaylogo: false });
+}
+"""
+
+
+def chart_section(view_sources: Sequence[tuple[str, ViewSource]]) -> tuple[str, list[str]]:
+    """One figure per recording, under its name: markup, and the scripts that draw it."""
+    from plotly.offline import get_plotlyjs  # plotly is large, and loaded for pages with charts only
+
+    from labengine_widgets.pictures.charts import as_figure
+    from labengine_widgets.pictures.plots import CSS
+
+    figures = (as_figure(source, name).to_json() for name, source in view_sources)
+    places = (
+        f'<script type="application/json">{_inert_json(figure)}</script><div class="labengine-plot"></div>'
+        for figure in figures
+    )
+    return f'<style>{CSS}</style><section aria-label="charts">{"".join(places)}</section>', [get_plotlyjs(), _DRAW]
+
+
+def _inert_json(document: str) -> str:
+    """The same JSON, with nothing in it that markup could begin with."""
+    return document.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,0 +1,125 @@
+"""A page that needs nothing but a browser: style, recordings and scripts in one file, and leave to do nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from gzip import compress
+from hashlib import sha256
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from labengine.trace.file_access import replace_file
+from labengine_widgets.browser import css, esm
+from labengine_widgets.words.names import readable
+
+LOOK = """
+:root { color-scheme: light dark; --jp-layout-color1: #fff; --jp-ui-font-color1: #212121; --jp-ui-font-color2: #616161;
+  --jp-border-color1: #bdbdbd; --jp-border-color2: #e0e0e0; --jp-brand-color1: #1976d2; --jp-error-color1: #b00020;
+  --jp-code-font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; }
+@media (prefers-color-scheme: dark) { :root { --jp-layout-color1: #111; --jp-ui-font-color1: #e6e6e6;
+  --jp-ui-font-color2: #a0a0a0; --jp-border-color1: #616161; --jp-border-color2: #424242; --jp-brand-color1: #64b5f6;
+  --jp-error-color1: #ff8a80; } }
+body { margin: 0 auto; padding: 16px; max-width: 1400px; background: var(--jp-layout-color1);
+  color: var(--jp-ui-font-color1); font: 14px/1.5 system-ui, sans-serif; }
+h1 { margin: 0 0 10px; font-size: 18px; overflow-wrap: anywhere; }
+main { overflow-x: auto; }
+noscript svg { max-width: 100%; height: auto; }
+noscript pre { overflow-x: auto; }
+"""
+
+_UNPACK = """
+const bytesOf = (place) => {
+  const text = atob(place.textContent.trim()), bytes = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  return bytes;
+};
+const unpacked = (bytes) => {
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).text();
+};
+window.recordings = [...document.querySelectorAll("script.recording")].map(bytesOf);
+(async () => {
+  for (const place of document.querySelectorAll("script.program")) {
+    const program = document.createElement("script");
+    program.type = place.dataset.type;
+    program.textContent = await unpacked(bytesOf(place));
+    document.body.append(program);
+  }
+})().catch((error) => document.getElementById("lab").append(`This page needs a newer browser: ${error.message}`));
+"""
+"""The only script that stands in the page as it is; the others travel packed, a third of their size."""
+
+_START = """
+const lab = document.getElementById("lab");
+const stage = await labengine.mount(lab, recordings, JSON.parse(lab.dataset.arrangement));
+stage.root.focus({ preventScroll: true });
+const goThere = () => {
+  const at = Number(new URLSearchParams(location.hash.slice(1)).get("at") || NaN);
+  if (Number.isInteger(at)) stage.stand(at);
+};
+addEventListener("hashchange", goThere);
+goThere();
+"""
+"""A link that ends in #at=17 leads to moment 17 (of a comparison: to its 17th beat)."""
+
+
+def page(
+    title: str,
+    arrangement: Mapping[str, Any],
+    recordings: Sequence[bytes],
+    still: str,
+    *,
+    heading: str = "",
+    appendix: str = "",
+    scripts: Sequence[str] = (),
+) -> str:
+    """The page as text.
+
+    arrangement: what to mount, such as {"kind": "dashboard", "views": []}. recordings: its payloads as JSON.
+    still: markup of what a browser shows that runs no scripts. heading: a line above. appendix: markup below, which
+    the classic `scripts` run.
+    Titles, and whatever comes from a prompt or a model, are escaped here or travel encoded; markup is taken as it is.
+    """
+    programs = [(esm() + _START, "module"), *((script, "text/javascript") for script in scripts)]
+    policy = _policy(_UNPACK, *(text for text, _ in programs))
+    return "\n".join(
+        (
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="viewport" content="width=device-width">',
+            f"<title>{escape(readable(title))}</title><style>{LOOK}{css()}</style></head><body>",
+            f"<h1>{escape(readable(heading))}</h1>" if heading else "",
+            f'<main id="lab" data-arrangement="{escape(json.dumps(arrangement))}"></main>',
+            f"<noscript>{still}</noscript>",
+            appendix,
+            *(f'<script type="text/plain" class="recording">{_packed(data)}</script>' for data in recordings),
+            *(
+                f'<script type="text/plain" class="program" data-type="{type_}">{_packed(text.encode())}</script>'
+                for text, type_ in programs
+            ),
+            f"<script>{_UNPACK}</script>",
+            "</body></html>",
+        )
+    )
+
+
+def write_page(path: str | os.PathLike[str], text: str) -> Path:
+    """Write a page in one piece or not at all; returns the path. TraceError when it cannot be written."""
+    replace_file(path, text.encode("utf-8", "replace"))
+    return Path(path)
+
+
+def _policy(*scripts: str) -> str:
+    """Which scripts may run: these, to the letter, and none that got in otherwise. Nothing may be fetched or sent."""
+    hashes = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
+    style = "style-src 'unsafe-inline'; img-src data: blob:"
+    return f"default-src 'none'; script-src {hashes}; {style}; base-uri 'none'; form-action 'none'"
+
+
+def _packed(data: bytes) -> str:
+    return b64encode(compress(data, mtime=0)).decode("ascii")

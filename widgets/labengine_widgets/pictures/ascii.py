@@ -1,0 +1,171 @@
+"""The pool as text, for terminals and for text/plain: letters are contents, brackets are life."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import count
+
+from labengine.fold import Key
+from labengine.snapshot import BlockState, RequestState, Snapshot, map_key
+from labengine.timeline import Timeline
+from labengine_widgets.pictures.lettering import numbers_in
+from labengine_widgets.words.names import content_name, group_name, request_name
+
+MAX_CARDS = 64
+MAX_LINES = 12
+WIDTH = 96
+
+
+def block_map(snapshot: Snapshot, timeline: Timeline | None = None) -> str:
+    """The snapshot in a few lines of at most about 100 columns: score, pool, block tables, hash map, free queue.
+
+    [p] live and cached, (p) freed but cached, [~] live and not full, !p! lost: alive, and the map does not lead to it.
+    timeline: the recording that the snapshot is from; the letters are then those of its views.
+    """
+    letters = content_letters(snapshot, timeline)
+    cell, doubled = _cells(snapshot, letters), doubled_blocks(snapshot)
+    lines = [_score(snapshot), "", *_pool(snapshot, cell, doubled), ""]
+    lines += _tables(snapshot)
+    lines += [_map(snapshot, letters), _queue(snapshot), "", _legend(cell)]
+    return "\n".join([*lines, "!! in the tables of two groups: one overwrites the other"] if doubled else lines)
+
+
+def content_letters(snapshot: Snapshot, timeline: Timeline | None = None) -> dict[str, str]:
+    """A letter per key of the prefix map: of a recording in the order of its events, as in every view.
+
+    A snapshot alone tells no such order: there it is that of the tables, then of the pool; what one meets first is p.
+    """
+    keys = _keys_in_order(snapshot)
+    known = {} if timeline is None else numbers_in(timeline, keys)
+    unknown = count(1 + max(known.values(), default=-1))  # older than the recording
+    numbers = {key: known[key] if key in known else next(unknown) for key in keys}
+    return {map_key(*key): content_name(number) for key, number in numbers.items()}
+
+
+def _keys_in_order(snapshot: Snapshot) -> list[Key]:
+    """The key that names each block's content, once, in the order in which one meets the blocks.
+
+    An id that is none (wrong code may leave one in a table) names nothing.
+    """
+    tables = [table for r in snapshot.requests.values() for table in r.block_tables]
+    blocks, null = snapshot.blocks, snapshot.null_block
+    ids = range(len(blocks))
+    ordered = [blocks[i] for table in tables for i in table if i in ids and i != null]
+    named = [block.grouped_hashes[0] for block in [*ordered, *blocks] if block.grouped_hashes]
+    return [(group, bytes.fromhex(block_hash)) for group, block_hash in dict.fromkeys(named)]
+
+
+def content_letter(block: BlockState, letters: dict[str, str]) -> str:
+    """The letter of what a block holds; empty while it is not registered."""
+    if not block.grouped_hashes:
+        return ""
+    group, block_hash = block.grouped_hashes[0]
+    return letters.get(map_key(group, bytes.fromhex(block_hash)), "?")
+
+
+def doubled_blocks(snapshot: Snapshot) -> frozenset[int]:
+    """Blocks in the tables of two groups, which write different layers' KV into them (vLLM issue 43884)."""
+    tables = [set(table) for r in snapshot.requests.values() for table in r.block_tables]
+    by_group = [set().union(*tables[group :: len(snapshot.groups)]) for group in range(len(snapshot.groups))]
+    times = Counter(block_id for ids in by_group for block_id in ids - {snapshot.null_block})
+    return frozenset(block_id for block_id, number in times.items() if number > 1)
+
+
+def block_sign(block: BlockState, letters: dict[str, str], lost: frozenset[int]) -> str:
+    """One block in three characters or a few more."""
+    letter = content_letter(block, letters)
+    if block.block_id in lost:
+        return f"!{letter}!"
+    if block.ref_count:
+        return f"[{letter or '~'}]"
+    return f"({letter})" if letter else " · "
+
+
+def _cells(snapshot: Snapshot, letters: dict[str, str]) -> list[str]:
+    lost = frozenset(snapshot.lost_blocks)
+    signs = [block_sign(block, letters, lost) for block in snapshot.blocks]
+    if snapshot.null_block >= 0:
+        signs[snapshot.null_block] = "null"
+    return signs
+
+
+def _score(snapshot: Snapshot) -> str:
+    return (
+        f"step {snapshot.step} · {snapshot.num_used_blocks} of {len(snapshot.blocks)} blocks used"
+        f" · {len(snapshot.prefix_map)} findable · {len(snapshot.lost_blocks)} lost"
+    )
+
+
+def _pool(snapshot: Snapshot, cells: list[str], doubled: frozenset[int]) -> list[str]:
+    if len(cells) > MAX_CARDS:
+        return _small_pool(cells)
+    cards = [
+        f"{f'#{block.block_id}':>4} {sign}{f'x{block.ref_count}' if block.ref_count > 1 else '  '}"
+        f"{'!!' if block.block_id in doubled else ''}"
+        for block, sign in zip(snapshot.blocks, cells, strict=True)
+    ]
+    rows = ("".join(f"{card:12}" for card in cards[i : i + 8]) for i in range(0, len(cards), 8))
+    return [f"{'' if i else 'pool':6}{row}".rstrip() for i, row in enumerate(rows)]
+
+
+def _small_pool(cells: list[str]) -> list[str]:
+    """One character per block, 64 a line; the first lines of a pool that is larger still."""
+    signs = "".join(map(_small_sign, cells))
+    lines = [f"{f'#{i}':>6} {signs[i : i + 64]}" for i in range(0, len(signs), 64)]
+    more = [f"       … and {len(cells) - 64 * MAX_LINES} blocks more"] if len(lines) > MAX_LINES else []
+    return lines[:MAX_LINES] + more
+
+
+def _small_sign(cell: str) -> str:
+    if cell == "null":
+        return "-"
+    if cell[0] == "!":
+        return "!"
+    return cell[1].upper() if cell[0] == "(" else cell[1]
+
+
+def _tables(snapshot: Snapshot) -> list[str]:
+    open_requests = [item for item in snapshot.requests.items() if item[1].status != "finished"]
+    num_finished, limit = len(snapshot.requests) - len(open_requests), max(2, MAX_LINES // max(1, len(snapshot.groups)))
+    lines = [line for item in open_requests[:limit] for line in _table(*item, snapshot)]
+    if len(open_requests) > limit:
+        lines.append(f"      … and {len(open_requests) - limit} requests more")
+    return lines + ([f"      {num_finished} finished"] if num_finished else [])
+
+
+def _table(request_id: int, request: RequestState, snapshot: Snapshot) -> list[str]:
+    """A line; with several groups one for each, too."""
+    tables = [" ".join("-" if i == snapshot.null_block else f"#{i}" for i in ids) for ids in request.block_tables]
+    progress = f"{request.status}, {request.num_computed_tokens} of {len(request.token_ids)} tokens"
+    told = f"{request_name(request_id):<6}{progress}"
+    if not any(tables):
+        return [_cut(f"{told}, no blocks")]
+    if len(tables) == 1:
+        return [_cut(f"{told} -> {tables[0]}")]
+    names = [group_name(snapshot.groups, group) for group in range(len(tables))]
+    width = max(map(len, names))
+    return [_cut(told), *(_cut(f"      {name:<{width}} -> {ids}") for name, ids in zip(names, tables, strict=True))]
+
+
+def _map(snapshot: Snapshot, letters: dict[str, str]) -> str:
+    free = {block.block_id for block in snapshot.blocks if not block.ref_count}
+    entries = [
+        f"{letters.get(key, '?')}->" + ",".join(f"(#{i})" if i in free else f"#{i}" for i in ids)
+        for key, ids in snapshot.prefix_map.items()
+    ]
+    return _cut("map   " + ("  ".join(entries) or "empty"))
+
+
+def _queue(snapshot: Snapshot) -> str:
+    ids = " ".join(f"#{i}" for i in snapshot.free_queue)
+    return _cut(f"queue next {ids}" if ids else "queue empty")
+
+
+def _legend(cells: list[str]) -> str:
+    if len(cells) > MAX_CARDS:
+        return "p live · P freed, cached · ~ not full · ! lost · · free"
+    return "[p] live · (p) freed, still cached · [~] not full · !p! lost: alive, not findable · x2 ref count"
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= WIDTH else line[: WIDTH - 2] + " …"

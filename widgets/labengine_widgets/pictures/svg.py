@@ -1,0 +1,203 @@
+"""The pool as a static SVG: what a saved notebook, a web page or a report shows where no widget lives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+
+from labengine.snapshot import BlockState, RequestState, Snapshot
+from labengine.timeline import Timeline
+from labengine_widgets.pictures.ascii import content_letter, content_letters, doubled_blocks
+from labengine_widgets.words.names import content_number, group_name, joined, readable, request_name
+
+HUES = ("#56b4e9", "#009e73", "#f0e442", "#cc79a7", "#0072b2", "#e69f00")
+"""Okabe and Ito's palette; by order of appearance, as in the browser half."""
+
+LOST_HUE = "#d55e00"
+
+WIDTH = 900
+MAX_CARDS = 64
+MAX_CELLS = 1024
+MAX_ROWS = 8
+MAX_CHIPS = 24
+_CARDS, _SQUARES = (8, 108.5, 64.0), (62, 14.0, 14.0)
+"""Columns, width and height of a block's place."""
+
+_INK, _SOFT, _FAINT = "#222222", "#666666", "#f1f1f1"
+_STYLE = "font-family:system-ui,'DejaVu Sans',sans-serif;font-size:13px"
+_PATTERNS = (
+    '<defs><pattern id="le-lost" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+    f'<rect width="2.5" height="8" fill="{LOST_HUE}"/></pattern>'
+    '<pattern id="le-partial" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+    '<rect width="1.6" height="6" fill="#bbbbbb"/></pattern></defs>'
+)
+
+
+def block_map_svg(
+    snapshot: Snapshot,
+    token_text: Callable[[int], str] = str,
+    title: str = "",
+    timeline: Timeline | None = None,
+) -> str:
+    """The snapshot as one SVG element of 900 px width and a few kilobytes; a large pool shows its first 1024 blocks.
+
+    timeline: the recording that the snapshot is from; letters and hues are then those of its views.
+    """
+    picture = _Picture(snapshot, token_text, content_letters(snapshot, timeline))
+    body = picture.head(readable(title, 120)) + picture.pool() + picture.tables() + picture.map() + picture.queue()
+    height, told = picture.y + 8, escape(_summary(snapshot))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:.0f}" '
+        f'viewBox="0 0 {WIDTH} {height:.0f}" role="img" style="{_STYLE}"><title>{told}</title>{_PATTERNS}'
+        f'<rect width="100%" height="100%" rx="6" fill="#ffffff"/>{body}</svg>'
+    )
+
+
+def _summary(snapshot: Snapshot) -> str:
+    return (
+        f"Step {snapshot.step}: {snapshot.num_used_blocks} of {len(snapshot.blocks)} blocks used, "
+        f"{len(snapshot.prefix_map)} findable, {len(snapshot.lost_blocks)} lost"
+    )
+
+
+def _text(
+    x: float, y: float, text: str, *, size: int = 13, color: str = _INK, bold: bool = False, anchor: str = "start"
+) -> str:
+    look = f'font-size="{size}" fill="{color}" text-anchor="{anchor}"' + (' font-weight="700"' if bold else "")
+    return f'<text x="{x:g}" y="{y:g}" {look}>{escape(text)}</text>'
+
+
+def _rect(
+    x: float, y: float, w: float, h: float, fill: str, *, stroke: str = "none", dash: str = "", opacity: float = 1
+) -> str:
+    look = f'fill="{fill}" fill-opacity="{opacity:g}" stroke="{stroke}" stroke-width="1.8"'
+    dashed = f' stroke-dasharray="{dash}"' if dash else ""
+    return f'<rect x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="5" {look}{dashed}/>'
+
+
+class _Picture:
+    """Draws from the top down; `y` is where the next part begins."""
+
+    def __init__(self, snapshot: Snapshot, token_text: Callable[[int], str], letters: dict[str, str]) -> None:
+        self.snapshot = snapshot
+        self.token_text = token_text
+        self.letters = letters
+        self.hues = {name: HUES[content_number(name) % len(HUES)] for name in letters.values()}
+        self.lost = frozenset(snapshot.lost_blocks)
+        self.doubled = doubled_blocks(snapshot)
+        self.findable = frozenset(block_id for ids in snapshot.prefix_map.values() for block_id in ids)
+        self.y = 0.0
+
+    def head(self, title: str) -> str:
+        """Title and score."""
+        used, total = str(self.snapshot.num_used_blocks), len(self.snapshot.blocks)
+        found, lost = len(self.snapshot.prefix_map), len(self.lost)
+        facts = f"used of {total} · {found} findable · {lost} lost · step {self.snapshot.step}"
+        self.y = 74
+        big = _text(16, 60, used, size=34, bold=True)
+        return _text(16, 24, title, color=_SOFT) + big + _text(26 + 22 * len(used), 60, facts, size=15)
+
+    def pool(self) -> str:
+        """A card per block, or a small square in a larger pool."""
+        blocks = self.snapshot.blocks[:MAX_CELLS]
+        is_small = len(self.snapshot.blocks) > MAX_CARDS
+        columns, width, height = _SQUARES if is_small else _CARDS
+        places = [(block, 16 + i % columns * width, self.y + i // columns * height) for i, block in enumerate(blocks)]
+        drawn = self._squares(places) if is_small else "".join(self._card(*place) for place in places)
+        self.y += -(-len(blocks) // columns) * height + 20
+        if len(self.snapshot.blocks) > len(blocks):
+            drawn += self._line(f"… and {len(self.snapshot.blocks) - len(blocks)} blocks more")
+        return drawn
+
+    def tables(self) -> str:
+        """A line per open request."""
+        rows = [item for item in self.snapshot.requests.items() if item[1].status != "finished"]
+        limit = max(2, MAX_ROWS // max(1, len(self.snapshot.groups)))
+        drawn = "".join(self._line(text) for item in rows[:limit] for text in _row_texts(*item, self.snapshot))
+        return drawn + (self._line(f"… and {len(rows) - limit} requests more") if len(rows) > limit else "")
+
+    def map(self) -> str:
+        """The prefix map in a line."""
+        entries = [
+            f"{self.letters.get(key, '?')} → {', '.join(f'#{i}' for i in ids)}"
+            for key, ids in list(self.snapshot.prefix_map.items())[:MAX_CHIPS]
+        ]
+        return self._line(_listed("hash map", entries, len(self.snapshot.prefix_map)))
+
+    def queue(self) -> str:
+        """The free queue in a line."""
+        queue = self.snapshot.free_queue
+        return self._line(_listed("free queue, next first", [f"#{i}" for i in queue[:MAX_CHIPS]], len(queue)))
+
+    def _look(self, block: BlockState) -> tuple[str, float, str]:
+        """Fill, its opacity, and border: content and life."""
+        if block.block_id in self.lost:
+            return "url(#le-lost)", 1, LOST_HUE
+        letter = content_letter(block, self.letters)
+        if block.ref_count:
+            return (self.hues[letter], 0.45, _INK) if letter else ("url(#le-partial)", 1, _INK)
+        return (self.hues[letter], 0.22, _SOFT) if letter else (_FAINT, 1, "none")
+
+    def _squares(self, places: Sequence[tuple[BlockState, float, float]]) -> str:
+        """One path per look, so that a thousand squares stay a few kilobytes."""
+        paths: dict[tuple[str, float, str], list[str]] = {}
+        for block, x, y in places:
+            paths.setdefault(self._look(block), []).append(f"M{x:g} {y:g}h12v12h-12z")
+        return "".join(
+            f'<path fill="{fill}" fill-opacity="{opacity:g}" stroke="{stroke}" d="{"".join(squares)}"/>'
+            for (fill, opacity, stroke), squares in paths.items()
+        )
+
+    def _card(self, block: BlockState, x: float, y: float) -> str:
+        box = (x, y, _CARDS[1] - 6, _CARDS[2] - 6)
+        fill, opacity, stroke = self._look(block)
+        letter = content_letter(block, self.letters)
+        under = _rect(*box, self.hues[letter], opacity=0.3) if block.block_id in self.lost else ""
+        dash = "" if block.ref_count else "4 3"
+        return under + _rect(*box, fill, stroke=stroke, dash=dash, opacity=opacity) + self._words(block, box, letter)
+
+    def _words(self, block: BlockState, box: tuple[float, float, float, float], letter: str) -> str:
+        x, y, w, h = box
+        is_live, right = block.ref_count > 0, x + w - 6
+        name = _text(x + 6, y + 15, f"#{block.block_id}", size=12, bold=is_live, color=_INK if is_live else _SOFT)
+        if block.block_id == self.snapshot.null_block:
+            return name + _text(right, y + 15, "null", size=11, color=_SOFT, anchor="end")
+        if not is_live:
+            return name + (self._kept(block, right, y, y + h - 7, letter) if letter else "")
+        text = readable(joined([readable(self.token_text(t), 24) for t in block.token_ids[:8]]), 14)
+        owners = " ".join(request_name(i) for i in block.owners[:5]) + (" lost" if block.block_id in self.lost else "")
+        owners += ", twice!" if block.block_id in self.doubled else ""
+        return (
+            name
+            + _text(right, y + 15, f"ref {block.ref_count}", size=11, anchor="end")
+            + _text(x + 6, y + 33, text, size=11)
+            + _text(x + 6, y + h - 7, owners, size=12, bold=True)
+            + _text(right, y + h - 7, letter, size=14, bold=True, anchor="end")
+        )
+
+    def _kept(self, block: BlockState, right: float, top: float, bottom: float, letter: str) -> str:
+        """A free block whose content is still there; kept, as long as a look-up finds it."""
+        word = "kept" if block.block_id in self.findable else "freed"
+        told = _text(right, top + 15, word, size=11, color=_SOFT, anchor="end")
+        return told + _text(right, bottom, letter, size=14, bold=True, color=_SOFT, anchor="end")
+
+    def _line(self, text: str) -> str:
+        self.y += 21
+        return _text(16, self.y - 6, readable(text, 120))
+
+
+def _row_texts(request_id: int, request: RequestState, snapshot: Snapshot) -> list[str]:
+    """A line; with several groups one for each, too."""
+    tables = [
+        " ".join("–" if i == snapshot.null_block else f"#{i}" for i in ids[:MAX_CHIPS]) for ids in request.block_tables
+    ]
+    progress = f"{request.status}, {request.num_computed_tokens} of {len(request.token_ids)} tokens"
+    told = f"{request_name(request_id)} · {progress}"
+    if len(tables) == 1 or not any(tables):
+        return [f"{told} → {tables[0] or 'no blocks'}"]
+    return [told, *(f"    {group_name(snapshot.groups, group)} → {ids}" for group, ids in enumerate(tables))]
+
+
+def _listed(name: str, entries: Sequence[str], total: int) -> str:
+    more = f" … {total - len(entries)} more" if total > len(entries) else ""
+    return f"{name}:  {'   '.join(entries) or 'empty'}{more}"

@@ -1,0 +1,193 @@
+"""The attention X-ray as a plotly figure: layers against blocks, one head or the mean of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Any, Protocol
+
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+from plotly.subplots import make_subplots
+
+from labengine_widgets.pictures.plots import BLUE, GRID, INK, PlotWidget, sparkline, template
+from labengine_widgets.words.names import block_name, readable
+
+COLORS = "Cividis"
+"""Even in lightness, and the same to people of all colour vision."""
+
+MAX_TEXT = 48
+"""Characters of a block's text that are shown."""
+
+
+class Attention(Protocol):
+    """What the engine's X-ray gives (labengine.engine.xray.BlockAttention)."""
+
+    @property
+    def position(self) -> int: ...
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def mass(self) -> NDArray[Any]: ...
+    @property
+    def block_ids(self) -> tuple[tuple[int, ...], ...]: ...
+    @property
+    def layer_groups(self) -> tuple[int, ...]: ...
+    @property
+    def windows(self) -> tuple[int | None, ...]: ...
+    @property
+    def source(self) -> str: ...
+
+
+class XRay(PlotWidget):
+    """The living figure. A click on a cell selects its block in every view of the lab."""
+
+    def __init__(
+        self, attention: Attention, texts: Sequence[str], title: str, select: Callable[[int], object] | None = None
+    ) -> None:
+        self._attention, self._texts, self._select = attention, texts, select
+        super().__init__(drawn(attention, texts, title))
+        for trace in self.data:
+            trace.on_click(self._choose)
+
+    def words(self) -> str:
+        """The blocks that were looked at most, as text."""
+        return told(self._attention, self._texts, str(self.layout.title.text))
+
+    def _choose(self, trace: Any, points: Any, _state: Any) -> None:
+        if self._select is None or not points.point_inds:
+            return
+        place = points.point_inds[0]
+        layer, column = place if isinstance(place, tuple | list) else (0, place)
+        block_id = self._attention.block_ids[self._attention.layer_groups[layer]][column]
+        if block_id >= 0:
+            self._select(block_id)
+
+
+def drawn(attention: Attention, texts: Sequence[str], title: str) -> go.Figure:
+    """Above, the mean over layers and heads per block; below, the layers. texts: of each token up to the position."""
+    figure = make_subplots(2, 1, row_heights=[0.22, 0.78], shared_xaxes=True, vertical_spacing=0.04)
+    labels, columns = axis_labels(attention, texts), list(range(attention.mass.shape[2]))
+    overall = attention.mass.mean((0, 1))
+    spoken = [block_text(attention, texts, i) for i in columns]
+    hover = "%{customdata}<br>%{y:.1%} of the attention, all layers and heads<extra></extra>"
+    bars = go.Bar(
+        x=columns,
+        y=rounded(overall),
+        marker={"color": BLUE, "line": {"color": INK, "width": 1}},
+        customdata=spoken,
+        hovertemplate=hover,
+        showlegend=False,
+    )
+    figure.add_trace(bars, 1, 1)
+    choices = [("mean", attention.mass.mean(1))]
+    choices += [(str(head), attention.mass[:, head]) for head in range(attention.mass.shape[1])]
+    figure.add_trace(heatmap(attention, choices[0][1], spoken), 2, 1)
+    figure.update_layout(
+        title={"text": title, "font": {"size": 14}},
+        template=template(),
+        height=220 + 14 * max(14, len(attention.mass)),
+        sliders=[head_slider([(name, shown(attention, mass)) for name, mass in choices])],
+        margin={"b": 110},
+        bargap=0.15,
+    )
+    every = -(-len(columns) // 24)
+    figure.update_xaxes(tickmode="array", tickvals=columns[::every], ticktext=labels[::every], row=2)
+    figure.update_yaxes(tickformat=".0%", rangemode="tozero", row=1)
+    figure.update_yaxes(title_text="layer", autorange="reversed", dtick=max(1, len(attention.mass) // 10), row=2)
+    return figure
+
+
+def heatmap(attention: Attention, mass: NDArray[Any], spoken: Sequence[str]) -> go.Heatmap:
+    """Layers by blocks, white where a window does not reach."""
+    notes = [
+        [cell_note(attention, layer, column, text) for column, text in enumerate(spoken)]
+        for layer in range(len(attention.mass))
+    ]
+    return go.Heatmap(
+        z=shown(attention, mass),
+        zmin=0,
+        zmax=1,
+        colorscale=COLORS,
+        xgap=1,
+        ygap=1,
+        hoverongaps=False,
+        text=notes,
+        hovertemplate="layer %{y} · %{text}<br>%{z:.1%}<extra></extra>",
+        colorbar={"tickformat": ".0%", "thickness": 12, "len": 0.7, "y": 0.4, "outlinecolor": GRID},
+    )
+
+
+def head_slider(choices: Sequence[tuple[str, list[list[float | None]]]]) -> dict[str, Any]:
+    """One step per head: a key moves it, too."""
+    steps = [{"label": name, "method": "restyle", "args": [{"z": [mass]}, [1]]} for name, mass in choices]
+    look = {"bgcolor": GRID, "bordercolor": INK, "activebgcolor": BLUE, "tickcolor": INK}
+    return {"steps": steps, "currentvalue": {"prefix": "heads: "}, "pad": {"t": 46}, "len": 0.9, "x": 0.02, **look}
+
+
+def shown(attention: Attention, mass: NDArray[Any]) -> list[list[float | None]]:
+    """[layers][blocks], rounded; None where the layer's window does not reach."""
+    rows: list[list[float | None]] = []
+    for layer, row in enumerate(mass):
+        first = first_column(attention, layer)
+        rows.append([None if column < first else value for column, value in enumerate(rounded(row))])
+    return rows
+
+
+def first_column(attention: Attention, layer: int) -> int:
+    """The first block that the layer reads."""
+    window = attention.windows[attention.layer_groups[layer]]
+    return 0 if window is None else max(0, attention.position - window + 1) // attention.block_size
+
+
+def rounded(values: NDArray[Any]) -> list[float]:
+    """Four digits are more than one sees."""
+    return [round(float(value), 4) for value in values]
+
+
+def column_labels(attention: Attention) -> list[str]:
+    """Block ids; positions where groups have blocks of their own, or none is held any more."""
+    size, columns = attention.block_size, range(attention.mass.shape[2])
+    if len(attention.block_ids) == 1 and min(attention.block_ids[0], default=-1) >= 0:
+        return [block_name(block_id) for block_id in attention.block_ids[0]]
+    return [f"{i * size}–{min((i + 1) * size - 1, attention.position)}" for i in columns]
+
+
+def axis_labels(attention: Attention, texts: Sequence[str]) -> list[str]:
+    """The same with the blocks' first words below, where there is room for them."""
+    labels = column_labels(attention)
+    if len(labels) > 8:
+        return labels
+    room = 110 // len(labels)
+    size = attention.block_size
+    return [
+        f"{label}<br>{escape(readable(''.join(texts[i * size : (i + 1) * size]).strip(), room))}"
+        for i, label in enumerate(labels)
+    ]
+
+
+def block_text(attention: Attention, texts: Sequence[str], column: int) -> str:
+    """Where a block's tokens stand, and what they say: untrusted text, made harmless."""
+    size = attention.block_size
+    start, end = column * size, min((column + 1) * size, attention.position + 1)
+    text = readable("".join(texts[start:end]), MAX_TEXT)
+    return f"positions {start} to {end - 1}: “{escape(text)}”"
+
+
+def cell_note(attention: Attention, layer: int, column: int, text: str) -> str:
+    """Which block a layer reads there."""
+    block_id = attention.block_ids[attention.layer_groups[layer]][column]
+    return f"{block_name(block_id)}, {text}" if block_id >= 0 else text
+
+
+def told(attention: Attention, texts: Sequence[str], title: str, limit: int = 5) -> str:
+    """The blocks that were looked at most, over all layers and heads."""
+    overall, labels = attention.mass.mean((0, 1)), column_labels(attention)
+    most = sorted(range(len(overall)), key=lambda i: -overall[i])[:limit]
+    rows = [f"{labels[i]:>9} {overall[i]:6.1%}  {_plain(texts, attention, i)}" for i in most]
+    return "\n".join([title, f"blocks    {sparkline([float(value) for value in overall])}", *rows])
+
+
+def _plain(texts: Sequence[str], attention: Attention, column: int) -> str:
+    size = attention.block_size
+    return readable("".join(texts[column * size : min((column + 1) * size, attention.position + 1)]), MAX_TEXT)

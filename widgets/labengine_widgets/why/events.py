@@ -1,0 +1,212 @@
+"""What made an event happen: its cause, the cause of that, and so on back to a request that joined the line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from labengine import events as ev
+from labengine_widgets.why.answer import Why
+from labengine_widgets.why.past import Past
+from labengine_widgets.words.event_text import tell
+
+MAX_LINKS = 12
+
+Finder = Callable[[Past, int, Any], int | None]
+
+
+def why_event(past: Past, number: int) -> Why:
+    """The chain of causes that ends with the event."""
+    chain = [number]
+    while len(chain) < MAX_LINKS and (cause := cause_of(past, chain[-1])) is not None:
+        chain.append(cause)
+    event = past.event(number)
+    told = f"{_because(past, event, chain)} {_decided(past, event, chain)}".strip()
+    links = tuple(past.link(n) for n in reversed(chain))
+    return Why(f"Why did this happen: {tell(event)[:-1]}?", told, links)
+
+
+def _decided(past: Past, event: ev.Event, chain: list[int]) -> str:
+    """Nobody decides a violation: what counts is who decided the event that made it so."""
+    is_found = isinstance(event, ev.ViolationFound) and len(chain) > 1
+    seam, reason = past.seam(past.event(chain[1]) if is_found else event)
+    return f"{seam} decided {'that' if is_found else 'it'}: {reason}" if seam and reason else ""
+
+
+def cause_of(past: Past, number: int) -> int | None:
+    """The number of the event that made this one happen; None where nothing in the recording did."""
+    event = past.event(number)
+    finder = _CAUSES.get(type(event))
+    cause = finder(past, number, event) if finder is not None else None
+    return cause if cause is None or cause < number else None
+
+
+def _because(past: Past, event: ev.Event, chain: list[int]) -> str:
+    if len(chain) == 1:
+        begin = "" if past.is_whole else f", which begins with event {past.first},"
+        return _UNCAUSED.get(type(event), f"Nothing in the recording{begin} brought it about.")
+    return f"Because of event {chain[1]}: {past.link(chain[1]).sentence}"
+
+
+_UNCAUSED: dict[type[ev.Event], str] = {
+    ev.EngineStarted: "An engine was made, or reset.",
+    ev.StepStarted: "Somebody asked for a step: lab.step(), or the lab that runs by itself.",
+    ev.RequestAdded: "Somebody added a prompt.",
+    ev.PrefixCacheReset: "Somebody asked for it, with no request holding a block.",
+}
+
+
+# -- finding -----------------------------------------------------------------------------------------------------------
+
+
+def _last(past: Past, before: int, *kinds: type[ev.Event], **fields: Any) -> int | None:
+    """The newest event of these kinds and fields before a number, those of broken-off steps left out."""
+    for number, event in past.backwards(before):
+        if isinstance(event, kinds) and all(getattr(event, name) == value for name, value in fields.items()):
+            return number
+    return None
+
+
+def _next(past: Past, after: int, *kinds: type[ev.Event], within: int = 512, **fields: Any) -> int | None:
+    """The next event of these kinds and fields."""
+    for number, event in past.forwards(after + 1, min(past.timeline.end, after + within)):
+        if isinstance(event, kinds) and all(getattr(event, name) == value for name, value in fields.items()):
+            return number
+    return None
+
+
+def _of_request(*kinds: type[ev.Event]) -> Finder:
+    """The cause is the request's newest event of one of these kinds."""
+    return lambda past, number, event: _last(past, number, *kinds, request_id=event.request_id)
+
+
+def _step(past: Past, number: int, event: Any) -> int | None:
+    return _last(past, number, ev.StepStarted)
+
+
+def _allocated(past: Past, number: int, event: ev.BlockAllocated) -> int | None:
+    """Room had to be made; or it comes with the look-up, a token that needs a slot, the next piece of the prompt."""
+    for before, told in past.backwards(number):
+        if isinstance(told, ev.RequestPreempted):
+            return before if told.request_id != event.request_id else None
+        if not isinstance(told, (ev.BlockAllocated, ev.BlockEvicted, ev.BlockFreed)):
+            break
+    kinds = (ev.PrefixHit, ev.ExternalHit, ev.TokenSampled, ev.TokensComputed, ev.RequestAdded)
+    return _last(past, number, *kinds, request_id=event.request_id)
+
+
+def _evicted(past: Past, number: int, event: ev.BlockEvicted) -> int | None:
+    """Given away: what the taker needs it for. Else what is said in its reason."""
+    if event.reason == "reset":
+        return None
+    if event.reason == "distrusted":
+        rolled = [n for n, e in _until_step(past, number) if isinstance(e, ev.StepRolledBack)]
+        return rolled[0] if rolled else None
+    if event.reason == "replaced":
+        following = _next(past, number, ev.BlockCached, block_id=event.block_id)
+        return None if following is None else _registered(past, number, past.event(following))
+    taken = _next(past, number, ev.BlockAllocated, block_id=event.block_id)
+    return None if taken is None else _allocated(past, number, past.event(taken))  # type: ignore[arg-type]  # its kind
+
+
+def _until_step(past: Past, number: int) -> list[tuple[int, ev.Event]]:
+    found = []
+    for before, event in past.everything_backwards(number):
+        found.append((before, event))
+        if isinstance(event, (ev.StepStarted, ev.StepRolledBack)):
+            break
+    return found[::-1]
+
+
+def _touched(past: Past, number: int, event: ev.BlockTouched) -> int | None:
+    return _last(past, number, ev.PrefixHit, request_id=event.request_id)
+
+
+def _hit(past: Past, number: int, event: ev.PrefixHit) -> int | None:
+    """A hit comes from whoever registered its last block; a miss from the request's own arrival."""
+    ids = [i for group in event.block_ids for i in group]
+    if event.num_tokens and ids:
+        cached = _last(past, number, ev.BlockCached, block_id=ids[-1])
+        if cached is not None or not past.is_whole:
+            return cached
+    return _last(past, number, ev.RequestAdded, ev.RequestPreempted, request_id=event.request_id)
+
+
+def _registered(past: Past, number: int, event: Any) -> int | None:
+    """Its last slot was written; or, where hashes are registered early, it was allocated or loaded."""
+    return _last(past, number, ev.SlotsWritten, ev.BlocksLoaded, ev.BlockAllocated, request_id=event.request_id)
+
+
+def _merged(past: Past, number: int, event: ev.BlockMerged) -> int | None:
+    return _last(past, number, ev.BlockCached, block_id=event.into_block_id)
+
+
+def _freed(past: Past, number: int, event: ev.BlockFreed) -> int | None:
+    if event.reason == "merged":
+        return _last(past, number, ev.BlockMerged, block_id=event.block_id)
+    if event.reason == "window":
+        return _last(past, number, ev.TokensComputed, ev.PrefixHit, request_id=event.request_id)
+    if event.reason == "finished":
+        return _last(past, number, ev.TokenSampled, request_id=event.request_id)
+    return _preempted(past, number, event) if event.reason == "preempted" else None
+
+
+def _preempted(past: Past, number: int, event: Any) -> int | None:
+    """A load that failed; else the token of whoever needed the room."""
+    for before, told in past.backwards(number):
+        if isinstance(told, ev.LoadFailed) and told.request_id == event.request_id:
+            return before
+        if not isinstance(told, ev.BlockFreed):
+            break
+    for _, told in past.forwards(number + 1, min(past.timeline.end, number + 512)):
+        if isinstance(told, (ev.BlockAllocated, ev.RequestScheduled)) and told.request_id != event.request_id:
+            return _last(past, number, ev.TokenSampled, ev.RequestScheduled, request_id=told.request_id)
+        if isinstance(told, (ev.StepEnded, ev.SlotsWritten, ev.StepRolledBack)):
+            break
+    return _last(past, number, ev.TokenSampled, request_id=event.request_id)
+
+
+def _finished(past: Past, number: int, event: ev.RequestFinished) -> int | None:
+    return None if event.reason == "abort" else _last(past, number, ev.TokenSampled, request_id=event.request_id)
+
+
+def _violation(past: Past, number: int, event: ev.ViolationFound) -> int | None:
+    first = event.first_event
+    return first if first is not None and past.first <= first < number else None
+
+
+def _rolled_back(past: Past, number: int, event: ev.StepRolledBack) -> int | None:
+    """What failed in it; the step itself where it was interrupted."""
+    for before, told in past.everything_backwards(number):
+        if isinstance(told, (ev.StepStarted, ev.StepFailed)):
+            return before
+    return None
+
+
+_CAUSES: dict[type[ev.Event], Finder] = {
+    ev.StepEnded: _step,
+    ev.StepRolledBack: _rolled_back,
+    ev.PrefixHit: _hit,
+    ev.RequestScheduled: _of_request(
+        ev.PrefixHit, ev.BlocksLoaded, ev.TokenSampled, ev.TokensComputed, ev.RequestAdded, ev.RequestPreempted
+    ),
+    ev.RequestPreempted: _preempted,
+    ev.RequestFinished: _finished,
+    ev.RequestForgotten: _of_request(ev.RequestFinished),
+    ev.ExternalHit: _of_request(ev.PrefixHit),
+    ev.BlocksLoaded: _of_request(ev.ExternalHit),
+    ev.BlocksSaved: _of_request(ev.SlotsWritten),
+    ev.LoadFailed: _of_request(ev.ExternalHit),
+    ev.BlockEvicted: _evicted,
+    ev.BlockAllocated: _allocated,
+    ev.BlocksSkipped: _of_request(ev.PrefixHit),
+    ev.BlockTouched: _touched,
+    ev.BlockCached: _registered,
+    ev.BlockMerged: _merged,
+    ev.BlockFreed: _freed,
+    ev.SlotsWritten: _of_request(ev.RequestScheduled),
+    ev.ForwardRan: _step,
+    ev.TokensComputed: _of_request(ev.SlotsWritten, ev.BlocksLoaded),
+    ev.TokenSampled: _of_request(ev.SlotsWritten),
+    ev.ViolationFound: _violation,
+}

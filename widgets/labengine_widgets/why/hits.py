@@ -1,0 +1,192 @@
+"""Why a look-up hit or missed: what the map held for the request's prompt at that time, group by group."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from labengine import events as ev
+from labengine.fold import Fold
+from labengine_widgets.why.answer import Link, Why
+from labengine_widgets.why.misses import Miss, miss_of
+from labengine_widgets.why.past import Past
+from labengine_widgets.why.prefixes import Equals, Lookup, equals_of
+from labengine_widgets.words.event_text import blocks
+from labengine_widgets.words.names import block_name, counted, group_name, listed, request_name
+
+MAX_FOUND = 6
+"""Of the blocks that were found, so many have a link to the event that put them into the map."""
+
+
+class Limit(NamedTuple):
+    """The block that a longer hit would have needed first."""
+
+    group: int
+    block_index: int
+
+
+def why_hit(past: Past, request_id: int) -> Why:
+    """Its last look-up: what it found, where that came from, and what ended it."""
+    name = request_name(request_id)
+    lookup = _last_lookup(past, request_id)
+    if lookup is None:
+        return Why(f"Why did {name} hit or miss?", _no_lookup(past, request_id), _added(past, request_id))
+    equals = equals_of(past, lookup)
+    found = _found_links(past, lookup)
+    told = _found(lookup, past)
+    miss = _miss(past, lookup, equals)
+    links = [*found, past.link(lookup.number)]
+    if miss is not None:
+        told += " " + miss.sentence
+        links += [past.link(number) for number in miss.numbers]
+    links += [past.link(number) for number in _tier(past, lookup)]
+    unique = {link.event_number: link for link in links}
+    return Why(_question(lookup), told.strip(), tuple(unique[number] for number in sorted(unique, key=_in_order)))
+
+
+def _in_order(number: int | None) -> int:
+    return -1 if number is None else number
+
+
+def _last_lookup(past: Past, request_id: int) -> Lookup | None:
+    for number, event in past.backwards():
+        if isinstance(event, ev.PrefixHit) and event.request_id == request_id:
+            return Lookup(number, event, past.at(number))
+    return None
+
+
+def _no_lookup(past: Past, request_id: int) -> str:
+    """None is told: it has yet to come, never came, or came before the recording begins."""
+    request, name = past.state.requests[request_id], request_name(request_id)
+    has_generated = len(request.token_ids) > request.num_prompt_tokens
+    if request.status in ("running", "preempted") or any(request.block_tables) or has_generated:
+        return f"{name} looked its prompt up {past.before}: what it found is not told."
+    if request.status == "finished" and (past.is_whole or _added(past, request_id)):
+        return f"{name} never looked its prompt up: it ended before it was admitted to a step."
+    if request.status == "finished":
+        return f"If {name} looked its prompt up, that was {past.before}."
+    return f"{name} has not looked its prompt up yet: that happens when it is admitted to a step."
+
+
+def _added(past: Past, request_id: int) -> tuple[Link, ...]:
+    for number, event in past.backwards():
+        if isinstance(event, ev.RequestAdded) and event.request_id == request_id:
+            return (past.link(number),)
+    return ()
+
+
+def _question(lookup: Lookup) -> str:
+    name, hit = request_name(lookup.event.request_id), lookup.event.num_tokens
+    if not hit:
+        return f"Why did {name} hit nothing?"
+    return f"Why did {name} hit {hit} of its {counted(lookup.num_tokens, 'token')}?"
+
+
+# -- what was found ----------------------------------------------------------------------------------------------------
+
+
+def _found(lookup: Lookup, past: Past) -> str:
+    ids = [i for group in lookup.event.block_ids for i in group if i != lookup.state.null_block]
+    if not ids:
+        return ""
+    free = [i for i in dict.fromkeys(ids) if not lookup.state.ref_counts[i]]
+    told = f"The map led it to {blocks(ids)}"
+    if free:
+        are = "was" if len(free) == 1 else "were"
+        which = "all of them" if 1 < len(free) == len(set(ids)) else listed(map(block_name, free))
+        told += f"; {which} {are} free, but nobody had taken {'it' if len(free) == 1 else 'them'} since"
+    return told + "."
+
+
+def _found_links(past: Past, lookup: Lookup) -> list[Link]:
+    """The events that put the hit blocks into the map."""
+    wanted = {i for group in lookup.event.block_ids for i in group if i != lookup.state.null_block}
+    links = []
+    for number, event in past.backwards(lookup.number) if wanted else ():
+        if isinstance(event, ev.BlockCached) and event.block_id in wanted:
+            wanted.discard(event.block_id)
+            links.append(past.link(number))
+            if not wanted or len(links) == MAX_FOUND:
+                break
+    return links[::-1]
+
+
+def _tier(past: Past, lookup: Lookup) -> list[int]:
+    """What the external tier had behind the hit: told right after it."""
+    stop = min(lookup.number + 2, past.moment)
+    return [n for n, event in past.forwards(lookup.number + 1, stop) if isinstance(event, ev.ExternalHit)]
+
+
+# -- what ended it -----------------------------------------------------------------------------------------------------
+
+
+def _miss(past: Past, lookup: Lookup, equals: Equals) -> Miss | None:
+    sizes = [group.block_size for group in lookup.state.groups]
+    if all(lookup.event.num_tokens + size > lookup.num_tokens - 1 for size in sizes):
+        return _whole(lookup)
+    limit = _limit(lookup, equals)
+    if limit is None:
+        return Miss(_unexplained(lookup), ())
+    miss = miss_of(past, lookup, equals, limit.group, limit.block_index)
+    if len(lookup.state.groups) == 1:
+        return miss
+    where = group_name(lookup.state.groups, limit.group)
+    told = f"All groups have to agree on one length, and the {where} ended it. {miss.sentence}"
+    return Miss(told, miss.numbers)
+
+
+def _whole(lookup: Lookup) -> Miss:
+    left = lookup.num_tokens - lookup.event.num_tokens
+    if not lookup.event.num_tokens:
+        size = min(group.block_size for group in lookup.state.groups)
+        told = "Only full blocks are looked up, and its last token is computed in any case: with "
+        return Miss(f"{told}{counted(lookup.num_tokens, 'token')} and blocks of {size} there was none to look for.", ())
+    if not left:
+        return Miss("That is all of it: nothing was left to compute.", ())
+    what = "its last token is" if left == 1 else f"its last {left} tokens are"
+    told = f"That is all there was to look for: {what} computed in any case, to give the next token."
+    return Miss(told, ())
+
+
+def _limit(lookup: Lookup, equals: Equals) -> Limit | None:
+    """Full groups end a hit at their first block that is not there; window groups by what an end reaches back to."""
+    state, hit = lookup.state, lookup.event.num_tokens
+    runs = {
+        g: _run(state, equals, g, (lookup.num_tokens - 1) // group.block_size)
+        for g, group in enumerate(state.groups)
+        if group.kind == "full"
+    }
+    tokens = {g: run * state.groups[g].block_size for g, run in runs.items()}
+    if tokens and min(tokens.values()) <= hit:
+        group = min(tokens, key=lambda g: tokens[g])
+        return Limit(group, runs[group])
+    bound = min(tokens.values()) if tokens else lookup.num_tokens - 1
+    return _window_limit(state, equals, bound, hit)
+
+
+def _run(state: Fold, equals: Equals, group: int, most: int) -> int:
+    return next((i for i in range(most) if not _is_there(state, equals, group, i)), most)
+
+
+def _is_there(state: Fold, equals: Equals, group: int, index: int) -> bool:
+    return any(key in state.prefix_map for key in equals.keys(group, index))
+
+
+def _window_limit(state: Fold, equals: Equals, bound: int, hit: int) -> Limit | None:
+    """The last block that a hit of up to `bound` tokens needs and a window group does not have."""
+    for g, group in enumerate(state.groups):
+        if group.kind == "full" or group.window is None:
+            continue
+        needed = -(-(group.window - 1) // group.block_size)
+        end = bound // group.block_size
+        for index in range(end - 1, max(-1, end - 1 - needed), -1):
+            if not _is_there(state, equals, g, index):
+                return Limit(g, index)
+    return None
+
+
+def _unexplained(lookup: Lookup) -> str:
+    """Everything that was asked for seems to be there under some name."""
+    return (
+        "Blocks of equal tokens were in the map, but under other hashes or at places where not all groups have whole "
+        "blocks: a cache salt keeps requests apart, and so does an adapter."
+    )

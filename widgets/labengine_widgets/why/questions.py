@@ -1,0 +1,193 @@
+"""Answer a question about a recording, now or beforehand for a page that has no Python to ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from labengine import events as ev
+from labengine_widgets.why.answer import Link, Why, WhyError
+from labengine_widgets.why.blocks import why_block, why_free, why_in_queue, why_next
+from labengine_widgets.why.events import why_event
+from labengine_widgets.why.hits import why_hit
+from labengine_widgets.why.map_entries import is_lost, key_of, why_hash, why_lost
+from labengine_widgets.why.past import Past, Recording, Seams
+from labengine_widgets.why.references import why_ref_count
+from labengine_widgets.why.requests import why_finished, why_preempted, why_request
+from labengine_widgets.why.subjects import Subject, known_block, known_event, known_request, parsed
+from labengine_widgets.why.waiting import why_waiting
+from labengine_widgets.words.names import readable
+
+MAX_FOUND = 3
+"""Violations that one answer tells."""
+
+SAID = "said"
+"""The rule that the core holds what the events say it holds (labengine.violation)."""
+
+
+def with_found(past: Past, why: Why, *, block: int | None = None, request: int | None = None) -> Why:
+    """The answer, and behind it what the checks have found about this block or request by the question's moment."""
+    found = [one for one in past.found if block in one.block_ids or request in one.request_ids]
+    return _told(past, why, found)
+
+
+def with_found_at(past: Past, why: Why, number: int) -> Why:
+    """The answer about an event, and behind it what the checks have found to begin with that event."""
+    return _told(past, why, [one for one in past.found if one.first_event == number])
+
+
+def _told(past: Past, why: Why, found: list[ev.ViolationFound]) -> Why:
+    if not found:
+        return why
+    shown = sorted(found, key=lambda one: one.rule != SAID)[:MAX_FOUND]
+    texts = dict.fromkeys(_sentence(one) for one in shown)
+    more = f" ({len(found) - len(shown)} more.)" if len(found) > len(shown) else ""
+    begins = dict.fromkeys(one.first_event for one in shown if one.first_event is not None)
+    links = tuple(_link(past, number, found) for number in begins)
+    return replace(why, answer=f"{why.answer} {' '.join(texts)}{more}", links=(*why.links, *links))
+
+
+def _sentence(one: ev.ViolationFound) -> str:
+    message = readable(one.message, 300)
+    if one.rule == SAID:
+        return f"But the core is not what the events say: {message}."
+    return f"The rule “{one.rule}” is broken: {message}."
+
+
+def _link(past: Past, number: int, found: list[ev.ViolationFound]) -> Link:
+    """To the event that made it so, as far as it is still kept."""
+    rules = ", ".join(dict.fromkeys(one.rule for one in found if one.first_event == number))
+    return Link(min(max(number + 1, past.first), past.moment), number, f"Here it goes wrong, by the checks ({rules}).")
+
+
+_ABOUT_BLOCK: dict[str | None, Callable[[Past, int], Why]] = {
+    None: why_block,
+    "ref_count": why_ref_count,
+    "lost": why_lost,
+    "free": why_free,
+    "queue": why_in_queue,
+}
+_ABOUT_REQUEST: dict[str | None, Callable[[Past, int], Why]] = {
+    None: why_request,
+    "hit": why_hit,
+    "preempted": why_preempted,
+    "waiting": why_waiting,
+    "finished": why_finished,
+}
+
+
+def why(
+    timeline: Recording, subject: Mapping[str, Any], moment: int | None = None, *, seams: Seams | None = None
+) -> Why:
+    """Why something is as it is at a moment (by default the newest).
+
+    subject: {"block": 3}, {"request": 2}, {"hash": "1f3a"}, {"event": 17} or {"next_victim": True}, with "about" for
+    one question of several; or a selection {"kind", "id"}. seams: what `seams_of` of the
+    lab knows; without them the links name no methods. WhyError for what the recording does not know.
+    """
+    asked = parsed(subject)
+    return _answer(Past(timeline, moment, seams), asked)
+
+
+def answer(source: Any, timeline: Recording, subject: Mapping[str, Any], moment: int | None = None) -> dict[str, Any]:
+    """The same for a view: plain JSON types, and what went wrong as an answer. Never raises.
+
+    source: asked for its seams(), if it has any.
+    """
+    try:
+        return why(timeline, subject, moment, seams=getattr(source, "seams", dict)()).to_dict()
+    except WhyError as error:
+        return Why("Why?", str(error)).to_dict() | {"is_error": True}
+    except Exception as error:
+        told = f"This question could not be answered: {type(error).__name__}: {error}"
+        return Why("Why?", told).to_dict() | {"is_error": True}
+
+
+def _answer(past: Past, asked: Subject) -> Why:
+    match asked.kind:
+        case "block":
+            block = known_block(past, asked.id)
+            return with_found(past, _ABOUT_BLOCK[asked.about](past, block), block=block)
+        case "request":
+            request = known_request(past, asked.id)
+            return with_found(past, _ABOUT_REQUEST[asked.about](past, request), request=request)
+        case "hash":
+            return why_hash(past, key_of(past, asked.id))
+        case "event":
+            number = known_event(past, asked.id)
+            return with_found_at(past, why_event(past, number), number)
+        case _:
+            return why_next(past)
+
+
+MAX_ANSWERS = 200
+MAX_BLOCKS = 64
+MAX_STEPS = 12
+MAX_EVENTS = 400
+
+Carried = dict[str, Any]
+"""{subject: {kind, id, about}, moment, answer}: what `header.answers` of a page holds, for views/why.js."""
+
+
+def carried_answers(timeline: Recording, seams: Seams | None = None, moment: int | None = None) -> list[Carried]:
+    """Answers about the requests and blocks at a moment (by default the newest), at most MAX_ANSWERS of them."""
+    past = Past(timeline, moment, seams)
+    return [_carried(past, *told) for told in islice(_answers(past), MAX_ANSWERS)]
+
+
+def answers_along(timeline: Recording, seams: Seams | None = None) -> list[Carried]:
+    """The same at the ends of the newest steps too, and about each of the newest events: for a lesson to go back in."""
+    first = max(timeline.num_dropped, timeline.end - MAX_EVENTS)
+    events = timeline.events(first, timeline.end)
+    ended = [first + i + 1 for i, event in enumerate(events) if type(event) is ev.StepEnded]
+    moments = sorted({*ended[-MAX_STEPS:], timeline.end})
+    found = timeline.of_kind(ev.ViolationFound)
+    pasts = {number: Past(timeline, number + 1, seams, found) for number in range(first, timeline.end)}
+    about_events = [_carried(past, "event", number, "", why_event(past, number)) for number, past in pasts.items()]
+    return [*about_events, *(carried for moment in moments for carried in carried_answers(timeline, seams, moment))]
+
+
+def _carried(past: Past, kind: str, subject: int | str, about: str, why: Why) -> Carried:
+    named = {"kind": kind, "id": subject, "about": about}
+    if isinstance(subject, int):
+        why = _with_found(past, kind, subject, why)
+    return {"subject": named, "moment": past.moment, "answer": why.to_dict()}
+
+
+def _with_found(past: Past, kind: str, subject: int, why: Why) -> Why:
+    if kind == "event":
+        return with_found_at(past, why, subject)
+    return with_found(past, why, **{kind: subject})
+
+
+def _answers(past: Past) -> Iterator[tuple[str, int | str, str, Why]]:
+    head = next(iter(past.state.free_queue), None)
+    if head is not None:
+        yield "block", head, "queue", why_in_queue(past, head)
+    for request_id, request in past.state.requests.items():
+        yield "request", request_id, "hit", why_hit(past, request_id)
+        if request.status == "finished":
+            yield "request", request_id, "finished", why_finished(past, request_id)
+        elif request.status == "preempted":
+            yield "request", request_id, "preempted", why_preempted(past, request_id)
+        elif request.status == "waiting":
+            yield "request", request_id, "waiting", why_request(past, request_id)
+    for block_id in islice(_touched(past), MAX_BLOCKS):
+        if past.state.ref_counts[block_id]:
+            yield "block", block_id, "ref_count", why_ref_count(past, block_id)
+        else:
+            yield "block", block_id, "free", why_free(past, block_id)
+        if is_lost(past, block_id):
+            yield "block", block_id, "lost", why_lost(past, block_id)
+    for group, hash_ in past.state.prefix_map:
+        yield "hash", f"{group}:{hash_.hex()}", "", why_hash(past, (group, hash_))
+
+
+def _touched(past: Past) -> Iterator[int]:
+    """Blocks that hold something."""
+    state = past.state
+    for block_id, count in enumerate(state.ref_counts):
+        if count or state.block_keys[block_id]:
+            yield block_id

@@ -1,0 +1,1 @@
+"""Recordings in words: names, runs of events, captions and sentences."""

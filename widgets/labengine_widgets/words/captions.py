@@ -1,0 +1,115 @@
+"""Captions of a recording: one sentence per run of events, at the moment at which it has become true."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from labengine import events as ev
+from labengine.timeline import Timeline
+from labengine_widgets.words.runs import phase_after, runs
+from labengine_widgets.words.scene import Scene, kept_contents
+from labengine_widgets.words.sentences import resting_sentence, sentence
+
+Beat = tuple[int, str, str | None]
+"""(moment after the events that it tells, sentence, phase)."""
+
+MAX_TOLD = 20_000
+"""Events that are told at once, at most: a longer stretch is left to whoever asks step by step."""
+
+
+MAX_FOLLOWED = 5_000
+"""Events that are walked through; a longer way is a jump to a state of the recording."""
+
+
+def beats(timeline: Timeline, start: int, end: int, token_text: Callable[[int], str] = str) -> list[Beat]:
+    """The beats of the events between two moments. IndexError for moments that are not kept."""
+    return Teller(timeline, token_text).tell(start, end)
+
+
+class Teller:
+    """Tells stretches of one recording; cheap for those that follow one another, for it keeps its place.
+
+    signs: contents are not named by letters but by signs, for a browser that has numbered them itself.
+    """
+
+    def __init__(self, timeline: Timeline, token_text: Callable[[int], str] = str, *, signs: bool = False) -> None:
+        self._timeline, self._token_text, self._signs = timeline, token_text, signs
+        self._jump(timeline.num_dropped)
+
+    def tell(self, start: int, end: int) -> list[Beat]:
+        """The beats between two moments, at most MAX_TOLD events of them. IndexError for moments not kept."""
+        self.stand(start)
+        told: list[Beat] = []
+        for run in runs(self._timeline.events(start, min(end, start + MAX_TOLD))):
+            self._follow(run.events)
+            self._scene.take_changes()
+            told.append((self.moment, sentence(run.told, self._scene), self._phase))
+        return told
+
+    def rest(self, moment: int) -> str:
+        """What is said to somebody who comes at this moment."""
+        self.stand(moment)
+        return resting_sentence(self._scene)
+
+    def stand(self, moment: int) -> None:
+        """Go to a moment: a short way forward by what happened, any other by the recording's state."""
+        is_near = 0 <= moment - self.moment <= MAX_FOLLOWED and self.moment >= self._timeline.num_dropped
+        if not is_near or self.generation != self._timeline.generation:
+            self._jump(moment)
+        self._follow(self._timeline.events(self.moment, moment))
+        self._scene.take_changes()
+
+    def _jump(self, moment: int) -> None:
+        self.generation = self._timeline.generation
+        self.moment = moment
+        self._phase: str | None = None
+        self._scene = self._scene_at(moment)
+
+    def _follow(self, events: Sequence[ev.Event]) -> None:
+        for event in events:
+            self.moment += 1
+            if type(event) is ev.StepRolledBack:
+                self._scene = self._scene_at(self.moment)
+            else:
+                self._scene.apply(event)
+            self._phase = phase_after(event, self._phase)
+
+    def _scene_at(self, moment: int) -> Scene:
+        timeline = self._timeline
+        scene = Scene(timeline.state(moment), self._token_text, tier=kept_contents(timeline, moment))
+        scene.signs_letters = self._signs
+        return scene
+
+
+class Narration:
+    """Asked from any thread. Contents are named by signs, for a browser half, which has numbered them itself."""
+
+    def __init__(self, recording: Callable[[], Timeline], token_text: Callable[[int], str]) -> None:
+        self._recording, self._token_text = recording, token_text
+        self._guard = threading.RLock()
+        self._teller: Teller | None = None
+
+    def forget(self) -> None:
+        """Begin anew: the recording is another one, or the teller stumbled."""
+        with self._guard:
+            self._teller = None
+
+    def tell(self, start: int, end: int) -> list[Beat]:
+        """The beats between two moments."""
+        with self._guard:
+            return self._known().tell(start, end)
+
+    def rest(self, moment: int) -> str:
+        """What is said to somebody who comes at this moment."""
+        with self._guard:
+            return self._known().rest(moment)
+
+    def plain(self, start: int, end: int) -> list[Beat]:
+        """The beats with Python's own letters, as text to read."""
+        return beats(self._recording(), start, end, self._token_text)
+
+    def _known(self) -> Teller:
+        if self._teller is None:
+            self._teller = Teller(self._recording(), self._token_text, signs=True)
+        return self._teller

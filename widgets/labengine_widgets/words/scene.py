@@ -1,0 +1,392 @@
+"""The state as a reader sees it: the fold, and what only a picture needs: contents, owners, slots written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any, ClassVar, NamedTuple
+
+from labengine import events as ev
+from labengine.fold import Changes, Fold, Key
+from labengine.timeline import Timeline
+from labengine_widgets.words.names import ContentIndex, content_name, readable
+
+MAX_SLOT_TEXTS = 16
+"""Tokens of a block whose text is shown; a longer block shows its first ones."""
+
+MAX_BLOCKS_WITH_TEXT = 2048
+"""In a larger pool the cells are too small for text, and none is sent."""
+
+HASHED, MAPPED, LOST = 1, 2, 4
+
+LETTER_OF, END_OF_LETTER = "\ue000", "\ue001"
+"""A block id between them stands for the letter of what is in it at the moment that the sentence tells of: a browser
+numbers contents from the oldest event that it has, and must say in words what it says in the picture.
+"""
+
+_SIGN = re.compile(f"{LETTER_OF}(\\d+){END_OF_LETTER}")
+
+NOTHING = "–"
+"""Stands in a slot that was never written, in front of one that was."""
+
+Place = tuple[int, int, int]
+"""(request id, group, index): an entry of a block table."""
+
+
+class Cell(NamedTuple):
+    """One block as drawn. content -1: none; fill: slots written; flags: HASHED, MAPPED, LOST; tokens: text per slot.
+
+    groups: the KV-cache groups whose tables it stands in; more than one is a fault (vLLM issue 43884).
+    """
+
+    block_id: int
+    ref_count: int = 0
+    content: int = -1
+    fill: int = 0
+    flags: int = 0
+    owners: tuple[int, ...] = ()
+    tokens: tuple[str, ...] = ()
+    groups: tuple[int, ...] = ()
+
+
+class Score(NamedTuple):
+    """used: blocks not free; peak: the most in this step; findable: map entries; lost: alive, hashed, unmapped."""
+
+    used: int
+    peak: int
+    findable: int
+    lost: int
+
+
+class Scene:
+    """A fold with eyes: apply events, then ask for cells and score. Costs grow with what changed, not with the pool."""
+
+    def __init__(
+        self,
+        state: Fold,
+        token_text: Callable[[int], str] = str,
+        contents: ContentIndex | None = None,
+        tier: Iterable[Key] = (),
+    ) -> None:
+        self.fold = state
+        self.contents = contents or ContentIndex()
+        self.tier: dict[Key, None] = dict.fromkeys(tier)
+        """What the external tier is known to hold, in the order in which it came to be known."""
+        self.signs_letters = False
+        """Whether `letter` gives signs."""
+        self._token_text = token_text
+        self._texts: dict[int, str] = {}
+        self._slot_texts: dict[int, str] = {}
+        self.peak = self.num_used
+        self.lost: set[int] = set()
+        self._written: dict[tuple[int, int], int] = {}
+        self._home: dict[int, Place] = {}
+        self._held: dict[int, dict[int, tuple[int, ...]]] = {}
+        self._owners: dict[int, set[int]] = {}
+        self._chains: dict[tuple[int, int], list[int]] = {}
+        self._also_changed: set[int] = set()
+        self._strays: dict[int, dict[int, int | None]] = {}
+        """Slots that are not as the tables say, by block and offset: the token that went there, None for nothing."""
+        self._take_stock()
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks in the pool."""
+        return len(self.fold.ref_counts)
+
+    @property
+    def num_used(self) -> int:
+        """Blocks that are not free."""
+        return self.fold.num_used_blocks
+
+    @property
+    def score(self) -> Score:
+        """The four numbers above the picture."""
+        return Score(self.num_used, self.peak, len(self.fold.prefix_map), len(self.lost))
+
+    def apply(self, event: ev.Event) -> None:
+        """Move on by one event; EngineStarted begins anew, StepRolledBack is for whoever can fetch the state."""
+        self.fold.apply(event)
+        note = self._NOTES.get(type(event))
+        if note is not None:
+            self._noted(note, event)
+        self.peak = max(self.peak, self.num_used)
+
+    def _noted(self, note: Callable[[Any, Any], None], event: ev.Event) -> None:
+        """Of an event that cannot have happened, as wrong parts emit them, as much is noted as there is."""
+        try:
+            note(self, event)
+        except (IndexError, KeyError):
+            if not self.fold.num_impossible:
+                raise
+
+    def is_block(self, block_id: int) -> bool:
+        """False for an id that no block has: wrong parts put such ids into tables."""
+        return 0 <= block_id < self.num_blocks
+
+    def take_changes(self) -> Changes:
+        """What changed since the last call; owners, lost blocks and written slots are up to date after it."""
+        changes = self.fold.take_changes()
+        if changes.is_restarted:
+            changes.blocks = set(range(self.num_blocks))
+        for request_id in changes.requests:
+            changes.blocks |= self._update_owners(request_id)
+        changes.blocks |= self._also_changed
+        changes.blocks = set(filter(self.is_block, changes.blocks))
+        self._also_changed = set()
+        for block_id in changes.blocks:
+            self._update_lost(block_id)
+        return changes
+
+    def cell(self, block_id: int) -> Cell:
+        """A block as drawn now."""
+        ref_count, keys = self.fold.ref_counts[block_id], self.fold.block_keys[block_id]
+        if not ref_count and not keys:
+            return Cell(block_id)
+        return Cell(
+            block_id,
+            ref_count,
+            self.content(block_id),
+            max((self._fill(block_id), *(1 + offset for offset in self._strays.get(block_id, ())))),
+            self._flags(block_id),
+            tuple(sorted(self._owners.get(block_id, ()))),
+            self._block_texts(block_id) if self.num_blocks <= MAX_BLOCKS_WITH_TEXT else (),
+            self.groups_of(block_id),
+        )
+
+    def groups_of(self, block_id: int) -> tuple[int, ...]:
+        """The groups in whose tables a block stands, as of the last `take_changes`."""
+        owners = self._owners.get(block_id, ())
+        return tuple(sorted({group for owner in owners for group in self._held[owner].get(block_id, ())}))
+
+    def content(self, block_id: int) -> int:
+        """The number of a block's content; -1 while it is not full, and for an id that no block has."""
+        if not self.is_block(block_id):
+            return -1
+        if keys := self.fold.block_keys[block_id]:
+            return self.contents.of_hash(keys[0])
+        home = self._home.get(block_id)
+        if home is None or not self.fold.ref_counts[block_id] or self._fill(block_id) < self._size(home):
+            return -1
+        return self.contents.of_prefix(self._prefix(home))
+
+    def letter(self, block_id: int) -> str:
+        """A content's letter as sentences say it, or the block's sign, for a browser to put its own letter there."""
+        return f"{LETTER_OF}{block_id}{END_OF_LETTER}" if self.signs_letters else content_name(self.content(block_id))
+
+    def with_letters(self, text: str) -> str:
+        """A sentence with signs, as text: the scene must stand at the moment that it tells of."""
+        return _SIGN.sub(lambda sign: content_name(max(0, self.content(int(sign[1])))), text)
+
+    def twins(self, block_ids: Iterable[int]) -> dict[int, int]:
+        """Which of these blocks hold what another live block holds too: {block: the other one of lowest id}."""
+        asked = {block_id: content for block_id in block_ids if (content := self.content(block_id)) >= 0}
+        others: dict[int, int] = {}
+        for block_id in sorted(self._home, reverse=True):
+            if block_id not in asked and self.fold.ref_counts[block_id]:
+                others[self.content(block_id)] = block_id
+        return {block_id: others[content] for block_id, content in asked.items() if content in others}
+
+    def slot_texts(self, token_ids: Iterable[int]) -> tuple[str, ...]:
+        """Text per token, safe to show, the first MAX_SLOT_TEXTS of them."""
+        return tuple(self._slot_text(token_id) for token_id in islice(token_ids, MAX_SLOT_TEXTS))
+
+    def token_text(self, token_id: int) -> str:
+        """A token's text as the model has it: untrusted."""
+        if token_id not in self._texts:
+            self._texts[token_id] = self._token_text(token_id)
+        return self._texts[token_id]
+
+    def _slot_text(self, token_id: int) -> str:
+        if token_id not in self._slot_texts:
+            self._slot_texts[token_id] = readable(self.token_text(token_id), 24)
+        return self._slot_texts[token_id]
+
+    # -- a block's parts -----------------------------------------------------------------------------------------------
+
+    def _size(self, home: Place | None) -> int:
+        return self.fold.groups[home[1] if home else 0].block_size
+
+    def _fill(self, block_id: int) -> int:
+        home = self._home.get(block_id)
+        if self.fold.block_keys[block_id]:
+            return self.fold.groups[self.fold.block_keys[block_id][0][0]].block_size
+        if home is None or not self.fold.ref_counts[block_id]:
+            return 0
+        size = self._size(home)
+        return max(0, min(size, self._written.get(home[:2], 0) - home[2] * size))
+
+    def _flags(self, block_id: int) -> int:
+        keys = self.fold.block_keys[block_id]
+        if not keys:
+            return 0
+        is_mapped = any(block_id in self.fold.prefix_map.get(key, ()) for key in keys)
+        return HASHED | (MAPPED if is_mapped else 0) | (LOST if self._is_lost(block_id) else 0)
+
+    def _is_lost(self, block_id: int) -> bool:
+        keys = self.fold.block_keys[block_id]
+        return bool(
+            self.fold.ref_counts[block_id]
+            and keys
+            and not any(block_id in self.fold.prefix_map.get(key, ()) for key in keys)
+        )
+
+    def misplaced(self, event: ev.SlotsWritten) -> list[tuple[int, int, int]]:
+        """(position, slot it went to, slot where it will be looked for), where the two differ (nano-vLLM PR 71)."""
+        request = self.fold.requests.get(event.request_id)
+        if request is None:
+            return []
+        table, size = request.block_tables[event.group], self.fold.groups[event.group].block_size
+        found, position = [], event.start
+        for block_id, offset, length in event.runs:
+            index, right_offset = divmod(position, size)
+            if index < len(table) and (block_id, offset) != (table[index], right_offset):
+                found.append((position, block_id * size + offset, table[index] * size + right_offset))
+            position += length
+        return found
+
+    def _block_texts(self, block_id: int) -> tuple[str, ...]:
+        texts = self._texts_by_table(block_id)
+        strays = self._strays.get(block_id)
+        if not strays:
+            return texts
+        shown = [*texts, *[NOTHING] * (1 + max(strays) - len(texts))]
+        for offset, token_id in strays.items():
+            shown[offset] = NOTHING if token_id is None else self._slot_text(token_id)
+        return tuple(shown[:MAX_SLOT_TEXTS])
+
+    def _texts_by_table(self, block_id: int) -> tuple[str, ...]:
+        if self.fold.block_tokens[block_id]:
+            return self.slot_texts(self.fold.block_tokens[block_id])
+        home = self._home.get(block_id)
+        if home is None or home[0] not in self.fold.requests:
+            return ()
+        start = home[2] * self._size(home)
+        return self.slot_texts(self.fold.requests[home[0]].token_ids[start : start + self._fill(block_id)])
+
+    def _prefix(self, home: Place) -> tuple[int, int]:
+        """Names the tokens up to a block's end by a chain over the request's blocks, as the engine's hashes do."""
+        request_id, group, index = home
+        size, tokens = self._size(home), self.fold.requests[request_id].token_ids
+        chain = self._chains.setdefault((request_id, group), [])
+        for i in range(len(chain), index + 1):
+            chain.append(hash((chain[-1] if chain else 0, tuple(tokens[i * size : (i + 1) * size]))))
+        return group, chain[index]
+
+    # -- what the fold does not keep -----------------------------------------------------------------------------------
+
+    def _take_stock(self) -> None:
+        """Everything from the fold alone: for a view that comes late, and after a restart."""
+        self._written, self._home, self._held, self._owners, self._chains = {}, {}, {}, {}, {}
+        self._strays = {}
+        self._also_changed, self.peak = set(), self.num_used
+        for request_id, request in self.fold.requests.items():
+            for group, table in enumerate(request.block_tables):
+                self._written[request_id, group] = request.num_computed_tokens
+                self._home.update({b: (request_id, group, i) for i, b in enumerate(table) if b != self.fold.null_block})
+            self._update_owners(request_id)
+        for key, ids in self.fold.prefix_map.items():
+            for block_id in ids:
+                home = self._home.get(block_id)
+                self.contents.of_hash(key, self._prefix(home) if home else None)
+        self.lost = {block_id for block_id in range(self.num_blocks) if self._is_lost(block_id)}
+
+    def _update_owners(self, request_id: int) -> set[int]:
+        now: dict[int, tuple[int, ...]] = {}
+        request = self.fold.requests.get(request_id)
+        for group, table in enumerate(request.block_tables if request is not None else ()):
+            for block_id in set(table) - {self.fold.null_block}:
+                now[block_id] = (*now.get(block_id, ()), group)
+        before = self._held.pop(request_id, {})
+        for block_id in now.keys() - before.keys():
+            self._owners.setdefault(block_id, set()).add(request_id)
+        for block_id in before.keys() - now.keys():
+            self._owners[block_id].discard(request_id)
+        if now:
+            self._held[request_id] = now
+        return {block_id for block_id, _ in now.items() ^ before.items()}
+
+    def _update_lost(self, block_id: int) -> None:
+        (self.lost.add if self._is_lost(block_id) else self.lost.discard)(block_id)
+
+    def _note_restart(self, event: ev.EngineStarted) -> None:
+        self.contents = ContentIndex()
+        self._take_stock()
+
+    def _note_step(self, event: ev.StepStarted) -> None:
+        self.peak = self.num_used
+
+    def _note_place(self, event: ev.BlockAllocated | ev.BlockTouched) -> None:
+        self._home[event.block_id] = (event.request_id, event.group, event.index)
+        if isinstance(event, ev.BlockAllocated):
+            self._strays.pop(event.block_id, None)
+
+    def _note_slots(self, event: ev.SlotsWritten) -> None:
+        end = event.start + sum(length for _, _, length in event.runs)
+        self._written[event.request_id, event.group] = end
+        self._also_changed.update(block_id for block_id, _, _ in event.runs)
+        size = self.fold.groups[event.group].block_size
+        for block_id, offset, length in event.runs:
+            for written in range(offset, offset + length) if block_id in self._strays else ():
+                self._strays[block_id].pop(written, None)
+        for position, slot, right_slot in self.misplaced(event):
+            token_id = self.fold.requests[event.request_id].token_ids[position]
+            for stray, content in ((slot, token_id), (right_slot, None)):
+                self._strays.setdefault(stray // size, {})[stray % size] = content
+                self._also_changed.add(stray // size)
+
+    def _note_hit(self, event: ev.PrefixHit) -> None:
+        for group, ids in enumerate(event.block_ids):
+            self._written[event.request_id, group] = event.num_tokens
+            for index, block_id in enumerate(ids):
+                if block_id != self.fold.null_block and (keys := self.fold.block_keys[block_id]):
+                    self.contents.link(self._prefix((event.request_id, group, index)), keys[0])
+
+    def _note_loaded(self, event: ev.BlocksLoaded) -> None:
+        """The load comes before anything else is written: what it fills is filled from the start."""
+        for group, index, block_id, _ in event.transfers:
+            size = self.fold.groups[group].block_size
+            written = self._written.get((event.request_id, group), 0)
+            self._written[event.request_id, group] = max(written, (index + 1) * size)
+            self._also_changed.add(block_id)
+        self._note_saved(event)
+
+    def _note_saved(self, event: ev.BlocksSaved | ev.BlocksLoaded) -> None:
+        for group, index, _, block_hash in event.transfers:
+            self.tier[group, block_hash] = None
+            self.contents.of_hash((group, block_hash), self._prefix((event.request_id, group, index)))
+
+    def _note_cached(self, event: ev.BlockCached) -> None:
+        prefix = self._prefix((event.request_id, event.group, event.index))
+        self.contents.of_hash((event.group, event.block_hash), prefix)
+
+    def _note_end(self, event: ev.RequestPreempted | ev.RequestFinished) -> None:
+        for group in range(len(self.fold.groups)):
+            self._written.pop((event.request_id, group), None)
+            self._chains.pop((event.request_id, group), None)
+
+    _NOTES: ClassVar[dict[type[ev.Event], Callable[[Any, Any], None]]] = {
+        ev.EngineStarted: _note_restart,
+        ev.StepStarted: _note_step,
+        ev.BlockAllocated: _note_place,
+        ev.BlockTouched: _note_place,
+        ev.SlotsWritten: _note_slots,
+        ev.PrefixHit: _note_hit,
+        ev.BlocksLoaded: _note_loaded,
+        ev.BlocksSaved: _note_saved,
+        ev.BlockCached: _note_cached,
+        ev.RequestPreempted: _note_end,
+        ev.RequestFinished: _note_end,
+    }
+
+
+_TELLING: tuple[type[ev.BlocksSaved | ev.BlocksLoaded], ...] = (ev.BlocksSaved, ev.BlocksLoaded)
+
+
+def kept_contents(timeline: Timeline | None, until: int | None = None) -> list[Key]:
+    """The contents that were saved or loaded before a moment, in the order in which they came to be known."""
+    if timeline is None:
+        return []
+    told = timeline.of_kind(_TELLING, stop=until)
+    return list(dict.fromkeys((group, block_hash) for event in told for group, _, _, block_hash in event.transfers))
