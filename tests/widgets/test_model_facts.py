@@ -36,7 +36,7 @@ FACTS = """
         [id, hit, external, scheduled && [scheduled.start, scheduled.num], numPreempted, finishReason, maxTokens]),
       traffic: scene.traffic.map(({ event, request, isLoad, isFailed }) => [event, request, isLoad, isFailed]),
       parents: [...scene.map.keys()].map((key) =>
-        [key, recording.parents.get(key) ?? null, recording.parents.has(key)]),
+        [key, recording.shared.parents.get(key) ?? null, recording.shared.parents.has(key)]),
       step: recording.stepAt(moment)?.step ?? 0,
     };
   });

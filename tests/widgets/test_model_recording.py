@@ -86,7 +86,7 @@ GROWTH = """
   for (const chunk of chunks) {
     recording.more(chunk);
     recording.move(scene, recording.end);
-    const { keys, head, rows, keyframes, steps } = recording;
+    const { head, rows, keyframes, steps, shared: { keys } } = recording;
     const requests = Math.max(head.requests.size, scene.requests.size), prefixes = head.contents.prefixes[0].size;
     sizes.push([keys.size, requests, rows.length, keyframes.length, steps.length, prefixes]);
   }

@@ -1,14 +1,15 @@
 // The entry: `render` for a widget with a kernel behind it, `mount` for a page that has none.
 import { element } from "./look/element.ts";
 import { Recording } from "./model/recording.ts";
-import { STATE_NAMES, storyOf } from "./model/story.ts";
+import { Side } from "./model/side.ts";
+import { storyOf } from "./model/story.ts";
+import { STATE_NAMES } from "./model/story_codes.ts";
 import { lay as layCompare } from "./stage/compare.ts";
 import { lay as layDashboard } from "./stage/dashboard.ts";
 import { ASK_STATES } from "./stage/inbox.ts";
 import { MODES } from "./stage/mode.ts";
 import { PLAY_STATES } from "./stage/player.ts";
 import { hidePicture } from "./stage/saved_picture.ts";
-import { Side } from "./stage/side.ts";
 import { lay as laySingle } from "./stage/single.ts";
 import { Stage } from "./stage/stage.ts";
 import type { Source, WireBuffer } from "./stage/wire.ts";

@@ -1,10 +1,10 @@
 // What must not be overlooked: rules found broken, and steps that failed, of a recording up to any moment since the
 // engine started.
+
+import { lastBefore } from "./arrays.ts";
 import type { EventRows } from "./event_rows.ts";
-import type { EventKind } from "./events.ts";
-import type { AnyRow } from "./payloads.ts";
+import type { AnyRow, EventKind } from "./events.ts";
 import type { Recording } from "./recording.ts";
-import { lastBefore } from "./steps.ts";
 
 // A rule that was found broken. isSaid: the core is not what its events say.
 export interface Violation {

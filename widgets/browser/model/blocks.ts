@@ -1,8 +1,8 @@
 // What is derived of one block: its fill, its content's number, whether it is lost, the tokens in its slots.
-import type { Scene } from "./scene.ts";
+import type { SceneState } from "./scene_state.ts";
 
 // The request whose table says what is in it. A block that lives on without its last place has another one.
-function homeOf(scene: Scene, id: number) {
+function homeOf(scene: SceneState, id: number) {
   const request = scene.requests.get(scene.homeRequest[id]);
   if (!scene.refCounts[id] || request?.tables[scene.homeGroup[id]]?.[scene.homeIndex[id]] === id) return request;
   const place = scene.places.head[id] < 0 ? null : scene.places.of(id)[0];
@@ -11,15 +11,15 @@ function homeOf(scene: Scene, id: number) {
 }
 
 // withStrays: up to the last slot that anything went to, be it the wrong one.
-export function fillOf(scene: Scene, id: number, withStrays = false) {
+export function fillOf(scene: SceneState, id: number, withStrays = false) {
   const strays = withStrays && scene.strays.size ? scene.strays.get(id) : undefined;
   const fill = fillByTable(scene, id);
   return strays?.size ? Math.max(fill, 1 + Math.max(...strays.keys())) : fill;
 }
 
-function fillByTable(scene: Scene, id: number) {
+function fillByTable(scene: SceneState, id: number) {
   const key = scene.firstKey[id];
-  if (key >= 0) return scene.groups[scene.recording.keys.groups[key]].size;
+  if (key >= 0) return scene.groups[scene.shared.keys.groups[key]].size;
   if (!scene.refCounts[id]) return 0;
   const request = homeOf(scene, id);
   if (!request) return 0;
@@ -28,7 +28,7 @@ function fillByTable(scene: Scene, id: number) {
   return Math.max(0, Math.min(size, request.written[group] - scene.homeIndex[id] * size));
 }
 
-function contentOf(scene: Scene, id: number) {
+function contentOf(scene: SceneState, id: number) {
   const key = scene.firstKey[id];
   if (key >= 0) return scene.contents.ofKey(key);
   if (!scene.refCounts[id]) return -1;
@@ -41,14 +41,14 @@ function contentOf(scene: Scene, id: number) {
 }
 
 // Alive, hashed, and the map serves another block.
-function isLost(scene: Scene, id: number) {
+function isLost(scene: SceneState, id: number) {
   if (!scene.refCounts[id] || scene.firstKey[id] < 0) return false;
   if (scene.map.holds(scene.firstKey[id], id)) return false;
   return !(scene.moreKeys.get(id) ?? []).some((key) => scene.map.holds(key, id));
 }
 
 // Brings what is kept of it up to date.
-export function refresh(scene: Scene, id: number) {
+export function refresh(scene: SceneState, id: number) {
   const lost = isLost(scene, id) ? 1 : 0;
   scene.numLost += lost - scene.isLostFlag[id];
   scene.isLostFlag[id] = lost;
@@ -58,8 +58,15 @@ export function refresh(scene: Scene, id: number) {
   if (held !== scene.twins.held[id]) for (const other of scene.twins.hold(held, id)) if (other >= 0) scene.mark(other);
 }
 
+// A block is not as it was, or may not be.
+export function touch(scene: SceneState, id: number) {
+  if (id < 0 || id >= scene.numBlocks) return;
+  scene.mark(id);
+  refresh(scene, id);
+}
+
 // The token in each written slot; null in one that holds nothing.
-export function tokensOf(scene: Scene, id: number) {
+export function tokensOf(scene: SceneState, id: number) {
   const tokens = tokensByTable(scene, id),
     strays = scene.strays.get(id);
   if (!strays?.size) return tokens;
@@ -68,7 +75,7 @@ export function tokensOf(scene: Scene, id: number) {
   return tokens;
 }
 
-function tokensByTable(scene: Scene, id: number): (number | null)[] {
+function tokensByTable(scene: SceneState, id: number): (number | null)[] {
   const store = scene.tokenStores[id],
     start = scene.tokenStart[id];
   if (store) return store.ids.slice(start, start + scene.tokenCount[id]);

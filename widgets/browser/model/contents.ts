@@ -1,6 +1,8 @@
 // Contents by number, in order of first appearance, kept for good: equal content, equal letter and hue, at every
 // moment.
 
+import { grown } from "./arrays.ts";
+
 // A block's content is known by the tokens before and in it as soon as its KV is written, and by its hash once that is
 // registered; the first hash registered for a prefix takes over its number. Another hash of the same prefix (a salt) is
 // another content.
@@ -64,12 +66,4 @@ export class ContentIndex {
     this.keys[key] = number;
     this.isHashed[number] = 1;
   }
-}
-
-export function grown<T extends Int32Array | Uint8Array>(array: T, length: number, filler = 0): T {
-  if (length <= array.length) return array;
-  const larger = new (array.constructor as new (length: number) => T)(Math.max(length, 2 * array.length));
-  if (filler) larger.fill(filler, array.length);
-  larger.set(array);
-  return larger;
 }

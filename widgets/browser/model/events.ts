@@ -2,7 +2,6 @@
 
 import type { EventFields } from "./event_rows.ts";
 import { DEFAULTS, FIELDS } from "./event_rows.ts";
-import type { AnyRow, KindNames } from "./payloads.ts";
 
 export type EventKind = keyof EventFields;
 export type Phase = "schedule" | "forward" | "sample" | "update";
@@ -60,3 +59,9 @@ export function phaseAfter(name: string, phase: Phase | null): Phase | null {
   if (phase === "forward" && name === "TokenSampled") return "sample";
   return phase === "forward" || phase === "sample" ? "update" : phase;
 }
+
+// A row of any kind, as it travels.
+export type AnyRow = [kind: number, ...fields: unknown[]];
+
+// A kind's name, and the names of its fields in the order of the rows.
+export type KindNames = [name: string, ...fields: string[]];

@@ -1,18 +1,21 @@
 // What each kind of event does to a scene. Rows are [kind, ...fields], fields in the order of events.js.
+
+import { touch } from "./blocks.ts";
 import type { EventRows } from "./event_rows.ts";
-import type { EventKind, Transfer } from "./events.ts";
-import type { AnyRow, RequestStatus } from "./payloads.ts";
+import type { AnyRow, EventKind, Transfer } from "./events.ts";
+import type { RequestStatus } from "./payloads.ts";
 import { RequestRecord } from "./requests.ts";
-import type { Scene, Traffic } from "./scene.ts";
+import type { SceneState, Traffic } from "./scene_state.ts";
+import { UnknownThing } from "./scene_state.ts";
 import { noteSlots } from "./slots.ts";
 
 const MAX_TRAFFIC = 64,
   MAX_EVICTED = 64;
 
 // What a kind of event does to a scene.
-export type Handler = (scene: Scene, row: AnyRow) => void;
+export type Handler = (scene: SceneState, row: AnyRow) => void;
 
-export const HANDLERS: { [Kind in EventKind]?: (scene: Scene, row: EventRows[Kind]) => void } = {
+export const HANDLERS: { [Kind in EventKind]?: (scene: SceneState, row: EventRows[Kind]) => void } = {
   EngineStarted(scene, [, numBlocks, groups, edition, nullBlock]) {
     scene.edition = edition;
     scene.restart(numBlocks, groups, nullBlock);
@@ -26,7 +29,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: Scene, row: EventRows[Kin
 
   RequestAdded(scene, row) {
     const [, id, tokens, maxTokens] = row,
-      store = scene.recording.storeOf(row);
+      store = scene.shared.storeOf(row);
     scene.requests.set(id, new RequestRecord(id, store, tokens.length, maxTokens, scene.groups.length, scene.stamp));
     scene.changes.requests.add(id);
   },
@@ -78,7 +81,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: Scene, row: EventRows[Kin
     for (const [group, index] of transfers)
       request.written[group] = Math.max(request.written[group], (index + 1) * scene.groups[group].size);
     noteTransfers(scene, request, transfers);
-    for (const [, , block] of transfers) scene.touch(block);
+    for (const [, , block] of transfers) touch(scene, block);
     noteTraffic(scene, { request: id, isLoad: true, isFailed: false, transfers });
   },
 
@@ -103,7 +106,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: Scene, row: EventRows[Kin
     scene.firstKey[block] = -1;
     scene.moreKeys.delete(block);
     scene.tokenStores[block] = null;
-    scene.touch(block);
+    touch(scene, block);
   },
 
   BlockAllocated(scene, [, block, id, group, index]) {
@@ -112,7 +115,7 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: Scene, row: EventRows[Kin
     append(scene, block, id, group);
     scene.strays.delete(block);
     setHome(scene, block, id, group, index);
-    scene.touch(block);
+    touch(scene, block);
   },
 
   BlocksSkipped(scene, [, id, group, numBlocks]) {
@@ -125,11 +128,11 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: Scene, row: EventRows[Kin
     scene.refCounts[block] = refCount;
     append(scene, block, id, group);
     setHome(scene, block, id, group, index);
-    scene.touch(block);
+    touch(scene, block);
   },
 
   BlockCached(scene, [, block, id, group, index, hex, mapped, isFull]) {
-    const key = scene.recording.keys.of(group, hex),
+    const key = scene.shared.keys.of(group, hex),
       before = scene.map.at(key),
       request = scene.request(id);
     const { size } = scene.groups[group];
@@ -143,8 +146,8 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: Scene, row: EventRows[Kin
       if (isFull) noteParent(scene, request, group, index, key);
     }
     scene.changedKeys.push(key);
-    if (before) for (const other of before) scene.touch(other);
-    scene.touch(block);
+    if (before) for (const other of before) touch(scene, other);
+    touch(scene, block);
   },
 
   BlockMerged(scene, [, block, into, id, group, index, refCount]) {
@@ -154,8 +157,8 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: Scene, row: EventRows[Kin
     table[index] = into;
     scene.places.add(into, id, group, index);
     scene.refCounts[into] = refCount;
-    scene.touch(block);
-    scene.touch(into);
+    touch(scene, block);
+    touch(scene, into);
   },
 
   BlockFreed(scene, [, block, id, group, index, refCount, queueEnd, reason]) {
@@ -165,11 +168,11 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: Scene, row: EventRows[Kin
     if (reason !== "merged" && index < request.tables[group].length) {
       const table = request.ownTables()[group];
       if (table[index] !== scene.nullBlock) scene.places.remove(table[index], id, group, index);
-      if (table[index] !== block && table[index] >= 0) scene.touch(table[index]);
+      if (table[index] !== block && table[index] >= 0) touch(scene, table[index]);
       table[index] = scene.nullBlock;
       if (reason !== "window") while (table.length && table[table.length - 1] === scene.nullBlock) table.pop();
     }
-    scene.touch(block);
+    touch(scene, block);
   },
 
   SlotsWritten(scene, row) {
@@ -188,18 +191,35 @@ export const HANDLERS: { [Kind in EventKind]?: (scene: Scene, row: EventRows[Kin
 
   ViolationFound(scene, [, , , , blocks]) {
     scene.violations.push(scene.moment);
-    for (const id of blocks) scene.touch(id);
+    for (const id of blocks) touch(scene, id);
   },
 };
 
-function linkAll(scene: Scene, request: RequestRecord, group: number, ids: number[]) {
+// Applies one event. StepRolledBack has no handler: its state is fetched by Recording.
+export function apply(scene: SceneState, handle: Handler | null, row: AnyRow) {
+  if (handle) applyPossible(scene, handle, row);
+  if (scene.numUsed > scene.peak) scene.peak = scene.numUsed;
+  scene.moment++;
+}
+
+// An event that cannot have happened, as wrong parts emit them, changes what it can.
+function applyPossible(scene: SceneState, handle: Handler, row: AnyRow) {
+  try {
+    handle(scene, row);
+  } catch (error) {
+    // TypeError: a table that is not there
+    if (!(error instanceof UnknownThing || error instanceof TypeError)) throw error;
+  }
+}
+
+function linkAll(scene: SceneState, request: RequestRecord, group: number, ids: number[]) {
   ids.forEach((block, index) => {
     if (block === scene.nullBlock || scene.firstKey[block] < 0) return;
     scene.contents.link(group, request.prefixHash(scene.groups[group].size, index), scene.firstKey[block]);
   });
 }
 
-function emptied(scene: Scene, id: number, status: RequestStatus) {
+function emptied(scene: SceneState, id: number, status: RequestStatus) {
   const request = scene.own(id),
     held: number[] = [];
   request.tables.forEach((table: number[], group: number) =>
@@ -210,14 +230,14 @@ function emptied(scene: Scene, id: number, status: RequestStatus) {
     }),
   );
   request.clear(status);
-  for (const block of held) scene.touch(block);
+  for (const block of held) touch(scene, block);
   return request;
 }
 
-function noteTransfers(scene: Scene, request: RequestRecord, transfers: Transfer[]) {
+function noteTransfers(scene: SceneState, request: RequestRecord, transfers: Transfer[]) {
   for (const [group, index, , hex] of transfers) {
-    const key = scene.recording.keys.of(group, hex),
-      position = scene.recording.tierLog.note(key, scene.moment + 1);
+    const key = scene.shared.keys.of(group, hex),
+      position = scene.shared.tierLog.note(key, scene.moment + 1);
     if (position >= scene.tier.size) scene.tier.size = position + 1;
     if (scene.isHead) scene.contents.ofKey(key, group, request.prefixHash(scene.groups[group].size, index));
     scene.changedKeys.push(key);
@@ -225,13 +245,13 @@ function noteTransfers(scene: Scene, request: RequestRecord, transfers: Transfer
   scene.changes.tier = true;
 }
 
-function noteTraffic(scene: Scene, told: Omit<Traffic, "event">) {
+function noteTraffic(scene: SceneState, told: Omit<Traffic, "event">) {
   scene.traffic.push({ event: scene.moment, ...told });
   if (scene.traffic.length > MAX_TRAFFIC) scene.traffic.shift();
   scene.changes.tier = true;
 }
 
-function loseKey(scene: Scene, key: number, block: number, reason: string) {
+function loseKey(scene: SceneState, key: number, block: number, reason: string) {
   scene.map.drop(key);
   scene.evictedById.delete(key);
   scene.evictedById.set(key, { block, moment: scene.moment, reason });
@@ -241,18 +261,18 @@ function loseKey(scene: Scene, key: number, block: number, reason: string) {
   }
 }
 
-function append(scene: Scene, block: number, id: number, group: number) {
+function append(scene: SceneState, block: number, id: number, group: number) {
   const table = scene.own(id).ownTables()[group];
   scene.places.add(block, id, group, table.push(block) - 1);
 }
 
-function setHome(scene: Scene, block: number, id: number, group: number, index: number) {
+function setHome(scene: SceneState, block: number, id: number, group: number, index: number) {
   scene.homeRequest[block] = id;
   scene.homeGroup[block] = group;
   scene.homeIndex[block] = index;
 }
 
-function setTokens(scene: Scene, block: number, request: RequestRecord, start: number, size: number) {
+function setTokens(scene: SceneState, block: number, request: RequestRecord, start: number, size: number) {
   const count = Math.max(0, Math.min(size, request.numTokens - start));
   scene.tokenStores[block] = count ? request.store : null;
   scene.tokenStart[block] = start;
@@ -260,23 +280,23 @@ function setTokens(scene: Scene, block: number, request: RequestRecord, start: n
 }
 
 // A chain's link: the key of the block before it in the table, or where that has left the table, the one noted last.
-function noteParent(scene: Scene, request: RequestRecord, group: number, index: number, key: number) {
+function noteParent(scene: SceneState, request: RequestRecord, group: number, index: number, key: number) {
   const before = index ? request.tables[group][index - 1] : -1,
     last = request.lastKeys[group];
   let parent = index ? -2 : -1;
   if (before >= 0 && before !== scene.nullBlock && scene.firstKey[before] >= 0) parent = scene.firstKey[before];
   else if (index && last?.index === index - 1) parent = last.key;
-  scene.recording.parents.note(key, parent);
+  scene.shared.parents.note(key, parent);
   scene.own(request.id).lastKeys = Object.assign([...request.lastKeys], { [group]: { index, key } });
 }
 
-function leaveQueue(scene: Scene, block: number) {
+function leaveQueue(scene: SceneState, block: number) {
   scene.queue.remove(block);
   scene.freedAt[block] = -1;
   scene.changes.queue = true;
 }
 
-function enterQueue(scene: Scene, block: number, end: "head" | "tail") {
+function enterQueue(scene: SceneState, block: number, end: "head" | "tail") {
   if (block < 0 || block >= scene.numBlocks) return; // no block: what wrong parts may free
   if (!scene.queue.has(block)) scene.queue.push(block);
   if (end === "head") {

@@ -1,35 +1,46 @@
 // What a long run may forget when its oldest events go: hashes that nothing names any more, requests that ended long
 // ago.
 import type { EventRows } from "./event_rows.ts";
+import type { AnyRow, Kinds } from "./events.ts";
 import type { Keyframe } from "./keyframe.ts";
-import type { AnyRow } from "./payloads.ts";
-import type { Recording } from "./recording.ts";
-import type { Scene } from "./scene.ts";
+import type { SceneState } from "./scene_state.ts";
+import type { Shared } from "./shared.ts";
+
+// What grows with a recording's length.
+interface LongRecording {
+  start: number;
+  rows: AnyRow[];
+  kinds: Kinds;
+  head: SceneState;
+  keyframes: Keyframe[];
+  maxEnded: number;
+  shared: Shared;
+}
 
 // Everything that neither the oldest state here nor an event after it knows.
-export function forgetOld(recording: Recording) {
-  const [base] = recording.keyframes;
+export function forgetOld(recording: LongRecording) {
+  const [base] = recording.keyframes,
+    { shared } = recording;
   const ended = [...base.requests.values()].filter(({ status }) => status === "finished").map(({ id }) => id);
   const old = ended.slice(0, Math.max(0, ended.length - recording.maxEnded));
   for (const { requests } of [recording.head, ...recording.keyframes]) for (const id of old) requests.delete(id);
-  for (const keyframe of recording.keyframes) keyframe.version = recording.version;
+  for (const keyframe of recording.keyframes) keyframe.version = shared.version;
   base.violations = base.violations.filter((i) => i >= recording.start);
-  const forgotten = recording.keys.retain(keysInUse(recording, base));
-  recording.parents.forget(forgotten);
-  for (const { contents } of recording.epochs)
-    contents.forget(forgotten, base.numContents, new Set(base.contentOfBlock));
+  const forgotten = shared.keys.retain(keysInUse(recording, base));
+  shared.parents.forget(forgotten);
+  for (const { contents } of shared.epochs) contents.forget(forgotten, base.numContents, new Set(base.contentOfBlock));
 }
 
 // A scene of one's own follows: what the newest state does not know any more, it shall not know either.
-export function forgetEnded(scene: Scene, head: Scene) {
+export function forgetEnded(scene: SceneState, head: SceneState, start: number) {
   for (const { id, status } of scene.requests.values())
     if (status === "finished" && !head.requests.has(id)) scene.requests.delete(id);
-  scene.violations = scene.violations.filter((i) => i >= scene.recording.start);
-  scene.version = scene.recording.version;
+  scene.violations = scene.violations.filter((i) => i >= start);
+  scene.version = scene.shared.version;
 }
 
-function keysInUse(recording: Recording, base: Keyframe) {
-  const { keys, tierLog } = recording,
+function keysInUse(recording: LongRecording, base: Keyframe) {
+  const { keys, tierLog, parents } = recording.shared,
     inUse = new Uint8Array(keys.size);
   const use = (key: number) => {
     if (key >= 0) inUse[key] = 1;
@@ -38,11 +49,11 @@ function keysInUse(recording: Recording, base: Keyframe) {
     for (const key of known) use(key);
   for (const { lastKeys } of base.requests.values()) for (const last of lastKeys) if (last) use(last.key);
   for (const row of recording.rows) useNamed(recording, row, use);
-  recording.parents.mark(inUse);
+  parents.mark(inUse);
   return inUse;
 }
 
-function useNamed({ keys, kinds }: Recording, row: AnyRow, use: (key: number) => void) {
+function useNamed({ kinds, shared: { keys } }: LongRecording, row: AnyRow, use: (key: number) => void) {
   const name = kinds.names[row[0]];
   if (name === "BlockCached") {
     const [, , , group, , hex] = kinds.ordered(row) as EventRows["BlockCached"];

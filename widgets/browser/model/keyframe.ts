@@ -4,8 +4,8 @@ import { refresh } from "./blocks.ts";
 import type { WireKeyframe } from "./payloads.ts";
 import type { PackedMap } from "./prefix_map.ts";
 import { RequestRecord, TokenStore } from "./requests.ts";
-import type { Scene } from "./scene.ts";
-import { KEPT_ARRAYS } from "./scene.ts";
+import type { SceneState } from "./scene_state.ts";
+import { KEPT_ARRAYS } from "./scene_state.ts";
 
 const SMALL = [
   "moment",
@@ -24,9 +24,9 @@ const SMALL = [
 ] as const;
 
 // A scene that is put away.
-export type Keyframe = Pick<Scene, (typeof SMALL)[number] | (typeof KEPT_ARRAYS)[number]> &
+export type Keyframe = Pick<SceneState, (typeof SMALL)[number] | (typeof KEPT_ARRAYS)[number]> &
   Pick<
-    Scene,
+    SceneState,
     | "tokenStores"
     | "requests"
     | "moreKeys"
@@ -39,7 +39,7 @@ export type Keyframe = Pick<Scene, (typeof SMALL)[number] | (typeof KEPT_ARRAYS)
   > & { queue: Int32Array; map: PackedMap; tierSize: number; numContents: number };
 
 // Independent of the scene from now on.
-export function packed(scene: Scene): Keyframe {
+export function packed(scene: SceneState): Keyframe {
   scene.share();
   const arrays = Object.fromEntries(KEPT_ARRAYS.map((name) => [name, scene[name].slice()]));
   const small = Object.fromEntries(SMALL.map((name) => [name, scene[name]]));
@@ -62,7 +62,7 @@ export function packed(scene: Scene): Keyframe {
 }
 
 // Makes the scene what it was when `kept` was packed.
-export function restore(scene: Scene, kept: Keyframe) {
+export function restore(scene: SceneState, kept: Keyframe) {
   if (scene.numBlocks !== kept.numBlocks) scene.resize(kept.numBlocks);
   scene.share();
   for (const name of KEPT_ARRAYS) scene[name].set(kept[name]);
@@ -85,7 +85,7 @@ export function restore(scene: Scene, kept: Keyframe) {
 }
 
 // Where blocks stand and which are equal follows from the rest.
-function rebuild(scene: Scene) {
+function rebuild(scene: SceneState) {
   const { places, twins, refCounts, contentOfBlock } = scene;
   places.reset(scene.numBlocks);
   for (const request of scene.requests.values()) addPlaces(scene, request);
@@ -94,7 +94,7 @@ function rebuild(scene: Scene) {
     if (refCounts[id] && contentOfBlock[id] >= 0) twins.hold(contentOfBlock[id], id);
 }
 
-function addPlaces({ places, nullBlock }: Scene, { id, tables }: { id: number; tables: number[][] }) {
+function addPlaces({ places, nullBlock }: SceneState, { id, tables }: { id: number; tables: number[][] }) {
   for (let group = 0; group < tables.length; group++) {
     const table = tables[group];
     for (let index = 0; index < table.length; index++)
@@ -103,8 +103,8 @@ function addPlaces({ places, nullBlock }: Scene, { id, tables }: { id: number; t
 }
 
 // A Fold as the kernel wrote it. What it does not tell (where free blocks stood, what went astray) is not known.
-export function takeUp(scene: Scene, wire: WireKeyframe) {
-  const { keys } = scene.recording;
+export function takeUp(scene: SceneState, wire: WireKeyframe) {
+  const { keys } = scene.shared;
   scene.empty(wire.ref_counts.length, wire.groups, wire.null_block);
   scene.step = wire.step;
   scene.refCounts.set(wire.ref_counts);
@@ -125,7 +125,7 @@ export function takeUp(scene: Scene, wire: WireKeyframe) {
 }
 
 function takeUpRequest(
-  scene: Scene,
+  scene: SceneState,
   [id, status, tokens, numPrompt, numComputed, tables]: WireKeyframe["requests"][number],
 ) {
   const request = new RequestRecord(
@@ -143,14 +143,14 @@ function takeUpRequest(
   tables.forEach((table, group) => table.forEach((block, index) => settle(scene, block, id, group, index)));
 }
 
-function settle(scene: Scene, block: number, id: number, group: number, index: number) {
+function settle(scene: SceneState, block: number, id: number, group: number, index: number) {
   if (block < 0 || block === scene.nullBlock) return;
   scene.homeRequest[block] = id;
   scene.homeGroup[block] = group;
   scene.homeIndex[block] = index;
 }
 
-function numberKey(scene: Scene, key: number, ids: number[]) {
+function numberKey(scene: SceneState, key: number, ids: number[]) {
   scene.map.put(key, ids);
   for (const block of ids) {
     const request = scene.requests.get(scene.homeRequest[block]);

@@ -1,5 +1,6 @@
 // Keys of the prefix map as small whole numbers: a hash of 32 bytes is compared once, when an event names it.
-import { grown } from "./contents.ts";
+
+import { grown } from "./arrays.ts";
 
 export class KeyIndex {
   ids: Map<string, number>[] = [];

@@ -1,10 +1,5 @@
 // Documents that Python sends: recordings, stretches of them, captions, comparisons, answers.
-import type { Phase } from "./events.ts";
-
-// A row of any kind, as it travels.
-export type AnyRow = [kind: number, ...fields: unknown[]];
-// A kind's name, and the names of its fields in the order of the rows.
-export type KindNames = [name: string, ...fields: string[]];
+import type { AnyRow, KindNames, Phase } from "./events.ts";
 
 // A method that had a say in an event, with the method that it overrides.
 export interface SeamMethod {

@@ -1,6 +1,5 @@
 // Where each block stands: the entries of block tables that name it, as linked lists over typed arrays.
-import { grown } from "./contents.ts";
-import type { Place } from "./scene.ts";
+import { grown } from "./arrays.ts";
 
 const FIELDS = ["request", "group", "index", "next"] as const;
 
@@ -65,3 +64,6 @@ export class Places {
     return this.used++;
   }
 }
+
+// A block's place in a table.
+export type Place = [request: number, group: number, index: number];

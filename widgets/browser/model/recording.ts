@@ -6,21 +6,19 @@
 // come; any other one is folded from the keyframe before it.
 
 import { contentName } from "../look/palette.ts";
-import { ContentIndex } from "./contents.ts";
-import type { EventRows } from "./event_rows.ts";
-import type { EventKind, FieldValue } from "./events.ts";
+import { lastBefore } from "./arrays.ts";
+import type { AnyRow, EventKind, FieldValue } from "./events.ts";
 import { Kinds } from "./events.ts";
 import type { Handler } from "./fold.ts";
-import { HANDLERS } from "./fold.ts";
+import { apply, HANDLERS } from "./fold.ts";
 import { forgetEnded, forgetOld } from "./forgetting.ts";
 import type { Keyframe } from "./keyframe.ts";
 import { packed, restore, takeUp } from "./keyframe.ts";
-import { KeyIndex, Parents } from "./keys.ts";
-import type { AnyRow, FullPayload, Header, MorePayload, OlderPayload, WireKeyframe } from "./payloads.ts";
-import { TokenStore } from "./requests.ts";
+import type { FullPayload, Header, MorePayload, OlderPayload, WireKeyframe } from "./payloads.ts";
 import { Scene } from "./scene.ts";
+import { Shared } from "./shared.ts";
 import type { Rollback } from "./steps.ts";
-import { lastBefore, StepLog } from "./steps.ts";
+import { StepLog } from "./steps.ts";
 import { TierLog } from "./tier.ts";
 
 const MAX_EVENTS = 100000; // of a live recording; the oldest go
@@ -36,12 +34,6 @@ interface Limits {
   maxEnded?: number;
 }
 
-// Contents since an engine started.
-interface Epoch {
-  from: number;
-  contents: ContentIndex;
-}
-
 export class Recording {
   maxEvents: number;
   keyframeEvery: number;
@@ -51,20 +43,14 @@ export class Recording {
   handlers: (Handler | null)[];
   texts: Map<number, string>;
   seconds: Map<number, number>;
-  keys = new KeyIndex();
-  parents: Parents;
-  epochs: Epoch[];
-  stores = new WeakMap<EventRows["RequestAdded"], TokenStore>();
-  version = 0;
+  shared: Shared;
   maxEnded: number;
-  numberedTo = 0;
   shadow?: Scene;
   near!: Keyframe | null;
   reader?: Scene;
   start!: number;
   rows!: AnyRow[];
   log!: StepLog;
-  tierLog!: TierLog;
   head!: Scene;
   keyframes!: Keyframe[];
   // What the message `full` carries: {header, start, keyframe, events, texts, tier, seconds ...}.
@@ -84,9 +70,7 @@ export class Recording {
     this.handlers = this.kinds.names.map((name) => (HANDLERS[name as EventKind] as Handler | undefined) ?? null);
     this.texts = new Map(texts);
     this.seconds = new Map(seconds); // step -> seconds it took
-    this.parents = new Parents(this.keys);
-    // contents are numbered anew when the engine starts anew
-    this.epochs = [{ from: start, contents: new ContentIndex() }];
+    this.shared = new Shared(start);
     this.maxEnded = limits.maxEnded ?? MAX_ENDED;
     this.begin(start, keyframe, tier);
     this.append(events);
@@ -145,9 +129,10 @@ export class Recording {
     if (start + events.length !== this.start) return false;
     this.learn(texts, seconds);
     const rows = this.rows,
-      [{ contents }] = this.epochs;
-    this.numberedTo = this.start;
-    this.epochs[0].from = start;
+      [epoch] = this.shared.epochs,
+      { contents } = epoch;
+    this.shared.numberedTo = this.start;
+    epoch.from = start;
     contents.settled = contents.size;
     this.begin(start, keyframe, tier);
     this.append(events);
@@ -163,7 +148,7 @@ export class Recording {
 
   // A scene of one's own to keep and to move.
   sceneAt(moment: number = this.end) {
-    const scene = new Scene(this);
+    const scene = new Scene(this.shared);
     this.seek(scene, this.clamped(moment));
     return scene;
   }
@@ -184,7 +169,7 @@ export class Recording {
   // A short way back: what changes is what changes on the same way forth. The next one back will be shorter still.
   back(scene: Scene, to: number) {
     const from = scene.moment,
-      shadow = (this.shadow ??= new Scene(this));
+      shadow = (this.shadow ??= new Scene(this.shared));
     if (to - this.nearest(to).moment > 2 * SHORT) {
       this.seek(shadow, to - SHORT);
       this.near = packed(shadow);
@@ -218,18 +203,21 @@ export class Recording {
     }
     this.run(scene, moment);
     this.settle(scene);
-    if (scene.version !== this.version) forgetEnded(scene, this.head);
+    if (scene.version !== this.shared.version) forgetEnded(scene, this.head, this.start);
   }
 
   run(scene: Scene, moment: number) {
-    const { start, kinds } = this;
-    for (let i = scene.moment; i < moment; i++) scene.apply(kinds.ordered(this.rows[i - start]));
+    const { start, kinds, handlers } = this;
+    for (let i = scene.moment; i < moment; i++) {
+      const row = kinds.ordered(this.rows[i - start]);
+      apply(scene, handlers[row[0]], row);
+    }
   }
 
   // What follows from the moment alone.
   settle(scene: Scene) {
     scene.phase = this.log.phaseAt(scene.moment);
-    scene.tier.size = this.tierLog.countAt(scene.moment);
+    scene.tier.size = this.shared.tierLog.countAt(scene.moment);
   }
 
   clamped(moment: number | undefined) {
@@ -247,38 +235,17 @@ export class Recording {
     }) as T;
   }
 
-  // -- what scenes share ------------------------------------------------------------------------------------------
-
-  // The tokens of a request from its RequestAdded on.
-  storeOf(row: EventRows["RequestAdded"]) {
-    let store = this.stores.get(row);
-    if (!store) this.stores.set(row, (store = new TokenStore(row[2].slice())));
-    return store;
-  }
-
-  contentsAt(moment: number) {
-    return this.epochs[lastBefore(this.epochs, moment + 1, ({ from }) => from)].contents;
-  }
-
-  beginContents(moment: number) {
-    if (moment < this.numberedTo) return this.epochs[0].contents;
-    const known = this.epochs.find(({ from }) => from === moment + 1);
-    if (known) return known.contents;
-    this.epochs.push({ from: moment + 1, contents: new ContentIndex() });
-    return this.epochs[this.epochs.length - 1].contents;
-  }
-
   // -- the newest state -------------------------------------------------------------------------------------------
 
   begin(start: number, keyframe: WireKeyframe | null, tier: [group: number, hash: string][]) {
     this.start = start;
     this.rows = [];
     this.log = new StepLog();
-    this.tierLog = new TierLog(this.keys);
-    this.head = new Scene(this, this.epochs[0].contents);
+    this.shared.tierLog = new TierLog(this.shared.keys);
+    this.head = new Scene(this.shared, this.shared.epochs[0].contents);
     this.head.isHead = true;
     if (keyframe) takeUp(this.head, keyframe);
-    for (const [group, hex] of tier) this.tierLog.note(this.keys.of(group, hex), start);
+    for (const [group, hex] of tier) this.shared.tierLog.note(this.shared.keys.of(group, hex), start);
     this.head.moment = start;
     this.settle(this.head);
     this.near = null; // one more keyframe, where a reader goes back
@@ -286,11 +253,11 @@ export class Recording {
   }
 
   append(events: AnyRow[]) {
-    const { head, kinds } = this;
+    const { head, kinds, handlers } = this;
     for (const event of events) {
       const i = this.rows.push(event) - 1 + this.start,
         row = kinds.ordered(event);
-      head.apply(row);
+      apply(head, handlers[row[0]], row);
       const taken = this.log.note(i, kinds.names[event[0]], row);
       if (taken) this.takeBack(taken);
       else if (i + 1 - this.keyframes[this.keyframes.length - 1].moment >= this.spacing) this.keep();
@@ -337,8 +304,8 @@ export class Recording {
       { ...packed(base), numContents: nearest.numContents },
       ...this.keyframes.filter(({ moment }) => moment > this.start),
     ];
-    this.epochs = this.epochs.filter((_, i) => i === this.epochs.length - 1 || this.epochs[i + 1].from > this.start);
-    this.version++;
+    this.shared.dropEpochs(this.start);
+    this.shared.version++;
     this.near = null;
     forgetOld(this);
   }

@@ -1,10 +1,11 @@
 // Slots that the forward pass wrote: how full a request's blocks are, and the slots that are not as the tables say.
 
+import { touch } from "./blocks.ts";
 import type { EventRows } from "./event_rows.ts";
 import type { RequestRecord } from "./requests.ts";
-import type { Scene } from "./scene.ts";
+import type { SceneState } from "./scene_state.ts";
 
-export function noteSlots(scene: Scene, [, id, group, start, runs]: EventRows["SlotsWritten"]) {
+export function noteSlots(scene: SceneState, [, id, group, start, runs]: EventRows["SlotsWritten"]) {
   const request = scene.own(id),
     { size } = scene.groups[group],
     table = request.tables[group];
@@ -17,7 +18,7 @@ export function noteSlots(scene: Scene, [, id, group, start, runs]: EventRows["S
     position += length;
   }
   request.written[group] = position;
-  for (const [block] of runs) scene.touch(block);
+  for (const [block] of runs) touch(scene, block);
   if (isMisplaced) noteStrays(scene, request, table, size, start, runs);
 }
 
@@ -35,7 +36,7 @@ function misplaced(table: number[], size: number, start: number, runs: [number, 
   return found;
 }
 
-function overwrite(scene: Scene, block: number, offset: number, length: number) {
+function overwrite(scene: SceneState, block: number, offset: number, length: number) {
   const slots = new Map(scene.strays.get(block));
   for (let i = offset; i < offset + length; i++) slots.delete(i);
   scene.strays.set(block, slots);
@@ -43,7 +44,7 @@ function overwrite(scene: Scene, block: number, offset: number, length: number) 
 
 // Maps of strays are replaced and never changed, so that copies of a scene may share them.
 function noteStrays(
-  scene: Scene,
+  scene: SceneState,
   request: RequestRecord,
   table: number[],
   size: number,
@@ -58,7 +59,7 @@ function noteStrays(
     for (const [at, token] of written) {
       const block = Math.floor(at / size);
       scene.strays.set(block, new Map(scene.strays.get(block)).set(at - block * size, token));
-      scene.touch(block);
+      touch(scene, block);
     }
   }
 }

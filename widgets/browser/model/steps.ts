@@ -1,7 +1,8 @@
 // The steps of a recording: where each begins and ends, its phases, and which were taken back.
-import type { Phase } from "./events.ts";
+
+import { lastBefore } from "./arrays.ts";
+import type { AnyRow, Phase } from "./events.ts";
 import { phaseAfter } from "./events.ts";
-import type { AnyRow } from "./payloads.ts";
 
 // A step is {step, start, end, isRolledBack, forward, phases}: `start` is the moment before its StepStarted, `end` the
 // one
@@ -89,16 +90,4 @@ export class StepLog {
     this.phases.push({ moment, phase });
     if (phase && this.open && phase !== "schedule") this.open.phases.push({ moment, phase });
   }
-}
-
-// The last of the sorted items whose place is less than `limit`; -1 without one.
-export function lastBefore<T>(items: T[], limit: number, placeOf: (item: T) => number) {
-  let low = 0,
-    high = items.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (placeOf(items[middle]) < limit) low = middle + 1;
-    else high = middle;
-  }
-  return low - 1;
 }

@@ -3,8 +3,8 @@
 import { button, element, put, write } from "../look/element.ts";
 import type { Crash, Violation } from "../model/alarms.ts";
 import { alarmsAt } from "../model/alarms.ts";
+import type { Side } from "../model/side.ts";
 import { eventOf, standAt } from "../views/view.ts";
-import type { Side } from "./side.ts";
 import type { Stage } from "./stage.ts";
 import { counted } from "./words.ts";
 

@@ -1,7 +1,8 @@
 // Captions by moment, and the stretches of events for which there are any.
+
+import { lastBefore } from "../model/arrays.ts";
 import type { Phase } from "../model/events.ts";
 import type { CaptionRow } from "../model/payloads.ts";
-import { lastBefore } from "../model/steps.ts";
 
 export interface Caption {
   at: number;

@@ -2,6 +2,7 @@
 // time.
 import { targetOf } from "../look/element.ts";
 import type { ComparePayload, OlderPayload } from "../model/payloads.ts";
+import type { Side } from "../model/side.ts";
 import { Columns } from "./compare_columns.ts";
 import { CompareDrawer } from "./compare_drawer.ts";
 import { CompareHead } from "./compare_head.ts";
@@ -10,7 +11,6 @@ import { nextStop, previousStop, Story } from "./compare_story.ts";
 import { Keys, onKey } from "./keys.ts";
 import { isAlong } from "./mode.ts";
 import { PairTime } from "./pair_time.ts";
-import type { Side } from "./side.ts";
 import { overlay } from "./slides.ts";
 import type { PairStage, Stage } from "./stage.ts";
 import { watchWidth } from "./visibility.ts";

@@ -2,13 +2,13 @@
 // cell they are tabs.
 
 import { element, targetOf, write } from "../look/element.ts";
+import type { Side } from "../model/side.ts";
 import { AlarmCount, CrashSign } from "./alarm.ts";
 import { PairScore } from "./compare_score.ts";
 import { Overflow } from "./overflow.ts";
 import { markDifferences } from "./pair_differences.ts";
 import type { Panel } from "./panel.ts";
 import { panel } from "./panel.ts";
-import type { Side } from "./side.ts";
 import type { PairStage } from "./stage.ts";
 
 export class Columns {

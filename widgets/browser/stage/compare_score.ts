@@ -2,9 +2,9 @@
 // cannot; what was computed.
 
 import { element, write } from "../look/element.ts";
+import { countUpTo } from "../model/arrays.ts";
 import type { Recording } from "../model/recording.ts";
-import { countUpTo } from "../model/story.ts";
-import type { Side } from "./side.ts";
+import type { Side } from "../model/side.ts";
 
 type FactName = "peak" | "findable" | "lost" | "computed";
 

@@ -64,5 +64,5 @@ export function lay(stage: Stage, root: HTMLElement) {
 
 // A tier is there once something was saved to it, or loaded: from then on at every moment, so that nothing jumps.
 function hasTier(recording: Recording) {
-  return recording.tierLog.countAt(recording.end) > 0;
+  return recording.shared.tierLog.countAt(recording.end) > 0;
 }

@@ -3,15 +3,15 @@
 import { contentName, requestName } from "../look/palette.ts";
 import type { Violation } from "../model/alarms.ts";
 import { alarmsAt, saidAndIs } from "../model/alarms.ts";
-import type { Group, Scene } from "../model/scene.ts";
+import type { Scene } from "../model/scene.ts";
+import type { Group } from "../model/scene_state.ts";
+import type { Side } from "../model/side.ts";
 import { differing } from "../views/differing.ts";
 import { plainly } from "../views/plain.ts";
-import type { Subject } from "../views/view.ts";
-import type { Side } from "./side.ts";
-import type { Stage } from "./stage.ts";
+import type { Subject, ViewHost } from "../views/view.ts";
 import { counted } from "./words.ts";
 
-export function describe(stage: Stage, side: Side, { kind, id, about }: Subject) {
+export function describe(stage: ViewHost, side: Side, { kind, id, about }: Subject) {
   const { scene, recording } = side;
   if (kind === "block")
     return (
@@ -31,7 +31,7 @@ export function describe(stage: Stage, side: Side, { kind, id, about }: Subject)
   return "";
 }
 
-export function groupLabel(scene: { groups: Group[] }, group: number) {
+function groupLabel(scene: { groups: Group[] }, group: number) {
   const kinds = scene.groups.map(({ kind }) => kind),
     alike = kinds.map((_, i) => i).filter((i) => kinds[i] === kinds[group]);
   const name = kinds[group] === "sliding_window" ? "window" : "full";
@@ -103,12 +103,12 @@ function violationWords(violation: Violation) {
 }
 
 // What an outlined thing was at the marked moment; in a comparison nothing is marked.
-function marked(stage: Stage, side: Side, kind: "blocks" | "requests" | "keys", id: number | string) {
+function marked(stage: ViewHost, side: Side, kind: "blocks" | "requests" | "keys", id: number | string) {
   if (stage.isPair || !side.reference) return null;
   return (differing(side.scene, side.reference)[kind] as Set<number | string>).has(id) ? side.reference : null;
 }
 
-function wasBlock(stage: Stage, side: Side, id: number) {
+function wasBlock(stage: ViewHost, side: Side, id: number) {
   const before = marked(stage, side, "blocks", id);
   if (!before) return "";
   const { refCount, content, isLost, isMapped, fill } = before.block(id);
@@ -118,7 +118,7 @@ function wasBlock(stage: Stage, side: Side, id: number) {
   return `\nwas: ${[...parts, ...(isLost ? ["lost"] : [])].join(", ")}`;
 }
 
-function wasRequest(stage: Stage, side: Side, id: number) {
+function wasRequest(stage: ViewHost, side: Side, id: number) {
   const before = marked(stage, side, "requests", id),
     request = before?.requests.get(id);
   if (!before) return "";
@@ -126,13 +126,13 @@ function wasRequest(stage: Stage, side: Side, id: number) {
   return `\nwas: ${request.status}, ${counted(request.tokens.length, "token")}, ${request.numComputed} computed`;
 }
 
-function wasHash(stage: Stage, side: Side, key: string) {
+function wasHash(stage: ViewHost, side: Side, key: string) {
   const before = marked(stage, side, "keys", key),
     ids = before?.map.get(key);
   return before ? `\nwas: ${ids?.length ? ids.map((id) => `#${id}`).join(", ") : "not in the map"}` : "";
 }
 
 // Tokens as running text; a model without words has numbers, which need a space between them.
-export function joined(words: string[]) {
+function joined(words: string[]) {
   return words.join(words.every((word) => /^\d+$/.test(word)) ? " " : "");
 }

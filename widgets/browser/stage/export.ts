@@ -2,13 +2,13 @@
 
 import { button, element } from "../look/element.ts";
 import type { CsvRow, View } from "../views/view.ts";
-import type { Stage } from "./stage.ts";
+import type { StageHost } from "./host.ts";
 
 const SCALE = 2; // pixels of a PNG per pixel on the screen
 const XHTML = document.documentElement.namespaceURI;
 
 // A small button that opens the choice.
-export function exporter(stage: Stage, name: string, viewOf: () => View | undefined) {
+export function exporter(stage: StageHost, name: string, viewOf: () => View | undefined) {
   const made = element("span", "le-export"),
     opener = button("⤓", "save this view as PNG, SVG or CSV"),
     choice = element("span", "le-choice");
@@ -37,7 +37,7 @@ export function exporter(stage: Stage, name: string, viewOf: () => View | undefi
   return made;
 }
 
-async function save(stage: Stage, name: string, view: View, kind: string) {
+async function save(stage: StageHost, name: string, view: View, kind: string) {
   if (kind === "CSV") return download(`${name}.csv`, new Blob([csvOf(view.csv?.() ?? [])], { type: "text/csv" }));
   const svg = svgOf(stage, view.element);
   if (kind === "SVG") return download(`${name}.svg`, new Blob([svg], { type: "image/svg+xml" }));
@@ -55,7 +55,7 @@ function csvOf(rows: CsvRow[]) {
 }
 
 // The element as it stands, with the style sheet's rules that concern it.
-function svgOf(stage: Stage, shown: HTMLElement) {
+function svgOf(stage: StageHost, shown: HTMLElement) {
   const { width, height } = shown.getBoundingClientRect(),
     frame = document.createElementNS(XHTML, "div") as HTMLElement,
     sheet = document.createElementNS(XHTML, "style");

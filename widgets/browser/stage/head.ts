@@ -2,10 +2,10 @@
 
 import { button, element, put, write } from "../look/element.ts";
 import type { Scene } from "../model/scene.ts";
+import type { Side } from "../model/side.ts";
 import { Alarm, AlarmCount } from "./alarm.ts";
 import type { Keys } from "./keys.ts";
 import type { Scrubber } from "./scrubber.ts";
-import type { Side } from "./side.ts";
 import type { Stage } from "./stage.ts";
 
 const PHASES = ["schedule", "forward", "sample", "update"];

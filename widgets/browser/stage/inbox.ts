@@ -6,13 +6,19 @@ import type {
   FullPayload,
   Header,
   MorePayload,
+  Selection,
   Status,
   WireContent,
   WordsPayload,
 } from "../model/payloads.ts";
 import type { Recording } from "../model/recording.ts";
-import type { Side } from "./side.ts";
-import type { Stage } from "./stage.ts";
+import type { Side } from "../model/side.ts";
+import type { Reference, StageHost } from "./host.ts";
+import type { ModeEvent } from "./mode.ts";
+import type { Painting } from "./painting.ts";
+import type { Player } from "./player.ts";
+import type { Questions } from "./questions.ts";
+import type { Wire } from "./wire.ts";
 
 const SILENCE_MS = 4000;
 
@@ -31,14 +37,28 @@ export const ASK_STATES: Record<AskState, Record<AskEvent, AskState>> = {
   overdue: { ask: "outdated", askSurely: "asked", answer: "asked", silence: "overdue" },
 };
 
+interface ReceivingStage extends StageHost {
+  wire: Wire;
+  player: Player;
+  painting: Painting;
+  questions: Questions;
+  reference: Reference | null;
+  isFollowing: boolean;
+  happened(event: ModeEvent): void;
+  within(position: number): number;
+  go(position: number, isAnimated: boolean, isLabs?: boolean): void;
+  select(selection: Selection | null, isHeard?: boolean): void;
+  compareWith(position: number | null): void;
+}
+
 export class Inbox {
-  stage: Stage;
+  stage: ReceivingStage;
   state: AskState = "answered";
   hasOpened = false;
   patience?: number;
   onCompare: (payload: ComparePayload) => void = () => {}; // the layout of two labs takes their captions
 
-  constructor(stage: Stage) {
+  constructor(stage: ReceivingStage) {
     this.stage = stage;
   }
 

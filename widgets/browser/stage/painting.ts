@@ -1,11 +1,12 @@
 // Painting: once a frame, what changed, in the views that can be seen; and nothing while nobody looks.
 
 import type { Selection } from "../model/payloads.ts";
-import { Changes } from "../model/scene.ts";
+import { Changes } from "../model/scene_state.ts";
+import type { Side } from "../model/side.ts";
 import type { View } from "../views/view.ts";
+import type { StageHost } from "./host.ts";
 import { motionOf } from "./motion.ts";
-import type { Side } from "./side.ts";
-import type { Stage } from "./stage.ts";
+import type { Visibility } from "./visibility.ts";
 
 // a view that takes less is painted in every frame; lists have yet to be laid out
 const CHEAP_MS = { canvas: 4, list: 1, all: 8 };
@@ -32,8 +33,13 @@ export interface Shown {
   took: number;
 }
 
+interface PaintedStage extends StageHost {
+  isFollowed: boolean;
+  visibility?: Visibility;
+}
+
 export class Painting {
-  stage: Stage;
+  stage: PaintedStage;
   shows: Shown[] = [];
   parts: Part[] = [];
   request = 0;
@@ -44,7 +50,7 @@ export class Painting {
   rendered = new MessageChannel();
   later?: number;
 
-  constructor(stage: Stage) {
+  constructor(stage: PaintedStage) {
     this.stage = stage;
     this.focus = stage.sides.map(() => []);
     this.rendered.port1.onmessage = ({ data: begun }) =>
@@ -105,7 +111,7 @@ export class Painting {
     cancelAnimationFrame(this.request);
     this.request = 0;
     const { stage } = this;
-    if (!this.isDirty || !stage.isReady || !stage.root.isConnected || !stage.visibility.isVisible) return;
+    if (!this.isDirty || !stage.isReady || !stage.root.isConnected || !stage.visibility?.isVisible) return;
     this.isDirty = false;
     const moments = stage.track.moments(stage.position);
     this.focus = this.focused(moments);
@@ -116,8 +122,6 @@ export class Painting {
     }
     this.paintViews();
     for (const part of this.parts) part.paint();
-    stage.pointing?.repainted();
-    stage.questions.askWords();
     stage.tell("painted");
   }
 

@@ -4,8 +4,14 @@
 // does not matter, but in the queue itself.
 
 import type { Scene } from "../model/scene.ts";
-import type { Column } from "./compare_columns.ts";
-import type { Side } from "./side.ts";
+import type { Side } from "../model/side.ts";
+
+// A side's column, as far as differences are marked in it.
+interface Column {
+  element: HTMLElement;
+  head: HTMLElement;
+  queue: HTMLElement;
+}
 
 const MAX_ANCHORS = 400;
 const MAX_QUEUED = 64;

@@ -1,9 +1,9 @@
 // Where one can stand on two recordings at once: a position is a number of beats, each with a moment on either side.
 
+import { lastBefore } from "../model/arrays.ts";
 import type { Phase } from "../model/events.ts";
 import type { Answer, ComparePayload, PairRow } from "../model/payloads.ts";
-import { lastBefore } from "../model/steps.ts";
-import type { Side } from "./side.ts";
+import type { Side } from "../model/side.ts";
 import type { Span } from "./track.ts";
 
 const ENDS = 0,

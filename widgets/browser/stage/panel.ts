@@ -2,15 +2,20 @@
 
 import { element, targetOf } from "../look/element.ts";
 import { VIEWS } from "../views/index.ts";
+import type { ViewModule } from "../views/view.ts";
 import { exporter } from "./export.ts";
+import type { StageHost } from "./host.ts";
 import type { Shown } from "./painting.ts";
-import type { Stage } from "./stage.ts";
 
 // A titled frame with its view.
 export type Panel = HTMLElement & { shown: Shown };
 
+interface PanelStage extends StageHost {
+  show(module: ViewModule, side: number, parent: HTMLElement, isShown?: () => boolean): Shown;
+}
+
 // The view's panel.
-export function panel(stage: Stage, name: string, side = 0, heading = VIEWS[name].title): Panel {
+export function panel(stage: PanelStage, name: string, side = 0, heading = VIEWS[name].title): Panel {
   const frame = element("section", `le-panel le-${name}-panel`),
     body = element("div", "le-panel-body"),
     bar = element("h3"),
@@ -28,7 +33,7 @@ const ARROWS: Record<string, number> = { ArrowLeft: -1, ArrowRight: 1 };
 
 // Tabs; a view is made when it is opened first, and painted while it is open.
 export class Drawer {
-  stage: Stage;
+  stage: PanelStage;
   side: number;
   open: string | null = null;
   entries = new Map<string, Shown>();
@@ -38,7 +43,7 @@ export class Drawer {
   saving: HTMLElement;
   tabs: Map<string, HTMLElement>;
 
-  constructor(stage: Stage, names: string[], side = 0) {
+  constructor(stage: PanelStage, names: string[], side = 0) {
     this.stage = stage;
     this.side = side;
     this.element.setAttribute("aria-label", "more views");

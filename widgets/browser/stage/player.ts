@@ -1,5 +1,4 @@
-// Plays a stretch of the track stop by stop while the view can be watched; moving by hand ends the play.
-import type { Stage } from "./stage.ts";
+import type { Track } from "./host.ts";
 
 const STOP_MS = 300;
 const STEP_MS = 6000;
@@ -17,8 +16,15 @@ export const PLAY_STATES: Record<PlayState, Partial<Record<PlayEvent, PlayState>
   held: { start: "playing", stop: "idle" },
 };
 
+// What is played: the track from a position on.
+interface PlayedStage {
+  track: Track;
+  position: number;
+  changed(): void;
+}
+
 export class Player {
-  stage: Stage;
+  stage: PlayedStage;
   canWatch: () => boolean;
   go: (position: number, isAnimated: boolean) => void;
   state: PlayState = "idle";
@@ -30,7 +36,7 @@ export class Player {
   paced?: { start: number; end: number; count: number };
 
   // go(position, isAnimated): show a position.
-  constructor(stage: Stage, canWatch: () => boolean, go: (position: number, isAnimated: boolean) => void) {
+  constructor(stage: PlayedStage, canWatch: () => boolean, go: (position: number, isAnimated: boolean) => void) {
     this.stage = stage;
     this.canWatch = canWatch;
     this.go = go;

@@ -5,10 +5,18 @@ import type { Selection } from "../model/payloads.ts";
 import type { Subject } from "../views/view.ts";
 import { eventOf } from "../views/view.ts";
 import { describe } from "./describe.ts";
-import type { Stage } from "./stage.ts";
+import type { StageHost } from "./host.ts";
+import type { Links } from "./links.ts";
+import type { Painting } from "./painting.ts";
 
 const KINDS = ["event", "hash", "block", "request"] as const; // the most particular first
 const SELECTOR = KINDS.map((kind) => `[data-${kind}]`).join();
+
+interface PointedStage extends StageHost {
+  painting: Painting;
+  tip: HTMLElement;
+  links?: Links;
+}
 
 // What the mouse points at: on which side, and by which element (null on a canvas).
 interface PointedSubject extends Subject {
@@ -17,12 +25,12 @@ interface PointedSubject extends Subject {
 }
 
 export class Pointing {
-  stage: Stage;
+  stage: PointedStage;
   subject: PointedSubject | null = null;
   marked: HTMLElement[] = [];
   pointed: HTMLElement[] = [];
 
-  constructor(stage: Stage, signal: AbortSignal) {
+  constructor(stage: PointedStage, signal: AbortSignal) {
     this.stage = stage;
     const { root } = stage;
     root.addEventListener("mousemove", (event) => this.hover(event), { signal });

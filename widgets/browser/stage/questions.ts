@@ -1,18 +1,24 @@
 // What is asked of Python, and told to it: older events, missing words, where the reader stands.
 import type { CaptionsPayload, OlderPayload } from "../model/payloads.ts";
-import type { Stage } from "./stage.ts";
+import type { StageHost } from "./host.ts";
+import type { Wire } from "./wire.ts";
 
 const TELL_WHERE_MS = 100;
 const ASK_WORDS_MS = 120;
 
+interface AskingStage extends StageHost {
+  wire: Wire;
+  inbox: { isWaiting: boolean; words(payload: CaptionsPayload): void };
+}
+
 export class Questions {
-  stage: Stage;
+  stage: AskingStage;
   older: Promise<boolean> | null = null;
   whereTimer = 0;
   sought?: object;
   wordsTimer?: number;
 
-  constructor(stage: Stage) {
+  constructor(stage: AskingStage) {
     this.stage = stage;
   }
 

@@ -1,9 +1,10 @@
 // Time: buttons, a slider over all steps, a slider over the moments of one step, the speed, and the moment compared
 // with.
 import { button, element, put, write } from "../look/element.ts";
-import { countUpTo } from "../model/story.ts";
+import { countUpTo } from "../model/arrays.ts";
+import type { Track } from "./host.ts";
 import { SPEEDS } from "./player.ts";
-import type { Stage, Track } from "./stage.ts";
+import type { Stage } from "./stage.ts";
 import type { Span } from "./track.ts";
 
 function slider(label: string) {

@@ -2,7 +2,6 @@
 
 import { element } from "../look/element.ts";
 import { VIEWS } from "../views/index.ts";
-import type { Arrangement } from "../widget.ts";
 import { Difference } from "./changes_since_mark.ts";
 import { Marks, Sentence } from "./head.ts";
 import { Keys, onKey } from "./keys.ts";
@@ -12,7 +11,7 @@ import { Scrubber } from "./scrubber.ts";
 import { overlay } from "./slides.ts";
 import type { Stage } from "./stage.ts";
 
-export function lay(stage: Stage, root: HTMLElement, { views }: Arrangement) {
+export function lay(stage: Stage, root: HTMLElement, { views }: { views: string[] }) {
   const keys = new Keys(stage),
     layer = overlay(stage),
     scrubber = new Scrubber(stage),

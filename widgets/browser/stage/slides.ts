@@ -1,20 +1,36 @@
 // What moves over the picture: a chip that slides from place to place while an event is played.
 import { element } from "../look/element.ts";
 import type { Point } from "../views/view.ts";
+import type { StageHost } from "./host.ts";
 import { Links } from "./links.ts";
 import type { Motion } from "./motion.ts";
-import type { Stage } from "./stage.ts";
+import type { Painting, Shown } from "./painting.ts";
+import type { Player } from "./player.ts";
 
 const SLIDE_MS = 280;
 const MIN_PACE_MS = 120; // what is gone before it has arrived need not set out
 const MAX_BLOCKS = 1024; // more of them are dots, too small to see where one goes
 
+interface SlidStage extends StageHost {
+  shows: Shown[];
+  player: Player;
+  speed: number;
+}
+
+// A stage to which the overlay adds its parts.
+interface OverlaidStage extends SlidStage {
+  painting: Painting;
+  tip: HTMLElement;
+  slides: Slides;
+  links: Links;
+}
+
 export class Slides {
-  stage: Stage;
+  stage: SlidStage;
   layer: HTMLElement;
   starts = new Map<number, Map<string, Point | null>>();
 
-  constructor(stage: Stage, layer: HTMLElement) {
+  constructor(stage: SlidStage, layer: HTMLElement) {
     this.stage = stage;
     this.layer = layer;
   }
@@ -84,7 +100,7 @@ function middleIn(shown: HTMLElement, origin: DOMRect): Point | null {
 
 // Over the picture: sliding chips, the lines between a block and its holders, the tooltip.
 
-export function overlay(stage: Stage) {
+export function overlay(stage: OverlaidStage) {
   const layer = element("div", "le-layer"),
     svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
   layer.setAttribute("aria-hidden", "true");

@@ -2,8 +2,10 @@
 
 import type { Theme } from "../look/theme.ts";
 import { onThemeChange, readTheme } from "../look/theme.ts";
-import type { MorePayload, Selection, Status, WireContent } from "../model/payloads.ts";
+import type { Selection } from "../model/payloads.ts";
+import { Side } from "../model/side.ts";
 import type { ViewModule } from "../views/view.ts";
+import type { Reference, StageEvents, Track } from "./host.ts";
 import { Inbox } from "./inbox.ts";
 import type { Links } from "./links.ts";
 import type { Mode, ModeEvent } from "./mode.ts";
@@ -13,11 +15,9 @@ import type { Part } from "./painting.ts";
 import { Painting } from "./painting.ts";
 import type { PairCaption } from "./pair_track.ts";
 import { PairTrack } from "./pair_track.ts";
-import type { Drawer } from "./panel.ts";
 import { Player } from "./player.ts";
 import { Pointing } from "./pointing.ts";
 import { Questions } from "./questions.ts";
-import { Side } from "./side.ts";
 import type { Slides } from "./slides.ts";
 import { SoloTrack } from "./track.ts";
 import type { Landmark } from "./visibility.ts";
@@ -26,32 +26,6 @@ import type { Source } from "./wire.ts";
 import { Wire } from "./wire.ts";
 import { runningWords } from "./words.ts";
 
-// What parts of the stage tell one another.
-interface StageEvents {
-  status: [status: Status, side: Side];
-  began: [side: Side];
-  more: [side: Side, payload: MorePayload];
-  captions: [];
-  quiet: [];
-  painted: [];
-  select: [selection: Selection | null];
-  command: [action: string];
-  answer: [content: WireContent];
-  position: [content: WireContent];
-  failure: [message: string];
-  gone: [];
-  silence: [];
-  present: [];
-}
-
-// The marked moment, with which the one that is shown is compared.
-interface Reference {
-  position: number;
-  name: string;
-  step: number | null;
-}
-
-export type Track = SoloTrack | PairTrack;
 export type PairStage = Omit<Stage, "track"> & { track: PairTrack };
 
 export class Stage {
@@ -68,7 +42,7 @@ export class Stage {
   tip!: HTMLElement; // the overlay makes these three
   slides!: Slides;
   links!: Links;
-  drawer?: Drawer;
+  drawer?: { tabs: Map<string, HTMLElement> }; // for tests and the console
   wonder?: (about?: string, side?: number) => void; // of layouts with a place for answers
   end = new AbortController();
   sides: Side[];
@@ -98,6 +72,7 @@ export class Stage {
       (position, isAnimated) => this.go(position, isAnimated),
     );
     this.on("status", () => this.changed());
+    this.on("painted", () => this.onPainted());
   }
 
   // When the layout stands: watch who looks, where the mouse is, which theme it is.
@@ -352,6 +327,11 @@ export class Stage {
     if (!this.visibility.isVisible) return;
     if (this.painting.isDirty) this.changed();
     this.player.resume();
+  }
+
+  onPainted() {
+    this.pointing?.repainted();
+    this.questions.askWords();
   }
 
   // The caption of the moment that is shown.

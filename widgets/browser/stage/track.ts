@@ -1,12 +1,12 @@
 // Where one can stand on the recording of one lab: a position is a moment; the stops of a step are its beats, or its
 // events.
 
+import { lastBefore } from "../model/arrays.ts";
 import type { Answer } from "../model/payloads.ts";
-import { lastBefore } from "../model/steps.ts";
+import type { Side } from "../model/side.ts";
 import { plainly } from "../views/plain.ts";
 import type { Caption } from "./captions.ts";
 import { Captions } from "./captions.ts";
-import type { Side } from "./side.ts";
 import { restingWords } from "./words.ts";
 
 // A step with what follows it up to the next one. index: the number of the step among those recorded, -1 before the

@@ -1,8 +1,13 @@
 // Who can see what: nothing is painted out of sight, and a step is played only to somebody who can follow it.
-import type { Stage } from "./stage.ts";
 
 // An element, and the share of it that must be seen to follow a play.
 export type Landmark = [element: Element, share: number];
+
+interface MeasuredStage {
+  isNarrow: boolean;
+  end: AbortController;
+  repaint(): void;
+}
 
 export class Visibility {
   root: HTMLElement;
@@ -59,7 +64,7 @@ function isInWindow(element: HTMLElement) {
 // A layout that has another arrangement in a narrow cell: the class le-is-narrow while the root is narrower than the
 // limit (pixels).
 
-export function watchWidth(stage: Stage, root: HTMLElement, limit: number) {
+export function watchWidth(stage: MeasuredStage, root: HTMLElement, limit: number) {
   const sizes = new ResizeObserver(() => {
     const isNarrow = root.clientWidth < limit;
     if (stage.isNarrow === isNarrow) return;

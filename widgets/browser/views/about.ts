@@ -1,7 +1,7 @@
 // What a selection is about: itself, the blocks that a request holds or a hash leads to, and whatever an event names.
 import type { Selection } from "../model/payloads.ts";
 import type { Scene } from "../model/scene.ts";
-import type { Side } from "../stage/side.ts";
+import type { Side } from "../model/side.ts";
 import { namedBy } from "./mentions.ts";
 
 // The things that a selection is about.

@@ -2,7 +2,7 @@
 
 import { targetOf } from "../look/element.ts";
 import type { Selection } from "../model/payloads.ts";
-import type { Stage } from "../stage/stage.ts";
+import type { ViewHost } from "./view.ts";
 
 const THINGS = "[data-block], [data-request], [data-hash], [data-event]";
 const ASIDE = 2000;
@@ -13,7 +13,7 @@ const WAYS: Record<string, [number, number]> = {
   ArrowUp: [0, -1],
 };
 
-export function arrows(element: HTMLElement, stage: Stage) {
+export function arrows(element: HTMLElement, stage: ViewHost) {
   element.tabIndex = 0;
   let current: HTMLElement | null = null;
   const isHere = (thing: HTMLElement | null): thing is HTMLElement => thing !== null && element.contains(thing);

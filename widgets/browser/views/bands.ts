@@ -4,17 +4,19 @@
 import { element, targetOf, write } from "../look/element.ts";
 import { contentName, hueOf, LOST_HUE, requestName } from "../look/palette.ts";
 import type { Theme } from "../look/theme.ts";
+import { countUpTo } from "../model/arrays.ts";
 import type { Selection } from "../model/payloads.ts";
-import type { Changes, Scene } from "../model/scene.ts";
+import type { Scene } from "../model/scene.ts";
+import type { Changes } from "../model/scene_state.ts";
+import type { Side } from "../model/side.ts";
 import type { Story } from "../model/story.ts";
-import { countUpTo, LIFE, LIFE_NAMES, NOBODY, SHARED, storyOf } from "../model/story.ts";
-import type { Side } from "../stage/side.ts";
-import type { Stage } from "../stage/stage.ts";
+import { storyOf } from "../model/story.ts";
+import { LIFE, LIFE_NAMES, NOBODY, SHARED } from "../model/story_codes.ts";
 import { aboutOf } from "./about.ts";
 import { Board, drawPen, hatch, label, labelSteps, shownSteps } from "./board.ts";
 import type { Pattern, TimeBar } from "./time_bar.ts";
 import { timeBar } from "./time_bar.ts";
-import type { CsvRow, PaintMoment, Rect, Size } from "./view.ts";
+import type { CsvRow, PaintMoment, Rect, Size, ViewHost } from "./view.ts";
 import { standAt } from "./view.ts";
 
 export const title = "Bands";
@@ -25,7 +27,7 @@ const TOP = 14,
   IDLE = 16,
   REDRAW_MS = 200; // IDLE: the line that counts those without a row
 
-export function create(stage: Stage, side: Side) {
+export function create(stage: ViewHost, side: Side) {
   return new Bands(stage, side);
 }
 
@@ -61,7 +63,7 @@ interface DensityRow {
 }
 
 class Bands {
-  stage: Stage;
+  stage: ViewHost;
   side: Side;
   moment = 0;
   selection: Selection | null = null;
@@ -76,7 +78,7 @@ class Bands {
   rows!: Rows;
   drawnAt!: number;
 
-  constructor(stage: Stage, side: Side) {
+  constructor(stage: ViewHost, side: Side) {
     this.stage = stage;
     this.side = side;
     this.board = new Board("le-bands-canvas", "Block lifetimes: the moment that is shown, in events", {

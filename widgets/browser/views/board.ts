@@ -1,8 +1,8 @@
 // A canvas over time: a quiet picture that is drawn when the run or the zoom changes, and a pen that moves over it.
 import type { Theme } from "../look/theme.ts";
+import { countUpTo } from "../model/arrays.ts";
 import type { Selection } from "../model/payloads.ts";
 import type { Story } from "../model/story.ts";
-import { countUpTo } from "../model/story.ts";
 import { Axis } from "./axis.ts";
 import type { Rect, Size, Subject } from "./view.ts";
 

@@ -3,8 +3,9 @@
 import { contentName, hueOf, inkOn, LOST_HUE, requestName, roundOf, shapeOf } from "../look/palette.ts";
 import type { Theme } from "../look/theme.ts";
 import type { Violation } from "../model/alarms.ts";
-import type { Block, Group } from "../model/scene.ts";
-import { groupLabel, joined } from "../stage/describe.ts";
+import type { Block } from "../model/scene.ts";
+import type { Group } from "../model/scene_state.ts";
+import { groupName, joined } from "./pieces.ts";
 import { sprite } from "./sprites.ts";
 import type { Rect } from "./view.ts";
 
@@ -457,7 +458,7 @@ function drawGroups(
   theme: Theme,
   groups: Group[],
 ) {
-  const names = block.groups.map((group) => groupLabel({ groups }, group));
+  const names = block.groups.map((group) => groupName({ groups }, group));
   context.font = `${isDoubled(block) ? "700 " : ""}12px ${theme.ui}`;
   const room = w - 72,
     text = isDoubled(block) ? names.join("+") : names[0],

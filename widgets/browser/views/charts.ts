@@ -2,17 +2,19 @@
 
 import { element, write } from "../look/element.ts";
 import type { Theme } from "../look/theme.ts";
+import { countUpTo } from "../model/arrays.ts";
 import type { Selection } from "../model/payloads.ts";
 import type { Recording } from "../model/recording.ts";
-import type { Changes, Scene } from "../model/scene.ts";
-import type { Story, StorySeries } from "../model/story.ts";
-import { countUpTo, storyOf } from "../model/story.ts";
-import type { Side } from "../stage/side.ts";
-import type { Stage } from "../stage/stage.ts";
+import type { Scene } from "../model/scene.ts";
+import type { Changes } from "../model/scene_state.ts";
+import type { Side } from "../model/side.ts";
+import type { Story } from "../model/story.ts";
+import { storyOf } from "../model/story.ts";
+import type { StorySeries } from "../model/story_state.ts";
 import { hatch, label } from "./board.ts";
 import { Mentioned } from "./mentions.ts";
 import { said, scaleOf } from "./scale.ts";
-import type { PaintMoment } from "./view.ts";
+import type { PaintMoment, ViewHost } from "./view.ts";
 import { standAt } from "./view.ts";
 
 export const title = "Charts";
@@ -21,7 +23,7 @@ const TOP = 6,
   BOTTOM = 15,
   LEAST_STEPS = 12;
 
-export function create(stage: Stage, side: Side) {
+export function create(stage: ViewHost, side: Side) {
   return new Charts(stage, side);
 }
 
@@ -37,7 +39,7 @@ interface FigureKind {
 }
 
 class Charts {
-  stage: Stage;
+  stage: ViewHost;
   side: Side;
   moment = 0;
   hovered: number | null = null;
@@ -49,7 +51,7 @@ class Charts {
   news!: string | null;
   isInside!: boolean;
 
-  constructor(stage: Stage, side: Side) {
+  constructor(stage: ViewHost, side: Side) {
     this.stage = stage;
     this.side = side;
     this.selection = stage.selection;

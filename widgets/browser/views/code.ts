@@ -4,19 +4,19 @@
 import { element, seen, targetOf, write } from "../look/element.ts";
 import type { Seam, SeamMethod, Selection } from "../model/payloads.ts";
 import type { Recording } from "../model/recording.ts";
-import type { Changes, Scene } from "../model/scene.ts";
-import type { Side } from "../stage/side.ts";
-import type { Stage } from "../stage/stage.ts";
+import type { Scene } from "../model/scene.ts";
+import type { Changes } from "../model/scene_state.ts";
+import type { Side } from "../model/side.ts";
 import type { PythonPiece } from "./code_text.ts";
 import { lineDiff, pieces } from "./code_text.ts";
 import { mentions } from "./mentions.ts";
-import type { PaintMoment } from "./view.ts";
+import type { PaintMoment, ViewHost } from "./view.ts";
 
 export const title = "Code";
 
 const FAR = 20_000; // events back, in which a decision about what is chosen is looked for
 
-export function create(stage: Stage, side: Side) {
+export function create(stage: ViewHost, side: Side) {
   return new Code(stage, side);
 }
 
@@ -33,7 +33,7 @@ function variantOf(recording: Recording, i: number) {
 }
 
 class Code {
-  stage: Stage;
+  stage: ViewHost;
   side: Side;
   selection: Selection | null = null;
   shown?: string;
@@ -49,7 +49,7 @@ class Code {
   seam: Seam | null = null;
   drawn?: Seam | null;
 
-  constructor(stage: Stage, side: Side) {
+  constructor(stage: ViewHost, side: Side) {
     this.stage = stage;
     this.side = side;
     this.element.setAttribute("aria-label", "Code");

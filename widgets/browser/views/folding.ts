@@ -2,15 +2,15 @@
 // same lines.
 import { element as make, put } from "../look/element.ts";
 import type { Recording } from "../model/recording.ts";
-import type { Stage } from "../stage/stage.ts";
+import type { ViewHost } from "./view.ts";
 
-const choices = new WeakMap<Stage, Map<number, boolean>>();
+const choices = new WeakMap<ViewHost, Map<number, boolean>>();
 
 export class Folding {
-  stage: Stage;
+  stage: ViewHost;
   byHand: Map<number, boolean>;
 
-  constructor(stage: Stage) {
+  constructor(stage: ViewHost) {
     this.stage = stage;
     this.byHand = choices.get(stage) ?? new Map();
     choices.set(stage, this.byHand);
@@ -48,7 +48,7 @@ export class Folding {
 
 const known = new WeakSet<Recording>(); // once is enough: what is drawn must not come and go with every moment
 
-export function isAboutSlots({ sides, track }: Stage) {
+export function isAboutSlots({ sides, track }: ViewHost) {
   if (track.guide.some((words) => /slots?/.test(words))) return true;
   for (const { scene, recording } of sides) if (scene?.strays.size) known.add(recording);
   return sides.some(({ recording }) => recording && known.has(recording));

@@ -3,16 +3,16 @@
 
 import { badge, element as make, write as say } from "../look/element.ts";
 import type { Selection } from "../model/payloads.ts";
-import type { Changes, Scene } from "../model/scene.ts";
-import type { Side } from "../stage/side.ts";
-import type { Stage } from "../stage/stage.ts";
+import type { Scene } from "../model/scene.ts";
+import type { Changes } from "../model/scene_state.ts";
+import type { Side } from "../model/side.ts";
 import { arrows } from "./arrows.ts";
 import { Marks } from "./marks.ts";
 import type { Keyed, LeftOut, Look } from "./pieces.ts";
 import { dressBead, groupName, groupOf, isNull, keep, lookOf, middleLeftOut, moreText } from "./pieces.ts";
 import type { StepFacts } from "./step_facts.ts";
 import { factsAt } from "./step_facts.ts";
-import type { PaintMoment } from "./view.ts";
+import type { PaintMoment, ViewHost } from "./view.ts";
 
 export const title = "KV-cache groups";
 
@@ -25,7 +25,7 @@ const KINDS: Record<string, string> = {
   chunked_local: "keeps the current chunk",
 };
 
-export function create(stage: Stage, side: Side) {
+export function create(stage: ViewHost, side: Side) {
   return new Groups(stage, side);
 }
 
@@ -53,7 +53,7 @@ type GroupColumn = ReturnType<typeof makeColumn>;
 type GroupRowElement = ReturnType<typeof makeRow>;
 
 class Groups {
-  stage: Stage;
+  stage: ViewHost;
   side: Side;
   held = new Map<number, [group: number, block: number][]>();
   counts: Map<number, number>[] = [];
@@ -67,7 +67,7 @@ class Groups {
   known!: Set<string>;
   keys?: number[]; // hashes in the map, per group
 
-  constructor(stage: Stage, side: Side) {
+  constructor(stage: ViewHost, side: Side) {
     this.stage = stage;
     this.side = side;
     this.element.setAttribute("role", "group");

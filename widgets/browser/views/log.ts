@@ -4,14 +4,15 @@
 import { element, targetOf, write } from "../look/element.ts";
 import { requestName } from "../look/palette.ts";
 import type { Header, Selection } from "../model/payloads.ts";
-import type { Changes, Scene } from "../model/scene.ts";
-import { storyOf, TOPIC_NAMES } from "../model/story.ts";
-import type { Side } from "../stage/side.ts";
-import type { Stage } from "../stage/stage.ts";
+import type { Scene } from "../model/scene.ts";
+import type { Changes } from "../model/scene_state.ts";
+import type { Side } from "../model/side.ts";
+import { storyOf } from "../model/story.ts";
+import { TOPIC_NAMES } from "../model/story_codes.ts";
 import type { Mentions } from "./mentions.ts";
 import { mentions } from "./mentions.ts";
 import { kindWords, plainly } from "./plain.ts";
-import type { CsvRow, PaintMoment } from "./view.ts";
+import type { CsvRow, PaintMoment, ViewHost } from "./view.ts";
 import { eventOf, standAt } from "./view.ts";
 
 export const title = "Log";
@@ -24,7 +25,7 @@ const NOT_RECORDED =
   "record=True) keeps them all.";
 const SIGNS = ["▏", "●", "■", "∿", "⇅", "▲"];
 
-export function create(stage: Stage, side: Side) {
+export function create(stage: ViewHost, side: Side) {
   return new Log(stage, side);
 }
 
@@ -35,7 +36,7 @@ interface Line {
 }
 
 class Log {
-  stage: Stage;
+  stage: ViewHost;
   side: Side;
   moment = 0;
   selection: Selection | null = null;
@@ -65,7 +66,7 @@ class Log {
   asked!: number;
   name!: string;
 
-  constructor(stage: Stage, side: Side) {
+  constructor(stage: ViewHost, side: Side) {
     this.stage = stage;
     this.side = side;
     this.list.tabIndex = 0;

@@ -5,9 +5,9 @@ import { element as make, write as say } from "../look/element.ts";
 import { contentName, hueOf, roundOf } from "../look/palette.ts";
 import type { Selection } from "../model/payloads.ts";
 import type { Recording } from "../model/recording.ts";
-import type { Changes, Evicted, Scene } from "../model/scene.ts";
-import type { Side } from "../stage/side.ts";
-import type { Stage } from "../stage/stage.ts";
+import type { Scene } from "../model/scene.ts";
+import type { Changes, Evicted } from "../model/scene_state.ts";
+import type { Side } from "../model/side.ts";
 import type { About } from "./about.ts";
 import { arrows } from "./arrows.ts";
 import type { ChainRow } from "./chain_layout.ts";
@@ -18,7 +18,7 @@ import type { Keyed } from "./pieces.ts";
 import { cutLink, groupName, keep, keyOf, moreText } from "./pieces.ts";
 import type { StepFacts } from "./step_facts.ts";
 import { factsAt } from "./step_facts.ts";
-import type { PaintMoment } from "./view.ts";
+import type { PaintMoment, ViewHost } from "./view.ts";
 
 export const title = "Hash map";
 
@@ -40,7 +40,7 @@ const KEYS = [
   ["gone", "evicted"],
 ];
 
-export function create(stage: Stage, side: Side) {
+export function create(stage: ViewHost, side: Side) {
   return new HashMap(stage, side);
 }
 
@@ -59,7 +59,7 @@ interface Bead extends Keyed {
 type ChainElement = ReturnType<typeof makeRow>;
 
 class HashMap {
-  stage: Stage;
+  stage: ViewHost;
   side: Side;
   element = make("div", "le-map-view");
   summary = make("p", "le-map-summary");
@@ -80,7 +80,7 @@ class HashMap {
   limit!: number;
   digits?: number;
 
-  constructor(stage: Stage, side: Side) {
+  constructor(stage: ViewHost, side: Side) {
     this.stage = stage;
     this.side = side;
     this.element.setAttribute("role", "group");
@@ -203,7 +203,7 @@ class HashMap {
   }
 
   place(key: string) {
-    return this.layout.add(key, (one) => this.recording.parents.get(one));
+    return this.layout.add(key, (one) => this.recording.shared.parents.get(one));
   }
 
   setPresent(key: string) {

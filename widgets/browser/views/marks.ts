@@ -2,10 +2,10 @@
 // frame.
 
 import type { Selection } from "../model/payloads.ts";
-import type { Side } from "../stage/side.ts";
-import type { Stage } from "../stage/stage.ts";
+import type { Side } from "../model/side.ts";
 import type { About } from "./about.ts";
 import { aboutOf } from "./about.ts";
+import type { ViewHost } from "./view.ts";
 
 const THINGS = "[data-block], [data-request], [data-hash], [data-event]";
 const KINDS = ["block", "request", "hash"] as const;
@@ -19,7 +19,7 @@ interface MarksOptions {
 }
 
 export class Marks {
-  stage: Stage;
+  stage: ViewHost;
   side: Side;
   frame: HTMLElement;
   covered: () => number;
@@ -32,7 +32,7 @@ export class Marks {
   isMarked = false;
   // frame: the view's element, which scrolls.
   constructor(
-    stage: Stage,
+    stage: ViewHost,
     side: Side,
     frame: HTMLElement,
     { covered = () => 0, whole = (found) => found, rowOf = () => null }: Partial<MarksOptions> = {},

@@ -2,7 +2,8 @@
 
 import { element as make } from "../look/element.ts";
 import { contentName, hueOf, roundOf } from "../look/palette.ts";
-import type { Block, Group, Scene } from "../model/scene.ts";
+import type { Block, Scene } from "../model/scene.ts";
+import type { Group } from "../model/scene_state.ts";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -156,14 +157,14 @@ export function moreText(number: number, noun = "") {
 }
 
 // 'full', 'window'; with a number from 1 where there are several of a kind.
-export function groupName(scene: Scene, group: number) {
+export function groupName(scene: Pick<Scene, "groups">, group: number) {
   const { kind } = groupOf(scene, group),
     alike = scene.groups.map((_, i) => i).filter((i) => groupOf(scene, i).kind === kind);
   return (kind === "sliding_window" ? "window" : kind) + (alike.length > 1 ? ` ${alike.indexOf(group) + 1}` : "");
 }
 
 // A group's rule; of a group that is not there, blocks of one token.
-export function groupOf(scene: Scene, group: number): Group {
+export function groupOf(scene: Pick<Scene, "groups">, group: number): Group {
   return scene.groups[group] ?? { kind: "full", size: 1, window: null };
 }
 

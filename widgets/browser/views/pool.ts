@@ -6,16 +6,16 @@ import type { Theme } from "../look/theme.ts";
 import type { Violation } from "../model/alarms.ts";
 import { alarmsAt, violationOf } from "../model/alarms.ts";
 import type { Selection } from "../model/payloads.ts";
-import type { Changes, Scene } from "../model/scene.ts";
-import type { Side } from "../stage/side.ts";
-import type { Stage } from "../stage/stage.ts";
+import type { Scene } from "../model/scene.ts";
+import type { Changes } from "../model/scene_state.ts";
+import type { Side } from "../model/side.ts";
 import { aboutOf } from "./about.ts";
 import type { CellPainter, CellRect } from "./cards.ts";
 import { drawViolated, painterFor, ring, violatedBox } from "./cards.ts";
 import { differing, unlike } from "./differing.ts";
 import type { Grid } from "./dots.ts";
 import { Dots } from "./dots.ts";
-import type { CsvRow, PaintMoment, Subject } from "./view.ts";
+import type { CsvRow, PaintMoment, Subject, ViewHost } from "./view.ts";
 
 export const title = "Block pool";
 
@@ -24,12 +24,12 @@ const FEW = 64;
 const COUNT_WIDTH = 38; // of the corner with the ref count
 const COUNT_HEIGHT = 20;
 
-export function create(stage: Stage, side: Side) {
+export function create(stage: ViewHost, side: Side) {
   return new Pool(stage, side);
 }
 
 class Pool {
-  stage: Stage;
+  stage: ViewHost;
   side: Side;
   numBlocks = -1;
   pointed: Subject | null = null;
@@ -54,7 +54,7 @@ class Pool {
   different!: Set<number>;
   label!: string;
 
-  constructor(stage: Stage, side: Side) {
+  constructor(stage: ViewHost, side: Side) {
     this.stage = stage;
     this.side = side;
     this.element = this.canvas = element("canvas", "le-pool");

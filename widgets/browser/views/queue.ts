@@ -6,9 +6,9 @@ import type { Violation } from "../model/alarms.ts";
 import { alarmsAt, violationOf } from "../model/alarms.ts";
 import type { Selection } from "../model/payloads.ts";
 import type { Recording } from "../model/recording.ts";
-import type { Changes, Scene } from "../model/scene.ts";
-import type { Side } from "../stage/side.ts";
-import type { Stage } from "../stage/stage.ts";
+import type { Scene } from "../model/scene.ts";
+import type { Changes } from "../model/scene_state.ts";
+import type { Side } from "../model/side.ts";
 import { arrows } from "./arrows.ts";
 import { InSight } from "./in_sight.ts";
 import { Marks } from "./marks.ts";
@@ -19,7 +19,7 @@ import { seatsAt } from "./queue_seats.ts";
 import type { StepFacts } from "./step_facts.ts";
 import { factsAt, shadowAt } from "./step_facts.ts";
 import { violated } from "./table_places.ts";
-import type { PaintMoment } from "./view.ts";
+import type { PaintMoment, ViewHost } from "./view.ts";
 
 export const title = "Free queue";
 
@@ -34,7 +34,7 @@ const REASONS: Record<string, (name: string) => string> = {
   window: (name) => `left ${name}'s window`,
 };
 
-export function create(stage: Stage, side: Side) {
+export function create(stage: ViewHost, side: Side) {
   return new Queue(stage, side);
 }
 
@@ -52,7 +52,7 @@ interface SeatItem extends Keyed {
 type SeatElement = ReturnType<typeof makeSeat>;
 
 class Queue {
-  stage: Stage;
+  stage: ViewHost;
   side: Side;
   items: (SeatItem | LeftOut)[] = [];
   element = make("div", "le-queue-view");
@@ -73,7 +73,7 @@ class Queue {
   revealed?: string;
   next?: HTMLElement;
 
-  constructor(stage: Stage, side: Side) {
+  constructor(stage: ViewHost, side: Side) {
     this.stage = stage;
     this.side = side;
     this.element.setAttribute("role", "group");

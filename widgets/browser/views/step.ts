@@ -4,10 +4,10 @@
 import { badge, element as make, write as say, targetOf } from "../look/element.ts";
 import { requestName } from "../look/palette.ts";
 import type { Selection } from "../model/payloads.ts";
-import type { Group, Scene } from "../model/scene.ts";
-import { Changes } from "../model/scene.ts";
-import type { Side } from "../stage/side.ts";
-import type { Stage } from "../stage/stage.ts";
+import type { Scene } from "../model/scene.ts";
+import type { Group } from "../model/scene_state.ts";
+import { Changes } from "../model/scene_state.ts";
+import type { Side } from "../model/side.ts";
 import { arrows } from "./arrows.ts";
 import type { Context, Faults, MappedToken, SlotState } from "./attention.ts";
 import { contextOf, faultsIn, mappingOf, SLOT_WORDS } from "./attention.ts";
@@ -16,7 +16,7 @@ import type { Keyed, LeftOut, Look } from "./pieces.ts";
 import { dressBead, groupName, groupOf, keep, lookOf, middleLeftOut, moreText, runsOf } from "./pieces.ts";
 import type { ScheduledShare, StepFacts, WrittenSlots } from "./step_facts.ts";
 import { factsAt, shadowAt } from "./step_facts.ts";
-import type { CsvRow, PaintMoment } from "./view.ts";
+import type { CsvRow, PaintMoment, ViewHost } from "./view.ts";
 
 export const title = "Step";
 
@@ -27,7 +27,7 @@ const MAX_SQUARES = 8;
 const NOTHING = new Changes();
 const KEYS: (keyof typeof SLOT_WORDS)[] = ["read", "fresh", "cut", "later", "hole", "wrong"];
 
-export function create(stage: Stage, side: Side) {
+export function create(stage: ViewHost, side: Side) {
   return new Step(stage, side);
 }
 
@@ -84,7 +84,7 @@ type RequestElement = ReturnType<typeof makeRequest>;
 type GroupElement = ReturnType<typeof makeGroup>;
 
 class Step {
-  stage: Stage;
+  stage: ViewHost;
   side: Side;
   queries = new Map<string, number>();
   known = new Map<number, { item: RequestItem; name: string }>();
@@ -98,7 +98,7 @@ class Step {
   forward?: number | null;
   before!: Scene;
 
-  constructor(stage: Stage, side: Side) {
+  constructor(stage: ViewHost, side: Side) {
     this.stage = stage;
     this.side = side;
     this.element.setAttribute("role", "group");

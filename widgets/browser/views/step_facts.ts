@@ -2,13 +2,12 @@
 // `base` is the moment from which all this is told: the step's start, or that of an engine that began anew.
 // A step's span lasts until the next step begins: what happens between steps belongs to the one before.
 
+import { lastBefore } from "../model/arrays.ts";
 import type { EventRows } from "../model/event_rows.ts";
 import type { EventKind, Transfer } from "../model/events.ts";
 import type { Recording } from "../model/recording.ts";
 import type { Scene } from "../model/scene.ts";
 import type { StepRecord } from "../model/steps.ts";
-
-import { lastBefore } from "../model/steps.ts";
 
 export interface ScheduledShare {
   start: number;

@@ -4,12 +4,12 @@ import { element as make } from "../look/element.ts";
 import type { Violation } from "../model/alarms.ts";
 import { violationOf } from "../model/alarms.ts";
 import type { Scene } from "../model/scene.ts";
-import type { Side } from "../stage/side.ts";
-import type { Stage } from "../stage/stage.ts";
+import type { Side } from "../model/side.ts";
 import type { Keyed, LeftOut, Look } from "./pieces.ts";
 import { dressBead, groupOf, isNull, lookOf, middleLeftOut, runsOf } from "./pieces.ts";
 import type { StepFacts } from "./step_facts.ts";
 import { bar, numPlaces, slots, snippet, stateOf } from "./token_states.ts";
+import type { ViewHost } from "./view.ts";
 
 const MAX_TEXTS = 24; // tokens of a card that has no room for slots
 const SPARED = 2; // so few are not left out
@@ -28,7 +28,7 @@ export interface TableLayout {
 export interface TablesView {
   scene: Scene;
   facts: StepFacts;
-  stage: Stage;
+  stage: ViewHost;
   side: Side;
   violations: Violation[];
 }

@@ -8,9 +8,9 @@ import type { Violation } from "../model/alarms.ts";
 import { alarmsAt } from "../model/alarms.ts";
 import type { Selection } from "../model/payloads.ts";
 import type { RequestRecord } from "../model/requests.ts";
-import type { Changes, Scene } from "../model/scene.ts";
-import type { Side } from "../stage/side.ts";
-import type { Stage } from "../stage/stage.ts";
+import type { Scene } from "../model/scene.ts";
+import type { Changes } from "../model/scene_state.ts";
+import type { Side } from "../model/side.ts";
 import type { About } from "./about.ts";
 import { arrows } from "./arrows.ts";
 import { Folding, isAboutSlots } from "./folding.ts";
@@ -24,7 +24,7 @@ import { makeHead, paintHead, paintStrip } from "./table_head.ts";
 import type { TableLayout } from "./table_places.ts";
 import { arrange, paintPlace, placesOf, shownPlaces } from "./table_places.ts";
 import { legend, numPlaces } from "./token_states.ts";
-import type { CsvRow, PaintMoment } from "./view.ts";
+import type { CsvRow, PaintMoment, ViewHost } from "./view.ts";
 
 export const title = "Block tables";
 
@@ -37,7 +37,7 @@ const MAX_FOLDED = 10; // chips of a folded row
 const MAX_SLOTS = 16;
 const MAX_SAID = 80;
 
-export function create(stage: Stage, side: Side) {
+export function create(stage: ViewHost, side: Side) {
   return new Tables(stage, side);
 }
 
@@ -55,7 +55,7 @@ type TableGroupElement = ReturnType<typeof makeGroup>;
 type SaidElement = HTMLElement & { saying?: string };
 
 class Tables {
-  stage: Stage;
+  stage: ViewHost;
   side: Side;
   element = make("div", "le-tables");
   list = make("div", "le-tables-list");
@@ -71,7 +71,7 @@ class Tables {
   broken?: string;
   count = 0;
 
-  constructor(stage: Stage, side: Side) {
+  constructor(stage: ViewHost, side: Side) {
     this.stage = stage;
     this.side = side;
     this.element.setAttribute("role", "group");

@@ -3,23 +3,23 @@
 import { badge, element as make, write as say } from "../look/element.ts";
 import { contentName, hueOf, requestName } from "../look/palette.ts";
 import type { Selection } from "../model/payloads.ts";
-import type { Changes, Scene, Traffic } from "../model/scene.ts";
-import type { Side } from "../stage/side.ts";
-import type { Stage } from "../stage/stage.ts";
+import type { Scene } from "../model/scene.ts";
+import type { Changes, Traffic } from "../model/scene_state.ts";
+import type { Side } from "../model/side.ts";
 import { arrows } from "./arrows.ts";
 import { Marks } from "./marks.ts";
 import type { Keyed, LeftOut } from "./pieces.ts";
 import { groupName, keep } from "./pieces.ts";
 import type { StepFacts } from "./step_facts.ts";
 import { factsAt } from "./step_facts.ts";
-import type { PaintMoment } from "./view.ts";
+import type { PaintMoment, ViewHost } from "./view.ts";
 
 export const title = "External tier";
 
 const MAX_HELD = 240;
 const MAX_TOLD = 24;
 
-export function create(stage: Stage, side: Side) {
+export function create(stage: ViewHost, side: Side) {
   return new Tier(stage, side);
 }
 
@@ -31,7 +31,7 @@ interface HeldItem extends Keyed {
 }
 
 class Tier {
-  stage: Stage;
+  stage: ViewHost;
   side: Side;
   element = make("div", "le-tier-view");
   summary = make("p", "le-tier-summary");
@@ -42,7 +42,7 @@ class Tier {
   facts!: StepFacts;
   start!: number;
 
-  constructor(stage: Stage, side: Side) {
+  constructor(stage: ViewHost, side: Side) {
     this.stage = stage;
     this.side = side;
     this.element.setAttribute("role", "group");

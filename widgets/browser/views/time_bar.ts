@@ -2,11 +2,10 @@
 
 import { element } from "../look/element.ts";
 import type { Theme } from "../look/theme.ts";
+import type { Side } from "../model/side.ts";
 import { storyOf } from "../model/story.ts";
-import type { Side } from "../stage/side.ts";
-import type { Stage } from "../stage/stage.ts";
 import type { Board } from "./board.ts";
-import type { Rect } from "./view.ts";
+import type { Rect, ViewHost } from "./view.ts";
 import { standAt } from "./view.ts";
 
 // A pattern of the key, painted as a swatch.
@@ -17,7 +16,7 @@ export interface Pattern {
 
 export type TimeBar = ReturnType<typeof timeBar>;
 
-export function timeBar(stage: Stage, side: Side, board: Board, moment: () => number, patterns: Pattern[]) {
+export function timeBar(stage: ViewHost, side: Side, board: Board, moment: () => number, patterns: Pattern[]) {
   const bar = element("div", "le-time-bar"),
     words = element("span", "le-time-words"),
     swatches = patterns.map((pattern) => swatch(pattern));

@@ -3,17 +3,20 @@
 import { element, targetOf } from "../look/element.ts";
 import { requestName } from "../look/palette.ts";
 import type { Theme } from "../look/theme.ts";
+import { countUpTo } from "../model/arrays.ts";
 import type { Selection } from "../model/payloads.ts";
-import type { Changes, Scene } from "../model/scene.ts";
-import type { Story, StoryLane } from "../model/story.ts";
-import { countUpTo, STATE, STATE_NAMES, storyOf, TOPIC_NAMES } from "../model/story.ts";
-import type { Side } from "../stage/side.ts";
-import type { Stage } from "../stage/stage.ts";
+import type { Scene } from "../model/scene.ts";
+import type { Changes } from "../model/scene_state.ts";
+import type { Side } from "../model/side.ts";
+import type { Story } from "../model/story.ts";
+import { storyOf } from "../model/story.ts";
+import { STATE, STATE_NAMES, TOPIC_NAMES } from "../model/story_codes.ts";
+import type { StoryLane } from "../model/story_state.ts";
 import { Board, drawPen, hatch, label, labelSteps, shownSteps } from "./board.ts";
 import { Mentioned } from "./mentions.ts";
 import type { Pattern, TimeBar } from "./time_bar.ts";
 import { timeBar } from "./time_bar.ts";
-import type { CsvRow, PaintMoment, Rect, Size, Subject } from "./view.ts";
+import type { CsvRow, PaintMoment, Rect, Size, Subject, ViewHost } from "./view.ts";
 import { eventOf, standAt } from "./view.ts";
 
 export const title = "Timeline";
@@ -28,7 +31,7 @@ const NEAR = 5; // pixels from an alarm's sign
 const ALARMS = new Set(["ViolationFound", "StepFailed", "StepRolledBack", "LoadFailed"]);
 const SHORT: Record<string, string> = { "external tier": "tier" };
 
-export function create(stage: Stage, side: Side) {
+export function create(stage: ViewHost, side: Side) {
   return new Timeline(stage, side);
 }
 
@@ -41,7 +44,7 @@ interface Rows {
 }
 
 class Timeline {
-  stage: Stage;
+  stage: ViewHost;
   side: Side;
   moment = 0;
   selection: Selection | null = null;
@@ -54,7 +57,7 @@ class Timeline {
   news?: string;
   rows!: Rows;
 
-  constructor(stage: Stage, side: Side) {
+  constructor(stage: ViewHost, side: Side) {
     this.stage = stage;
     this.side = side;
     this.board = new Board("le-timeline-canvas", "Timeline: the moment that is shown, in events", {

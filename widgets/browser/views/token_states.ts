@@ -6,7 +6,16 @@ import type { RequestRecord } from "../model/requests.ts";
 import type { Scene } from "../model/scene.ts";
 import { groupOf, joined } from "./pieces.ts";
 import type { StepFacts } from "./step_facts.ts";
-import type { TablePlace } from "./table_places.ts";
+
+// The slots of a block: the state of each, and the texts of the tokens that are known.
+interface SlotRow {
+  texts: string[];
+  states: string[];
+  index: number;
+  size: number;
+  numPrompt: number;
+  firstSlot: number | null;
+}
 
 export const STATES = [
   ["hit", "cached", "found in the prefix cache: never computed for this request"],
@@ -63,7 +72,7 @@ const GENERATED = 5; // letters of room for a token that nobody knows beforehand
 
 // Every slot of a block, empty ones too, with their numbers from firstSlot on, if it is given; a generated token has
 // round ends. Wide as its text is long, where the style sheet asks for that.
-export function slots({ texts, states, index, size, numPrompt, firstSlot }: TablePlace) {
+export function slots({ texts, states, index, size, numPrompt, firstSlot }: SlotRow) {
   const made = make("div", `le-tables-slots${firstSlot === null ? "" : " le-tables-numbered"}`);
   states.forEach((state, i) => {
     const text = texts[i] || undefined,

@@ -1,8 +1,10 @@
 // What a view is: an element that shows one recording, painted by what changed.
+
+import type { Theme } from "../look/theme.ts";
 import type { Answer, Selection } from "../model/payloads.ts";
-import type { Changes, Scene } from "../model/scene.ts";
-import type { Side } from "../stage/side.ts";
-import type { Stage } from "../stage/stage.ts";
+import type { Scene } from "../model/scene.ts";
+import type { Changes } from "../model/scene_state.ts";
+import type { Side } from "../model/side.ts";
 
 export interface Point {
   x: number;
@@ -44,6 +46,28 @@ export interface PaintMoment {
 
 export type CsvRow = unknown[];
 
+// What a view may ask of the stage that shows it.
+export interface ViewHost {
+  sides: Side[];
+  isPair: boolean;
+  isLive: boolean;
+  selection: Selection | null;
+  theme: Theme;
+  track: {
+    guide: string[]; // sentences of a guided comparison
+    parted: Answer | null; // why two sides differ first where they do
+    positionAt(side: number, moment: number): number;
+  };
+  wire: { canAsk: boolean };
+  wonder?(about?: string, side?: number): void; // asks why, where the layout has a place for answers
+  select(selection: Selection | null): void;
+  stand(position: number): void;
+  repaint(): void;
+  ask(type: string, fields?: Record<string, unknown>): Promise<unknown>;
+  askOlder(): void;
+  text(side: Side | number, tokenId: number): string;
+}
+
 export interface View {
   element: HTMLElement;
   paint(scene: Scene, changes: Changes, at: PaintMoment): void;
@@ -65,16 +89,16 @@ export interface View {
 
 export interface ViewModule {
   title: string;
-  create(stage: Stage, side: Side): View;
+  create(stage: ViewHost, side: Side): View;
 }
 
 // An event as a selection: in a view of two labs it is one of a side.
 
-export function eventOf(stage: Stage, side: Side, id: number): Selection {
+export function eventOf(stage: ViewHost, side: Side, id: number): Selection {
   return stage.isPair ? { kind: "event", id, side: side.index } : { kind: "event", id };
 }
 
 // To stand at a moment of one side. In a view of two labs a position is no moment: its track knows which one shows it.
-export function standAt(stage: Stage, side: Side, moment: number) {
+export function standAt(stage: ViewHost, side: Side, moment: number) {
   stage.stand(stage.track.positionAt(side.index, moment));
 }

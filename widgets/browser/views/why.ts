@@ -2,9 +2,9 @@
 
 import { element, targetOf, write } from "../look/element.ts";
 import type { Answer, AnswerLink, AskedSubject, Selection } from "../model/payloads.ts";
-import type { Side } from "../stage/side.ts";
-import type { Stage } from "../stage/stage.ts";
+import type { Side } from "../model/side.ts";
 import { keep } from "./pieces.ts";
+import type { ViewHost } from "./view.ts";
 import { standAt } from "./view.ts";
 import type { Question } from "./why_questions.ts";
 import { questionsFor } from "./why_questions.ts";
@@ -14,12 +14,12 @@ export const title = "Why?";
 const BUSY_MS = 1500;
 const NOTHING_CHOSEN = "Choose a block, a request, a hash or an event in any view, and ask why it is as it is.";
 
-export function create(stage: Stage, side: Side) {
+export function create(stage: ViewHost, side: Side) {
   return new WhyDrawer(stage, side);
 }
 
 class WhyDrawer {
-  stage: Stage;
+  stage: ViewHost;
   side: Side;
   selection: Selection | null;
   asked = 0;
@@ -38,7 +38,7 @@ class WhyDrawer {
   patience?: number;
   links!: AnswerLink[] | null;
 
-  constructor(stage: Stage, side: Side) {
+  constructor(stage: ViewHost, side: Side) {
     this.stage = stage;
     this.side = side;
     this.selection = stage.selection;

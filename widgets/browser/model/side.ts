@@ -1,8 +1,8 @@
 // One recording on the stage: where it stands, and what has changed since it was painted.
 
-import type { FullPayload, Status } from "../model/payloads.ts";
-import { Recording } from "../model/recording.ts";
-import type { Scene } from "../model/scene.ts";
+import type { FullPayload, Status } from "./payloads.ts";
+import { Recording } from "./recording.ts";
+import type { Scene } from "./scene.ts";
 
 export class Side {
   index: number;

@@ -1,0 +1,235 @@
+// The state that events change: blocks, requests, queue, map and tier at one moment. Scene adds what readers ask of it.
+
+import { ContentIndex } from "./contents.ts";
+import type { EventFields, EventRows } from "./event_rows.ts";
+import type { Phase, Transfer } from "./events.ts";
+import { Places } from "./places.ts";
+import { PrefixMap } from "./prefix_map.ts";
+import { LinkedQueue } from "./queue.ts";
+import type { RequestRecord, TokenStore } from "./requests.ts";
+import type { Shared } from "./shared.ts";
+import { Tier } from "./tier.ts";
+import { Twins } from "./twins.ts";
+
+export class Changes {
+  all: boolean;
+  blocks = new Set<number>();
+  requests = new Set<number>();
+  keys = new Set<string>();
+  queue: boolean;
+  tier: boolean;
+
+  constructor(all = false) {
+    this.all = all;
+    this.queue = all;
+    this.tier = all;
+  }
+}
+
+// One block's arrays, by id; `restart` makes them.
+const BLOCK_ARRAYS = [
+  "refCounts",
+  "firstKey",
+  "homeRequest",
+  "homeGroup",
+  "homeIndex",
+  "tokenStart",
+  "tokenCount",
+  "freedAt",
+] as const;
+
+export const KEPT_ARRAYS = [...BLOCK_ARRAYS, "contentOfBlock", "isLostFlag"] as const;
+
+let stamps = 0;
+
+// One KV-cache group: its kind, its block size, and its window in tokens (null without one).
+export interface Group {
+  kind: string;
+  size: number;
+  window: number | null;
+}
+
+// How the prefix map lost a hash.
+export interface Evicted {
+  block: number;
+  moment: number;
+  reason: string;
+}
+
+// A load from the external tier, or a save to it.
+export interface Traffic {
+  event: number;
+  request: number;
+  isLoad: boolean;
+  isFailed: boolean;
+  transfers: Transfer[];
+}
+
+// An event names a request that is not there.
+export class UnknownThing extends Error {}
+
+export class SceneState {
+  shared: Shared;
+  contents: ContentIndex;
+  isHead = false; // the head numbers contents as they appear; other scenes find them numbered
+  moment = 0;
+  version: number; // of what the recording has forgotten
+  edition = "";
+  violations: number[] = []; // numbers of the ViolationFound events
+  tier: Tier;
+  map: PrefixMap;
+  queue = new LinkedQueue();
+  places = new Places();
+  twins = new Twins();
+  changes = new Changes(true);
+  changedBlocks: number[] = [];
+  changedKeys: number[] = [];
+  peak!: number; // the most blocks used within this step
+  stamp!: number; // requests of another stamp are shared with a copy of the scene
+  scheduled!: number[];
+  leaving!: number[]; // requests that go when the next step begins
+  slotRows!: EventRows["SlotsWritten"][];
+  sampled!: Map<number, number>;
+  step!: number;
+  phase!: Phase | null;
+  groups!: Group[];
+  numBlocks!: number;
+  nullBlock!: number;
+  requests!: Map<number, RequestRecord>;
+  moreKeys!: Map<number, number[]>;
+  strays!: Map<number, Map<number, number | null>>;
+  evictedById!: Map<number, Evicted>;
+  traffic!: Traffic[];
+  numLost!: number;
+  refCounts!: Int32Array;
+  firstKey!: Int32Array;
+  homeRequest!: Int32Array; // the table entry whose tokens a block holds
+  homeGroup!: Int32Array;
+  homeIndex!: Int32Array;
+  tokenStart!: Int32Array;
+  tokenCount!: Int32Array;
+  freedAt!: Int32Array;
+  contentOfBlock!: Int32Array;
+  isLostFlag!: Uint8Array;
+  isChanged!: Uint8Array; // 1: in changedBlocks
+  tokenStores!: (TokenStore | null)[];
+
+  constructor(shared: Shared, contents: ContentIndex = new ContentIndex()) {
+    this.shared = shared;
+    this.contents = contents;
+    this.version = shared.version;
+    this.tier = new Tier(shared.tierLog);
+    this.map = new PrefixMap(shared.keys);
+    this.empty(0, [], -1);
+  }
+
+  get numUsed() {
+    return this.numBlocks - this.queue.size - (this.nullBlock >= 0 ? 1 : 0);
+  }
+
+  // Numbers of the keys it is known by.
+  keysOf(id: number): number[] {
+    const first = this.firstKey[id];
+    if (first < 0) return [];
+    return this.moreKeys.size && this.moreKeys.has(id) ? [first, ...(this.moreKeys.get(id) ?? [])] : [first];
+  }
+
+  // What changed since the last call.
+  takeChanges() {
+    const { changes, changedBlocks, changedKeys } = this;
+    for (const id of changedBlocks) {
+      this.isChanged[id] = 0;
+      changes.blocks.add(id);
+    }
+    for (const key of changedKeys) changes.keys.add(this.shared.keys.text(key));
+    this.changes = new Changes();
+    this.changedBlocks = [];
+    this.changedKeys = [];
+    return changes;
+  }
+
+  mark(id: number) {
+    if (this.isChanged[id]) return;
+    this.isChanged[id] = 1;
+    this.changedBlocks.push(id);
+  }
+
+  // The request of this number. Throws UnknownThing where there is none.
+  request(id: number): RequestRecord {
+    const request = this.requests.get(id);
+    if (!request) throw new UnknownThing(`there is no request ${id}`);
+    return request;
+  }
+
+  // A request to change: copies of this scene keep the one they know.
+  own(id: number) {
+    this.changes.requests.add(id);
+    const request = this.request(id);
+    if (request.stamp === this.stamp) return request;
+    const own = request.copy(this.stamp);
+    this.requests.set(id, own);
+    return own;
+  }
+
+  // From now on its requests are shared with a copy.
+  share() {
+    this.stamp = ++stamps;
+  }
+
+  beginStep() {
+    for (const id of this.leaving) {
+      if (!this.requests.get(id)?.isForgotten) continue;
+      this.requests.delete(id);
+      this.changes.requests.add(id);
+    }
+    for (const id of this.scheduled) if (this.requests.has(id)) this.own(id).scheduled = null;
+    this.scheduled = [];
+    this.leaving = [];
+    this.slotRows = [];
+    this.sampled = new Map();
+  }
+
+  restart(numBlocks: number, groups: EventFields["EngineStarted"]["groups"], nullBlock: number) {
+    if (this.isHead) this.contents = this.shared.beginContents(this.moment);
+    else this.contents = this.shared.contentsAt(this.moment + 1);
+    this.empty(numBlocks, groups, nullBlock);
+    this.changes = new Changes(true);
+  }
+
+  // A pool of free blocks and nobody there.
+  empty(numBlocks: number, groups: EventFields["EngineStarted"]["groups"], nullBlock: number) {
+    const ids = Array.from({ length: numBlocks }, (_, id) => id).filter((id) => id !== nullBlock);
+    this.share();
+    this.step = 0;
+    this.phase = null;
+    this.groups = groups.map(([kind, size, window]) => ({ kind, size, window }));
+    this.numBlocks = numBlocks;
+    this.nullBlock = nullBlock;
+    this.requests = new Map();
+    this.resize(numBlocks);
+    this.queue = new LinkedQueue(numBlocks);
+    this.queue.load(ids);
+    this.map.load({ keys: [], lists: [] });
+    this.places.reset(numBlocks);
+    this.moreKeys = new Map();
+    this.strays = new Map();
+    this.evictedById = new Map();
+    this.traffic = [];
+    this.twins.reset(numBlocks);
+    this.peak = this.numLost = 0;
+    this.scheduled = [];
+    this.leaving = [];
+    this.slotRows = [];
+    this.sampled = new Map();
+  }
+
+  resize(numBlocks: number) {
+    for (const name of BLOCK_ARRAYS) this[name] = new Int32Array(numBlocks);
+    for (const name of ["firstKey", "homeRequest", "freedAt"] as const) this[name].fill(-1);
+    this.contentOfBlock = new Int32Array(numBlocks).fill(-1);
+    this.isLostFlag = new Uint8Array(numBlocks);
+    this.isChanged = new Uint8Array(numBlocks);
+    this.changedBlocks = [];
+    this.tokenStores = new Array(numBlocks).fill(null);
+  }
+}

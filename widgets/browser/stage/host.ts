@@ -1,0 +1,45 @@
+// What the parts of a stage may ask of it; each part names what else it needs.
+
+import type { MorePayload, Selection, Status, WireContent } from "../model/payloads.ts";
+import type { Side } from "../model/side.ts";
+import type { ViewHost } from "../views/view.ts";
+import type { PairTrack } from "./pair_track.ts";
+import type { SoloTrack } from "./track.ts";
+
+// What parts of the stage tell one another.
+export interface StageEvents {
+  status: [status: Status, side: Side];
+  began: [side: Side];
+  more: [side: Side, payload: MorePayload];
+  captions: [];
+  quiet: [];
+  painted: [];
+  select: [selection: Selection | null];
+  command: [action: string];
+  answer: [content: WireContent];
+  position: [content: WireContent];
+  failure: [message: string];
+  gone: [];
+  silence: [];
+  present: [];
+}
+
+// The marked moment, with which the one that is shown is compared.
+export interface Reference {
+  position: number;
+  name: string;
+  step: number | null;
+}
+
+export type Track = SoloTrack | PairTrack;
+
+export interface StageHost extends ViewHost {
+  root: HTMLElement;
+  track: Track;
+  position: number;
+  status: Status;
+  isReady: boolean;
+  isPlaying: boolean;
+  changed(): void;
+  tell<Name extends keyof StageEvents>(name: Name, ...details: StageEvents[Name]): void;
+}
