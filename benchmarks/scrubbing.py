@@ -31,7 +31,7 @@ from open_trace import session  # noqa: E402
 
 from browser.chromium import launched  # noqa: E402
 from labengine_widgets.browser import css, esm  # noqa: E402
-from labengine_widgets.pages.recording import whole_payload  # noqa: E402
+from labengine_widgets.pages.recording import recording_payload  # noqa: E402
 
 MOUNT = """async ([source, tab]) => {
   const { mount } = await import("data:text/javascript;base64," + source);
@@ -121,7 +121,7 @@ def main() -> None:
     selected = parser.parse_args()
     print(headline(facts(threads=1)), flush=True)
     lab = session(selected.steps, selected.concurrent, selected.blocks)
-    payload = whole_payload(lab.view_source())
+    payload = recording_payload(lab.view_source())
     with listening_for_noise() as others:
         sleep(1)
     found = measured(payload, selected.tab)

@@ -33,7 +33,7 @@ from labengine.session.compare.comparison import Comparison  # noqa: E402
 from labengine_widgets.browser import css, esm  # noqa: E402
 from labengine_widgets.pages.export import COMPARE, pair_payloads  # noqa: E402
 from labengine_widgets.pages.html_page import LOOK  # noqa: E402
-from labengine_widgets.pages.recording import whole_payload  # noqa: E402
+from labengine_widgets.pages.recording import recording_payload  # noqa: E402
 
 WIDTH = 1220
 SCALE = 2
@@ -168,14 +168,14 @@ def filmed(page: Shown, position: int) -> Iterator[tuple[Image.Image, int]]:
 
 def inside_219(browser: Browser) -> None:
     """Inside that step: both have computed, eight blocks hold four contents twice, and no hash is known yet."""
-    with late_merge() as lab, shown(browser, [whole_payload(lab.view_source())], DASHBOARD, "dark") as page:
+    with late_merge() as lab, shown(browser, [recording_payload(lab.view_source())], DASHBOARD, "dark") as page:
         page.go_to(moment_before(lab, BlockCached))
         kept(page.shot(), "inside_219")
 
 
 def why_two(browser: Browser) -> None:
     """Why is #0's ref count 2? The chain of events, and the method that decided."""
-    with late_merge() as lab, shown(browser, [whole_payload(lab.view_source())], DASHBOARD) as page:
+    with late_merge() as lab, shown(browser, [recording_payload(lab.view_source())], DASHBOARD) as page:
         page.go_to()
         page.open("Why?")
         page.select("block", 0)
@@ -185,7 +185,7 @@ def why_two(browser: Browser) -> None:
 def preempted(browser: Browser) -> None:
     """A pool that is too small: lanes of requests, bands of blocks, and the same moments in both."""
     with preempting() as lab:
-        recording = whole_payload(lab.view_source())
+        recording = recording_payload(lab.view_source())
     with shown(browser, [recording], {"kind": "view", "views": ["timeline", "bands"]}, "dark") as page:
         page.go_to(page.page.evaluate("() => stage.sides[0].recording.steps.find(({ step }) => step === 19).end"))
         page.select("request", 4)
@@ -195,7 +195,7 @@ def preempted(browser: Browser) -> None:
 def misplaced(browser: Browser) -> None:
     """nano-vLLM #71: a token's keys and values go to another slot than the one that attention will read."""
     with labengine.bug("nano-vllm-71").broken() as lab:
-        recording = whole_payload(lab.view_source())
+        recording = recording_payload(lab.view_source())
     with shown(browser, [recording], DASHBOARD) as page:
         page.open("Step")
         kept(page.shot(), "slots_71")

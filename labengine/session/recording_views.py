@@ -99,7 +99,7 @@ class RecordingViews:
                 from labengine_widgets.feed.feed import feed_of
 
                 self._feed = feed_of(self._view_source())
-                self._feed.on_stand = self._note_reader_moved
+                self._feed.on_moment_shown = self._note_reader_moved
         return self._feed
 
     def _view(self, key: tuple[object, ...], make: Callable[[], Closeable]) -> Closeable:
@@ -129,7 +129,7 @@ class RecordingViews:
         of = self._view_source()
         source = picture_of(timeline, of.title, of.lab, of.token_text, of.seams(), at, self._crash_moment)
         picture = RecordingViews(source.timeline, lambda: source, crash=self._crash)
-        picture.feed.stand(source.moment)
+        picture.feed.show_moment(source.moment)
         return picture
 
     def settle(self) -> None:
@@ -233,7 +233,7 @@ class RecordingViews:
     def _move_views(self, moment: int | None) -> None:
         timeline = self._recording()
         self._shown = None if moment is None else (timeline.generation, timeline.end, moment)
-        self.feed.stand(moment)
+        self.feed.show_moment(moment)
 
     def _note_reader_moved(self, moment: int | None) -> None:
         self._shown = None

@@ -16,7 +16,7 @@ from labengine import events as ev
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.pages.export import export_html
 from labengine_widgets.pages.html_page import page as page_of
-from labengine_widgets.pages.recording import whole_payload
+from labengine_widgets.pages.recording import recording_payload
 from widgets.fake_view_source import FakeViewSource
 from widgets.story_219 import PROMPT, begin, overwriting_step
 
@@ -91,7 +91,7 @@ def view_source() -> HostileViewSource:
 @pytest.mark.parametrize("view", VIEWS)
 def test_in_a_view(browser: Browser, view_source: HostileViewSource, tmp_path: Path, view: str) -> None:
     path = tmp_path / "view.html"
-    shown = page_of(view_source.title, {"kind": "view", "views": [view]}, [whole_payload(view_source)], "")
+    shown = page_of(view_source.title, {"kind": "view", "views": [view]}, [recording_payload(view_source)], "")
     path.write_bytes(shown.encode("utf-8", "replace"))
     with opened(browser, path) as page:
         assert page.page.locator(f".le-{view}-panel").count() == 1

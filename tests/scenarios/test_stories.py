@@ -11,25 +11,25 @@ from labengine.config import ConfigError
 from labengine.scenarios import SCENARIOS, bug
 from labengine.scenarios.scenario import Scenario
 from labengine.session.compare.comparison import Comparison
-from labengine_widgets.compare.captions import Beat, Compared
+from labengine_widgets.compare.captions import PairCaption, PairCaptions
 from scenarios.test_framework import Tiny
 
 
-def told(comparison: Comparison) -> list[Beat]:
+def told(comparison: Comparison) -> list[PairCaption]:
     words = (comparison.left.token_text, comparison.right.token_text)
-    compared = Compared(*comparison.timelines, words, comparison.guide)
+    compared = PairCaptions(*comparison.timelines, words, comparison.guide)
     compared.grow(comparison.aligned_at, comparison.last_boundary)
-    return compared.beats
+    return compared.captions
 
 
-def states_at(comparison: Comparison, beat: Beat) -> tuple[int, int]:
+def states_at(comparison: Comparison, beat: PairCaption) -> tuple[int, int]:
     """Used blocks at a beat, left and right."""
     states = zip(comparison.timelines, beat.pair.ends, strict=True)
     left, right = (timeline.state(moment).num_used_blocks for timeline, moment in states)
     return left, right
 
 
-def stops(comparison: Comparison) -> dict[int, Beat]:
+def stops(comparison: Comparison) -> dict[int, PairCaption]:
     return {beat.stop: beat for beat in told(comparison) if beat.stop is not None}
 
 

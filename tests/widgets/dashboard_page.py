@@ -97,7 +97,7 @@ class View:
         self.page.evaluate("([content, payload]) => window.emit(content, payload)", [content, payload])
         self.painted()
 
-    def rest(self) -> None:
+    def update_saved(self) -> None:
         """Nothing is saved here."""
 
     def close(self) -> None:

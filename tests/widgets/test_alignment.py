@@ -15,9 +15,9 @@ from labengine.config import ConfigError
 from labengine.session.compare.comparison import Comparison
 from labengine.timeline import Timeline
 from labengine_widgets.compare.alignment import Pair, about, aligned, first_differing, same
-from labengine_widgets.compare.captions import Compared
+from labengine_widgets.compare.captions import PairCaptions
 from labengine_widgets.compare.configuration import shift_of
-from labengine_widgets.compare.difference import first_parting
+from labengine_widgets.compare.difference import find_first_difference
 from widgets.story_219 import begin, block_hash, merging_step, overwriting_step
 
 LEFT, RIGHT = begin() + overwriting_step(), begin() + merging_step()
@@ -99,26 +99,26 @@ def test_subjects() -> None:
 
 
 def test_words_are_said_once_where_the_sides_agree_and_twice_where_not() -> None:
-    compared = Compared(recorded(LEFT), recorded(RIGHT))
+    compared = PairCaptions(recorded(LEFT), recorded(RIGHT))
     compared.grow()
-    for beat in compared.beats:
+    for beat in compared.captions:
         assert bool(beat.sentence) != (beat.left is not None or beat.right is not None)
         if beat.pair.differs:
             assert beat.left != beat.right
-    assert compared.beats[0].sentence.startswith("The engine is empty")
-    assert compared.beats[-1].left != compared.beats[-1].right and not compared.beats[-1].pair.differs
+    assert compared.captions[0].sentence.startswith("The engine is empty")
+    assert compared.captions[-1].left != compared.captions[-1].right and not compared.captions[-1].pair.differs
 
 
 def test_the_parting_is_the_first_event_that_differs() -> None:
     left, right = recorded(LEFT), recorded(RIGHT)
-    compared = Compared(left, right)
+    compared = PairCaptions(left, right)
     compared.grow()
-    found = first_parting(left, right)
-    assert compared.parting is not None and found is not None and found[0] == compared.parting
-    event, other = LEFT[compared.parting.left or 0], RIGHT[compared.parting.right or 0]
+    found = find_first_difference(left, right)
+    assert compared.difference is not None and found is not None and found[0] == compared.difference
+    event, other = LEFT[compared.difference.left or 0], RIGHT[compared.difference.right or 0]
     assert isinstance(event, ev.BlockCached) and isinstance(other, ev.BlockMerged)
-    assert compared.beats[compared.parting.number].pair.differs
-    assert first_parting(left, recorded(LEFT)) is None
+    assert compared.captions[compared.difference.number].pair.differs
+    assert find_first_difference(left, recorded(LEFT)) is None
 
 
 # -- growing -----------------------------------------------------------------------------------------------------------
@@ -126,20 +126,20 @@ def test_the_parting_is_the_first_event_that_differs() -> None:
 
 def test_growing_event_by_event_comes_to_the_same() -> None:
     left, right = Timeline(), Timeline()
-    whole = Compared(recorded(LEFT), recorded(RIGHT))
+    whole = PairCaptions(recorded(LEFT), recorded(RIGHT))
     whole.grow()
-    growing = Compared(left, right)
+    growing = PairCaptions(left, right)
     for i in range(max(len(LEFT), len(RIGHT))):
         for timeline, events in ((left, LEFT), (right, RIGHT)):
             if i < len(events):
                 timeline.record(events[i])
         growing.grow()
-    assert [beat.row() for beat in growing.beats] == [beat.row() for beat in whole.beats]
+    assert [beat.row() for beat in growing.captions] == [beat.row() for beat in whole.captions]
 
 
 def test_what_is_settled_is_never_told_again() -> None:
     with labengine.compare("nano-vllm", "nano-vllm+243", num_blocks=12, block_size=4) as comparison:
-        compared = Compared(*comparison.timelines)
+        compared = PairCaptions(*comparison.timelines)
         assert compared.grow(comparison.aligned_at, comparison.last_boundary) is not None
         for _ in range(2):
             comparison.add(token_ids=range(14), max_tokens=5)
@@ -152,7 +152,7 @@ def test_what_is_settled_is_never_told_again() -> None:
             assert known == compared.end
             assert compared.grow(comparison.aligned_at, comparison.last_boundary) is None
         comparison.reset()
-        assert compared.grow(comparison.aligned_at, comparison.last_boundary) == 0 and compared.parting is None
+        assert compared.grow(comparison.aligned_at, comparison.last_boundary) == 0 and compared.difference is None
 
 
 def test_old_beats_go_with_their_events() -> None:
@@ -161,12 +161,12 @@ def test_old_beats_go_with_their_events() -> None:
         for name in ("vllm", "labengine")
     ]
     with labengine.compare(*labs) as comparison:
-        compared = Compared(*comparison.timelines)
+        compared = PairCaptions(*comparison.timelines)
         comparison.add(token_ids=range(9), max_tokens=120)
         while any(comparison.step()):
             compared.grow(comparison.aligned_at, comparison.last_boundary)
-        assert compared.first > 0 and len(compared.beats) < 400
-        for timeline, moment in zip(comparison.timelines, compared.beats[0].pair.ends, strict=True):
+        assert compared.first > 0 and len(compared.captions) < 400
+        for timeline, moment in zip(comparison.timelines, compared.captions[0].pair.ends, strict=True):
             assert moment >= timeline.num_dropped
 
 
@@ -196,10 +196,10 @@ def test_random_workloads_are_aligned_whole(seed: int) -> None:
         play(comparison, seed)
         left, right = comparison.timelines
         found = pairs(list(left.events()), list(right.events()), shift_of(left, right))
-        compared = Compared(left, right)
+        compared = PairCaptions(left, right)
         compared.grow()
-        assert [beat.pair.ends for beat in compared.beats] == [pair.ends for pair in found]
-        assert all(beat.sentence or beat.left or beat.right for beat in compared.beats)
+        assert [beat.pair.ends for beat in compared.captions] == [pair.ends for pair in found]
+        assert all(beat.sentence or beat.left or beat.right for beat in compared.captions)
 
 
 def seconds_an_event(max_tokens: int) -> tuple[float, int]:
@@ -209,7 +209,7 @@ def seconds_an_event(max_tokens: int) -> tuple[float, int]:
             comparison.add(token_ids=range(first, first + 12), max_tokens=max_tokens)
         comparison.run()
         begun = time.thread_time()
-        compared = Compared(*comparison.timelines)
+        compared = PairCaptions(*comparison.timelines)
         compared.grow(comparison.aligned_at, comparison.last_boundary)
         num_events = sum(timeline.end for timeline in comparison.timelines)
         return (time.thread_time() - begun) / num_events, num_events

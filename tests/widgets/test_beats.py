@@ -9,7 +9,7 @@ import pytest
 from labengine import Lab
 from labengine import events as ev
 from labengine.timeline import Timeline
-from labengine_widgets.words.captions import MAX_FOLLOWED, Teller, beats
+from labengine_widgets.words.captions import MAX_FOLLOWED, CaptionWriter, captions_of
 from labengine_widgets.words.runs import MAX_FRAMES, Run, phase_after, runs
 from labengine_widgets.words.scene import Scene
 from widgets.story_219 import begin, merging_step, overwriting_step
@@ -35,7 +35,7 @@ def scores(timeline: Timeline, moments: list[int]) -> list[tuple[int, int, int, 
 
 def test_eight_are_seen_before_five() -> None:
     timeline = recorded([*begin(), *merging_step()])
-    told = beats(timeline, 3, timeline.end)
+    told = captions_of(timeline, 3, timeline.end)
     used = [score[0] for score in scores(timeline, [at for at, _, _ in told])]
     assert used.index(8) < used.index(7) < used.index(6) < used.index(5) and used[-1] == 5
     assert len(told) * 0.3 < 6, "it plays within six seconds"
@@ -44,7 +44,7 @@ def test_eight_are_seen_before_five() -> None:
 
 def test_lost_blocks_are_told_one_by_one() -> None:
     timeline = recorded([*begin(), *overwriting_step()])
-    told = beats(timeline, 3, timeline.end)
+    told = captions_of(timeline, 3, timeline.end)
     lost = [score[3] for score in scores(timeline, [at for at, _, _ in told])]
     assert [number for number in lost if number][:3] == [1, 2, 3]
     assert "B's hash p overwrites the map's entry: #0 is alive, and no look-up finds it." in [
@@ -54,13 +54,13 @@ def test_lost_blocks_are_told_one_by_one() -> None:
 
 def test_moments_rise_and_end_with_the_stretch() -> None:
     timeline = recorded([*begin(), *merging_step()])
-    moments = [at for at, _, _ in beats(timeline, 3, timeline.end)]
+    moments = [at for at, _, _ in captions_of(timeline, 3, timeline.end)]
     assert moments == sorted(set(moments)) and moments[0] > 3 and moments[-1] == timeline.end
 
 
 def test_phases_are_told_from_the_events() -> None:
     timeline = recorded([*begin(), *merging_step()])
-    phases = [phase for _, _, phase in beats(timeline, 3, timeline.end)]
+    phases = [phase for _, _, phase in captions_of(timeline, 3, timeline.end)]
     assert list(dict.fromkeys(phases)) == ["schedule", "forward", "update", None]
     assert phase_after(ev.TokenSampled(0, 1, 1), "forward") == "sample"
     assert phase_after(ev.RequestAdded(0, (1,), 1), None) is None
@@ -68,8 +68,8 @@ def test_phases_are_told_from_the_events() -> None:
 
 def test_contents_are_signs_for_a_browser_and_letters_for_a_reader() -> None:
     timeline = recorded([*begin(), *merging_step()])
-    plain = [words for _, words, _ in beats(timeline, 3, timeline.end)]
-    signed = [words for _, words, _ in Teller(timeline, signs=True).tell(3, timeline.end)]
+    plain = [words for _, words, _ in captions_of(timeline, 3, timeline.end)]
+    signed = [words for _, words, _ in CaptionWriter(timeline, signs=True).captions(3, timeline.end)]
     assert any("p goes into the map" in words for words in plain)
     assert any("\ue0000\ue001 goes into the map" in words for words in signed)
 
@@ -77,7 +77,7 @@ def test_contents_are_signs_for_a_browser_and_letters_for_a_reader() -> None:
 def test_a_rolled_back_step_is_told_and_the_next_one_is_as_if_it_had_never_been() -> None:
     broken = [*merging_step()[:12], ev.StepRolledBack(1, "KeyboardInterrupt")]
     timeline = recorded([*begin(), *broken, *merging_step()])
-    told = beats(timeline, 3, timeline.end)
+    told = captions_of(timeline, 3, timeline.end)
     assert any("KeyboardInterrupt" in words for _, words, _ in told)
     assert told[-1][1].startswith("Step 1 is over: 5 blocks used.")
 
@@ -103,8 +103,8 @@ def test_a_step_is_told_alike_wherever_the_teller_comes_from(edition: str) -> No
         timeline = lab.timeline
         assert timeline is not None and timeline.end > MAX_FOLLOWED // 4
         steps = [timeline.step_moments(step) for step in range(1, lab.snapshot().step + 1)]
-        teller = Teller(timeline, signs=True)
-        in_order = {span: teller.tell(*span) for span in steps}
+        teller = CaptionWriter(timeline, signs=True)
+        in_order = {span: teller.captions(*span) for span in steps}
         random.shuffle(steps)
-        assert all(teller.tell(*span) == in_order[span] for span in steps)
-        assert teller.rest(timeline.end).startswith("After step")
+        assert all(teller.captions(*span) == in_order[span] for span in steps)
+        assert teller.opening_sentence(timeline.end).startswith("After step")

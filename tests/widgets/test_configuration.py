@@ -11,8 +11,8 @@ from labengine import GroupSpec, Lab
 from labengine import events as ev
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.compare.alignment import renumbered
-from labengine_widgets.compare.captions import Compared
-from labengine_widgets.compare.difference import first_parting, told_apart
+from labengine_widgets.compare.captions import PairCaptions
+from labengine_widgets.compare.difference import distinct_sentences, find_first_difference
 from labengine_widgets.words.sentences import sentence
 
 PROMPT = list(range(100, 114))
@@ -28,8 +28,8 @@ def ask(comparison: Comparison, max_tokens: int = 9) -> None:
         comparison.add(token_ids=range(first, first + 14), max_tokens=max_tokens)
 
 
-def told(comparison: Comparison) -> Compared:
-    compared = Compared(*comparison.timelines)
+def told(comparison: Comparison) -> PairCaptions:
+    compared = PairCaptions(*comparison.timelines)
     compared.grow()
     return compared
 
@@ -51,9 +51,9 @@ def told(comparison: Comparison) -> Compared:
 def test_how_they_were_made_is_told_and_is_no_parting(left: dict[str, Any], right: dict[str, Any], words: str) -> None:
     with beside(left, right) as comparison:
         assert words in comparison.configuration_difference
-        assert comparison.first_difference() is None and told(comparison).parting is None
+        assert comparison.first_difference() is None and told(comparison).difference is None
         assert words in repr(comparison) and words in comparison.why().answer
-        first = told(comparison).beats[0]
+        first = told(comparison).captions[0]
         assert first.pair.differs and first.left != first.right and not first.sentence
         comparison.add(token_ids=PROMPT, max_tokens=2)
         assert comparison.first_difference() is None
@@ -84,7 +84,7 @@ def test_another_block_size_parts_at_the_first_blocks() -> None:
 def test_a_null_block_moves_all_ids_and_decides_nothing() -> None:
     with labengine.compare("nano-vllm", "vllm", num_blocks=12, block_size=4) as comparison:
         assert comparison.first_difference() is None
-        empty = told(comparison).beats[0]
+        empty = told(comparison).captions[0]
         assert (empty.left, empty.right) == (
             "The engine is empty: 12 blocks, all of them free.",
             "The engine is empty: 12 blocks, free but for #0, set aside as the null block.",
@@ -93,9 +93,9 @@ def test_a_null_block_moves_all_ids_and_decides_nothing() -> None:
         comparison.step()
         found = comparison.first_difference()
         assert found is not None and isinstance(found.right, ev.BlockCached), "vllm hashes at allocation"
-        parting, _, _ = first_parting(*comparison.timelines) or pytest.fail("they part")
-        grown = told(comparison).parting
-        assert grown == parting and not told(comparison).beats[grown.number - 1].pair.differs
+        parting, _, _ = find_first_difference(*comparison.timelines) or pytest.fail("they part")
+        grown = told(comparison).difference
+        assert grown == parting and not told(comparison).captions[grown.number - 1].pair.differs
 
 
 def test_ids_are_renumbered_wherever_an_event_holds_them() -> None:
@@ -114,10 +114,10 @@ def test_ids_are_renumbered_wherever_an_event_holds_them() -> None:
 
 def test_equal_sentences_say_what_differs() -> None:
     head, tail = (ev.BlockFreed(3, 0, 0, 1, 0, end, "finished") for end in ("head", "tail"))
-    assert told_apart(("So.", "So."), (head,), (tail,)) == ("So. (queue_end head)", "So. (queue_end tail)")
-    assert told_apart(("So.", "Not so."), (head,), (tail,)) == ("So.", "Not so.")
-    assert told_apart(("So.", "So."), (head,), (ev.StepEnded(1),)) == ("So. (BlockFreed)", "So. (StepEnded)")
-    assert told_apart(("So.", "So."), (head,), (head, tail)) == ("So. (1 event)", "So. (2 events)")
+    assert distinct_sentences(("So.", "So."), (head,), (tail,)) == ("So. (queue_end head)", "So. (queue_end tail)")
+    assert distinct_sentences(("So.", "Not so."), (head,), (tail,)) == ("So.", "Not so.")
+    assert distinct_sentences(("So.", "So."), (head,), (ev.StepEnded(1),)) == ("So. (BlockFreed)", "So. (StepEnded)")
+    assert distinct_sentences(("So.", "So."), (head,), (head, tail)) == ("So. (1 event)", "So. (2 events)")
 
 
 @pytest.mark.parametrize("sizes", [{"num_blocks": 9}, {"block_size": 2}, {"edition": "vllm"}, {"edition": "nano-vllm"}])
@@ -126,8 +126,8 @@ def test_beats_that_differ_never_have_the_same_words(sizes: dict[str, Any]) -> N
         ask(comparison)
         comparison.run()
         compared = told(comparison)
-        assert any(beat.pair.differs for beat in compared.beats)
-        for beat in compared.beats:
+        assert any(beat.pair.differs for beat in compared.captions)
+        for beat in compared.captions:
             assert not beat.pair.differs or beat.left != beat.right
         found, why = comparison.first_difference(), comparison.why()
         assert found is not None and found.sentences[0] != found.sentences[1] and why.links

@@ -335,7 +335,7 @@ def test_where_the_reader_stands_travels_both_ways(source: FakeViewSource, feed:
     feed.receive(wire, 0, {"type": "at", "view": "v", "moment": 12})
     feed.tick()
     assert feed.moment == 12
-    feed.stand(7)
+    feed.show_moment(7)
     feed.tick()
     assert wire.of_type("stand")[-1]["moment"] == 7 == feed.moment
     assert ask(feed, wire, type="resync")["stand"] == 7
@@ -353,7 +353,7 @@ def test_an_impossible_message_changes_nothing(source: FakeViewSource, feed: Fee
     source.say(merging_step())
     feed.tick()
     feed.select(Selection("block", 3))
-    feed.stand(7)
+    feed.show_moment(7)
     feed.tick()
     for value in JSON:
         names = ["moment", "selection", "before", "start", "end", "subject", "view", "id"]
@@ -361,7 +361,7 @@ def test_an_impossible_message_changes_nothing(source: FakeViewSource, feed: Fee
         feed.tick()
         if (kind, value) in [("at", None), ("at", 0), ("select", None)]:
             feed.select(Selection("block", 3))  # these are possible
-            feed.stand(7)
+            feed.show_moment(7)
         assert (feed.moment, feed.selection) == (7, Selection("block", 3)), value
     assert feed.is_alive and ask(feed, wire, type="resync")["stand"] == 7
 

@@ -12,7 +12,7 @@ from labengine.engine.external import HostStore
 from labengine.fold import Fold, fold
 from labengine.timeline import Timeline
 from labengine_widgets import block_map, block_map_svg
-from labengine_widgets.words.captions import Teller, beats
+from labengine_widgets.words.captions import CaptionWriter, captions_of
 from labengine_widgets.words.names import group_name
 from labengine_widgets.words.runs import phase_after
 from labengine_widgets.words.scene import Scene, kept_contents
@@ -40,7 +40,7 @@ def told(step: list[ev.Event]) -> list[str]:
     """The sentences of a step after what went before."""
     first = before()
     timeline = recorded([*first, *step])
-    return [words for _, words, _ in beats(timeline, len(first), timeline.end)]
+    return [words for _, words, _ in captions_of(timeline, len(first), timeline.end)]
 
 
 def test_the_story_says_who_takes_what_from_whom() -> None:
@@ -137,13 +137,13 @@ def test_random_hybrid_runs_are_told(edition: str, seed: int) -> None:
     with Lab("simulated", num_blocks=30, groups=groups, edition=edition, external=HostStore(), seed=seed) as lab:
         timeline = lab.timeline
         assert timeline is not None
-        follower = Teller(timeline, signs=True)
+        follower = CaptionWriter(timeline, signs=True)
         for _ in range(40):
             if random.random() < 0.3:
                 shared = list(range(1, random.choice([6, 10, 14, 22])))
                 lab.add(token_ids=[*shared, random.randint(90, 99)], max_tokens=random.randint(1, 9))
             start = timeline.end
             lab.step()
-            words = follower.tell(start, timeline.end)
-            assert words == Teller(timeline, signs=True).tell(start, timeline.end)
+            words = follower.captions(start, timeline.end)
+            assert words == CaptionWriter(timeline, signs=True).captions(start, timeline.end)
             assert all(sentence for _, sentence, _ in words)

@@ -52,7 +52,7 @@ def test_who_comes_after_it_stands_there_too(lab: Lab, wire: Wire) -> None:
 
 def test_the_words_of_its_step_are_there_however_long_the_lab_went_on(lab: Lab, wire: Wire) -> None:
     start, end = lab.timeline.step_moments(1)
-    beats = lab.feed.words(start, end)
+    beats = lab.feed.captions(start, end)
     told = next(beat for beat in beats if beat[0] > _first_overwrite(lab))
     assert "overwrites the map's entry: #0 is alive, and no look-up finds it." in told[1]
 

@@ -25,7 +25,7 @@ def told(before: list[ev.Event], *events: ev.Event) -> list[str]:
         for event in run.events:
             scene.apply(event)
         scene.take_changes()
-        sentences.append(sentence(run.told, scene))
+        sentences.append(sentence(run.captioned, scene))
     return sentences
 
 

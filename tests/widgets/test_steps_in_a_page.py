@@ -90,7 +90,7 @@ def test_one_moment_has_one_label_whoever_goes_there(look: Look) -> None:
         view.answer()
         end = timeline.step_moments(4)[1]
         assert timeline.step_moments(5)[0] == end
-        view.feed.stand(end)
+        view.feed.show_moment(end)
         view.feed.tick()
         with_words(view)
         told = (*labels(view), view.data("frame"), view.data("numFrames"))

@@ -59,7 +59,7 @@ def test_python_hears_where_the_reader_stands_and_may_say_so(look: Look) -> None
     def check(view: View) -> None:
         view.press("Home")
         view.answer_until("moment 3", lambda: view.feed.moment == 3)
-        view.feed.stand(12)
+        view.feed.show_moment(12)
         view.feed.tick()
         assert (view.data("moment"), view.data("phase")) == ("12", "schedule")
         view.press("End")
@@ -75,7 +75,7 @@ def test_python_and_the_picture_agree_whoever_spoke_last(look: Look) -> None:
 
         view.press("Home")
         hears(3)
-        view.feed.stand(None)
+        view.feed.show_moment(None)
         view.feed.tick()
         assert view.data("moment") == view.data("end")
         view.press("Home")

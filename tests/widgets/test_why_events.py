@@ -5,7 +5,7 @@ from __future__ import annotations
 from labengine import events as ev
 from labengine.core.editions import NANO_VLLM, NANO_VLLM_243
 from labengine.session.reasons.seams import seams_of
-from labengine_widgets.compare.difference import why_parted
+from labengine_widgets.compare.difference import why_different
 from labengine_widgets.why import why
 from widgets.story_219 import block_hash
 from widgets.why_runs import MERGED, OVERWRITTEN, Run, kinds, numbers, recording
@@ -60,7 +60,7 @@ def test_an_eviction_is_caused_by_who_takes_the_block() -> None:
 
 def test_two_editions_part_at_a_decision() -> None:
     at = next(n for n, (one, other) in enumerate(zip(MERGED, OVERWRITTEN, strict=False)) if one != other)
-    told = why_parted(
+    told = why_different(
         recording(OVERWRITTEN),
         recording(MERGED),
         at,
@@ -71,5 +71,5 @@ def test_two_editions_part_at_a_decision() -> None:
     assert told.question == "Why do nano and 243 part here?"
     assert "nano has MergePolicy.merge_target" in told.answer and "243 has LateMerge.merge_target" in told.answer
     assert [(link.side, link.event_number) for link in told.links] == [(0, at), (1, at)]
-    alone = why_parted(recording(OVERWRITTEN), recording(MERGED), at, None)
+    alone = why_different(recording(OVERWRITTEN), recording(MERGED), at, None)
     assert "nothing of the kind happens" in alone.answer and len(alone.links) == 1

@@ -14,7 +14,7 @@ from browser.chromium import new_context
 from labengine import Lab
 from labengine import events as ev
 from labengine_widgets.browser import css, esm
-from labengine_widgets.pages.recording import whole_payload
+from labengine_widgets.pages.recording import recording_payload
 from widgets.browser_thread import Look as Look
 from widgets.browser_thread import looking
 from widgets.fake_view_source import FakeViewSource
@@ -42,7 +42,7 @@ class Viewed:
         page.set_content(f'<body style="{ROOT}"><div id="cell" style="width: {width}px"></div></body>')
         page.add_style_tag(content=css())
         source = base64.b64encode(esm().encode()).decode()
-        page.evaluate(MOUNT, [source, base64.b64encode(whole_payload(view_source)).decode(), views])
+        page.evaluate(MOUNT, [source, base64.b64encode(recording_payload(view_source)).decode(), views])
         page.evaluate("() => { window.side = window.stage.sides[0]; }")
         self.painted()
 

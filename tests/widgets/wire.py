@@ -29,7 +29,7 @@ class Wire:
         payload = read(buffers[0]) if buffers else {}
         self.messages.append(json.loads(json.dumps(content)) | {"payload": payload})
 
-    def rest(self) -> None:
+    def update_saved(self) -> None:
         self.num_rests += 1
 
     def close(self) -> None:

@@ -37,17 +37,17 @@ class Selection:
         return {"kind": self.kind, "id": self.id}
 
 
-def is_choice(told: object) -> bool:
+def is_selection(message: object) -> bool:
     """True for what a browser may say is chosen: something, or nothing. False for nonsense."""
-    is_nothing = told is None or (isinstance(told, dict) and told.get("kind", 0) is None)
-    return is_nothing or selection_of(told) is not None
+    is_nothing = message is None or (isinstance(message, dict) and message.get("kind", 0) is None)
+    return is_nothing or selection_of(message) is not None
 
 
-def selection_of(told: object) -> Selection | None:
+def selection_of(message: object) -> Selection | None:
     """What a browser says is chosen; None for nothing, and for nonsense."""
-    if not isinstance(told, dict) or told.get("kind") is None:
+    if not isinstance(message, dict) or message.get("kind") is None:
         return None
     try:
-        return Selection(told["kind"], told.get("id"))  # type: ignore[arg-type]
+        return Selection(message["kind"], message.get("id"))  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return None

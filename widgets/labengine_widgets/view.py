@@ -14,7 +14,7 @@ import traitlets
 from labengine.trace.codec import dumps
 from labengine_widgets.browser import css, esm
 from labengine_widgets.feed.feed import Feed, feed_of
-from labengine_widgets.feed.messages import checked_wish
+from labengine_widgets.feed.messages import checked_command
 from labengine_widgets.feed.payload import full_payload, step_start
 from labengine_widgets.pictures.ascii import block_map
 from labengine_widgets.pictures.saved_picture import display_with_picture
@@ -47,7 +47,7 @@ class View(anywidget.AnyWidget):
         self.on_msg(self._receive)
         for side, feed in enumerate(self.feeds):
             feed.attach(self, side)
-        self.rest()
+        self.update_saved()
 
     @property
     def view_source(self) -> ViewSource:
@@ -61,7 +61,7 @@ class View(anywidget.AnyWidget):
         super().close()
         self.layout.close()  # a model of its own, with a comm
 
-    def rest(self) -> None:
+    def update_saved(self) -> None:
         """Keep what there is to see, for late views and saved notebooks."""
         self.saved = [saved_bytes(feed) for feed in self.feeds]
 
@@ -78,13 +78,13 @@ class View(anywidget.AnyWidget):
         if not isinstance(kind, str) or type(side) is not int or side not in range(len(self.feeds)):
             return
         if kind == "command":
-            self._wish(self.feeds[side], side, content)
+            self._run_command(self.feeds[side], side, content)
         else:
             self.feeds[side].receive(self, side, content)
 
-    def _wish(self, feed: Feed, side: int, content: dict[str, Any]) -> None:
+    def _run_command(self, feed: Feed, side: int, content: dict[str, Any]) -> None:
         try:
-            action, arguments = checked_wish(content)
+            action, arguments = checked_command(content)
             future = feed.view_source.post(action, **arguments)
         except Exception as error:
             self._answer(feed, side, content, error)
@@ -139,11 +139,11 @@ def saved_bytes(feed: Feed) -> bytes:
     state = timeline.state(start)
     if len(state.ref_counts) > MAX_BLOCKS or end - start > MAX_BLOCKS:
         return b""
-    told = feed.signed_words(start, end)
-    payload: dict[str, Any] = full_payload(feed.view_source, timeline, start, end, told)
+    captions = feed.signed_captions(start, end)
+    payload: dict[str, Any] = full_payload(feed.view_source, timeline, start, end, captions)
     payload["header"]["code"] = {}
     payload["stand"] = None if feed.view_source.is_live else feed.moment
-    payload |= {"told": [[start, end]] if told else [], "rest": feed.rest_sentence(end)}
+    payload |= {"told": [[start, end]] if captions else [], "rest": feed.opening_caption(end)}
     data = compress(dumps(payload), compresslevel=3, mtime=0)
     return data if len(data) <= MAX_SAVED else b""
 
@@ -166,6 +166,6 @@ class Dashboard(View):
         feed = self.feeds[0]
         timeline = feed.timeline
         if timeline is None or not timeline.num_dropped <= moment < timeline.end:
-            return feed.stand(None)
-        told = feed.words(step_start(timeline, moment), min(timeline.end, moment + LOOK_AHEAD))
-        feed.stand(next((at for at, _, _ in told if at > moment), moment + 1))
+            return feed.show_moment(None)
+        captions = feed.captions(step_start(timeline, moment), min(timeline.end, moment + LOOK_AHEAD))
+        feed.show_moment(next((at for at, _, _ in captions if at > moment), moment + 1))

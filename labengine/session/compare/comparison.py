@@ -301,9 +301,9 @@ class Comparison:
     @property
     def configuration_difference(self) -> str:
         """The settings that differ, in one sentence; empty when nothing but the parts does."""
-        from labengine_widgets.compare.configuration import told_configurations  # widgets are for those who look
+        from labengine_widgets.compare.configuration import configuration_difference  # widgets are for those who look
 
-        return told_configurations(*self.timelines, self.names)
+        return configuration_difference(*self.timelines, self.names)
 
     def why(self, **subject: Any) -> Why:
         """Return the first difference's causes: both events, and the methods that decided them.

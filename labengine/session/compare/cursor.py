@@ -76,14 +76,14 @@ class Cursor:
         for side, hit in enumerate(hits):
             if hit is not None and hit.moment is not None:
                 if view is not None:
-                    view.stand_at(side, hit.moment)
+                    view.show_moment(side, hit.moment)
                 return
 
     def _look(self, moments: Ends) -> PairLook:
         newest, view = self._pair.newest, self._view()
         self._shown = None if moments == newest else (self._pair.generations, newest, moments)
         if view is not None:
-            view.stand_at_both(None if moments == newest else moments)
+            view.show_moments(None if moments == newest else moments)
         left, right = (_look_at(timeline, at) for timeline, at in zip(self._pair.timelines, moments, strict=True))
         return PairLook(left, right, self._names)
 

@@ -82,14 +82,14 @@ NOTHING = "nothing of the kind happens."
 
 def difference_of(sides: Sides, names: tuple[str, str]) -> Difference | None:
     """Return the first difference between two sides; None when there is none."""
-    from labengine_widgets.compare.configuration import told_configurations
+    from labengine_widgets.compare.configuration import configuration_difference
     from labengine_widgets.compare.difference import (
-        first_parting,
-        told_apart,  # widgets are for those who look
+        distinct_sentences,  # widgets are for those who look
+        find_first_difference,
     )
 
     left, right = map(timeline_of, sides)
-    found = first_parting(left, right)
+    found = find_first_difference(left, right)
     if found is None:
         return None
     place, pair, before = found
@@ -102,9 +102,9 @@ def difference_of(sides: Sides, names: tuple[str, str]) -> Difference | None:
         moments=(one.moment, other.moment),
         left=one.event,
         right=other.event,
-        sentences=told_apart((one.sentence, other.sentence), pair.left, pair.right),
+        sentences=distinct_sentences((one.sentence, other.sentence), pair.left, pair.right),
         reasons=(_reason(sides[0], one.event), _reason(sides[1], other.event)),
-        configuration=told_configurations(left, right, names),
+        configuration=configuration_difference(left, right, names),
     )
 
 
@@ -119,29 +119,29 @@ class _Share:
 
 def _share(side: RecordedSide, at: int | None, events: Sequence[Event], span: tuple[int, int]) -> _Share:
     """at: the number of the deciding event; None for none. events: those of the caption, from span[0] to span[1]."""
-    from labengine_widgets.compare.difference import told_alone  # widgets are for those who look
+    from labengine_widgets.compare.difference import side_sentence  # widgets are for those who look
     from labengine_widgets.words.event_text import tell
 
     timeline = timeline_of(side)
     event = None if at is None else timeline.events(at, at + 1)[0]
-    sentence = told_alone(timeline, side.token_text, events, *span) or (NOTHING if event is None else tell(event))
+    sentence = side_sentence(timeline, side.token_text, events, *span) or (NOTHING if event is None else tell(event))
     return _Share(span[0] if at is None else at, event, sentence)
 
 
 def why_of(sides: Sides, names: tuple[str, str]) -> Why:
     """Return the causes of the first difference, as the view's drawer shows them; or that there is none."""
     from labengine_widgets.compare.difference import (
-        first_parting,  # widgets are for those who look
-        why_not_parted,
-        why_parted,
+        find_first_difference,  # widgets are for those who look
+        why_different,
+        why_not_different,
     )
 
     left, right = map(timeline_of, sides)
-    found = first_parting(left, right)
+    found = find_first_difference(left, right)
     if found is None:
-        return why_not_parted(left, right, names)
+        return why_not_different(left, right, names)
     one, other = (side.view_source().seams() for side in sides)
-    return why_parted(left, right, found[0].left, found[0].right, (one, other), names)
+    return why_different(left, right, found[0].left, found[0].right, (one, other), names)
 
 
 def _reason(side: RecordedSide, event: Event | None) -> str:

@@ -79,9 +79,9 @@ class BreakpointHit:
         timeline, number = self.timeline, self.event_number
         if timeline is None or number is None or not any(e is self.event for e in timeline.events(number, number + 1)):
             return None
-        from labengine_widgets.words.captions import beats
+        from labengine_widgets.words.captions import captions_of
 
-        captions = beats(timeline, number, number + 1)
+        captions = captions_of(timeline, number, number + 1)
         return captions[-1][1] if captions else None
 
     def __str__(self) -> str:

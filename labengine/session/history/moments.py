@@ -105,8 +105,8 @@ def _line(timeline: Timeline, moment: int, step: int) -> str:
         return f"step {step}, which failed here in {failed[0].method}: {error}"
     if moment >= end:
         return step_line(step, newest, timeline.events(start, end))
-    from labengine_widgets.words.captions import beats
+    from labengine_widgets.words.captions import captions_of
 
-    captions = beats(timeline, moment - 1, moment)
+    captions = captions_of(timeline, moment - 1, moment)
     sentence = f": {captions[-1][1]}" if captions else ""
     return f"step {step} of {newest}, after {moment - start} of its {end - start} events{sentence}"

@@ -45,7 +45,7 @@ class _Span:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _PlacedRun:
     """A run, the moment after it, and the phase it belongs to."""
 
     run: Run
@@ -62,7 +62,7 @@ def aligned(
     """
     ends = starts
     for one, other in _matched(_spans(left, starts[0]), _spans(right, starts[1])):
-        for pair in _beats(one, other, shift):
+        for pair in _pairs(one, other, shift):
             ends = (max(ends[0], pair.ends[0]), max(ends[1], pair.ends[1]))
             yield pair if pair.ends == ends else replace(pair, ends=ends)
 
@@ -151,23 +151,23 @@ def _matched(left: Sequence[_Span], right: Sequence[_Span]) -> Iterator[tuple[_S
 # -- inside a step -----------------------------------------------------------------------------------------------------
 
 
-def _beats(left: _Span | None, right: _Span | None, shift: int) -> Iterator[Pair]:
-    one, other = _told(left), _told(right)
+def _pairs(left: _Span | None, right: _Span | None, shift: int) -> Iterator[Pair]:
+    one, other = _placed_runs(left), _placed_runs(right)
     starts = (left.start if left else 0, right.start if right else 0)
     if left and right and first_differing(left.events, right.events, shift) is None:
         for a, b in zip(one, other, strict=True):
-            yield Pair((a.end, b.end), a.run.told, b.run.told, a.phase, False)
+            yield Pair((a.end, b.end), a.run.captioned, b.run.captioned, a.phase, False)
         return
     ends = starts
     for phase in _phases(one, other):
-        rows = ([told for told in side if told.phase == phase] for side in (one, other))
+        rows = ([row for row in side if row.phase == phase] for side in (one, other))
         for mine, yours in _paired(*rows):
             ends = (mine.end if mine else ends[0], yours.end if yours else ends[1])
-            told = mine.run.told if mine else (), yours.run.told if yours else ()
-            yield Pair(ends, *told, phase, _differ(mine, yours, shift))
+            captioned = mine.run.captioned if mine else (), yours.run.captioned if yours else ()
+            yield Pair(ends, *captioned, phase, _differ(mine, yours, shift))
 
 
-def _told(span: _Span | None) -> list[_Told]:
+def _placed_runs(span: _Span | None) -> list[_PlacedRun]:
     if span is None:
         return []
     found, end, phase = [], span.start, None
@@ -175,25 +175,27 @@ def _told(span: _Span | None) -> list[_Told]:
         end += len(run.events)
         for event in run.events:
             phase = phase_after(event, phase)
-        is_over = phase is None and span.key[1]
-        found.append(_Told(run, end, "update" if is_over else phase))
+        is_update = phase is None and span.key[1]
+        found.append(_PlacedRun(run, end, "update" if is_update else phase))
     return found
 
 
-def _phases(left: Sequence[_Told], right: Sequence[_Told]) -> list[str | None]:
-    known = {told.phase for told in (*left, *right)}
+def _phases(left: Sequence[_PlacedRun], right: Sequence[_PlacedRun]) -> list[str | None]:
+    known = {row.phase for row in (*left, *right)}
     return [phase for phase in PHASE_ORDER if phase in known]
 
 
-def _paired(left: Sequence[_Told], right: Sequence[_Told]) -> Iterator[tuple[_Told | None, _Told | None]]:
+def _paired(
+    left: Sequence[_PlacedRun], right: Sequence[_PlacedRun]
+) -> Iterator[tuple[_PlacedRun | None, _PlacedRun | None]]:
     """Runs about the same together; what stands between them side by side, for want of a better order."""
-    subjects = [[about(told.run.told) for told in side] for side in (left, right)]
+    subjects = [[about(row.run.captioned) for row in side] for side in (left, right)]
     matcher = SequenceMatcher(None, subjects[0], subjects[1], autojunk=False)
     for _, i, i_end, j, j_end in matcher.get_opcodes():
         yield from zip_longest(left[i:i_end], right[j:j_end])
 
 
-def _differ(left: _Told | None, right: _Told | None, shift: int) -> bool:
+def _differ(left: _PlacedRun | None, right: _PlacedRun | None, shift: int) -> bool:
     return left is None or right is None or first_differing(left.run.events, right.run.events, shift) is not None
 
 
@@ -204,7 +206,7 @@ _SHIFTED: dict[str, Shifted] = {
     "into_block_id": lambda block_id, by: block_id + by,
     "block_ids": lambda ids, by: tuple(_ids(one, by) for one in ids),
     "mapped": lambda ids, by: tuple(block_id + by for block_id in ids),
-    "runs": lambda runs, by: tuple((block_id + by, *rest) for block_id, *rest in runs),
+    "runs": lambda runs, by: tuple((block_id + by, *others) for block_id, *others in runs),
     "transfers": lambda moved, by: tuple((group, index, block + by, key) for group, index, block, key in moved),
 }
 """Per field that holds block ids, the same with all of them higher."""

@@ -12,18 +12,24 @@ from labengine import events as ev
 from labengine.timeline import Timeline
 from labengine_widgets.compare.alignment import Ends, Pair, aligned
 from labengine_widgets.compare.configuration import shift_of
-from labengine_widgets.compare.difference import Parting, is_decision, parting, told_apart, why_parted
+from labengine_widgets.compare.difference import (
+    DifferencePlace,
+    distinct_sentences,
+    is_decision,
+    place_of_difference,
+    why_different,
+)
 from labengine_widgets.view_source import PairViewSource, Stop
 from labengine_widgets.words.names import ContentIndex
 from labengine_widgets.words.scene import Scene, kept_contents
 from labengine_widgets.words.sentences import resting_sentence, sentence
 
-MAX_WORDS = 20_000
+MAX_CAPTIONED = 20_000
 """Events of one side that are told in words at one go; what lies before them is aligned, and told plainly."""
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class PairCaption:
     """A pair in words. sentence: what both sides tell; left, right: what each tells where they differ.
 
     told is False for beats of a long recording that have no words. stop: the guided sentence reached here.
@@ -42,7 +48,7 @@ class Beat:
         return [pair.ends, self.sentence, pair.phase, pair.differs, self.left, self.right, self.stop, step]
 
 
-class Compared:
+class PairCaptions:
     """Follows two timelines. Beats are numbered from 0; those before `num_settled` will not change any more.
 
     token_texts: per side, a token's text. guide: sentences in the order in which they are due. signs_letters: contents
@@ -66,8 +72,8 @@ class Compared:
         self.generations = tuple(timeline.generation for timeline in self.timelines)
         self.starts: Ends = (self.timelines[0].num_dropped, self.timelines[1].num_dropped)
         self.first = 0
-        self.beats: list[Beat] = []
-        self.parting: Parting | None = None
+        self.captions: list[PairCaption] = []
+        self.difference: DifferencePlace | None = None
         self.num_settled = 0
         self._settled: Ends = self.starts
         self._next_stop = self._settled_stop = 0
@@ -78,76 +84,78 @@ class Compared:
     @property
     def end(self) -> int:
         """The number of beats so far, those dropped included."""
-        return self.first + len(self.beats)
+        return self.first + len(self.captions)
 
     @property
     def newest(self) -> Ends:
         """The newest moments told."""
-        return self.beats[-1].pair.ends if self.beats else self.starts
+        return self.captions[-1].pair.ends if self.captions else self.starts
 
     def number_at(self, side: int, moment: int) -> int:
         """The number of beats after which a side has reached a moment; all of them when it has not."""
-        place = bisect_left(self.beats, moment, key=lambda beat: beat.pair.ends[side])
-        return self.first + min(place + 1, len(self.beats))
+        place = bisect_left(self.captions, moment, key=lambda caption: caption.pair.ends[side])
+        return self.first + min(place + 1, len(self.captions))
 
-    def grow(self, level: Ends | None = None, rest: Ends | None = None) -> int | None:
+    def grow(self, aligned_at: Ends | None = None, boundary: Ends | None = None) -> int | None:
         """Tell what was recorded since; the number of the first beat that is new, None when nothing is.
 
         level: the moments up to which both sides have done the same; by default their newest. rest: those at which both
         last stood between two steps: beats up to there are settled.
         """
-        level = (self.timelines[0].end, self.timelines[1].end) if level is None else level
+        aligned_at = (self.timelines[0].end, self.timelines[1].end) if aligned_at is None else aligned_at
         if tuple(timeline.generation for timeline in self.timelines) != self.generations:
             self._begin()
-        elif level == self.newest and (rest is None or rest <= self._settled):
+        elif aligned_at == self.newest and (boundary is None or boundary <= self._settled):
             return None
         first = self.num_settled
         self._drop_unsettled()
-        if rest is not None and rest > self._settled:
-            self._settle(rest)
-        if level > self._settled:
+        if boundary is not None and boundary > self._settled:
+            self._settle(boundary)
+        if aligned_at > self._settled:
             scenes = self._scenes
             self._scenes = self._scenes_at(self._settled)
-            self._tell(level)
+            self._write(aligned_at)
             self._scenes = scenes
         return max(first, self.first)
 
-    def _settle(self, rest: Ends) -> None:
-        self._tell(rest)
-        self._settled, self.num_settled, self._settled_stop = rest, self.end, self._next_stop
+    def _settle(self, boundary: Ends) -> None:
+        self._write(boundary)
+        self._settled, self.num_settled, self._settled_stop = boundary, self.end, self._next_stop
         self._drop_oldest()
 
     def _drop_unsettled(self) -> None:
-        del self.beats[self.num_settled - self.first :]
+        del self.captions[self.num_settled - self.first :]
         self._next_stop = self._settled_stop
-        if self.parting is not None and self.parting.number >= self.num_settled:
-            self.parting = None
+        if self.difference is not None and self.difference.number >= self.num_settled:
+            self.difference = None
 
     def _drop_oldest(self) -> None:
         """Forget beats whose events the recordings have dropped."""
         kept = 0
         dropped = (self.timelines[0].num_dropped, self.timelines[1].num_dropped)
-        while kept < len(self.beats) and not all(map(ge, self.beats[kept].pair.ends, dropped)):
-            self.starts = self.beats[kept].pair.ends
+        while kept < len(self.captions) and not all(map(ge, self.captions[kept].pair.ends, dropped)):
+            self.starts = self.captions[kept].pair.ends
             kept += 1
-        del self.beats[:kept]
+        del self.captions[:kept]
         self.first += kept
 
     # -- words ---------------------------------------------------------------------------------------------------------
 
-    def _tell(self, ends: Ends) -> None:
+    def _write(self, ends: Ends) -> None:
         """Beats from the newest ones to these moments."""
         starts = self._settled
         sides = [t.events(start, end) for t, start, end in zip(self.timelines, starts, ends, strict=True)]
         before, has_words, shift = starts, True, self._shift_by_now
         for pair in aligned(sides[0], sides[1], starts, shift):
-            is_told = all(end - at <= MAX_WORDS for end, at in zip(ends, pair.ends, strict=True))
-            if is_told and not has_words:
+            is_captioned = all(end - at <= MAX_CAPTIONED for end, at in zip(ends, pair.ends, strict=True))
+            if is_captioned and not has_words:
                 self._scenes = self._scenes_at(before)
-            has_words = is_told
-            if self.parting is None and is_decision(pair):
-                self.parting = parting(self.end, pair, before, self.timelines, shift)
-            self.beats.append(self._beat(pair, before) if is_told else Beat(pair, "", stop=self._stop(pair)))
+            has_words = is_captioned
+            if self.difference is None and is_decision(pair):
+                self.difference = place_of_difference(self.end, pair, before, self.timelines, shift)
+            self.captions.append(
+                self._caption(pair, before) if is_captioned else PairCaption(pair, "", stop=self._stop(pair))
+            )
             before = pair.ends
         if not has_words:
             self._scenes = self._scenes_at(before)
@@ -161,14 +169,14 @@ class Compared:
             return shift
         return self._shift
 
-    def _beat(self, pair: Pair, before: Ends) -> Beat:
+    def _caption(self, pair: Pair, before: Ends) -> PairCaption:
         left, right = (self._side(side, pair, before) for side in (0, 1))
         stop = self._stop(pair)
         if left == right and not pair.differs:
-            return Beat(pair, left or "", stop=stop)
+            return PairCaption(pair, left or "", stop=stop)
         if left is not None and right is not None:
-            left, right = told_apart((left, right), pair.left, pair.right)
-        return Beat(pair, "", left, right, stop)
+            left, right = distinct_sentences((left, right), pair.left, pair.right)
+        return PairCaption(pair, "", left, right, stop)
 
     def _side(self, side: int, pair: Pair, before: Ends) -> str | None:
         """One side's sentence, its scene moved to the end of the beat."""
@@ -180,8 +188,8 @@ class Compared:
             for event in events:
                 self._scenes[side].apply(event)
             self._scenes[side].take_changes()
-        told = (pair.left, pair.right)[side]
-        return sentence(told, self._scenes[side]) if told else None
+        captioned = (pair.left, pair.right)[side]
+        return sentence(captioned, self._scenes[side]) if captioned else None
 
     def _stop(self, pair: Pair) -> int | None:
         """The guided sentence that is due, if this beat reaches it."""
@@ -208,34 +216,34 @@ class Compared:
         return scene
 
 
-class Joint:
+class PairDocument:
     """The words of a comparison as they grow, and as they travel."""
 
     def __init__(self, source: PairViewSource) -> None:
         left, right = source.timelines
         words = (source.view_sources[0].token_text, source.view_sources[1].token_text)
         self.view_source = source
-        self.beats = Compared(left, right, words, source.guide, signs_letters=True)
-        self._told_parting: tuple[Parting, dict[str, Any]] | None = None
+        self.captions = PairCaptions(left, right, words, source.guide, signs_letters=True)
+        self._known_answer: tuple[DifferencePlace, dict[str, Any]] | None = None
         self.grow()
 
     def grow(self) -> int | None:
         """Tell what has happened on both sides since; the number of the first new beat, None without any."""
-        return self.beats.grow(self.view_source.aligned_at, self.view_source.last_boundary)
+        return self.captions.grow(self.view_source.aligned_at, self.view_source.last_boundary)
 
     def payload(self, first: int | None = None) -> dict[str, Any]:
         """The beats from a number on (by default all), and what stands around them."""
-        beats, source = self.beats, self.view_source
-        start = beats.first if first is None else first
-        parting = beats.parting
+        captions, source = self.captions, self.view_source
+        start = captions.first if first is None else first
+        difference = captions.difference
         return {
             "from": start,
-            "first": beats.first,
-            "starts": beats.starts,
-            "beats": [beat.row() for beat in beats.beats[start - beats.first :]],
-            "rest": beats.resting(),
-            "parting": parting and parting.number,
-            "parted": self._parted(parting),
+            "first": captions.first,
+            "starts": captions.starts,
+            "beats": [caption.row() for caption in captions.captions[start - captions.first :]],
+            "rest": captions.resting(),
+            "parting": difference and difference.number,
+            "parted": self._why_different(difference),
             "guide": [stop.sentence for stop in source.guide],
             "questions": [stop.question for stop in source.guide],
             "later": source.follow_up_question if source.has_follow_up else None,
@@ -246,13 +254,15 @@ class Joint:
             "is_live": source.is_live,
         }
 
-    def _parted(self, parting: Parting | None) -> dict[str, Any] | None:
+    def _why_different(self, difference: DifferencePlace | None) -> dict[str, Any] | None:
         """Why the two part, as the drawer shows it; asked for once."""
-        if parting is None:
+        if difference is None:
             return None
-        if self._told_parting is None or self._told_parting[0] != parting:
+        if self._known_answer is None or self._known_answer[0] != difference:
             left, right = self.view_source.view_sources
             seams = (left.seams(), right.seams())
-            why = why_parted(*self.view_source.timelines, parting.left, parting.right, seams, self.view_source.names)
-            self._told_parting = parting, why.to_dict()
-        return self._told_parting[1]
+            why = why_different(
+                *self.view_source.timelines, difference.left, difference.right, seams, self.view_source.names
+            )
+            self._known_answer = difference, why.to_dict()
+        return self._known_answer[1]

@@ -45,14 +45,14 @@ class Configuration:
 
     def words(self, names: Sequence[str]) -> str:
         """The fields of these names, in words."""
-        told = {
+        text = {
             "num_blocks": counted(self.num_blocks, "block"),
             "groups": listed(map(_group_words, self.groups)),
             "null_block": f"block {block_name(self.null_block)} set aside as the null block, {self.num_free} to be had"
             if self.null_block >= 0
             else "no block set aside as a null block",
         }
-        return ", ".join(told[name] for name in names)
+        return ", ".join(text[name] for name in names)
 
     @property
     def num_free(self) -> int:
@@ -62,20 +62,20 @@ class Configuration:
 
 def _group_words(group: tuple[str, int, int | None]) -> str:
     kind, block_size, window = group
-    told = f"blocks of {counted(block_size, 'token')}"
+    text = f"blocks of {counted(block_size, 'token')}"
     if kind == "full" and window is None:
-        return told
-    return f"{told} ({kind.replace('_', ' ')}{'' if window is None else f' of {window}'})"
+        return text
+    return f"{text} ({kind.replace('_', ' ')}{'' if window is None else f' of {window}'})"
 
 
-def told_configurations(left: Recording, right: Recording, names: tuple[str, str]) -> str:
+def configuration_difference(left: Recording, right: Recording, names: tuple[str, str]) -> str:
     """In what two engines were made differently, in a sentence; empty when in nothing."""
     sides = Configuration.of(left), Configuration.of(right)
     other = [f.name for f in fields(Configuration) if getattr(sides[0], f.name) != getattr(sides[1], f.name)]
     if not other:
         return ""
-    told = "; ".join(f"{name} has {side.words(other)}" for name, side in zip(names, sides, strict=True))
-    return f"They were made differently: {told}."
+    text = "; ".join(f"{name} has {side.words(other)}" for name, side in zip(names, sides, strict=True))
+    return f"They were made differently: {text}."
 
 
 def is_of_configuration(left: Sequence[ev.Event], right: Sequence[ev.Event]) -> bool:

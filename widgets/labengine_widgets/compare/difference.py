@@ -9,7 +9,7 @@ from typing import Any
 from labengine import events as ev
 from labengine.timeline import Timeline
 from labengine_widgets.compare.alignment import Ends, Pair, aligned, first_differing
-from labengine_widgets.compare.configuration import is_of_configuration, shift_of, told_configurations
+from labengine_widgets.compare.configuration import configuration_difference, is_of_configuration, shift_of
 from labengine_widgets.why.answer import Why
 from labengine_widgets.why.past import Past, Recording, Seams
 from labengine_widgets.words.event_text import tell, variant
@@ -19,7 +19,7 @@ from labengine_widgets.words.sentences import sentence
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
+class DifferencePlace:
     """Where two recordings part: the first decisions that differ, by their numbers; None where a side has no such one.
 
     How the engines were made is no decision: a difference there is told, and the parting is what comes after it.
@@ -35,39 +35,41 @@ def is_decision(pair: Pair) -> bool:
     return pair.differs and not is_of_configuration(pair.left, pair.right)
 
 
-def parting(number: int, pair: Pair, before: Ends, timelines: Sequence[Timeline], shift: int = 0) -> Parting:
+def place_of_difference(
+    number: int, pair: Pair, before: Ends, timelines: Sequence[Timeline], shift: int = 0
+) -> DifferencePlace:
     """The events at which a beat differs; where one side reports a violation there, the events that made it so."""
     sides = [t.events(a, b) for t, a, b in zip(timelines, before, pair.ends, strict=True)]
     common = first_differing(sides[0], sides[1], shift) or 0
     left, right = (
         start + common if common < len(events) else None for start, events in zip(before, sides, strict=True)
     )
-    return Parting(number, pair.ends, *blamed(timelines, (left, right), shift))
+    return DifferencePlace(number, pair.ends, *blamed(timelines, (left, right), shift))
 
 
-def first_parting(left: Timeline, right: Timeline) -> tuple[Parting, Pair, Ends] | None:
+def find_first_difference(left: Timeline, right: Timeline) -> tuple[DifferencePlace, Pair, Ends] | None:
     """Where two recordings part, found without words: place, beat and the moments before it; None when they do not."""
     before: Ends = (left.num_dropped, right.num_dropped)
     shift = shift_of(left, right)
     for number, pair in enumerate(aligned(left.events(), right.events(), before, shift)):
         if is_decision(pair):
-            return parting(number, pair, before, (left, right), shift), pair, before
+            return place_of_difference(number, pair, before, (left, right), shift), pair, before
         before = pair.ends
     return None
 
 
-def told_alone(
-    timeline: Timeline, token_text: Callable[[int], str], told: Sequence[ev.Event], start: int, end: int
+def side_sentence(
+    timeline: Timeline, token_text: Callable[[int], str], captioned: Sequence[ev.Event], start: int, end: int
 ) -> str:
     """One side's sentence for a beat that led from one moment to another; empty when nothing was told."""
-    if not told:
+    if not captioned:
         return ""
     contents = ContentIndex()
     scene = Scene(timeline.state(start), token_text, contents)
     for event in timeline.events(start, end):
         scene.apply(event)
     scene.take_changes()
-    return sentence(told, scene)
+    return sentence(captioned, scene)
 
 
 Numbers = tuple[int | None, int | None]
@@ -109,7 +111,7 @@ Sentences = tuple[str, str]
 _MOVED = "not the same one: ids are counted past the null block"
 
 
-def told_apart(sentences: Sentences, left: Sequence[ev.Event], right: Sequence[ev.Event]) -> Sentences:
+def distinct_sentences(sentences: Sentences, left: Sequence[ev.Event], right: Sequence[ev.Event]) -> Sentences:
     """The same sentences; equal ones of events that differ each with the fields in which they do."""
     if sentences[0] != sentences[1]:
         return sentences
@@ -142,7 +144,7 @@ def _plain(value: Any) -> str:
 Names = tuple[str, str]
 
 
-def why_parted(
+def why_different(
     left: Recording,
     right: Recording,
     left_event: int | None,
@@ -163,17 +165,17 @@ def why_parted(
         for side, (past, n) in enumerate(zip(pasts, numbers, strict=True))
         if n is not None
     )
-    told = _found(pasts, numbers, names) or _sides(events, names)
-    parts = told, _decision(events, seams, names), told_configurations(left, right, names)
+    text = _found(pasts, numbers, names) or _sides(events, names)
+    parts = text, _decision(events, seams, names), configuration_difference(left, right, names)
     return Why(question, " ".join(filter(None, parts)), links)
 
 
-def why_not_parted(left: Recording, right: Recording, names: Names) -> Why:
+def why_not_different(left: Recording, right: Recording, names: Names) -> Why:
     """What is to be said of two that have decided the same so far."""
     steps = max(left.state().step, right.state().step)
-    told = f"They have not parted: both have done the same, event by event, {_until(steps)}."
-    configurations = told_configurations(left, right, names)
-    return Why(f"Why do {names[0]} and {names[1]} part?", f"{told} {configurations}".strip())
+    text = f"They have not parted: both have done the same, event by event, {_until(steps)}."
+    configurations = configuration_difference(left, right, names)
+    return Why(f"Why do {names[0]} and {names[1]} part?", f"{text} {configurations}".strip())
 
 
 def _until(steps: int) -> str:
@@ -182,19 +184,19 @@ def _until(steps: int) -> str:
 
 def _found(pasts: tuple[Past, Past], numbers: tuple[int | None, int | None], names: Names) -> str:
     """Where both do the same by their events, and the checks have found that one of them does not."""
-    told = [
+    text = [
         f"{name}: {readable(one.message, 300)}."
         for past, number, name in zip(pasts, numbers, names, strict=True)
         for one in past.found
         if number is not None and one.first_event == number
     ]
-    return f"By their events both do the same here, but the checks found: {' '.join(told[:2])}" if told else ""
+    return f"By their events both do the same here, but the checks found: {' '.join(text[:2])}" if text else ""
 
 
 def _sides(events: list[ev.Event | None], names: Names) -> str:
     left, right = ("nothing of the kind happens." if event is None else tell(event) for event in events)
     if events[0] is not None and events[1] is not None:
-        left, right = told_apart((left, right), events[:1], events[1:])  # type: ignore[arg-type]
+        left, right = distinct_sentences((left, right), events[:1], events[1:])  # type: ignore[arg-type]
     return f"{names[0]}: {left} {names[1]}: {right}"
 
 
@@ -205,16 +207,16 @@ def _decision(events: list[ev.Event | None], seams: tuple[Seams | None, Seams | 
         one, other = left.get(name), right.get(name)
         if one and other and one["source"] != other["source"]:
             sides = zip(names, (one, other), strict=True)
-            told = "; ".join(
+            text = "; ".join(
                 f"{who} has {m['class']}.{name.partition('.')[2]} ({str(m['reason']).rstrip('.')})" for who, m in sides
             )
-            return f"The decision is {name}: {told}."
+            return f"The decision is {name}: {text}."
     return ""
 
 
 def _asked(events: list[ev.Event | None], seams: tuple[Seams | None, Seams | None]) -> Iterator[str]:
     """The seams of both events, the deciding ones before those that had a say."""
-    found = [seam for event in events if event is not None for told in seams if (seam := _seam(told, event))]
+    found = [seam for event in events if event is not None for known in seams if (seam := _seam(known, event))]
     yield from (str(seam["seam"]) for seam in found)
     for seam in found:
         yield from (str(method["seam"]) for method in seam.get("methods", ()))

@@ -8,9 +8,9 @@ from gzip import compress
 from typing import Any
 
 from labengine.trace.codec import dumps
-from labengine_widgets.compare.captions import Joint
+from labengine_widgets.compare.captions import PairDocument
 from labengine_widgets.feed.feed import Feed
-from labengine_widgets.feed.messages import checked_wish
+from labengine_widgets.feed.messages import checked_command
 from labengine_widgets.feed.payload import full_payload
 from labengine_widgets.pictures.ascii import block_map
 from labengine_widgets.view import View
@@ -22,7 +22,7 @@ MAX_SAVED_EVENTS = 3_000
 MAX_SAVED = 150_000
 """Bytes that a saved notebook keeps of a compare view, in all."""
 
-LATER = "later"
+FOLLOW_UP = "later"
 """The one wish that only a comparison knows."""
 
 
@@ -30,7 +30,7 @@ class CompareView(View):
     """Both sides of a comparison, fed by their labs' feeds; the beats that join them are told here."""
 
     def __init__(self, source: PairViewSource, feeds: Sequence[Feed] | None = None) -> None:
-        self.compared, self.joint = source, Joint(source)
+        self.compared, self.document = source, PairDocument(source)
         self._guard = threading.RLock()
         self._is_pending = False
         super().__init__([*(feeds or source.view_sources)], {"kind": "compare", "views": []})
@@ -39,60 +39,60 @@ class CompareView(View):
         """Something has happened on both sides: it is told as soon as the feeds have sent it. From any thread."""
         if not self._is_pending:
             self._is_pending = True
-            self.feeds[1]._post(self._tell)
+            self.feeds[1]._post(self._send_new)
 
-    def stand(self, beat: int | None) -> None:
+    def show_position(self, position: int | None) -> None:
         """Have every browser half stand after that many beats; None: at the newest."""
-        self.send({"type": "position", "position": beat, "side": 0})
+        self.send({"type": "position", "position": position, "side": 0})
 
-    def stand_at(self, side: int, moment: int) -> None:
+    def show_moment(self, side: int, moment: int) -> None:
         """Have every browser half stand where a side has reached a moment, when all up to there is told."""
-        self.feeds[1]._post(lambda: self._stand_at(side, moment))
+        self.feeds[1]._post(lambda: self._show_moment(side, moment))
 
-    def stand_at_both(self, moments: tuple[int, int] | None) -> None:
+    def show_moments(self, moments: tuple[int, int] | None) -> None:
         """Have every browser half stand where both sides have reached their moments; None: at the newest."""
-        self.feeds[1]._post(lambda: self._stand_at_both(moments))
+        self.feeds[1]._post(lambda: self._show_moments(moments))
 
-    def rest(self) -> None:
+    def update_saved(self) -> None:
         """Keep both recordings and the beats, where they are short enough."""
         with self._guard:
-            kept = [_saved(feed) for feed in self.feeds] + [compress(dumps(self.joint.payload()), mtime=0)]
+            kept = [_saved(feed) for feed in self.feeds] + [compress(dumps(self.document.payload()), mtime=0)]
         self.saved = kept if all(kept) and sum(map(len, kept)) <= MAX_SAVED else [b"", b"", b""]
 
-    def _tell(self) -> None:
+    def _send_new(self) -> None:
         self._is_pending = False
         with self._guard:
-            first = self.joint.grow()
+            first = self.document.grow()
             if first is None:
                 return
-            payload = self.joint.payload(first) | {"is_followed": self.feeds[1].is_following}
+            payload = self.document.payload(first) | {"is_followed": self.feeds[1].is_following}
             self.send({"type": "compare", "side": 0, "view": None}, [dumps(payload)])
 
-    def _stand_at(self, side: int, moment: int) -> None:
-        self._tell()
+    def _show_moment(self, side: int, moment: int) -> None:
+        self._send_new()
         with self._guard:
-            self.stand(self.joint.beats.number_at(side, moment))
+            self.show_position(self.document.captions.number_at(side, moment))
 
-    def _stand_at_both(self, moments: tuple[int, int] | None) -> None:
-        self._tell()
+    def _show_moments(self, moments: tuple[int, int] | None) -> None:
+        self._send_new()
         with self._guard:
-            number_at = self.joint.beats.number_at
-            self.stand(None if moments is None else max(number_at(side, moments[side]) for side in (0, 1)))
+            number_at = self.document.captions.number_at
+            self.show_position(None if moments is None else max(number_at(side, moments[side]) for side in (0, 1)))
 
     def _receive(self, widget: object, content: object, buffers: object) -> None:
         super()._receive(widget, content, buffers)
         if isinstance(content, dict) and content.get("type") == "resync":
-            self.feeds[1]._post(lambda: self._tell_all(str(content.get("view"))))
+            self.feeds[1]._post(lambda: self._send_all(str(content.get("view"))))
 
-    def _tell_all(self, view: str) -> None:
+    def _send_all(self, view: str) -> None:
         with self._guard:
-            self.joint.grow()
-            self.send({"type": "compare", "side": 0, "view": view}, [dumps(self.joint.payload())])
+            self.document.grow()
+            self.send({"type": "compare", "side": 0, "view": view}, [dumps(self.document.payload())])
 
-    def _wish(self, feed: Feed, side: int, content: dict[str, Any]) -> None:
+    def _run_command(self, feed: Feed, side: int, content: dict[str, Any]) -> None:
         """Whatever is asked for is asked of both."""
         try:
-            action, arguments = (LATER, {}) if content.get("action") == LATER else checked_wish(content)
+            action, arguments = (FOLLOW_UP, {}) if content.get("action") == FOLLOW_UP else checked_command(content)
             future = self.compared.post(action, **arguments)
         except Exception as error:
             self._answer(feed, side, content, error)

@@ -17,7 +17,7 @@ class Viewer(Protocol):
     def close(self) -> None:
         """Detach, and go."""
 
-    def rest(self) -> None:
+    def update_saved(self) -> None:
         """The lab has come to rest: a moment to save what there is to see."""
 
 
@@ -43,7 +43,7 @@ class Audience:
         for viewer, _ in self._seats:
             act(viewer)
 
-    def tell(self, content: dict[str, Any], payload: Payload | None = None) -> int:
+    def send(self, content: dict[str, Any], payload: Payload | None = None) -> int:
         """Send to everybody; returns the payload's bytes, a long one's zipped, as often as they went."""
         seats, buffers = self._seats, None if payload is None else [packed(payload)]
         for viewer, side in seats:

@@ -32,9 +32,9 @@ from labengine_widgets.feed.payload import (
     tokens_of,
 )
 from labengine_widgets.feed.states import Sending, Sent, sent_after
-from labengine_widgets.selection import Selection, is_choice, selection_of
+from labengine_widgets.selection import Selection, is_selection, selection_of
 from labengine_widgets.view_source import ViewSource
-from labengine_widgets.words.captions import Beat, Narration
+from labengine_widgets.words.captions import Caption, Narration
 
 PERIOD = 1 / 50
 """Seconds between two messages of state, at least."""
@@ -97,14 +97,14 @@ class Feed:
         self.view_source = view_source
         self.selection: Selection | None = None
         self.on_select: Callable[[Selection | None], object] = lambda selection: None
-        self.on_stand: Callable[[int | None], object] = lambda moment: None
+        self.on_moment_shown: Callable[[int | None], object] = lambda moment: None
         self.failures: deque[Exception] = deque(maxlen=20)
         self.num_messages = self.num_bytes = 0
         self.seconds = 0.0
         """The feed's own CPU time for messages of state, of which num_messages with num_bytes in all were sent."""
         self.sent = 0
         self._moment: int | None = None
-        self._stood_at = (-1, 0)
+        self._shown_at = (-1, 0)
         self._audience = Audience()
         self._asked: deque[Callable[[], object]] = deque()
         self._wake = Bell()
@@ -159,7 +159,7 @@ class Feed:
         if thread is not threading.current_thread():
             thread.join(timeout=2)
         with self._answering:
-            self._guarded(self._tell_the_rest)
+            self._guarded(self._finish)
 
     def close(self) -> None:
         """Close all views: the lab goes, and the feed with it."""
@@ -180,21 +180,21 @@ class Feed:
         """Where the reader stands; None: at the newest moment."""
         return self._moment
 
-    def stand(self, moment: int | None) -> None:
+    def show_moment(self, moment: int | None) -> None:
         """Have every view stand at a moment; None: at the newest one, and follow."""
         timeline = self.timeline
-        self._moment, self._stood_at = moment, (timeline.generation, timeline.end) if timeline is not None else (-1, 0)
-        self._post(lambda: self._audience.tell({"type": "stand", "moment": moment}))
+        self._moment, self._shown_at = moment, (timeline.generation, timeline.end) if timeline is not None else (-1, 0)
+        self._post(lambda: self._audience.send({"type": "stand", "moment": moment}))
 
     def select(self, selection: Selection | None) -> None:
         """Choose something in every view; None: nothing."""
         self.selection = selection
-        told = selection and selection.to_dict()
-        self._post(lambda: self._audience.tell({"type": "select", "selection": told}))
+        message = selection and selection.to_dict()
+        self._post(lambda: self._audience.send({"type": "select", "selection": message}))
 
     def say(self, message: dict[str, Any]) -> None:
         """Send a message that is no state, such as an error beside the controls."""
-        self._post(lambda: self._audience.tell(message))
+        self._post(lambda: self._audience.send(message))
 
     def full(self) -> Payload:
         """All that a view needs to begin: the newest steps, and the last one in words."""
@@ -206,10 +206,10 @@ class Feed:
         start = (
             last if end - last > FIRST_EVENTS else step_start(timeline, max(timeline.num_dropped, end - FIRST_EVENTS))
         )
-        told = [] if self.view_source.is_running else self.signed_words(last, end)
-        payload = full_payload(self.view_source, timeline, start, end, told)
+        captions = [] if self.view_source.is_running else self.signed_captions(last, end)
+        payload = full_payload(self.view_source, timeline, start, end, captions)
         payload |= {"selection": self.selection and self.selection.to_dict(), "stand": self._moment}
-        payload |= {"told": [[last, end]] if told else [], "rest": self.rest_sentence(end)}
+        payload |= {"told": [[last, end]] if captions else [], "rest": self.opening_caption(end)}
         return payload
 
     def receive(self, viewer: Viewer, side: int, message: dict[str, Any]) -> None:
@@ -217,8 +217,8 @@ class Feed:
         kind = str(message.get("type"))
         acts: dict[str, Callable[[], object]] = {
             "resync": lambda: self._answer_resync(viewer, side, message),
-            "at": lambda: self._hear_where(message),
-            "select": lambda: self._hear_choice(message),
+            "at": lambda: self._note_moment(message),
+            "select": lambda: self._note_selection(message),
         }
         if kind in acts:
             self._post(acts[kind])
@@ -256,7 +256,7 @@ class Feed:
     def _prepare(self) -> None:
         self._late = LateRecording(self.view_source)
         self._narration.forget()
-        self._happened(Sending.WHOLE_RECORDING)
+        self._happened(Sending.FULL_RECORDING)
         self._hand_start, self._num_quiet = None, REMINDERS[-1]
         self.sent = self.timeline.end if self.timeline is not None else 0
         self._generation = self.timeline.generation if self.timeline is not None else -1
@@ -299,7 +299,7 @@ class Feed:
                 self._wait_for_more(closed)
                 self.tick()
             except Exception as error:  # a view must never take the lab down; it starts over instead
-                self._tell_failure(error)
+                self._send_failure(error)
                 closed.wait(IDLE)
                 self._restart_quietly()
             if not self.view_source.is_live:
@@ -325,7 +325,7 @@ class Feed:
         self._is_impatient = False
         self._catch_up()
         if self.timeline is not None and not self._status["running"] and not self._wake.is_set():
-            self._come_to_rest()
+            self._become_idle()
 
     def _catch_up(self) -> None:
         if self.timeline is not None:
@@ -334,11 +334,11 @@ class Feed:
             self._guarded(self._asked.popleft())
         self._publish_status()
 
-    def _tell_the_rest(self) -> None:
+    def _finish(self) -> None:
         self._catch_up()
         if self.is_following:
-            self._tell_last_step()
-        self._audience.each(lambda viewer: self._guarded(viewer.rest))
+            self._send_last_step()
+        self._audience.each(lambda viewer: self._guarded(viewer.update_saved))
 
     def _publish(self) -> None:
         timeline, begun = self.recording, time.thread_time()
@@ -355,13 +355,16 @@ class Feed:
         payload: Payload = {"start": start, "events": rows(events), "texts": self._new_texts(kinds)}
         payload["seconds"] = seconds(timeline, kinds)
         hand_start = self._hand_start
-        told = None if hand_start is None or self.view_source.is_running else max(start, hand_start)
+        captioned = None if hand_start is None or self.view_source.is_running else max(start, hand_start)
         if hand_start is None and not self.view_source.is_running and not kinds[ev.StepStarted] and not self._is_inside:
-            told = start
+            captioned = start
         self._is_inside = ends_inside_step(events, self._is_inside)
-        payload |= {"told": told, "beats": self.signed_words(told, self.sent) if told is not None else []}
+        payload |= {
+            "told": captioned,
+            "beats": self.signed_captions(captioned, self.sent) if captioned is not None else [],
+        }
         by_hand = Sending.EVENTS_BETWEEN_STEPS if hand_start is None else Sending.EVENTS_BY_HAND
-        self._happened(Sending.EVENTS_OF_RUN if told is None else by_hand)
+        self._happened(Sending.EVENTS_OF_RUN if captioned is None else by_hand)
         self._move_on((generation, end))
         self._send_state({"type": "more", "generation": generation, "status": status(self.view_source)}, payload, begun)
 
@@ -374,10 +377,10 @@ class Feed:
             return
         self._num_quiet += 1
         if self._num_quiet in REMINDERS:
-            self._audience.tell({"type": "end", "generation": self._generation, "end": self.sent})
+            self._audience.send({"type": "end", "generation": self._generation, "end": self.sent})
 
     def _start_over(self, generation: int) -> None:
-        self._happened(Sending.WHOLE_RECORDING)
+        self._happened(Sending.FULL_RECORDING)
         self._generation, self._is_inside = generation, self._is_open
         self._move_on((generation, self.recording.end))
         begun, self.sent = time.thread_time(), self.recording.end
@@ -387,7 +390,7 @@ class Feed:
 
     def _move_on(self, now: tuple[int, int]) -> None:
         """Something has happened: who stood somewhere before it stands at the newest moment again."""
-        if self._stood_at < now:
+        if self._shown_at < now:
             self._moment = None
 
     def _restart_quietly(self) -> None:
@@ -400,25 +403,25 @@ class Feed:
         now = status(self.view_source)
         if now != self._status:
             self._status = now
-            self._audience.tell({"type": "status", "status": now})
+            self._audience.send({"type": "status", "status": now})
 
-    def _come_to_rest(self) -> None:
+    def _become_idle(self) -> None:
         """After a run its last step is told; and every view may save what there is to see."""
         if self._sent is Sent.SAVED or (self._is_open and self._hand_start is None):
             return
         if self.is_following:
-            self._tell_last_step()
+            self._send_last_step()
             return self._wake.set()
         if not self._is_alone and self._wake.wait(IDLE):  # something happens again: save later
             return
         self._happened(Sending.SAVING)
-        self._audience.each(lambda viewer: self._guarded(viewer.rest))
+        self._audience.each(lambda viewer: self._guarded(viewer.update_saved))
 
-    def _tell_last_step(self) -> None:
+    def _send_last_step(self) -> None:
         self._happened(Sending.LAST_STEP)
         start, end = step_start(self.recording, self.sent), self.sent
-        words = {"beats": self.signed_words(start, end), "rest": self.rest_sentence(end)}
-        self._audience.tell({"type": "beats"}, {"start": start, "end": end, **words})
+        captions = {"beats": self.signed_captions(start, end), "rest": self.opening_caption(end)}
+        self._audience.send({"type": "beats"}, {"start": start, "end": end, **captions})
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
@@ -431,18 +434,18 @@ class Feed:
         self._know_texts(payload)
         viewer.send({"type": "full", "side": side, "view": message.get("view")}, [packed(payload)])
 
-    def _hear_where(self, message: dict[str, Any]) -> None:
+    def _note_moment(self, message: dict[str, Any]) -> None:
         moment = message.get("moment")
         if moment is None or is_moment(moment, self.recording):
             self._moment = moment
-            self.on_stand(moment)
+            self.on_moment_shown(moment)
 
-    def _hear_choice(self, message: dict[str, Any]) -> None:
-        if not is_choice(message.get("selection")):
+    def _note_selection(self, message: dict[str, Any]) -> None:
+        if not is_selection(message.get("selection")):
             return
         self.selection = selection_of(message.get("selection"))
-        told = self.selection and self.selection.to_dict()
-        self._audience.tell({"type": "select", "selection": told, "from": message.get("view")})
+        selection = self.selection and self.selection.to_dict()
+        self._audience.send({"type": "select", "selection": selection, "from": message.get("view")})
         self.on_select(self.selection)
 
     # -- sending -------------------------------------------------------------------------------------------------------
@@ -461,19 +464,19 @@ class Feed:
         try:
             call()
         except Exception as error:
-            self._tell_failure(error)
+            self._send_failure(error)
 
-    def _tell_failure(self, error: Exception) -> None:
+    def _send_failure(self, error: Exception) -> None:
         self.failures.append(error)
         with suppress(Exception):
-            self._audience.tell({"type": "failure", "message": f"{type(error).__name__}: {error}"})
+            self._audience.send({"type": "failure", "message": f"{type(error).__name__}: {error}"})
 
     def _reply(self, viewer: Viewer, side: int, message: dict[str, Any], payload: Payload) -> None:
         content = {"type": message["type"], "side": side, "view": message.get("view"), "id": message.get("id")}
         viewer.send(content, [packed(payload)])
 
     def _send_state(self, content: dict[str, Any], payload: Payload, begun: float) -> None:
-        size = self._audience.tell(content, payload)
+        size = self._audience.send(content, payload)
         self.num_messages += 1
         self._num_quiet = 0
         self.num_bytes += size
@@ -488,17 +491,17 @@ class Feed:
         self._known_texts |= new
         return texts(self.view_source, new)
 
-    def words(self, start: int, end: int) -> list[Beat]:
+    def captions(self, start: int, end: int) -> list[Caption]:
         """The beats between two moments, as text."""
-        return self._narration.plain(start, end)
+        return self._narration.plain_captions(start, end)
 
-    def signed_words(self, start: int, end: int) -> list[Beat]:
+    def signed_captions(self, start: int, end: int) -> list[Caption]:
         """The same for a browser half, which has numbered contents itself."""
-        return self._narration.tell(start, end)
+        return self._narration.captions(start, end)
 
-    def rest_sentence(self, moment: int) -> tuple[int, str] | None:
+    def opening_caption(self, moment: int) -> tuple[int, str] | None:
         """What is said to somebody who comes at this moment; None while the lab runs."""
-        return None if self.view_source.is_running else (moment, self._narration.rest(moment))
+        return None if self.view_source.is_running else (moment, self._narration.opening_sentence(moment))
 
     @property
     def recording(self) -> Timeline:

@@ -21,7 +21,7 @@ class AskedFeed(Protocol):
 
     @property
     def recording(self) -> Timeline: ...
-    def signed_words(self, start: int, end: int) -> Any: ...
+    def signed_captions(self, start: int, end: int) -> Any: ...
 
 
 def older(feed: AskedFeed, message: dict[str, Any]) -> Payload:
@@ -33,36 +33,36 @@ def older(feed: AskedFeed, message: dict[str, Any]) -> Payload:
     return stretch(feed.view_source, timeline, start, events, state) | {"end": before}
 
 
-def words(feed: AskedFeed, message: dict[str, Any]) -> Payload:
+def captions(feed: AskedFeed, message: dict[str, Any]) -> Payload:
     """The beats between two moments."""
     start, end = moment_of(message.get("start"), feed.recording), moment_of(message.get("end"), feed.recording)
-    return {"start": start, "end": end, "beats": feed.signed_words(start, end)}
+    return {"start": start, "end": end, "beats": feed.signed_captions(start, end)}
 
 
 def why(feed: AskedFeed, message: dict[str, Any]) -> Payload:
     """The chain of events that answers why something is as it is."""
-    told = answer(feed.view_source, feed.recording, message.get("subject") or {}, message.get("moment"))
-    return {"id": message.get("id"), "answer": told}
+    found = answer(feed.view_source, feed.recording, message.get("subject") or {}, message.get("moment"))
+    return {"id": message.get("id"), "answer": found}
 
 
-ANSWERS: dict[str, Callable[[AskedFeed, dict[str, Any]], Payload]] = {"older": older, "beats": words, "why": why}
+ANSWERS: dict[str, Callable[[AskedFeed, dict[str, Any]], Payload]] = {"older": older, "beats": captions, "why": why}
 
 
-def moment_of(told: object, timeline: Timeline) -> int:
+def moment_of(asked: object, timeline: Timeline) -> int:
     """A moment that a browser asks for, within what is kept."""
-    moment = told if isinstance(told, int) and not isinstance(told, bool) else timeline.end
+    moment = asked if isinstance(asked, int) and not isinstance(asked, bool) else timeline.end
     return max(timeline.num_dropped, min(moment, timeline.end))
 
 
-def is_moment(told: object, timeline: Timeline) -> bool:
+def is_moment(value: object, timeline: Timeline) -> bool:
     """True for a moment of the recording that is kept."""
-    return isinstance(told, int) and not isinstance(told, bool) and timeline.num_dropped <= told <= timeline.end
+    return isinstance(value, int) and not isinstance(value, bool) and timeline.num_dropped <= value <= timeline.end
 
 
 MAX_PROMPT = 200_000
 """Characters of a prompt that the box sends."""
 
-WISHES: dict[str, tuple[str, ...]] = {
+COMMANDS: dict[str, tuple[str, ...]] = {
     "step": (),
     "phase": (),
     "start": (),
@@ -76,12 +76,12 @@ WISHES: dict[str, tuple[str, ...]] = {
 }
 
 
-def checked_wish(content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def checked_command(content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """The action and its arguments. ValueError for an action that is unknown, and for what no form should send."""
     action = content.get("action")
-    if not isinstance(action, str) or action not in WISHES:
-        raise ValueError(f"the dashboard knows no action {action!r}; it knows {', '.join(WISHES)}")
-    arguments = {name: content.get(name) for name in WISHES[action]}
+    if not isinstance(action, str) or action not in COMMANDS:
+        raise ValueError(f"the dashboard knows no action {action!r}; it knows {', '.join(COMMANDS)}")
+    arguments = {name: content.get(name) for name in COMMANDS[action]}
     if action == "add":
         _require_prompt(arguments)
     if "step" in arguments:

@@ -14,7 +14,7 @@ from labengine.fold import Fold
 from labengine.timeline import Timeline
 from labengine.trace.codec import KINDS, Row, dumps, keyframe, plain, rows
 from labengine_widgets.view_source import ViewSource
-from labengine_widgets.words.captions import Beat
+from labengine_widgets.words.captions import Caption
 from labengine_widgets.words.scene import kept_contents
 
 MAX_EARLIER = 200
@@ -24,13 +24,15 @@ Payload = dict[str, Any]
 ByKind = dict[type[ev.Event], list[Any]]
 
 
-def full_payload(source: ViewSource, timeline: Timeline, start: int, end: int, told: Sequence[Beat] = ()) -> Payload:
+def full_payload(
+    source: ViewSource, timeline: Timeline, start: int, end: int, captions: Sequence[Caption] = ()
+) -> Payload:
     """The recording from a step's start on, with the state there: all that a view needs to begin."""
     events, state = timeline.events(start, end), timeline.state(start)
     return stretch(source, timeline, start, events, state) | {
         "header": header(source, timeline),
         "earlier": earlier(timeline, start),
-        "beats": told,
+        "beats": captions,
         "status": status(source),
         "selection": None,
         "stand": None,
@@ -169,5 +171,5 @@ def _json(document: dict[str, Any]) -> bytes:
 
 
 def _gzipped(data: bytes) -> bytes:
-    stream = zlib.compressobj(level=1, wbits=_GZIP + _WINDOW, memLevel=_TABLES)
+    stream = zlib.compressobj(1, zlib.DEFLATED, _GZIP + _WINDOW, _TABLES)
     return stream.compress(data) + stream.flush()

@@ -26,7 +26,7 @@ class Sending(Enum):
     """Events of a step that was taken by hand were sent, with captions."""
     EVENTS_BETWEEN_STEPS = auto()
     """Events that belong to no step were sent, with captions."""
-    WHOLE_RECORDING = auto()
+    FULL_RECORDING = auto()
     """The views began anew with the newest events."""
     LAST_STEP = auto()
     """The captions of the last step were sent."""
@@ -41,7 +41,7 @@ TRANSITIONS: Mapping[Sent, Mapping[Sending, Sent]] = {
         Sending.EVENTS_OF_RUN: Sent.FOLLOWED,
         Sending.EVENTS_BY_HAND: Sent.CAPTIONED,
         Sending.EVENTS_BETWEEN_STEPS: Sent.CAPTIONED,
-        Sending.WHOLE_RECORDING: Sent.CAPTIONED,
+        Sending.FULL_RECORDING: Sent.CAPTIONED,
     },
 }
 """What follows a state; whatever a row lacks leaves the state as it is."""

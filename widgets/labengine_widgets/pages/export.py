@@ -8,9 +8,9 @@ from html import escape
 from pathlib import Path
 
 from labengine.trace.codec import dumps
-from labengine_widgets.compare.captions import Joint
+from labengine_widgets.compare.captions import PairDocument
 from labengine_widgets.pages.html_page import page, write_page
-from labengine_widgets.pages.recording import whole_payload
+from labengine_widgets.pages.recording import recording_payload
 from labengine_widgets.pictures.ascii import block_map
 from labengine_widgets.pictures.svg import block_map_svg
 from labengine_widgets.view_source import PairViewSource, ViewSource
@@ -35,7 +35,7 @@ def html_page(source: ViewSource, title: str | None = None, *, charts: bool = Fa
     return page(
         title or source.title,
         {"kind": "dashboard", "views": []},
-        [whole_payload(source)],
+        [recording_payload(source)],
         still(source, title or source.title),
         heading=title or "",
         appendix=appendix,
@@ -79,8 +79,8 @@ def pair_page(source: PairViewSource, title: str | None = None, *, charts: bool 
 
 def pair_payloads(source: PairViewSource, title: str) -> list[bytes]:
     """Left, right, and what joins them, as `mount` takes them for COMPARE."""
-    joint = Joint(source).payload() | {"later": None, "title": title, "is_live": False, "is_running": False}
-    return [*(whole_payload(side, has_words=False) for side in source.view_sources), dumps(joint)]
+    document = PairDocument(source).payload() | {"later": None, "title": title, "is_live": False, "is_running": False}
+    return [*(recording_payload(side, has_words=False) for side in source.view_sources), dumps(document)]
 
 
 _DRAW = """

@@ -13,7 +13,7 @@ from labengine.trace.recorded_timeline import RecordedTimeline, rows_between
 from labengine_widgets.feed.payload import Payload, header, status, texts, tokens_of_state
 from labengine_widgets.view_source import ViewSource
 from labengine_widgets.why import answers_along, carried_answers
-from labengine_widgets.words.captions import MAX_TOLD, Teller
+from labengine_widgets.words.captions import MAX_CAPTIONED, CaptionWriter
 from labengine_widgets.words.names import readable
 from labengine_widgets.words.scene import kept_contents
 
@@ -24,7 +24,7 @@ _ADDED, _SAMPLED = (ev.EVENT_KINDS.index(kind) for kind in (ev.RequestAdded, ev.
 _TOKENS, _TOKEN = KINDS[_ADDED].index("token_ids"), KINDS[_SAMPLED].index("token_id")
 
 
-def whole_payload(source: ViewSource, *, has_words: bool = True) -> bytes:
+def recording_payload(source: ViewSource, *, has_words: bool = True) -> bytes:
     """The recording from its oldest moment on as a `full` payload in JSON, for `mount` of the browser half.
 
     With a sentence per beat where there are at most MAX_TOLD events, unless has_words is False: a longer recording, and
@@ -33,7 +33,7 @@ def whole_payload(source: ViewSource, *, has_words: bool = True) -> bytes:
     timeline = source.timeline or Timeline.starting_at(source.fold())
     start, state, events = _kept(timeline)
     end = start + len(events)
-    told = _told(timeline, source, start, end) if has_words else []
+    captions = _captions(timeline, source, start, end) if has_words else []
     payload: Payload = {
         "header": header(source, timeline) | {"is_live": False, "is_recorded": True, "first": start},
         "start": start,
@@ -42,8 +42,8 @@ def whole_payload(source: ViewSource, *, has_words: bool = True) -> bytes:
         "texts": texts(source, {*tokens_of_state(state), *_tokens_of(events)}),
         "tier": kept_contents(timeline, start),
         "seconds": sorted(timeline.step_seconds.items()),
-        "beats": told,
-        "told": [[start, end]] if told else [],
+        "beats": captions,
+        "told": [[start, end]] if captions else [],
         "status": status(source) | {"running": False, "phase": None},
         "selection": None,
         "stand": None,
@@ -92,8 +92,12 @@ def _kept(timeline: Timeline) -> tuple[int, Fold, Sequence[Row]]:
     return start, state, rows(events)
 
 
-def _told(timeline: Timeline, source: ViewSource, start: int, end: int) -> list[Any]:
-    return Teller(timeline, source.token_text, signs=True).tell(start, end) if end - start <= MAX_TOLD else []
+def _captions(timeline: Timeline, source: ViewSource, start: int, end: int) -> list[Any]:
+    return (
+        CaptionWriter(timeline, source.token_text, signs=True).captions(start, end)
+        if end - start <= MAX_CAPTIONED
+        else []
+    )
 
 
 def _tokens_of(events: Sequence[Row]) -> Iterator[int]:

@@ -137,14 +137,14 @@ def _table(request_id: int, request: RequestState, snapshot: Snapshot) -> list[s
     """A line; with several groups one for each, too."""
     tables = [" ".join("-" if i == snapshot.null_block else f"#{i}" for i in ids) for ids in request.block_tables]
     progress = f"{request.status}, {request.num_computed_tokens} of {len(request.token_ids)} tokens"
-    told = f"{request_name(request_id):<6}{progress}"
+    text = f"{request_name(request_id):<6}{progress}"
     if not any(tables):
-        return [_cut(f"{told}, no blocks")]
+        return [_cut(f"{text}, no blocks")]
     if len(tables) == 1:
-        return [_cut(f"{told} -> {tables[0]}")]
+        return [_cut(f"{text} -> {tables[0]}")]
     names = [group_name(snapshot.groups, group) for group in range(len(tables))]
     width = max(map(len, names))
-    return [_cut(told), *(_cut(f"      {name:<{width}} -> {ids}") for name, ids in zip(names, tables, strict=True))]
+    return [_cut(text), *(_cut(f"      {name:<{width}} -> {ids}") for name, ids in zip(names, tables, strict=True))]
 
 
 def _map(snapshot: Snapshot, letters: dict[str, str]) -> str:

@@ -58,7 +58,7 @@ class Charts(PlotWidget):
 
     def words(self) -> str:
         """A row of small bars for each chart."""
-        return told(self._series, str(self.layout.title.text or ""))
+        return figure_text(self._series, str(self.layout.title.text or ""))
 
     def settle(self) -> None:
         """Draw what is new and stop listening; the figure stays. Twice is harmless."""
@@ -182,7 +182,7 @@ def thinned(steps: Sequence[StepFigures], values: Sequence[float | None]) -> Cur
     return x, y
 
 
-def told(series: StepSeries, title: str) -> str:
+def figure_text(series: StepSeries, title: str) -> str:
     """The charts in text."""
     steps = series.steps
     if not steps:

@@ -36,8 +36,8 @@ def display_with_picture(bundle: tuple[dict[str, Any], dict[str, Any]], token: s
 
 def picture_html(svg: str, text: str, token: str) -> str:
     """The picture as an image, which runs nothing, with a line that says how it comes alive."""
-    source, told = b64encode(svg.encode()).decode(), escape(text.splitlines()[0] if text else "", quote=True)
-    image = f'<img alt="{told}" src="data:{SVG};base64,{source}" style="max-width: 100%">'
+    source, first_line = b64encode(svg.encode()).decode(), escape(text.splitlines()[0] if text else "", quote=True)
+    image = f'<img alt="{first_line}" src="data:{SVG};base64,{source}" style="max-width: 100%">'
     return (
         f'<div data-labengine-picture="{escape(token, quote=True)}"><style>{STYLE}</style>{image}<p>{WORDS}</p></div>'
     )

@@ -45,10 +45,10 @@ def block_map_svg(
     """
     picture = _Picture(snapshot, token_text, content_letters(snapshot, timeline))
     body = picture.head(readable(title, 120)) + picture.pool() + picture.tables() + picture.map() + picture.queue()
-    height, told = picture.y + 8, escape(_summary(snapshot))
+    height, summary = picture.y + 8, escape(_summary(snapshot))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:.0f}" '
-        f'viewBox="0 0 {WIDTH} {height:.0f}" role="img" style="{_STYLE}"><title>{told}</title>{_PATTERNS}'
+        f'viewBox="0 0 {WIDTH} {height:.0f}" role="img" style="{_STYLE}"><title>{summary}</title>{_PATTERNS}'
         f'<rect width="100%" height="100%" rx="6" fill="#ffffff"/>{body}</svg>'
     )
 
@@ -178,8 +178,8 @@ class _Picture:
     def _kept(self, block: BlockState, right: float, top: float, bottom: float, letter: str) -> str:
         """A free block whose content is still there; kept, as long as a look-up finds it."""
         word = "kept" if block.block_id in self.findable else "freed"
-        told = _text(right, top + 15, word, size=11, color=_SOFT, anchor="end")
-        return told + _text(right, bottom, letter, size=14, bold=True, color=_SOFT, anchor="end")
+        text = _text(right, top + 15, word, size=11, color=_SOFT, anchor="end")
+        return text + _text(right, bottom, letter, size=14, bold=True, color=_SOFT, anchor="end")
 
     def _line(self, text: str) -> str:
         self.y += 21
@@ -192,10 +192,10 @@ def _row_texts(request_id: int, request: RequestState, snapshot: Snapshot) -> li
         " ".join("–" if i == snapshot.null_block else f"#{i}" for i in ids[:MAX_CHIPS]) for ids in request.block_tables
     ]
     progress = f"{request.status}, {request.num_computed_tokens} of {len(request.token_ids)} tokens"
-    told = f"{request_name(request_id)} · {progress}"
+    text = f"{request_name(request_id)} · {progress}"
     if len(tables) == 1 or not any(tables):
-        return [f"{told} → {tables[0] or 'no blocks'}"]
-    return [told, *(f"    {group_name(snapshot.groups, group)} → {ids}" for group, ids in enumerate(tables))]
+        return [f"{text} → {tables[0] or 'no blocks'}"]
+    return [text, *(f"    {group_name(snapshot.groups, group)} → {ids}" for group, ids in enumerate(tables))]
 
 
 def _listed(name: str, entries: Sequence[str], total: int) -> str:

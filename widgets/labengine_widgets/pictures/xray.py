@@ -48,13 +48,13 @@ class XRay(PlotWidget):
         self._attention, self._texts, self._select = attention, texts, select
         super().__init__(drawn(attention, texts, title))
         for trace in self.data:
-            trace.on_click(self._choose)
+            trace.on_click(self._select_clicked)
 
     def words(self) -> str:
         """The blocks that were looked at most, as text."""
-        return told(self._attention, self._texts, str(self.layout.title.text))
+        return figure_text(self._attention, self._texts, str(self.layout.title.text))
 
-    def _choose(self, trace: Any, points: Any, _state: Any) -> None:
+    def _select_clicked(self, trace: Any, points: Any, _state: Any) -> None:
         if self._select is None or not points.point_inds:
             return
         place = points.point_inds[0]
@@ -180,7 +180,7 @@ def cell_note(attention: Attention, layer: int, column: int, text: str) -> str:
     return f"{block_name(block_id)}, {text}" if block_id >= 0 else text
 
 
-def told(attention: Attention, texts: Sequence[str], title: str, limit: int = 5) -> str:
+def figure_text(attention: Attention, texts: Sequence[str], title: str, limit: int = 5) -> str:
     """The blocks that were looked at most, over all layers and heads."""
     overall, labels = attention.mass.mean((0, 1)), column_labels(attention)
     most = sorted(range(len(overall)), key=lambda i: -overall[i])[:limit]

@@ -48,13 +48,13 @@ class Why:
 
     def __repr__(self) -> str:
         lines = [self.question, *wrap(self.answer, 100, initial_indent="  ", subsequent_indent="  ")]
-        told: set[str | None] = {None}
+        named: set[str | None] = {None}
         for link in self.links:
             number = "     start" if link.event_number is None else f"event {link.event_number:>4}"
             change = f"{link.change:+d}  " if link.change else ""
             lines.append(f"  {number}  {change}{link.sentence}")
-            if link.seam not in told:
-                told.add(link.seam)
+            if link.seam not in named:
+                named.add(link.seam)
                 lines += wrap(f"{link.seam}: {link.reason}", 100, initial_indent=" " * 14, subsequent_indent=" " * 14)
         return "\n".join(lines)
 
@@ -76,7 +76,7 @@ class Why:
 def _html(link: Link, is_first_of_seam: bool) -> str:
     where = "before the recording" if link.event_number is None else f"event {link.event_number}"
     change = f" <b>{link.change:+d}</b>" if link.change else ""
-    told = f"{escape(link.sentence)}{change} <small style='opacity:.7'>{where}</small>"
+    text = f"{escape(link.sentence)}{change} <small style='opacity:.7'>{where}</small>"
     if not link.seam or not is_first_of_seam:
-        return told
-    return f"{told}<br><small style='opacity:.7'><code>{escape(link.seam)}</code> {escape(link.reason)}</small>"
+        return text
+    return f"{text}<br><small style='opacity:.7'><code>{escape(link.seam)}</code> {escape(link.reason)}</small>"

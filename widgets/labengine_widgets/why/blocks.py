@@ -37,8 +37,8 @@ def why_free(past: Past, block_id: int) -> Why:
         return Why(question, f"{_never_held(past)} {_keeps(past, block_id)}", start_of(past, block_id))
     event = past.event(number)
     assert isinstance(event, ev.BlockFreed)
-    told = f"{request_name(event.request_id)} was the last to hold it, and {_let_go(event)}. {_keeps(past, block_id)}"
-    return Why(question, told, tuple(_freed_links(past, number, event)))
+    text = f"{request_name(event.request_id)} was the last to hold it, and {_let_go(event)}. {_keeps(past, block_id)}"
+    return Why(question, text, tuple(_freed_links(past, number, event)))
 
 
 def last_freed(past: Past, block_id: int) -> int | None:
@@ -50,14 +50,14 @@ def last_freed(past: Past, block_id: int) -> int | None:
 
 
 def _never_held(past: Past) -> str:
-    if past.is_whole:
+    if past.is_complete:
         return "Nobody has held it since the engine started."
     return f"Nobody has held it since the recording begins (event {past.first}); what was before is not told."
 
 
 def start_of(past: Past, block_id: int) -> tuple[Link, ...]:
     """The first link to a block that is free from the beginning: the engine's start, or the recording's."""
-    if past.is_whole:
+    if past.is_complete:
         return (past.link(0),)
     return (past.start(f"When the recording begins, {block_name(block_id)} is free."),)
 
@@ -93,12 +93,12 @@ def _freed_links(past: Past, number: int, event: ev.BlockFreed) -> list[Link]:
     if before is not None and isinstance(before[1], (ev.BlockMerged, ev.LoadFailed, ev.TokenSampled)):
         links.append(past.link(before[0]))
     links.append(past.link(number))
-    for later, told in past.surviving(number + 1):
-        if isinstance(told, (ev.RequestFinished, ev.RequestPreempted)) and told.request_id == event.request_id:
+    for at, ending in past.surviving(number + 1):
+        if isinstance(ending, (ev.RequestFinished, ev.RequestPreempted)) and ending.request_id == event.request_id:
             if len(links) < 3 and event.reason in ("finished", "aborted", "preempted"):
-                links.append(past.link(later))
-        elif isinstance(told, ev.BlockEvicted) and told.block_id == event.block_id:
-            links.append(past.link(later))
+                links.append(past.link(at))
+        elif isinstance(ending, ev.BlockEvicted) and ending.block_id == event.block_id:
+            links.append(past.link(at))
     return links
 
 
@@ -165,7 +165,7 @@ def _gone(past: Past, block_id: int, put: int | None) -> list[int]:
 
 def _start(past: Past) -> int:
     """The first moment that has a queue."""
-    return 1 if past.is_whole else past.first
+    return 1 if past.is_complete else past.first
 
 
 def _before(queue: list[int], block_id: int) -> list[int]:
@@ -173,18 +173,18 @@ def _before(queue: list[int], block_id: int) -> list[int]:
 
 
 def _answer(past: Past, block_id: int, ahead: list[int], put: int | None, num_gone: int) -> str:
-    told = _how_it_came(past, put)
+    text = _how_it_came(past, put)
     if num_gone:
-        told += (
+        text += (
             f" Since then {counted(num_gone, 'block')} that stood before it {'was' if num_gone == 1 else 'were'} taken."
         )
     if ahead:
-        return f"{told} Before it {'stands' if len(ahead) == 1 else 'stand'} {blocks(ahead)}."
-    return f"{told} Nobody stands before it. {_price(past, block_id)}"
+        return f"{text} Before it {'stands' if len(ahead) == 1 else 'stand'} {blocks(ahead)}."
+    return f"{text} Nobody stands before it. {_price(past, block_id)}"
 
 
 def _how_it_came(past: Past, put: int | None) -> str:
-    if put is None and past.is_whole:
+    if put is None and past.is_complete:
         return "It has been free from the start, and the queue began in order of the ids."
     if put is None:
         begin = f"when the recording begins (event {past.first})"

@@ -21,9 +21,9 @@ def why_event(past: Past, number: int) -> Why:
     while len(chain) < MAX_LINKS and (cause := cause_of(past, chain[-1])) is not None:
         chain.append(cause)
     event = past.event(number)
-    told = f"{_because(past, event, chain)} {_decided(past, event, chain)}".strip()
+    text = f"{_because(past, event, chain)} {_decided(past, event, chain)}".strip()
     links = tuple(past.link(n) for n in reversed(chain))
-    return Why(f"Why did this happen: {tell(event)[:-1]}?", told, links)
+    return Why(f"Why did this happen: {tell(event)[:-1]}?", text, links)
 
 
 def _decided(past: Past, event: ev.Event, chain: list[int]) -> str:
@@ -43,7 +43,7 @@ def cause_of(past: Past, number: int) -> int | None:
 
 def _because(past: Past, event: ev.Event, chain: list[int]) -> str:
     if len(chain) == 1:
-        begin = "" if past.is_whole else f", which begins with event {past.first},"
+        begin = "" if past.is_complete else f", which begins with event {past.first},"
         return _UNCAUSED.get(type(event), f"Nothing in the recording{begin} brought it about.")
     return f"Because of event {chain[1]}: {past.link(chain[1]).sentence}"
 
@@ -86,10 +86,10 @@ def _step(past: Past, number: int, event: Any) -> int | None:
 
 def _allocated(past: Past, number: int, event: ev.BlockAllocated) -> int | None:
     """Room had to be made; or it comes with the look-up, a token that needs a slot, the next piece of the prompt."""
-    for before, told in past.backwards(number):
-        if isinstance(told, ev.RequestPreempted):
-            return before if told.request_id != event.request_id else None
-        if not isinstance(told, (ev.BlockAllocated, ev.BlockEvicted, ev.BlockFreed)):
+    for before, earlier in past.backwards(number):
+        if isinstance(earlier, ev.RequestPreempted):
+            return before if earlier.request_id != event.request_id else None
+        if not isinstance(earlier, (ev.BlockAllocated, ev.BlockEvicted, ev.BlockFreed)):
             break
     kinds = (ev.PrefixHit, ev.ExternalHit, ev.TokenSampled, ev.TokensComputed, ev.RequestAdded)
     return _last(past, number, *kinds, request_id=event.request_id)
@@ -127,7 +127,7 @@ def _hit(past: Past, number: int, event: ev.PrefixHit) -> int | None:
     ids = [i for group in event.block_ids for i in group]
     if event.num_tokens and ids:
         cached = _last(past, number, ev.BlockCached, block_id=ids[-1])
-        if cached is not None or not past.is_whole:
+        if cached is not None or not past.is_complete:
             return cached
     return _last(past, number, ev.RequestAdded, ev.RequestPreempted, request_id=event.request_id)
 
@@ -153,15 +153,15 @@ def _freed(past: Past, number: int, event: ev.BlockFreed) -> int | None:
 
 def _preempted(past: Past, number: int, event: Any) -> int | None:
     """A load that failed; else the token of whoever needed the room."""
-    for before, told in past.backwards(number):
-        if isinstance(told, ev.LoadFailed) and told.request_id == event.request_id:
+    for before, other in past.backwards(number):
+        if isinstance(other, ev.LoadFailed) and other.request_id == event.request_id:
             return before
-        if not isinstance(told, ev.BlockFreed):
+        if not isinstance(other, ev.BlockFreed):
             break
-    for _, told in past.forwards(number + 1, min(past.timeline.end, number + 512)):
-        if isinstance(told, (ev.BlockAllocated, ev.RequestScheduled)) and told.request_id != event.request_id:
-            return _last(past, number, ev.TokenSampled, ev.RequestScheduled, request_id=told.request_id)
-        if isinstance(told, (ev.StepEnded, ev.SlotsWritten, ev.StepRolledBack)):
+    for _, other in past.forwards(number + 1, min(past.timeline.end, number + 512)):
+        if isinstance(other, (ev.BlockAllocated, ev.RequestScheduled)) and other.request_id != event.request_id:
+            return _last(past, number, ev.TokenSampled, ev.RequestScheduled, request_id=other.request_id)
+        if isinstance(other, (ev.StepEnded, ev.SlotsWritten, ev.StepRolledBack)):
             break
     return _last(past, number, ev.TokenSampled, request_id=event.request_id)
 
@@ -177,8 +177,8 @@ def _violation(past: Past, number: int, event: ev.ViolationFound) -> int | None:
 
 def _rolled_back(past: Past, number: int, event: ev.StepRolledBack) -> int | None:
     """What failed in it; the step itself where it was interrupted."""
-    for before, told in past.everything_backwards(number):
-        if isinstance(told, (ev.StepStarted, ev.StepFailed)):
+    for before, earlier in past.everything_backwards(number):
+        if isinstance(earlier, (ev.StepStarted, ev.StepFailed)):
             return before
     return None
 

@@ -32,15 +32,15 @@ def why_hit(past: Past, request_id: int) -> Why:
         return Why(f"Why did {name} hit or miss?", _no_lookup(past, request_id), _added(past, request_id))
     equals = equals_of(past, lookup)
     found = _found_links(past, lookup)
-    told = _found(lookup, past)
+    text = _found(lookup, past)
     miss = _miss(past, lookup, equals)
     links = [*found, past.link(lookup.number)]
     if miss is not None:
-        told += " " + miss.sentence
+        text += " " + miss.sentence
         links += [past.link(number) for number in miss.numbers]
     links += [past.link(number) for number in _tier(past, lookup)]
     unique = {link.event_number: link for link in links}
-    return Why(_question(lookup), told.strip(), tuple(unique[number] for number in sorted(unique, key=_in_order)))
+    return Why(_question(lookup), text.strip(), tuple(unique[number] for number in sorted(unique, key=_in_order)))
 
 
 def _in_order(number: int | None) -> int:
@@ -60,7 +60,7 @@ def _no_lookup(past: Past, request_id: int) -> str:
     has_generated = len(request.token_ids) > request.num_prompt_tokens
     if request.status in ("running", "preempted") or any(request.block_tables) or has_generated:
         return f"{name} looked its prompt up {past.before}: what it found is not told."
-    if request.status == "finished" and (past.is_whole or _added(past, request_id)):
+    if request.status == "finished" and (past.is_complete or _added(past, request_id)):
         return f"{name} never looked its prompt up: it ended before it was admitted to a step."
     if request.status == "finished":
         return f"If {name} looked its prompt up, that was {past.before}."
@@ -89,12 +89,12 @@ def _found(lookup: Lookup, past: Past) -> str:
     if not ids:
         return ""
     free = [i for i in dict.fromkeys(ids) if not lookup.state.ref_counts[i]]
-    told = f"The map led it to {blocks(ids)}"
+    text = f"The map led it to {blocks(ids)}"
     if free:
         are = "was" if len(free) == 1 else "were"
         which = "all of them" if 1 < len(free) == len(set(ids)) else listed(map(block_name, free))
-        told += f"; {which} {are} free, but nobody had taken {'it' if len(free) == 1 else 'them'} since"
-    return told + "."
+        text += f"; {which} {are} free, but nobody had taken {'it' if len(free) == 1 else 'them'} since"
+    return text + "."
 
 
 def _found_links(past: Past, lookup: Lookup) -> list[Link]:
@@ -122,7 +122,7 @@ def _tier(past: Past, lookup: Lookup) -> list[int]:
 def _miss(past: Past, lookup: Lookup, equals: Equals) -> Miss | None:
     sizes = [group.block_size for group in lookup.state.groups]
     if all(lookup.event.num_tokens + size > lookup.num_tokens - 1 for size in sizes):
-        return _whole(lookup)
+        return _all_found(lookup)
     limit = _limit(lookup, equals)
     if limit is None:
         return Miss(_unexplained(lookup), ())
@@ -130,21 +130,21 @@ def _miss(past: Past, lookup: Lookup, equals: Equals) -> Miss | None:
     if len(lookup.state.groups) == 1:
         return miss
     where = group_name(lookup.state.groups, limit.group)
-    told = f"All groups have to agree on one length, and the {where} ended it. {miss.sentence}"
-    return Miss(told, miss.numbers)
+    text = f"All groups have to agree on one length, and the {where} ended it. {miss.sentence}"
+    return Miss(text, miss.numbers)
 
 
-def _whole(lookup: Lookup) -> Miss:
+def _all_found(lookup: Lookup) -> Miss:
     left = lookup.num_tokens - lookup.event.num_tokens
     if not lookup.event.num_tokens:
         size = min(group.block_size for group in lookup.state.groups)
-        told = "Only full blocks are looked up, and its last token is computed in any case: with "
-        return Miss(f"{told}{counted(lookup.num_tokens, 'token')} and blocks of {size} there was none to look for.", ())
+        text = "Only full blocks are looked up, and its last token is computed in any case: with "
+        return Miss(f"{text}{counted(lookup.num_tokens, 'token')} and blocks of {size} there was none to look for.", ())
     if not left:
         return Miss("That is all of it: nothing was left to compute.", ())
     what = "its last token is" if left == 1 else f"its last {left} tokens are"
-    told = f"That is all there was to look for: {what} computed in any case, to give the next token."
-    return Miss(told, ())
+    text = f"That is all there was to look for: {what} computed in any case, to give the next token."
+    return Miss(text, ())
 
 
 def _limit(lookup: Lookup, equals: Equals) -> Limit | None:

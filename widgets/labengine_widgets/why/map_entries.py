@@ -14,7 +14,7 @@ from labengine_widgets.words.event_text import blocks, hash_name
 from labengine_widgets.words.names import block_name, counted, listed, request_name
 
 
-class Turn(NamedTuple):
+class EntryChange(NamedTuple):
     """A registration under the key, or the eviction of a block that had it."""
 
     number: int
@@ -28,14 +28,14 @@ class Turn(NamedTuple):
         """True for the eviction that took the key out of the map."""
         return bool(self.before) and not self.after
 
-    def turns_from(self, block_id: int) -> bool:
+    def takes_from(self, block_id: int) -> bool:
         """True for a registration that took the entry away from a block which keeps its content."""
         return isinstance(self.event, ev.BlockCached) and block_id in self.before and block_id not in self.after
 
 
-def turns_of(past: Past, key: Key, stop: int | None = None) -> list[Turn]:
+def changes_of(past: Past, key: Key, stop: int | None = None) -> list[EntryChange]:
     """Every turn of a key up to a moment (by default the question's), oldest first; from the recording's beginning."""
-    turns: list[Turn] = []
+    changes: list[EntryChange] = []
     holders = {block_id for block_id, keys in enumerate(past.begin.block_keys) if key in keys}
     mapped = past.begin.prefix_map.get(key, ())
     for number, event in past.surviving(past.first, stop):
@@ -47,19 +47,19 @@ def turns_of(past: Past, key: Key, stop: int | None = None) -> list[Turn]:
             after = tuple(block_id for block_id in mapped if block_id != event.block_id)
         else:
             continue
-        turns.append(Turn(number, event, mapped, after))
+        changes.append(EntryChange(number, event, mapped, after))
         mapped = after
-    return turns
+    return changes
 
 
-def end_of(turns: Iterable[Turn]) -> Turn | None:
+def end_of(changes: Iterable[EntryChange]) -> EntryChange | None:
     """The last eviction that took the key out of the map; None where it never was in it, or never left."""
-    return next((turn for turn in reversed(list(turns)) if turn.is_end), None)
+    return next((change for change in reversed(list(changes)) if change.is_end), None)
 
 
-def registration_of(turns: Iterable[Turn], block_id: int) -> Turn | None:
+def registration_of(changes: Iterable[EntryChange], block_id: int) -> EntryChange | None:
     """The last registration of a block under the key."""
-    own = (t for t in reversed(list(turns)) if isinstance(t.event, ev.BlockCached) and t.event.block_id == block_id)
+    own = (t for t in reversed(list(changes)) if isinstance(t.event, ev.BlockCached) and t.event.block_id == block_id)
     return next(own, None)
 
 
@@ -69,23 +69,23 @@ MAX_LINKS = 16
 def why_hash(past: Past, key: Key) -> Why:
     """The registrations under a key of the map, and the evictions of blocks that had it."""
     mapped = past.state.prefix_map.get(key, ())
-    turns = turns_of(past, key)
+    changes = changes_of(past, key)
     question = f"Why does hash {hash_name(key[1])} lead to {blocks(mapped)}?"
     if not mapped:
         question = f"Why is hash {hash_name(key[1])} not in the map?"
-    told = _here(past, key, mapped) if mapped else _gone(past, turns)
-    links = tuple(past.link(turn.number) for turn in turns[-MAX_LINKS:])
-    return Why(question, told, links)
+    text = _here(past, key, mapped) if mapped else _gone(past, changes)
+    links = tuple(past.link(change.number) for change in changes[-MAX_LINKS:])
+    return Why(question, text, links)
 
 
 def key_of(past: Past, asked: str | bytes) -> Key:
     """The key that is meant by bytes, "group:hex" or the beginning of the hex. WhyError where none or several fit."""
     group, hex_digits = _parsed(asked)
     known = dict.fromkeys(past.state.prefix_map)
-    known.update(dict.fromkeys((*past.begin.prefix_map, *_told_keys(past))))
+    known.update(dict.fromkeys((*past.begin.prefix_map, *_registered_keys(past))))
     fits = [key for key in known if key[1].hex().startswith(hex_digits) and group in (None, key[0])]
     if not fits:
-        ever = "ever registered" if past.is_whole else "registered, as far as the recording goes back,"
+        ever = "ever registered" if past.is_complete else "registered, as far as the recording goes back,"
         raise WhyError(f"no block was {ever} under hash {asked!r}; lab.snapshot().prefix_map lists the hashes")
     if len(fits) > 1:
         some = ", ".join(f"{key[0]}:{key[1].hex()[:16]}" for key in fits[:4])
@@ -106,31 +106,31 @@ def _parsed(asked: str | bytes) -> tuple[int | None, str]:
     return (int(group) if colon else None), digits.lower()
 
 
-def _told_keys(past: Past) -> list[Key]:
+def _registered_keys(past: Past) -> list[Key]:
     return [(event.group, event.block_hash) for _, event in past.backwards() if isinstance(event, ev.BlockCached)]
 
 
 def _here(past: Past, key: Key, mapped: tuple[int, ...]) -> str:
     first, state = mapped[0], past.state
     holders = sum(first in table for request in state.requests.values() for table in request.block_tables)
-    told = f"{block_name(first)} holds what the hash stands for"
-    told += f", and is held by {counted(holders, 'table entry') if holders == 1 else f'{holders} table entries'}"
+    text = f"{block_name(first)} holds what the hash stands for"
+    text += f", and is held by {counted(holders, 'table entry') if holders == 1 else f'{holders} table entries'}"
     if not state.ref_counts[first]:
-        told = (
+        text = (
             f"{block_name(first)} is free, and still holds what the hash stands for: until it is reused it can be found"
         )
     if len(mapped) > 1:
-        told += f". {counted(len(mapped) - 1, 'equal block')} {'stands' if len(mapped) == 2 else 'stand'} behind it"
+        text += f". {counted(len(mapped) - 1, 'equal block')} {'stands' if len(mapped) == 2 else 'stand'} behind it"
     lost = [i for i, keys in enumerate(state.block_keys) if key in keys and i not in mapped and state.ref_counts[i]]
     if lost:
-        told += f". {blocks(lost)} {'holds' if len(lost) == 1 else 'hold'} the same, alive, and cannot be found"
-    return told + "."
+        text += f". {blocks(lost)} {'holds' if len(lost) == 1 else 'hold'} the same, alive, and cannot be found"
+    return text + "."
 
 
-def _gone(past: Past, turns: list[Turn]) -> str:
-    if (end := end_of(turns)) is not None:
+def _gone(past: Past, changes: list[EntryChange]) -> str:
+    if (end := end_of(changes)) is not None:
         return f"The last block that it led to, {block_name(end.event.block_id)}, was evicted at event {end.number}."
-    if past.is_whole:
+    if past.is_complete:
         return "The map was never led to it: another block was registered in its place."
     return f"The map has not led to it since the recording begins; if it ever did, that was {past.before}."
 
@@ -152,12 +152,12 @@ def why_lost(past: Past, block_id: int) -> Why:
     name = block_name(block_id)
     if not is_lost(past, block_id):
         return Why(f"Why is {name} lost?", f"It is not lost: {_why_not_lost(past, block_id)}.")
-    turns = turns_of(past, past.state.block_keys[block_id][0])
-    own = registration_of(turns, block_id)
-    story = [turn for turn in turns if turn is own or _is_told(turn, own)]
+    changes = changes_of(past, past.state.block_keys[block_id][0])
+    own = registration_of(changes, block_id)
+    story = [change for change in changes if change is own or _is_of_story(change, own)]
     holders = listed(request_name(i) for i in dict.fromkeys(place[0] for place in holders_of(past, block_id)))
-    told = f"{holders} still {_reads(holders)} {name}, {_how_lost(past, story, own, block_id)}"
-    return Why(f"Why is {name} lost?", told, tuple(_links(past, story, block_id)))
+    text = f"{holders} still {_reads(holders)} {name}, {_how_lost(past, story, own, block_id)}"
+    return Why(f"Why is {name} lost?", text, tuple(_links(past, story, block_id)))
 
 
 def _why_not_lost(past: Past, block_id: int) -> str:
@@ -173,24 +173,24 @@ def _reads(holders: str) -> str:
     return "read" if " and " in holders else "reads"
 
 
-def _is_told(turn: Turn, own: Turn | None) -> bool:
+def _is_of_story(change: EntryChange, own: EntryChange | None) -> bool:
     """What changed the entry since the block's own registration."""
-    return (own is None or turn.number > own.number) and turn.before != turn.after
+    return (own is None or change.number > own.number) and change.before != change.after
 
 
-def _how_lost(past: Past, story: list[Turn], own: Turn | None, block_id: int) -> str:
+def _how_lost(past: Past, story: list[EntryChange], own: EntryChange | None, block_id: int) -> str:
     if own is not None and block_id not in own.after:
         kept = blocks(own.after) if own.after else "nothing"
         return f"but the map was never led to it: it kept {kept} instead."
-    taker = next((turn for turn in story if turn.turns_from(block_id)), None)
+    taker = next((change for change in story if change.takes_from(block_id)), None)
     if taker is None:
         return f"but no look-up finds it: its entry of the map was taken away {past.before}."
     assert isinstance(taker.event, ev.BlockCached)
-    told = f"but nobody new can find it: {request_name(taker.event.request_id)} registered the same hash later, "
-    return f"{told}and {block_name(taker.event.block_id)} took the map's entry.{_since(story, taker)}"
+    text = f"but nobody new can find it: {request_name(taker.event.request_id)} registered the same hash later, "
+    return f"{text}and {block_name(taker.event.block_id)} took the map's entry.{_since(story, taker)}"
 
 
-def _since(story: list[Turn], taker: Turn) -> str:
+def _since(story: list[EntryChange], taker: EntryChange) -> str:
     """What became of the entry after it was taken."""
     leads_to, end = story[-1].after, end_of(story)
     if not leads_to and end is not None:
@@ -198,16 +198,16 @@ def _since(story: list[Turn], taker: Turn) -> str:
     return "" if taker.event.block_id in leads_to else f" Now it leads to {blocks(leads_to)}."
 
 
-def _links(past: Past, story: list[Turn], block_id: int) -> list[Link]:
+def _links(past: Past, story: list[EntryChange], block_id: int) -> list[Link]:
     if len(story) > MAX_STORY_LINKS:
         story = [*story[: MAX_STORY_LINKS // 2], *story[-MAX_STORY_LINKS // 2 :]]
-    return [past.link(turn.number, _taking(turn, block_id)) for turn in story]
+    return [past.link(change.number, _taking(change, block_id)) for change in story]
 
 
-def _taking(turn: Turn, block_id: int) -> str | None:
+def _taking(change: EntryChange, block_id: int) -> str | None:
     """What a registration did to the block's entry; None where the event's own sentence says enough."""
-    event = turn.event
-    if not isinstance(event, ev.BlockCached) or block_id in turn.after or block_id == event.block_id:
+    event = change.event
+    if not isinstance(event, ev.BlockCached) or block_id in change.after or block_id == event.block_id:
         return None
     taker, key = f"{request_name(event.request_id)}'s {block_name(event.block_id)}", hash_name(event.block_hash)
-    return f"{taker} took the map's entry: hash {key} leads to {blocks(turn.after)} now."
+    return f"{taker} took the map's entry: hash {key} leads to {blocks(change.after)} now."

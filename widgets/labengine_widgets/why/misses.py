@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from labengine import events as ev
 from labengine.fold import Key
-from labengine_widgets.why.map_entries import Turn, end_of, registration_of, turns_of
+from labengine_widgets.why.map_entries import EntryChange, changes_of, end_of, registration_of
 from labengine_widgets.why.past import Numbered, Past
 from labengine_widgets.why.prefixes import Equals, Lookup, Registration
 from labengine_widgets.why.waiting import is_loading
@@ -29,78 +29,80 @@ def where(lookup: Lookup, index: int, group: int) -> str:
 
 def forgotten_of(past: Past, lookup: Lookup, key: Key, index: int) -> Miss | None:
     """For a key that the map did not have at the look-up; None where it had never been registered."""
-    turns = turns_of(past, key, lookup.number)
-    last = next((turn for turn in reversed(turns) if isinstance(turn.event, ev.BlockCached)), None)
-    end = end_of(turns)
+    changes = changes_of(past, key, lookup.number)
+    last = next((change for change in reversed(changes) if isinstance(change.event, ev.BlockCached)), None)
+    end = end_of(changes)
     if end is None or (last is not None and end.number < last.number):
         return None if last is None else _left_out(lookup, last, index)
-    return _evicted(past, lookup, turns, end, key[0], index)
+    return _evicted(past, lookup, changes, end, key[0], index)
 
 
-def _left_out(lookup: Lookup, last: Turn, index: int) -> Miss:
+def _left_out(lookup: Lookup, last: EntryChange, index: int) -> Miss:
     assert isinstance(last.event, ev.BlockCached)
-    told = f"{where(lookup, index, last.event.group)} was in {block_name(last.event.block_id)}, full and hashed, "
-    return Miss(told + "but the map was not led to it.", (last.number,))
+    text = f"{where(lookup, index, last.event.group)} was in {block_name(last.event.block_id)}, full and hashed, "
+    return Miss(text + "but the map was not led to it.", (last.number,))
 
 
-def _evicted(past: Past, lookup: Lookup, turns: list[Turn], end: Turn, group: int, index: int) -> Miss:
-    own = registration_of((turn for turn in turns if turn.number < end.number), _block(end))
-    alive = _alive(lookup, turns)
+def _evicted(past: Past, lookup: Lookup, changes: list[EntryChange], end: EntryChange, group: int, index: int) -> Miss:
+    own = registration_of((change for change in changes if change.number < end.number), _block(end))
+    alive = _alive(lookup, changes)
     cause, numbers = _cause(past, lookup, end)
-    told = f"{where(lookup, index, group)} had been in {block_name(_block(end))}, "
-    told += f"which was evicted at event {end.number}: {cause}"
+    text = f"{where(lookup, index, group)} had been in {block_name(_block(end))}, "
+    text += f"which was evicted at event {end.number}: {cause}"
     thief = None
     if alive is not None:
-        thief = next((turn for turn in turns if turn.number > alive.number and turn.turns_from(_block(alive))), None)
-        told += _lost(alive, thief)
-    found = (turn.number for turn in (own, end, alive, thief) if turn is not None)
-    return Miss(told, tuple(sorted({*found, *numbers})))
+        thief = next(
+            (change for change in changes if change.number > alive.number and change.takes_from(_block(alive))), None
+        )
+        text += _lost(alive, thief)
+    found = (change.number for change in (own, end, alive, thief) if change is not None)
+    return Miss(text, tuple(sorted({*found, *numbers})))
 
 
-def _cause(past: Past, lookup: Lookup, end: Turn) -> tuple[str, tuple[int, ...]]:
+def _cause(past: Past, lookup: Lookup, end: EntryChange) -> tuple[str, tuple[int, ...]]:
     """Why that block was forgotten, and the event that took it."""
     reason = getattr(end.event, "reason", "reused")
-    if reason in _TOLD:
-        return _TOLD[reason], ()
-    for later, told in past.forwards(end.number + 1, lookup.number):
-        if isinstance(told, ev.BlockAllocated) and told.block_id == _block(end):
-            taker = request_name(told.request_id)
-            return f"it was free and first in the queue, and {taker} needed a block.", (later,)
+    if reason in _EVICTION_REASONS:
+        return _EVICTION_REASONS[reason], ()
+    for number, event in past.forwards(end.number + 1, lookup.number):
+        if isinstance(event, ev.BlockAllocated) and event.block_id == _block(end):
+            taker = request_name(event.request_id)
+            return f"it was free and first in the queue, and {taker} needed a block.", (number,)
     return "it was free and first in the queue.", ()
 
 
-_TOLD = {
+_EVICTION_REASONS = {
     "reset": "the whole cache was reset.",
     "distrusted": "a broken step may have written to it.",
     "replaced": "it goes by a longer prefix now.",
 }
 
 
-def _alive(lookup: Lookup, turns: list[Turn]) -> Turn | None:
+def _alive(lookup: Lookup, changes: list[EntryChange]) -> EntryChange | None:
     """The registration of a block that still holds the content and is alive, though the map does not lead to it."""
     state = lookup.state
-    for turn in reversed(turns):
-        event = turn.event
+    for change in reversed(changes):
+        event = change.event
         is_alive = state.ref_counts[event.block_id] > 0
         is_held = (
-            isinstance(event, ev.BlockCached) and (event.group, event.block_hash) in state.block_keys[_block(turn)]
+            isinstance(event, ev.BlockCached) and (event.group, event.block_hash) in state.block_keys[_block(change)]
         )
         if is_alive and is_held:
-            return turn
+            return change
     return None
 
 
-def _block(turn: Turn) -> int:
-    return turn.event.block_id
+def _block(change: EntryChange) -> int:
+    return change.event.block_id
 
 
-def _lost(alive: Turn, thief: Turn | None) -> str:
+def _lost(alive: EntryChange, thief: EntryChange | None) -> str:
     assert isinstance(alive.event, ev.BlockCached)
-    told = f" {request_name(alive.event.request_id)}'s {block_name(_block(alive))} still held the same content"
+    text = f" {request_name(alive.event.request_id)}'s {block_name(_block(alive))} still held the same content"
     if thief is None:
-        return f"{told}, but the map did not lead to it."
+        return f"{text}, but the map did not lead to it."
     taken = f"{block_name(_block(thief))} had taken its entry at event {thief.number}"
-    return f"{told}, but the map did not lead to it: {taken}."
+    return f"{text}, but the map did not lead to it: {taken}."
 
 
 _SCHEDULED = (ev.SlotsWritten, ev.ForwardRan, ev.StepEnded, ev.StepRolledBack, ev.StepStarted)
@@ -113,16 +115,16 @@ def never_registered(past: Past, lookup: Lookup, equals: Equals, group: int, ind
     if holder is None:
         return _nobody(past, lookup, group, index)
     after = [r.number for r in equals.after(group, index) if r.event.request_id == holder and r.event.mapped][:1]
-    turn = _turn(past, lookup, holder)
-    told, is_there = _how_far(past, lookup, holder, turn, group, index)
-    numbers = () if turn is None else (turn[0],)
+    share = _share_of_step(past, lookup, holder)
+    text, is_there = _how_far(past, lookup, holder, share, group, index)
+    numbers = () if share is None else (share[0],)
     if after and not is_there:
-        told += f" Its hash came into the map at event {after[0]}, too late."
-    return Miss(f"{where(lookup, index, group)} {told}", (*numbers, *after))
+        text += f" Its hash came into the map at event {after[0]}, too late."
+    return Miss(f"{where(lookup, index, group)} {text}", (*numbers, *after))
 
 
 def _how_far(
-    past: Past, lookup: Lookup, holder: int, turn: Numbered | None, group: int, index: int
+    past: Past, lookup: Lookup, holder: int, share: Numbered | None, group: int, index: int
 ) -> tuple[str, bool]:
     """How much of the block its holder has: in words, and whether that is all of it already."""
     size, name = lookup.state.groups[group].block_size, request_name(holder)
@@ -131,22 +133,22 @@ def _how_far(
         return f"was being loaded for {name} from the external tier, and had not arrived.", False
     if request.num_computed_tokens >= end:
         return _unregistered(lookup, group, request.block_tables[group][index], name), True
-    event = turn[1] if turn is not None else None
+    event = share[1] if share is not None else None
     last = event.start + event.num_tokens if isinstance(event, ev.RequestScheduled) else request.num_computed_tokens
     if last >= end:
-        told = f"was to be computed by {name} in this very step, but was not yet when {_asker(lookup)} looked."
-        return told, False
+        text = f"was to be computed by {name} in this very step, but was not yet when {_asker(lookup)} looked."
+        return text, False
     have = max(0, size - (end - last))
-    told = f"is {name}'s too, but {name} has not computed all of it yet: {have} of {size} tokens after this step."
-    return told, False
+    text = f"is {name}'s too, but {name} has not computed all of it yet: {have} of {size} tokens after this step."
+    return text, False
 
 
 def _unregistered(lookup: Lookup, group: int, block_id: int, name: str) -> str:
     """All of it is computed: what keeps the look-up from it?"""
     keys = [key for key in lookup.state.block_keys[block_id] if key[0] == group]
     if any(block_id in lookup.state.prefix_map.get(key, ()) for key in keys):
-        told = f"is in {name}'s {block_name(block_id)}, but under another hash than {_asker(lookup)}'s: "
-        return f"{told}a cache salt or an adapter keeps them apart."
+        text = f"is in {name}'s {block_name(block_id)}, but under another hash than {_asker(lookup)}'s: "
+        return f"{text}a cache salt or an adapter keeps them apart."
     if keys:
         return f"is in {name}'s {block_name(block_id)}, full and hashed, but the map did not lead to it."
     return f"had been computed by {name}, but its hash was not in the map: it was not registered."
@@ -168,7 +170,7 @@ def _holder(lookup: Lookup, group: int, index: int) -> int | None:
     return None
 
 
-def _turn(past: Past, lookup: Lookup, holder: int) -> Numbered | None:
+def _share_of_step(past: Past, lookup: Lookup, holder: int) -> Numbered | None:
     """The holder's share of the step in which the look-up was made, whether before it or after."""
     for number, event in past.backwards(lookup.number):
         if isinstance(event, ev.RequestScheduled) and event.request_id == holder:
@@ -188,7 +190,7 @@ def _nobody(past: Past, lookup: Lookup, group: int, index: int) -> Miss:
     place = where(lookup, index, group)
     end = (index + 1) * lookup.state.groups[group].block_size
     nearest, shared = _nearest(lookup, end)
-    before = "" if past.is_whole else ", as far as the recording goes back"
+    before = "" if past.is_complete else ", as far as the recording goes back"
     if nearest is None:
         return Miss(
             f"{place} had never been computed here{before}: no request before it began with the same tokens.", ()
@@ -197,18 +199,18 @@ def _nobody(past: Past, lookup: Lookup, group: int, index: int) -> Miss:
     name = request_name(nearest)
     if shared >= end:
         had = _how_it_had_none(past, lookup, nearest, end)
-        told = f"Nobody had computed i{place[1:]}{before}: {name} has the same tokens, but {had}."
-        return Miss(told, numbers)
-    told = f"{place} had never been computed here{before}: {name}'s first {counted(shared, 'token')} "
-    told += f"{'is' if shared == 1 else 'are'} the same, and at position {shared} they part."
-    return Miss(told, numbers)
+        text = f"Nobody had computed i{place[1:]}{before}: {name} has the same tokens, but {had}."
+        return Miss(text, numbers)
+    text = f"{place} had never been computed here{before}: {name}'s first {counted(shared, 'token')} "
+    text += f"{'is' if shared == 1 else 'are'} the same, and at position {shared} they part."
+    return Miss(text, numbers)
 
 
 def _how_it_had_none(past: Past, lookup: Lookup, request_id: int, end: int) -> str:
     """What became of a request that has the same tokens and not this block."""
     request = lookup.state.requests[request_id]
     if request.status == "finished":
-        never = "never put this block into the map" if past.is_whole else "nobody saw it put this block into the map"
+        never = "never put this block into the map" if past.is_complete else "nobody saw it put this block into the map"
         return f"is finished, and {never}"
     if request.num_computed_tokens >= end:
         return "has moved on, and does not keep this block"
@@ -253,20 +255,20 @@ def miss_of(past: Past, lookup: Lookup, equals: Equals, group: int, index: int) 
 
 def _other_name(lookup: Lookup, other: Registration, index: int) -> Miss:
     event = other.event
-    told = f"{where(lookup, index, event.group)} had been cached by {request_name(event.request_id)} with the same "
-    told += (
+    text = f"{where(lookup, index, event.group)} had been cached by {request_name(event.request_id)} with the same "
+    text += (
         f"tokens, but under another hash ({hash_name(event.block_hash)}): a cache salt or an adapter keeps them apart."
     )
-    return Miss(told, (other.number,))
+    return Miss(text, (other.number,))
 
 
 def _present(lookup: Lookup, found: Registration, index: int) -> Miss:
     event = found.event
-    told = f"{where(lookup, index, event.group)} was in the map ({block_name(event.block_id)}, hash "
-    told += (
+    text = f"{where(lookup, index, event.group)} was in the map ({block_name(event.block_id)}, hash "
+    text += (
         f"{hash_name(event.block_hash)}), and yet was not taken: the hash of {request_name(lookup.event.request_id)} "
     )
-    told += (
+    text += (
         "was another (a cache salt or an adapter), or the engine compared what they stand for and found a difference."
     )
-    return Miss(told, (found.number,))
+    return Miss(text, (found.number,))

@@ -72,7 +72,7 @@ class Past:
         return self.timeline.state(self.first)
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """True for a recording that begins with its engine: what it does not tell did not happen."""
         return self.first == 0 and not self.begin.ref_counts
 
@@ -143,10 +143,10 @@ class Past:
         """An event as one link of a chain; its sentence, if it is not given, tells just what the event says."""
         event = self.event(number)
         seam, reason = self.seam(event)
-        told = sentence or tell(event)
+        text = sentence or tell(event)
         if self._is_overridden(event):  # the sentence says what the original does; an override may do otherwise
-            told = f"{seam} reports: {told}"
-        return Link(number + 1, number, told, seam, reason, change)
+            text = f"{seam} reports: {text}"
+        return Link(number + 1, number, text, seam, reason, change)
 
     def _is_overridden(self, event: ev.Event) -> bool:
         seam = self._seam_of(event)

@@ -30,15 +30,15 @@ SAID = "said"
 def with_found(past: Past, why: Why, *, block: int | None = None, request: int | None = None) -> Why:
     """The answer, and behind it what the checks have found about this block or request by the question's moment."""
     found = [one for one in past.found if block in one.block_ids or request in one.request_ids]
-    return _told(past, why, found)
+    return _with_violations(past, why, found)
 
 
 def with_found_at(past: Past, why: Why, number: int) -> Why:
     """The answer about an event, and behind it what the checks have found to begin with that event."""
-    return _told(past, why, [one for one in past.found if one.first_event == number])
+    return _with_violations(past, why, [one for one in past.found if one.first_event == number])
 
 
-def _told(past: Past, why: Why, found: list[ev.ViolationFound]) -> Why:
+def _with_violations(past: Past, why: Why, found: list[ev.ViolationFound]) -> Why:
     if not found:
         return why
     shown = sorted(found, key=lambda one: one.rule != SAID)[:MAX_FOUND]
@@ -101,8 +101,8 @@ def answer(source: Any, timeline: Recording, subject: Mapping[str, Any], moment:
     except WhyError as error:
         return Why("Why?", str(error)).to_dict() | {"is_error": True}
     except Exception as error:
-        told = f"This question could not be answered: {type(error).__name__}: {error}"
-        return Why("Why?", told).to_dict() | {"is_error": True}
+        text = f"This question could not be answered: {type(error).__name__}: {error}"
+        return Why("Why?", text).to_dict() | {"is_error": True}
 
 
 def _answer(past: Past, asked: Subject) -> Why:
@@ -134,7 +134,7 @@ Carried = dict[str, Any]
 def carried_answers(timeline: Recording, seams: Seams | None = None, moment: int | None = None) -> list[Carried]:
     """Answers about the requests and blocks at a moment (by default the newest), at most MAX_ANSWERS of them."""
     past = Past(timeline, moment, seams)
-    return [_carried(past, *told) for told in islice(_answers(past), MAX_ANSWERS)]
+    return [_carried(past, *row) for row in islice(_answers(past), MAX_ANSWERS)]
 
 
 def answers_along(timeline: Recording, seams: Seams | None = None) -> list[Carried]:

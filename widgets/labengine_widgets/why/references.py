@@ -71,8 +71,8 @@ def why_ref_count(past: Past, block_id: int) -> Why:
     life = life_of(past, block_id)
     links, before = [], life.base
     if life.base:
-        told = f"When the recording begins, {block_name(block_id)} has {refs(life.base)}."
-        links.append(Link(past.first, None, told, change=life.base))
+        text = f"When the recording begins, {block_name(block_id)} has {refs(life.base)}."
+        links.append(Link(past.first, None, text, change=life.base))
     for reference in life.references:
         links.append(_link(past, reference, reference.ref_count - before))
         before = reference.ref_count
@@ -81,11 +81,11 @@ def why_ref_count(past: Past, block_id: int) -> Why:
 
 
 def _link(past: Past, reference: Reference, change: int) -> Link:
-    told = tell(reference.event)
-    untold = change - (-1 if isinstance(reference.event, ev.BlockFreed) else 1)
-    if untold:
-        told += f" The count moved by {untold:+d} more than any event tells: a reference that no table holds."
-    return past.link(reference.number, told, change)
+    text = tell(reference.event)
+    unexplained = change - (-1 if isinstance(reference.event, ev.BlockFreed) else 1)
+    if unexplained:
+        text += f" The count moved by {unexplained:+d} more than any event tells: a reference that no table holds."
+    return past.link(reference.number, text, change)
 
 
 def _shortened(links: list[Link], life: Life) -> tuple[Link, ...]:
@@ -96,8 +96,8 @@ def _shortened(links: list[Link], life: Life) -> tuple[Link, ...]:
     kept = [link for link in links if link.event_number not in gone]
     if len(kept) > MAX_LINKS:
         middle = kept[MAX_LINKS // 2 : -MAX_LINKS // 2]
-        told = f"… {counted(len(middle), 'more change')} of the count, one after the other."
-        together = Link(middle[-1].moment, middle[-1].event_number, told, change=sum(link.change for link in middle))
+        text = f"… {counted(len(middle), 'more change')} of the count, one after the other."
+        together = Link(middle[-1].moment, middle[-1].event_number, text, change=sum(link.change for link in middle))
         kept = [*kept[: MAX_LINKS // 2], together, *kept[-MAX_LINKS // 2 :]]
     return tuple(kept)
 
@@ -119,13 +119,13 @@ def _answer(past: Past, block_id: int, life: Life) -> str:
     count, name = past.state.ref_counts[block_id], block_name(block_id)
     if not holders:
         return f"Nobody's block table points at {name}, and yet it has {refs(count)}: whoever raised it never let go."
-    told = f"{counted(len(holders), 'table entry') if len(holders) == 1 else f'{len(holders)} table entries'} "
-    told += f"{'points' if len(holders) == 1 else 'point'} at {name}: {listed(place(*holder) for holder in holders)}."
+    text = f"{counted(len(holders), 'table entry') if len(holders) == 1 else f'{len(holders)} table entries'} "
+    text += f"{'points' if len(holders) == 1 else 'point'} at {name}: {listed(place(*holder) for holder in holders)}."
     if len(holders) != count:
-        return f"{told} The count says {count}: the two should be equal."
+        return f"{text} The count says {count}: the two should be equal."
     if len({request_id for request_id, _, _ in holders}) < len(holders):
-        return f"{told} One request holds it twice: what it writes by one entry, it reads by the other."
-    return told + _how(past, life, count)
+        return f"{text} One request holds it twice: what it writes by one entry, it reads by the other."
+    return text + _how(past, life, count)
 
 
 def holders_of(past: Past, block_id: int) -> list[tuple[int, int, int]]:

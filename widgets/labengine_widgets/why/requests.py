@@ -46,8 +46,8 @@ def why_finished(past: Past, request_id: int) -> Why:
     if end is None:
         return Why(question, _no_end(past, request_id))
     numbers = [found[0] for found in (added, sampled, end) if found is not None]
-    told = _how_finished(past, request_id, end[1], sampled[1] if sampled else None, added[1] if added else None)
-    return Why(question, told, tuple(past.link(number) for number in numbers))
+    text = _how_finished(past, request_id, end[1], sampled[1] if sampled else None, added[1] if added else None)
+    return Why(question, text, tuple(past.link(number) for number in numbers))
 
 
 def _no_end(past: Past, request_id: int) -> str:
@@ -96,14 +96,14 @@ def why_preempted(past: Past, request_id: int) -> Why:
         return Why(f"Why was {name} preempted?", _no_preemption(past, request_id))
     question = f"Why was {name} preempted?"
     if found.before is not None and isinstance(found.before[1], ev.LoadFailed):
-        told = f"The external tier could not deliver what {name} waited for: it starts over, and computes it itself."
-        return Why(question, told, _links(past, found, [found.before[0]], []))
+        text = f"The external tier could not deliver what {name} waited for: it starts over, and computes it itself."
+        return Why(question, text, _links(past, found, [found.before[0]], []))
     if _is_after_rollback(past, found.number):
-        told = f"A step was broken off after it had handed {name}'s blocks on, and had written into them: "
-        return Why(question, told + f"{name} starts over.", _links(past, found, [], []))
+        text = f"A step was broken off after it had handed {name}'s blocks on, and had written into them: "
+        return Why(question, text + f"{name} starts over.", _links(past, found, [], []))
     takers = _takers(past, found)
-    told = f"{_who_asked(past, request_id, found)} {_why_this_one(past, request_id, found)}{_who_took(past, takers)}"
-    return Why(question, told, _links(past, found, _need(past, found), [number for number, _ in takers]))
+    text = f"{_who_asked(past, request_id, found)} {_why_this_one(past, request_id, found)}{_who_took(past, takers)}"
+    return Why(question, text, _links(past, found, _need(past, found), [number for number, _ in takers]))
 
 
 def _no_preemption(past: Past, request_id: int) -> str:
@@ -111,7 +111,7 @@ def _no_preemption(past: Past, request_id: int) -> str:
     status, name = _status(past, request_id), request_name(request_id)
     if status == "preempted":
         return f"{name} was preempted {past.before}."
-    if past.is_whole or _is_added(past, request_id):
+    if past.is_complete or _is_added(past, request_id):
         return f"It was not preempted: it is {status}."
     return f"It was not preempted since the recording begins (event {past.first}): it is {status}."
 
@@ -187,7 +187,7 @@ def _why_this_one(past: Past, victim: int, found: Preemption) -> str:
         return f"Nobody else was running: {name} had to give way to itself."
     others = listed(request_name(i) for i in running if i != victim)
     last = _admitted_last(past, _first(found), running)
-    if last is None and not past.is_whole:
+    if last is None and not past.is_complete:
         return f"{name} was chosen among those who ran (beside it {others}), all of them admitted {past.before}."
     if last != victim:
         return f"{name} was chosen among those who ran (beside it {others})."
@@ -218,8 +218,8 @@ def _who_took(past: Past, takers: list[tuple[int, ev.BlockAllocated]]) -> str:
     by_request: dict[int, list[int]] = {}
     for _, event in takers:
         by_request.setdefault(event.request_id, []).append(event.block_id)
-    told = listed(f"{request_name(request_id)} took {blocks(ids)}" for request_id, ids in by_request.items())
-    return f" Of its blocks, {told}."
+    text = listed(f"{request_name(request_id)} took {blocks(ids)}" for request_id, ids in by_request.items())
+    return f" Of its blocks, {text}."
 
 
 def _need(past: Past, found: Preemption) -> list[int]:
@@ -239,6 +239,6 @@ def _links(past: Past, found: Preemption, before: list[int], after: list[int]) -
     if len(frees) > 3:
         at = len(before) + 2
         last = blocks([found.frees[-1][1].block_id])
-        told = f"… and {counted(len(frees) - 2, 'more block')} of it, the last of them {last}."
-        links[at] = past.link(frees[-1], told)
+        text = f"… and {counted(len(frees) - 2, 'more block')} of it, the last of them {last}."
+        links[at] = past.link(frees[-1], text)
     return tuple(links)

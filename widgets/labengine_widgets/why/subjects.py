@@ -66,10 +66,10 @@ MAX_NAMED = 8
 
 def number(kind: str, asked: Any) -> int:
     """An id, of Python's, numpy's or torch's integers. WhyError for anything but a whole number from 0 on."""
-    whole = _as_int(asked)
-    if whole is None or whole < 0:
+    value = _as_int(asked)
+    if value is None or value < 0:
         raise WhyError(f"{kind}= is a whole number from 0 on; got {asked!r}")
-    return whole
+    return value
 
 
 def known_block(past: Past, asked: Any) -> int:
@@ -87,7 +87,7 @@ def known_request(past: Past, asked: Any) -> int:
     request_id, known = _as_int(asked), past.state.requests
     if request_id in known and request_id is not None:
         return request_id
-    there_are = requests_told(known)
+    there_are = known_requests_text(known)
     if request_id is None or request_id < 0:
         raise WhyError(f"request= is a whole number from 0 on, or a name such as 'A'; got {asked!r}: {there_are}")
     if RequestForgotten(request_id) in past.timeline.events(past.first, past.moment):
@@ -105,7 +105,7 @@ def known_event(past: Past, asked: Any) -> int:
     raise WhyError(f"event {wanted} is not kept: {kept}")
 
 
-def requests_told(ids: Iterable[int]) -> str:
+def known_requests_text(ids: Iterable[int]) -> str:
     """'there are requests 0 (A) and 1 (B)'."""
     named = [f"{request_id} ({request_name(request_id)})" for request_id in ids]
     if len(named) < 2:
@@ -120,11 +120,11 @@ def _as_int(asked: Any) -> int | None:
         return None
 
 
-def known_selection(timeline: Recording, chosen: Selection) -> Selection:
+def known_selection(timeline: Recording, selection: Selection) -> Selection:
     """The selection, a hash in full. WhyError for a block, request, hash or event that is not there, naming what is."""
     past = Past(timeline)
-    if chosen.kind == "hash":
-        group, block_hash = key_of(past, str(chosen.id))
+    if selection.kind == "hash":
+        group, block_hash = key_of(past, str(selection.id))
         return Selection("hash", f"{group}:{block_hash.hex()}")
-    known = {"block": known_block, "request": known_request, "event": known_event}[chosen.kind]
-    return Selection(chosen.kind, known(past, chosen.id))
+    known = {"block": known_block, "request": known_request, "event": known_event}[selection.kind]
+    return Selection(selection.kind, known(past, selection.id))

@@ -19,9 +19,11 @@ def why_waiting(past: Past, request_id: int) -> Why:
     if is_loading(past, request_id):
         return _loading(past, request_id, question)
     if any(request.block_tables):
-        told = f"{name} has its blocks and {counted(request.num_computed_tokens, 'token')} computed so far: "
-        told += "a prompt longer than a step's budget is computed in pieces, and stays in line until the last."
-        return Why(question, told, tuple(past.link(n) for n in (joined, _last_turn(past, request_id)) if n is not None))
+        text = f"{name} has its blocks and {counted(request.num_computed_tokens, 'token')} computed so far: "
+        text += "a prompt longer than a step's budget is computed in pieces, and stays in line until the last."
+        return Why(
+            question, text, tuple(past.link(n) for n in (joined, _last_scheduled(past, request_id)) if n is not None)
+        )
     step = _last_schedule(past, joined)
     if not step:
         links = () if joined is None else (past.link(joined),)
@@ -30,7 +32,7 @@ def why_waiting(past: Past, request_id: int) -> Why:
 
 
 def _no_step(past: Past, status: str, joined: int | None) -> str:
-    if joined is None and not past.is_whole:
+    if joined is None and not past.is_complete:
         return f"It is {status} since a time {past.before}; no step has begun after that."
     return f"No step has begun since it {'joined the line' if status == 'waiting' else 'was preempted'}."
 
@@ -43,7 +45,7 @@ def _joined(past: Past, request_id: int) -> int | None:
     return None
 
 
-def _last_turn(past: Past, request_id: int) -> int | None:
+def _last_scheduled(past: Past, request_id: int) -> int | None:
     for number, event in past.backwards():
         if isinstance(event, ev.RequestScheduled) and event.request_id == request_id:
             return number
@@ -64,8 +66,8 @@ def is_loading(past: Past, request_id: int) -> bool:
 def _loading(past: Past, request_id: int, question: str) -> Why:
     for number, event in past.backwards():
         if isinstance(event, ev.ExternalHit) and event.request_id == request_id:
-            told = f"The external tier is bringing {counted(event.num_tokens, 'token')} of it into its blocks."
-            return Why(question, told, (past.link(number),))
+            text = f"The external tier is bringing {counted(event.num_tokens, 'token')} of it into its blocks."
+            return Why(question, text, (past.link(number),))
     return Why(question, "It waits for the external tier.")
 
 
@@ -88,42 +90,42 @@ def _up_to_forward(step: list[Numbered]) -> list[Numbered]:
 
 
 def _not_taken_in(past: Past, request_id: int, question: str, joined: int | None, step: list[Numbered]) -> Why:
-    turns = [(n, e) for n, e in step if isinstance(e, ev.RequestScheduled)]
+    scheduled = [(n, e) for n, e in step if isinstance(e, ev.RequestScheduled)]
     preempted = [(n, e) for n, e in step if isinstance(e, ev.RequestPreempted)]
     state = past.at(step[-1][0] + 1)
-    told = _cause(past, request_id, state, turns, preempted)
+    text = _cause(past, request_id, state, scheduled, preempted)
     numbers = [
-        n for n in (joined, step[0][0], *(n for n, _ in turns[-6:]), *(n for n, _ in preempted)) if n is not None
+        n for n in (joined, step[0][0], *(n for n, _ in scheduled[-6:]), *(n for n, _ in preempted)) if n is not None
     ]
-    return Why(question, told, tuple(past.link(number) for number in sorted(set(numbers))))
+    return Why(question, text, tuple(past.link(number) for number in sorted(set(numbers))))
 
 
 def _cause(
     past: Past,
     request_id: int,
     state: Fold,
-    turns: list[tuple[int, ev.RequestScheduled]],
+    scheduled: list[tuple[int, ev.RequestScheduled]],
     preempted: list[tuple[int, ev.RequestPreempted]],
 ) -> str:
     name, free = request_name(request_id), len(state.free_queue)
     needed = sum(-(-len(state.requests[request_id].token_ids) // group.block_size) for group in state.groups)
-    taken = sum(event.num_tokens for _, event in turns)
-    spent = f"In step {state.step}, {_who(turns)} got {counted(taken, 'token')} computed"
-    spent = spent if turns else f"In step {state.step}, nobody got a turn"
+    taken = sum(event.num_tokens for _, event in scheduled)
+    spent = f"In step {state.step}, {_who(scheduled)} got {counted(taken, 'token')} computed"
+    spent = spent if scheduled else f"In step {state.step}, nobody got a turn"
     if preempted:
         return (
             f"{spent}, and there was so little room that {_names(preempted)} had to give way: nobody new comes in then."
         )
     if ahead := _ahead(state, request_id):
         first = ahead[0]
-        told = (
+        text = (
             f"{spent}; {listed(map(request_name, ahead))} {'stands' if len(ahead) == 1 else 'stand'} in line before it"
         )
-        return f"{told}, and the line is kept: {request_name(first)} goes first{_lacks(state, first)}."
+        return f"{text}, and the line is kept: {request_name(first)} goes first{_lacks(state, first)}."
     if needed > free:
         are = "was" if free == 1 else "were"
         return f"{spent}. For all its tokens {name} needs up to {counted(needed, 'block')}, and {free} {are} free."
-    if turns and not any(event.is_prefill for _, event in turns):
+    if scheduled and not any(event.is_prefill for _, event in scheduled):
         return f"{spent}, and nothing but decodes: there was room, but no seat left for a prompt."
     return f"{spent}. There was room for {name}: what the step may compute, or how many it may take, was used up."
 
@@ -145,8 +147,8 @@ def _ahead(state: Fold, request_id: int) -> list[int]:
     return line[: line.index(request_id)] if request_id in line else []
 
 
-def _who(turns: list[tuple[int, ev.RequestScheduled]]) -> str:
-    return listed(request_name(event.request_id) for _, event in turns) if turns else "nobody"
+def _who(scheduled: list[tuple[int, ev.RequestScheduled]]) -> str:
+    return listed(request_name(event.request_id) for _, event in scheduled) if scheduled else "nobody"
 
 
 def _names(preempted: list[tuple[int, ev.RequestPreempted]]) -> str:

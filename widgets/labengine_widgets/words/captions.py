@@ -11,10 +11,10 @@ from labengine_widgets.words.runs import phase_after, runs
 from labengine_widgets.words.scene import Scene, kept_contents
 from labengine_widgets.words.sentences import resting_sentence, sentence
 
-Beat = tuple[int, str, str | None]
+Caption = tuple[int, str, str | None]
 """(moment after the events that it tells, sentence, phase)."""
 
-MAX_TOLD = 20_000
+MAX_CAPTIONED = 20_000
 """Events that are told at once, at most: a longer stretch is left to whoever asks step by step."""
 
 
@@ -22,12 +22,12 @@ MAX_FOLLOWED = 5_000
 """Events that are walked through; a longer way is a jump to a state of the recording."""
 
 
-def beats(timeline: Timeline, start: int, end: int, token_text: Callable[[int], str] = str) -> list[Beat]:
+def captions_of(timeline: Timeline, start: int, end: int, token_text: Callable[[int], str] = str) -> list[Caption]:
     """The beats of the events between two moments. IndexError for moments that are not kept."""
-    return Teller(timeline, token_text).tell(start, end)
+    return CaptionWriter(timeline, token_text).captions(start, end)
 
 
-class Teller:
+class CaptionWriter:
     """Tells stretches of one recording; cheap for those that follow one another, for it keeps its place.
 
     signs: contents are not named by letters but by signs, for a browser that has numbered them itself.
@@ -37,22 +37,22 @@ class Teller:
         self._timeline, self._token_text, self._signs = timeline, token_text, signs
         self._jump(timeline.num_dropped)
 
-    def tell(self, start: int, end: int) -> list[Beat]:
+    def captions(self, start: int, end: int) -> list[Caption]:
         """The beats between two moments, at most MAX_TOLD events of them. IndexError for moments not kept."""
-        self.stand(start)
-        told: list[Beat] = []
-        for run in runs(self._timeline.events(start, min(end, start + MAX_TOLD))):
+        self.move_to(start)
+        found: list[Caption] = []
+        for run in runs(self._timeline.events(start, min(end, start + MAX_CAPTIONED))):
             self._follow(run.events)
             self._scene.take_changes()
-            told.append((self.moment, sentence(run.told, self._scene), self._phase))
-        return told
+            found.append((self.moment, sentence(run.captioned, self._scene), self._phase))
+        return found
 
-    def rest(self, moment: int) -> str:
+    def opening_sentence(self, moment: int) -> str:
         """What is said to somebody who comes at this moment."""
-        self.stand(moment)
+        self.move_to(moment)
         return resting_sentence(self._scene)
 
-    def stand(self, moment: int) -> None:
+    def move_to(self, moment: int) -> None:
         """Go to a moment: a short way forward by what happened, any other by the recording's state."""
         is_near = 0 <= moment - self.moment <= MAX_FOLLOWED and self.moment >= self._timeline.num_dropped
         if not is_near or self.generation != self._timeline.generation:
@@ -88,28 +88,28 @@ class Narration:
     def __init__(self, recording: Callable[[], Timeline], token_text: Callable[[int], str]) -> None:
         self._recording, self._token_text = recording, token_text
         self._guard = threading.RLock()
-        self._teller: Teller | None = None
+        self._writer: CaptionWriter | None = None
 
     def forget(self) -> None:
         """Begin anew: the recording is another one, or the teller stumbled."""
         with self._guard:
-            self._teller = None
+            self._writer = None
 
-    def tell(self, start: int, end: int) -> list[Beat]:
+    def captions(self, start: int, end: int) -> list[Caption]:
         """The beats between two moments."""
         with self._guard:
-            return self._known().tell(start, end)
+            return self._known().captions(start, end)
 
-    def rest(self, moment: int) -> str:
+    def opening_sentence(self, moment: int) -> str:
         """What is said to somebody who comes at this moment."""
         with self._guard:
-            return self._known().rest(moment)
+            return self._known().opening_sentence(moment)
 
-    def plain(self, start: int, end: int) -> list[Beat]:
+    def plain_captions(self, start: int, end: int) -> list[Caption]:
         """The beats with Python's own letters, as text to read."""
-        return beats(self._recording(), start, end, self._token_text)
+        return captions_of(self._recording(), start, end, self._token_text)
 
-    def _known(self) -> Teller:
-        if self._teller is None:
-            self._teller = Teller(self._recording(), self._token_text, signs=True)
-        return self._teller
+    def _known(self) -> CaptionWriter:
+        if self._writer is None:
+            self._writer = CaptionWriter(self._recording(), self._token_text, signs=True)
+        return self._writer

@@ -14,9 +14,9 @@ _CONTENT_LETTERS = "pqrstuvwxyz"
 
 def request_name(request_id: int) -> str:
     """A to Z, then AA, AB ..."""
-    name, rest = "", request_id + 1
-    while rest:
-        rest, digit = divmod(rest - 1, 26)
+    name, number = "", request_id + 1
+    while number:
+        number, digit = divmod(number - 1, 26)
         name = chr(ord("A") + digit) + name
     return name
 

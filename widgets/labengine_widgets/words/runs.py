@@ -21,12 +21,12 @@ class Run(NamedTuple):
     """Events of one frame: `told` in its sentence, after `silent` ones that only change the state."""
 
     silent: tuple[ev.Event, ...]
-    told: tuple[ev.Event, ...]
+    captioned: tuple[ev.Event, ...]
 
     @property
     def events(self) -> tuple[ev.Event, ...]:
         """All of them, in order."""
-        return self.silent + self.told
+        return self.silent + self.captioned
 
 
 def runs(events: Iterable[ev.Event]) -> list[Run]:
@@ -38,8 +38,8 @@ def runs(events: Iterable[ev.Event]) -> list[Run]:
         if isinstance(together[0], ev.TokensComputed):
             silent += together
             continue
-        for told in _pieces(together):
-            found.append(Run(silent, told))
+        for captioned in _pieces(together):
+            found.append(Run(silent, captioned))
             silent = ()
     if silent:
         found.append(Run((), silent))
@@ -96,4 +96,4 @@ def at_most(limit: int, found: Sequence[Run]) -> list[Run]:
 
 def _together(chunk: Sequence[Run]) -> Run:
     *others, last = chunk
-    return Run(tuple(event for run in others for event in run.events) + last.silent, last.told)
+    return Run(tuple(event for run in others for event in run.events) + last.silent, last.captioned)

@@ -381,12 +381,14 @@ class Scene:
     }
 
 
-_TELLING: tuple[type[ev.BlocksSaved | ev.BlocksLoaded], ...] = (ev.BlocksSaved, ev.BlocksLoaded)
+_TRANSFERS: tuple[type[ev.BlocksSaved | ev.BlocksLoaded], ...] = (ev.BlocksSaved, ev.BlocksLoaded)
 
 
 def kept_contents(timeline: Timeline | None, until: int | None = None) -> list[Key]:
     """The contents that were saved or loaded before a moment, in the order in which they came to be known."""
     if timeline is None:
         return []
-    told = timeline.of_kind(_TELLING, stop=until)
-    return list(dict.fromkeys((group, block_hash) for event in told for group, _, _, block_hash in event.transfers))
+    transfers = timeline.of_kind(_TRANSFERS, stop=until)
+    return list(
+        dict.fromkeys((group, block_hash) for event in transfers for group, _, _, block_hash in event.transfers)
+    )
