@@ -3,21 +3,20 @@ import { element } from "./look/element.ts";
 import { Recording } from "./model/recording.ts";
 import { Side } from "./model/side.ts";
 import { storyOf } from "./model/story.ts";
-import { STATE_NAMES } from "./model/story_codes.ts";
-import { lay as layCompare } from "./stage/compare.ts";
-import { lay as layDashboard } from "./stage/dashboard.ts";
+import { STATE_NAMES } from "./model/story_state.ts";
+import { layCompare } from "./stage/compare/compare.ts";
 import { ASK_STATES } from "./stage/inbox.ts";
+import { layDashboard, layViews } from "./stage/layouts.ts";
 import { MODES } from "./stage/mode.ts";
 import { PLAY_STATES } from "./stage/player.ts";
 import { hidePicture } from "./stage/saved_picture.ts";
-import { lay as laySingle } from "./stage/single.ts";
 import { Stage } from "./stage/stage.ts";
 import type { Source, WireBuffer } from "./stage/wire.ts";
 import { bytesOf } from "./stage/wire.ts";
-import * as cards from "./views/cards.ts";
+import * as scale from "./views/charts/scale.ts";
 import { VIEWS } from "./views/index.ts";
-import * as scale from "./views/scale.ts";
-import { sprite } from "./views/sprites.ts";
+import * as cards from "./views/pool/cards.ts";
+import { sprite } from "./views/pool/sprites.ts";
 
 // Parts that tests, benchmarks and the browser's console use one by one.
 export const internals = {
@@ -109,4 +108,4 @@ function beginAll({ wire, sides }: Stage, saved: WireBuffer[]) {
 
 // The arrangements by name.
 
-export const LAYOUTS = { compare: layCompare, dashboard: layDashboard, view: laySingle };
+export const LAYOUTS = { compare: layCompare, dashboard: layDashboard, view: layViews };

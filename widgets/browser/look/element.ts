@@ -1,6 +1,3 @@
-// The small parts of which everything is made. Text only ever enters as textContent.
-import { requestName, shapeOf } from "./palette.ts";
-
 const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;
 
 // Text as it may be shown: what is not seen, or turns the direction of its neighbours, is a dot.
@@ -41,12 +38,4 @@ export function write(target: Element, text: string | number) {
 // Sets a property only where it is another one: each writing costs, one of the same value too.
 export function put<T, K extends keyof T>(target: T, name: K, value: T[K]) {
   if (target[name] !== value) target[name] = value;
-}
-
-// A request: a shape and a letter, never a hue, for hue is content.
-export function badge(request: number) {
-  const made = element("span", `le-badge le-${shapeOf(request)}`);
-  made.append(element("span", "", requestName(request)));
-  made.dataset.request = String(request);
-  return made;
 }

@@ -2,12 +2,6 @@
 // and only that.
 export const HUES = ["#56b4e9", "#009e73", "#f0e442", "#cc79a7", "#0072b2", "#e69f00"];
 export const LOST_HUE = "#d55e00";
-const LETTERS = "pqrstuvwxyz";
-
-export function contentName(number: number) {
-  const round = Math.floor(number / LETTERS.length);
-  return LETTERS[number % LETTERS.length] + (round || "");
-}
 
 export function hueOf(number: number) {
   return HUES[number % HUES.length];
@@ -22,13 +16,6 @@ export function roundOf(number: number) {
 const SHAPES = ["disc", "diamond", "square", "hexagon"];
 export function shapeOf(request: number) {
   return SHAPES[request % SHAPES.length];
-}
-
-export function requestName(request: number) {
-  let name = "";
-  for (let rest = request + 1; rest > 0; rest = Math.floor((rest - 1) / 26))
-    name = String.fromCharCode(65 + ((rest - 1) % 26)) + name;
-  return name;
 }
 
 // Black or white, whichever reads better on a colour given as #rrggbb.

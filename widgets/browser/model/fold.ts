@@ -1,13 +1,12 @@
 // What each kind of event does to a scene. Rows are [kind, ...fields], fields in the order of events.js.
 
-import { touch } from "./blocks.ts";
+import { noteSlots, touch } from "./blocks.ts";
 import type { EventRows } from "./event_rows.ts";
 import type { AnyRow, EventKind, Transfer } from "./events.ts";
 import type { RequestStatus } from "./payloads.ts";
 import { RequestRecord } from "./requests.ts";
 import type { SceneState, Traffic } from "./scene_state.ts";
 import { UnknownThing } from "./scene_state.ts";
-import { noteSlots } from "./slots.ts";
 
 const MAX_TRAFFIC = 64,
   MAX_EVICTED = 64;

@@ -1,8 +1,8 @@
 // Scenes put away: what cannot be derived, packed close; and the kernel's own kind of keyframe, brought into a scene.
 
 import { refresh } from "./blocks.ts";
+import type { PackedMap } from "./key_maps.ts";
 import type { WireKeyframe } from "./payloads.ts";
-import type { PackedMap } from "./prefix_map.ts";
 import { RequestRecord, TokenStore } from "./requests.ts";
 import type { SceneState } from "./scene_state.ts";
 import { KEPT_ARRAYS } from "./scene_state.ts";

@@ -5,21 +5,21 @@
 // events
 // come; any other one is folded from the keyframe before it.
 
-import { contentName } from "../look/palette.ts";
 import { lastBefore } from "./arrays.ts";
 import type { AnyRow, EventKind, FieldValue } from "./events.ts";
 import { Kinds } from "./events.ts";
 import type { Handler } from "./fold.ts";
 import { apply, HANDLERS } from "./fold.ts";
 import { forgetEnded, forgetOld } from "./forgetting.ts";
+import { TierLog } from "./key_maps.ts";
 import type { Keyframe } from "./keyframe.ts";
 import { packed, restore, takeUp } from "./keyframe.ts";
+import { contentName } from "./names.ts";
 import type { FullPayload, Header, MorePayload, OlderPayload, WireKeyframe } from "./payloads.ts";
 import { Scene } from "./scene.ts";
 import { Shared } from "./shared.ts";
 import type { Rollback } from "./steps.ts";
 import { StepLog } from "./steps.ts";
-import { TierLog } from "./tier.ts";
 
 const MAX_EVENTS = 100000; // of a live recording; the oldest go
 const MAX_ENDED = 1000; // requests that had ended before the oldest event here, and are still known

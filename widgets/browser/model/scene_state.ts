@@ -1,15 +1,13 @@
 // The state that events change: blocks, requests, queue, map and tier at one moment. Scene adds what readers ask of it.
 
-import { ContentIndex } from "./contents.ts";
 import type { EventFields, EventRows } from "./event_rows.ts";
 import type { Phase, Transfer } from "./events.ts";
-import { Places } from "./places.ts";
-import { PrefixMap } from "./prefix_map.ts";
+import { PrefixMap, Tier } from "./key_maps.ts";
+import { ContentIndex } from "./keys.ts";
+import { Places, Twins } from "./places.ts";
 import { LinkedQueue } from "./queue.ts";
 import type { RequestRecord, TokenStore } from "./requests.ts";
 import type { Shared } from "./shared.ts";
-import { Tier } from "./tier.ts";
-import { Twins } from "./twins.ts";
 
 export class Changes {
   all: boolean;

@@ -1,11 +1,10 @@
 // What all scenes of a recording share: numbers of keys and contents, chains of hashes, tokens of requests, the tier.
 
 import { lastBefore } from "./arrays.ts";
-import { ContentIndex } from "./contents.ts";
 import type { EventRows } from "./event_rows.ts";
-import { KeyIndex, Parents } from "./keys.ts";
+import { TierLog } from "./key_maps.ts";
+import { ContentIndex, KeyIndex, Parents } from "./keys.ts";
 import { TokenStore } from "./requests.ts";
-import { TierLog } from "./tier.ts";
 
 // Contents since an engine started.
 interface Epoch {

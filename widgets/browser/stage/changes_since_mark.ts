@@ -1,8 +1,9 @@
 // What is not as it was at the marked moment gets an outline, in every view: found by what its elements stand for.
+
+import type { Differences } from "../model/differing.ts";
+import { differing } from "../model/differing.ts";
 import type { Scene } from "../model/scene.ts";
 import type { Side } from "../model/side.ts";
-import type { Differences } from "../views/differing.ts";
-import { differing } from "../views/differing.ts";
 import type { Stage } from "./stage.ts";
 import { counted } from "./words.ts";
 

@@ -1,9 +1,12 @@
-// Buttons, form and what the lab answers. They send commands; what comes of them is seen when the lab's events arrive.
+// Buttons, form and the lab's answers. They send commands; what comes of them is seen when the lab's events arrive.
 
 import { button, element, put, write } from "../look/element.ts";
 import type { WireContent } from "../model/payloads.ts";
 import type { Stage } from "./stage.ts";
 
+const GONE = "The kernel that this lab lived in is gone: run the cell again for a new one.";
+const SILENCE =
+  "No answer yet: this is the state as it was last seen. If the kernel has no such lab any more, run the cell again.";
 const PATIENCE_MS = 400;
 
 function field(label: string, input: HTMLElement) {
@@ -115,15 +118,13 @@ export class Controls {
   }
 
   showSilence() {
-    this.absence =
-      "No answer yet: this is the state as it was last seen. If the kernel has no such lab any more, run " +
-      "the cell again.";
+    this.absence = SILENCE;
     this.showMessage();
   }
 
   showGone() {
     this.pending = [];
-    this.absence = "The kernel that this lab lived in is gone: run the cell again for a new one.";
+    this.absence = GONE;
     for (const one of [this.step, this.phase, this.run, this.reset]) one.disabled = true;
     this.showMessage();
   }
@@ -154,5 +155,32 @@ export class Controls {
     );
     put(this.message, "title", this.message.textContent);
     this.message.classList.toggle("le-error", isWrong);
+  }
+}
+
+// What a view without controls says: that its kernel is gone, that nobody answers, that a callback has raised.
+export class Notice {
+  element = element("div", "le-notice le-error");
+  words = { absence: "", failure: "", listener: "" };
+
+  constructor(stage: Stage) {
+    this.element.setAttribute("role", "status");
+    const say = (kind: keyof Notice["words"], text: string) => this.say(kind, text);
+    stage.on("gone", () => say("absence", GONE));
+    stage.on("silence", () => say("absence", SILENCE));
+    stage.on("present", () => say("absence", ""));
+    stage.on("failure", (message) => say("failure", message));
+    stage.on("status", ({ listener_failures: failures = [] }) =>
+      say("listener", failures?.length ? `A listener was dropped because it raised ${failures.at(-1)}` : ""),
+    );
+    this.say("absence", "");
+  }
+
+  say(kind: keyof Notice["words"], text: string) {
+    this.words[kind] = text;
+    const { absence, failure, listener } = this.words,
+      said = absence || failure || listener;
+    write(this.element, said);
+    this.element.hidden = !said;
   }
 }

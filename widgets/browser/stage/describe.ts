@@ -1,12 +1,12 @@
 // One thing in words, for the tooltip.
 
-import { contentName, requestName } from "../look/palette.ts";
 import type { Violation } from "../model/alarms.ts";
 import { alarmsAt, saidAndIs } from "../model/alarms.ts";
+import { differing } from "../model/differing.ts";
+import { contentName, requestName } from "../model/names.ts";
 import type { Scene } from "../model/scene.ts";
 import type { Group } from "../model/scene_state.ts";
 import type { Side } from "../model/side.ts";
-import { differing } from "../views/differing.ts";
 import { plainly } from "../views/plain.ts";
 import type { Subject, ViewHost } from "../views/view.ts";
 import { counted } from "./words.ts";

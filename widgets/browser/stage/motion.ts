@@ -1,8 +1,8 @@
 // What slides, and where to look, while events are played: read from the events themselves.
 
-import { requestName } from "../look/palette.ts";
 import type { EventRows } from "../model/event_rows.ts";
 import type { EventKind, Transfer } from "../model/events.ts";
+import { requestName } from "../model/names.ts";
 import type { Recording } from "../model/recording.ts";
 
 const MAX_MOVES = 12;

@@ -1,12 +1,10 @@
-// Where one can stand on the recording of one lab: a position is a moment; the stops of a step are its beats, or its
-// events.
+// The recording of one lab as a track: a position is a moment; the stops of a step are its captions, or its events.
 
 import { lastBefore } from "../model/arrays.ts";
-import type { Answer } from "../model/payloads.ts";
+import type { Phase } from "../model/events.ts";
+import type { Answer, CaptionRow } from "../model/payloads.ts";
 import type { Side } from "../model/side.ts";
 import { plainly } from "../views/plain.ts";
-import type { Caption } from "./captions.ts";
-import { Captions } from "./captions.ts";
 import { restingWords } from "./words.ts";
 
 // A step with what follows it up to the next one. index: the number of the step among those recorded, -1 before the
@@ -126,5 +124,58 @@ export class SoloTrack {
   // The position that shows a moment.
   positionAt(_side: number, moment: number) {
     return moment;
+  }
+}
+
+export interface Caption {
+  at: number;
+  sentence: string;
+  phase: Phase | null;
+  isLettered?: boolean; // the contents that its sentence names have their letters
+}
+
+// Captions by moment, and the stretches of events for which there are any.
+class Captions {
+  list: Caption[] = [];
+  ranges: [start: number, end: number][] = [];
+
+  clear() {
+    this.list = [];
+    this.ranges = [];
+  }
+
+  // The captions of all events between start and end replace those that were known.
+  add(start: number, end: number, rows: CaptionRow[]) {
+    const low = this.indexAfter(start),
+      high = this.indexAfter(end);
+    this.list.splice(low, high - low, ...rows.map(([at, sentence, phase]) => ({ at, sentence, phase })));
+    this.ranges.push([start, end]);
+    this.ranges.sort((a, b) => a[0] - b[0]);
+    const merged: [number, number][] = [];
+    for (const [from, to] of this.ranges) {
+      const last = merged.at(-1);
+      if (last && from <= last[1]) last[1] = Math.max(last[1], to);
+      else merged.push([from, to]);
+    }
+    this.ranges = merged;
+  }
+
+  // The number of captions at or before a moment.
+  indexAfter(moment: number) {
+    return lastBefore(this.list, moment + 1, ({ at }) => at) + 1;
+  }
+
+  at(moment: number): Caption | null {
+    const found = this.list[this.indexAfter(moment) - 1];
+    return found?.at === moment ? found : null;
+  }
+
+  // True if there are captions for everything between two moments.
+  covers(start: number, end: number) {
+    return start === end || this.ranges.some(([low, high]) => low <= start && end <= high);
+  }
+
+  between(start: number, end: number) {
+    return this.list.slice(this.indexAfter(start), this.indexAfter(end));
   }
 }

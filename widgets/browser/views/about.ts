@@ -1,8 +1,10 @@
-// What a selection is about: itself, the blocks that a request holds or a hash leads to, and whatever an event names.
+// What a selection is about, and which events mention it.
+
+import type { Transfer } from "../model/events.ts";
 import type { Selection } from "../model/payloads.ts";
+import type { Recording } from "../model/recording.ts";
 import type { Scene } from "../model/scene.ts";
 import type { Side } from "../model/side.ts";
-import { namedBy } from "./mentions.ts";
 
 // The things that a selection is about.
 export interface About {
@@ -50,4 +52,99 @@ function* holders({ contentOfBlock, refCounts }: Scene, content: number) {
   if (content < 0) return;
   for (let id = contentOfBlock.indexOf(content); id >= 0; id = contentOfBlock.indexOf(content, id + 1))
     if (refCounts[id]) yield id;
+}
+
+type Readers = Record<string, (value: never) => number[]>;
+
+const ids: { block: Readers; request: Readers } = {
+  block: {
+    block_id: (value: number) => [value],
+    into_block_id: (value: number) => [value],
+    mapped: (value: number[]) => value,
+    block_ids: (value: number[] | number[][]) => value.flat(),
+    runs: (value: [number, number, number][]) => value.map((run) => run[0]),
+    transfers: (value: Transfer[]) => value.map((transfer) => transfer[2]),
+  },
+  request: { request_id: (value: number) => [value], request_ids: (value: number[]) => value },
+};
+
+// Whether an event speaks of what is selected; null where nothing is.
+export type Mentions = ((event: number) => boolean) | null;
+
+// (event number) -> whether it speaks of what is selected; null when nothing is.
+export function mentions(recording: Recording, selection: Selection | null): Mentions {
+  if (!selection?.kind) return null;
+  const { kind } = selection;
+  if (kind === "event") return (i) => i === selection.id;
+  if (kind === "hash") return hashMatcher(recording, String(selection.id));
+  const readers = recording.header.kinds.map(([, ...fields]) => readersOf(fields, ids[kind]));
+  const wanted = Number(selection.id);
+  return (i) => {
+    const row = recording.row(i),
+      named = readers[row[0]];
+    for (let n = 0; n < named.length; n++) if (named[n].read(row[named[n].at] as never).includes(wanted)) return true;
+    return false;
+  };
+}
+
+// What an event names: {block: [ids], request: [ids], hash: ["group:hex"]}.
+function namedBy(recording: Recording, i: number) {
+  const row = recording.row(i),
+    [, ...fields] = recording.header.kinds[row[0]],
+    named: { block: number[]; request: number[]; hash: string[] } = { block: [], request: [], hash: [] };
+  for (const kind of ["block", "request"] as const)
+    for (const { at, read } of readersOf(fields, ids[kind])) named[kind].push(...read(row[at] as never));
+  const { hash, group, transfers } = hashPlaces(fields);
+  if (hash) named.hash.push(`${row[group]}:${row[hash]}`);
+  if (transfers) named.hash.push(...(row[transfers] as Transfer[]).map(([of, , , hex]) => `${of}:${hex}`));
+  return named;
+}
+
+function readersOf(fields: string[], known: Readers) {
+  return fields.map((name, i) => ({ at: i + 1, read: known[name] })).filter(({ read }) => read);
+}
+
+function hashMatcher(recording: Recording, key: string): Mentions {
+  const [group, hex] = key.split(":");
+  const places = recording.header.kinds.map(([, ...fields]) => hashPlaces(fields));
+  return (i: number) => {
+    const row = recording.row(i),
+      place = places[row[0]];
+    if (place.hash && row[place.hash] === hex) return String(row[place.group]) === group;
+    return (
+      place.transfers > 0 &&
+      (row[place.transfers] as Transfer[]).some((transfer) => transfer[3] === hex && String(transfer[0]) === group)
+    );
+  };
+}
+
+function hashPlaces(fields: string[]) {
+  return {
+    hash: fields.indexOf("block_hash") + 1,
+    group: fields.indexOf("group") + 1,
+    transfers: fields.indexOf("transfers") + 1,
+  };
+}
+
+// The events that speak of what is selected: looked for once per selection, and in what is new.
+
+export class Mentioned {
+  events: number[] = [];
+  name = "";
+  start = 0;
+  end = 0;
+
+  find(recording: Recording, selection: Selection | null) {
+    const name = `${recording.header.lab} ${JSON.stringify(selection)}`,
+      speaks = mentions(recording, selection);
+    if (name !== this.name || recording.start !== this.start || recording.end < this.end) {
+      this.events = [];
+      this.end = recording.start;
+    }
+    if (speaks) for (let i = this.end; i < recording.end; i++) if (speaks(i)) this.events.push(i);
+    this.name = name;
+    this.start = recording.start;
+    this.end = recording.end;
+    return this.events;
+  }
 }

@@ -1,18 +1,18 @@
 // The views by name.
-import * as bands from "./bands.ts";
-import * as charts from "./charts.ts";
-import * as code from "./code.ts";
-import * as groups from "./groups.ts";
-import * as log from "./log.ts";
-import * as map from "./map.ts";
-import * as pool from "./pool.ts";
-import * as queue from "./queue.ts";
-import * as step from "./step.ts";
-import * as tables from "./tables.ts";
-import * as tier from "./tier.ts";
-import * as timeline from "./timeline.ts";
+import * as bands from "./bands/bands.ts";
+import * as charts from "./charts/charts.ts";
+import * as code from "./code/code.ts";
+import * as groups from "./groups/groups.ts";
+import * as log from "./log/log.ts";
+import * as map from "./map/map.ts";
+import * as pool from "./pool/pool.ts";
+import * as queue from "./queue/queue.ts";
+import * as step from "./step/step.ts";
+import * as tables from "./tables/tables.ts";
+import * as tier from "./tier/tier.ts";
+import * as timeline from "./timeline/timeline.ts";
 import type { ViewModule } from "./view.ts";
-import * as why from "./why.ts";
+import * as why from "./why/why.ts";
 
 export const VIEWS: Record<string, ViewModule> = {
   bands,

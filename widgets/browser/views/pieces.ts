@@ -1,7 +1,9 @@
 // What the DOM views are made of: keyed children that keep their places, block beads, badges, letters.
 
-import { element as make } from "../look/element.ts";
-import { contentName, hueOf, roundOf } from "../look/palette.ts";
+import { element, element as make } from "../look/element.ts";
+import { hueOf, roundOf, shapeOf } from "../look/palette.ts";
+import type { Violation } from "../model/alarms.ts";
+import { contentName, requestName } from "../model/names.ts";
 import type { Block, Scene } from "../model/scene.ts";
 import type { Group } from "../model/scene_state.ts";
 
@@ -186,4 +188,23 @@ export function runsOf<T>(values: T[]): [value: T, count: number][] {
     else runs.push([value, 1]);
   }
   return runs;
+}
+
+// A rule is broken here: a click asks why. said/is: the core is not what its events say.
+export function violated({ event, isSaid, rule }: Violation) {
+  const made = make("b", "le-violated", isSaid ? "said/is" : "!");
+  Object.assign(made.dataset, { event: String(event), about: "event" });
+  made.setAttribute(
+    "aria-label",
+    isSaid ? "the core is not what its events say: why?" : `the rule ${rule} is broken: why?`,
+  );
+  return made;
+}
+
+// A request: a shape and a letter, never a hue, for hue is content.
+export function badge(request: number) {
+  const made = element("span", `le-badge le-${shapeOf(request)}`);
+  made.append(element("span", "", requestName(request)));
+  made.dataset.request = String(request);
+  return made;
 }

@@ -1,7 +1,7 @@
 // An event in one plain line, from its kind and fields alone: what there is to say where nobody has told it better.
 
-import { requestName } from "../look/palette.ts";
 import type { EventKind, FieldReader } from "../model/events.ts";
+import { requestName } from "../model/names.ts";
 import type { Recording } from "../model/recording.ts";
 
 const FREED_FOR = {

@@ -1,0 +1,114 @@
+"""Which folder of the browser half may import which, parsed from this table and held against every import.
+
+    widget.ts        the entry: chooses a layout
+      |
+    stage/compare    two recordings side by side
+      |
+    stage            one moment of a recording: time, selection, playing, painting, layouts
+      |
+    views/NAME       one view each; no view imports another one
+      |
+    views/time       what views over time share
+      |
+    views            what a view is, and what views are made of
+      |
+    look, model      colours, theme, elements; a recording and its state at any moment, without a page
+
+    folder         may import, besides itself
+    -------------  ----------------------------------------------
+    model          nothing
+    look           nothing
+    views          look, model
+    views/time     look, model, views
+    views/NAME     look, model, views, views/time
+    stage          look, model, views, views/index.ts
+    stage/compare  look, model, views, stage
+    widget.ts      everything
+
+Only `views/index.ts` knows the views by name. Type imports count. Biome holds that no imports form a circle.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+
+import pytest
+
+IMPORT = re.compile(r"""(?:\bfrom|\bimport)\s*\(?\s*["'](\.[^"']+)["']""")
+OWN_ROOMS = ("model", "look", "views", "views/time", "stage", "stage/compare", "widget.ts", "views/index.ts")
+
+
+def room_of(path: str) -> str:
+    """Return the row of the table that holds for a file: views/log/lines.ts -> views/NAME."""
+    if path in OWN_ROOMS:
+        return path
+    folder = posixpath.dirname(path)
+    return folder if folder in OWN_ROOMS else "views/NAME"
+
+
+def parse_table(text: str) -> dict[str, frozenset[str]]:
+    """Read the table's rows as room -> rooms that it may import."""
+    rows = [line.split(maxsplit=1) for line in text.split("----\n")[1].split("\n\n")[0].splitlines()]
+    table = {room: frozenset() if rule == "nothing" else frozenset(rule.split(", ")) for room, rule in rows}
+    everything = frozenset((*table, "views/index.ts"))
+    return {room: everything if rooms == {"everything"} else rooms for room, rooms in table.items()}
+
+
+TABLE = parse_table(__doc__)
+TABLE["views/index.ts"] = frozenset(("views", "views/NAME"))
+
+
+def is_allowed(source: str, target: str) -> bool:
+    """Return whether the table lets one file import another."""
+    room, other = room_of(source), room_of(target)
+    if room == other == "views/NAME":
+        return posixpath.dirname(source) == posixpath.dirname(target)
+    return other == room or other in TABLE[room]
+
+
+def imports_of(source: str, text: str) -> list[tuple[str, str]]:
+    """Return (source, target) of each relative import in a file's text."""
+    folder = posixpath.dirname(source)
+    return [(source, posixpath.normpath(posixpath.join(folder, target))) for target in IMPORT.findall(text)]
+
+
+@pytest.fixture(scope="module")
+def imports(project_root: Path) -> list[tuple[str, str]]:
+    root = project_root / "widgets" / "browser"
+    files = {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*.ts"))}
+    return [pair for name, path in files.items() for pair in imports_of(name, path.read_text(encoding="utf-8"))]
+
+
+def test_every_import_of_the_browser_half_is_in_the_table(imports: list[tuple[str, str]]) -> None:
+    assert [f"{source} imports {target}" for source, target in imports if not is_allowed(source, target)] == []
+
+
+def test_every_folder_of_the_table_was_read(imports: list[tuple[str, str]]) -> None:
+    assert {room_of(source) for source, _ in imports} == set(TABLE)
+
+
+# The rules themselves, tried on files that do not exist.
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "allowed"),
+    [
+        ("model/scene.ts", 'import { lastBefore } from "./arrays.ts";', True),
+        ("model/scene.ts", 'import { element } from "../look/element.ts";', False),
+        ("model/scene.ts", 'import type { View } from "../views/view.ts";', False),
+        ("views/pool/pool.ts", 'import { keep } from "../pieces.ts";', True),
+        ("views/pool/pool.ts", 'import { cards } from "./cards.ts";', True),
+        ("views/pool/pool.ts", 'import { rows } from "../map/rows.ts";', False),
+        ("views/pool/pool.ts", 'import type {\n  Stage,\n} from "../../stage/stage.ts";', False),
+        ("views/view.ts", 'import { Pool } from "./pool/pool.ts";', False),
+        ("stage/panel.ts", 'import { VIEWS } from "../views/index.ts";', True),
+        ("stage/panel.ts", 'import { Pool } from "../views/pool/pool.ts";', False),
+        ("stage/stage.ts", 'import { Columns } from "./compare/columns.ts";', False),
+        ("stage/compare/columns.ts", 'export { Stage } from "../stage.ts";', True),
+        ("widget.ts", 'const pool = await import("./views/pool/pool.ts");', True),
+    ],
+)
+def test_the_rules_judge_files_that_do_not_exist(source: str, code: str, allowed: bool) -> None:
+    assert [is_allowed(*pair) for pair in imports_of(source, code)] == [allowed]

@@ -1,0 +1,212 @@
+// The two columns: each side's name and numbers above its tables, pool, map and queue, in the same places. In a narrow
+// cell they are tabs.
+
+import { element, targetOf, write } from "../../look/element.ts";
+import type { Side } from "../../model/side.ts";
+import { AlarmCount, CrashSign } from "../alarm.ts";
+import type { Panel } from "../panel.ts";
+import { panel } from "../panel.ts";
+import type { PairStage } from "../stage.ts";
+import { markDifferences } from "./differences.ts";
+import { Overflow } from "./overflow.ts";
+import { PairScore } from "./score.ts";
+
+export class Columns {
+  stage: PairStage;
+  open = 0;
+  element: HTMLElement;
+  heads: HTMLElement;
+  columns: Column[];
+  body: HTMLElement;
+  revealed?: number;
+
+  constructor(stage: PairStage) {
+    this.stage = stage;
+    this.element = element("div", "le-columns");
+    this.heads = element("div", "le-column-heads");
+    this.heads.setAttribute("role", "tablist");
+    this.element.append(this.heads);
+    this.columns = stage.sides.map(
+      (side, i) =>
+        new Column(
+          stage,
+          side,
+          () => !stage.isNarrow || this.open === i,
+          () => this.show(i),
+        ),
+    );
+    for (const { head } of this.columns) this.heads.append(head);
+    this.body = element("div", "le-column-bodies");
+    this.body.append(...this.columns.map(({ element: made }) => made));
+    this.element.append(this.body);
+    this.heads.addEventListener("keydown", (event) => this.onKey(event));
+  }
+
+  show(i: number) {
+    if (!this.stage.isNarrow) return;
+    this.open = i;
+    this.stage.repaint();
+  }
+
+  onKey(event: KeyboardEvent) {
+    const isArrow = event.key === "ArrowLeft" || event.key === "ArrowRight";
+    if (!isArrow || !this.stage.isNarrow || !targetOf(event).closest(".le-column-head")) return;
+    event.preventDefault();
+    this.show((this.open + 1) % 2);
+    this.columns[this.open].head.focus();
+  }
+
+  paint() {
+    const { stage } = this;
+    this.columns.forEach((column, i) => {
+      column.paint();
+      const isOpen = !stage.isNarrow || this.open === i;
+      column.element.classList.toggle("le-is-shut", !isOpen);
+      column.head.setAttribute("role", stage.isNarrow ? "tab" : "group");
+      if (stage.isNarrow) column.head.setAttribute("aria-selected", String(isOpen));
+      else column.head.removeAttribute("aria-selected");
+      column.head.tabIndex = stage.isNarrow && isOpen ? 0 : -1;
+    });
+    markDifferences(stage, this.columns);
+    if (!stage.isNarrow) alignGroups(this.columns);
+    this.reveal();
+    if (!stage.painting.isHurried) for (const column of this.columns) column.paintOverflow();
+  }
+
+  // The rows of the requests that the beat is about are brought into sight, and nothing else moves.
+  reveal() {
+    const { stage } = this,
+      { track, position } = stage;
+    if (position === this.revealed) return;
+    this.revealed = position;
+    const row = track.row(position),
+      before = track.row(position - 1)?.[0] ?? track.starts;
+    if (!row) return;
+    stage.sides.forEach(({ recording }, side) => {
+      const requests = new Set<number>();
+      for (let i = Math.max(before[side], recording.start); i < Math.min(row[0][side], recording.end); i++) {
+        const request = recording.field(i, "request_id");
+        if (request !== undefined) requests.add(request);
+      }
+      this.columns[side].reveal([...requests]);
+    });
+  }
+}
+
+export class Column {
+  stage: PairStage;
+  side: Side;
+  head: HTMLElement;
+  name: HTMLSpanElement;
+  role: HTMLElement;
+  score: PairScore;
+  alarms: [AlarmCount, CrashSign];
+  element: HTMLElement;
+  panels: Panel[];
+  queue: HTMLElement;
+  overflow: Overflow[];
+
+  constructor(stage: PairStage, side: Side, isShown: () => boolean, choose: () => void) {
+    this.stage = stage;
+    this.side = side;
+    this.head = element("div", "le-column-head");
+    this.head.dataset.side = String(side.index);
+    this.name = element("span", "le-column-name");
+    this.role = element("span", "le-column-role");
+    this.score = new PairScore(side);
+    const line = element("span", "le-column-line");
+    this.alarms = [new AlarmCount(stage, side), new CrashSign(stage, side)];
+    line.append(this.name, this.role, ...this.alarms.map(({ element: made }) => made));
+    this.head.append(line, this.score.element);
+    this.head.addEventListener("click", choose);
+    this.element = element("div", "le-column");
+    this.element.dataset.side = String(side.index);
+    const lower = element("div", "le-lower"),
+      { index } = side;
+    this.panels = ["tables", "pool", "map", "queue"].map((name) => panel(stage, name, index));
+    for (const { shown } of this.panels) shown.isShown = isShown;
+    for (const made of this.panels) explain(made);
+    for (const made of this.panels)
+      (made.matches(".le-map-panel, .le-queue-panel") ? lower : this.element).append(made);
+    this.element.append(lower);
+    this.queue = lower.querySelector<HTMLElement>(".le-queue-panel h3 > span") as HTMLElement;
+    this.overflow = this.panels.map((made) => overflowOf(made)).filter((one) => one !== null);
+  }
+
+  paintOverflow() {
+    for (const one of this.overflow) one.paint();
+  }
+
+  reveal(requests: number[]) {
+    const list = this.element.querySelector<HTMLElement>(".le-tables");
+    if (!list || list.scrollHeight <= list.clientHeight) return;
+    const [request] = requests.slice(-1),
+      shown =
+        list.querySelector<HTMLElement>(`.le-tables-row[data-request="${request}"]`) ??
+        list.querySelector<HTMLElement>(`.le-badge[data-request="${request}"]`)?.closest(".le-tables-row");
+    if (!shown) return;
+    const frame = list.getBoundingClientRect(),
+      rect = shown.getBoundingClientRect();
+    if (rect.bottom > frame.bottom) list.scrollTop += Math.min(rect.bottom - frame.bottom, rect.top - frame.top);
+    if (rect.top < frame.top) list.scrollTop -= frame.top - rect.top;
+  }
+
+  paint() {
+    const { names, roles } = this.stage.track,
+      { index } = this.side;
+    write(this.name, names[index]);
+    write(this.role, roles[index]);
+    this.name.title = this.role.title = [names[index], roles[index]].filter(Boolean).join(": ");
+    this.score.paint();
+    for (const one of this.alarms) one.paint();
+    this.score.element.classList.toggle("le-is-doubtful", this.alarms[0].found.length > 0);
+    write(this.queue, `Free queue: ${this.side.scene.queue.size}`);
+  }
+}
+
+// The map's rows of a group begin on the same line on both sides: the shorter group leaves room.
+function alignGroups(columns: Column[]) {
+  const lists = columns.map(({ element: column }) => [...column.querySelectorAll<HTMLElement>(".le-map-row")]),
+    groups = new Set(lists.flat().map(({ dataset }) => dataset.group));
+  for (const row of lists.flat()) if (row.style.marginBottom) row.style.marginBottom = "";
+  if (groups.size < 2) return;
+  for (const group of groups) {
+    const rows = lists.map((list) => list.filter(({ dataset }) => dataset.group === group)),
+      most = Math.max(...rows.map(({ length }) => length));
+    for (const own of rows)
+      if (own.length && own.length < most)
+        own[own.length - 1].style.marginBottom = `calc(${most - own.length} * var(--le-map-row))`;
+  }
+}
+
+// Which items of a panel are counted when they do not fit: [noun, selector]; in the tables a request may fit in part.
+const COUNTED: Record<string, [noun: string, selector: string]> = {
+  tables: ["", ".le-tables-row"],
+  map: ["row", ".le-map-row"],
+  queue: ["block", ".le-queue-seat"],
+};
+
+function overflowOf(made: Panel) {
+  const found = Object.entries(COUNTED).find(([one]) => made.classList.contains(`le-${one}-panel`));
+  if (!found) return null;
+  const [name, [noun, selector]] = found,
+    { element: view } = made.shown.view,
+    beside = (sign: HTMLElement) =>
+      name === "queue" ? made.append(sign) : made.querySelector(".le-export")?.before(sign);
+  return new Overflow(view, noun, (frame) => [...frame.querySelectorAll(selector)], beside);
+}
+
+const EXPLAINED = {
+  tables: "which block of the pool holds which tokens of a request",
+  pool: "all blocks of the cache, each in its place",
+  map: "the hash of a content leads to the block that a look-up is served with",
+  queue: "free blocks in the order in which they are used again",
+};
+
+// In words beside the heading, where there is room for them.
+function explain(made: Panel) {
+  const [, words = ""] = Object.entries(EXPLAINED).find(([name]) => made.classList.contains(`le-${name}-panel`)) ?? [],
+    heading = made.querySelector<HTMLElement>("h3 > span");
+  if (heading) heading.title = words;
+  heading?.after(element("span", "le-explained", words));
+}

@@ -1,0 +1,63 @@
+// Below the comparison, closed at first: why the two part, or why something is as it is; the code that decided; the
+// log. Of one side or the other.
+
+import { element, write } from "../../look/element.ts";
+import { Drawer } from "../panel.ts";
+import type { PairStage } from "../stage.ts";
+
+const NAMES = ["why", "code", "log", "timeline", "step", "bands"];
+
+export class CompareDrawer {
+  stage: PairStage;
+  side = 0;
+  element: HTMLElement;
+  drawers: Drawer[];
+  choice: HTMLElement;
+  buttons: HTMLButtonElement[];
+
+  constructor(stage: PairStage) {
+    this.stage = stage;
+    this.element = element("section", "le-drawers");
+    this.drawers = [0, 1].map((side) => new Drawer(stage, NAMES, side));
+    this.choice = element("div", "le-drawer-side");
+    this.choice.setAttribute("role", "radiogroup");
+    this.choice.setAttribute("aria-label", "of which side");
+    this.buttons = [0, 1].map((side) => this.make(side));
+    this.element.append(this.choice, ...this.drawers.map(({ element: made }) => made));
+    this.show(0);
+  }
+
+  make(side: number) {
+    const made = element("button", "le-tab");
+    made.type = "button";
+    made.setAttribute("role", "radio");
+    made.addEventListener("click", () => this.show(side));
+    this.choice.append(made);
+    return made;
+  }
+
+  // The same view stays open, of the other side.
+  show(side: number) {
+    const open = this.drawers[this.side].open;
+    this.side = side;
+    this.drawers.forEach((drawer, i) => {
+      drawer.element.classList.toggle("le-is-shut", i !== side);
+      drawer.show(i === side ? open : null);
+    });
+    this.stage.root.classList.toggle("le-is-drawn", open !== null);
+    this.buttons.forEach((made, i) => made.setAttribute("aria-checked", String(i === side)));
+  }
+
+  wonder(about?: string, side: number = this.side) {
+    this.show(side);
+    this.drawers[side].wonder(about);
+  }
+
+  paint() {
+    const { names, parted } = this.stage.track,
+      drawer = this.drawers[this.side];
+    this.buttons.forEach((made, i) => write(made, names[i]));
+    const why = drawer.open === "why" && drawer.entries.get("why")?.view;
+    if (why && parted && why.links === null && !this.stage.selection) why.tell?.(parted);
+  }
+}

@@ -1,0 +1,58 @@
+// What a frame that scrolls does not show: said beside its heading, so that nobody takes what is cut for all there is.
+import { element, put, write } from "../../look/element.ts";
+
+export class Overflow {
+  view: HTMLElement;
+  noun: string;
+  itemsIn: (view: HTMLElement) => Element[];
+  element = element("button", "le-beyond");
+  // view: what scrolls; itemsIn(view): what is counted of it, by this noun, if there is one; beside(sign) puts the sign
+  // where it is read.
+  constructor(
+    view: HTMLElement,
+    noun: string,
+    itemsIn: (view: HTMLElement) => Element[],
+    beside: (sign: HTMLElement) => void,
+  ) {
+    this.view = view;
+    this.noun = noun;
+    this.itemsIn = itemsIn;
+    this.element.type = "button";
+    this.element.hidden = true;
+    this.element.addEventListener("click", () => this.scroll());
+    view.addEventListener("scroll", () => this.paint(), { passive: true });
+    beside(this.element);
+  }
+
+  // After the views: the layout that it asks for is due anyway.
+  paint() {
+    const { view, noun } = this,
+      below = view.scrollHeight - view.clientHeight - view.scrollTop > 3,
+      right = view.scrollWidth - view.clientWidth - view.scrollLeft > 3;
+    put(this.element, "hidden", !below && !right);
+    if (!below && !right) return;
+    const frame = view.getBoundingClientRect(),
+      boxes = this.itemsIn(view)
+        .map((item) => item.getBoundingClientRect())
+        .filter(({ height }) => height > 0);
+    const count = boxes.filter(({ bottom }) => bottom > frame.bottom + 3).length;
+    write(
+      this.element,
+      [
+        below && noun && count ? `+${count} ${noun}${count > 1 ? "s" : ""} ↓` : below && !noun ? "more ↓" : "",
+        right ? "more →" : "",
+      ]
+        .filter(Boolean)
+        .join("  ") || "more ↓",
+    );
+    put(this.element, "title", "scrolls on");
+  }
+
+  // A frame's height on, or its width.
+  scroll() {
+    const { view } = this,
+      isBelow = view.scrollHeight - view.clientHeight - view.scrollTop > 3;
+    if (isBelow) view.scrollTop += Math.max(20, view.clientHeight - 20);
+    else view.scrollLeft += Math.max(60, view.clientWidth - 60);
+  }
+}

@@ -1,0 +1,102 @@
+// A side's numbers in fixed places: what is used now and was at the step's peak; what a look-up finds, and what it
+// cannot; what was computed.
+
+import { element, write } from "../../look/element.ts";
+import { countUpTo } from "../../model/arrays.ts";
+import type { Recording } from "../../model/recording.ts";
+import type { Side } from "../../model/side.ts";
+
+type FactName = "peak" | "findable" | "lost" | "computed";
+
+// Words in i, then those in em, are left out where there is no room for them.
+const FACTS: [name: FactName, words: [tag: "" | "i" | "em", text: string][], title: string][] = [
+  [
+    "peak",
+    [
+      ["", "peak"],
+      ["i", " of this step"],
+    ],
+    "the most blocks used within this step",
+  ],
+  [
+    "findable",
+    [
+      ["", "in "],
+      ["em", "the "],
+      ["", "map"],
+    ],
+    "full blocks that a look-up is served with, in use or free",
+  ],
+  ["lost", [["", "lost"]], "in use and full, but no entry of the map leads to them: no look-up finds them"],
+  [
+    "computed",
+    [
+      ["em", "tokens "],
+      ["", "computed"],
+    ],
+    "tokens whose keys and values the model has computed since the recording began",
+  ],
+];
+
+// Computed tokens, summed up to the moments at which they were written.
+interface Work {
+  recording: Recording;
+  start: number;
+  upTo: number;
+  at: number[];
+  sums: number[];
+}
+
+export class PairScore {
+  side: Side;
+  facts = new Map<string, { made: HTMLElement; number: HTMLElement }>();
+  work: Work | null = null;
+  element = element("div", "le-pair-score");
+  used = element("span", "le-pair-used");
+  number = element("b", "", "0");
+  total = element("span");
+
+  constructor(side: Side) {
+    this.side = side;
+    this.used.title = "blocks that some request holds now";
+    this.used.append(this.number, this.total);
+    this.element.append(this.used, ...FACTS.map((fact) => this.fact(fact)));
+  }
+
+  fact([name, words, title]: (typeof FACTS)[number]) {
+    const made = element("span", `le-pair-fact le-pair-${name}`),
+      number = element("b", "", "0");
+    made.title = title;
+    const told = element("span");
+    told.append(...words.map(([tag, text]) => (tag ? element(tag, "", text) : text)));
+    made.append(number, told);
+    this.facts.set(name, { made, number });
+    return made;
+  }
+
+  paint() {
+    const { scene, moment } = this.side,
+      { score } = scene;
+    write(this.number, score.used);
+    write(this.total, `of ${scene.numBlocks - (scene.nullBlock < 0 ? 0 : 1)} used`);
+    const values = { ...score, computed: this.computedUpTo(moment) };
+    for (const [name, { number }] of this.facts) write(number, values[name as FactName]);
+    this.facts.get("lost")?.made.classList.toggle("le-is-lost", score.lost > 0);
+  }
+
+  // How many tokens were computed before a moment: counted where their slots are written, once per event. A step taken
+  // back counts.
+  computedUpTo(moment: number) {
+    const { recording } = this.side;
+    let { work } = this;
+    if (!work || work.recording !== recording || work.upTo > recording.end || work.start !== recording.start)
+      this.work = work = { recording, start: recording.start, upTo: recording.start, at: [], sums: [] };
+    for (; work.upTo < recording.end; work.upTo++) {
+      if (recording.kind(work.upTo) !== "SlotsWritten" || recording.field(work.upTo, "group")) continue;
+      const runs = recording.field(work.upTo, "runs") ?? [];
+      work.sums.push((work.sums.at(-1) ?? 0) + runs.reduce((sum, [, , length]) => sum + length, 0));
+      work.at.push(work.upTo + 1);
+    }
+    return work.sums[countUpTo(work.at, moment) - 1] ?? 0;
+  }
+}

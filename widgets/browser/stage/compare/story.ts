@@ -1,0 +1,161 @@
+// The words of the moment: the guided sentence and its question, if there is a guide; below it what happens, in two
+// columns where the sides differ.
+import { button, element, write } from "../../look/element.ts";
+import type { PairTrack } from "../pair_track.ts";
+import type { PairStage } from "../stage.ts";
+
+export class Story {
+  stage: PairStage;
+  element = element("section", "le-story");
+  guide = element("div", "le-guide");
+  sign = element("span", "le-guide-sign");
+  words = element("p", "le-guide-words");
+  count = element("span", "le-count");
+  back = button("‹", "the guided sentence before (b)");
+  next = button("Next ›", "play on to the next guided sentence (n)", "le-next-stop");
+  told = element("div", "le-told");
+  both = element("p", "le-told-both");
+  sides: HTMLElement[];
+
+  constructor(stage: PairStage) {
+    this.stage = stage;
+    this.element.setAttribute("aria-label", "what happens");
+    this.sign.title = "the story's sentences are numbered; the numbers stand in the line of time too";
+    this.back.addEventListener("click", () => previousStop(stage));
+    this.next.addEventListener("click", () => nextStop(stage));
+    this.guide.append(this.sign, this.words, this.count, this.back, this.next);
+    this.sides = ["left", "right"].map((name) => element("p", `le-told-side le-told-${name}`));
+    this.told.append(this.both, ...this.sides);
+    this.told.setAttribute("aria-live", "polite");
+    this.words.setAttribute("aria-live", "polite");
+    this.element.append(this.guide, this.told);
+  }
+
+  paint() {
+    const { stage } = this,
+      { track } = stage,
+      told = stage.caption;
+    this.paintGuide(track);
+    const isSplit = told.left !== null || told.right !== null;
+    this.told.classList.toggle("le-is-split", isSplit);
+    write(this.both, isSplit ? "" : told.sentence);
+    this.sides.forEach((side, i) => {
+      const text = isSplit ? ([told.left, told.right][i] ?? "Nothing happens here.") : "";
+      write(side, text);
+      side.classList.toggle("le-quiet", isSplit && [told.left, told.right][i] === null);
+      side.dataset.name = track.names[i];
+    });
+  }
+
+  paintGuide(track: PairTrack) {
+    const { stage } = this,
+      { length } = track.guide,
+      stop = track.guideAt(stage.position);
+    stage.root.classList.toggle("le-is-guided", length > 0);
+    if (!length) return;
+    write(this.words, stop < 0 ? "" : track.guide[stop]);
+    write(this.sign, stop < 0 ? "" : stop + 1);
+    this.guide.classList.toggle("le-is-past", !track.isGuided(stage.position)); // the beats have gone on since
+    const reached = (track.guided.at(-1)?.[0] ?? -1) + 1,
+      hasMore = track.later !== null && stage.isLive;
+    write(this.count, `${stop + 1} of ${hasMore ? length : reached}`);
+    this.back.disabled = track.previousStop(stage.position) === null;
+    const hasNext = stage.position < track.end || canGoOn(stage);
+    this.next.disabled = !hasNext;
+    this.next.classList.toggle("le-primary", hasNext);
+  }
+}
+
+// From one guided sentence to another.
+
+// Plays up to the next guided stop; without a guide, to the end of the step.
+export function nextStop(stage: PairStage) {
+  if (canGoOn(stage)) return stage.command("later");
+  const { track, position } = stage,
+    to = track.nextStop(position) ?? (track.guide.length ? track.end : track.span(position + 1).end);
+  if (stage.isPlaying) return stage.stand(stage.player.target ?? track.end);
+  stage.visibility.approach();
+  stage.player.play(position, Math.min(to, track.end));
+  stage.changed();
+}
+
+// What is recorded is told, and the engines can go on with the story.
+function canGoOn(stage: PairStage) {
+  const { track, position } = stage;
+  return stage.isLive && track.later !== null && track.guide.length > 0 && position >= track.end;
+}
+
+export function previousStop(stage: PairStage) {
+  stage.stand(stage.track.previousStop(stage.position) ?? stage.track.first);
+}
+
+export class Prediction {
+  stage: PairStage;
+  said: { numbers: number[]; from: number; due: number } | null = null;
+  element = element("form", "le-predict");
+  words = element("span", "le-predict-words");
+  fields: HTMLInputElement[];
+  ok = button("Predict", "keep the prediction, and play on");
+
+  constructor(stage: PairStage) {
+    this.stage = stage;
+    this.words.setAttribute("role", "status");
+    this.fields = ["left", "right"].map((name) => {
+      const field = element("input");
+      Object.assign(field, { type: "number", min: 0, title: `your prediction for the ${name} side` });
+      field.setAttribute("aria-label", field.title);
+      field.placeholder = name;
+      return field;
+    });
+    this.ok.type = "submit";
+    this.element.append(this.words, ...this.fields, this.ok);
+    this.element.addEventListener("submit", (event) => this.keep(event));
+  }
+
+  keep(event: Event) {
+    event.preventDefault();
+    const numbers = this.fields.map(({ valueAsNumber }) => valueAsNumber),
+      { stage } = this,
+      { track } = stage;
+    if (numbers.some(Number.isNaN)) return this.fields[numbers.findIndex(Number.isNaN)].focus();
+    const due = track.span(stage.position).end;
+    this.said = { numbers, from: stage.position, due };
+    stage.root.focus();
+    stage.visibility.approach();
+    // the story stops on the way
+    stage.player.play(stage.position, Math.min(due, track.nextStop(stage.position) ?? due));
+    stage.changed();
+  }
+
+  // The question while one stands at it; on the way the prediction; beside it the truth from the end of the step on.
+  paint() {
+    const { stage, said } = this,
+      { track, position } = stage,
+      stop = track.guideAt(position),
+      question = track.questions[stop] || "";
+    // their line is kept free, so that nothing jumps
+    stage.root.classList.toggle("le-has-questions", track.questions.some(Boolean));
+    const isDue = said && position >= said.due && position < (track.nextStop(said.due) ?? Infinity);
+    const isAsked = question !== "" && !said;
+    const isPending = said && position > said.from && position < said.due;
+    this.element.hidden = !isAsked && !isPending && !isDue;
+    for (const part of [...this.fields, this.ok]) part.hidden = !isAsked;
+    this.fields.forEach((field, side) => (field.max = String(stage.sides[side].scene.numBlocks)));
+    if (isAsked) write(this.words, question);
+    this.element.classList.toggle("le-is-judged", Boolean(isDue));
+    if (isPending && said) write(this.words, `You predict ${said.numbers.join(" and ")} blocks.`);
+    if (isDue && said)
+      write(
+        this.words,
+        judged(
+          said.numbers,
+          stage.sides.map(({ scene }) => scene.score.used),
+        ),
+      );
+  }
+}
+
+function judged(said: number[], used: number[]) {
+  const isRight = said.every((number, side) => number === used[side]);
+  return `You said ${said.join(" and ")}: ${isRight ? "right." : `it is ${used.join(" and ")}.`}`;
+}

@@ -1,0 +1,368 @@
+// One line of time for both sides: a column per beat, a lane per request and one for the pool; a rule where the
+// editions part. Drag to scrub.
+
+import { element } from "../../look/element.ts";
+import type { Theme } from "../../look/theme.ts";
+import { requestName } from "../../model/names.ts";
+import type { PairRow } from "../../model/payloads.ts";
+import type { PairStage } from "../stage.ts";
+
+const TOP = 20,
+  LEFT = 52,
+  RIGHT = 16,
+  BOTTOM = 15,
+  MAX_LANES = 5,
+  STOP_RADIUS = 8;
+const POOL = "pool",
+  OTHERS = "others";
+const MEANING = "pale: on both sides, strong: on one";
+const EXPLAINED =
+  "Pale: an event on both sides. Strong: on one side, or otherwise there: the left side's above, the right " +
+  "side's below.";
+
+// A lane: a request, the pool, or all requests that have no lane of their own.
+type Lane = number | typeof POOL | typeof OTHERS;
+
+export class PairTime {
+  stage: PairStage;
+  lanes = new Map();
+  numRows = -1;
+  element = element("div", "le-pair-time");
+  canvas = element("canvas");
+  sizes: ResizeObserver;
+  captionLanes!: Set<Lane>[][];
+  rows?: PairRow[];
+  last?: PairRow;
+  order!: Lane[];
+  width!: number;
+  height!: number;
+  pictured?: string;
+  picturedTheme?: Theme;
+  picture?: HTMLCanvasElement;
+  stepNames!: [from: number, to: number][];
+
+  constructor(stage: PairStage) {
+    this.stage = stage;
+    this.canvas.tabIndex = 0;
+    this.canvas.setAttribute("role", "slider");
+    this.canvas.setAttribute("aria-label", "Time of both sides, in beats. Arrow keys step, drag to scrub.");
+    this.element.append(this.canvas);
+    this.canvas.addEventListener("pointerdown", (event) => this.grab(event));
+    this.canvas.addEventListener("pointermove", (event) => this.drag(event));
+    this.sizes = new ResizeObserver(() => this.stage.changed());
+    this.sizes.observe(this.canvas);
+    stage.end.signal.addEventListener("abort", () => this.sizes.disconnect());
+  }
+
+  // -- where things are
+  // --------------------------------------------------------------------------------------------------
+
+  x(position: number) {
+    const { track } = this.stage,
+      total = Math.max(1, track.lastCaption - track.base);
+    return LEFT + ((position - track.base) / total) * (this.width - LEFT - RIGHT);
+  }
+
+  positionAt(x: number) {
+    const { track } = this.stage,
+      total = Math.max(1, track.lastCaption - track.base);
+    return Math.max(
+      track.first,
+      Math.min(track.end, track.base + Math.round(((x - LEFT) / (this.width - LEFT - RIGHT)) * total)),
+    );
+  }
+
+  // A guided stop is easier to hit than a beat.
+  under(event: PointerEvent) {
+    const stop =
+      event.offsetY < TOP &&
+      this.stage.track.guided.find(([, at]) => Math.abs(this.x(at) - event.offsetX) <= STOP_RADIUS);
+    return stop ? stop[1] : this.positionAt(event.offsetX);
+  }
+
+  grab(event: PointerEvent) {
+    this.canvas.setPointerCapture(event.pointerId);
+    this.stage.stand(this.under(event));
+  }
+
+  drag(event: PointerEvent) {
+    const { track } = this.stage,
+      stop = event.offsetY < TOP && track.guided.find(([, at]) => Math.abs(this.x(at) - event.offsetX) <= STOP_RADIUS);
+    this.canvas.title = stop ? track.guide[stop[0]] : EXPLAINED;
+    if (event.buttons && this.canvas.hasPointerCapture(event.pointerId))
+      this.stage.stand(this.positionAt(event.offsetX));
+  }
+
+  // -- what the beats are about
+  // ------------------------------------------------------------------------------------------
+
+  // Per beat and side the lanes of its events: request ids, or the pool.
+  lanesOf(index: number): Set<Lane>[] {
+    const { track, sides } = this.stage,
+      row = track.rows[index],
+      before = index ? track.rows[index - 1][0] : track.starts;
+    return sides.map(({ recording }, side) => {
+      const lanes = new Set<Lane>();
+      for (let i = Math.max(before[side], recording.start); i < Math.min(row[0][side], recording.end); i++) {
+        const request = recording.field(i, "request_id");
+        lanes.add(request === undefined || request === null ? POOL : request);
+      }
+      return lanes;
+    });
+  }
+
+  readLanes() {
+    const { track } = this.stage,
+      { rows } = track,
+      { length } = rows;
+    if (this.rows !== rows || this.numRows > length || this.last !== rows.at(-1)) this.captionLanes = [];
+    this.rows = rows;
+    this.numRows = length;
+    this.last = rows.at(-1);
+    const known = Math.min(this.captionLanes.length, track.end - track.base);
+    this.captionLanes.length = known;
+    for (let i = known; i < track.end - track.base; i++) this.captionLanes.push(this.lanesOf(i));
+    this.order = [...this.shownRequests(), POOL];
+  }
+
+  // All of them while there is room; else those of which the sides tell different things, and the newest.
+  shownRequests(): Lane[] {
+    const { rows } = this.stage.track,
+      counts = new Map<number, number>();
+    this.captionLanes.forEach((sides, i) => {
+      for (const lane of new Set(sides.flatMap((lanes) => [...lanes])))
+        if (typeof lane === "number") counts.set(lane, (counts.get(lane) || 0) + Number(rows[i][3]));
+    });
+    const all = [...counts.keys()].sort((a, b) => a - b);
+    if (all.length < MAX_LANES) return all;
+    const chosen = all.sort((a, b) => (counts.get(b) ?? 0) - (counts.get(a) ?? 0) || b - a).slice(0, MAX_LANES - 2);
+    return [OTHERS, ...chosen.sort((a, b) => a - b)];
+  }
+
+  // -- drawing
+  // -----------------------------------------------------------------------------------------------------------
+
+  paint() {
+    const { canvas, stage } = this,
+      ratio = window.devicePixelRatio || 1,
+      { clientWidth: width, clientHeight: height } = canvas;
+    if (!width) return;
+    if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio))
+      Object.assign(canvas, { width: Math.round(width * ratio), height: Math.round(height * ratio) });
+    this.width = width;
+    this.height = height;
+    const context = canvas.getContext("2d") as CanvasRenderingContext2D;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, canvas.width, canvas.height);
+    context.drawImage(this.still(canvas, ratio), 0, 0);
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.textBaseline = "middle";
+    this.paintAhead(context, stage.theme);
+    this.paintParting(context, stage.theme);
+    this.paintPen(context, stage.theme);
+    this.paintStops(context, stage.theme);
+    this.tellWhere();
+  }
+
+  // Steps and lanes are drawn once, until there is more of them.
+  still({ width, height }: HTMLCanvasElement, ratio: number) {
+    const { track, theme } = this.stage,
+      name = [width, height, track.base, track.end, track.lastCaption].join();
+    if (this.picture && this.pictured === name && this.picturedTheme === theme && this.last === track.rows.at(-1))
+      return this.picture;
+    this.pictured = name;
+    this.picturedTheme = theme;
+    this.readLanes();
+    this.picture ??= document.createElement("canvas");
+    Object.assign(this.picture, { width, height });
+    const context = this.picture.getContext("2d") as CanvasRenderingContext2D;
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.paintSteps(context, theme);
+    this.paintLanes(context, theme);
+    return this.picture;
+  }
+
+  // What has not happened yet is paler.
+  paintAhead(context: CanvasRenderingContext2D, theme: Theme) {
+    const x = this.x(this.stage.position) + 1;
+    context.globalAlpha = 0.5;
+    context.fillStyle = theme.paper;
+    context.fillRect(x, TOP, this.width - x, this.height - TOP - BOTTOM);
+    context.globalAlpha = 1;
+  }
+
+  tellWhere() {
+    const { track, position } = this.stage,
+      words = [`beat ${position - track.base} of ${track.lastCaption - track.base}`];
+    if (track.parts !== null) words.push(`the editions part at beat ${track.parts - track.base}`);
+    for (const [name, value] of [
+      ["valuenow", position],
+      ["valuemin", track.first],
+      ["valuemax", track.end],
+      ["valuetext", words.join("; ")],
+    ])
+      this.canvas.setAttribute(`aria-${name}`, String(value));
+  }
+
+  paintSteps(context: CanvasRenderingContext2D, theme: Theme) {
+    const { track } = this.stage;
+    context.font = `12px ${theme.ui}`;
+    context.textBaseline = "middle";
+    const spans = track.spans.map(({ step }, i) => ({
+      step,
+      x: this.x(track.spanOf(i).start),
+      right: this.x(track.spanOf(i).end),
+    }));
+    context.fillStyle = theme.faint;
+    for (const { step, x, right } of spans) if (step % 2) context.fillRect(x, TOP, right - x, this.height - TOP);
+    context.fillStyle = theme.soft;
+    this.stepNames = [];
+    for (const span of spans) this.paintStepName(context, span);
+    this.paintMeaning(context, theme, (this.stepNames.at(-1)?.[1] ?? 0) + 12);
+  }
+
+  // In full, or the number alone, or not at all: a name stays within its step, and behind the name before it.
+  paintStepName(
+    context: CanvasRenderingContext2D,
+    { step, x, right }: { step: number | null; x: number; right: number },
+  ) {
+    const from = x + 7,
+      free = (this.stepNames.at(-1)?.[1] ?? 0) + 5;
+    for (const text of [`step ${step}`, String(step)]) {
+      const to = from + context.measureText(text).width;
+      if (from < free || to > Math.min(right, this.width - 8)) continue;
+      context.fillText(text, from, this.height - 7);
+      this.stepNames.push([from, to]);
+      return;
+    }
+  }
+
+  // What the marks mean, where the names of the steps leave room.
+  paintMeaning(context: CanvasRenderingContext2D, theme: Theme, free: number) {
+    const right = this.width - RIGHT,
+      left = right - context.measureText(MEANING).width;
+    if (left < free) return;
+    this.stepNames.push([left, right]); // so much is taken
+    context.fillStyle = theme.soft;
+    context.textAlign = "right";
+    context.fillText(MEANING, right, this.height - 7);
+    context.textAlign = "left";
+  }
+
+  get laneHeight() {
+    return (this.height - TOP - BOTTOM) / Math.max(1, this.order.length);
+  }
+
+  get markWidth() {
+    const { base } = this.stage.track;
+    return Math.max(1.5, Math.min(9, this.x(base + 1) - this.x(base) - 2));
+  }
+
+  // The same on both sides: a grey bar across the lane. Different: in ink, the left side's in the lane's upper half,
+  // the right side's in its lower.
+  paintLanes(context: CanvasRenderingContext2D, theme: Theme) {
+    const { track } = this.stage,
+      lane = this.laneHeight,
+      wide = this.markWidth;
+    context.font = `600 12px ${theme.ui}`;
+    this.order.forEach((name, row) => {
+      context.fillStyle = theme.soft;
+      context.textAlign = "right";
+      context.fillText(typeof name === "number" ? requestName(name) : name, LEFT - 8, TOP + (row + 0.5) * lane);
+      context.fillStyle = theme.line;
+      context.fillRect(LEFT, TOP + Math.round((row + 0.5) * lane), this.width - LEFT - RIGHT, 0.5);
+    });
+    context.textAlign = "left";
+    const drawn = new Map<number, number>();
+    this.captionLanes.forEach((sides, i) => {
+      const x = this.x(track.base + i + 1) - wide,
+        isOther = track.rows[i][3];
+      for (const row of this.rowsOf(sides[0], sides[1])) {
+        if (!isOther && Math.floor(x) === drawn.get(row)) continue;
+        drawn.set(row, Math.floor(x));
+        const y = TOP + row * lane,
+          half = lane / 2 - 1;
+        if (!isOther) this.bar(context, x, y + lane * 0.22, wide, lane * 0.56, theme.line);
+        else {
+          if (this.has(sides[0], row)) this.bar(context, x, y + 0.5, wide, half, theme.ink);
+          if (this.has(sides[1], row)) this.bar(context, x, y + 1.5 + half, wide, half, theme.ink);
+        }
+      }
+    });
+  }
+
+  bar(context: CanvasRenderingContext2D, x: number, y: number, w: number, h: number, colour: string) {
+    context.fillStyle = colour;
+    context.fillRect(x, y, w, h);
+  }
+
+  rowsOf(...sets: Set<Lane>[]) {
+    return this.order.flatMap((_, row) => (sets.some((lanes) => this.has(lanes, row)) ? [row] : []));
+  }
+
+  has(lanes: Set<Lane>, row: number) {
+    const name = this.order[row];
+    return name === OTHERS ? [...lanes].some((lane) => lane !== POOL && !this.order.includes(lane)) : lanes.has(name);
+  }
+
+  paintParting(context: CanvasRenderingContext2D, theme: Theme) {
+    const { track } = this.stage;
+    if (track.parts === null || track.parts <= track.base) return;
+    const x = Math.round(this.x(track.parts) - this.markWidth - 3) + 0.5; // just before the first mark that differs
+    context.save();
+    context.strokeStyle = theme.ink;
+    context.setLineDash([3, 2]);
+    context.lineWidth = 1.5;
+    context.beginPath();
+    context.moveTo(x, TOP - 2);
+    context.lineTo(x, this.height - BOTTOM + 2);
+    context.stroke();
+    const text = "the two part here";
+    context.font = `600 12px ${theme.ui}`;
+    const wide = context.measureText(text).width,
+      pen = this.x(this.stage.position),
+      [left, right] = [x - wide - 6, x + 6];
+    const isFree = (at: number) =>
+      at > LEFT &&
+      at + wide < this.width &&
+      (pen < at - 8 || pen > at + wide + 8) &&
+      !this.stepNames.some(([a, b]) => at < b + 4 && a - 4 < at + wide);
+    const at = [left, right].find(isFree) ?? left;
+    context.fillStyle = theme.ink;
+    if (isFree(at)) context.fillText(text, at, this.height - 7);
+    context.restore();
+  }
+
+  paintPen(context: CanvasRenderingContext2D, theme: Theme) {
+    const x = this.x(this.stage.position);
+    context.fillStyle = theme.ink;
+    const bottom = this.height - BOTTOM + 2; // the names of the steps stay readable
+    context.fillRect(x - 1, 2, 2, bottom - 2);
+    context.beginPath();
+    context.moveTo(x - 5, bottom);
+    context.lineTo(x + 5, bottom);
+    context.lineTo(x, bottom - 7);
+    context.fill();
+  }
+
+  paintStops(context: CanvasRenderingContext2D, theme: Theme) {
+    const { track, position } = this.stage,
+      current = track.guideAt(position);
+    context.font = `700 12px ${theme.ui}`;
+    context.textAlign = "center";
+    for (const [stop, at] of track.guided) {
+      const x = this.x(at),
+        y = STOP_RADIUS + 2;
+      context.beginPath();
+      context.arc(x, y, STOP_RADIUS, 0, 2 * Math.PI);
+      context.fillStyle = stop === current ? theme.ink : theme.paper;
+      context.strokeStyle = theme.ink;
+      context.lineWidth = 1.25;
+      context.fill();
+      context.stroke();
+      context.fillStyle = stop === current ? theme.paper : theme.ink;
+      context.fillText(String(stop + 1), x, y + 0.5);
+    }
+    context.textAlign = "left";
+  }
+}

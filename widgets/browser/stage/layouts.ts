@@ -1,0 +1,96 @@
+// The layouts for one lab: the dashboard, with everything at once, and single views with a sentence and a scrubber.
+
+import { element, put } from "../look/element.ts";
+import type { Recording } from "../model/recording.ts";
+import { VIEWS } from "../views/index.ts";
+import { Difference } from "./changes_since_mark.ts";
+import { Controls, Notice } from "./controls.ts";
+import { Head, Marks, Sentence } from "./head.ts";
+import { Keys, onKey } from "./keys.ts";
+import { Drawer, panel } from "./panel.ts";
+import { Scrubber } from "./scrubber.ts";
+import { overlay } from "./slides.ts";
+import type { Stage } from "./stage.ts";
+import { watchWidth } from "./visibility.ts";
+
+const NARROW = 640; // below it the panels stand one above the other
+const DRAWN = ["timeline", "step", "bands", "groups", "log", "why", "code", "charts"];
+
+// Everything about one lab at once: pool, tables, map, queue and tier; a drawer for the rest; time and controls below.
+export function layDashboard(stage: Stage, root: HTMLElement) {
+  const keys = new Keys(stage),
+    layer = overlay(stage),
+    controls = new Controls(stage),
+    scrubber = new Scrubber(stage);
+  const head = new Head(stage, keys),
+    sentence = new Sentence(stage),
+    main = element("div", "le-main"),
+    side = element("div", "le-side"),
+    lower = element("div", "le-lower");
+  const tier = panel(stage, "tier");
+  lower.append(panel(stage, "map"), panel(stage, "queue"), tier);
+  side.append(panel(stage, "tables"), lower);
+  const pool = panel(stage, "pool");
+  main.append(pool, side);
+  const drawer = new Drawer(stage, DRAWN);
+  root.append(
+    head.element,
+    sentence.element,
+    main,
+    scrubber.element,
+    controls.element,
+    controls.message,
+    drawer.element,
+    layer,
+    keys.element,
+  );
+  for (const part of [
+    head,
+    sentence,
+    scrubber,
+    controls,
+    new Marks(stage, scrubber),
+    new Difference(stage, (words) => scrubber.tell(words)),
+  ])
+    stage.add(part);
+  root.addEventListener("keydown", (event) => onKey(event, { stage, controls, scrubber, keys }));
+  stage.add({ paint: () => put(tier, "hidden", !hasTier(stage.sides[0].recording)) });
+  stage.drawer = drawer;
+  stage.wonder = (about) => drawer.wonder(about);
+  watchWidth(stage, root, NARROW);
+  stage.open([
+    [sentence.element, 0.6],
+    [pool, 0.3],
+  ]);
+}
+
+// A tier is there once something was saved to it, or loaded: from then on at every moment, so that nothing jumps.
+function hasTier(recording: Recording) {
+  return recording.shared.tierLog.countAt(recording.end) > 0;
+}
+
+// One view, or a few, of one lab, without the controls.
+export function layViews(stage: Stage, root: HTMLElement, { views }: { views: string[] }) {
+  const keys = new Keys(stage),
+    layer = overlay(stage),
+    scrubber = new Scrubber(stage),
+    sentence = new Sentence(stage),
+    main = element("div", "le-main");
+  const panels = views.filter((name) => name in VIEWS).map((name) => panel(stage, name));
+  main.append(...panels);
+  root.classList.add("le-single");
+  root.style.setProperty("--le-num-views", String(panels.length));
+  root.append(sentence.element, main, scrubber.element, new Notice(stage).element, layer, keys.element);
+  for (const part of [
+    sentence,
+    scrubber,
+    new Marks(stage, scrubber),
+    new Difference(stage, (words) => scrubber.tell(words)),
+  ])
+    stage.add(part);
+  root.addEventListener("keydown", (event) => onKey(event, { stage, scrubber, keys }));
+  stage.open([
+    [sentence.element, 0.6],
+    [main, 0.3],
+  ]);
+}

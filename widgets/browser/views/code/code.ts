@@ -1,0 +1,249 @@
+// The method that decided the event one looks at, and the one that emitted it; an override as a difference from what it
+// overrides.
+
+import { element, seen, targetOf, write } from "../../look/element.ts";
+import type { Seam, SeamMethod, Selection } from "../../model/payloads.ts";
+import type { Recording } from "../../model/recording.ts";
+import type { Scene } from "../../model/scene.ts";
+import type { Changes } from "../../model/scene_state.ts";
+import type { Side } from "../../model/side.ts";
+import { mentions } from "../about.ts";
+import type { PaintMoment, ViewHost } from "../view.ts";
+import type { PythonPiece } from "./text.ts";
+import { lineDiff, pieces } from "./text.ts";
+
+export const title = "Code";
+
+const FAR = 20_000; // events back, in which a decision about what is chosen is looked for
+
+export function create(stage: ViewHost, side: Side) {
+  return new Code(stage, side);
+}
+
+// The seam of an event: of its variant ("BlockFreed:merged"), else of its kind; null where the recording has none.
+function seamOf(recording: Recording, i: number): Seam | null {
+  const code = recording.header.code || {},
+    kind = recording.kind(i);
+  return code[`${kind}:${variantOf(recording, i)}`] || code[kind] || null;
+}
+
+function variantOf(recording: Recording, i: number) {
+  if (recording.kind(i) === "BlockCached") return recording.field(i, "is_full") ? "" : "tail";
+  return recording.field(i, "reason") ?? "";
+}
+
+class Code {
+  stage: ViewHost;
+  side: Side;
+  selection: Selection | null = null;
+  shown?: string;
+  chosen = 0;
+  isWhole = false;
+  element = element("section", "le-code");
+  head = element("p", "le-code-head");
+  reason = element("p", "le-code-reason");
+  methods = element("div", "le-code-methods");
+  sheet = element("pre", "le-code-sheet");
+  whole = element("button", "le-button le-code-whole", "whole text");
+  moment!: number;
+  seam: Seam | null = null;
+  drawn?: Seam | null;
+
+  constructor(stage: ViewHost, side: Side) {
+    this.stage = stage;
+    this.side = side;
+    this.element.setAttribute("aria-label", "Code");
+    this.methods.setAttribute("role", "tablist");
+    this.methods.setAttribute("aria-label", "Methods that had a say");
+    this.methods.addEventListener("click", (event) => this.click(event));
+    this.methods.addEventListener("keydown", (event) => this.onKey(event));
+    this.sheet.tabIndex = 0;
+    this.sheet.setAttribute("role", "tabpanel");
+    this.whole.type = "button";
+    this.whole.addEventListener("click", () => this.toggleWhole());
+    const top = element("div", "le-code-top");
+    top.append(this.head, this.whole);
+    this.element.append(top, this.reason, this.methods, this.sheet);
+  }
+
+  paint(_scene: Scene, _changes: Changes, { moment }: PaintMoment) {
+    this.moment = moment;
+    this.show();
+  }
+
+  mark(selection: Selection | null) {
+    this.selection = selection;
+    this.show();
+  }
+
+  destroy() {
+    this.element.remove();
+  }
+
+  // The chosen event; else the last decision about what is chosen; else the event that has just happened.
+  get event(): number | null {
+    const { recording, selection } = this,
+      last = (this.moment ?? 0) - 1;
+    const chosen = selection?.kind === "event" ? Number(selection.id) : (this.lastDecision(last) ?? last);
+    return recording && chosen >= recording.start && chosen < recording.end ? chosen : null;
+  }
+
+  get recording() {
+    return this.side.recording;
+  }
+
+  // The newest of the events up to one that speak of what is chosen, and of which the method is known.
+  lastDecision(last: number): number | null {
+    const { recording } = this,
+      speaks = recording && mentions(recording, this.selection);
+    if (speaks)
+      for (let i = last; i >= Math.max(recording.start, last - FAR); i--)
+        if (speaks(i) && seamOf(recording, i)) return i;
+    return null;
+  }
+
+  show() {
+    const { recording } = this.side,
+      { event } = this;
+    if (!recording) return;
+    const seam = event === null ? null : seamOf(recording, event);
+    const hasCode = Object.keys(recording.header.code || {}).length > 0;
+    const signature = `${recording.header.lab} ${event} ${hasCode}`;
+    if (signature === this.shown && seam === this.seam) return;
+    this.shown = signature;
+    if (seam !== this.seam) {
+      this.seam = seam;
+      this.chosen = 0;
+    }
+    this.describe(recording, event, seam, hasCode);
+    if (seam !== this.drawn) this.draw();
+  }
+
+  describe(recording: Recording, event: number | null, seam: Seam | null, hasCode: boolean) {
+    this.element.classList.toggle("le-is-empty", !seam);
+    if (seam && event !== null) return this.head.replaceChildren(...this.headOf(recording, event, seam));
+    const nothing =
+      event === null
+        ? "Nothing has happened yet: take a step, or stand at an event."
+        : `No method is known for ${recording.kind(event)}.`;
+    this.head.replaceChildren(
+      element("span", "le-code-quiet", hasCode ? nothing : "This recording was saved without its code."),
+    );
+  }
+
+  headOf(recording: Recording, event: number, seam: Seam) {
+    const kind = element("b", "le-code-event", `${recording.kind(event)}, event ${event},`);
+    kind.dataset.event = String(event);
+    return [kind, element("span", "le-code-quiet", " decided by "), element("code", "", nameOf(seam))];
+  }
+
+  // -- the methods
+  // -----------------------------------------------------------------------------------------------------
+
+  get all(): SeamMethod[] {
+    return this.seam ? [this.seam, ...(this.seam.methods || [])] : [];
+  }
+
+  draw() {
+    this.drawn = this.seam;
+    const { all } = this,
+      method = all[this.chosen];
+    this.methods.replaceChildren(...all.map((one, i) => this.tab(one, i)));
+    this.methods.hidden = all.length < 2;
+    this.whole.hidden = !method?.base;
+    if (!method) {
+      write(this.reason, "");
+      this.sheet.replaceChildren();
+      return;
+    }
+    write(this.reason, method.reason);
+    write(this.whole, this.isWhole ? "difference" : "whole text");
+    this.whole.setAttribute("aria-pressed", String(this.isWhole));
+    this.sheet.replaceChildren(...(method.base && !this.isWhole ? differenceOf(method, method.base) : textOf(method)));
+    this.sheet.scrollTop = 0;
+    this.sheet.setAttribute("aria-label", `Source of ${nameOf(method)}`);
+  }
+
+  tab(method: SeamMethod, i: number) {
+    const made = element("button", "le-code-tab");
+    made.type = "button";
+    made.setAttribute("role", "tab");
+    made.setAttribute("aria-selected", String(i === this.chosen));
+    made.tabIndex = i === this.chosen ? 0 : -1;
+    made.append(element("code", "", nameOf(method)));
+    const words = [method.is_custom ? "override" : "", method.is_emitter ? "emits" : ""].filter(Boolean).join(", ");
+    if (words) made.append(element("span", "le-code-mark", words));
+    made.title = method.reason || nameOf(method);
+    return made;
+  }
+
+  click(event: MouseEvent) {
+    const tab = targetOf(event).closest(".le-code-tab");
+    if (tab) this.choose([...this.methods.children].indexOf(tab));
+  }
+
+  onKey(event: KeyboardEvent) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key as "ArrowLeft"];
+    if (!step) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.choose((this.chosen + step + this.all.length) % this.all.length);
+    (this.methods.children[this.chosen] as HTMLElement).focus();
+  }
+
+  choose(i: number) {
+    this.chosen = i;
+    this.draw();
+  }
+
+  toggleWhole() {
+    this.isWhole = !this.isWhole;
+    this.draw();
+  }
+}
+
+function nameOf(method: { class: string; seam: string }) {
+  return `${method.class}.${method.seam.split(".").pop()}`;
+}
+
+// -- text
+// ----------------------------------------------------------------------------------------------------------------
+
+function* textOf(method: SeamMethod) {
+  yield caption(`${method.module}${method.line ? `, line ${method.line}` : ""}`);
+  const lines = method.source.split("\n"),
+    coloured = pieces(lines);
+  for (let i = 0; i < lines.length; i++) yield lineOf(" ", method.line ? method.line + i : "", coloured[i], "");
+}
+
+function* differenceOf(method: SeamMethod, base: NonNullable<SeamMethod["base"]>) {
+  const before = base.source.split("\n"),
+    after = method.source.split("\n");
+  const old = pieces(before),
+    fresh = pieces(after);
+  yield caption(`${method.module}${method.line ? `, line ${method.line}` : ""}`);
+  yield caption(`− ${base.class}, which it overrides`, "le-code-was");
+  yield caption(`+ ${method.class}`, "le-code-is");
+  for (const row of lineDiff(before, after)) {
+    const isOld = row.sign === "-",
+      number = row.new === null ? "" : (method.line || 1) + row.new;
+    yield lineOf(
+      isOld ? "−" : row.sign,
+      number,
+      (isOld ? old[row.old ?? 0] : fresh[row.new ?? 0]) ?? [],
+      { "-": "le-code-was", "+": "le-code-is", " ": "" }[row.sign],
+    );
+  }
+}
+
+function caption(text: string, className = "") {
+  return element("span", `le-code-caption ${className}`, text);
+}
+
+function lineOf(sign: string, number: string | number, coloured: PythonPiece[], className: string) {
+  const made = element("span", `le-code-line ${className}`),
+    words = element("span", "le-code-words");
+  made.append(element("span", "le-code-number", number), element("span", "le-code-sign", sign), words);
+  for (const [text, kind] of coloured) words.append(kind ? element("span", `le-py-${kind}`, text) : seen(text));
+  return made;
+}

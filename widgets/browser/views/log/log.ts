@@ -1,0 +1,435 @@
+// Every event in a line, as many as there are: only the lines in sight exist. Filters, and each line leads to its
+// moment.
+
+import { element, targetOf, write } from "../../look/element.ts";
+import { requestName } from "../../model/names.ts";
+import type { Header, Selection } from "../../model/payloads.ts";
+import type { Scene } from "../../model/scene.ts";
+import type { Changes } from "../../model/scene_state.ts";
+import type { Side } from "../../model/side.ts";
+import { storyOf } from "../../model/story.ts";
+import { TOPIC_NAMES } from "../../model/story_state.ts";
+import type { Mentions } from "../about.ts";
+import { mentions } from "../about.ts";
+import { kindWords, plainly } from "../plain.ts";
+import type { CsvRow, PaintMoment, ViewHost } from "../view.ts";
+import { eventOf, standAt } from "../view.ts";
+
+export const title = "Log";
+
+const LINE = 22,
+  SLICE_MS = 8,
+  MARGIN = 6;
+const NOT_RECORDED =
+  "Recording is off: this lab keeps no events, and the log begins where its first view came. Lab(..., " +
+  "record=True) keeps them all.";
+const SIGNS = ["▏", "●", "■", "∿", "⇅", "▲"];
+
+export function create(stage: ViewHost, side: Side) {
+  return new Log(stage, side);
+}
+
+// A line on the page, and its place in the list.
+interface Line {
+  element: HTMLElement;
+  place: number;
+}
+
+class Log {
+  stage: ViewHost;
+  side: Side;
+  moment = 0;
+  selection: Selection | null = null;
+  found: number[] | null = null;
+  sought: number | null = null;
+  looked = 0;
+  scanned = 0;
+  active: number | null = null;
+  lines = new Map<number, Line>();
+  element = element("div", "le-log");
+  filter = { kind: "", about: "", text: "" };
+  list = element("div", "le-log-list");
+  sheet = element("div", "le-log-sheet");
+  note = element("p", "le-log-note", "");
+  kinds!: HTMLSelectElement;
+  about!: HTMLInputElement;
+  text!: HTMLInputElement;
+  count!: HTMLSpanElement;
+  only!: HTMLButtonElement;
+  offered?: Header;
+  judge!: ((event: number) => boolean) | null;
+  pending?: number;
+  news?: string;
+  start!: number;
+  speaks!: Mentions;
+  isOnly = false;
+  asked!: number;
+  name!: string;
+
+  constructor(stage: ViewHost, side: Side) {
+    this.stage = stage;
+    this.side = side;
+    this.list.tabIndex = 0;
+    this.list.setAttribute("role", "listbox");
+    this.list.setAttribute("aria-label", "Events");
+    this.list.append(this.sheet);
+    this.note.hidden = true;
+    this.element.append(this.buildBar(), this.note, this.list);
+    this.list.addEventListener("scroll", () => this.askFill());
+    this.list.addEventListener("click", (event) => this.click(event));
+    this.list.addEventListener("keydown", (event) => this.onKey(event));
+  }
+
+  buildBar() {
+    const bar = element("div", "le-log-bar");
+    this.kinds = document.createElement("select");
+    this.kinds.setAttribute("aria-label", "kind of event");
+    this.kinds.className = "le-log-kinds";
+    this.about = input("block or request", "#3, or A, or both: #3 A", "le-log-about");
+    this.text = input("words", "words in the line", "le-log-text");
+    this.count = element("span", "le-log-count");
+    this.count.setAttribute("role", "status");
+    this.only = element("button", "le-button le-log-only", "selection");
+    this.only.type = "button";
+    this.only.title = "only what speaks of the selection";
+    this.only.setAttribute("aria-pressed", "false");
+    this.only.addEventListener("click", () => this.toggleOnly());
+    this.kinds.addEventListener("change", () => this.refilter());
+    for (const field of [this.about, this.text]) {
+      field.addEventListener("input", () => this.refilter());
+      field.addEventListener("keydown", (event) => this.onFieldKey(event, field));
+    }
+    bar.append(this.kinds, this.about, this.text, this.only, this.count);
+    return bar;
+  }
+
+  offerKinds() {
+    if (this.offered === this.side.recording.header) return;
+    this.offered = this.side.recording.header;
+    this.note.hidden = this.offered.is_recorded !== false;
+    write(this.note, NOT_RECORDED);
+    const names = this.offered.kinds.map(([name]) => name),
+      chosen = this.kinds.value;
+    const options: [value: string, words: string][] = [
+      ["", "all kinds"],
+      ...TOPIC_NAMES.map((name, i): [string, string] => [`topic:${i}`, `all about: ${name}`]),
+      ...names.map((name): [string, string] => [name, kindWords(name)]),
+    ];
+    this.kinds.replaceChildren(...options.map(([value, words]) => option(value, words)));
+    this.kinds.value = chosen;
+  }
+
+  // -- what is there
+  // ---------------------------------------------------------------------------------------------------
+
+  get isFiltered() {
+    return Boolean(this.filter.kind || this.filter.about || this.filter.text || this.isOnly);
+  }
+
+  get length() {
+    return this.found ? this.found.length : this.side.recording.end - this.side.recording.start;
+  }
+
+  eventAt(place: number) {
+    return this.found ? this.found[place] : this.side.recording.start + place;
+  }
+
+  // The line of an event, or where it would stand.
+  placeOf(event: number) {
+    if (!this.found) return event - this.side.recording.start;
+    let low = 0,
+      high = this.found.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.found[middle] < event) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  refilter() {
+    this.filter = {
+      kind: this.kinds.value,
+      about: this.about.value.trim(),
+      text: this.text.value.trim().toLowerCase(),
+    };
+    this.found = this.isFiltered ? [] : null;
+    this.scanned = this.side.recording.start;
+    this.judge = this.isFiltered ? this.judgement() : null;
+    this.list.scrollTop = 0;
+    this.scan();
+  }
+
+  judgement() {
+    const { recording } = this.side,
+      { kind, about, text } = this.filter,
+      tests: ((event: number) => boolean)[] = [];
+    if (kind.startsWith("topic:")) tests.push((i) => storyOf(recording).topic(i) === Number(kind.slice(6)));
+    else if (kind) tests.push((i) => recording.kind(i) === kind);
+    for (const subject of subjectsOf(about)) tests.push((subject && mentions(recording, subject)) ?? (() => false));
+    if (this.isOnly) tests.push(mentions(recording, this.selection) ?? (() => false));
+    if (text)
+      tests.push((i) => this.words(i).toLowerCase().includes(text) || kindWords(recording.kind(i)).includes(text));
+    return (i: number) => tests.every((test) => test(i));
+  }
+
+  // In slices, so that a long run keeps the page alive.
+  scan() {
+    clearTimeout(this.pending);
+    const { recording } = this.side,
+      until = performance.now() + SLICE_MS;
+    if (this.found && this.scanned < recording.start) this.scanned = recording.start;
+    while (this.found && this.scanned < recording.end) {
+      if (this.judge?.(this.scanned)) this.found.push(this.scanned);
+      this.scanned += 1;
+      if (this.scanned % 64 === 0 && performance.now() > until) break;
+    }
+    const isDone = !this.found || this.scanned >= recording.end;
+    if (!isDone) this.pending = setTimeout(() => this.scan(), 0);
+    this.lay();
+    const all = (recording.end - recording.start).toLocaleString();
+    this.count.textContent = this.found
+      ? `${this.found.length.toLocaleString()} of ${all}${isDone ? "" : " …"}`
+      : `${all} events`;
+  }
+
+  words(i: number) {
+    return plainly(this.side.recording, i, (id) => this.stage.text(this.side, id));
+  }
+
+  // -- painting
+  // --------------------------------------------------------------------------------------------------------
+
+  paint(_scene: Scene, changes: Changes, { moment }: PaintMoment) {
+    const { recording } = this.side,
+      news = `${recording.start}:${recording.end}`;
+    this.offerKinds();
+    if (news !== this.news) {
+      if (this.found && recording.start !== this.start) this.refilter();
+      else this.scan();
+    }
+    if (!this.news) {
+      this.news = news;
+      this.mark(this.selection);
+    }
+    this.news = news;
+    this.start = recording.start;
+    if (moment !== this.moment) this.looked = moment - 1;
+    if ((moment !== this.moment || changes.all) && !this.list.contains(document.activeElement))
+      this.reveal(this.looked);
+    this.moment = moment;
+    if (changes.all) {
+      this.lines.clear();
+      this.sheet.replaceChildren();
+    }
+    this.seek();
+    this.fill();
+  }
+
+  mark(selection: Selection | null) {
+    const isNew = JSON.stringify(selection) !== JSON.stringify(this.selection);
+    this.selection = selection;
+    if (isNew) this.sought = selection?.kind === "event" ? Number(selection.id) : null;
+    if (!this.news) return;
+    this.speaks = mentions(this.side.recording, selection);
+    this.only.disabled = !this.speaks && !this.isOnly;
+    if (isNew && this.isOnly) this.refilter();
+    this.seek();
+    this.fill();
+  }
+
+  // Brings a chosen event into sight, as soon as there is something to be seen.
+  seek() {
+    if (this.sought === null || !this.list.clientHeight) return;
+    this.reveal((this.looked = this.sought));
+    this.sought = null;
+  }
+
+  toggleOnly() {
+    this.isOnly = !this.isOnly;
+    this.only.setAttribute("aria-pressed", String(this.isOnly));
+    this.refilter();
+  }
+
+  lay() {
+    const height = `${this.length * LINE}px`;
+    if (this.sheet.style.height !== height) this.sheet.style.height = height;
+    this.fill();
+  }
+
+  reveal(event: number) {
+    const top = this.placeOf(event) * LINE,
+      { scrollTop, clientHeight } = this.list;
+    if (top < scrollTop) this.list.scrollTop = Math.max(0, top - LINE * 2);
+    else if (top + LINE > scrollTop + clientHeight) this.list.scrollTop = top - clientHeight + LINE * 3;
+  }
+
+  askFill() {
+    this.asked ||= requestAnimationFrame(() => {
+      this.asked = 0;
+      this.fill();
+    });
+  }
+
+  // The lines in sight, and a few around them; a line that was there already is kept.
+  fill() {
+    const { scrollTop, clientHeight } = this.list;
+    const first = Math.max(0, Math.floor(scrollTop / LINE) - MARGIN),
+      last = Math.min(this.length, Math.ceil((scrollTop + clientHeight) / LINE) + MARGIN);
+    const kept = new Map<number, Line>();
+    for (let place = first; place < last; place++) {
+      const i = this.eventAt(place),
+        line = this.lines.get(i) ?? this.makeLine(i);
+      kept.set(i, line);
+      if (line.place !== place) {
+        line.place = place;
+        line.element.style.top = `${place * LINE}px`;
+      }
+      if (!line.element.isConnected) this.sheet.append(line.element);
+      this.dress(line, i);
+    }
+    for (const [i, line] of this.lines) if (kept.get(i) !== line) line.element.remove();
+    this.lines = kept;
+  }
+
+  makeLine(i: number): Line {
+    const { recording } = this.side,
+      story = storyOf(recording),
+      topic = story.topic(i),
+      line = element("div", `le-log-line le-log-topic-${topic}`);
+    line.id = `le-log-${this.side.index}-${(this.name ??= Math.random().toString(36).slice(2))}-${i}`;
+    line.setAttribute("role", "option");
+    Object.assign(line.dataset, { event: String(i), side: String(this.side.index) });
+    const index = story.stepIndex(i + 1),
+      step =
+        index >= 0 && (story.steps.end[index] === null || i < story.steps.end[index]) ? story.steps.number[index] : "";
+    line.append(
+      element("span", "le-log-number", i),
+      element("span", "le-log-step", step === "" ? "" : `step ${step}`),
+      element("span", "le-log-sign", SIGNS[topic]),
+      element("span", "le-log-words", this.words(i)),
+    );
+    line.title = kindWords(recording.kind(i));
+    return { element: line, place: -1 };
+  }
+
+  dress(line: Line, i: number) {
+    const { classList } = line.element,
+      isChosen = this.selection?.kind === "event" && Number(this.selection.id) === i;
+    classList.toggle("le-is-now", i === this.moment - 1);
+    classList.toggle("le-is-ahead", i >= this.moment);
+    classList.toggle("le-is-related", !isChosen && Boolean(this.speaks?.(i)));
+    classList.toggle("le-is-chosen", isChosen);
+    classList.toggle("le-is-active", i === this.active);
+    line.element.setAttribute("aria-selected", String(isChosen));
+    if (i === this.moment - 1) line.element.setAttribute("aria-current", "true");
+    else line.element.removeAttribute("aria-current");
+  }
+
+  // -- hands
+  // -----------------------------------------------------------------------------------------------------------
+
+  // The stage selects what is clicked, as everywhere; here one stands there, too.
+  click(event: MouseEvent) {
+    const line = targetOf(event).closest<HTMLElement>("[data-event]");
+    if (line) this.go(Number(line.dataset.event));
+  }
+
+  go(i: number) {
+    this.activate(i);
+    standAt(this.stage, this.side, i + 1);
+  }
+
+  choose(i: number) {
+    this.stage.select(eventOf(this.stage, this.side, i));
+    this.go(i);
+  }
+
+  activate(i: number) {
+    this.active = i;
+    this.reveal(i);
+    this.fill();
+    const line = this.lines.get(i);
+    if (line) this.list.setAttribute("aria-activedescendant", line.element.id);
+  }
+
+  onKey(event: KeyboardEvent) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const page = Math.max(1, Math.floor(this.list.clientHeight / LINE) - 1),
+      place = this.placeOf(this.active ?? this.moment - 1);
+    const places: Record<string, number> = {
+      ArrowDown: place + (this.active === null ? 0 : 1),
+      ArrowUp: place - 1,
+      PageDown: place + page,
+      PageUp: place - page,
+      Home: 0,
+      End: this.length - 1,
+    };
+    const to = places[event.key];
+    if (to !== undefined && this.length) this.activate(this.eventAt(Math.min(this.length - 1, Math.max(0, to))));
+    else if (event.key === "Enter" && this.active !== null) this.choose(this.active);
+    else if (event.key === "/") this.text.focus();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  onFieldKey(event: KeyboardEvent, field: HTMLInputElement) {
+    event.stopPropagation();
+    if (event.key === "Escape" && field.value) {
+      field.value = "";
+      this.refilter();
+    } else if (event.key === "Enter" || event.key === "ArrowDown") this.list.focus();
+    else return;
+    event.preventDefault();
+  }
+
+  resize() {
+    if (this.news) this.fill();
+  }
+
+  destroy() {
+    clearTimeout(this.pending);
+    cancelAnimationFrame(this.asked);
+    this.element.remove();
+  }
+
+  csv() {
+    const { recording } = this.side,
+      rows: CsvRow[] = [["event", "kind", "words"]];
+    for (let place = 0; place < this.length; place++)
+      rows.push([this.eventAt(place), recording.kind(this.eventAt(place)), this.words(this.eventAt(place))]);
+    return rows;
+  }
+}
+
+// "#3 A" -> a block and a request; what is neither finds nothing.
+function subjectsOf(text: string): (Selection | null)[] {
+  return text
+    .split(/[\s,]+/)
+    .filter(Boolean)
+    .map((word) => {
+      if (/^#\d+$/.test(word)) return { kind: "block", id: Number(word.slice(1)) };
+      if (/^[a-z]{1,3}$/i.test(word)) return { kind: "request", id: requestId(word.toUpperCase()) };
+      return null;
+    });
+}
+
+function requestId(name: string) {
+  let id = 0;
+  for (const character of name) id = id * 26 + character.charCodeAt(0) - 64;
+  return requestName(id - 1) === name ? id - 1 : -1;
+}
+
+function input(name: string, placeholder: string, className: string) {
+  const made = document.createElement("input");
+  Object.assign(made, { type: "search", placeholder, className });
+  made.setAttribute("aria-label", name);
+  return made;
+}
+
+function option(value: string, words: string) {
+  const made = element("option", "", words);
+  made.value = value;
+  return made;
+}

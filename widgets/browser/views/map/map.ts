@@ -1,0 +1,409 @@
+// The prefix map as what it is: chains of hashes. Each bead is a content; the blocks in it are what the map serves, the
+// first one first.
+
+import { element as make, write as say } from "../../look/element.ts";
+import { hueOf, roundOf } from "../../look/palette.ts";
+import { contentName } from "../../model/names.ts";
+import type { Selection } from "../../model/payloads.ts";
+import type { Recording } from "../../model/recording.ts";
+import type { Scene } from "../../model/scene.ts";
+import type { Changes, Evicted } from "../../model/scene_state.ts";
+import type { Side } from "../../model/side.ts";
+import type { About } from "../about.ts";
+import { arrows } from "../arrows.ts";
+import { Marks } from "../marks.ts";
+import type { Keyed } from "../pieces.ts";
+import { cutLink, groupName, keep, keyOf, moreText } from "../pieces.ts";
+import type { StepFacts } from "../step_facts.ts";
+import { factsAt } from "../step_facts.ts";
+import type { PaintMoment, ViewHost } from "../view.ts";
+import { InSight } from "../visible_rows.ts";
+import type { ChainRow } from "./chain_layout.ts";
+import { ChainLayout } from "./chain_layout.ts";
+
+export const title = "Hash map";
+
+const MAX_ROWS = 64;
+const MAX_BEADS_IN_ALL = 960;
+const MAX_SCANNED = 20_000;
+const MAX_FORGOTTEN = 8192;
+const EVICTED_WORDS: Record<string, string> = {
+  reused: "its block was given away",
+  replaced: "a longer prefix took its place",
+  reset: "the cache was reset",
+  distrusted: "it may hold garbage",
+};
+const KEYS = [
+  ["live", "in use"],
+  ["kept", "free, still a hit"],
+  ["twice", "twice: ▸ is served first"],
+  ["lost", "lost: alive, not found"],
+  ["gone", "evicted"],
+];
+
+export function create(stage: ViewHost, side: Side) {
+  return new HashMap(stage, side);
+}
+
+interface Bead extends Keyed {
+  key: string;
+  blocks: [block: number, refCount: number][];
+  numBlocks: number;
+  lost: number[];
+  evicted: Evicted | undefined;
+  isBroken: boolean;
+  isComing: boolean;
+  depth: number;
+  isWide?: boolean;
+}
+
+type ChainElement = ReturnType<typeof makeRow>;
+
+class HashMap {
+  stage: ViewHost;
+  side: Side;
+  element = make("div", "le-map-view");
+  summary = make("p", "le-map-summary");
+  list = make("div", "le-map-rows");
+  marks: Marks;
+  sight: InSight;
+  layout = new ChainLayout();
+  seen!: { start: number; stop: number } | null;
+  present!: Set<string>;
+  lost!: Map<string, Set<number>>;
+  scene!: Scene;
+  recording!: Recording;
+  start!: number;
+  evicted!: Map<string, Evicted>;
+  isNewStep!: boolean;
+  coming!: Set<ChainRow>; // rows into which this step brings hashes
+  cachings!: Map<string, number>; // how often this step caches each hash
+  limit!: number;
+  digits?: number;
+
+  constructor(stage: ViewHost, side: Side) {
+    this.stage = stage;
+    this.side = side;
+    this.element.setAttribute("role", "group");
+    this.element.setAttribute("aria-label", "Hash map: which block is found under which hash");
+    this.list.setAttribute("role", "list");
+    this.element.append(legend(), this.summary, this.list);
+    this.marks = new Marks(stage, side, this.element, { rowOf: (about) => this.rowOf(about) });
+    this.sight = new InSight(this.element, this.list, () => this.marks.late());
+    this.forget();
+    arrows(this.element, stage);
+  }
+
+  forget() {
+    this.layout = new ChainLayout();
+    this.list.replaceChildren();
+    this.seen = null;
+    this.present = new Set();
+    this.lost = new Map();
+  }
+
+  paint(scene: Scene, changes: Changes, { moment }: PaintMoment) {
+    const { recording } = this.side;
+    if (recording !== this.recording) this.forget();
+    this.scene = scene;
+    this.recording = recording;
+    const facts = factsAt(recording, moment),
+      isNewStep = facts.start !== this.start;
+    if (!changes.all && !changes.keys.size && !changes.blocks.size && !isNewStep) return;
+    const isCrowded = isNewStep && this.layout.places.size > 2 * scene.map.size + MAX_FORGOTTEN;
+    if (isCrowded) this.forget();
+    this.start = facts.start;
+    this.evicted = evictedIn(scene, facts);
+    this.isNewStep = isNewStep || changes.all;
+    this.follow(changes, isCrowded);
+    this.expect(facts);
+    const shown = this.layout.rows.filter(
+      (row) => row.present > 0 || this.coming.has(row) || row.keys.some((key) => this.evicted.has(key)),
+    );
+    this.setDigits(String(scene.numBlocks).length);
+    this.limit = MAX_BEADS_IN_ALL / ([16, 32].find((rows) => shown.length <= rows) ?? MAX_ROWS);
+    const numHidden = Math.max(0, shown.length - MAX_ROWS),
+      rows = shown.slice(numHidden);
+    if (this.stage.isPair) rows.sort((a, b) => a.group - b.group); // the same groups stand beside one another
+    this.element.classList.toggle("le-is-empty", !shown.length);
+    this.paintSummary(numHidden);
+    this.sight.expect(rows.length);
+    keep(
+      this.list,
+      rows.map((row) => ({ key: row.index, row, signature: row.version })),
+      ({ row }) => makeRow(row),
+      (child, { row }, place) => this.sight.paint(child, () => this.paintRow(child, row), place),
+    );
+    this.sight.settle();
+    this.marks.again();
+  }
+
+  // What this step will bring into the map has its place from the step's beginning, as far as the recording goes.
+  expect(facts: StepFacts) {
+    const { recording, seen } = this,
+      isSame = seen && seen.start === facts.start && seen.stop <= facts.stop;
+    let known = seen;
+    if (!isSame || !known) {
+      this.seen = known = { start: facts.start, stop: facts.start };
+      this.coming = new Set();
+      this.cachings = new Map();
+    }
+    for (let i = Math.max(known.stop, recording.start); i < facts.stop; i++) {
+      if (recording.kind(i) !== "BlockCached" || !recording.field(i, "mapped")?.length) continue;
+      const key = `${recording.field(i, "group")}:${recording.field(i, "block_hash")}`,
+        { row } = this.place(key);
+      this.cachings.set(key, (this.cachings.get(key) || 0) + 1);
+      this.coming.add(row);
+      row.version += 1;
+    }
+    known.stop = facts.stop;
+  }
+
+  setDigits(digits: number) {
+    if (digits === this.digits) return;
+    this.digits = digits;
+    this.element.style.setProperty("--le-map-digits", String(digits));
+  }
+
+  paintSummary(numHidden: number) {
+    const { map } = this.scene,
+      parts = [map.size ? `${map.size.toLocaleString("en")} ${map.size === 1 ? "hash" : "hashes"}` : "no hashes"];
+    if (this.lost.size) parts.push(`${this.lost.size} lost`);
+    if (numHidden) parts.push(moreText(numHidden, "older chains"));
+    say(this.summary, parts.join(" · "));
+  }
+
+  // Costs the keys and blocks that changed; all of them only after a jump.
+  follow(changes: Changes, isCrowded: boolean) {
+    const isAll = changes.all || isCrowded;
+    if (isAll) this.takeStock();
+    else for (const key of changes.keys) this.setPresent(key);
+    const blocks = isAll ? this.blocksInStock() : changes.blocks;
+    for (const id of blocks) this.setLost(id);
+    if (this.isNewStep) for (const row of this.layout.rows) row.version += 1;
+    for (const key of this.evicted.keys()) this.place(key);
+  }
+
+  takeStock() {
+    for (const row of this.layout.rows) row.present = 0;
+    this.present.clear();
+    this.lost.clear();
+    let keys = [...this.scene.map.keys()];
+    if (keys.length > MAX_SCANNED) keys = keys.slice(-MAX_SCANNED);
+    keys.sort((a, b) => this.scene.contentOf(a) - this.scene.contentOf(b));
+    for (const key of keys) this.setPresent(key);
+  }
+
+  // Lost blocks are alive, so they stand in some request's table.
+  blocksInStock(): Set<number> {
+    const ids = new Set<number>();
+    if (!this.scene.score.lost) return ids;
+    for (const request of this.scene.requests.values())
+      for (const table of request.tables) for (const id of table) if (id >= 0) ids.add(id);
+    return ids;
+  }
+
+  place(key: string) {
+    return this.layout.add(key, (one) => this.recording.shared.parents.get(one));
+  }
+
+  setPresent(key: string) {
+    const is = this.scene.map.has(key) || this.lost.has(key),
+      isSame = is === this.present.has(key);
+    if (isSame && !is) return;
+    const { row } = this.place(key);
+    row.version += 1;
+    if (isSame) return;
+    row.present += is ? 1 : -1;
+    if (is) this.present.add(key);
+    else this.present.delete(key);
+  }
+
+  setLost(id: number) {
+    const block = this.scene.block(id);
+    for (const [key, ids] of this.lost) {
+      if (!ids.delete(id) || ids.size) continue;
+      this.lost.delete(key);
+      this.setPresent(key);
+    }
+    for (const key of block.keys) {
+      this.place(key).row.version += 1;
+      if (!block.isLost) continue;
+      this.lost.set(key, (this.lost.get(key) ?? new Set()).add(id));
+      this.setPresent(key);
+    }
+  }
+
+  paintRow(child: ChainElement, row: ChainRow) {
+    const { scene } = this;
+    const isSeen = (key: string) => this.present.has(key) || this.evicted.has(key) || this.cachings.has(key);
+    const last = lastIndex(row.keys, isSeen),
+      head = row.keys.findIndex(isSeen);
+    const first = last + 1 - head > this.limit ? 8 * Math.ceil((last + 1 - this.limit) / 8) : head;
+    const items = row.keys.slice(first, last + 1).map((key, i) => this.item(row, key, first + i));
+    for (const item of items)
+      item.isWide = item.numBlocks + item.lost.length > 1 || (this.cachings.get(item.key) ?? 0) > 1;
+    say(child.group, scene.groups.length > 1 && row.after === null ? groupName(scene, row.group) : "");
+    const isCut = first > head;
+    const numLeft = isCut ? row.keys.slice(0, first).filter((key) => this.present.has(key)).length : first;
+    child.more.hidden = first === 0;
+    child.more.style.visibility = numLeft ? "" : "hidden"; // they are still to come in this step, and have their room
+    say(child.more, `… ${numLeft} ${isCut ? "more" : "gone"}`);
+    keep(
+      child.beads,
+      items,
+      () => make("span"),
+      (bead, item) => this.paintBead(bead, item),
+    );
+  }
+
+  item(row: ChainRow, key: string, at: number): Bead {
+    const { scene } = this,
+      ids = scene.map.get(key) || [],
+      lost = [...(this.lost.get(key) || [])],
+      evicted = this.evicted.get(key);
+    const blocks = ids.slice(0, 4).map((id): [number, number] => [id, scene.block(id).refCount]);
+    const isBroken = at > 0 && ids.length > 0 && !scene.map.has(row.keys[at - 1]);
+    const isComing =
+      !ids.length &&
+      !lost.length &&
+      !evicted &&
+      this.cachings.has(key) &&
+      !row.keys.slice(at + 1).some((later) => this.present.has(later));
+    const signature = JSON.stringify([isComing, blocks, ids.length, lost, evicted?.block, isBroken]);
+    return { key, signature, blocks, numBlocks: ids.length, lost, evicted, isBroken, isComing, depth: row.depth + at };
+  }
+
+  paintBead(bead: HTMLElement, { key, blocks, numBlocks, lost, evicted, isBroken, depth, isWide, isComing }: Bead) {
+    if (isComing) return leaveRoom(bead, isWide ?? false);
+    const content = this.scene.contentOf(key),
+      isLive = blocks.some(([, count]) => count > 0);
+    const life = numBlocks ? (isLive ? "live" : "kept") : "gone";
+    bead.className =
+      `le-map-bead le-map-is-${life}${numBlocks > 1 ? " le-map-is-twice" : ""}` +
+      `${lost.length ? " le-map-is-lost" : ""}${isBroken ? " le-map-is-broken" : ""}` +
+      `${isWide ? " le-map-is-wide" : ""}`;
+    bead.dataset.hash = key;
+    bead.dataset.anchor = `map:${key}`;
+    bead.style.setProperty("--hue", hueOf(content));
+    const parts: Element[] = [
+      make(
+        "b",
+        `le-map-letter${numBlocks && roundOf(content) ? ` le-round-${roundOf(content)}` : ""}`,
+        contentName(content),
+      ),
+    ];
+    blocks.forEach(([id, count], i) => parts.push(blockPart(id, count, numBlocks > 1 && i === 0)));
+    if (numBlocks > blocks.length) parts.push(make("span", "le-quiet", `+${numBlocks - blocks.length}`));
+    if (!numBlocks) parts.push(make("span", "le-map-sign", evicted && !lost.length ? `✕ #${evicted.block}` : "✕"));
+    for (const id of lost) parts.push(lostPart(id));
+    bead.replaceChildren(...parts);
+    bead.setAttribute("aria-label", sayBead(contentName(content), blocks, numBlocks, lost, evicted, isBroken, depth));
+  }
+
+  mark(selection: Selection | null) {
+    this.marks.mark(selection);
+  }
+
+  // Where it stands once it is painted.
+  rowOf({ hash, block }: About) {
+    if (!this.scene) return null;
+    const keys = new Set([...hash, ...[...block].flatMap((id) => this.scene.block(id).keys)]);
+    return [...this.list.children].find((child) =>
+      this.layout.rows[Number(keyOf(child))]?.keys.some((key) => keys.has(key) && this.present.has(key)),
+    );
+  }
+
+  csv() {
+    return [
+      ["group", "hash", "content", "blocks"],
+      ...[...(this.scene?.map || [])].map(([key, ids]) => [
+        ...key.split(":"),
+        contentName(this.scene.contentOf(key)),
+        ids.join(" "),
+      ]),
+    ];
+  }
+
+  destroy() {
+    this.sight.close();
+    this.element.remove();
+  }
+}
+
+// Hashes that this step took out of the map and did not bring back.
+function evictedIn(scene: Scene, facts: StepFacts) {
+  const found = new Map<string, Evicted>();
+  for (const [key, gone] of scene.evicted) if (gone.moment >= facts.start && !scene.map.has(key)) found.set(key, gone);
+  return found;
+}
+
+function leaveRoom(bead: HTMLElement, isWide: boolean) {
+  bead.className = `le-map-bead le-map-is-coming${isWide ? " le-map-is-wide" : ""}`;
+  for (const name of Object.keys(bead.dataset)) delete bead.dataset[name];
+  bead.replaceChildren();
+  bead.removeAttribute("aria-label");
+}
+
+function lastIndex<T>(items: T[], test: (item: T) => boolean) {
+  let i = items.length - 1;
+  while (i >= 0 && !test(items[i])) i -= 1;
+  return i;
+}
+
+function makeRow(row: ChainRow) {
+  const made = Object.assign(make("div", "le-map-row"), {
+    group: make("span", "le-map-group"),
+    more: make("span", "le-quiet"),
+    beads: make("span", "le-map-beads"),
+  });
+  made.setAttribute("role", "listitem");
+  made.classList.toggle("le-map-branch", row.after !== null);
+  made.dataset.group = String(row.group);
+  made.style.setProperty("--le-depth", String(Math.min(row.depth, 6)));
+  made.append(made.group, made.more, made.beads);
+  return made;
+}
+
+function blockPart(id: number, refCount: number, isFirst: boolean) {
+  const made = make("span", refCount ? "le-map-block" : "le-map-block le-map-free", `${isFirst ? "▸" : ""}#${id}`);
+  made.dataset.block = String(id);
+  return made;
+}
+
+function lostPart(id: number) {
+  const made = make("span", "le-map-block le-map-lost-block", `#${id}`);
+  made.dataset.block = String(id);
+  made.title = `#${id} holds the same content and is in use, but no entry leads to it`;
+  made.prepend(cutLink());
+  return made;
+}
+
+function sayBead(
+  name: string,
+  blocks: [number, number][],
+  numBlocks: number,
+  lost: number[],
+  evicted: Evicted | undefined,
+  isBroken: boolean,
+  depth: number,
+) {
+  const parts = [`content ${name}, block ${depth} of its chain`];
+  if (numBlocks)
+    parts.push(`served with ${blocks.map(([id, count]) => `#${id}${count ? "" : ", free and kept"}`).join(", then ")}`);
+  else parts.push(evicted ? `evicted: ${EVICTED_WORDS[evicted.reason] || evicted.reason}` : "no longer in the map");
+  if (lost.length) parts.push(`lost: ${lost.map((id) => `#${id}`).join(", ")}`);
+  if (isBroken) parts.push("cannot be reached: the hash before it is not in the map");
+  return parts.join("; ");
+}
+
+function legend() {
+  const made = make("div", "le-map-legend");
+  made.setAttribute("aria-hidden", "true");
+  for (const [name, words] of KEYS) {
+    const item = make("span", "le-tables-key");
+    item.append(name === "lost" ? cutLink() : make("i", `le-map-swatch le-map-is-${name}`), words);
+    made.append(item);
+  }
+  return made;
+}

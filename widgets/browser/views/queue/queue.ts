@@ -1,0 +1,288 @@
+// The free queue in order: why each block is in it, whether its content is kept, and who is evicted next.
+
+import { element as make, write as say } from "../../look/element.ts";
+import type { Violation } from "../../model/alarms.ts";
+import { alarmsAt, violationOf } from "../../model/alarms.ts";
+import { contentName, requestName } from "../../model/names.ts";
+import type { Selection } from "../../model/payloads.ts";
+import type { Recording } from "../../model/recording.ts";
+import type { Scene } from "../../model/scene.ts";
+import type { Changes } from "../../model/scene_state.ts";
+import type { Side } from "../../model/side.ts";
+import { arrows } from "../arrows.ts";
+import { Marks } from "../marks.ts";
+import type { Keyed, LeftOut, Look } from "../pieces.ts";
+import { dressBead, keep, lookOf, violated } from "../pieces.ts";
+import type { StepFacts } from "../step_facts.ts";
+import { factsAt, shadowAt } from "../step_facts.ts";
+import type { PaintMoment, ViewHost } from "../view.ts";
+import { InSight } from "../visible_rows.ts";
+import type { QueueSeats, Taken } from "./seats.ts";
+import { seatsAt } from "./seats.ts";
+
+export const title = "Free queue";
+
+const MAX_HEAD = 64;
+const MAX_TAIL = 16;
+const PAGE = 16;
+const REASONS: Record<string, (name: string) => string> = {
+  finished: (name) => `${name} finished`,
+  aborted: (name) => `${name} was aborted`,
+  preempted: (name) => `${name} was preempted`,
+  merged: (name) => `${name}'s copy, merged`,
+  window: (name) => `left ${name}'s window`,
+};
+
+export function create(stage: ViewHost, side: Side) {
+  return new Queue(stage, side);
+}
+
+interface SeatItem extends Keyed {
+  key: number;
+  block?: number;
+  taken?: Taken | null;
+  rank?: number;
+  look?: Look;
+  why?: string;
+  broken?: Violation | null;
+  more?: undefined;
+}
+
+type SeatElement = ReturnType<typeof makeSeat>;
+
+class Queue {
+  stage: ViewHost;
+  side: Side;
+  items: (SeatItem | LeftOut)[] = [];
+  element = make("div", "le-queue-view");
+  summary = make("p", "le-queue-summary");
+  list = make("ol", "le-queue-list");
+  marks: Marks;
+  sight: InSight;
+  revealing!: { isOver: boolean } | null;
+  scene!: Scene;
+  recording!: Recording;
+  facts!: StepFacts;
+  base?: number;
+  stop?: number;
+  place!: number;
+  violations!: Violation[];
+  broken?: string;
+  wasNext?: HTMLElement;
+  revealed?: string;
+  next?: HTMLElement;
+
+  constructor(stage: ViewHost, side: Side) {
+    this.stage = stage;
+    this.side = side;
+    this.element.setAttribute("role", "group");
+    this.element.setAttribute("aria-label", "Free queue, the next to be used first");
+    this.element.append(this.summary, this.list);
+    this.marks = new Marks(stage, side, this.element, {
+      covered: () => this.summary.offsetHeight,
+      rowOf: ({ block }) => this.seatOf(block),
+    });
+    this.sight = new InSight(this.element, this.list, () => this.marks.late());
+    arrows(this.element, stage);
+  }
+
+  paint(scene: Scene, changes: Changes, { moment, isRunning }: PaintMoment) {
+    const { recording } = this.side;
+    const facts = factsAt(recording, moment),
+      isNewStep = facts.base !== this.base || facts.stop !== this.stop;
+    const isBrokenAnew = this.takeViolations(moment);
+    const isStill = !isBrokenAnew && !changes.all && !changes.queue && !changes.blocks.size && !isNewStep;
+    this.revealing = isRunning ? null : { isOver: isOver(recording, moment) };
+    if (isStill) return;
+    this.scene = scene;
+    this.recording = recording;
+    this.facts = facts;
+    this.base = facts.base;
+    this.stop = facts.stop;
+    const begun = shadowAt(recording, "start", facts.base);
+    if (!begun) return;
+    const seating = seatsAt(recording, begun, { from: facts.base, moment, to: facts.stop }, MAX_HEAD + MAX_TAIL);
+    this.paintSummary();
+    const items = (this.items = this.itemsOf(seating));
+    this.place = items.findIndex((item) => "rank" in item && item.rank === 1);
+    this.sight.expect(isRunning ? items.length : 0); // at rest all seats are there to be read
+    keep<SeatItem | LeftOut, HTMLElement>(
+      this.list,
+      items,
+      (item) => (item.more ? make("li", "le-queue-more le-quiet") : makeSeat()),
+      (child, item, place) =>
+        item.more
+          ? say(child, `… ${item.more.toLocaleString("en")} more …`)
+          : this.sight.paint(child, () => this.paintSeat(child as SeatElement, item as SeatItem), place),
+    );
+    this.sight.settle();
+    this.marks.again();
+  }
+
+  // Where the core's queue is not what the events say; true if that has changed.
+  takeViolations(moment: number) {
+    this.violations = alarmsAt(this.side.recording, moment).violations.filter(({ isSaid }) => isSaid);
+    const before = this.broken;
+    this.broken = this.violations.map(({ event }) => event).join();
+    return this.broken !== (before ?? "");
+  }
+
+  // When all views are painted, and measuring costs no more than the layout that is due anyway.
+  settle() {
+    if (this.revealing) this.reveal(this.revealing.isOver);
+    this.revealing = null;
+  }
+
+  // In a panel too low for all the seats the next one stays in sight; between steps it stands on top, with the line
+  // behind it.
+  reveal(isOver: boolean) {
+    const { element, next, summary, place } = this,
+      revealed = `${place} ${isOver}`;
+    if (!next || (next === this.wasNext && revealed === this.revealed)) return;
+    this.wasNext = next;
+    this.revealed = revealed;
+    if (isOver || !isSeen(element, summary, next))
+      element.scrollTop = Math.max(0, next.offsetTop - (isOver ? 0 : next.offsetHeight + 4) - summary.offsetHeight - 4);
+  }
+
+  paintSummary() {
+    const { scene } = this,
+      next = scene.queue.first(1)[0];
+    this.element.classList.toggle("le-queue-is-empty", next === undefined);
+    const isOther = this.violations.some(({ message }) => message.includes("free queue"));
+    const differs = isOther ? " · the core's queue differs" : "";
+    const none = "No block is free: whoever needs one must wait, or preempt another.";
+    if (next === undefined) return say(this.summary, none + differs);
+    const { content, isHashed } = scene.block(next);
+    const fate = content >= 0 && isHashed ? `evicts ${contentName(content)}` : "holds nothing";
+    say(this.summary, `${scene.queue.size.toLocaleString("en")} free · next #${next}: ${fate}${differs}`);
+  }
+
+  // Up to a page before the head and beyond it, and the tail's end; all of a short queue.
+  itemsOf(seating: QueueSeats): (SeatItem | LeftOut)[] {
+    const { low, high, head } = seating,
+      seats: (SeatItem | LeftOut)[] = [];
+    const isAll = high - low < MAX_HEAD + MAX_TAIL;
+    const first = isAll ? low : Math.max(low, low + PAGE * Math.floor((head - low - PAGE / 2) / PAGE));
+    const last = isAll ? high : Math.min(high, first + MAX_HEAD - 1),
+      tail = isAll ? high + 1 : Math.max(last + 1, high - MAX_TAIL + 1);
+    let rank = 0;
+    for (let seat = first; seat <= last; seat++) {
+      const isFree = seat >= head && seating.seats.get(seat)?.taken === null;
+      seats.push(this.item(seat, seating, isFree ? ++rank : 0));
+    }
+    if (tail > last + 1) seats.push({ key: "more", signature: tail - last - 1, more: tail - last - 1 });
+    const ends = tail <= high ? this.tailIds(high - tail + 1) : [];
+    for (let seat = tail; seat <= high; seat++)
+      seats.push(this.item(seat, seating, seating.size - (high - seat), ends[seat - tail]));
+    return seats;
+  }
+
+  // Seats far from the head may not be known by name: the queue's own end is.
+  tailIds(count: number) {
+    const { queue } = this.scene;
+    return queue.first(queue.size).slice(-count);
+  }
+
+  item(seat: number, { seats }: QueueSeats, rank: number, known?: number): SeatItem {
+    const { block = known, taken = null } = seats.get(seat) ?? {};
+    if (block === undefined) return { key: seat, signature: "empty" };
+    const look = lookOf(this.scene, block),
+      why = taken ? `${taken.how} ${requestName(taken.request)}` : this.reason(block, look);
+    const broken = violationOf(this.violations, { block });
+    return {
+      key: seat,
+      signature: JSON.stringify([block, taken?.event, rank, taken ? 0 : look.signature, why, broken?.event]),
+      block,
+      taken,
+      rank,
+      look,
+      why,
+      broken,
+    };
+  }
+
+  reason(block: number, { block: { content, isHashed } }: Look) {
+    const { recording, scene } = this,
+      freed = scene.freedAt[block] ?? -1; // an event may name a block that is not there
+    if (freed < 0) return content >= 0 || isHashed || recording.start > 0 ? "free from before" : "never used";
+    if (freed < recording.start) return "freed earlier";
+    const words = REASONS[recording.field(freed, "reason") ?? ""];
+    return words ? words(requestName(recording.field(freed, "request_id") ?? 0)) : "freed";
+  }
+
+  paintSeat(child: SeatElement, { block, taken, rank, look, why = "", broken }: SeatItem) {
+    const isNext = rank === 1;
+    if (isNext) this.next = child;
+    child.className = `le-queue-seat${isNext ? " le-queue-is-next" : ""}${taken ? " le-queue-is-taken" : ""}`;
+    delete child.dataset.block;
+    delete child.dataset.anchor;
+    child.sign.replaceChildren(...(broken ? [violated(broken)] : []));
+    say(child.tag, isNext ? "next" : rank || "");
+    if (block === undefined || !look) {
+      child.bead.className = "le-queue-nobody";
+      child.bead.replaceChildren();
+      return say(child.why, "");
+    }
+    child.dataset.anchor = `queue:${block}`;
+    child.dataset.block = String(block);
+    if (taken) {
+      child.bead.className = "le-queue-gone";
+      child.bead.replaceChildren(make("s", "", `#${block}`));
+    } else dressBead(child.bead, look);
+    delete child.bead.dataset.block;
+    say(child.why, why);
+    child.setAttribute(
+      "aria-label",
+      `${isNext ? "next: " : ""}block ${block}, ${why}` +
+        `${!taken && look.block.content >= 0 ? `, content ${contentName(look.block.content)} kept` : ""}`,
+    );
+  }
+
+  mark(selection: Selection | null) {
+    this.marks.mark(selection);
+  }
+
+  // The seat of a block, painted or not.
+  seatOf(block: Set<number>) {
+    const at = this.items.findIndex((item) => "block" in item && item.block !== undefined && block.has(item.block));
+    return at < 0 ? null : this.list.children[at];
+  }
+
+  csv() {
+    if (!this.scene) return [];
+    return [
+      ["place", "block", "why", "content"],
+      ...this.scene.queue.first(this.scene.queue.size).map((id, i) => {
+        const look = lookOf(this.scene, id);
+        return [i + 1, id, this.reason(id, look), look.block.content >= 0 ? contentName(look.block.content) : ""];
+      }),
+    ];
+  }
+
+  destroy() {
+    this.sight.close();
+    this.element.remove();
+  }
+}
+
+function isOver(recording: Recording, moment: number) {
+  const step = recording.stepAt(moment);
+  return step !== null && step.end !== null && moment >= step.end;
+}
+
+function isSeen(element: HTMLElement, summary: HTMLElement, seat: HTMLElement) {
+  const top = seat.offsetTop - element.scrollTop;
+  return top >= summary.offsetHeight && top + seat.offsetHeight <= element.clientHeight;
+}
+
+function makeSeat() {
+  const seat = Object.assign(make("li", "le-queue-seat"), {
+    tag: make("span", "le-queue-tag"),
+    bead: make("span"),
+    sign: make("span", "le-queue-sign"),
+    why: make("span", "le-queue-why"),
+  });
+  seat.append(seat.tag, seat.bead, seat.sign, seat.why);
+  return seat;
+}

@@ -1,0 +1,117 @@
+// The first line of a request in the block tables, and its tokens as one bar.
+
+import { element as make, put, write as say } from "../../look/element.ts";
+import type { Violation } from "../../model/alarms.ts";
+import { violationOf } from "../../model/alarms.ts";
+import type { RequestRecord } from "../../model/requests.ts";
+import type { Scene } from "../../model/scene.ts";
+import { badge, violated } from "../pieces.ts";
+import type { StepFacts } from "../step_facts.ts";
+import type { TablesView } from "./places.ts";
+import type { BarElement } from "./token_states.ts";
+import { fillBar, numWritten, STATES, stateOf } from "./token_states.ts";
+
+const ENDS: Record<string, string> = { stop: "it said its end", length: "it has all its tokens", abort: "aborted" };
+const SIGNS: Record<string, string> = { running: "▶", waiting: "…", preempted: "↺", finished: "✓" };
+
+// The sign of a broken rule, and the event that told of it.
+type BrokenSign = HTMLElement & { event?: number };
+export type HeadElement = ReturnType<typeof makeHead>;
+
+// How many of a request's tokens have keys and values, by where they come from.
+interface Progress {
+  total: number;
+  found: number;
+  external: number;
+  computed: number;
+  isLoading: boolean;
+  isOver: boolean;
+}
+
+export function makeHead(id: number) {
+  const head = Object.assign(make("header", "le-tables-head"), {
+    status: make("b", "le-tables-status"),
+    doing: make("span", "le-tables-doing"),
+    facts: make("span", "le-tables-facts"),
+    broken: make("span") as BrokenSign,
+  });
+  head.dataset.request = String(id);
+  head.append(badge(id), head.status, head.doing, head.facts, head.broken);
+  return head;
+}
+
+// Its status, its part of this step, and how far it is.
+export function paintHead(head: HeadElement, { scene, facts, violations }: TablesView, id: number) {
+  paintBroken(head.broken, violationOf(violations, { request: id }));
+  const request = scene.request(id),
+    now = facts.scheduled.get(id),
+    written = numWritten(request, facts, id);
+  const status = facts.preempted.has(id) ? "preempted" : request.status;
+  say(head.status, `${SIGNS[status] || ""} ${status}`);
+  head.status.title =
+    request.status === "finished" && request.finishReason ? ENDS[request.finishReason] || request.finishReason : "";
+  say(head.doing, now ? (now.isPrefill ? `prefill ${now.num}` : `decode ${now.num}`) : "");
+  head.doing.classList.toggle("le-tables-is-doing", Boolean(now));
+  const external = request.external,
+    counts = countsOf(request, written, external),
+    again = request.numPreempted;
+  say(head.facts, progress(counts) + (again ? ` · ↺${again}×` : ""));
+  put(
+    head.facts,
+    "title",
+    progressInFull(counts) + (again ? `; preempted ${again === 1 ? "once" : `${again} times`}` : ""),
+  );
+}
+
+// A violation that names the request and no block.
+function paintBroken(target: BrokenSign, broken: Violation | null) {
+  if (target.event === broken?.event) return;
+  target.event = broken?.event;
+  target.replaceChildren(...(broken ? [violated(broken)] : []));
+}
+
+function countsOf(request: RequestRecord, written: number, external: number): Progress {
+  const found = request.hit ?? 0;
+  return {
+    total: request.tokens.length,
+    found,
+    external,
+    computed: Math.max(0, written - found - request.external),
+    isLoading: request.isLoading,
+    isOver: request.status === "finished",
+  };
+}
+
+// How many of its tokens have keys and values, and where they come from: short, for these numbers are compared, and
+// must not be cut.
+function progress({ total, found, external, computed, isLoading, isOver }: Progress) {
+  if (isOver) return `${total} tokens`;
+  const kept = [found && `${found} cached`, external && `${external} ${isLoading ? "loading" : "loaded"}`].filter(
+    Boolean,
+  );
+  if (!kept.length) return `${computed} of ${total} computed`;
+  return `${[...kept, ...(computed ? [`${computed} new`] : [])].join(" + ")} of ${total}`;
+}
+
+function progressInFull({ total, found, external, computed, isLoading }: Progress) {
+  const parts = [
+    found && `${found} found in the cache`,
+    external && `${external} ${isLoading ? "being loaded" : "loaded"} from the external tier`,
+    `${computed} computed`,
+  ].filter(Boolean);
+  return `of ${total} tokens: ${parts.join(", ")}`;
+}
+
+// All of a request's tokens as one bar.
+export function paintStrip(strip: BarElement, scene: Scene, facts: StepFacts, id: number) {
+  const request = scene.request(id),
+    stateAt = stateOf(request, facts, id, 0),
+    total = request.tokens.length;
+  const marks = new Set([0, request.hit ?? 0, (request.hit ?? 0) + request.external, request.numComputed, total]);
+  const now = facts.scheduled.get(id);
+  if (now) marks.add(now.start).add(now.start + now.num);
+  const edges = [...marks].filter((at) => at >= 0 && at <= total).sort((a, b) => a - b);
+  const runs = edges.slice(1).map((end, i): [string, number] => [stateAt(edges[i]), end - edges[i]]);
+  fillBar(strip, runs, Math.max(1, total));
+  strip.title = runs.map(([state, length]) => `${length} ${STATES.find(([name]) => name === state)?.[1]}`).join(", ");
+}

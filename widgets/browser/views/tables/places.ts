@@ -1,0 +1,251 @@
+// The places of a request's block table: cards with a slot per token, cards with their text, or chips.
+
+import { element as make } from "../../look/element.ts";
+import type { Violation } from "../../model/alarms.ts";
+import { violationOf } from "../../model/alarms.ts";
+import type { Scene } from "../../model/scene.ts";
+import type { Side } from "../../model/side.ts";
+import type { Keyed, LeftOut, Look } from "../pieces.ts";
+import { dressBead, groupOf, isNull, lookOf, middleLeftOut, runsOf, violated } from "../pieces.ts";
+import type { StepFacts } from "../step_facts.ts";
+import type { ViewHost } from "../view.ts";
+import { bar, numPlaces, slots, snippet, stateOf } from "./token_states.ts";
+
+const MAX_TEXTS = 24; // tokens of a card that has no room for slots
+const SPARED = 2; // so few are not left out
+const FEW = 6; // chips of a folded row that have room for their numbers
+const LEAST_GAP = 8; // places without a block, in a row, that are told by one line instead of a box each
+
+// How a request's places are drawn, and how many at most.
+export interface TableLayout {
+  kind: "chips" | "slots" | "texts";
+  limit: number;
+  isFolded?: boolean;
+  hasNumbers?: boolean;
+}
+
+// What is drawn of the view of block tables.
+export interface TablesView {
+  scene: Scene;
+  facts: StepFacts;
+  stage: ViewHost;
+  side: Side;
+  violations: Violation[];
+}
+
+// A place of a block table. look: of its block, if there is one; was: the block before a merge.
+export interface TablePlace extends Keyed {
+  request: number;
+  group: number;
+  index: number;
+  id: number | undefined;
+  look: Look | null;
+  was: number | undefined;
+  found: number | undefined;
+  states: string[];
+  runs: [string, number][];
+  texts: string[];
+  size: number;
+  firstSlot: number | null;
+  broken: Violation | null;
+  numPrompt: number;
+}
+
+// Places without a block, told by one line.
+interface Gap extends Keyed {
+  gap: string;
+}
+
+export type ShownPlace = TablePlace | Gap | LeftOut;
+export type CellsElement = HTMLElement & { arranged?: string };
+
+export function placesOf(view: TablesView, id: number, group: number, layout: TableLayout): TablePlace[] {
+  const { scene, facts, stage, side } = view,
+    request = scene.request(id),
+    { size } = groupOf(scene, group);
+  const table = request.tables[group] || [],
+    isText = layout.kind !== "chips",
+    stateAt = stateOf(request, facts, id, group);
+  return Array.from({ length: numPlaces(scene, facts, id, group) }, (_, index) => {
+    const block = table[index],
+      look = isNull(scene, block) ? null : lookOf(scene, block);
+    const found = look ? undefined : facts.hits.get(id)?.blocks?.[group]?.[index];
+    const was = facts.merged.get(`${id}:${group}:${index}`)?.was,
+      states: string[] = [];
+    const tokens = request.tokens.slice(index * size, (index + 1) * size);
+    for (let i = 0; i < size; i++)
+      states.push(index * size + i < request.tokens.length ? stateAt(index * size + i) : "none");
+    const texts = isText
+      ? tokens.slice(0, layout.kind === "slots" ? size : MAX_TEXTS).map((token) => stage.text(side, token))
+      : [];
+    for (const [offset, token] of look?.block.strays || [])
+      putStray(view, states, texts, offset, token, tokens[offset]);
+    const runs = runsOf(states),
+      firstSlot = look && layout.hasNumbers ? block * size : null;
+    const broken = look && violationOf(view.violations, { block, request: id });
+    const signature = JSON.stringify([
+      broken?.event,
+      layout.kind,
+      block,
+      look || request.status,
+      look?.signature,
+      was,
+      found,
+      runs,
+      texts,
+      firstSlot,
+    ]);
+    return {
+      key: `${layout.kind}${index}`,
+      signature,
+      request: id,
+      group,
+      index,
+      id: block,
+      look,
+      was,
+      found,
+      states,
+      runs,
+      texts,
+      size,
+      firstSlot,
+      broken,
+      numPrompt: request.numPrompt,
+    };
+  });
+}
+
+// What is drawn of them: chips without a block are one line where they are many, and a long table's middle is left out.
+export function shownPlaces(view: TablesView, places: TablePlace[], { kind, limit }: TableLayout): ShownPlace[] {
+  const shown = kind === "chips" ? gapsTold(view, places) : places;
+  return kind === "chips" && shown.length > limit + SPARED ? middleLeftOut(shown, limit) : shown;
+}
+
+function gapsTold(view: TablesView, places: TablePlace[]): (TablePlace | Gap)[] {
+  const shown: (TablePlace | Gap)[] = [];
+  for (let i = 0; i < places.length; ) {
+    const words = places[i].look ? null : noBlockWords(view, places[i], false);
+    let end = i + 1;
+    while (
+      words !== null &&
+      end < places.length &&
+      !places[end].look &&
+      noBlockWords(view, places[end], false) === words
+    )
+      end += 1;
+    if (words !== null && end - i >= LEAST_GAP)
+      shown.push({ key: `gap${i}`, signature: `${end} ${words}`, gap: `${i}–${end - 1}: ${words}` });
+    else shown.push(...places.slice(i, end));
+    i = end;
+  }
+  return shown;
+}
+
+// What lies in a slot that was written by mistake, or was not where it should have been.
+function putStray(
+  { stage, side }: TablesView,
+  states: string[],
+  texts: string[],
+  offset: number,
+  token: number | null,
+  expected: number | undefined,
+) {
+  if (token !== null && token === expected) return;
+  states[offset] = token === null ? "hole" : "wrong";
+  while (texts.length < offset) texts.push("");
+  texts[offset] = token === null ? "–" : stage.text(side, token);
+}
+
+export function paintPlace(view: TablesView, cell: HTMLElement, item: ShownPlace, layout: TableLayout) {
+  if ("more" in item) return paintWords(cell, `… ${item.more.toLocaleString("en")} more …`);
+  if ("gap" in item) return paintWords(cell, item.gap, " le-tables-gap");
+  paintCell(view, cell, item, layout);
+  const parts = [indexOf(item), targetOf(view, item, layout.kind === "chips")];
+  if (layout.kind === "slots") cell.replaceChildren(...parts, slots(item));
+  else if (layout.kind === "texts") cell.replaceChildren(...parts, snippet(item), bar(item.runs, item.size));
+  else cell.replaceChildren(...parts, bar(item.runs, item.size));
+}
+
+function paintCell(
+  { scene }: TablesView,
+  cell: HTMLElement,
+  { look, id, group, was, request, index }: TablePlace,
+  { kind }: TableLayout,
+) {
+  const isOutside = !look && id !== undefined && groupOf(scene, group).window;
+  cell.className =
+    `le-tables-${kind === "chips" ? "chip" : "card"}${look ? "" : " le-tables-unplaced"}` +
+    `${isOutside ? " le-tables-outside" : ""}${was === undefined ? "" : " le-tables-moved"}`;
+  cell.dataset.anchor = `row:${request}:${group}:${index}`;
+  if (look) cell.dataset.block = String(id);
+  else delete cell.dataset.block;
+}
+
+function indexOf({ index, size }: TablePlace) {
+  const made = make("span", "le-tables-index", index);
+  made.dataset.span = size > 1 ? `${index * size}–${(index + 1) * size - 1}` : `${index}`;
+  made.title = `block ${index} of the request: its tokens ${made.dataset.span}`;
+  return made;
+}
+
+function targetOf(view: TablesView, place: TablePlace, isChip: boolean) {
+  const made = make("span", "le-tables-target");
+  if (!isChip) made.append(make("span", "le-tables-arrow", "→"));
+  if (place.was !== undefined) made.append(make("s", "", `#${place.was}`));
+  made.append(place.look ? bead(place.look) : make("span", "le-tables-none", noBlockWords(view, place, isChip)));
+  if (place.broken) made.append(violated(place.broken));
+  return made;
+}
+
+// A null entry is outside the window; in a group without one, its block has just been given back.
+function noBlockWords({ scene, facts, stage }: TablesView, { request, id, group, found }: TablePlace, isChip: boolean) {
+  const isWaiting = scene.request(request).status === "waiting" && facts.hits.has(request);
+  const { isPair } = stage; // and less room
+  if (isWaiting && found !== undefined && found !== scene.nullBlock)
+    return isChip ? `#${found}` : isPair ? `#${found} found` : `found in #${found}`;
+  if (id !== undefined && groupOf(scene, group).window) return isChip ? "⊘" : isPair ? "outside" : "outside window";
+  if (id !== undefined) return isChip ? "–" : "given back";
+  const { status, numComputed, tables } = scene.request(request);
+  const isGone =
+    !isWaiting && (status === "finished" || status === "preempted" || (numComputed > 0 && !tables[group]?.length));
+  return isChip ? "–" : isGone ? (isPair ? "freed" : "given back") : isPair ? "none yet" : "no block yet";
+}
+
+// Written where it is new: a style written again would have all cells styled again.
+export function arrange(
+  cells: CellsElement,
+  { kind, isFolded, hasNumbers }: TableLayout,
+  size: number,
+  { numShown, numBlocks, hasSaid }: { numShown: number; numBlocks: number; hasSaid: boolean },
+) {
+  const isLong = isFolded && numShown > FEW,
+    digits = String(numBlocks).length,
+    arranged = [kind, size, isLong, hasNumbers, digits, hasSaid].join(),
+    columns = size > 8 ? 4 : size > 1 ? 2 : 1;
+  if (cells.arranged === arranged) return;
+  cells.arranged = arranged;
+  cells.className =
+    `le-tables-cells le-tables-${kind}${isLong ? " le-tables-close" : ""}` +
+    `${hasNumbers ? " le-tables-with-numbers" : ""}`;
+  cells.style.setProperty("--le-columns", String(columns));
+  cells.style.setProperty("--le-lines", String(kind === "slots" ? Math.ceil(size / columns) : 3));
+  cells.style.setProperty("--le-card", size > 8 ? "212px" : "122px");
+  cells.style.setProperty(
+    "--le-chip",
+    `${(isLong ? 66 : 92) + 8 * digits + 12 * Math.max(0, digits - 2) + (hasSaid ? 32 : 0)}px`,
+  ); // a letter with its number, a count or a struck number may come: nothing moves
+}
+
+function bead(look: Look) {
+  const made = make("span");
+  dressBead(made, look);
+  delete made.dataset.block; // the cell around it stands for the block
+  return made;
+}
+
+function paintWords(cell: HTMLElement, words: string, className = "") {
+  cell.className = `le-tables-left-out le-quiet${className}`;
+  for (const name of ["block", "anchor"]) delete cell.dataset[name];
+  cell.replaceChildren(words);
+}

@@ -1,0 +1,344 @@
+// Block tables: a compact row per request, logical block to physical block; unfolded, with every token's slot and
+// state: found,
+// loaded, computed, in this step, not yet.
+
+import { element as make, write as say } from "../../look/element.ts";
+import type { Violation } from "../../model/alarms.ts";
+import { alarmsAt } from "../../model/alarms.ts";
+import { requestName } from "../../model/names.ts";
+import type { Selection } from "../../model/payloads.ts";
+import type { RequestRecord } from "../../model/requests.ts";
+import type { Scene } from "../../model/scene.ts";
+import type { Changes } from "../../model/scene_state.ts";
+import type { Side } from "../../model/side.ts";
+import type { About } from "../about.ts";
+import { arrows } from "../arrows.ts";
+import { Marks } from "../marks.ts";
+import type { Keyed, LeftOut } from "../pieces.ts";
+import { groupName, groupOf, isNull, joined, keep, keyOf, moreText } from "../pieces.ts";
+import type { StepFacts } from "../step_facts.ts";
+import { factsAt } from "../step_facts.ts";
+import type { CsvRow, PaintMoment, ViewHost } from "../view.ts";
+import { InSight } from "../visible_rows.ts";
+import { Folding, isAboutSlots } from "./folding.ts";
+import { makeHead, paintHead, paintStrip } from "./head.ts";
+import type { TableLayout } from "./places.ts";
+import { arrange, paintPlace, placesOf, shownPlaces } from "./places.ts";
+import { legend, numPlaces } from "./token_states.ts";
+
+export const title = "Block tables";
+
+const MAX_OPEN = 64;
+const MAX_ENDED = 6;
+const MAX_CARDS = 16;
+const MAX_CARDS_IN_ALL = 96;
+const MAX_CHIPS_IN_ALL = 640;
+const MAX_FOLDED = 10; // chips of a folded row
+const MAX_SLOTS = 16;
+const MAX_SAID = 80;
+
+export function create(stage: ViewHost, side: Side) {
+  return new Tables(stage, side);
+}
+
+interface Layouts {
+  folded: TableLayout;
+  unfolded: TableLayout;
+}
+
+interface RowItem extends Keyed {
+  id: number;
+}
+
+type TableRowElement = ReturnType<typeof makeRow>;
+type TableGroupElement = ReturnType<typeof makeGroup>;
+type SaidElement = HTMLElement & { saying?: string };
+
+class Tables {
+  stage: ViewHost;
+  side: Side;
+  element = make("div", "le-tables");
+  list = make("div", "le-tables-list");
+  rows = new Map<number, { name: string; blocks: number[]; version: number }>();
+  folding: Folding;
+  marks: Marks;
+  sight: InSight;
+  scene!: Scene;
+  facts!: StepFacts;
+  start!: number;
+  hasNumbers!: boolean;
+  violations!: Violation[];
+  broken?: string;
+  count = 0;
+
+  constructor(stage: ViewHost, side: Side) {
+    this.stage = stage;
+    this.side = side;
+    this.element.setAttribute("role", "group");
+    this.element.setAttribute("aria-label", "Block tables: logical block to physical block, request by request");
+    this.list.setAttribute("role", "list");
+    this.element.append(legend(), this.list);
+    this.folding = new Folding(stage);
+    const covered = () => (this.element.firstElementChild as HTMLElement).offsetHeight,
+      whole = (found: HTMLElement) =>
+        found.dataset.request === undefined ? found : (found.closest<HTMLElement>(".le-tables-row") ?? found);
+    this.marks = new Marks(stage, side, this.element, { covered, whole, rowOf: (about) => this.rowOf(about) });
+    this.sight = new InSight(this.element, this.list, () => this.marks.late());
+    arrows(this.element, stage);
+  }
+
+  paint(scene: Scene, changes: Changes, { moment }: PaintMoment) {
+    this.scene = scene;
+    this.facts = factsAt(this.side.recording, moment);
+    const isNewStep = this.facts.start !== this.start || changes.all;
+    this.start = this.facts.start;
+    if (isNewStep) this.rows.clear();
+    const { shown, numHidden } = this.shownRequests();
+    this.hasNumbers = isAboutSlots(this.stage);
+    this.takeViolations(moment);
+    const layout = this.layoutFor(shown);
+    this.element.classList.toggle("le-is-empty", !shown.length);
+    const items: (RowItem | LeftOut)[] = shown.map((id) => ({
+      key: id,
+      id,
+      signature: this.version(id, changes, layout),
+    }));
+    if (numHidden) items.push({ key: "more", signature: numHidden, more: numHidden });
+    this.sight.expect(items.length);
+    keep<RowItem | LeftOut, HTMLElement>(
+      this.list,
+      items,
+      (item) =>
+        "more" in item ? make("p", "le-tables-more le-quiet") : makeRow(item.id, this.folding.toggle(item.id)),
+      (row, item, place) =>
+        "more" in item
+          ? say(row, moreText(item.more, "requests"))
+          : this.sight.paint(row, () => this.paintRow(row as TableRowElement, item.id, layout), place),
+    );
+    this.sight.settle();
+    this.marks.again();
+  }
+
+  // What is broken is marked where it is: new ones may be about any row.
+  takeViolations(moment: number) {
+    this.violations = alarmsAt(this.side.recording, moment).violations;
+    const broken = this.violations.map(({ event }) => event).join();
+    if (broken !== this.broken) this.rows.clear();
+    this.broken = broken;
+  }
+
+  // In a comparison the same requests in the same order on both sides: last those who ended before on either.
+  shownRequests() {
+    const { scene, facts, stage } = this,
+      own = shownRequests(scene, facts);
+    if (!stage.isPair) return own;
+    const others = stage.sides
+      .filter((side) => side !== this.side)
+      .map((side) => ({ scene: side.scene, facts: factsAt(side.recording, side.moment) }));
+    const ids = [
+      ...new Set(
+        [own, ...others.map((other) => shownRequests(other.scene, other.facts))].flatMap(({ shown }) => shown),
+      ),
+    ].filter((id) => scene.requests.has(id));
+    const isOver = (id: number) => [{ scene, facts }, ...others].every((one) => hasEnded(one, id));
+    return { shown: ids.sort((a, b) => Number(isOver(a)) - Number(isOver(b)) || a - b), numHidden: own.numHidden };
+  }
+
+  // Of unfolded rows: cards while they can be taken in at a glance, chips beyond; chosen by what cannot change within a
+  // step.
+  layoutFor(shown: number[]): Layouts {
+    const { scene, hasNumbers } = this;
+    let most = 0,
+      total = 0,
+      numRows = 0;
+    for (const id of shown) {
+      if (this.isOver(id) || !this.isUnfolded(id)) continue;
+      scene.groups.forEach((_, group) => {
+        const count = numPlaces(scene, this.facts, id, group);
+        most = Math.max(most, count);
+        total += count;
+        numRows += 1;
+      });
+    }
+    const size = Math.max(...scene.groups.map((_, group) => groupOf(scene, group).size), 1);
+    const kind = most > MAX_CARDS || total > MAX_CARDS_IN_ALL ? "chips" : size > MAX_SLOTS ? "texts" : "slots";
+    const limit = Math.max(12, Math.floor(MAX_CHIPS_IN_ALL / Math.max(1, numRows)));
+    return {
+      folded: { kind: "chips", limit: MAX_FOLDED, isFolded: true },
+      unfolded: { kind, limit, hasNumbers: hasNumbers && kind === "slots" },
+    };
+  }
+
+  // A line is all that is said of it.
+  isOver(id: number) {
+    return hasEnded(this, id);
+  }
+
+  // A story about slots is told with them.
+  isUnfolded(id: number) {
+    return this.folding.isUnfolded(id, this.hasNumbers);
+  }
+
+  layoutOf(id: number, { folded, unfolded }: Layouts) {
+    return this.isUnfolded(id) ? unfolded : folded;
+  }
+
+  // A row looks different when its request changed, or one of the blocks drawn in it.
+  version(id: number, changes: Changes, layouts: Layouts) {
+    const known = this.rows.get(id),
+      name = `${this.isUnfolded(id)}${Object.values(this.layoutOf(id, layouts))}`;
+    const isSame =
+      known &&
+      known.name === name &&
+      !changes.requests.has(id) &&
+      !known.blocks.some((block) => changes.blocks.has(block));
+    if (isSame) return known.version;
+    this.count += 1;
+    this.rows.set(id, { name, blocks: [], version: this.count });
+    return this.count;
+  }
+
+  paintRow(row: TableRowElement, id: number, layouts: Layouts) {
+    const { scene, facts } = this,
+      request = scene.requests.get(id),
+      known = this.rows.get(id);
+    if (!request || !known) return;
+    const isOver = this.isOver(id),
+      isUnfolded = this.isUnfolded(id);
+    row.classList.toggle("le-tables-ended", request.status === "finished");
+    paintHead(row.head, this, id);
+    this.folding.paint(row.fold, isUnfolded);
+    row.body.hidden = row.said.hidden = isOver;
+    row.strip.hidden = isOver || !isUnfolded;
+    row.fold.disabled = isOver;
+    row.brief.hidden = !isOver;
+    const said = this.said(request);
+    if (isOver) return say(row.brief, said || "said nothing");
+    if (isUnfolded) paintStrip(row.strip, scene, facts, id);
+    const groups = scene.groups.map((_, group) => ({ key: group, group })),
+      layout = this.layoutOf(id, layouts);
+    keep(
+      row.body,
+      groups,
+      () => makeGroup(),
+      (child, { group }) => known.blocks.push(...this.paintGroup(child, id, group, layout)),
+    );
+    this.paintSaid(row.said, said, id);
+  }
+
+  paintGroup(child: TableGroupElement, id: number, group: number, layout: TableLayout) {
+    const { scene } = this,
+      rule = groupOf(scene, group),
+      isAlone = scene.groups.length === 1;
+    child.label.hidden = isAlone;
+    if (!isAlone) say(child.label, groupName(scene, group) + (rule.window ? `, last ${rule.window}` : ""));
+    const shown = shownPlaces(this, placesOf(this, id, group, layout), layout);
+    arrange(child.cells, layout, rule.size, {
+      numShown: shown.length,
+      numBlocks: scene.numBlocks,
+      hasSaid: this.violations.some(({ isSaid }) => isSaid),
+    });
+    keep(
+      child.cells,
+      shown,
+      () => make("div"),
+      (cell, item) => paintPlace(this, cell, item, layout),
+    );
+    return shown.flatMap((item) => ("look" in item && item.look ? [item.look.id] : []));
+  }
+
+  said(request: RequestRecord) {
+    const newest = request.tokens.slice(request.numPrompt).slice(-MAX_SAID);
+    return joined(newest.map((token) => this.stage.text(this.side, token)));
+  }
+
+  // A long text is cut at its beginning: what is said last stays in sight. This step's token is set apart.
+  paintSaid(target: SaidElement, said: string, id: number) {
+    const fresh = this.facts.sampled.get(id) || [],
+      tail = joined(fresh.map((token) => this.stage.text(this.side, token)));
+    const isTail = tail && said.endsWith(tail);
+    const saying = JSON.stringify([said, tail]);
+    if (target.saying === saying) return;
+    target.saying = saying;
+    const words = make("span", "le-tables-words"),
+      text = make("bdi", "", isTail ? said.slice(0, said.length - tail.length) : said);
+    if (isTail) text.append(make("mark", "le-tables-fresh", tail));
+    words.append(text);
+    words.title = said;
+    target.replaceChildren(make("span", "le-quiet", said ? "says" : " "), words);
+  }
+
+  mark(selection: Selection | null) {
+    this.marks.mark(selection);
+  }
+
+  // Where a block stands once its row is painted.
+  rowOf({ request, block }: About) {
+    const { requests } = this.scene;
+    return [...this.list.children].find((child) => {
+      const id = Number(keyOf(child));
+      return request.has(id) || requests.get(id)?.tables.some((table) => table.some((held) => block.has(held)));
+    });
+  }
+
+  // The entries that hold a block, as elements.
+  entriesOf(block: number) {
+    return [...this.list.querySelectorAll<HTMLElement>(`[data-anchor^="row:"][data-block="${block}"]`)];
+  }
+
+  csv() {
+    const rows: CsvRow[] = [["request", "group", "index", "block"]];
+    for (const [id, request] of this.scene?.requests || [])
+      request.tables.forEach((table, group) =>
+        table.forEach((block, index) =>
+          rows.push([requestName(id), groupName(this.scene, group), index, isNull(this.scene, block) ? "" : block]),
+        ),
+      );
+    return rows;
+  }
+
+  destroy() {
+    this.sight.close();
+    this.element.remove();
+  }
+}
+
+// Before this step. One that this side does not have is not in its way.
+function hasEnded({ scene, facts }: { scene: Scene; facts: StepFacts }, id: number) {
+  const request = scene.requests.get(id);
+  return !request || (request.status === "finished" && !facts.finished.has(id));
+}
+
+// The oldest of those who wait or run, and the last who ended.
+function shownRequests(scene: Scene, facts: StepFacts) {
+  const open: number[] = [],
+    ended: number[] = []; // those who ended before this step come last, a line each
+  for (const [id, request] of scene.requests)
+    (request.status === "finished" && !facts.finished.has(id) ? ended : open).push(id);
+  const byId = (a: number, b: number) => a - b,
+    shown = [...open.slice(0, MAX_OPEN).sort(byId), ...ended.slice(-MAX_ENDED).sort(byId)];
+  return { shown, numHidden: Math.max(0, open.length - MAX_OPEN) };
+}
+
+function makeRow(id: number, fold: HTMLButtonElement) {
+  const row = Object.assign(make("article", "le-tables-row"), {
+    fold,
+    head: makeHead(id),
+    strip: make("div", "le-tables-strip"),
+    body: make("div", "le-tables-body"),
+    said: make("div", "le-tables-said") as SaidElement,
+    brief: make("div", "le-tables-brief"),
+  });
+  row.setAttribute("role", "listitem");
+  row.append(row.fold, row.head, row.said, row.strip, row.body, row.brief);
+  return row;
+}
+
+function makeGroup() {
+  const child = Object.assign(make("section", "le-tables-group"), {
+    label: make("h4", "le-tables-label"),
+    cells: make("div", "le-tables-cells"),
+  });
+  child.append(child.label, child.cells);
+  return child;
+}

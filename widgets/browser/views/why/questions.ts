@@ -1,0 +1,116 @@
+// Which questions one can ask of what is chosen, likeliest first: {text, subject: {kind, id, about}}; of a parting,
+// with the answer.
+
+import { requestName } from "../../model/names.ts";
+import type { Answer, AskedSubject, Selection } from "../../model/payloads.ts";
+import type { Recording } from "../../model/recording.ts";
+import type { Scene } from "../../model/scene.ts";
+
+const HASH_DIGITS = 8;
+
+// A question that can be asked; answer: where it is known already.
+export interface Question {
+  text: string;
+  subject: AskedSubject;
+  answer?: Answer;
+}
+
+// parted: the answer to why two sides part, where there are two, and they do.
+export function questionsFor(
+  selection: Selection | null,
+  scene: Scene,
+  recording: Recording,
+  moment: number,
+  parted: Answer | null | undefined = null,
+): Question[] {
+  const own = selection ? OF[selection.kind](selection.id, scene, recording) : [];
+  return [...own, ...ofParting(parted), ...always(selection, scene, recording, moment)];
+}
+
+function ofParting(parted: Answer | null | undefined) {
+  return parted
+    ? [{ text: "Why do the two part?", subject: { kind: "parting", id: parted.question }, answer: parted }]
+    : [];
+}
+
+function always(selection: Selection | null, scene: Scene, recording: Recording, moment: number) {
+  const questions: Question[] = [];
+  const isChosen = selection?.kind === "event" && Number(selection.id) === moment - 1;
+  if (moment > recording.start && !isChosen)
+    questions.push(question("Why did the last event happen?", "event", moment - 1));
+  const [next] = scene.queue.first(1);
+  if (next !== undefined && !(selection?.kind === "block" && Number(selection.id) === next))
+    questions.push(question(`Why is #${next} next in the free queue?`, "block", next, "queue"));
+  return questions;
+}
+
+function question(text: string, kind: string, id: number | string, about?: string): Question {
+  return { text, subject: about ? { kind, id, about } : { kind, id } };
+}
+
+function ofBlock(given: number | string, scene: Scene) {
+  const id = Number(given);
+  if (!(id >= 0 && id < scene.numBlocks)) return [];
+  const block = scene.block(id),
+    questions: Question[] = [];
+  if (block.isLost) questions.push(question(`Why is #${id} lost?`, "block", id, "lost"));
+  if (block.refCount)
+    questions.push(question(`Why is #${id}'s ref count ${block.refCount}?`, "block", id, "ref_count"));
+  else questions.push(question(`Why is #${id} free?`, "block", id, "free"));
+  if (scene.queue.has(id)) {
+    const isNext = scene.queue.first(1)[0] === id;
+    questions.push(
+      question(
+        isNext ? `Why is #${id} next in the free queue?` : `Why does #${id} stand where it stands in the queue?`,
+        "block",
+        id,
+        "queue",
+      ),
+    );
+  }
+  for (const key of block.keys || []) questions.push(...ofHash(key, scene));
+  return questions;
+}
+
+function ofRequest(given: number | string, scene: Scene) {
+  const id = Number(given),
+    request = scene.requests.get(id),
+    name = requestName(id);
+  if (!request) return [];
+  const isWaiting = request.status === "waiting" || request.status === "preempted",
+    questions: Question[] = [];
+  if (request.status === "preempted")
+    questions.push(question(`Why was ${name} preempted?`, "request", id, "preempted"));
+  if (isWaiting) questions.push(question(`Why is ${name} waiting?`, "request", id, "waiting"));
+  if (request.status === "finished") questions.push(question(`Why is ${name} finished?`, "request", id, "finished"));
+  questions.push(question(`Why did ${name} hit or miss?`, "request", id, "hit"));
+  if (request.numPreempted && request.status !== "preempted")
+    questions.push(question(`Why was ${name} preempted?`, "request", id, "preempted"));
+  return questions;
+}
+
+function ofHash(given: number | string, scene: Scene) {
+  const key = String(given),
+    short = key.slice(key.indexOf(":") + 1).slice(0, HASH_DIGITS),
+    ids = scene.map.get(key) || [];
+  return [
+    question(
+      ids.length ? `Why does hash ${short}… lead to #${ids[0]}?` : `Why is hash ${short}… not in the map?`,
+      "hash",
+      key,
+    ),
+  ];
+}
+
+function ofEvent(given: number | string, _scene: Scene, recording: Recording) {
+  const id = Number(given);
+  if (!(id >= recording.start && id < recording.end)) return [];
+  return [question(`Why did event ${id} happen (${recording.kind(id)})?`, "event", id)];
+}
+
+const OF: Record<Selection["kind"], (id: number | string, scene: Scene, recording: Recording) => Question[]> = {
+  block: ofBlock,
+  request: ofRequest,
+  hash: ofHash,
+  event: ofEvent,
+};
