@@ -37,9 +37,9 @@ def covering(ground: Ground) -> tuple[int, ...]:
     missing = set().union(*sets.values())
     seeds = []
     while missing:
-        best = max(sets, key=lambda seed: len(sets[seed] & missing))
-        seeds.append(best)
-        missing -= sets[best]
+        seed_with_most = max(sets, key=lambda seed: len(sets[seed] & missing))
+        seeds.append(seed_with_most)
+        missing -= sets[seed_with_most]
     return tuple(seeds)
 
 

@@ -51,9 +51,9 @@ def _small(ground: Ground, seed: int) -> Timeline:
     """The end of a recording, or for an even seed its beginning."""
     if seed % 2:
         return recording(ground, seed, max_events=250)
-    timeline, whole = Timeline(), recording(ground, seed)
-    steps = [moment for moment, event in enumerate(whole.events()) if isinstance(event, StepStarted)]
-    for event in whole.events(0, next((moment for moment in steps if moment > 250), whole.end)):
+    timeline, complete = Timeline(), recording(ground, seed)
+    steps = [moment for moment, event in enumerate(complete.events()) if isinstance(event, StepStarted)]
+    for event in complete.events(0, next((moment for moment in steps if moment > 250), complete.end)):
         timeline.record(event)
     return timeline
 

@@ -93,15 +93,15 @@ class FakeTier(Connector):
         """The loads whose time has come."""
         self._maybe_raise("get_finished")
         self._clock += 1
-        over = {i: load for i, load in self.on_their_way.items() if load.arrives_at is not None}
-        over = {i: load for i, load in over.items() if load.arrives_at <= self._clock}  # type: ignore[operator]
-        failed = {i for i, load in over.items() if load.failed}
-        self._settle(set(over))
-        for load in over.values():
+        finished = {i: load for i, load in self.on_their_way.items() if load.arrives_at is not None}
+        finished = {i: load for i, load in finished.items() if load.arrives_at <= self._clock}  # type: ignore[operator]
+        failed = {i for i, load in finished.items() if load.failed}
+        self._settle(set(finished))
+        for load in finished.values():
             self._finish(load, kv)
-        for request_id in over:  # last: whatever raises before this, the loads are told the next time
+        for request_id in finished:  # last: whatever raises before this, the loads are told the next time
             del self.on_their_way[request_id]
-        return set(over) - failed, failed
+        return set(finished) - failed, failed
 
     def cancel(self, request_id: int) -> None:
         """Nothing of it will be written."""

@@ -16,7 +16,7 @@ from labengine.core.block import Key
 from labengine.core.connector import BlockKV
 from labengine.core.parts import Parts
 from labengine.hooks import Hooks
-from seeds import chosen
+from seeds import selected
 from workloads import Workload, random_workload
 
 Tier = Literal["none", "prompt", "late"]
@@ -40,13 +40,13 @@ class Ground:
 
         With EVERY_SEED all of them on the first grounds, half and a quarter where decisions are shared.
         """
-        return chosen(str(self), num_seeds // (1 if self in FIRST_GROUNDS else 4 if self.is_hybrid else 2))
+        return selected(str(self), num_seeds // (1 if self in FIRST_GROUNDS else 4 if self.is_hybrid else 2))
 
     def busy_seeds(self, num_seeds: int) -> Sequence[int]:
         """Return at most as many; on hybrid groups only those of workloads that preempt a request."""
         if not self.is_hybrid:
             return self.seeds(num_seeds)
-        preempting = [seed for seed in chosen(str(self), 50) if _preempts(self.edition, seed)]
+        preempting = [seed for seed in selected(str(self), 50) if _preempts(self.edition, seed)]
         return preempting[: num_seeds // 4]
 
     def workload(self, seed: int) -> Workload:

@@ -31,7 +31,7 @@ Act = Callable[[Any], object]
 
 
 @contextmanager
-def hearing_ctrl_c() -> Iterator[None]:
+def python_takes_ctrl_c() -> Iterator[None]:
     """Install Python's own handler of SIGINT; threads that live already count as left by other tests."""
     note_threads_of_others()
     with python_handles_sigint():
@@ -105,7 +105,7 @@ def _compare(lab: Lab) -> None:
         lab.compare(other)
 
 
-def _stand(on: Any) -> None:
+def _look_back(on: Any) -> None:
     on.selection = ("block", 1)
     on.moment = on.timeline.num_dropped
     on.selection = on.moment = None
@@ -143,7 +143,7 @@ def acts_of_a_lab(folder: Path) -> dict[str, Act]:
         "export_html": lambda lab: lab.export_html(folder / "run.html"),
         "close": _close,
         "compare": _compare,
-        "moment, selection": _stand,
+        "moment, selection": _look_back,
         "properties": _look_at_properties(Lab),
         "add": lambda lab: lab.add(token_ids=prompt(9), max_tokens=3),
         "abort": lambda lab: lab.abort(0),
@@ -251,7 +251,7 @@ def assert_nothing_held() -> None:
     assert not interrupts._deferral.is_open and not interrupts._deferral.num_firm
 
 
-def assert_whole(lab: Lab) -> None:
+def assert_intact(lab: Lab) -> None:
     """Lock free, timeline, checks and core agree, and nothing of what was interrupted is still marked as under way."""
     assert_nothing_held()
     lab.pause()
@@ -278,7 +278,7 @@ def assert_goes_on(lab: Lab) -> None:
         assert difference(fork.snapshot(), lab.snapshot()) is None
 
 
-def assert_pair_whole(both: Comparison) -> None:
+def assert_pair_intact(both: Comparison) -> None:
     """Both sides whole, the next step brings them level."""
     assert_nothing_held()
     both.pause()
@@ -287,7 +287,7 @@ def assert_pair_whole(both: Comparison) -> None:
         assert both._pair.lock._depth == 1, "a turn was taken and not given back"
     assert not both.is_running and both._runs._num_running == 0 and both.background_error is None
     for lab in both._pair.labs:
-        assert_whole(lab)
+        assert_intact(lab)
 
 
 _of_others: set[threading.Thread] = set()

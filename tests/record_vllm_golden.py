@@ -35,9 +35,9 @@ def main() -> int:
         for kind in KINDS:
             workloads = (op_workload(seed, kind) for seed in range(NUM_WORKLOADS))
             golden.write(f"ops-{kind}", _header(vllm, OP_ROWS), ((w, vllm.run_ops(w)) for w in workloads))
-            _tell(f"ops-{kind}")
+            _report(f"ops-{kind}")
         golden.write("scheduler", _header(vllm, STEP_ROWS), islice(_preempting(vllm), NUM_WORKLOADS))
-        _tell("scheduler")
+        _report("scheduler")
     return 0
 
 
@@ -59,7 +59,7 @@ def _header(vllm: VllmProcess, rows: str) -> dict[str, str]:
     }
 
 
-def _tell(name: str) -> None:
+def _report(name: str) -> None:
     path = golden.golden_path(name)
     print(f"{NUM_WORKLOADS} workloads, {path.stat().st_size // 1024} KiB in {path.name}")
 

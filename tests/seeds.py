@@ -28,7 +28,7 @@ COVERING = {
 """By ground: the seed that meets most first, then the one that adds most."""
 
 
-def chosen(ground: str, num_seeds: int) -> Sequence[int]:
+def selected(ground: str, num_seeds: int) -> Sequence[int]:
     """Return a sweep's seeds: those that cover the ground, at most `num_seeds`; all if every seed is wanted."""
     return range(num_seeds) if EVERY_SEED else COVERING[ground][:num_seeds]
 

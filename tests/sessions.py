@@ -130,7 +130,7 @@ def story(lab: Lab) -> list[Event]:
     return list(lab.timeline.events())
 
 
-def told_until(events: list[Event], step: int) -> list[Event]:
+def events_until(events: list[Event], step: int) -> list[Event]:
     """What had happened when step `step + 1` was about to begin, for good."""
     lasting = set(surviving(events))
     for i, event in enumerate(events):

@@ -39,17 +39,17 @@ def main() -> None:
     parser.add_argument("--operations", type=int, default=1_000_000)
     parser.add_argument("--edition", default="labengine")
     parser.add_argument("--seed", type=int, default=FIRST_SEED, help="of the first episode")
-    chosen = parser.parse_args()
+    selected = parser.parse_args()
     met: Counter[str] = Counter()
-    seed, started = chosen.seed, perf_counter()
-    while met["operations"] < chosen.operations:
-        met += play(seed, chosen.edition)
+    seed, started = selected.seed, perf_counter()
+    while met["operations"] < selected.operations:
+        met += play(seed, selected.edition)
         seed += 1
-        if seed % 100 == 0 or met["operations"] >= chosen.operations:
+        if seed % 100 == 0 or met["operations"] >= selected.operations:
             seconds = perf_counter() - started
-            print(f"{met['operations']:,} operations, {seed - chosen.seed} episodes, {seconds:,.0f} s", end="; ")
+            print(f"{met['operations']:,} operations, {seed - selected.seed} episodes, {seconds:,.0f} s", end="; ")
             print(", ".join(f"{what} {n:,}" for what, n in met.most_common() if what != "operations"), flush=True)
-    print(f"edition {chosen.edition}: silent")
+    print(f"edition {selected.edition}: silent")
 
 
 if __name__ == "__main__":

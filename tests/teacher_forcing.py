@@ -52,7 +52,7 @@ def num_ties(engine: Engine, spy: Spy, reference: Rows, tolerance: float) -> int
             row, wanted = spy.rows[request_id, position + 1], expected[position]
             assert (row - wanted).abs().max() <= tolerance, (request_id, position)
             if row.argmax() != wanted.argmax():
-                best = wanted.topk(2).values
-                assert best[0] - best[1] <= tolerance, (request_id, position)
+                largest = wanted.topk(2).values
+                assert largest[0] - largest[1] <= tolerance, (request_id, position)
                 ties += 1
     return ties

@@ -136,12 +136,12 @@ def test_a_posted_call_answers(background: Background) -> None:
 
 
 def test_posted_calls_run_in_order_between_steps(background: Background, work: Work) -> None:
-    told: list[int] = []
+    numbers: list[int] = []
     background.start()
-    futures = [background.post(lambda i=i: told.append(i)) for i in range(50)]  # type: ignore[misc]
+    futures = [background.post(lambda i=i: numbers.append(i)) for i in range(50)]  # type: ignore[misc]
     for future in futures:
         future.result(PATIENCE)
-    assert told == list(range(50)) and background.is_running
+    assert numbers == list(range(50)) and background.is_running
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), SystemExit(3)])
@@ -173,12 +173,12 @@ def test_pausing_just_after_an_error_keeps_it(background: Background, work: Work
     """The pause was asked for while the failing step was still under way."""
     is_stepping, may_fail = threading.Event(), threading.Event()
 
-    def fail_when_told() -> bool:
+    def fail_once_interrupted() -> bool:
         is_stepping.set()
         assert may_fail.wait(PATIENCE)
         raise RuntimeError("late")
 
-    background._step = fail_when_told
+    background._step = fail_once_interrupted
     background.start()
     assert is_stepping.wait(PATIENCE)
     pause = threading.Thread(target=background.pause, daemon=True)

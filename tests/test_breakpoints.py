@@ -31,7 +31,7 @@ def step_of(lab: Lab) -> int:
 # -- what stops --------------------------------------------------------------------------------------------------------
 
 
-def test_run_stops_after_the_step_and_tells_where(lab: Lab) -> None:
+def test_run_stops_after_the_step_and_says_where(lab: Lab) -> None:
     waiting = lab.break_on(ev.TokenSampled, request_id=1, position=15)
     lab.run()
     assert step_of(lab) == 3 and lab.phase == "update" and not lab.is_running
@@ -45,7 +45,7 @@ def test_run_stops_after_the_step_and_tells_where(lab: Lab) -> None:
     assert step_of(lab) == 6 and lab.stopped_at is None
 
 
-def test_several_steps_stop_and_one_step_tells(lab: Lab) -> None:
+def test_several_steps_stop_and_one_step_reports(lab: Lab) -> None:
     lab.break_on(ev.BlockMerged)
     assert lab.step(5).step == 1 and lab.stopped_at is not None
     assert lab.step(5).step == 6 and lab.stopped_at is None
@@ -55,7 +55,7 @@ def test_several_steps_stop_and_one_step_tells(lab: Lab) -> None:
     assert lab.step().step == 1 and lab.stopped_at is not None
 
 
-def test_phases_tell_as_well(lab: Lab) -> None:
+def test_phases_report_as_well(lab: Lab) -> None:
     lab.break_on(ev.RequestScheduled, request_id=1)
     assert lab.next_phase() == "schedule"
     assert lab.stopped_at is not None and lab.stopped_at.step == 1
@@ -135,7 +135,7 @@ def test_a_test_of_the_event(lab: Lab) -> None:
     assert isinstance(lab.stopped_at.event, ev.BlockFreed)
 
 
-def test_fields_alone_stand_for_every_event_that_has_them(lab: Lab) -> None:
+def test_fields_alone_match_every_event_that_has_them(lab: Lab) -> None:
     lab.break_on(block_id=5)
     lab.run()
     assert lab.stopped_at is not None and lab.stopped_at.event == ev.BlockAllocated(5, 1, 0, 1)
@@ -166,10 +166,10 @@ def test_the_first_violation() -> None:
         """Counts a touch of a used block once too few."""
 
         def touch(self, *args: Any, **settings: Any) -> Any:
-            told = super().touch(*args, **settings)
+            expected = super().touch(*args, **settings)
             if self.blocks[0].ref_count > 1:
                 self.blocks[0].ref_count -= 1
-            return told
+            return expected
 
     with Lab("simulated", num_blocks=12, block_size=4, parts=Parts(block_pool=Forgetful)) as lab:
         lab.add(token_ids=range(13), max_tokens=9)
@@ -292,18 +292,18 @@ def test_a_fork_has_stopped_nowhere_and_leaves_the_stop_alone(lab: Lab) -> None:
         assert fork.stopped_at is None and lab.stopped_at is stop is not None
 
 
-def test_a_stop_that_somebody_has_kept_never_tells_another_event(lab: Lab) -> None:
+def test_a_kept_stop_never_describes_another_event(lab: Lab) -> None:
     """Its number belongs to a recording that has started over."""
     lab.break_on(ev.BlockMerged)
     lab.run()
     stop = lab.stopped_at
     assert stop is not None
-    told = f"stopped after step 1, event {stop.event_number}: B's table[0] was turned from its own copy #4 to the "
+    expected = f"stopped after step 1, event {stop.event_number}: B's table[0] was turned from its own copy #4 to the "
     lab.reset()
-    assert repr(stop).startswith(told) and "BlockMerged(" not in repr(stop)
+    assert repr(stop).startswith(expected) and "BlockMerged(" not in repr(stop)
     lab.add(token_ids=range(30), max_tokens=6)
     lab.run()
-    assert repr(stop).startswith(told)
+    assert repr(stop).startswith(expected)
 
 
 def test_without_a_recording() -> None:
@@ -315,7 +315,7 @@ def test_without_a_recording() -> None:
         assert str(stop).startswith("stopped after step 3: A's token at position 5 was sampled.")
 
 
-def test_the_views_stand_at_the_event(lab: Lab) -> None:
+def test_the_views_show_the_event(lab: Lab) -> None:
     dashboard = lab.show()
     lab.break_on(ev.BlockMerged, into_block_id=1)
     lab.run()

@@ -90,7 +90,7 @@ def test_a_plain_value_comes_along(cell: Cell, constant: str, line: str) -> None
     assert ran(code)["K"] == ran(constant + "\nlab = open(0, closefd=False)")["K"]
 
 
-def test_as_a_file_tells_it_too(cell: Cell, tmp_path: Path) -> None:
+def test_the_same_code_from_a_file(cell: Cell, tmp_path: Path) -> None:
     with lab_with(cell(POLICY.format(before="K = 3", asks="assert K == 3"))) as lab:
         lab.save(tmp_path / "run.lab")
         with labengine.open(tmp_path / "run.lab") as trace:
@@ -132,7 +132,7 @@ def test_a_class_without_text_is_asked_for_too() -> None:
     ran(code, Nameless=nameless)
 
 
-def test_what_a_function_around_a_class_has_given_it() -> None:
+def test_values_from_the_function_that_defines_a_class() -> None:
     limit, late = 5, "later"
 
     class Mine(MergePolicy):
@@ -149,11 +149,11 @@ def test_what_a_function_around_a_class_has_given_it() -> None:
 
 
 def test_annotations_that_are_not_looked_at_need_no_names(cell: Cell) -> None:
-    later = (
+    future = (
         "from __future__ import annotations\nimport typing\nif typing.TYPE_CHECKING:\n    from nowhere import Block\n"
     )
     text = POLICY.format(before="T = object()", asks="pass").replace("block, request", "block: Block, request: T", 1)
-    code = code_of(cell(later + text))
+    code = code_of(cell(future + text))
     assert "needed here" not in code
     ran(code)
 

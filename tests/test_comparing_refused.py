@@ -22,7 +22,7 @@ def sides() -> Iterator[tuple[Lab, Lab]]:
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "told"),
+    ("left", "right", "reason"),
     [
         ({"max_tokens": 8}, {"max_tokens": 3}, "request A has max_tokens 8 on the left, 3 on the right"),
         ({"temperature": 0.7, "seed": 1}, {"seed": 1}, "temperature 0.7 on the left, 0.0 on the right"),
@@ -32,17 +32,17 @@ def sides() -> Iterator[tuple[Lab, Lab]]:
     ],
 )
 @pytest.mark.parametrize("is_saved", [False, True])
-def test_other_requests_are_told_by_name(
-    sides: tuple[Lab, Lab], left: dict[str, Any], right: dict[str, Any], told: str, is_saved: bool, tmp_path: Any
+def test_other_requests_are_named(
+    sides: tuple[Lab, Lab], left: dict[str, Any], right: dict[str, Any], reason: str, is_saved: bool, tmp_path: Any
 ) -> None:
     for lab, settings in zip(sides, (left, right), strict=True):
         lab.add(**({"token_ids": PROMPT, "max_tokens": 4} | settings))
         lab.run()
         lab.save(tmp_path / lab.parts.name)
-    given: Any = [labengine.open(tmp_path / lab.parts.name) for lab in sides] if is_saved else sides
+    opened: Any = [labengine.open(tmp_path / lab.parts.name) for lab in sides] if is_saved else sides
     with pytest.raises(ConfigError, match="not given the same requests") as refused:
-        labengine.compare(*given)
-    assert told in str(refused.value)
+        labengine.compare(*opened)
+    assert reason in str(refused.value)
 
 
 def test_another_seed_of_the_lab_is_another_request_where_tokens_are_drawn() -> None:

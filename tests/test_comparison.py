@@ -91,7 +91,7 @@ def test_what_one_side_cannot_take_neither_gets() -> None:
             pair.add(token_ids=PROMPT, max_token=3)
 
 
-def test_a_run_stops_where_it_is_told(pair: Comparison) -> None:
+def test_a_run_stops_at_its_condition(pair: Comparison) -> None:
     ask(pair, max_tokens=9)
     pair.run(until=lambda both: both.left.snapshot().step == 4)
     assert steps(pair) == [4, 4] and not pair.is_running
@@ -116,7 +116,7 @@ def _wait(pair: Comparison) -> None:
     wait_until(lambda: not pair.is_running)
 
 
-def test_the_background_steps_both_and_pauses_level(pair: Comparison) -> None:
+def test_the_background_steps_both_and_pauses_aligned(pair: Comparison) -> None:
     ask(pair, max_tokens=30)
     slowly = pair.left.hooks.subscribe(lambda event: time.sleep(0.02), ev.StepEnded)  # not over before the pause
     pair.start()
@@ -156,10 +156,10 @@ def test_an_interrupt_half_way_is_made_good_by_the_next_step(
 ) -> None:
     ask(pair)
     Interrupts(pair.sides[side], monkeypatch)  # type: ignore[arg-type]
-    level = pair.aligned_at
+    aligned_at = pair.aligned_at
     with pytest.raises(KeyboardInterrupt):
         pair.step()
-    assert steps(pair) == [side, 0] and pair.aligned_at == level
+    assert steps(pair) == [side, 0] and pair.aligned_at == aligned_at
     left, right = pair.step()
     assert left.scheduled == right.scheduled == {0: 14, 1: 14}
     assert steps(pair) == [1, 1] and used(pair) == [8, 5]
@@ -176,7 +176,7 @@ def test_any_call_first_brings_the_other_along(pair: Comparison, monkeypatch: py
     assert steps(pair) == [1, 1] and [len(snapshot.requests) for snapshot in pair.snapshots] == [3, 3]
 
 
-def test_an_interrupted_run_goes_on_level(pair: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_goes_on_aligned(pair: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
     ask(pair)
     Interrupts(pair.right, monkeypatch)  # type: ignore[arg-type]
     with pytest.raises(KeyboardInterrupt):
@@ -311,7 +311,7 @@ def test_a_closed_comparison_can_still_be_seen() -> None:
     assert not any(feed.is_alive for feed in view.feeds)
 
 
-def test_without_a_story_there_is_no_later(pair: Comparison) -> None:
+def test_without_a_story_there_is_no_follow_up(pair: Comparison) -> None:
     assert not pair.has_follow_up
     with pytest.raises(ConfigError, match="nothing more to show"):
         pair.follow_up()

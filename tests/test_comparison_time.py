@@ -68,7 +68,7 @@ def test_steps_that_nobody_recorded_are_refused_and_the_view_stays(pair: Compari
     assert pair.moments == stood
 
 
-def test_a_side_that_took_fewer_steps_stands_at_its_end() -> None:
+def test_a_side_that_took_fewer_steps_is_shown_at_its_end() -> None:
     scenario = bug("nano-vllm-71")
     with labengine.compare(*(column.parts for column in scenario.columns), num_blocks=16, block_size=4) as pair:
         pair.add(token_ids=range(4), max_tokens=3)
@@ -95,7 +95,7 @@ def test_recordings_can_be_looked_at_as_well(pair: Comparison, tmp_path: Any) ->
 # -- chosen, and asked -------------------------------------------------------------------------------------------------
 
 
-def test_what_is_chosen_is_chosen_on_both_sides(pair: Comparison) -> None:
+def test_what_is_selected_is_selected_on_both_sides(pair: Comparison) -> None:
     pair.step()
     assert pair.selection is None
     pair.selection = ("block", 3)
@@ -108,7 +108,7 @@ def test_what_is_chosen_is_chosen_on_both_sides(pair: Comparison) -> None:
     assert [lab.selection for lab in labs(pair)] == [None, None]
 
 
-def test_why_tells_why_the_two_part_and_sends_other_questions_to_a_side(pair: Comparison) -> None:
+def test_why_explains_the_first_difference_and_sends_other_questions_to_a_side(pair: Comparison) -> None:
     assert "They have not parted" in pair.why().answer
     pair.step()
     why = pair.why()
@@ -162,13 +162,13 @@ def test_what_one_side_cannot_wait_for_neither_does() -> None:
 def test_both_engines_go_back_and_forward_again(pair: Comparison) -> None:
     for _ in range(3):
         pair.step()
-    third, told = pair.snapshots, [list(timeline.events()) for timeline in pair.timelines]
+    third, recorded = pair.snapshots, [list(timeline.events()) for timeline in pair.timelines]
     pair.rewind(1)
     assert steps(pair) == [1, 1] and pair.first_difference() is not None and pair.moments is None
     assert pair.aligned_at == pair.last_boundary == (pair.timelines[0].end, pair.timelines[1].end)
     pair.rewind(3)
     assert pair.snapshots == third
-    assert [list(timeline.events()) for timeline in pair.timelines] == told
+    assert [list(timeline.events()) for timeline in pair.timelines] == recorded
     pair.rewind(0)
     pair.run()
     assert steps(pair) == [6, 6]
@@ -184,7 +184,7 @@ def test_a_step_that_was_not_taken_is_refused_and_nothing_changes(pair: Comparis
     assert pair.snapshots == before and [timeline.generation for timeline in pair.timelines] == generations
 
 
-def test_what_comes_later_can_be_asked_for_again_after_a_rewind() -> None:
+def test_the_follow_up_can_be_asked_for_again_after_a_rewind() -> None:
     with bug("nano-vllm-219").compare() as pair:
         opened = steps(pair)[0]
         pair.follow_up()

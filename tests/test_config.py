@@ -99,7 +99,7 @@ def assemble(name: str, *groups: GroupSpec, connector: Connector | None = None, 
 
 
 @pytest.mark.parametrize("name", sorted(set(EDITIONS) - set(TOKEN_BUDGET_EDITIONS)))
-def test_what_nano_vllm_lacks_is_refused_and_who_has_it_is_told(name: str) -> None:
+def test_what_nano_vllm_lacks_is_refused_and_the_editions_with_it_are_named(name: str) -> None:
     with pytest.raises(ConfigError, match="no sliding-window groups; use edition 'labengine' or 'vllm'"):
         assemble(name, GroupSpec(4), WINDOW)
     with pytest.raises(ConfigError, match="no external tier; use edition 'labengine' or 'vllm'"):

@@ -18,7 +18,7 @@ from labengine.events import StepFailed, StepRolledBack, StepStarted
 from labengine.session.history.inputs import BrokenStep
 
 EQUAL = list(range(1, 14))
-LATER = list(range(50, 60))
+NEXT_PROMPT = list(range(50, 60))
 
 
 class FailsForD(LateMergeComparingPrefixes):
@@ -39,7 +39,7 @@ def two_steps_and_two_more_requests(parts: Parts | None = None, **settings: obje
     for prompt in (EQUAL, EQUAL):
         lab.add(token_ids=prompt, max_tokens=6)
     lab.step(2)
-    for prompt in (LATER, LATER):
+    for prompt in (NEXT_PROMPT, NEXT_PROMPT):
         lab.add(token_ids=prompt, max_tokens=3)
     return lab
 
@@ -62,7 +62,7 @@ def test_a_crash_names_step_class_and_method_and_keeps_the_steps_events(crashed:
     assert crashed.snapshot().step == 2
 
 
-def test_goto_crash_stands_just_before_the_step_was_taken_back(crashed: Lab) -> None:
+def test_goto_crash_shows_the_moment_before_the_step_was_taken_back(crashed: Lab) -> None:
     crash, timeline = crashed.crash, crashed.timeline
     assert crash is not None and crash.moment is not None and timeline is not None
     assert isinstance(timeline.events(crash.moment, crash.moment + 1)[0], StepRolledBack)
@@ -120,7 +120,7 @@ def test_a_recording_without_a_crash_has_none(tmp_path: Path) -> None:
     assert lab.crash is None and labengine.open(tmp_path / "run.lab").crash is None
 
 
-def test_a_fork_with_the_same_parts_stands_at_the_same_crash(crashed: Lab) -> None:
+def test_a_fork_with_the_same_parts_is_at_the_same_crash(crashed: Lab) -> None:
     fork = crashed.fork()
     assert str(fork.crash) == str(crashed.crash)
     assert fork.timeline is not None and crashed.timeline is not None
@@ -135,7 +135,7 @@ def test_a_fork_with_other_parts_passes_the_crash(crashed: Lab) -> None:
     assert fork.crash is None and fork.snapshot() == never_crashed.snapshot()
 
 
-def test_a_fork_whose_parts_raise_stands_at_its_crash() -> None:
+def test_a_fork_whose_parts_raise_is_at_its_crash() -> None:
     sound = two_steps_and_two_more_requests()
     sound.run()
     with pytest.warns(UserWarning, match=r"after step 2 of \d+, where its parts fail: step 3 failed in FailsForD"):
@@ -189,7 +189,7 @@ def test_an_inverse_that_raises_keeps_no_other_from_being_run() -> None:
     assert lab.crash is not None and lab.crash.method == "FailsToUndo.register"
 
 
-def test_in_a_comparison_one_side_stands_at_its_crash_and_the_other_is_led_on() -> None:
+def test_in_a_comparison_one_side_is_at_its_crash_and_the_other_is_led_on() -> None:
     wrong, right = two_steps_and_two_more_requests(WRONG), two_steps_and_two_more_requests(RIGHT)
     comparison = labengine.compare(wrong, right)
     with pytest.raises(ZeroDivisionError) as raised:
@@ -223,10 +223,10 @@ def test_an_abort_that_raises_has_never_happened() -> None:
     lab.add(token_ids=EQUAL, max_tokens=6)
     lab.step()
     assert lab.timeline is not None
-    before, told = lab.snapshot(), lab.timeline.events()
+    before, events = lab.snapshot(), lab.timeline.events()
     with pytest.raises(LookupError):
         lab.abort(0)
-    assert lab.snapshot() == before and lab.timeline.events() == told
+    assert lab.snapshot() == before and lab.timeline.events() == events
     assert lab.inputs[-1].num_steps == 0 and lab.violations == [] and lab.check() == []
     lab.step()
 
@@ -249,8 +249,8 @@ def test_an_exception_with_the_name_of_the_engines_own_is_kept_for_fork_and_rewi
     with pytest.raises(LoadError):
         lab.step()
     assert lab.crash is not None and lab.crash.error == "LoadError"
-    given = lab.inputs[-1]
-    assert isinstance(given, BrokenStep) and given.failed is not None and given.reason == "LoadError"
+    kept_input = lab.inputs[-1]
+    assert isinstance(kept_input, BrokenStep) and kept_input.failed is not None and kept_input.reason == "LoadError"
     with lab.fork() as fork:
         assert fork.inputs == lab.inputs
         assert fork.crash is not None and fork.crash.message == "no such adapter"

@@ -20,8 +20,8 @@ class NoRemap(FullAttentionGroup):
         into = self._pool.blocks[into_block_id]
         self._pool.share(into)
         if BlockMerged in self._hooks:
-            told = BlockMerged(block_id, into_block_id, request.request_id, self.index, index, into.ref_count)
-            self._hooks.emit(told)
+            wrong_event = BlockMerged(block_id, into_block_id, request.request_id, self.index, index, into.ref_count)
+            self._hooks.emit(wrong_event)
         self.release(request, [block_id], [index], "merged")
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from ctrl_c import press_ctrl_c_in_main_thread
 from endless_parts import EndlessStore, EndlessTouch, switch
-from interrupting import assert_nothing_held, hearing_ctrl_c, labengine_threads
+from interrupting import assert_nothing_held, labengine_threads, python_takes_ctrl_c
 from labengine import Parts, compare
 from labengine.engine import endless, interrupts, safe_points
 from labengine.events import StepStarted
@@ -31,7 +31,7 @@ def soon_impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Endless after a twentieth of a second; no thread is left behind."""
     monkeypatch.setattr(endless, "PATIENCE_S", 0.05)
     switch.is_on = switch.is_inside = False
-    with hearing_ctrl_c():
+    with python_takes_ctrl_c():
         yield
     switch.is_on = False
     assert_nothing_held()
@@ -59,8 +59,8 @@ def one_ctrl_c_ends() -> Iterator[None]:
     with pytest.raises(KeyboardInterrupt) as caught:
         yield
     switch.is_on = False
-    (told, *_) = caught.value.__notes__
-    assert "had not come to an end after 0.05 s. It stood in Switch.loop (endless_parts.py:" in told
+    (note, *_) = caught.value.__notes__
+    assert "had not come to an end after 0.05 s. It stood in Switch.loop (endless_parts.py:" in note
 
 
 def _press_when_inside() -> None:
@@ -163,7 +163,7 @@ def started(on: Lab | Comparison) -> None:
     wait_until(lambda: switch.is_inside)
 
 
-def assert_told(error: BaseException | None) -> None:
+def assert_interrupted(error: BaseException | None) -> None:
     assert isinstance(error, KeyboardInterrupt)
     assert "It stood in Switch.loop" in error.__notes__[0]
 
@@ -173,7 +173,7 @@ def test_pause_ends_a_step_in_the_background(kind: str) -> None:
     with lab_with(kind) as lab, unchanged(lab):
         started(lab)
         lab.pause()
-        assert_told(lab.background_error)
+        assert_interrupted(lab.background_error)
 
 
 @ENDLESS
@@ -183,7 +183,7 @@ def test_close_ends_a_step_in_the_background(kind: str) -> None:
     started(lab)
     lab.close()
     assert lab.snapshot() == before and lab.check() == []
-    assert_told(lab.background_error)
+    assert_interrupted(lab.background_error)
 
 
 @pytest.mark.parametrize("call", [Lab.snapshot, Lab.step, Lab.check, lambda lab: lab.add(token_ids=[1], max_tokens=1)])
@@ -195,7 +195,7 @@ def test_the_interrupt_button_ends_a_step_for_which_a_call_waits(call: Callable[
         with pytest.raises(KeyboardInterrupt):
             call(lab)
         wait_until(lambda: not lab.is_running)
-        assert_told(lab.background_error)
+        assert_interrupted(lab.background_error)
         assert lab.snapshot() == before and lab.check() == []
 
 
@@ -203,14 +203,14 @@ def test_pause_ends_a_comparisons_step_in_the_background() -> None:
     with pair_with_an_endless_side() as both, unchanged(both.left, both.right):  # type: ignore[arg-type]
         started(both)
         both.pause()
-        assert_told(both.background_error)
+        assert_interrupted(both.background_error)
 
 
 def test_close_ends_a_comparisons_step_in_the_background() -> None:
     with pair_with_an_endless_side() as both:
         started(both)
         both.close()
-        assert_told(both.background_error)
+        assert_interrupted(both.background_error)
         assert [lab.snapshot().step for lab in (both.left, both.right)] == [1, 1]
 
 
@@ -219,12 +219,12 @@ def test_a_views_pause_ends_it_too() -> None:
     with lab_with("part") as lab, unchanged(lab):
         started(lab)
         lab.view_source().post("pause").result(PATIENCE)
-        assert_told(lab.background_error)
+        assert_interrupted(lab.background_error)
     switch.is_inside = False
     with pair_with_an_endless_side() as both, unchanged(both.left, both.right):  # type: ignore[arg-type]
         started(both)
         both.view_source().post("pause").result(PATIENCE)
-        assert_told(both.background_error)
+        assert_interrupted(both.background_error)
 
 
 _LOOKING_AMONG_GARBAGE = """
@@ -253,7 +253,7 @@ assert gc.isenabled()
 """
 
 
-def test_to_look_where_a_thread_stands_never_stops_all_of_them() -> None:
+def test_to_look_where_a_thread_is_never_stops_all_of_them() -> None:
     """With sys._current_frames() alone this process stands still at once (CPython issue 106883)."""
     subprocess.run([sys.executable, "-c", _LOOKING_AMONG_GARBAGE], check=True, timeout=PATIENCE)
 

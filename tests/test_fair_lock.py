@@ -19,12 +19,12 @@ def num_waiting(lock: FairLock) -> int:
 
 
 @contextmanager
-def others(lock: FairLock, number: int, told: list[str]) -> Iterator[None]:
+def others(lock: FairLock, number: int, order: list[str]) -> Iterator[None]:
     """Threads '0', '1' ... that ask for the lock in this order, and note when they have it; joined at the end."""
     threads = []
     before = num_waiting(lock)
     for i in range(number):
-        thread = threading.Thread(target=_take, args=(lock, str(i), told), daemon=True)
+        thread = threading.Thread(target=_take, args=(lock, str(i), order), daemon=True)
         thread.start()
         wait_until(lambda i=i: num_waiting(lock) == before + i + 1)  # type: ignore[misc]
         threads.append(thread)
@@ -32,9 +32,9 @@ def others(lock: FairLock, number: int, told: list[str]) -> Iterator[None]:
     join(*threads)
 
 
-def _take(lock: FairLock, name: str, told: list[str]) -> None:
+def _take(lock: FairLock, name: str, order: list[str]) -> None:
     with lock:
-        told.append(name)
+        order.append(name)
 
 
 def assert_free(lock: FairLock) -> None:
@@ -45,33 +45,33 @@ def assert_free(lock: FairLock) -> None:
 
 
 def test_waiters_are_served_in_the_order_of_asking() -> None:
-    lock, told = FairLock(), list[str]()
+    lock, order = FairLock(), list[str]()
     lock.__enter__()
-    with others(lock, 8, told):
-        assert told == []
+    with others(lock, 8, order):
+        assert order == []
         lock.__exit__(None, None, None)
-    assert told == [str(i) for i in range(8)]
+    assert order == [str(i) for i in range(8)]
 
 
 def test_the_owner_may_enter_again_and_frees_it_only_at_the_end() -> None:
-    lock, told = FairLock(), list[str]()
+    lock, order = FairLock(), list[str]()
     lock.__enter__()
-    with others(lock, 1, told):
+    with others(lock, 1, order):
         with lock, lock:
             pass
-        assert told == [] and num_waiting(lock) == 1
+        assert order == [] and num_waiting(lock) == 1
         lock.__exit__(None, None, None)
-    assert told == ["0"]
+    assert order == ["0"]
 
 
 def test_a_busy_owner_lets_those_who_wait_go_first() -> None:
-    lock, told = FairLock(), list[str]()
+    lock, order = FairLock(), list[str]()
     lock.__enter__()
-    with others(lock, 1, told):
+    with others(lock, 1, order):
         lock.__exit__(None, None, None)
         with lock:
-            told.append("busy")
-    assert told == ["0", "busy"]
+            order.append("busy")
+    assert order == ["0", "busy"]
 
 
 def test_an_error_inside_frees_the_lock() -> None:
@@ -102,7 +102,7 @@ def test_only_one_is_inside() -> None:
 
 def test_an_interrupt_while_waiting_leaves_the_queue_in_order() -> None:
     """A real SIGINT reaches this thread in the middle of the queue; those behind it keep their places."""
-    lock, told = FairLock(), list[str]()
+    lock, order = FairLock(), list[str]()
     is_held, let_go = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -118,14 +118,14 @@ def test_an_interrupt_while_waiting_leaves_the_queue_in_order() -> None:
         wait_until(lambda: num_waiting(lock) == 3)  # two before, then this thread
         press_ctrl_c_in_main_thread()
 
-    with others(lock, 2, told):
+    with others(lock, 2, order):
         interrupter = threading.Thread(target=interrupt_once_queued, daemon=True)
         interrupter.start()
         with pytest.raises(KeyboardInterrupt), lock:
-            told.append("interrupted")
-        assert num_waiting(lock) == 2 and told == []
+            order.append("interrupted")
+        assert num_waiting(lock) == 2 and order == []
         let_go.set()
-    assert told == ["0", "1"]
+    assert order == ["0", "1"]
     assert_free(lock)
 
 
@@ -145,8 +145,8 @@ class GateInterruptedOnceOpen:
         self._lock.release()
 
 
-def test_an_interrupt_just_as_the_turn_comes_passes_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    lock, told = FairLock(), list[str]()
+def test_an_interrupt_just_as_the_lock_comes_passes_it_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, order = FairLock(), list[str]()
     is_held, let_go = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -156,7 +156,7 @@ def test_an_interrupt_just_as_the_turn_comes_passes_it_on(monkeypatch: pytest.Mo
 
     def queue_up_and_let_go() -> None:
         wait_until(lambda: num_waiting(lock) == 1)  # the main thread is in line
-        with others(lock, 1, told):
+        with others(lock, 1, order):
             let_go.set()
 
     threading.Thread(target=hold, daemon=True).start()
@@ -166,7 +166,7 @@ def test_an_interrupt_just_as_the_turn_comes_passes_it_on(monkeypatch: pytest.Mo
     behind = threading.Thread(target=queue_up_and_let_go, daemon=True)
     behind.start()
     with pytest.raises(KeyboardInterrupt), lock:
-        told.append("interrupted")
+        order.append("interrupted")
     join(behind)
-    assert told == ["0"]
+    assert order == ["0"]
     assert_free(lock)

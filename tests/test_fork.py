@@ -20,7 +20,7 @@ from labengine.engine.external import HostStore
 from labengine.lab import Lab
 from labengine.session.session import Session as LabSession
 from labengine.session.stepper import LabClosedError
-from sessions import Session, hybrid_workloads, lab_for, state, story, told_until
+from sessions import Session, events_until, hybrid_workloads, lab_for, state, story
 from workloads import Workload, random_workload
 
 NUM_ACTS = 40
@@ -39,7 +39,7 @@ def assert_same_way(lab: Lab, seed: int) -> None:
     events, newest = story(lab), lab.snapshot().step
     for step in sorted({0, newest, newest // 2, seed % (newest + 1)}):
         with lab.fork(step) as fork:
-            assert story(fork) == told_until(events, step)
+            assert story(fork) == events_until(events, step)
             assert lab.snapshot().step == newest and fork.snapshot().step == step
             if step == newest:
                 assert difference(fork.snapshot(), lab.snapshot()) is None
@@ -77,12 +77,12 @@ def test_steps_scheduled_ahead(seed: int) -> None:
         assert_same_way(lab, seed)
 
 
-def test_the_sessions_meet_what_they_are_for() -> None:
+def test_the_sessions_cover_what_they_are_for() -> None:
     """Else the tests above would show little."""
     met: Counter[str] = Counter()
     for seed in range(12):
         with worked(random_workload(seed), "labengine", seed) as lab:
-            met.update(type(given).__name__ for given in lab.inputs)
+            met.update(type(kept).__name__ for kept in lab.inputs)
             met.update(type(event).__name__ for event in story(lab))
             met["distrusted"] += sum(getattr(event, "reason", "") == "distrusted" for event in story(lab))
     for name in ("AbortInput", "ResetInput", "BrokenStep", "RequestPreempted", "BlockMerged", "distrusted"):
@@ -110,7 +110,7 @@ def test_a_fork_goes_its_own_way(lab: Lab) -> None:
         assert story(lab) == before and lab.snapshot().step == 3
         assert story(fork)[: len(before)] == before
         assert fork.lab_id != lab.lab_id and fork.hooks is not lab.hooks and fork.feed is not lab.feed
-        assert [type(given).__name__ for given in fork.inputs] == ["AddInput"] * 3
+        assert [type(kept).__name__ for kept in fork.inputs] == ["AddInput"] * 3
 
 
 def test_a_fork_speaks_the_same_words(lab: Lab) -> None:
@@ -124,7 +124,7 @@ def nano_lab() -> Lab:
     return Lab("simulated", num_blocks=12, block_size=4, edition="nano-vllm")
 
 
-def test_another_edition_is_given_the_same_inputs(lab: Lab) -> None:
+def test_another_edition_gets_the_same_inputs(lab: Lab) -> None:
     with lab.fork(2, edition="nano-vllm") as fork, nano_lab() as n:
         for _ in range(2):
             n.add("one two three four five six seven", max_tokens=5)
@@ -172,7 +172,7 @@ def test_a_request_that_never_fits_the_fork_is_named_and_this_lab_stays(lab: Lab
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arguments", "said"),
     [
         ({"step": 4}, "step must be between 0 and 3 (the lab has taken 3 steps), got 4"),
         ({"step": -1}, "got -1"),
@@ -186,9 +186,9 @@ def test_a_request_that_never_fits_the_fork_is_named_and_this_lab_stays(lab: Lab
         ({"num_blocks": "many"}, "num_blocks must be an integer"),
     ],
 )
-def test_what_cannot_be_is_refused(lab: Lab, given: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_is_refused(lab: Lab, arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
-        lab.fork(**given)
+        lab.fork(**arguments)
 
 
 def test_unknown_keywords_are_refused_by_name(lab: Lab) -> None:
@@ -198,7 +198,7 @@ def test_unknown_keywords_are_refused_by_name(lab: Lab) -> None:
 
 def test_an_open_step_is_left_out_and_stays_open(lab: Lab) -> None:
     lab.next_phase()
-    before = told_until(story(lab), 3)
+    before = events_until(story(lab), 3)
     with lab.fork() as fork:
         assert fork.snapshot().step == 3 and story(fork) == before and fork.phase != "schedule"
     assert lab.phase == "schedule" and lab.next_phase() == "forward"
@@ -256,7 +256,7 @@ def test_a_connector_of_ones_own_is_refused_and_may_be_replaced() -> None:
         assert len(store) > 0
 
 
-def test_a_host_tier_that_reset_has_kept_is_told_of() -> None:
+def test_a_host_tier_that_reset_has_kept_is_reported() -> None:
     with Lab("simulated", num_blocks=12, block_size=4, external="host") as lab:
         lab.generate([[1, 2, 3, 4, 5]], max_tokens=2)
         lab.reset()
@@ -343,7 +343,7 @@ def test_the_same_tokens_on_the_real_model(smollm2: Lab) -> None:
     smollm2.add("The capital of France is", max_tokens=8)
     smollm2.step(2)
     with smollm2.fork(4) as fork:
-        assert story(fork) == told_until(story(smollm2), 4)
+        assert story(fork) == events_until(story(smollm2), 4)
         smollm2.run()
         fork.run()
         assert [fork.output(i).token_ids for i in range(3)] == [smollm2.output(i).token_ids for i in range(3)]

@@ -103,14 +103,14 @@ def test_equal_pictures_are_one_widget(lab: Lab) -> None:
 
 
 def test_what_is_no_moment_is_refused(lab: Lab) -> None:
-    for wrong, told in (
+    for wrong, message in (
         ("x", "at is the number of a step, .step, event. for an event inside it, or \"crash\", got 'x'"),
         (True, "at is the number of a step"),
         ((1, 2, 3), "at is the number of a step"),
         (9, "step 9 is not in the recording, which goes from 0 to 3"),
         ((1, 99), "step 1 has events 0 to"),
     ):
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             lab.view("pool", at=wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="a recording has none"):
         lab.view("xray", at=1)

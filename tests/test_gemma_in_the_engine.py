@@ -94,7 +94,7 @@ class Run:
 
 
 @pytest.mark.parametrize("edition_name", ["labengine", "vllm"])
-def test_prefix_hits_beyond_the_window(edition_name: str, reference: Rows, encode: Any) -> None:
+def test_prefix_hits_longer_than_the_window(edition_name: str, reference: Rows, encode: Any) -> None:
     run = Run(900, edition_name)
     run.add(encode(LIBRARY))
     run.finish()
@@ -102,9 +102,9 @@ def test_prefix_hits_beyond_the_window(edition_name: str, reference: Rows, encod
         run.add(encode(LIBRARY + tail))
     run.add(encode("The capital of France is"))
     run.finish()
-    first, *later = run.of_kind(PrefixHit)
+    first, *others = run.of_kind(PrefixHit)
     assert len(encode(LIBRARY)) > 600 and first.num_tokens == 0
-    assert sum(hit.num_tokens > 512 for hit in later) == 2
+    assert sum(hit.num_tokens > 512 for hit in others) == 2
     assert run.num_freed("window") > 0
     assert num_ties(run.engine, run.spy, reference, TOLERANCE) == 0
 

@@ -43,7 +43,7 @@ def test_the_generator_still_makes_what_was_recorded() -> None:
 
 
 @pytest.mark.parametrize("edition", [*EDITIONS, "labengine"])
-def test_the_workloads_meet_what_they_are_for(edition: str) -> None:
+def test_the_workloads_cover_what_they_are_for(edition: str) -> None:
     """Each encounter in at least 20 of the 200."""
     met = workloads_meeting([random_workload(seed) for seed in range(200)], edition)
     wanted = ENCOUNTERS if edition == "nano-vllm" else ENCOUNTERS + MERGES

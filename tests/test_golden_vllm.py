@@ -76,14 +76,14 @@ def test_the_generator_still_makes_the_scheduler_workloads_that_were_recorded() 
 
 
 @pytest.mark.parametrize(("name", "wanted"), [("ops-full", OP_ENCOUNTERS), ("ops-hybrid", HYBRID_OP_ENCOUNTERS)])
-def test_the_ops_meet_what_they_are_for(name: str, wanted: tuple[str, ...]) -> None:
+def test_the_ops_cover_what_they_are_for(name: str, wanted: tuple[str, ...]) -> None:
     """Each encounter in at least 20 of the 200, and the two-phase window, where one group has one, in 80."""
     met = workloads_meeting(met_by_ops(*run) for run in recorded(name))
     assert not {encounter: met[encounter] for encounter in wanted if met[encounter] < 20}
     assert met["two-phase window"] >= (80 if name == "ops-hybrid" else 0)
 
 
-def test_the_scheduler_workloads_meet_what_they_are_for() -> None:
+def test_the_scheduler_workloads_cover_what_they_are_for() -> None:
     """Each encounter in at least 10 of the 200, and a preemption in all of them."""
     met = workloads_meeting(met_by_steps(*run) for run in recorded("scheduler"))
     assert not {encounter: met[encounter] for encounter in STEP_ENCOUNTERS if met[encounter] < 10}

@@ -243,7 +243,7 @@ def test_a_site_builds_only_the_events_that_somebody_hears(ground: Ground, monke
         assert set(heard) - built <= unmet
 
 
-def test_every_event_is_told_with_the_request_it_concerns() -> None:
+def test_every_event_names_the_request_it_concerns() -> None:
     hooks = Hooks(strict=True)
     events = recorded(hooks)
     small_engine(hooks=hooks).add([5, 6], SamplingParams(max_tokens=3))
@@ -274,7 +274,7 @@ def test_what_was_held_when_something_failed_is_gone() -> None:
 
 def test_emitting_all_is_emitting_one_by_one() -> None:
     """A listener's own event comes right after the one it heard, and a failing listener misses the rest."""
-    told = []
+    delivered = []
     for is_one_by_one in (True, False):
         hooks = Hooks()
         hooks.subscribe(lambda event, hooks=hooks: hooks.emit(THREE), StepStarted)
@@ -284,8 +284,8 @@ def test_emitting_all_is_emitting_one_by_one() -> None:
             hooks.emit(event)
         if not is_one_by_one:
             hooks.emit_all([ONE, TWO, ONE])
-        told.append((heard, [failure.event for failure in hooks.failures]))
-    assert told[0] == told[1] == ([ONE, THREE, TWO, ONE, THREE], [TWO])
+        delivered.append((heard, [failure.event for failure in hooks.failures]))
+    assert delivered[0] == delivered[1] == ([ONE, THREE, TWO, ONE, THREE], [TWO])
 
 
 def test_subscriptions_are_counted() -> None:

@@ -61,10 +61,10 @@ STANDARD_LIBRARY_ONLY = (*GROUND, "trace", "core")
 
 def room_of(module: str) -> str:
     """The room a module of ours lives in: labengine.core.block -> core, labengine.lab -> front."""
-    package, *rest = module.split(".")
+    package, *inner = module.split(".")
     if package == "labengine_widgets":
         return "widgets"
-    first = rest[0] if rest else ""
+    first = inner[0] if inner else ""
     return first if first in ROOMS else "front"
 
 
@@ -200,7 +200,7 @@ def verdicts(source: str, code: str) -> list[bool]:
         ("labengine.notebook", "if typing.TYPE_CHECKING:\n    import labengine_widgets.pool", True),
     ],
 )
-def test_the_rules_tell_right_from_wrong(source: str, code: str, allowed: bool) -> None:
+def test_the_rules_separate_right_from_wrong(source: str, code: str, allowed: bool) -> None:
     found = verdicts(source, code)
     assert found and all(found) is allowed
 

@@ -26,15 +26,15 @@ from interrupting import (
     acts_of_a_lab,
     another_thread_at_work,
     assert_goes_on,
+    assert_intact,
     assert_no_thread_is_left,
-    assert_pair_whole,
-    assert_whole,
+    assert_pair_intact,
     busy_lab,
     busy_pair,
-    hearing_ctrl_c,
     interrupted,
     pressed_after,
     public_names,
+    python_takes_ctrl_c,
     set_up,
 )
 from labengine.lab import Lab
@@ -47,7 +47,7 @@ NUM_POINTS = 3
 @pytest.fixture(autouse=True)
 def ctrl_c() -> Iterator[None]:
     """Python's own handler; no thread is left behind."""
-    with hearing_ctrl_c():
+    with python_takes_ctrl_c():
         yield
     assert_no_thread_is_left()
 
@@ -70,9 +70,9 @@ def press_at_instructions(act: Act, on: Any, rng: Random) -> Iterator[bool]:
 
 @pytest.mark.parametrize(("kind", "acts_of"), [(Lab, acts_of_a_lab), (Comparison, acts_of_a_comparison)])
 def test_every_public_method_has_its_act(kind: type, acts_of: Callable[[Path], dict[str, Act]], tmp_path: Path) -> None:
-    told = {name for words in acts_of(tmp_path) for name in findall(r"\w+", words)}
+    covered = {name for words in acts_of(tmp_path) for name in findall(r"\w+", words)}
     methods, _ = public_names(kind)
-    assert methods - told == set(), "interrupting.py has no case for these"
+    assert methods - covered == set(), "interrupting.py has no case for these"
 
 
 def test_a_lab_at_some_instructions_of_every_method(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_lab_at_some_instructions_of_every_method(tmp_path: Path) -> None:
     with busy_lab() as lab, another_thread_at_work(lab):
         for act in acts_of_a_lab(tmp_path).values():
             for was_interrupted in press_at_instructions(act, lab, rng):
-                assert_whole(lab)
+                assert_intact(lab)
                 outcomes.append(was_interrupted)
             assert_goes_on(lab)
     assert outcomes.count(True) > 0.6 * len(outcomes)
@@ -91,7 +91,7 @@ def test_a_comparison_at_some_instructions_of_every_method(tmp_path: Path) -> No
     with busy_pair() as both, another_thread_at_work(both.left, both.right):
         for act in acts_of_a_comparison(tmp_path).values():
             for was_interrupted in press_at_instructions(act, both, rng):
-                assert_pair_whole(both)
+                assert_pair_intact(both)
                 outcomes.append(was_interrupted)
     assert outcomes.count(True) > 0.6 * len(outcomes)
 
@@ -174,7 +174,7 @@ def _num_steps(on: Any) -> int:
 
 
 @pytest.fixture
-def threads_take_turns_quickly() -> Iterator[None]:
+def threads_switch_quickly() -> Iterator[None]:
     """A thread that presses need not wait for its turn longer than most acts take."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)
@@ -186,7 +186,7 @@ def sweep_of_a_lab(lab: Lab, folder: Path, number: int, seed: int) -> Sweep:
     with lab, another_thread_at_work(lab):
         sweep = Sweep(acts_of_a_lab(folder), lab, seed)
         for so_far in sweep.run(number):
-            assert_whole(lab)
+            assert_intact(lab)
             if so_far % 50 == 0:
                 assert_goes_on(lab)
     return sweep
@@ -194,7 +194,7 @@ def sweep_of_a_lab(lab: Lab, folder: Path, number: int, seed: int) -> Sweep:
 
 @pytest.mark.sweep
 @pytest.mark.timeout(7200)
-@pytest.mark.usefixtures("threads_take_turns_quickly")
+@pytest.mark.usefixtures("threads_switch_quickly")
 def test_fifteen_thousand_interrupts_of_a_simulated_lab(tmp_path: Path) -> None:
     sweep = sweep_of_a_lab(busy_lab(num_blocks=32), tmp_path, 15_000, seed=2)
     assert len(sweep.places) > 1_000, "they struck in few places"
@@ -202,18 +202,18 @@ def test_fifteen_thousand_interrupts_of_a_simulated_lab(tmp_path: Path) -> None:
 
 @pytest.mark.sweep
 @pytest.mark.timeout(7200)
-@pytest.mark.usefixtures("threads_take_turns_quickly")
+@pytest.mark.usefixtures("threads_switch_quickly")
 def test_four_thousand_interrupts_of_a_comparison(tmp_path: Path) -> None:
     with busy_pair(num_blocks=32) as both, another_thread_at_work(both.left, both.right):
         sweep = Sweep(acts_of_a_comparison(tmp_path), both, seed=3)
         for _ in sweep.run(4_000):
-            assert_pair_whole(both)
+            assert_pair_intact(both)
     assert len(sweep.places) > 500, "they struck in few places"
 
 
 @pytest.mark.sweep
 @pytest.mark.timeout(7200)
-@pytest.mark.usefixtures("threads_take_turns_quickly")
+@pytest.mark.usefixtures("threads_switch_quickly")
 def test_a_thousand_interrupts_of_a_real_model(tmp_path: Path) -> None:
     sweep = sweep_of_a_lab(busy_lab(model="smollm2", num_blocks=32), tmp_path, 1_000, seed=4)
     assert len(sweep.places) > 300, "they struck in few places"

@@ -24,7 +24,7 @@ shell.run_line_magic("load_ext", "labengine")
 assert "lab" in shell.magics_manager.magics["line"], "%lab is missing after %load_ext labengine"
 """
 
-LOOK_AROUND = """
+LIST_NAMES = """
 import labengine
 names = dir(labengine)
 assert "Lab" in names and "simulate" in names, names
@@ -81,4 +81,4 @@ def test_model_files_are_validated_only_where_there_are_any() -> None:
 
 
 def test_public_names_are_listed_without_torch() -> None:
-    assert loaded_by(LOOK_AROUND) == set()
+    assert loaded_by(LIST_NAMES) == set()

@@ -109,7 +109,7 @@ def _counting(met: set[str]) -> Parts:
     return Parts(full_attention_group=CountingGroup, kv_cache_manager=CountingManager).overriding(NANO_VLLM_2025_07)
 
 
-def test_the_workloads_meet_stale_hits_and_full_hits(recorded: Recorded) -> None:
+def test_the_workloads_cover_stale_hits_and_full_hits(recorded: Recorded) -> None:
     counts: Counter[str] = Counter()
     for workload, _ in recorded:
         met: set[str] = set()
@@ -208,7 +208,7 @@ def test_equal_prompts_share_in_the_same_step() -> None:
     assert after.requests[0].block_tables[0][:3] == after.requests[1].block_tables[0][:3]
 
 
-def test_a_prompt_that_no_step_can_take_whole_is_refused() -> None:
+def test_a_prompt_too_long_for_one_step_is_refused() -> None:
     with pytest.raises(ConfigError, match="max_num_batched_tokens=65"):
         simulate(workload(list(range(65)), num_blocks=32, steps=(0,)), EDITION)
 

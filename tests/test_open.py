@@ -122,7 +122,7 @@ class TestTheSame:
         opened(lab, path).save(again)
         assert again.read_bytes() == path.read_bytes()
 
-    def test_views_are_refused_their_wishes(self, lab: Lab, path: Path) -> None:
+    def test_views_are_refused_their_commands(self, lab: Lab, path: Path) -> None:
         view_source = opened(lab, path).view_source()
         assert (view_source.is_live, view_source.is_running, view_source.hooks, view_source.phase) == (
             False,
@@ -184,11 +184,11 @@ class TestCommandLine:
     def test_it_prints_the_last_state(self, lab: Lab, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         lab.save(path)
         assert main(["open", str(path)]) == 0
-        told = capsys.readouterr().out
-        assert told.startswith(
+        printed = capsys.readouterr().out
+        assert printed.startswith(
             f"{lab.title}\n{lab.snapshot().step} steps, 4 requests, {len(events_of(lab))} events, no vio"
         )
-        assert "queue next" in told
+        assert "queue next" in printed
 
     def test_it_writes_a_page(self, lab: Lab, path: Path) -> None:
         lab.save(path)
@@ -216,7 +216,7 @@ class TestFrame:
             added = frame[frame["kind"] == "RequestAdded"]
             assert list(added["token_ids"]) == [e.token_ids for e in events if isinstance(e, RequestAdded)]
 
-    def test_steps_phases_and_whole_numbers(self, lab: Lab) -> None:
+    def test_steps_phases_and_integers(self, lab: Lab) -> None:
         frame = lab.events_frame()
         inside = frame[frame["phase"].notna()]
         order = inside.groupby("step")["phase"].unique().map(list)

@@ -40,7 +40,7 @@ def shell():
         lab.close()
 
 
-def test_the_code_runs_as_it_stands(shell):
+def test_the_code_runs_unchanged(shell):
     magics = [block for block in blocks("") if block.startswith("%%")]
     python = blocks("python")
     cells = [python[0], *magics, *python[1:]]

@@ -41,7 +41,7 @@ def recorded(lab: Lab, tmp_path: Path, request: pytest.FixtureRequest) -> Iterat
         yield trace
 
 
-def test_going_to_moments_moves_the_views_and_tells(recorded: Lab | Trace) -> None:
+def test_going_to_moments_moves_the_views_and_prints_them(recorded: Lab | Trace) -> None:
     timeline = recorded.timeline
     assert timeline is not None and recorded.moment is None
     look = recorded.goto(1)
@@ -101,7 +101,7 @@ def test_what_there_is_not_is_refused(recorded: Lab | Trace, call: str, argument
     assert recorded.moment is None
 
 
-def test_what_is_chosen(recorded: Lab | Trace) -> None:
+def test_what_is_selected(recorded: Lab | Trace) -> None:
     assert recorded.selection is None
     recorded.selection = Selection("block", 3)
     assert recorded.selection == recorded.feed.selection == Selection("block", 3)
@@ -131,14 +131,14 @@ def test_what_is_chosen(recorded: Lab | Trace) -> None:
         ("hash", "0:ab12", "no block was ever registered under hash '0:ab12'"),
     ],
 )
-def test_what_is_not_there_is_not_chosen(recorded: Lab | Trace, kind: str, id_: Any, said: str) -> None:
+def test_what_is_not_there_is_not_selected(recorded: Lab | Trace, kind: str, id_: Any, said: str) -> None:
     recorded.selection = Selection("block", 3)
     with pytest.raises(ConfigError, match=re.escape(said)):
         recorded.selection = (kind, id_)
     assert recorded.selection == Selection("block", 3)
 
 
-def test_what_a_frame_tells_can_be_asked_and_chosen(recorded: Lab | Trace) -> None:
+def test_rows_of_a_frame_can_be_asked_about_and_selected(recorded: Lab | Trace) -> None:
     frame = recorded.events_frame()
     row = frame[frame["kind"] == "BlockCached"].iloc[-1]
     for kind, id_ in {"block": row.block_id, "request": row.request_id, "event": row.event}.items():
@@ -152,7 +152,7 @@ def test_what_a_frame_tells_can_be_asked_and_chosen(recorded: Lab | Trace) -> No
         recorded.why(block=type(frame["event"].mean())(1.5))
 
 
-def test_what_is_chosen_can_be_asked_about(recorded: Lab | Trace) -> None:
+def test_what_is_selected_can_be_asked_about(recorded: Lab | Trace) -> None:
     assert recorded.why(Selection("block", 0)).to_dict() == recorded.why(block=0).to_dict()
     for wrong in ((3,), (None,), ("block", 3), (Selection("block", 0), 3)):
         with pytest.raises(ValueError, match=r"a question is about one thing: why\(block=3\), why\(request=0\)"):
@@ -197,7 +197,7 @@ def test_unknown_settings_of_a_view_are_refused_by_name(lab: Lab) -> None:
         lab.view("pool", size=3)
 
 
-def test_why_asks_where_one_stands(recorded: Lab | Trace) -> None:
+def test_why_asks_at_the_shown_moment(recorded: Lab | Trace) -> None:
     assert "ref count 2" in recorded.why(block=0).question
     recorded.goto(0)
     assert "free" in recorded.why(block=0).question

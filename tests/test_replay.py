@@ -30,7 +30,7 @@ def test_the_command_prints_the_state_after_each_operation(tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("workload", "message"),
     [
         ({"block_size": 4, "ops": []}, "lacks num_blocks"),
         (workload(retention_intervall=0), "unknown fields retention_intervall"),
@@ -49,16 +49,16 @@ def test_the_command_prints_the_state_after_each_operation(tmp_path: Path, capsy
     ],
 )
 def test_what_cannot_be_replayed_ends_with_status_2(
-    given: dict[str, Any], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    workload: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "workload.json"
-    path.write_text(json.dumps(given))
+    path.write_text(json.dumps(workload))
     assert main(["replay", str(path)]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("edition", ["nano-vllm", "nano-vllm+243", "nano-vllm-2025-07"])
-def test_editions_that_allocate_whole_prompts_are_refused(edition: str) -> None:
+def test_editions_that_allocate_complete_prompts_are_refused(edition: str) -> None:
     with pytest.raises(ConfigError, match="allocates whole prompts"):
         replay(workload(ADD), edition)
 

@@ -16,7 +16,7 @@ from labengine.engine.external import HostStore
 from labengine.events import EngineStarted, StepStarted
 from labengine.lab import Lab
 from labengine.session.stepper import LabClosedError
-from sessions import Session, broken, hybrid_workloads, lab_for, state, story, told_until
+from sessions import Session, broken, events_until, hybrid_workloads, lab_for, state, story
 from waiting import PATIENCE
 from workloads import Workload, random_workload
 
@@ -32,8 +32,8 @@ def assert_goes_back_and_forth(workload: Workload, edition: str, seed: int, **se
         events, newest, end, inputs = story(lab), lab.snapshot().step, state(lab), lab.inputs
         for step in [rng.randint(0, newest) for _ in range(4)] + [newest]:
             lab.rewind(step)
-            assert story(lab) == told_until(events, step) and lab.snapshot().step == step
-            assert lab.inputs == tuple(given for given in inputs if given.num_steps <= step)
+            assert story(lab) == events_until(events, step) and lab.snapshot().step == step
+            assert lab.inputs == tuple(kept for kept in inputs if kept.num_steps <= step)
         assert state(lab) == end
         lab.run()
         with lab.fork() as fork:
@@ -77,7 +77,7 @@ def lab() -> Iterator[Lab]:
         yield lab
 
 
-def test_a_tier_that_reset_has_kept_is_told_of_at_the_callers_line() -> None:
+def test_a_tier_that_reset_has_kept_is_reported_at_the_callers_line() -> None:
     with Lab("simulated", num_blocks=12, block_size=4, external="host") as lab:
         lab.generate([[1, 2, 3, 4, 5]], max_tokens=2)
         lab.reset()
@@ -87,7 +87,7 @@ def test_a_tier_that_reset_has_kept_is_told_of_at_the_callers_line() -> None:
         assert [w.filename for w in warned] == [__file__]
 
 
-def test_it_stands_where_the_next_step_was_about_to_begin(lab: Lab) -> None:
+def test_it_is_where_the_next_step_was_about_to_begin(lab: Lab) -> None:
     lab.rewind(2)
     assert len(lab.snapshot().requests) == 2, "what was added before step 3 is there"
     lab.rewind(1)
@@ -96,7 +96,7 @@ def test_it_stands_where_the_next_step_was_about_to_begin(lab: Lab) -> None:
     assert lab.snapshot().step == 0 and lab.snapshot().requests[0].status == "waiting"
 
 
-def test_listeners_hear_it_all_again_and_the_recording_starts_over(lab: Lab) -> None:
+def test_listeners_hear_it_all_again_and_the_recording_restarts(lab: Lab) -> None:
     heard: list[object] = []
     lab.hooks.subscribe(lambda event: heard.append(type(event)), EngineStarted, StepStarted)
     assert lab.timeline is not None
@@ -117,7 +117,7 @@ def test_forward_goes_on_from_here(lab: Lab) -> None:
     assert lab.snapshot() == end and heard == [2, 3, 4, 5, 6]
 
 
-def test_something_new_makes_what_came_later_unknown(lab: Lab) -> None:
+def test_something_new_makes_what_followed_unknown(lab: Lab) -> None:
     lab.rewind(1)
     assert lab.add(token_ids=range(50, 53), max_tokens=2) == 1
     with pytest.raises(ConfigError, match=r"between 0 and 1 \(the lab has taken 1 step\), got 2"):
@@ -137,7 +137,7 @@ def test_other_acts_are_something_new_too(lab: Lab, act: str) -> None:
     else:
         lab.abort(0)
         lab.reset_prefix_cache()
-    assert [type(given).__name__ for given in lab.inputs][:2] == ["AddInput", "AbortInput"]
+    assert [type(kept).__name__ for kept in lab.inputs][:2] == ["AddInput", "AbortInput"]
     with pytest.raises(ConfigError):
         lab.rewind(2)
 
@@ -167,8 +167,8 @@ def test_steps_by_hand_stay_on_the_way_as_long_as_nothing_is_passed(lab: Lab) ->
 def test_a_lab_can_be_forked_at_what_was_taken_back(lab: Lab) -> None:
     end = lab.snapshot()
     lab.rewind(1)
-    with lab.fork(6) as later, lab.fork() as now:
-        assert later.snapshot() == end and now.snapshot() == lab.snapshot()
+    with lab.fork(6) as newer, lab.fork() as now:
+        assert newer.snapshot() == end and now.snapshot() == lab.snapshot()
 
 
 def test_an_open_step_is_taken_back_or_finished(lab: Lab) -> None:
@@ -177,13 +177,13 @@ def test_an_open_step_is_taken_back_or_finished(lab: Lab) -> None:
     lab.next_phase()
     lab.next_phase()
     lab.rewind(3)
-    assert story(lab) == told_until(events, 3) and lab.snapshot().step == 3
+    assert story(lab) == events_until(events, 3) and lab.snapshot().step == 3
     lab.next_phase()
     lab.rewind(5)
-    assert story(lab) == told_until(events, 5)
+    assert story(lab) == events_until(events, 5)
     lab.next_phase()
     lab.rewind(1)
-    assert story(lab) == told_until(events, 1)
+    assert story(lab) == events_until(events, 1)
     lab.rewind(6)
     assert story(lab) == events
 
@@ -302,12 +302,12 @@ def test_an_interrupt_leaves_the_lab_between_two_steps_and_says_where(lab: Lab, 
         patched.setattr(lab.session.model.runner, "sample", sample_and_interrupt)
         with pytest.raises(KeyboardInterrupt) as interrupted:
             lab.rewind(5)
-    told = "The lab stands after step 4 of 5, as it did then; lab.rewind(5) goes on."
-    assert interrupted.value.__notes__ == [told]
-    assert story(lab) == told_until(events, 4)[: len(story(lab))] and lab.snapshot().step == 4
+    note = "The lab stands after step 4 of 5, as it did then; lab.rewind(5) goes on."
+    assert interrupted.value.__notes__ == [note]
+    assert story(lab) == events_until(events, 4)[: len(story(lab))] and lab.snapshot().step == 4
     assert lab.check() == [] and lab.phase == "update"
     lab.rewind(5)
-    assert story(lab) == told_until(events, 5)
+    assert story(lab) == events_until(events, 5)
     lab.rewind(6)
     assert story(lab) == events
 
@@ -332,7 +332,7 @@ def test_an_interrupt_at_any_step(lab: Lab) -> None:
         assert story(lab) == events
 
 
-def test_an_error_on_the_way_is_told_and_the_way_stays_known(lab: Lab) -> None:
+def test_an_error_on_the_way_is_reported_and_the_way_stays_known(lab: Lab) -> None:
     events = story(lab)
     lab.rewind(2)
     with broken(lab, "forward", MemoryError("no more")), pytest.raises(MemoryError) as failed:
@@ -383,6 +383,6 @@ def test_the_same_tokens_on_the_real_model(smollm2: Lab) -> None:
     smollm2.run()
     events, outputs = story(smollm2), [smollm2.output(i) for i in range(3)]
     smollm2.rewind(2)
-    assert story(smollm2) == told_until(events, 2)
+    assert story(smollm2) == events_until(events, 2)
     smollm2.rewind(events[-1].step)  # type: ignore[attr-defined]
     assert story(smollm2) == events and [smollm2.output(i) for i in range(3)] == outputs

@@ -61,7 +61,7 @@ def test_a_seam_is_json_with_source_and_reason(parts: Parts) -> None:
         assert seams[kind]["reason"], kind
 
 
-def test_an_editions_own_choice_stands_beside_the_base() -> None:
+def test_an_editions_own_choice_is_shown_beside_the_base() -> None:
     seam = seams_of(LABENGINE)["BlockMerged"]
     assert (seam["seam"], seam["class"], seam["base"]["class"]) == (
         "MergePolicy.merge_target",
@@ -88,7 +88,7 @@ def test_an_override_is_what_one_sees_first() -> None:
     assert interleaved["class"] == "InterleavedKVCacheManager" and interleaved["base"]["class"] == "KVCacheManager"
 
 
-def test_an_attribute_is_told_with_its_words() -> None:
+def test_an_attribute_is_described_with_its_words() -> None:
     null_block = methods_of(seams_of(VLLM))["BlockPool.null_block"]
     assert "null_block = 0" in null_block["source"] and null_block["class"] == "VllmBlockPool"
     assert "NULL_BLOCK" in null_block["base"]["source"]
@@ -123,7 +123,7 @@ def test_a_part_from_a_notebook_cell_is_read_where_the_notebook_keeps_it() -> No
     assert seam["reason"] == "Nobody merges here." and "return None" in seam["source"]
 
 
-def test_a_part_without_any_text_is_told_so() -> None:
+def test_a_part_without_any_text_is_named_as_such() -> None:
     module = ModuleType("made_up")
     sys.modules["made_up"] = module
     try:

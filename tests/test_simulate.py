@@ -141,13 +141,13 @@ def test_the_default_edition_is_labengine() -> None:
     assert labengine.simulate(twins) != labengine.simulate(twins, "nano-vllm")
 
 
-def test_parts_may_stand_for_an_edition() -> None:
+def test_parts_may_replace_an_edition() -> None:
     twins = workload(request(), request())
     unmerged = Parts(merge_policy=MergePolicy).overriding(EDITIONS["nano-vllm+243"])
     assert labengine.simulate(twins, unmerged) == labengine.simulate(twins, "nano-vllm")
 
 
-def test_salts_keep_blocks_apart() -> None:
+def test_blocks_of_different_salts_are_different() -> None:
     def used(*salts: str | None) -> int:
         requests = (request() if salt is None else request(salt=salt) for salt in salts)
         return labengine.simulate(workload(*requests))[0].num_used_blocks

@@ -123,7 +123,7 @@ def test_the_null_block_of_edition_vllm_is_neither_free_nor_used() -> None:
     assert small_engine(8, 4).snapshot().null_block == -1
 
 
-def test_keys_of_several_groups_are_kept_apart() -> None:
+def test_keys_of_several_groups_are_distinct() -> None:
     engine = small_engine(12, 4, groups=(full(4), window(4, 4)))
     engine.add(PROMPT, LONG)
     engine.step()

@@ -164,7 +164,7 @@ def test_a_rollback_without_its_start_takes_nothing_back() -> None:
     assert difference(timeline.state().snapshot(), fold(events)) is None
 
 
-def test_a_restarted_engine_starts_the_recording_over() -> None:
+def test_a_restarted_engine_restarts_the_recording() -> None:
     timeline = Timeline()
     recorded_run(1, LABENGINE, timeline)
     timeline.record(EngineStarted(3, (("full", 2, None),), "labengine"))
@@ -182,22 +182,22 @@ def test_each_start_is_a_new_generation() -> None:
 
 def test_a_recording_can_start_at_a_state(ground: Ground) -> None:
     """A listener that comes late: its moment 0 is where it came."""
-    whole = Timeline()
-    events, _ = recorded_run(3, ground, whole)
-    middle, _ = whole.step_moments(2)
-    state = whole.state(middle)
+    complete = Timeline()
+    events, _ = recorded_run(3, ground, complete)
+    middle, _ = complete.step_moments(2)
+    state = complete.state(middle)
     late = Timeline.starting_at(state, max_events=60)
     state.requests.clear()
     for event in events[middle:]:
         late.record(event)
     assert late.end == len(events) - middle
     for moment in range(late.num_dropped, late.end + 1, 11):
-        assert difference(late.state(moment).snapshot(), whole.state(middle + moment).snapshot()) is None
+        assert difference(late.state(moment).snapshot(), complete.state(middle + moment).snapshot()) is None
     late.record(EngineStarted(3, (("full", 2, None),), "labengine"))
     assert len(late.state(1).ref_counts) == 3
 
 
-def test_what_is_kept_is_told_as_of_one_instant() -> None:
+def test_what_is_kept_is_reported_as_of_one_instant() -> None:
     timeline = Timeline(max_events=80)
     events, _ = recorded_run(4, LABENGINE, timeline)
     start, state, kept = timeline.kept()

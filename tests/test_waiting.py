@@ -21,7 +21,7 @@ def test_a_wait_returns_once_its_condition_holds() -> None:
     assert next(looks, None) is None
 
 
-def test_a_wait_that_is_given_up_names_its_condition(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_that_times_out_names_its_condition(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "PATIENCE", 0.0)
     with pytest.raises(AssertionError, match="waited 0 s for rain"):
         wait_until(lambda: False, "rain")

@@ -68,11 +68,11 @@ def test_the_figure_has_every_head_and_chooses_blocks(smollm2: Lab) -> None:
     np.testing.assert_allclose(heat, attention.mass.mean(1), atol=1e-3)
     np.testing.assert_allclose(np.array(steps[3].args[0]["z"][0], dtype=float), attention.mass[:, 2], atol=1e-3)
     assert figure.words().startswith("What “") and "#" in figure.words()
-    chosen: list[int] = []
-    figure._select = chosen.append
+    selected: list[int] = []
+    figure._select = selected.append
     figure._choose(figure.data[1], type("Points", (), {"point_inds": [(4, 2)]}), None)
     figure._choose(figure.data[0], type("Points", (), {"point_inds": [1]}), None)
-    assert chosen == [attention.block_ids[0][2], attention.block_ids[0][1]]
+    assert selected == [attention.block_ids[0][2], attention.block_ids[0][1]]
     figure.close()
 
 

@@ -43,12 +43,14 @@ class Layout:
 
     def num_cached_blocks(self, num_tokens: int) -> int:
         """Blocks that a prompt of so many tokens leaves in the cache: of a window, the end of each interval."""
-        whole = num_tokens // self.step_size * self.step_size
-        interval = (self.retention_interval if self.is_sparse else self.step_size) or whole or 1
+        num_aligned = num_tokens // self.step_size * self.step_size
+        interval = (self.retention_interval if self.is_sparse else self.step_size) or num_aligned or 1
         num_blocks = 0
         for size, window in self.groups:
-            needed = -(-(window - 1) // size) if window else whole
-            num_blocks += whole // interval * min(needed, interval // size) + min(needed, whole % interval // size)
+            needed = -(-(window - 1) // size) if window else num_aligned
+            num_blocks += num_aligned // interval * min(needed, interval // size) + min(
+                needed, num_aligned % interval // size
+            )
         return num_blocks
 
     @property

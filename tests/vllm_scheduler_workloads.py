@@ -103,14 +103,14 @@ def _prompt(
     if before and chance < 0.2:
         return list(rng.choice(before)["prompt"])
     if before and chance < 0.4:
-        return _next_turn(rng, workload, before, unit)
+        return _follow_up(rng, workload, before, unit)
     stem = rng.choice(stems)
     if chance < 0.5:
         return list(stem)
     return stem[: rng.randint(0, len(stem))] + _tokens(rng, workload, rng.randint(1, 2 * unit))
 
 
-def _next_turn(rng: Random, workload: dict[str, Any], before: Sequence[Request], unit: int) -> list[int]:
+def _follow_up(rng: Random, workload: dict[str, Any], before: Sequence[Request], unit: int) -> list[int]:
     request_id = rng.randrange(len(before))
     prompt: list[int] = before[request_id]["prompt"]
     num_answered = rng.randint(0, before[request_id]["max_tokens"])

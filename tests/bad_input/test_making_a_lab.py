@@ -11,12 +11,12 @@ from labengine.core.prefix_cache import LateMerge, MergePolicy
 from labengine.lab import Lab
 
 
-def test_an_unknown_model_is_told_the_nearest_and_what_else_works() -> None:
+def test_an_unknown_model_names_the_nearest_and_what_else_works() -> None:
     with pytest.raises(ConfigError, match=r"no model 'smolm2', did you mean 'smollm2'\?.*local directory"):
         Lab("smolm2")
 
 
-def test_an_unknown_edition_is_told_the_nearest() -> None:
+def test_an_unknown_edition_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"unknown edition 'nano-vlm'.*'nano-vllm\+243'.*mean 'nano-vllm'\?"):
         Lab("simulated", edition="nano-vlm")
 
@@ -33,13 +33,13 @@ def test_sizes_start_at_one(name: str) -> None:
         Lab("simulated", **{name: 0})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("given", "meant"), [("num_block", "num_blocks"), ("blocksize", "block_size")])
-def test_an_unknown_keyword_of_lab_is_told_the_nearest(given: str, meant: str) -> None:
-    with pytest.raises(TypeError, match=rf"Lab\(\) has no keyword '{given}'; did you mean '{meant}'\?"):
-        Lab("simulated", **{given: 8})  # type: ignore[arg-type]
+@pytest.mark.parametrize(("misspelt", "meant"), [("num_block", "num_blocks"), ("blocksize", "block_size")])
+def test_an_unknown_keyword_of_lab_names_the_nearest(misspelt: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=rf"Lab\(\) has no keyword '{misspelt}'; did you mean '{meant}'\?"):
+        Lab("simulated", **{misspelt: 8})  # type: ignore[arg-type]
 
 
-def test_a_keyword_that_is_like_none_is_told_all_there_are() -> None:
+def test_a_keyword_that_is_like_none_lists_all_keywords() -> None:
     with pytest.raises(TypeError, match=r"no keyword 'unknown'; it knows model, num_blocks, .*seed$"):
         Lab("simulated", unknown=1)
 

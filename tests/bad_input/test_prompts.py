@@ -13,7 +13,7 @@ from labengine import ConfigError
 from labengine.lab import Lab
 
 
-def test_a_prompt_longer_than_the_pool_is_told_how_many_blocks_it_needs(lab: Lab) -> None:
+def test_refusing_a_prompt_longer_than_the_pool_names_the_blocks_it_needs(lab: Lab) -> None:
     with refused(lab, ConfigError, "a prompt of 50 tokens", "needs 14 blocks", "the pool has 12", "num_blocks=14"):
         lab.add(token_ids=range(50), max_tokens=4)
     with refused(lab, ConfigError, "needs 13 blocks"):
@@ -21,13 +21,13 @@ def test_a_prompt_longer_than_the_pool_is_told_how_many_blocks_it_needs(lab: Lab
     assert lab.add(token_ids=range(2), max_tokens=47) == 2, "47 tokens fill the pool: the last one needs no slot"
 
 
-def test_a_prompt_as_long_as_the_pool_runs_in_exactly_the_blocks_told() -> None:
+def test_a_prompt_as_long_as_the_pool_runs_in_exactly_the_blocks_named() -> None:
     with Lab("simulated", num_blocks=14, block_size=4) as lab:
         lab.generate([list(range(50))], max_tokens=4)
         assert lab.stats().peak_used_blocks == 14
 
 
-def test_a_prompt_beyond_the_models_positions_is_refused(smollm2: Lab) -> None:
+def test_a_prompt_longer_than_the_models_positions_is_refused(smollm2: Lab) -> None:
     with refused(smollm2, ConfigError, "8192 positions", "shorten the prompt or lower max_tokens"):
         smollm2.add("Hello", max_tokens=8192)
 

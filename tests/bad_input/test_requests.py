@@ -58,7 +58,7 @@ def test_sampling_that_cannot_work_is_refused(lab: Lab, sampling: dict[str, Any]
         lab.generate(["a b c", "d e f"], **sampling)
 
 
-def test_an_unknown_keyword_of_add_is_told_the_nearest(lab: Lab) -> None:
+def test_an_unknown_keyword_of_add_names_the_nearest(lab: Lab) -> None:
     with refused(lab, TypeError, "add() has no keyword 'max_token'; did you mean 'max_tokens'?"):
         lab.add("a b c", max_token=3)
     with refused(lab, TypeError, "add() has no keyword 'token_id'; did you mean 'token_ids'?"):
@@ -67,7 +67,7 @@ def test_an_unknown_keyword_of_add_is_told_the_nearest(lab: Lab) -> None:
         lab.add("a b c", sampling={})
 
 
-def test_an_unknown_keyword_of_generate_is_told_the_nearest(lab: Lab) -> None:
+def test_an_unknown_keyword_of_generate_names_the_nearest(lab: Lab) -> None:
     with refused(lab, TypeError, "generate() has no keyword 'temprature'; did you mean 'temperature'?"):
         lab.generate("a b c", temprature=0.5)
 

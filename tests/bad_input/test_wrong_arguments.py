@@ -138,16 +138,16 @@ def arguments_of(call: Callable[..., object], name: str) -> list[str]:
 def call_with(call: Callable[..., Any], argument: str, value: object) -> None:
     """Call with good values for what must be given, and this one."""
     positional: list[object] = []
-    given: dict[str, object] = {argument: value}
+    keywords: dict[str, object] = {argument: value}
     known = inspect.signature(call).parameters
     if "token_ids" in known and argument not in ("prompt", "token_ids"):
-        given["token_ids"] = [1, 2]
+        keywords["token_ids"] = [1, 2]
     for parameter in known.values():
         if parameter.kind is parameter.VAR_POSITIONAL and parameter.name == argument:
-            positional, given = [value], {}
+            positional, keywords = [value], {}
         elif parameter.default is parameter.empty and parameter.name in GOOD and parameter.name != argument:
-            given[parameter.name] = GOOD[parameter.name]
-    result = call(*positional, **given)
+            keywords[parameter.name] = GOOD[parameter.name]
+    result = call(*positional, **keywords)
     if inspect.isgenerator(result):
         result.close()
     if isinstance(result, (Lab, Comparison, Trace)):
@@ -164,8 +164,8 @@ def assert_refused_or_taken(call: Callable[..., Any], argument: str, value: obje
         call_with(call, argument, value)
     except OURS as error:
         words = NAMED.get(argument, (argument,))
-        told = str(error)
-        assert is_taken(argument, value) or any(word in told for word in words), f"{argument}={value!r}: {told}"
+        message = str(error)
+        assert is_taken(argument, value) or any(word in message for word in words), f"{argument}={value!r}: {message}"
         return True
     assert is_taken(argument, value), f"{argument}={value!r} was taken"
     return False
@@ -265,8 +265,8 @@ def test_what_can_be_set(anything: Any) -> None:
 
 @pytest.mark.parametrize("argument", [name for name in inspect.signature(Lab).parameters if name != "unknown"])
 def test_making_a_lab(argument: str) -> None:
-    def make(**given: Any) -> Lab:
-        return Lab(**{"model": "simulated", "num_blocks": 12, "block_size": 4} | given)  # type: ignore[arg-type]
+    def make(**keywords: Any) -> Lab:
+        return Lab(**{"model": "simulated", "num_blocks": 12, "block_size": 4} | keywords)  # type: ignore[arg-type]
 
     for value in WRONG:
         assert_refused_or_taken(make, argument, value)

@@ -33,7 +33,7 @@ class Episode:
         self.tier = _tier(rng) if has_tier and with_tier else None
         self.alphabet, self._streams = rng.choice((1, 2, 3, 1000)), rng.choice((1, 1, 2, 100))
         self._stems = [self._tokens(rng.randint(1, 5 * size)) for _ in range(rng.randint(1, 3))]
-        self.bench: Watched = watched(
+        self.setup: Watched = watched(
             rng.randint(4, 10) * len(self.groups),
             self.groups,
             edition,
@@ -48,7 +48,7 @@ class Episode:
         )
 
         self.met = self.tier.met if self.tier is not None else Counter[str]()
-        self.bench.engine.hooks.subscribe(self._count)
+        self.setup.engine.hooks.subscribe(self._count)
 
     def _count(self, event: ev.Event) -> None:
         match event:
@@ -64,7 +64,7 @@ class Episode:
 
     def operations(self, num_operations: int) -> Iterator[str]:
         """Do them, one at a time; each is named once it is over, or stands in between two phases."""
-        engine, rng = self.bench.engine, self.rng
+        engine, rng = self.setup.engine, self.rng
         for _ in range(num_operations):
             chance = rng.random()
             if chance < 0.22 and len(engine.scheduler.waiting) < 6:
@@ -84,7 +84,7 @@ class Episode:
 
     def drain(self) -> None:
         """End everybody, half of them by running on; who waits for a load that never arrives cannot."""
-        engine = self.bench.engine
+        engine = self.setup.engine
         for request_id in engine.requests:
             if self.rng.random() < 0.5:
                 engine.abort(request_id)
@@ -101,7 +101,7 @@ class Episode:
         salt = rng.choice(("a", "b")) if rng.random() < 0.1 else None
         keys = (("adapter", rng.choice(("a", "b"))),) if rng.random() < 0.1 else ()
         try:
-            self.bench.add(*prompt, max_tokens=rng.randint(1, 3 * size), cache_salt=salt, extra_keys=keys)
+            self.setup.add(*prompt, max_tokens=rng.randint(1, 3 * size), cache_salt=salt, extra_keys=keys)
         except ConfigError:  # it would never fit
             return "refused"
         return "add"
@@ -113,14 +113,14 @@ class Episode:
 
     def _step(self) -> str:
         try:
-            self.bench.engine.step()
+            self.setup.engine.step()
         except TierDown:
             self.met["tier raised"] += 1
             return "step: the tier raised"
         return "step"
 
     def _broken_step(self) -> Iterator[str]:
-        phases: Iterator[Phase] = self.bench.engine.phases()
+        phases: Iterator[Phase] = self.setup.engine.phases()
         try:
             for phase, _ in zip(phases, range(self.rng.randint(1, 3)), strict=False):
                 yield phase

@@ -91,7 +91,7 @@ BREAKAGES: dict[Callable[[Engine], None], tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("breakage", BREAKAGES, ids=lambda breakage: breakage.__name__)
-def test_what_is_broken_is_told_with_its_place(breakage: Callable[[Engine], None]) -> None:
+def test_a_violation_names_its_place(breakage: Callable[[Engine], None]) -> None:
     lab, engine = lab_of(64)
     breakage(engine)
     messages = [violation.message for violation in lab.check()]

@@ -20,46 +20,46 @@ from labengine.check.state import FoldState
 
 
 def test_the_touch_that_put_a_block_into_a_second_table() -> None:
-    bench = hit_blocks_at_the_head_of_the_queue(INTERLEAVED.overriding(as_parts("labengine")))
-    for violation in (v for v in bench.watch.violations if v.rule == "one_entry"):
+    setup = hit_blocks_at_the_head_of_the_queue(INTERLEAVED.overriding(as_parts("labengine")))
+    for violation in (v for v in setup.watch.violations if v.rule == "one_entry"):
         assert violation.first_event is not None
-        (event,) = bench.timeline.events(violation.first_event, violation.first_event + 1)
+        (event,) = setup.timeline.events(violation.first_event, violation.first_event + 1)
         assert isinstance(event, ev.BlockTouched) and (event.block_id,) == violation.block_ids
         assert event.ref_count == 2 and event.group == 1
-        before, after = (bench.timeline.state(violation.first_event + moment) for moment in (0, 1))
+        before, after = (setup.timeline.state(violation.first_event + moment) for moment in (0, 1))
         assert not [*judge_blocks(FoldState(before), violation.block_ids, merges=False)]
         assert [v.rule for v in judge_blocks(FoldState(after), violation.block_ids, merges=False)] == ["one_entry"]
 
 
 def test_the_write_that_went_to_the_wrong_slot() -> None:
     """PR 71's own example: with a prompt of 3 in blocks of 4, position 3 goes to slot 7."""
-    bench = watched(8, FULL, SLOT_RULE_71.overriding(as_parts("nano-vllm")))
-    bench.add(1, 2, 3, max_tokens=2)
-    bench.run()
+    setup = watched(8, FULL, SLOT_RULE_71.overriding(as_parts("nano-vllm")))
+    setup.add(1, 2, 3, max_tokens=2)
+    setup.run()
     for rule in ("slot", "read"):
-        event = bench.first_event(rule)
+        event = setup.first_event(rule)
         assert event == ev.SlotsWritten(0, 0, 3, ((1, 3, 1),))
-    slot = next(v for v in bench.watch.violations if v.rule == "slot")
+    slot = next(v for v in setup.watch.violations if v.rule == "slot")
     assert "position 3 goes to slot 7 and not to 3" in slot.message
 
 
 def test_the_touch_or_merge_that_gave_a_request_anothers_kv() -> None:
-    bench = equal_tokens_after_colliding_prefixes(SIX_BITS.overriding(as_parts("nano-vllm+243")))
-    event = bench.first_event("read")
+    setup = equal_tokens_after_colliding_prefixes(SIX_BITS.overriding(as_parts("nano-vllm+243")))
+    event = setup.first_event("read")
     assert isinstance(event, ev.BlockMerged) and event.request_id == 1
     assert event.index == 1, "X; the colliding first blocks differ in their own tokens"
 
 
 def test_the_block_that_left_its_window_too_soon() -> None:
-    bench = longer_than_its_window(EARLY_WINDOW.overriding(as_parts("labengine")))
+    setup = longer_than_its_window(EARLY_WINDOW.overriding(as_parts("labengine")))
     for rule in ("read", "window"):
-        event = bench.first_event(rule)
+        event = setup.first_event(rule)
         assert isinstance(event, ev.BlockFreed) and event.reason == "window"
 
 
 def test_the_free_that_left_a_table_behind_and_the_write_that_followed() -> None:
-    bench = two_equal_prompts_and_a_third(NO_REMAP.overriding(as_parts("labengine")))
-    freed, written = bench.first_event("held"), bench.first_event("read")
+    setup = two_equal_prompts_and_a_third(NO_REMAP.overriding(as_parts("labengine")))
+    freed, written = setup.first_event("held"), setup.first_event("read")
     assert isinstance(freed, ev.BlockFreed) and freed.reason == "merged"
     assert isinstance(written, ev.SlotsWritten) and written.request_id == 2
     assert freed.block_id in {block_id for block_id, _, _ in written.runs}
@@ -67,24 +67,24 @@ def test_the_free_that_left_a_table_behind_and_the_write_that_followed() -> None
 
 def test_steps_that_were_taken_back_made_nothing_so() -> None:
     """The same story, with broken steps strewn in: the event named is one that counts."""
-    bench = watched(8, edition=NO_REMAP.overriding(as_parts("labengine")), next_token=lambda request, position: request)
+    setup = watched(8, edition=NO_REMAP.overriding(as_parts("labengine")), next_token=lambda request, position: request)
     for _ in range(2):
-        bench.add(1, 2, 3, 4, 5, 6, 7, 8, 9, max_tokens=6)
-    abandon(bench, 3)
-    bench.steps(1)
-    abandon(bench, 1)
-    bench.add(*range(100, 109), max_tokens=3)
-    abandon(bench, 2)
-    bench.steps(2)
-    violation = next(v for v in bench.watch.violations if v.rule == "held")
+        setup.add(1, 2, 3, 4, 5, 6, 7, 8, 9, max_tokens=6)
+    abandon(setup, 3)
+    setup.steps(1)
+    abandon(setup, 1)
+    setup.add(*range(100, 109), max_tokens=3)
+    abandon(setup, 2)
+    setup.steps(2)
+    violation = next(v for v in setup.watch.violations if v.rule == "held")
     number = violation.first_event
-    assert number is not None and isinstance(bench.first_event("held"), ev.BlockFreed)
-    first_step = [i for i, e in enumerate(bench.timeline.events()) if isinstance(e, ev.StepRolledBack)]
+    assert number is not None and isinstance(setup.first_event("held"), ev.BlockFreed)
+    first_step = [i for i, e in enumerate(setup.timeline.events()) if isinstance(e, ev.StepRolledBack)]
     assert number > first_step[0], "the first run of step 1 was taken back"
 
 
-def abandon(bench: Watched, num_phases: int) -> None:
-    phases = bench.engine.phases()
+def abandon(setup: Watched, num_phases: int) -> None:
+    phases = setup.engine.phases()
     for _ in range(num_phases):
         next(phases)
     phases.close()  # type: ignore[attr-defined]
@@ -97,15 +97,15 @@ def test_memory_outlives_a_step_that_was_taken_back() -> None:
         def forget_written(self, plan: object) -> None:
             """Goes on trusting what the broken step may have overwritten."""
 
-    bench = watched(3, edition=replace_scheduler(Forgetful))
-    bench.add(1, 2, 3, 4, 5)
-    bench.run()
-    bench.add(*range(100, 112))
-    abandon(bench, 2)
-    bench.engine.abort(1)
-    bench.add(1, 2, 3, 4, 6)
-    bench.run()
-    event = bench.first_event("read")
+    setup = watched(3, edition=replace_scheduler(Forgetful))
+    setup.add(1, 2, 3, 4, 5)
+    setup.run()
+    setup.add(*range(100, 112))
+    abandon(setup, 2)
+    setup.engine.abort(1)
+    setup.add(1, 2, 3, 4, 6)
+    setup.run()
+    event = setup.first_event("read")
     assert isinstance(event, ev.BlockTouched) and event.request_id == 2
 
 
@@ -116,39 +116,39 @@ def replace_scheduler(scheduler: type) -> object:
 
 
 def test_without_a_recording_the_newest_event_about_the_same_is_named() -> None:
-    told = watched(8, FULL, SLOT_RULE_71.overriding(as_parts("nano-vllm")))
-    told.add(1, 2, 3, max_tokens=2)
-    told.run()
-    bench = watched(8, FULL, SLOT_RULE_71.overriding(as_parts("nano-vllm")))
-    bench.watch._timeline = None
-    bench.add(1, 2, 3, max_tokens=2)
-    bench.run()
-    assert bench.watch.violations
-    for violation in bench.watch.violations:
-        (event,) = told.timeline.events(violation.first_event, violation.first_event + 1)  # type: ignore[operator]
+    recorded = watched(8, FULL, SLOT_RULE_71.overriding(as_parts("nano-vllm")))
+    recorded.add(1, 2, 3, max_tokens=2)
+    recorded.run()
+    setup = watched(8, FULL, SLOT_RULE_71.overriding(as_parts("nano-vllm")))
+    setup.watch._timeline = None
+    setup.add(1, 2, 3, max_tokens=2)
+    setup.run()
+    assert setup.watch.violations
+    for violation in setup.watch.violations:
+        (event,) = recorded.timeline.events(violation.first_event, violation.first_event + 1)  # type: ignore[operator]
         assert getattr(event, "request_id", None) in violation.request_ids
 
 
 def test_where_the_recording_has_dropped_the_cause_the_newest_event_about_the_same_is_named() -> None:
     """A block was overwritten long ago, and only now does its owner look: the event is gone."""
-    bench = watched(16, FULL, max_events=60)
-    bench.add(*range(9), max_tokens=30)
-    bench.steps(3)
-    table = bench.engine.requests[0].block_tables[0]
-    page = bench.watch._judge.oracle.memory.page(table[0])  # type: ignore[union-attr]
+    setup = watched(16, FULL, max_events=60)
+    setup.add(*range(9), max_tokens=30)
+    setup.steps(3)
+    table = setup.engine.requests[0].block_tables[0]
+    page = setup.watch._judge.oracle.memory.page(table[0])  # type: ignore[union-attr]
     assert page is not None
-    bench.steps(20)
-    assert bench.timeline.num_dropped > 0
+    setup.steps(20)
+    assert setup.timeline.num_dropped > 0
     page.slots[0] = 12345
-    bench.watch._judge.oracle._disturb(table[0])  # type: ignore[union-attr]
-    bench.steps(1)
-    (violation,) = bench.watch.violations
+    setup.watch._judge.oracle._disturb(table[0])  # type: ignore[union-attr]
+    setup.steps(1)
+    (violation,) = setup.watch.violations
     assert violation.rule == "read" and violation.first_event is not None
-    (event,) = bench.timeline.events(violation.first_event, violation.first_event + 1)
+    (event,) = setup.timeline.events(violation.first_event, violation.first_event + 1)
     assert getattr(event, "request_id", None) == 0
 
 
 @pytest.mark.parametrize("edition", ["nano-vllm+243", "labengine"])
 def test_a_sound_engine_has_no_first_events(edition: str) -> None:
-    bench = an_equal_block_that_is_free(as_parts(edition))
-    assert bench.watch.violations == []
+    setup = an_equal_block_that_is_free(as_parts(edition))
+    assert setup.watch.violations == []

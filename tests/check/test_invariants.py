@@ -15,13 +15,13 @@ from labengine.snapshot import BlockState, Snapshot, map_key
 @pytest.fixture(scope="module")
 def sound() -> Snapshot:
     """Requests 0 and 1 share their first blocks, of both groups; request 2 has finished, and its blocks are cached."""
-    bench = watched(24, HYBRID)
-    bench.add(*range(50, 60), max_tokens=1)
-    bench.run()
+    setup = watched(24, HYBRID)
+    setup.add(*range(50, 60), max_tokens=1)
+    setup.run()
     for _ in range(2):
-        bench.add(*range(10), max_tokens=9)
-        bench.engine.step()
-    return bench.engine.snapshot()
+        setup.add(*range(10), max_tokens=9)
+        setup.engine.step()
+    return setup.engine.snapshot()
 
 
 def block(snapshot: Snapshot, block_id: int, **changes: Any) -> Snapshot:
@@ -98,7 +98,7 @@ def test_a_block_in_the_tables_of_two_groups_is_found(sound: Snapshot) -> None:
     assert broken(doubled) == {"one_entry": {one}}
 
 
-def test_a_block_that_stands_twice_in_a_table_is_found(sound: Snapshot) -> None:
+def test_a_block_twice_in_a_table_is_found(sound: Snapshot) -> None:
     one, other = entry(sound, 1, 0, 1), entry(sound, 1, 0, 2)
     doubled = block(table(sound, 1, 0, 2, one), one, ref_count=sound.blocks[one].ref_count + 1)
     doubled = replace(block(doubled, other, ref_count=0), free_queue=(*sound.free_queue, other))
@@ -145,10 +145,10 @@ def test_equal_hashes_after_different_prefixes_are_no_duplicates(sound: Snapshot
 @pytest.mark.parametrize("null_block", [-1, 0])
 def test_the_window_of_the_next_token_is_covered(sound: Snapshot, null_block: int) -> None:
     """Group 1's window is 8 tokens: the token at position 11 attends to 4 and later ones, in entries 1 and 2."""
-    bench = watched(24, HYBRID, "labengine" if null_block else "vllm")
-    bench.add(*range(11), max_tokens=9)
-    bench.steps(1)
-    snapshot = bench.engine.snapshot()
+    setup = watched(24, HYBRID, "labengine" if null_block else "vllm")
+    setup.add(*range(11), max_tokens=9)
+    setup.steps(1)
+    snapshot = setup.engine.snapshot()
     assert broken(snapshot) == {} and snapshot.null_block == null_block
     for index, is_needed in ((0, False), (1, True), (2, True)):
         dropped = entry(snapshot, 0, 1, index)

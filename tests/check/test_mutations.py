@@ -35,23 +35,23 @@ def hit_blocks_at_the_head_of_the_queue(parts: Parts) -> Watched:
     elsewhere = watched(40, FULL_AND_WIDE_WINDOW, parts, connector=tier)
     elsewhere.add(*long)
     elsewhere.run()
-    bench = watched(18 + (as_parts(parts).block_pool.null_block >= 0), FULL_AND_WIDE_WINDOW, parts, connector=tier)
+    setup = watched(18 + (as_parts(parts).block_pool.null_block >= 0), FULL_AND_WIDE_WINDOW, parts, connector=tier)
     for prompt in (long[:9], [*range(500, 526)], long):
-        bench.add(*prompt)
-        bench.run()
+        setup.add(*prompt)
+        setup.run()
     assert tier.met["load"] == 2
-    return bench
+    return setup
 
 
 def two_equal_prompts_and_a_third(parts: Parts) -> Watched:
     """Two requests compute the same blocks in one step; a third one then takes free blocks."""
-    bench = watched(8, edition=parts, next_token=lambda request, position: request)
-    bench.add(*X, *Y, *Z, max_tokens=6)
-    bench.add(*X, *Y, *Z, max_tokens=6)
-    bench.steps(1)
-    bench.add(*range(100, 109), max_tokens=3)
-    bench.steps(2)
-    return bench
+    setup = watched(8, edition=parts, next_token=lambda request, position: request)
+    setup.add(*X, *Y, *Z, max_tokens=6)
+    setup.add(*X, *Y, *Z, max_tokens=6)
+    setup.steps(1)
+    setup.add(*range(100, 109), max_tokens=3)
+    setup.steps(2)
+    return setup
 
 
 def an_equal_block_that_is_free(parts: Parts) -> Watched:
@@ -59,39 +59,39 @@ def an_equal_block_that_is_free(parts: Parts) -> Watched:
 
     The second block of the prompt is found by nobody: a hit leaves the last token to compute.
     """
-    bench = watched(5, edition=parts, next_token=lambda request, position: request)
-    bench.add(*X)
-    bench.run()
-    bench.add(*X, max_tokens=12)
-    bench.steps(1)
-    bench.add(*range(100, 113))
-    bench.steps(2)
-    return bench
+    setup = watched(5, edition=parts, next_token=lambda request, position: request)
+    setup.add(*X)
+    setup.run()
+    setup.add(*X, max_tokens=12)
+    setup.steps(1)
+    setup.add(*range(100, 113))
+    setup.steps(2)
+    return setup
 
 
 def a_resurrected_block_and_its_successor(parts: Parts) -> Watched:
     """X, then X Y, then Y alone, each after the end of the one before."""
-    bench = watched(8, edition=parts)
+    setup = watched(8, edition=parts)
     for prompt in ((*X, *Z), (*X, *Y, *Z), (*Y, *Z)):
-        bench.add(*prompt)
-        bench.run()
-    return bench
+        setup.add(*prompt)
+        setup.run()
+    return setup
 
 
 def three_tokens_and_two_more(parts: Parts) -> Watched:
     """The second decoded token opens a block."""
-    bench = watched(8, edition=parts)
-    bench.add(1, 2, 3, max_tokens=3)
-    bench.run()
-    return bench
+    setup = watched(8, edition=parts)
+    setup.add(1, 2, 3, max_tokens=3)
+    setup.run()
+    return setup
 
 
 def longer_than_its_window(parts: Parts) -> Watched:
     """Blocks leave the window as the request goes on."""
-    bench = watched(16, HYBRID, edition=parts)
-    bench.add(*range(11), max_tokens=8)
-    bench.run()
-    return bench
+    setup = watched(16, HYBRID, edition=parts)
+    setup.add(*range(11), max_tokens=8)
+    setup.run()
+    return setup
 
 
 def colliding_prefixes() -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -108,12 +108,12 @@ def colliding_prefixes() -> tuple[tuple[int, ...], tuple[int, ...]]:
 def equal_tokens_after_colliding_prefixes(parts: Parts) -> Watched:
     """A|X and B|X, where A and B have one hash: the second's X finds the first's, computed after other tokens."""
     a, b = colliding_prefixes()
-    bench = watched(16, edition=parts)
-    bench.add(*a, *X, *Z, max_tokens=8)
-    bench.steps(1)
-    bench.add(*b, *X, *Z, max_tokens=2)
-    bench.run()
-    return bench
+    setup = watched(16, edition=parts)
+    setup.add(*a, *X, *Z, max_tokens=8)
+    setup.steps(1)
+    setup.add(*b, *X, *Z, max_tokens=2)
+    setup.run()
+    return setup
 
 
 @dataclass(frozen=True)
@@ -193,16 +193,16 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 def test_it_is_found(case: Case) -> None:
-    bench = case.story(case.mutation.overriding(as_parts(case.edition)))
-    assert bench.broken_rules() >= case.rules
-    assert "watch" not in bench.broken_rules()
+    setup = case.story(case.mutation.overriding(as_parts(case.edition)))
+    assert setup.broken_rules() >= case.rules
+    assert "watch" not in setup.broken_rules()
 
 
 def test_the_first_event_is_the_one_that_made_it_so(case: Case) -> None:
-    bench = case.story(case.mutation.overriding(as_parts(case.edition)))
-    assert {rule: type(bench.first_event(rule)) for rule in case.first_events} == case.first_events
+    setup = case.story(case.mutation.overriding(as_parts(case.edition)))
+    assert {rule: type(setup.first_event(rule)) for rule in case.first_events} == case.first_events
 
 
 def test_the_production_classes_are_silent(case: Case) -> None:
-    bench = case.story(as_parts(case.edition))
-    assert bench.watch.check(bench.engine.snapshot()) == []
+    setup = case.story(as_parts(case.edition))
+    assert setup.watch.check(setup.engine.snapshot()) == []

@@ -208,20 +208,20 @@ class KeylessChain(HashChain):
 @pytest.mark.parametrize("domain", ["adapter", "cache_salt"])
 def test_sharing_across_adapters_is_seen_and_across_salts_it_does_no_harm(domain: str) -> None:
     parts = Parts(hash_chain=KeylessChain, merge_policy=as_parts("vllm").merge_policy).overriding(as_parts("labengine"))
-    bench = watched(edition=parts)
+    setup = watched(edition=parts)
     for value in ("a", "b"):
-        bench.add(*range(9), extra_keys=((domain, value),))
-        bench.run()
-    assert bench.broken_rules() == ({"read"} if domain == "adapter" else set())
+        setup.add(*range(9), extra_keys=((domain, value),))
+        setup.run()
+    assert setup.broken_rules() == ({"read"} if domain == "adapter" else set())
 
 
 def test_labengine_compares_prefixes_and_stays_silent_on_a_six_bit_hash() -> None:
-    bench = equal_tokens_after_colliding_prefixes(SIX_BITS.overriding(as_parts("labengine")))
-    assert bench.watch.violations == []
+    setup = equal_tokens_after_colliding_prefixes(SIX_BITS.overriding(as_parts("labengine")))
+    assert setup.watch.violations == []
     for seed in range(30):
         episode = Episode(seed, SIX_BITS.overriding(as_parts("labengine")), with_tier=False)
         for _ in episode.operations(100):
-            assert episode.bench.broken_rules() <= {"duplicate"}, "a colliding hash hides a block from merging"
+            assert episode.setup.broken_rules() <= {"duplicate"}, "a colliding hash hides a block from merging"
 
 
 def test_a_short_hash_brings_wrong_kv_from_the_tier() -> None:
@@ -230,7 +230,7 @@ def test_a_short_hash_brings_wrong_kv_from_the_tier() -> None:
     for seed in range(30):
         episode = Episode(seed, SIX_BITS.overriding(as_parts("labengine")))
         for _ in episode.operations(100):
-            found |= episode.bench.broken_rules()
+            found |= episode.setup.broken_rules()
     assert "read" in found
 
 
@@ -244,11 +244,11 @@ class SharesTheLastBlock(KVCacheManager):
 
 
 def test_the_victim_of_a_write_is_named_and_so_is_the_writer() -> None:
-    bench = watched(edition=Parts(kv_cache_manager=SharesTheLastBlock).overriding(as_parts("labengine")))
+    setup = watched(edition=Parts(kv_cache_manager=SharesTheLastBlock).overriding(as_parts("labengine")))
     for first in (10, 20):
-        bench.add(*range(first, first + 6), max_tokens=4)
-    bench.steps(3)
-    victim = next(v for v in bench.watch.violations if v.rule == "read" and v.request_ids == (0,))
+        setup.add(*range(first, first + 6), max_tokens=4)
+    setup.steps(3)
+    victim = next(v for v in setup.watch.violations if v.rule == "read" and v.request_ids == (0,))
     assert victim.block_ids == (0,) and victim.message.endswith("written last for request 1")
 
 
@@ -257,33 +257,33 @@ def test_the_victim_of_a_write_is_named_and_so_is_the_writer() -> None:
 def test_loads_are_read_as_ones_own(edition: str, is_late: bool) -> None:
     tier = FakeTier(Luck(), delay=1 if is_late else None)
     for _ in range(2):
-        bench = watched(24, HYBRID, edition, connector=tier)
+        setup = watched(24, HYBRID, edition, connector=tier)
         for prompt in (range(30), range(12), (*range(20), *range(50, 60))):
-            bench.add(*prompt, max_tokens=4)
-            bench.run()
-        assert bench.watch.check(bench.engine.snapshot()) == []
+            setup.add(*prompt, max_tokens=4)
+            setup.run()
+        assert setup.watch.check(setup.engine.snapshot()) == []
     assert tier.met["load"] >= 1
 
 
 def test_the_cost_of_a_step_does_not_grow_with_what_was_read_before() -> None:
     """A decoded token compares nothing: its block was compared before, and it was just written where it is read."""
-    bench = watched(64, FULL)
-    bench.add(*range(100), max_tokens=20)
-    bench.steps(2)
-    compared = compared_entries(bench)
-    bench.steps(2)
+    setup = watched(64, FULL)
+    setup.add(*range(100), max_tokens=20)
+    setup.steps(2)
+    compared = compared_entries(setup)
+    setup.steps(2)
     assert compared == []
-    bench.steps(3)
+    setup.steps(3)
     assert compared == [26], "a new block"
 
 
-def compared_entries(bench: Watched) -> list[int]:
-    oracle = bench.watch._judge.oracle  # type: ignore[union-attr]
+def compared_entries(setup: Watched) -> list[int]:
+    oracle = setup.watch._judge.oracle  # type: ignore[union-attr]
     compare, compared = oracle._compare, []
 
-    def counting(part: ScheduledRequest, group: int, index: int, *rest: Any) -> Any:
+    def counting(part: ScheduledRequest, group: int, index: int, *others: Any) -> Any:
         compared.append(index)
-        return compare(part, group, index, *rest)
+        return compare(part, group, index, *others)
 
     oracle._compare = counting  # type: ignore[method-assign]
     return compared

@@ -39,25 +39,25 @@ def test_a_table_that_is_too_short_follows_no_rule() -> None:
 
 
 @pytest.fixture
-def bench() -> Watched:
+def setup() -> Watched:
     """Requests 0 and 1 share blocks 0 and 1, which are full; each has a block of its own behind them."""
-    bench = watched(12, FULL)
+    setup = watched(12, FULL)
     for _ in range(2):
-        bench.add(*range(10), max_tokens=9)
-        bench.steps(1)
-    tables = [bench.engine.requests[i].block_tables[0] for i in (0, 1)]
+        setup.add(*range(10), max_tokens=9)
+        setup.steps(1)
+    tables = [setup.engine.requests[i].block_tables[0] for i in (0, 1)]
     assert tables == [[0, 1, 2], [0, 1, 3]]
-    return bench
+    return setup
 
 
-def judged(bench: Watched, plan: StepPlan, *, early: bool = False) -> list[Violation]:
-    state = Judge(bench.engine, SavedBlocks())._state
+def judged(setup: Watched, plan: StepPlan, *, early: bool = False) -> list[Violation]:
+    state = Judge(setup.engine, SavedBlocks())._state
     return list(judge_plan(state, plan, registers_early=early))
 
 
-def step(bench: Watched, start: int, end: int, *runs: SlotRun, **changes: Any) -> StepPlan:
+def step(setup: Watched, start: int, end: int, *runs: SlotRun, **changes: Any) -> StepPlan:
     """Request 0 computes positions [start, end) into these runs."""
-    request = bench.engine.requests[0]
+    request = setup.engine.requests[0]
     part = ScheduledRequest(
         request_id=0,
         token_ids=tuple(request.token_ids[start:end]),
@@ -72,59 +72,59 @@ def step(bench: Watched, start: int, end: int, *runs: SlotRun, **changes: Any) -
     return StepPlan((part,), loads=changes.get("loads", ()))
 
 
-def test_a_write_to_ones_own_unfinished_block_is_well(bench: Watched) -> None:
-    assert judged(bench, step(bench, 11, 12, (2, 3, 1))) == []
+def test_a_write_to_ones_own_unfinished_block_is_well(setup: Watched) -> None:
+    assert judged(setup, step(setup, 11, 12, (2, 3, 1))) == []
 
 
-def test_a_write_to_a_wrong_slot_names_position_and_slots(bench: Watched) -> None:
-    (violation,) = judged(bench, step(bench, 10, 12, (2, 2, 1), (2, 2, 1)))
+def test_a_write_to_a_wrong_slot_names_position_and_slots(setup: Watched) -> None:
+    (violation,) = judged(setup, step(setup, 10, 12, (2, 2, 1), (2, 2, 1)))
     assert (violation.rule, violation.request_ids, violation.block_ids) == ("slot", (0,), (2,))
     assert violation.message == "request 0, group 0: the KV of position 11 goes to slot 10 and not to 11"
 
 
-def test_a_write_to_a_shared_block_names_those_who_count_on_it(bench: Watched) -> None:
-    found = judged(bench, step(bench, 4, 5, (1, 0, 1)))
+def test_a_write_to_a_shared_block_names_those_who_count_on_it(setup: Watched) -> None:
+    found = judged(setup, step(setup, 4, 5, (1, 0, 1)))
     assert [(v.rule, v.request_ids, v.block_ids) for v in found] == [("write", (0, 1), (1,)), ("write", (0, 1), (1,))]
     assert [v.message.split(", which ")[1] for v in found] == ["others count on", "is full and cached"]
 
 
-def test_a_write_to_a_free_block_is_found(bench: Watched) -> None:
-    free = bench.engine.snapshot().free_queue[0]
+def test_a_write_to_a_free_block_is_found(setup: Watched) -> None:
+    free = setup.engine.snapshot().free_queue[0]
     tables = ((0, 1, free),)
-    (violation,) = judged(bench, step(bench, 11, 12, (free, 3, 1), tables=tables))
+    (violation,) = judged(setup, step(setup, 11, 12, (free, 3, 1), tables=tables))
     assert violation.rule == "write" and violation.message.endswith("which is free")
 
 
-def test_a_load_writes_too(bench: Watched) -> None:
+def test_a_load_writes_too(setup: Watched) -> None:
     load = BlockTransfer(1, 0, 0, 0, b"h")
-    found = judged(bench, step(bench, 11, 12, (2, 3, 1), loads=(load,)))
+    found = judged(setup, step(setup, 11, 12, (2, 3, 1), loads=(load,)))
     assert {(v.rule, v.request_ids, v.block_ids) for v in found} == {("write", (0, 1), (0,))}
 
 
-def test_an_edition_that_registers_early_writes_what_it_has_promised(bench: Watched) -> None:
+def test_an_edition_that_registers_early_writes_what_it_has_promised(setup: Watched) -> None:
     """Blocks 0 and 1 are named by the map and shared; the very tokens they stand for may be written to them."""
-    assert judged(bench, step(bench, 4, 8, (1, 0, 4)), early=True) == []
-    bench.engine.requests[1].token_ids[0] = 99
-    (violation,) = judged(bench, step(bench, 4, 8, (1, 0, 4)), early=True)
+    assert judged(setup, step(setup, 4, 8, (1, 0, 4)), early=True) == []
+    setup.engine.requests[1].token_ids[0] = 99
+    (violation,) = judged(setup, step(setup, 4, 8, (1, 0, 4)), early=True)
     assert violation.message.endswith("which others count on")
 
 
 @pytest.mark.parametrize("edition", ["vllm", "nano-vllm-2025-07"])
 def test_equal_prompts_share_in_the_step_that_computes_them(edition: str) -> None:
-    bench = watched(12, FULL, edition)
+    setup = watched(12, FULL, edition)
     for _ in range(2):
-        bench.add(*range(10), max_tokens=4)
-    bench.steps(1)
-    snapshot = bench.engine.snapshot()
+        setup.add(*range(10), max_tokens=4)
+    setup.steps(1)
+    snapshot = setup.engine.snapshot()
     assert 2 in {block.ref_count for block in snapshot.blocks}
-    bench.run()
-    assert bench.watch.violations == []
+    setup.run()
+    assert setup.watch.violations == []
 
 
 @pytest.mark.parametrize("edition", ["nano-vllm", "nano-vllm+243"])
 def test_the_last_block_of_the_table_is_the_right_one_for_blocks_of_one_too(edition: str) -> None:
-    bench = watched(32, (GroupSpec(1),), edition)
+    setup = watched(32, (GroupSpec(1),), edition)
     for _ in range(2):
-        bench.add(1, 2, 3, max_tokens=6)
-    bench.run()
-    assert bench.watch.violations == []
+        setup.add(1, 2, 3, max_tokens=6)
+    setup.run()
+    assert setup.watch.violations == []

@@ -20,19 +20,19 @@ from labengine.violation import Violation
 EQUAL = range(1, 10)
 
 
-def said(bench: Watched) -> list[Violation]:
+def said(setup: Watched) -> list[Violation]:
     """The violations of the rule `said`."""
-    return [violation for violation in bench.watch.violations if violation.rule == "said"]
+    return [violation for violation in setup.watch.violations if violation.rule == "said"]
 
 
 def story(**parts: Any) -> Watched:
     """A prompt is computed; then it comes again beside another one, and both go on for a while."""
-    bench = watched(8, edition=Parts(**parts).overriding(as_parts("labengine")))
-    bench.add(*EQUAL)
-    bench.steps(1)
-    bench.add(*EQUAL, max_tokens=6)
-    bench.add(*range(50, 62), max_tokens=6)
-    return bench
+    setup = watched(8, edition=Parts(**parts).overriding(as_parts("labengine")))
+    setup.add(*EQUAL)
+    setup.steps(1)
+    setup.add(*EQUAL, max_tokens=6)
+    setup.add(*range(50, 62), max_tokens=6)
+    return setup
 
 
 class WrongTouch(BlockPool):
@@ -44,15 +44,15 @@ class WrongTouch(BlockPool):
 
 
 def test_an_event_that_says_what_its_method_did_not_do() -> None:
-    bench = story(block_pool=WrongTouch)
-    bench.steps(1)
-    first = said(bench)[0]
-    (event,) = bench.timeline.events(first.first_event, first.first_event + 1)  # type: ignore[operator]
+    setup = story(block_pool=WrongTouch)
+    setup.steps(1)
+    first = said(setup)[0]
+    (event,) = setup.timeline.events(first.first_event, first.first_event + 1)  # type: ignore[operator]
     assert isinstance(event, ev.BlockTouched) and first.block_ids == (event.block_id,)
     number, block = first.first_event, event.block_id
     assert first.message.startswith(f"event {number} (BlockTouched) says that block {block} left the free queue; it is")
     assert "still in it, at place" in first.message and first.message.endswith("(WrongTouch.touch)")
-    assert bench.watch.violations[0] is first, "the cause is told before what follows from it"
+    assert setup.watch.violations[0] is first, "the cause is told before what follows from it"
 
 
 class SilentPool(BlockPool):
@@ -64,9 +64,9 @@ class SilentPool(BlockPool):
 
 
 def test_an_event_that_is_missing() -> None:
-    bench = story(block_pool=SilentPool)
-    bench.run()
-    assert said(bench) and all(v.first_event is not None for v in bench.watch.violations)
+    setup = story(block_pool=SilentPool)
+    setup.run()
+    assert said(setup) and all(v.first_event is not None for v in setup.watch.violations)
 
 
 class SecretTable(FullAttentionGroup):
@@ -78,11 +78,11 @@ class SecretTable(FullAttentionGroup):
             self._extend_table(request.block_tables[0], request.block_tables[0][:1])
 
 
-def test_a_change_that_no_event_tells_of_names_the_overrides() -> None:
-    bench = watched(8, edition=Parts(full_attention_group=SecretTable).overriding(as_parts("labengine")))
-    bench.add(*range(8), max_tokens=4)
-    bench.steps(2)
-    texts = [violation.message for violation in said(bench)]
+def test_a_change_without_an_event_names_the_overrides() -> None:
+    setup = watched(8, edition=Parts(full_attention_group=SecretTable).overriding(as_parts("labengine")))
+    setup.add(*range(8), max_tokens=4)
+    setup.steps(2)
+    texts = [violation.message for violation in said(setup)]
     assert any("and no event says so (overridden: SecretTable.extend)" in text for text in texts), texts
 
 
@@ -95,14 +95,14 @@ class ForgetsTheJournal(BlockPool):
 
 
 def test_a_change_that_was_not_taken_back() -> None:
-    bench = story(block_pool=ForgetsTheJournal)
-    phases = bench.engine.phases()
+    setup = story(block_pool=ForgetsTheJournal)
+    phases = setup.engine.phases()
     next(phases)
     phases.close()  # type: ignore[attr-defined]
-    found = said(bench)
+    found = said(setup)
     assert found and all("the step was taken back, so that" in violation.message for violation in found)
     assert any("(ForgetsTheJournal.touch)" in violation.message for violation in found)
-    assert {type(bench.timeline.events()[v.first_event]) for v in found} == {ev.StepRolledBack}  # type: ignore[index]
+    assert {type(setup.timeline.events()[v.first_event]) for v in found} == {ev.StepRolledBack}  # type: ignore[index]
 
 
 class LiesAndFails(WrongTouch):
@@ -115,13 +115,13 @@ class LiesAndFails(WrongTouch):
 
 
 def test_the_lie_of_a_step_that_fails_is_seen_before_it_is_taken_back() -> None:
-    bench = story(block_pool=LiesAndFails)
+    setup = story(block_pool=LiesAndFails)
     with pytest.raises(RuntimeError):
-        bench.steps(1)
-    kinds = [type(event) for event in bench.timeline.events()]
+        setup.steps(1)
+    kinds = [type(event) for event in setup.timeline.events()]
     failed, rolled_back = kinds.index(ev.StepFailed), kinds.index(ev.StepRolledBack)
     assert ev.ViolationFound in kinds[failed:rolled_back]
-    assert "left the free queue; it is still in it" in said(bench)[0].message
+    assert "left the free queue; it is still in it" in said(setup)[0].message
 
 
 class FailsHalfWay(BlockPool):
@@ -135,10 +135,10 @@ class FailsHalfWay(BlockPool):
 
 
 def test_a_part_that_raises_in_the_middle_of_a_change_is_not_accused_of_lying() -> None:
-    bench = story(block_pool=FailsHalfWay)
+    setup = story(block_pool=FailsHalfWay)
     with pytest.raises(RuntimeError):
-        bench.steps(1)
-    assert bench.watch.violations == []
+        setup.steps(1)
+    assert setup.watch.violations == []
 
 
 class AdmitsForNothing(TokenBudgetScheduler):
@@ -159,27 +159,27 @@ class HitsAll(as_parts("labengine").kv_cache_manager):  # type: ignore[misc]
 
 @pytest.mark.parametrize("part", [{"scheduler": AdmitsForNothing}, {"kv_cache_manager": HitsAll}])
 def test_a_step_that_schedules_nothing_for_a_request_it_admits(part: dict[str, type]) -> None:
-    bench = watched(8, edition=Parts(**part).overriding(as_parts("labengine")))  # type: ignore[arg-type]
+    setup = watched(8, edition=Parts(**part).overriding(as_parts("labengine")))  # type: ignore[arg-type]
     for _ in range(2):
-        bench.add(*range(8), max_tokens=2)
-        bench.engine.step()
-    progress = [violation for violation in bench.watch.violations if violation.rule == "progress"]
+        setup.add(*range(8), max_tokens=2)
+        setup.engine.step()
+    progress = [violation for violation in setup.watch.violations if violation.rule == "progress"]
     assert progress and progress[0].request_ids and progress[0].first_event is not None
 
 
 def test_a_steps_report_lists_what_was_found_in_it() -> None:
-    bench = story(block_pool=WrongTouch)
-    report = bench.engine.step()
-    assert report.violations == tuple(bench.watch.violations) != ()
-    assert bench.engine.step().violations == ()
+    setup = story(block_pool=WrongTouch)
+    report = setup.engine.step()
+    assert report.violations == tuple(setup.watch.violations) != ()
+    assert setup.engine.step().violations == ()
 
 
-def test_a_pool_too_large_for_every_step_is_compared_whole_now_and_then() -> None:
+def test_a_pool_too_large_for_every_step_is_compared_completely_now_and_then() -> None:
     """A change that nobody tells of, in a block that no event names."""
-    bench = watched(6000, HYBRID)
-    bench.add(*range(9), max_tokens=30)
-    bench.steps(2)
-    bench.engine.scheduler.manager.pool.blocks[5000].ref_count += 1
-    bench.steps(6)
-    (violation,) = said(bench)
+    setup = watched(6000, HYBRID)
+    setup.add(*range(9), max_tokens=30)
+    setup.steps(2)
+    setup.engine.scheduler.manager.pool.blocks[5000].ref_count += 1
+    setup.steps(6)
+    (violation,) = said(setup)
     assert violation.block_ids == (5000,) and "no event says so" in violation.message

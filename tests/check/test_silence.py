@@ -20,14 +20,14 @@ EPISODES = [8, pytest.param(80, marks=pytest.mark.sweep)]
 def play(seed: int, edition: str) -> Counter[str]:
     """One episode under watch, and all invariants on the whole state now and then; what it met."""
     episode = Episode(seed, edition)
-    bench, done = episode.bench, 0
+    setup, done = episode.setup, 0
     for done, operation in enumerate(episode.operations(NUM_OPERATIONS), 1):
-        assert bench.watch.violations == [], f"seed {seed}, after operation {done}, {operation}"
+        assert setup.watch.violations == [], f"seed {seed}, after operation {done}, {operation}"
         if done % 10 == 0:
-            assert bench.watch.check(bench.engine.snapshot()) == [], f"seed {seed}, operation {done}, {operation}"
+            assert setup.watch.check(setup.engine.snapshot()) == [], f"seed {seed}, operation {done}, {operation}"
     episode.drain()
-    snapshot = bench.engine.snapshot()
-    assert bench.watch.check(snapshot) == []
+    snapshot = setup.engine.snapshot()
+    assert setup.watch.check(snapshot) == []
     assert snapshot.num_used_blocks == 0
     return episode.met + Counter(operations=done)
 
@@ -61,5 +61,5 @@ def test_the_edition_that_reads_anothers_kv_breaks_no_other_rule(num_episodes: i
         for _ in episode.operations(NUM_OPERATIONS):
             pass
         episode.drain()
-        broken.update(violation.rule for violation in episode.bench.watch.check(episode.bench.engine.snapshot()))
+        broken.update(violation.rule for violation in episode.setup.watch.check(episode.setup.engine.snapshot()))
     assert set(broken) == {"read", "one_entry", "progress"}, broken

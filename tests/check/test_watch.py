@@ -35,10 +35,10 @@ NO_REMAP = mutations.NO_REMAP.overriding(as_parts("labengine"))
 
 
 def test_each_violation_is_an_event_and_the_recording_still_adds_up() -> None:
-    bench = three_tokens_and_two_more(SLOT_RULE)
-    told = bench.timeline.of_kind(ViolationFound)
-    assert told and len(told) == len(bench.watch.violations)
-    for event, kept in zip(told, bench.watch.violations, strict=True):
+    setup = three_tokens_and_two_more(SLOT_RULE)
+    found = setup.timeline.of_kind(ViolationFound)
+    assert found and len(found) == len(setup.watch.violations)
+    for event, kept in zip(found, setup.watch.violations, strict=True):
         assert (event.rule, event.message, event.request_ids, event.block_ids, event.step, event.first_event) == (
             kept.rule,
             kept.message,
@@ -47,26 +47,26 @@ def test_each_violation_is_an_event_and_the_recording_still_adds_up() -> None:
             kept.step,
             kept.first_event,
         )
-    assert fold(bench.timeline.events()) == bench.engine.snapshot()
+    assert fold(setup.timeline.events()) == setup.engine.snapshot()
 
 
-def test_what_was_told_once_is_not_told_again() -> None:
-    bench = three_tokens_and_two_more(SLOT_RULE)
-    triples = [subject for violation in bench.watch.violations for subject in violation.subjects]
+def test_a_violation_is_reported_once() -> None:
+    setup = three_tokens_and_two_more(SLOT_RULE)
+    triples = [subject for violation in setup.watch.violations for subject in violation.subjects]
     assert len(triples) == len(set(triples))
-    before = list(bench.watch.violations)
-    assert bench.watch.check(bench.engine.snapshot()) == before
+    before = list(setup.watch.violations)
+    assert setup.watch.check(setup.engine.snapshot()) == before
 
 
-def test_a_misread_is_told_in_its_own_step_right_after_the_forward_pass() -> None:
-    bench = three_tokens_and_two_more(SLOT_RULE)
-    events = bench.timeline.events()
+def test_a_misread_is_reported_in_its_own_step_right_after_the_forward_pass() -> None:
+    setup = three_tokens_and_two_more(SLOT_RULE)
+    events = setup.timeline.events()
     first = next(i for i, event in enumerate(events) if isinstance(event, ViolationFound))
     assert isinstance(events[first - 1], ForwardRan)
-    assert events[first].step == 2 == bench.watch.violations[0].step  # type: ignore[attr-defined]
+    assert events[first].step == 2 == setup.watch.violations[0].step  # type: ignore[attr-defined]
 
 
-def test_broken_state_of_a_schedule_is_told_before_the_forward_pass_even_if_that_fails() -> None:
+def test_broken_state_of_a_schedule_is_reported_before_the_forward_pass_even_if_that_fails() -> None:
     class Fails(SimulatedRunner):
         def forward(self, plan: StepPlan) -> None:
             if any(part.start > 4 for part in plan.scheduled):
@@ -93,13 +93,13 @@ class TakesOneTwice(FullAttentionGroup):
             self._extend_table(request.block_tables[0], request.block_tables[0][:1])
 
 
-def test_what_no_event_tells_is_seen_too() -> None:
-    bench = watched(edition=Parts(full_attention_group=TakesOneTwice).overriding(as_parts("labengine")))
-    bench.add(*range(8), max_tokens=4)
-    bench.steps(1)
-    assert bench.watch.violations == []
-    bench.steps(1)
-    assert bench.broken_rules() >= {"ref_count", "one_entry"}
+def test_a_change_without_an_event_is_seen_too() -> None:
+    setup = watched(edition=Parts(full_attention_group=TakesOneTwice).overriding(as_parts("labengine")))
+    setup.add(*range(8), max_tokens=4)
+    setup.steps(1)
+    assert setup.watch.violations == []
+    setup.steps(1)
+    assert setup.broken_rules() >= {"ref_count", "one_entry"}
 
 
 @pytest.mark.parametrize("name", ["late merge without remap", "a window freed one block early"])
@@ -109,15 +109,15 @@ def test_looking_at_what_changed_finds_all_that_looking_at_everything_finds(name
     for seed in range(25):
         parts = case.mutation.overriding(as_parts(case.edition))
         episode = Episode(seed, parts, with_tier=False)
-        bench, judged = episode.bench, 0
+        setup, judged = episode.setup, 0
         try:
             for operation in episode.operations(60):
-                if operation != "step" or bench.engine.step_number == judged:
+                if operation != "step" or setup.engine.step_number == judged:
                     continue
-                judged = bench.engine.step_number
-                told = {subject for violation in bench.watch.violations for subject in violation.subjects}
-                for violation in check_invariants(bench.engine.snapshot(), merges=True):
-                    assert violation.subjects <= told, f"seed {seed}: {violation}"
+                judged = setup.engine.step_number
+                found = {subject for violation in setup.watch.violations for subject in violation.subjects}
+                for violation in check_invariants(setup.engine.snapshot(), merges=True):
+                    assert violation.subjects <= found, f"seed {seed}: {violation}"
                     num_found += 1
         except (RuntimeError, IndexError, ValueError):
             continue
@@ -132,12 +132,12 @@ def test_a_step_looks_at_what_it_changed_and_not_at_the_pool(monkeypatch: pytest
         looked.append(block_ids)
         return judge_blocks(state, block_ids, merges=merges)
 
-    bench = watched(4096, FULL)
+    setup = watched(4096, FULL)
     for first in (0, 100, 200):
-        bench.add(*range(first, first + 9), max_tokens=20)
-    bench.steps(1)
+        setup.add(*range(first, first + 9), max_tokens=20)
+    setup.steps(1)
     monkeypatch.setattr(judge_module, "judge_blocks", noting)
-    bench.steps(8)
+    setup.steps(8)
     assert 0 < sum(map(len, looked)) <= 3 * 8
 
 
@@ -145,17 +145,17 @@ def test_an_interrupt_anywhere_in_the_watch_breaks_neither_engine_nor_watch() ->
     """Ctrl-C at many points of the check's own code; the step is taken back, taken again, and all is silent."""
     rng, num_interrupted = Random(0), 0
     for n in rng.sample(range(2000), 120):
-        bench = watched(24, HYBRID)
+        setup = watched(24, HYBRID)
         for _ in range(2):
-            bench.add(*range(13), max_tokens=6)
-        bench.steps(1)
+            setup.add(*range(13), max_tokens=6)
+        setup.steps(1)
         try:
-            Countdown(in_check, n, press_ctrl_c, at_lines=True).run(lambda: bench.steps(4))  # noqa: B023
+            Countdown(in_check, n, press_ctrl_c, at_lines=True).run(lambda: setup.steps(4))  # noqa: B023
         except KeyboardInterrupt:
             num_interrupted += 1
-        bench.add(*range(9), max_tokens=4)
-        bench.run()
-        assert bench.watch.check(bench.engine.snapshot()) == [], f"interrupted at line {n}"
+        setup.add(*range(9), max_tokens=4)
+        setup.run()
+        assert setup.watch.check(setup.engine.snapshot()) == [], f"interrupted at line {n}"
     assert num_interrupted > 60
 
 
@@ -173,24 +173,24 @@ class Unready(KVCacheManager):
 
 
 def test_a_watch_that_fails_says_so_and_disturbs_nobody() -> None:
-    bench = watched(edition=Parts(kv_cache_manager=Unready).overriding(as_parts("labengine")))
-    request_id = bench.add(*range(9), max_tokens=4)
-    bench.run()
-    assert bench.engine.requests[request_id].finish_reason == "length"
-    (violation,) = bench.watch.violations
+    setup = watched(edition=Parts(kv_cache_manager=Unready).overriding(as_parts("labengine")))
+    request_id = setup.add(*range(9), max_tokens=4)
+    setup.run()
+    assert setup.engine.requests[request_id].finish_reason == "length"
+    (violation,) = setup.watch.violations
     assert violation.rule == "watch" and "ZeroDivisionError" in violation.message
-    assert bench.timeline.of_kind(ViolationFound)
+    assert setup.timeline.of_kind(ViolationFound)
 
 
 def test_a_closed_watch_hears_nothing_and_keeps_what_it_found() -> None:
-    bench = three_tokens_and_two_more(SLOT_RULE)
-    found = list(bench.watch.violations)
-    bench.watch.close()
-    bench.watch.close()
-    assert StepEnded not in bench.engine.hooks or len(bench.engine.hooks[StepEnded]) == 1, "the timeline's own"
-    bench.add(1, 2, 3, max_tokens=3)
-    bench.steps(3)
-    assert bench.watch.violations == found
+    setup = three_tokens_and_two_more(SLOT_RULE)
+    found = list(setup.watch.violations)
+    setup.watch.close()
+    setup.watch.close()
+    assert StepEnded not in setup.engine.hooks or len(setup.engine.hooks[StepEnded]) == 1, "the timeline's own"
+    setup.add(1, 2, 3, max_tokens=3)
+    setup.steps(3)
+    assert setup.watch.violations == found
 
 
 def test_another_engine_starts_with_nothing_found_and_an_empty_pool() -> None:
@@ -208,14 +208,14 @@ def test_another_engine_starts_with_nothing_found_and_an_empty_pool() -> None:
     assert len(hooks[EngineStarted]) == 1, "the newer engine's stream"
 
 
-def test_a_full_check_tells_what_broke_between_steps() -> None:
-    bench = watched()
-    bench.add(*range(9), max_tokens=4)
-    bench.steps(1)
-    bench.engine.scheduler.manager.pool.blocks[0].ref_count += 1
-    newest = bench.timeline.end - 1
-    violations = bench.watch.check(bench.engine.snapshot())
+def test_a_full_check_reports_what_broke_between_steps() -> None:
+    setup = watched()
+    setup.add(*range(9), max_tokens=4)
+    setup.steps(1)
+    setup.engine.scheduler.manager.pool.blocks[0].ref_count += 1
+    newest = setup.timeline.end - 1
+    violations = setup.watch.check(setup.engine.snapshot())
     assert [(v.rule, v.block_ids) for v in violations] == [("said", (0,)), ("ref_count", (0,))]
     assert "no event says so" in violations[0].message
     assert all(v.first_event is not None and v.first_event <= newest for v in violations)
-    assert len(bench.timeline.of_kind(ViolationFound)) == 2
+    assert len(setup.timeline.of_kind(ViolationFound)) == 2

@@ -90,7 +90,7 @@ def crowd(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("method", WRONG)
-def test_a_wrong_decision_is_told_with_event_class_and_method(method: str) -> None:
+def test_a_wrong_decision_is_reported_with_event_class_and_method(method: str) -> None:
     parts = WRONG[method]
     (name,) = (cls.__name__ for cls in vars(parts).values() if isinstance(cls, type))
     with Lab("simulated", num_blocks=10, block_size=4, parts=parts) as lab:
@@ -141,15 +141,15 @@ class LoadsAndWaits(TokenBudgetScheduler):
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "told"),
+    ("scheduler", "message"),
     [
         (KeepsItsBlocks, r"request \d still holds its \d+ block table entries: preempting it frees none"),
         (LoadsAndWaits, r"request \d is to be loaded, and still waits to be admitted"),
     ],
 )
-def test_a_loop_that_gets_nowhere_ends_the_step(scheduler: type[TokenBudgetScheduler], told: str) -> None:
+def test_a_loop_that_gets_nowhere_ends_the_step(scheduler: type[TokenBudgetScheduler], message: str) -> None:
     with Lab("simulated", num_blocks=8, block_size=4, parts=Parts(scheduler=scheduler)) as lab:
         for number in range(4):
             lab.add(token_ids=range(20 * number, 20 * number + 9), max_tokens=12)
-        with pytest.raises(RuntimeError, match=told):
+        with pytest.raises(RuntimeError, match=message):
             lab.run()

@@ -28,7 +28,7 @@ def token_budget_edition(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_a_request_that_never_fits_is_told_how_many_blocks_it_needs(edition: str) -> None:
+def test_refusing_a_request_that_never_fits_names_the_blocks_it_needs(edition: str) -> None:
     engine = small_engine(4, 4, edition)
     enough = 5 + num_null_blocks(engine.parts)
     with pytest.raises(
@@ -95,7 +95,7 @@ def test_blocks_of_a_chunked_prompt() -> None:
         assert len(tables(engine)[0]) == (2 if edition in TOKEN_BUDGET_EDITIONS else 3), edition
 
 
-def test_a_chunked_prompt_is_admitted_only_if_it_fits_whole(token_budget_edition: str) -> None:
+def test_a_chunked_prompt_is_admitted_only_if_it_fits_completely(token_budget_edition: str) -> None:
     engine = small_engine(5, 4, token_budget_edition, budget=8)
     engine.add(prompt(8, 1), tokens(5))
     engine.add(prompt(16, 2), tokens(1))
@@ -177,12 +177,12 @@ def test_decode_needs_a_block_only_when_its_position_opens_one(edition: str) -> 
     assert lengths == [1, 1, 2, 2, 2, 2, 0]
 
 
-def test_scheduled_events_tell_the_share_of_the_step() -> None:
+def test_scheduled_events_have_the_share_of_the_step() -> None:
     hooks = Hooks(strict=True)
     events = recorded(hooks)
     engine = small_engine(16, 4, "labengine", budget=5, hooks=hooks)
     engine.add(prompt(7), tokens(2))
     while engine.step():
         pass
-    told = [(e.start, e.num_tokens, e.is_prefill) for e in events if isinstance(e, RequestScheduled)]
-    assert told == [(0, 5, True), (5, 2, True), (7, 1, False)]
+    scheduled = [(e.start, e.num_tokens, e.is_prefill) for e in events if isinstance(e, RequestScheduled)]
+    assert scheduled == [(0, 5, True), (5, 2, True), (7, 1, False)]

@@ -47,7 +47,7 @@ def test_a_fraction_of_a_block_is_rounded_down(edition: str) -> None:
     assert scheduled_beside_a_running_one(edition, 0.19) == [0, 1]
 
 
-def test_the_only_request_may_use_the_whole_pool(edition: str) -> None:
+def test_the_only_request_may_use_the_full_pool(edition: str) -> None:
     engine = small_engine(4, 4, edition, watermark=0.9)
     engine.add(prompt(16), tokens(1))
     assert engine.step().finished == (0,)
@@ -85,13 +85,13 @@ def test_a_long_prompt_beside_others_gets_the_threshold_per_step(edition: str) -
     assert steps(engine) == [{0: 4, 1: 3}, {0: 4, 1: 1}, {0: 2, 1: 1}]
 
 
-def test_alone_it_gets_the_whole_budget(edition: str) -> None:
+def test_alone_it_gets_the_full_budget(edition: str) -> None:
     engine = small_engine(16, 4, edition, long_prefill_token_threshold=4)
     engine.add(prompt(10), tokens(1))
     assert steps(engine) == [{0: 10}]
 
 
-def test_without_a_threshold_it_gets_the_whole_budget_too(edition: str) -> None:
+def test_without_a_threshold_it_gets_the_full_budget_too(edition: str) -> None:
     engine = small_engine(16, 4, edition)
     engine.add(prompt(10), tokens(1))
     engine.add(prompt(3, 1), tokens(3))
@@ -123,7 +123,7 @@ def test_a_prompt_far_longer_than_the_pool_runs_in_a_window(edition: str) -> Non
     assert engine.requests[0].finish_reason == "length"
 
 
-def test_full_attention_beside_it_counts_whole(edition: str) -> None:
+def test_full_attention_beside_it_counts_completely(edition: str) -> None:
     """15 blocks for sixty tokens, and the window's four."""
     engine = small_engine(18, 4, edition, budget=4, groups=(full(4), window(4, 8)))
     with pytest.raises(ConfigError, match="needs 19 blocks, and the pool has 18"):
@@ -142,13 +142,13 @@ def test_a_chunk_takes_its_blocks_from_every_group(edition: str) -> None:
 
 def test_hits_that_are_free_count_as_blocks_to_take(edition: str) -> None:
     """Three cached blocks of eight are hit. Free ones leave room for five more; held by another, they cost nothing."""
-    bench = Workbench([full(4)], num_blocks=8, edition=edition)
-    bench.cache(prompt(12))
+    core = Workbench([full(4)], num_blocks=8, edition=edition)
+    core.cache(prompt(12))
     for num_tokens, fits in ((32, True), (33, False)):
-        request = bench.request([*prompt(12), *prompt(num_tokens - 12, 1)])
-        assert bench.manager.can_admit(request, bench.manager.find_prefix(request)) is fits
-    holder = bench.run([*prompt(12), 5])
-    assert bench.pool.num_free == 4
-    request = bench.request([*prompt(12), *prompt(16, 2)])
-    assert bench.manager.can_admit(request, bench.manager.find_prefix(request))
-    bench.free(holder)
+        request = core.request([*prompt(12), *prompt(num_tokens - 12, 1)])
+        assert core.manager.can_admit(request, core.manager.find_prefix(request)) is fits
+    holder = core.run([*prompt(12), 5])
+    assert core.pool.num_free == 4
+    request = core.request([*prompt(12), *prompt(16, 2)])
+    assert core.manager.can_admit(request, core.manager.find_prefix(request))
+    core.free(holder)

@@ -91,7 +91,7 @@ def test_the_hit_ends_at_the_first_block_that_is_missing(edition: str) -> None:
     assert hits(events) == [0, 4]
 
 
-def test_salts_keep_requests_apart(edition: str) -> None:
+def test_requests_with_different_salts_share_nothing(edition: str) -> None:
     hooks = Hooks(strict=True)
     events = recorded(hooks)
     engine = small_engine(edition=edition, hooks=hooks)
@@ -108,8 +108,8 @@ def test_decoded_blocks_are_hit_by_a_longer_prompt(edition: str) -> None:
     engine.add([1, 2, 3], SamplingParams(max_tokens=6))
     while engine.step():
         pass
-    whole = engine.snapshot().requests[0].token_ids
-    engine.add([*whole, 5], ONE)
+    token_ids = engine.snapshot().requests[0].token_ids
+    engine.add([*token_ids, 5], ONE)
     engine.step()
     assert hits(events) == [0, 8]
 

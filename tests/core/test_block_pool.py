@@ -136,7 +136,7 @@ def test_a_block_known_by_two_hashes_forgets_both() -> None:
     assert not pool.prefix_map
 
 
-def test_a_block_known_by_two_hashes_stands_for_the_first() -> None:
+def test_a_block_known_by_two_hashes_has_the_first() -> None:
     pool = make_pool()
     pool.take(1)
     cache(pool, 0)
@@ -161,7 +161,7 @@ class PadsWithBlockZero(BlockPool):
     null_block = 0
 
 
-def test_a_null_block_of_the_pool_is_never_given_away() -> None:
+def test_a_null_block_of_the_pool_is_never_allocated() -> None:
     pool = make_pool(3, PadsWithBlockZero)
     assert (pool.num_usable, pool.num_free, list(pool.free_queue)) == (2, 2, [1, 2])
     assert pool.take(2) == [1, 2]

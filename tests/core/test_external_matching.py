@@ -14,11 +14,11 @@ from workbench import Workbench, full, window
 PROMPT = list(range(100, 125))  # six blocks of four, and one token
 
 
-def tier_with(bench: Workbench, request: Request, *missing: tuple[int, int]) -> FakeTier:
+def tier_with(core: Workbench, request: Request, *missing: tuple[int, int]) -> FakeTier:
     """A tier that has every block of the request but these (group, index)."""
     tier = FakeTier()
-    bench.manager.extend_hashes(request, request.num_tokens)
-    for group in bench.manager.groups:
+    core.manager.extend_hashes(request, request.num_tokens)
+    for group in core.manager.groups:
         for index in range(request.num_tokens // group.block_size):
             if (group.index, index) not in missing:
                 tier.blocks[group.index, group.block_hash(request, index)] = None
@@ -27,11 +27,11 @@ def tier_with(bench: Workbench, request: Request, *missing: tuple[int, int]) -> 
 
 def matched(groups: list[GroupSpec], *missing: tuple[int, int], num_local: int = 0, prompt: list[int] = PROMPT) -> int:
     """Tokens that the tier supplies behind num_local tokens."""
-    bench = Workbench(groups)
-    request = bench.request(prompt)
-    tier = tier_with(bench, request, *missing)
-    step = bench.config.scheduler_block_size
-    return tier.get_num_new_matched_tokens(request, num_local, bench.manager.groups, step)
+    core = Workbench(groups)
+    request = core.request(prompt)
+    tier = tier_with(core, request, *missing)
+    step = core.config.scheduler_block_size
+    return tier.get_num_new_matched_tokens(request, num_local, core.manager.groups, step)
 
 
 def test_full_attention_takes_the_unbroken_run_behind_the_local_hit() -> None:
@@ -73,7 +73,7 @@ def test_full_and_window_have_to_agree() -> None:
     assert matched(groups, (0, 5), (1, 3)) == 12, "20 and 16 both need the window's block 3"
 
 
-def test_the_match_ends_where_all_groups_have_whole_blocks() -> None:
+def test_the_match_ends_where_all_groups_have_full_blocks() -> None:
     assert matched([full(4), full(2)], (1, 9)) == 16
     assert matched([window(2, 2), full(8)]) == 24
     assert matched([window(2, 2), full(8)], (0, 11)) == 16
@@ -85,11 +85,11 @@ def test_where_nobody_would_load_a_block_there_is_no_match() -> None:
 
 
 def test_a_tier_of_other_tokens_or_other_keys_matches_nothing() -> None:
-    bench = Workbench([full(4)])
-    tier = tier_with(bench, bench.request(PROMPT))
-    for request in (bench.request([0, *PROMPT]), bench.request(PROMPT, (("cache_salt", "x"),))):
-        bench.manager.extend_hashes(request, request.num_tokens)
-        assert tier.get_num_new_matched_tokens(request, 0, bench.manager.groups, 4) == 0
+    core = Workbench([full(4)])
+    tier = tier_with(core, core.request(PROMPT))
+    for request in (core.request([0, *PROMPT]), core.request(PROMPT, (("cache_salt", "x"),))):
+        core.manager.extend_hashes(request, request.num_tokens)
+        assert tier.get_num_new_matched_tokens(request, 0, core.manager.groups, 4) == 0
 
 
 GROUPS = [
@@ -107,29 +107,29 @@ GROUPS = [
 def test_random_tiers_match_exactly_what_the_rules_say(groups: list[GroupSpec]) -> None:
     rng, found = Random(0), set()
     for _ in range(150):
-        bench = Workbench(groups)
-        request = bench.request(PROMPT[: rng.randint(5, 25)])
-        blocks = [(g.index, i) for g in bench.manager.groups for i in range(request.num_tokens // g.block_size)]
-        tier = tier_with(bench, request, *rng.sample(blocks, rng.randint(0, len(blocks) // 2)))
-        step = bench.config.scheduler_block_size
+        core = Workbench(groups)
+        request = core.request(PROMPT[: rng.randint(5, 25)])
+        blocks = [(g.index, i) for g in core.manager.groups for i in range(request.num_tokens // g.block_size)]
+        tier = tier_with(core, request, *rng.sample(blocks, rng.randint(0, len(blocks) // 2)))
+        step = core.config.scheduler_block_size
         num_local = rng.randrange(0, request.num_tokens, step)
-        num_matched = tier.get_num_new_matched_tokens(request, num_local, bench.manager.groups, step)
-        assert num_matched == longest_by_the_rules(bench, request, tier, num_local)
+        num_matched = tier.get_num_new_matched_tokens(request, num_local, core.manager.groups, step)
+        assert num_matched == longest_by_the_rules(core, request, tier, num_local)
         found.add(num_matched)
     assert len(found) > 2
 
 
-def longest_by_the_rules(bench: Workbench, request: Request, tier: FakeTier, num_local: int) -> int:
+def longest_by_the_rules(core: Workbench, request: Request, tier: FakeTier, num_local: int) -> int:
     """Try every end, the last first: does the tier have all that is read and not in the pool?"""
-    step = bench.config.scheduler_block_size
+    step = core.config.scheduler_block_size
     for end in range((request.num_tokens - 1) // step * step, num_local, -step):
-        if all(_can_supply(bench, request, tier, group, num_local, end) for group in range(len(bench.config.groups))):
+        if all(_can_supply(core, request, tier, group, num_local, end) for group in range(len(core.config.groups))):
             return end - num_local
     return 0
 
 
-def _can_supply(bench: Workbench, request: Request, tier: FakeTier, group: int, num_local: int, end: int) -> bool:
-    spec, manager = bench.config.groups[group], bench.manager.groups[group]
+def _can_supply(core: Workbench, request: Request, tier: FakeTier, group: int, num_local: int, end: int) -> bool:
+    spec, manager = core.config.groups[group], core.manager.groups[group]
     first_read = 0 if spec.window is None else max(0, end - spec.window + 1)
     blocks = range(max(num_local, first_read) // spec.block_size, end // spec.block_size)
     return all(tier.has(group, manager.block_hash(request, index)) for index in blocks)

@@ -19,10 +19,10 @@ PROMPT = list(range(100, 124))  # 24 tokens: six blocks of four
 
 def hit_without(groups: list[GroupSpec], *forgotten: tuple[int, int]) -> Hit:
     """The hit once these (group, index) blocks are forgotten."""
-    bench = Workbench(groups, num_blocks=64)
-    held = bench.cache(PROMPT).block_tables
-    bench.forget(*(held[group][index] for group, index in forgotten))
-    return bench.hit([*PROMPT, 0])
+    core = Workbench(groups, num_blocks=64)
+    held = core.cache(PROMPT).block_tables
+    core.forget(*(held[group][index] for group, index in forgotten))
+    return core.hit([*PROMPT, 0])
 
 
 def test_full_attention_hits_an_unbroken_run_from_the_start() -> None:
@@ -84,7 +84,7 @@ def test_groups_of_one_kind_hit_together() -> None:
     assert hit_without(groups, (2, 5), (0, 4)).num_tokens == 16
 
 
-def test_a_hit_ends_where_all_groups_have_whole_blocks() -> None:
+def test_a_hit_ends_where_all_groups_have_full_blocks() -> None:
     groups = [full(2), full(6)]
     assert hit_without(groups).num_tokens == 24
     assert hit_without(groups, (0, 8)).num_tokens == 12
@@ -92,14 +92,14 @@ def test_a_hit_ends_where_all_groups_have_whole_blocks() -> None:
 
 
 def test_the_last_token_is_never_hit() -> None:
-    bench = Workbench([full(4), window(4, 4)])
-    bench.cache(PROMPT)
-    assert bench.hit(PROMPT).num_tokens == 20
-    assert bench.hit(PROMPT[:5]).num_tokens == 4
-    assert bench.hit(PROMPT[:4]).num_tokens == 0
+    core = Workbench([full(4), window(4, 4)])
+    core.cache(PROMPT)
+    assert core.hit(PROMPT).num_tokens == 20
+    assert core.hit(PROMPT[:5]).num_tokens == 4
+    assert core.hit(PROMPT[:4]).num_tokens == 0
 
 
-def test_where_groups_disagreed_is_told() -> None:
+def test_where_groups_disagreed_is_reported() -> None:
     """Full attention had 24 tokens: worth caching for the window next time (vLLM: shared prefix boundary)."""
     hit = hit_without([full(4), window(4, 4)], (1, 5), (1, 4))
     assert (hit.num_tokens, hit.longest, hit.shared_prefix_boundary) == (16, 24, 24)
@@ -123,34 +123,34 @@ GROUPS = [
 def test_random_caches_hit_exactly_what_the_rules_say(groups: list[GroupSpec], link_size: int) -> None:
     rng, lengths = Random(0), set()
     for _ in range(60):
-        bench = Workbench(groups, num_blocks=64, hash_block_size=link_size)
-        held = [block_id for table in bench.cache(PROMPT).block_tables for block_id in table]
-        bench.forget(*rng.sample(held, rng.randint(0, len(held) // 2)))
-        request = bench.request([*PROMPT[: rng.randint(1, 24)], 0])
-        hit = bench.manager.find_prefix(request)
-        assert hit.num_tokens == longest_by_the_rules(bench, request)
-        for group, block_ids in zip(bench.manager.groups, hit.block_ids, strict=True):
+        core = Workbench(groups, num_blocks=64, hash_block_size=link_size)
+        held = [block_id for table in core.cache(PROMPT).block_tables for block_id in table]
+        core.forget(*rng.sample(held, rng.randint(0, len(held) // 2)))
+        request = core.request([*PROMPT[: rng.randint(1, 24)], 0])
+        hit = core.manager.find_prefix(request)
+        assert hit.num_tokens == longest_by_the_rules(core, request)
+        for group, block_ids in zip(core.manager.groups, hit.block_ids, strict=True):
             assert len(block_ids) * group.block_size == hit.num_tokens
         lengths.add(hit.num_tokens)
     assert len(lengths) > 1
 
 
-def longest_by_the_rules(bench: Workbench, request: Request) -> int:
+def longest_by_the_rules(core: Workbench, request: Request) -> int:
     """Try every length, the longest first."""
-    step = bench.config.scheduler_block_size
+    step = core.config.scheduler_block_size
     lengths = range((request.num_tokens - 1) // step * step, 0, -step)
-    return next((length for length in lengths if all(_has(bench, request, i, length) for i in _all(bench))), 0)
+    return next((length for length in lengths if all(_has(core, request, i, length) for i in _all(core))), 0)
 
 
-def _all(bench: Workbench) -> range:
-    return range(len(bench.config.groups))
+def _all(core: Workbench) -> range:
+    return range(len(core.config.groups))
 
 
-def _has(bench: Workbench, request: Request, group: int, length: int) -> bool:
+def _has(core: Workbench, request: Request, group: int, length: int) -> bool:
     """Whether a group holds the unbroken blocks before the end that the next token reads, and the last in any case."""
-    spec = bench.config.groups[group]
+    spec = core.config.groups[group]
     num_blocks = length if spec.window is None else max(1, -(-(spec.window - 1) // spec.block_size))
     first = max(0, length - num_blocks * spec.block_size)
     blocks = range(first // spec.block_size, length // spec.block_size)
-    cached = [bench.manager.groups[group].cached_block(request, index) is not None for index in blocks]
+    cached = [core.manager.groups[group].cached_block(request, index) is not None for index in blocks]
     return all(cached)

@@ -13,36 +13,36 @@ PROMPT = list(range(100, 108))
 HYBRID = [full(4), window(4, 4)]
 
 
-def computed_together(bench: Workbench, *prompts: list[int]) -> list[Request]:
+def computed_together(core: Workbench, *prompts: list[int]) -> list[Request]:
     """Requests of one step: all get their blocks before any is computed."""
-    requests = [bench.request(prompt) for prompt in prompts]
+    requests = [core.request(prompt) for prompt in prompts]
     for request in requests:
-        bench.admit(request)
+        core.admit(request)
     for request in requests:
-        bench.compute(request)
+        core.compute(request)
     return requests
 
 
 def test_the_second_of_two_equal_prompts_takes_the_firsts_blocks_in_each_group() -> None:
-    bench = Workbench(HYBRID)
-    first, second = computed_together(bench, PROMPT, PROMPT)
+    core = Workbench(HYBRID)
+    first, second = computed_together(core, PROMPT, PROMPT)
     assert first.block_tables == second.block_tables == [[0, 1], [2, 3]]
-    assert [bench.pool.blocks[i].ref_count for i in range(8)] == [2, 2, 2, 2, 0, 0, 0, 0]
+    assert [core.pool.blocks[i].ref_count for i in range(8)] == [2, 2, 2, 2, 0, 0, 0, 0]
 
 
 def test_the_copies_are_free_at_the_head_for_they_were_never_registered() -> None:
-    bench = Workbench(HYBRID, num_blocks=10)
-    computed_together(bench, PROMPT, PROMPT)
-    assert bench.queue == [7, 6, 5, 4, 8, 9]
+    core = Workbench(HYBRID, num_blocks=10)
+    computed_together(core, PROMPT, PROMPT)
+    assert core.queue == [7, 6, 5, 4, 8, 9]
 
 
-def test_each_merge_is_told_before_its_copy_is_freed() -> None:
-    bench = Workbench(HYBRID)
-    events = recorded(bench.hooks)
-    computed_together(bench, PROMPT, PROMPT)
-    told = [event for event in events if isinstance(event, (BlockMerged, BlockFreed))]
-    assert [type(event) for event in told] == [BlockMerged, BlockFreed] * 4
-    merges = [event for event in told if isinstance(event, BlockMerged)]
+def test_each_merge_is_reported_before_its_copy_is_freed() -> None:
+    core = Workbench(HYBRID)
+    events = recorded(core.hooks)
+    computed_together(core, PROMPT, PROMPT)
+    relevant = [event for event in events if isinstance(event, (BlockMerged, BlockFreed))]
+    assert [type(event) for event in relevant] == [BlockMerged, BlockFreed] * 4
+    merges = [event for event in relevant if isinstance(event, BlockMerged)]
     assert [(m.group, m.index, m.block_id, m.into_block_id, m.ref_count) for m in merges] == [
         (0, 0, 4, 0, 2),
         (0, 1, 5, 1, 2),
@@ -52,43 +52,43 @@ def test_each_merge_is_told_before_its_copy_is_freed() -> None:
 
 
 def test_only_what_is_equal_from_the_start_is_merged() -> None:
-    bench = Workbench(HYBRID)
-    first, second = computed_together(bench, PROMPT, [*PROMPT[:4], 1, 2, 3, 4])
+    core = Workbench(HYBRID)
+    first, second = computed_together(core, PROMPT, [*PROMPT[:4], 1, 2, 3, 4])
     assert [table[0] for table in first.block_tables] == [table[0] for table in second.block_tables]
     assert [table[1] for table in second.block_tables] == [5, 7]
 
 
 def test_equal_blocks_of_two_groups_are_not_the_same() -> None:
     """Other layers, other KV."""
-    bench = Workbench([full(4), full(4)])
-    (request,) = computed_together(bench, PROMPT)
+    core = Workbench([full(4), full(4)])
+    (request,) = computed_together(core, PROMPT)
     assert request.block_tables == [[0, 1], [2, 3]]
 
 
 def test_a_block_that_the_first_has_dropped_already_is_kept_by_the_second() -> None:
     """Nobody holds it: it is free, and may be given away at any moment."""
-    bench = Workbench([window(4, 4)])
-    first, second = bench.request(PROMPT), bench.request(PROMPT)
-    bench.admit(first)
-    bench.admit(second)
-    bench.compute(first)
-    bench.decode(first)
+    core = Workbench([window(4, 4)])
+    first, second = core.request(PROMPT), core.request(PROMPT)
+    core.admit(first)
+    core.admit(second)
+    core.compute(first)
+    core.decode(first)
     assert first.block_tables[0][0] == -1
-    bench.compute(second)
+    core.compute(second)
     assert second.block_tables == [[2, 1]], "the live block is shared, the free one is not"
 
 
 def test_the_second_drops_a_merged_block_without_harm_to_the_first() -> None:
-    bench = Workbench([window(4, 4)])
-    first, second = computed_together(bench, PROMPT, PROMPT)
-    bench.decode(second)
+    core = Workbench([window(4, 4)])
+    first, second = computed_together(core, PROMPT, PROMPT)
+    core.decode(second)
     assert (first.block_tables, second.block_tables) == ([[0, 1]], [[-1, 1, 3]])
-    assert [bench.pool.blocks[i].ref_count for i in (0, 1)] == [1, 2]
+    assert [core.pool.blocks[i].ref_count for i in (0, 1)] == [1, 2]
 
 
 def test_blocks_of_different_sizes_merge_each_when_it_is_full() -> None:
-    bench = Workbench([full(2), full(4)])
-    first, second = computed_together(bench, PROMPT[:6], PROMPT[:6])
+    core = Workbench([full(2), full(4)])
+    first, second = computed_together(core, PROMPT[:6], PROMPT[:6])
     assert [table[:2] for table in second.block_tables] == [first.block_tables[0][:2], [first.block_tables[1][0], 9]]
     assert second.block_tables[0][2] != first.block_tables[0][2], "a hit would end at 4: nothing behind it is cached"
 

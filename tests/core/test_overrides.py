@@ -23,9 +23,9 @@ from labengine.core.request import Request
 from labengine.core.token_budget import TokenBudgetScheduler
 
 
-def refusal(**given: Any) -> str:
+def refusal(**fields: Any) -> str:
     with pytest.raises(ConfigError) as refused:
-        Parts(**given)
+        Parts(**fields)
     return str(refused.value)
 
 
@@ -55,7 +55,7 @@ def plain(self: Any, *arguments: Any) -> None:
         ("free_queue", FreeQueue, "prependd", "prepend"),
     ],
 )
-def test_a_misspelt_seam_is_told_the_nearest(field: str, base: type, misspelt: str, meant: str) -> None:
+def test_a_misspelt_seam_names_the_nearest(field: str, base: type, misspelt: str, meant: str) -> None:
     message = refusal(**{field: with_method(base, misspelt, plain)})
     kind = {"full_attention_group": "KVCacheGroup", "scheduler": "Scheduler"}.get(field, base.__name__)
     kind = "MergePolicy" if field == "merge_policy" else kind
@@ -144,13 +144,13 @@ def too_few(self: Any, mapped: Sequence[Block], block: Block) -> None: ...
 def too_many(self: Any, mapped: Any, block: Any, request: Any, link: int, more: int) -> None: ...
 def asks_for_a_keyword(self: Any, mapped: Any, block: Any, request: Any, link: int, *, strict: bool) -> None: ...
 def without_self() -> None: ...
-async def later(self: Any, mapped: Any, block: Any, request: Any, link: int) -> None: ...
+async def asynchronous(self: Any, mapped: Any, block: Any, request: Any, link: int) -> None: ...
 def yields(self: Any, mapped: Any, block: Any, request: Any, link: int) -> Iterator[None]:
     yield None
 
 
 @pytest.mark.parametrize(
-    ("override", "told"),
+    ("override", "message"),
     [
         (too_few, "(self, mapped, block) cannot be called like that: too many positional arguments"),
         (
@@ -163,16 +163,16 @@ def yields(self: Any, mapped: Any, block: Any, request: Any, link: int) -> Itera
         ),
         (staticmethod(too_many), "missing a required argument: 'link'"),
         (without_self, "() takes no self"),
-        (later, "is asynchronous, and merge_target is called without await: it would never run"),
+        (asynchronous, "is asynchronous, and merge_target is called without await: it would never run"),
         (yields, "has a yield in it, and merge_target is called as a plain method: it would never run"),
         (None, "Mine.merge_target is None, and merge_target is called as a method"),
         (property(lambda self: None), "Mine.merge_target is a property, and merge_target is called as a method"),
         (cached_property(lambda self: None), "is a property, and merge_target is called as a method"),
     ],
 )
-def test_an_override_that_cannot_be_called_is_refused_with_both_signatures(override: object, told: str) -> None:
+def test_an_override_that_cannot_be_called_is_refused_with_both_signatures(override: object, message: str) -> None:
     message = refusal(merge_policy=with_method(LateMerge, "merge_target", override))
-    assert message.startswith("parts: Mine.merge_target") and told in message
+    assert message.startswith("parts: Mine.merge_target") and message in message
     assert message.endswith("; it overrides LateMerge.merge_target(self, mapped, block, request, link)")
 
 
@@ -257,16 +257,16 @@ def test_a_connector_is_held_against_its_contract() -> None:
 
 @pytest.mark.parametrize(
     "make",
-    [lambda **given: Parts(**given), lambda **given: replace(LABENGINE, **given)],
+    [lambda **fields: Parts(**fields), lambda **fields: replace(LABENGINE, **fields)],
     ids=["Parts", "replace"],
 )
-def test_an_unknown_field_is_told_the_nearest(make: Callable[..., Parts]) -> None:
+def test_an_unknown_field_names_the_nearest(make: Callable[..., Parts]) -> None:
     with pytest.raises(ConfigError, match=r"^Parts has no field 'merge_polcy'; did you mean 'merge_policy'\?$"):
         make(merge_polcy=LateMerge)
     with pytest.raises(ConfigError, match=r"no field 'xyz'; there are name, scheduler, .*free_queue.*merge_policy$"):
         make(xyz=LateMerge)
 
 
-def test_parts_are_given_by_name() -> None:
+def test_parts_are_set_by_name() -> None:
     with pytest.raises(ConfigError, match=r"takes its classes by name, as in merge_policy=MyPolicy; got 'mine'"):
         Parts("mine")  # type: ignore[misc]

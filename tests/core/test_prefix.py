@@ -60,7 +60,7 @@ def test_equal_extra_keys_are_the_same_prefix() -> None:
     assert request_of([1, 2, 3, 4], SALT).has_prefix(prefix, 1)
 
 
-def test_a_request_takes_over_the_links_it_was_compared_with() -> None:
+def test_a_request_adopts_the_links_it_was_compared_with() -> None:
     prefix = request_of([1, 2, 3, 4]).prefix_at(1)
     request = request_of([1, 2, 3, 4, 5, 6])
     assert request.has_prefix(prefix, 1)
@@ -75,7 +75,7 @@ def test_after_a_refusal_a_request_has_its_own_links() -> None:
     assert mine.parent is not None and mine.parent.token_ids == (1, 2)
 
 
-def test_chains_that_grew_apart_are_compared_link_by_link() -> None:
+def test_chains_that_differ_are_compared_link_by_link() -> None:
     """Both made their links on their own: equal ones are different objects."""
     one, two = request_of([1, 2, 3, 4, 5, 6]), request_of([1, 2, 3, 4, 5, 6])
     one.prefix_at(2)

@@ -51,7 +51,7 @@ def test_no_salt_can_spell_somebodys_block() -> None:
     assert chain([5, 6], extra_keys=((spelled, ""),)) != chain([0, 7], [5, 6])
 
 
-def test_salts_keep_requests_apart() -> None:
+def test_requests_with_different_salts_share_nothing() -> None:
     hashes = {chain([1, 2], salt=salt) for salt in (None, "", "a", "b")}
     assert len(hashes) == 4
     assert chain([1, 2], salt="a") == chain([1, 2], salt="a")
@@ -110,8 +110,8 @@ def test_the_map_serves_the_last_hasher_in_nano_vllm_and_the_first_in_vllm() -> 
 
 @pytest.mark.parametrize("policy", [LateMerge(), LateMergeComparingPrefixes()])
 def test_late_merge_takes_the_first_live_equal_block(policy: LateMerge) -> None:
-    free, live, later = block(0, ref_count=0), block(1), block(2)
-    assert policy.merge_target([free, live, later], JUST_FILLED, ASKING, 1) is live
+    free, live, second_live = block(0, ref_count=0), block(1), block(2)
+    assert policy.merge_target([free, live, second_live], JUST_FILLED, ASKING, 1) is live
 
 
 @pytest.mark.parametrize("policy", [LateMerge(), LateMergeComparingPrefixes()])

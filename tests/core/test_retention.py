@@ -18,9 +18,9 @@ def edition(request: pytest.FixtureRequest) -> str:
 
 def cached_ends(edition: str, groups: list[GroupSpec], interval: int | None, num_tokens: int = 24) -> list[int]:
     """Where the cached blocks of group 1 end, after a prompt of num_tokens."""
-    bench = Workbench(groups, edition=edition, retention_interval=interval)
-    bench.run(PROMPT[:num_tokens])
-    return bench.cached(1)
+    core = Workbench(groups, edition=edition, retention_interval=interval)
+    core.run(PROMPT[:num_tokens])
+    return core.cached(1)
 
 
 def test_a_window_as_large_as_the_alignment_caches_every_block(edition: str) -> None:
@@ -54,16 +54,16 @@ def test_an_interval_keeps_its_multiples_too(edition: str) -> None:
 @pytest.mark.parametrize("interval", [None, 0, 4, 8, 12])
 def test_an_equal_prompt_hits_as_much_at_any_interval(edition: str, interval: int | None) -> None:
     for num_tokens in range(1, 25):
-        bench = Workbench([full(4), window(4, 7)], edition=edition, retention_interval=interval)
-        bench.cache(PROMPT[:num_tokens])
-        assert bench.hit(PROMPT[:num_tokens]).num_tokens == (num_tokens - 1) // 4 * 4
+        core = Workbench([full(4), window(4, 7)], edition=edition, retention_interval=interval)
+        core.cache(PROMPT[:num_tokens])
+        assert core.hit(PROMPT[:num_tokens]).num_tokens == (num_tokens - 1) // 4 * 4
 
 
 def test_a_shorter_prompt_hits_where_the_interval_kept_something(edition: str) -> None:
     def hits(interval: int | None) -> list[int]:
-        bench = Workbench([full(4), window(4, 5)], edition=edition, retention_interval=interval)
-        bench.cache(PROMPT)
-        return [bench.hit([*PROMPT[:end], 0]).num_tokens for end in (4, 8, 12, 16, 20)]
+        core = Workbench([full(4), window(4, 5)], edition=edition, retention_interval=interval)
+        core.cache(PROMPT)
+        return [core.hit([*PROMPT[:end], 0]).num_tokens for end in (4, 8, 12, 16, 20)]
 
     assert hits(None) == [4, 8, 12, 16, 20]
     assert hits(8) == [0, 8, 8, 16, 20]
@@ -72,17 +72,17 @@ def test_a_shorter_prompt_hits_where_the_interval_kept_something(edition: str) -
 
 def test_where_groups_disagreed_the_second_asker_keeps_the_window_for_the_third(edition: str) -> None:
     """A prompt that shares 12 tokens finds them in full attention only; having computed them, it caches them there."""
-    bench = Workbench([full(4), window(4, 5)], edition=edition, retention_interval=0, num_blocks=64)
-    bench.cache(PROMPT)
-    second = bench.request([*PROMPT[:12], *range(9)])
-    hit = bench.admit(second)
+    core = Workbench([full(4), window(4, 5)], edition=edition, retention_interval=0, num_blocks=64)
+    core.cache(PROMPT)
+    second = core.request([*PROMPT[:12], *range(9)])
+    hit = core.admit(second)
     assert (hit.num_tokens, hit.shared_prefix_boundary) == (0, 12)
-    bench.compute(second)
-    assert 12 in bench.cached(1)
-    assert bench.hit([*PROMPT[:12], 7, 7, 7]).num_tokens == 12
+    core.compute(second)
+    assert 12 in core.cached(1)
+    assert core.hit([*PROMPT[:12], 7, 7, 7]).num_tokens == 12
 
 
 @pytest.mark.parametrize("interval", [6, 10, -4])
-def test_an_interval_is_a_multiple_of_what_all_groups_have_whole(interval: int) -> None:
+def test_an_interval_is_a_multiple_of_all_groups_block_sizes(interval: int) -> None:
     with pytest.raises(ConfigError, match="retention_interval must be"):
         EngineConfig(groups=(full(4), window(2, 4)), retention_interval=interval)

@@ -52,8 +52,8 @@ def test_a_seam_is_public_and_says_what_it_does(seam: str) -> None:
     part, method = seam.split(".")
     assert not method.startswith("_")
     owner = next(classes_with(seam))
-    told = method_of(owner, method, part)
-    assert told is not None and told.reason, f"{seam} has no docstring"
+    text = method_of(owner, method, part)
+    assert text is not None and text.reason, f"{seam} has no docstring"
     assert len(reasons()[seam]) > 10
 
 

@@ -66,15 +66,15 @@ class OneName(HashChain):
 
 @pytest.mark.parametrize("groups", [[full(2)], [full(2), window(2, 3)], [full(4), window(2, 2)]])
 def test_even_under_one_hash_a_hit_is_the_prompts_own(groups: list[GroupSpec]) -> None:
-    bench = Workbench(groups, edition=Parts(hash_chain=OneName).overriding(as_parts("labengine")), num_blocks=40)
-    bench.cache([1, 2, 3, 4, 5, 6, 7, 8])
-    assert bench.hit([9, 9, 3, 4, 5, 6, 7, 8, 0]).num_tokens == 0
-    assert bench.hit([1, 2, 3, 4, 5, 6, 9, 9, 0]).num_tokens <= 6
-    assert bench.hit([1, 2, 3, 4, 5, 6, 7, 8], (("cache_salt", "x"),)).num_tokens == 0
+    core = Workbench(groups, edition=Parts(hash_chain=OneName).overriding(as_parts("labengine")), num_blocks=40)
+    core.cache([1, 2, 3, 4, 5, 6, 7, 8])
+    assert core.hit([9, 9, 3, 4, 5, 6, 7, 8, 0]).num_tokens == 0
+    assert core.hit([1, 2, 3, 4, 5, 6, 9, 9, 0]).num_tokens <= 6
+    assert core.hit([1, 2, 3, 4, 5, 6, 7, 8], (("cache_salt", "x"),)).num_tokens == 0
 
 
 @pytest.mark.parametrize("edition", TOKEN_BUDGET_EDITIONS)
-def test_with_the_whole_hash_nobody_reads_anothers_kv(edition: str) -> None:
+def test_with_the_full_hash_nobody_reads_anothers_kv(edition: str) -> None:
     """What the tests above see comes from the short hash alone."""
     for seed in range(30):
         Drive(random_hybrid_workload(seed), edition).run()

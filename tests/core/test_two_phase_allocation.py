@@ -44,22 +44,22 @@ def interleaved(edition: str) -> Parts:
 
 def new_request(groups: list[GroupSpec], parts: Parts) -> tuple[Workbench, Request]:
     """The prefix filled the whole pool and was given back, group 0's blocks first; now a longer prompt comes."""
-    bench = Workbench(groups, num_blocks=8 * len(groups), edition=parts)
-    bench.cache(PREFIX)
-    return bench, bench.request([*PREFIX, *EXTERNAL, NEXT_TOKEN])
+    core = Workbench(groups, num_blocks=8 * len(groups), edition=parts)
+    core.cache(PREFIX)
+    return core, core.request([*PREFIX, *EXTERNAL, NEXT_TOKEN])
 
 
 def preempted_request(groups: list[GroupSpec], parts: Parts) -> tuple[Workbench, Request]:
     """It ran, lost its blocks, and comes again; since then somebody used up what lay before them in the queue."""
     hits = 8 + 4 * (len(groups) - 1)
-    bench = Workbench(groups, num_blocks=hits + 7 * len(groups), edition=parts)
-    bench.cache(PREFIX)
-    request = bench.request([*PREFIX, *EXTERNAL, NEXT_TOKEN])
-    bench.admit(request, num_tokens=len(PREFIX) + 1)
-    bench.manager.free(request, "preempted")
+    core = Workbench(groups, num_blocks=hits + 7 * len(groups), edition=parts)
+    core.cache(PREFIX)
+    request = core.request([*PREFIX, *EXTERNAL, NEXT_TOKEN])
+    core.admit(request, num_tokens=len(PREFIX) + 1)
+    core.manager.free(request, "preempted")
     request.num_computed_tokens = 0
-    bench.cache(range(1000, 1000 + 7 * 4))
-    return bench, request
+    core.cache(range(1000, 1000 + 7 * 4))
+    return core, request
 
 
 Start = Callable[[list[GroupSpec], Parts], tuple[Workbench, Request]]
@@ -80,53 +80,53 @@ def start(request: pytest.FixtureRequest) -> Start:
     return request.param  # type: ignore[no-any-return]
 
 
-def doubled(bench: Workbench, request: Request) -> list[int]:
+def doubled(core: Workbench, request: Request) -> list[int]:
     """Blocks in more than one place of the request's tables."""
-    counts = Counter(i for table in request.block_tables for i in table if i != bench.pool.null_block)
+    counts = Counter(i for table in request.block_tables for i in table if i != core.pool.null_block)
     return [block_id for block_id, count in counts.items() if count > 1]
 
 
-def lost_hits(bench: Workbench, request: Request, hit: Hit) -> list[int]:
+def lost_hits(core: Workbench, request: Request, hit: Hit) -> list[int]:
     """Blocks that were found in the cache, and hold that content no more."""
     return [
-        local.transfer.block_id for local in bench.manager.local_hits(request, hit.num_tokens) if not local.is_intact
+        local.transfer.block_id for local in core.manager.local_hits(request, hit.num_tokens) if not local.is_intact
     ]
 
 
 def test_the_hits_lie_at_the_head_of_the_queue(start: Start, groups: list[GroupSpec], edition: str) -> None:
     """Else neither order could do any harm, and the tests below would show nothing."""
-    bench, request = start(groups, EDITIONS[edition])
-    hit = bench.manager.find_prefix(request)
+    core, request = start(groups, EDITIONS[edition])
+    hit = core.manager.find_prefix(request)
     assert hit.num_tokens == len(PREFIX)
-    after_group_0 = [block_id for block_id in bench.queue if block_id not in hit.block_ids[0]]
+    after_group_0 = [block_id for block_id in core.queue if block_id not in hit.block_ids[0]]
     assert set(after_group_0[:2]) <= set(hit.block_ids[1])
 
 
-def test_in_two_phases_no_block_stands_twice(start: Start, groups: list[GroupSpec], edition: str) -> None:
-    bench, request = start(groups, EDITIONS[edition])
-    hit = bench.admit(request, len(EXTERNAL))
-    assert doubled(bench, request) == lost_hits(bench, request, hit) == []
-    held = [i for table in request.block_tables for i in table if i != bench.pool.null_block]
-    assert [bench.pool.blocks[block_id].ref_count for block_id in held] == [1] * len(held)
-    assert not set(held) & set(bench.queue)
+def test_in_two_phases_no_block_is_in_two_tables(start: Start, groups: list[GroupSpec], edition: str) -> None:
+    core, request = start(groups, EDITIONS[edition])
+    hit = core.admit(request, len(EXTERNAL))
+    assert doubled(core, request) == lost_hits(core, request, hit) == []
+    held = [i for table in request.block_tables for i in table if i != core.pool.null_block]
+    assert [core.pool.blocks[block_id].ref_count for block_id in held] == [1] * len(held)
+    assert not set(held) & set(core.queue)
     assert [table[6:8] for table in request.block_tables[1:]] == [list(ids[6:8]) for ids in hit.block_ids[1:]]
 
 
-def test_group_by_group_a_block_stands_in_two_groups(start: Start, groups: list[GroupSpec], edition: str) -> None:
-    bench, request = start(groups, interleaved(edition))
-    hit = bench.admit(request, len(EXTERNAL))
-    assert len(doubled(bench, request)) == 2
-    assert set(doubled(bench, request)) <= set(lost_hits(bench, request, hit)), "the hit's KV will be overwritten"
-    assert [bench.pool.blocks[block_id].ref_count for block_id in doubled(bench, request)] == [2, 2]
+def test_group_by_group_a_block_is_in_two_groups(start: Start, groups: list[GroupSpec], edition: str) -> None:
+    core, request = start(groups, interleaved(edition))
+    hit = core.admit(request, len(EXTERNAL))
+    assert len(doubled(core, request)) == 2
+    assert set(doubled(core, request)) <= set(lost_hits(core, request, hit)), "the hit's KV will be overwritten"
+    assert [core.pool.blocks[block_id].ref_count for block_id in doubled(core, request)] == [2, 2]
 
 
 def test_the_connector_notices_group_by_group(start: Start, groups: list[GroupSpec], edition: str) -> None:
     """The symptom as it was reported: an assertion in the connector (vLLM issue 43884)."""
     for parts in (EDITIONS[edition], interleaved(edition)):
-        bench, request = start(groups, parts)
-        hit = bench.admit(request, len(EXTERNAL))
-        loads = bench.manager.external_blocks(request, hit.num_tokens, hit.num_tokens + len(EXTERNAL))
-        local = bench.manager.local_hits(request, hit.num_tokens)
+        core, request = start(groups, parts)
+        hit = core.admit(request, len(EXTERNAL))
+        loads = core.manager.external_blocks(request, hit.num_tokens, hit.num_tokens + len(EXTERNAL))
+        local = core.manager.local_hits(request, hit.num_tokens)
         if parts is EDITIONS[edition]:
             assert list(FakeTier().update_state_after_alloc(request, loads, local)) == loads
         else:
@@ -136,21 +136,21 @@ def test_the_connector_notices_group_by_group(start: Start, groups: list[GroupSp
 
 def test_blocks_that_the_window_moved_past_are_not_touched(groups: list[GroupSpec], edition: str) -> None:
     """Touching every hit at once (vLLM PR 33775) would hold on to blocks that stand in no table."""
-    bench, request = new_request(groups, EDITIONS[edition])
-    hit = bench.admit(request, len(EXTERNAL))
-    assert [len(ids) - ids.count(bench.pool.null_block) for ids in hit.block_ids[1:]] == [4] * (len(groups) - 1)
+    core, request = new_request(groups, EDITIONS[edition])
+    hit = core.admit(request, len(EXTERNAL))
+    assert [len(ids) - ids.count(core.pool.null_block) for ids in hit.block_ids[1:]] == [4] * (len(groups) - 1)
     for table in request.block_tables[1:]:
-        assert table[:6] == [bench.pool.null_block] * 6
-    num_entries = sum(i != bench.pool.null_block for table in request.block_tables for i in table)
-    assert sum(block.ref_count for block in bench.pool.blocks) == num_entries == bench.pool.num_used
+        assert table[:6] == [core.pool.null_block] * 6
+    num_entries = sum(i != core.pool.null_block for table in request.block_tables for i in table)
+    assert sum(block.ref_count for block in core.pool.blocks) == num_entries == core.pool.num_used
 
 
 def test_without_external_tokens_both_orders_are_the_same(start: Start, groups: list[GroupSpec], edition: str) -> None:
     tables = []
     for parts in (EDITIONS[edition], interleaved(edition)):
-        bench, request = start(groups, parts)
-        bench.admit(request, num_tokens=len(PREFIX) + 1)
-        assert doubled(bench, request) == []
+        core, request = start(groups, parts)
+        core.admit(request, num_tokens=len(PREFIX) + 1)
+        assert doubled(core, request) == []
         tables.append(request.block_tables)
     assert tables[0] == tables[1]
 

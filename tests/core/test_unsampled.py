@@ -35,7 +35,7 @@ def test_whoever_asks_gets_an_error(what: str) -> None:
         ASKING[what]()
 
 
-def test_it_can_be_kept_and_told_apart() -> None:
+def test_it_can_be_kept_and_recognised() -> None:
     tokens = [1, 2, UNSAMPLED]
     assert tokens[-1] is UNSAMPLED
     assert tokens[:2] == [1, 2]

@@ -29,95 +29,95 @@ LONG = range(100, 112)  # twelve tokens: three blocks of four
 def test_a_block_leaves_when_the_next_token_reads_none_of_it(
     window_size: int, num_computed: int, num_dropped: int
 ) -> None:
-    bench = Workbench([window(4, window_size)])
-    request = bench.request(range(num_computed))
-    bench.admit(request)
-    bench.compute(request)
+    core = Workbench([window(4, window_size)])
+    request = core.request(range(num_computed))
+    core.admit(request)
+    core.compute(request)
     before = list(request.block_tables[0])
-    assert bench.decode(request)
+    assert core.decode(request)
     after = request.block_tables[0]
     assert after[: len(before)] == [-1] * num_dropped + before[num_dropped:]
 
 
 def test_the_entry_becomes_null_and_the_table_keeps_its_length() -> None:
-    bench = Workbench([full(4), window(4, 4)])
-    request = bench.run(LONG)
-    bench.decode(request)
+    core = Workbench([full(4), window(4, 4)])
+    request = core.run(LONG)
+    core.decode(request)
     assert request.block_tables == [[0, 1, 2, 6], [-1, -1, 5, 7]]
 
 
 def test_edition_vllm_pads_with_block_0() -> None:
-    bench = Workbench([full(4), window(4, 4)], edition="vllm")
-    request = bench.run(LONG)
-    bench.decode(request)
+    core = Workbench([full(4), window(4, 4)], edition="vllm")
+    request = core.run(LONG)
+    core.decode(request)
     assert request.block_tables == [[1, 2, 3, 7], [0, 0, 6, 8]]
-    assert 0 not in bench.queue
+    assert 0 not in core.queue
 
 
-def test_dropped_blocks_are_queued_the_later_one_first() -> None:
+def test_dropped_blocks_are_queued_the_last_one_first() -> None:
     """As when a table is freed: of a chain's blocks the tail is the better victim."""
-    bench = Workbench([window(4, 4)], num_blocks=6)
-    request = bench.run(LONG)
-    assert bench.queue == [3, 4, 5]
-    bench.decode(request)
+    core = Workbench([window(4, 4)], num_blocks=6)
+    request = core.run(LONG)
+    assert core.queue == [3, 4, 5]
+    core.decode(request)
     assert request.block_tables == [[-1, -1, 2, 3]]
-    assert bench.queue == [4, 5, 1, 0]
+    assert core.queue == [4, 5, 1, 0]
 
 
 def test_dropped_blocks_without_content_go_to_the_head() -> None:
     """With blocks of 4 beside blocks of 8 no hit ends at an odd block; a window of one block keeps only the even."""
-    bench = Workbench([full(8), window(4, 2)], num_blocks=12)
-    request = bench.run(range(17))
+    core = Workbench([full(8), window(4, 2)], num_blocks=12)
+    request = core.run(range(17))
     assert request.block_tables == [[0, 1, 2], [3, 4, 5, 6, 7]]
-    assert bench.cached(1) == [8, 16]
-    bench.decode(request)
+    assert core.cached(1) == [8, 16]
+    core.decode(request)
     assert request.block_tables[1] == [-1, -1, -1, -1, 7]
-    assert bench.queue == [5, 3, 8, 9, 10, 11, 6, 4]
+    assert core.queue == [5, 3, 8, 9, 10, 11, 6, 4]
 
 
 def test_a_dropped_block_is_still_a_hit() -> None:
-    bench = Workbench([window(4, 4)])
-    request = bench.run(LONG)
-    bench.decode(request)
-    assert bench.hit([*LONG[:8], 0]).block_ids == ((-1, 1),)
+    core = Workbench([window(4, 4)])
+    request = core.run(LONG)
+    core.decode(request)
+    assert core.hit([*LONG[:8], 0]).block_ids == ((-1, 1),)
 
 
 def test_each_block_is_dropped_once() -> None:
-    bench = Workbench([window(2, 2)])
-    freed = recorded(bench.hooks)
-    request = bench.run(range(2))
+    core = Workbench([window(2, 2)])
+    freed = recorded(core.hooks)
+    request = core.run(range(2))
     for _ in range(8):
-        bench.decode(request)
+        core.decode(request)
     dropped = [event for event in freed if isinstance(event, BlockFreed)]
     assert [(event.index, event.reason) for event in dropped] == [(index, "window") for index in range(4)]
     assert request.block_tables[0][:4] == [-1, -1, -1, -1]
 
 
 def test_a_shared_block_is_only_let_go() -> None:
-    bench = Workbench([window(4, 4)])
-    first, second = bench.run(range(9)), bench.run(range(6))
+    core = Workbench([window(4, 4)])
+    first, second = core.run(range(9)), core.run(range(6))
     assert (first.block_tables, second.block_tables) == ([[0, 1, 2]], [[0, 3]])
-    bench.decode(first)
+    core.decode(first)
     assert first.block_tables == [[-1, 1, 2]]
-    assert bench.pool.blocks[0].ref_count == 1
-    assert 0 not in bench.queue
+    assert core.pool.blocks[0].ref_count == 1
+    assert 0 not in core.queue
 
 
 def test_blocks_that_left_stay_free_when_the_allocation_fails() -> None:
-    bench = Workbench([full(4), window(4, 4)], num_blocks=6)
-    request = bench.run(LONG)
-    assert bench.queue == []
+    core = Workbench([full(4), window(4, 4)], num_blocks=6)
+    request = core.run(LONG)
+    assert core.queue == []
     request.token_ids.extend(range(8))
-    assert not bench.manager.allocate(request, request.num_tokens)
+    assert not core.manager.allocate(request, request.num_tokens)
     assert request.block_tables == [[0, 1, 2], [-1, -1, 5]]
-    assert bench.queue == [4, 3]
+    assert core.queue == [4, 3]
 
 
 def test_a_freed_table_gives_back_only_what_it_held() -> None:
-    bench = Workbench([full(4), window(4, 4)])
-    request = bench.run(LONG)
-    bench.decode(request)
-    num_free = bench.pool.num_free
-    bench.free(request)
+    core = Workbench([full(4), window(4, 4)])
+    request = core.run(LONG)
+    core.decode(request)
+    num_free = core.pool.num_free
+    core.free(request)
     assert request.block_tables == [[], []]
-    assert bench.pool.num_free == num_free + 6 == 32
+    assert core.pool.num_free == num_free + 6 == 32

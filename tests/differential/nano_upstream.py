@@ -47,8 +47,8 @@ class Upstream:
             package = ModuleType(name)
             package.__path__ = [str(checkout.joinpath(*name.split(".")))]
             sys.modules[name] = package
-        _stand_in("nanovllm.config", Config=SimpleNamespace)
-        _stand_in("nanovllm.sampling_params", SamplingParams=Sampling)
+        _fake_module("nanovllm.config", Config=SimpleNamespace)
+        _fake_module("nanovllm.sampling_params", SamplingParams=Sampling)
         self.scheduler = importlib.import_module("nanovllm.engine.scheduler")
         self.sequence = importlib.import_module("nanovllm.engine.sequence")
         self.block_manager = importlib.import_module("nanovllm.engine.block_manager")
@@ -155,7 +155,7 @@ def find_checkout(variable: str = VARIABLE, wanted: str = COMMIT) -> Path | None
     return checkout
 
 
-def _stand_in(name: str, **names: Any) -> None:
+def _fake_module(name: str, **names: Any) -> None:
     module = ModuleType(name)
     for key, value in names.items():
         setattr(module, key, value)

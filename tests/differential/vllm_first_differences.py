@@ -25,8 +25,8 @@ WIDTH = 1000
 
 def main(name: str, *numbers: str) -> int:
     """Compare; the exit status."""
-    chosen = {int(number) for number in numbers}
-    runs = [(n, *run) for n, run in enumerate(golden.read(name)) if not chosen or n in chosen]
+    wanted = {int(number) for number in numbers}
+    runs = [(n, *run) for n, run in enumerate(golden.read(name)) if not wanted or n in wanted]
     differing = 0
     for number, workload, rows in runs:
         line = _first_difference(RUNS[name], workload, rows)

@@ -63,8 +63,8 @@ def _encoded(workload: Row, rows: list[Row]) -> list[Any]:
     patches: list[Any] = []
     before: Row = {}
     for row in rows:
-        telling = {key: value for key, value in row.items() if key not in ("i", "op", "req")}
-        row = _renamed(telling, numbered)
+        fields = {key: value for key, value in row.items() if key not in ("i", "op", "req")}
+        row = _renamed(fields, numbered)
         patches.append(patch(before, row))
         before = row
     return patches

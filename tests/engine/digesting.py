@@ -13,7 +13,7 @@ from labengine.engine.sources import digests, hashing
 
 
 @pytest.fixture
-def read_whole(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def files_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the files whose content was read to its end."""
     names: list[str] = []
     original = hashing.sha256_of

@@ -40,7 +40,7 @@ def workload_with_eos(ground: Ground, seed: int) -> Workload:
 @pytest.mark.parametrize("is_recorded", [True, False], ids=["recorded", "silent"])
 @pytest.mark.parametrize("disturbances", [0.0, 0.03, 0.1])
 @pytest.mark.parametrize("ground", GROUNDS, ids=str)
-def test_nobody_can_tell(ground: Ground, disturbances: float, is_recorded: bool) -> None:
+def test_results_are_equal(ground: Ground, disturbances: float, is_recorded: bool) -> None:
     met: Counter[str] = Counter()
     for seed in ground.seeds(NUM_SEEDS):
         twins = Twins(workload_with_eos(ground, seed), EDITIONS[ground.edition], is_recorded=is_recorded)

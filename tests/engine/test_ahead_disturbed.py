@@ -63,7 +63,7 @@ def fail_free_step(drive: Drive, events: list[Event], run: Callable[[Callable[[]
     ids=["calls", "returns", "ctrl-c"],
 )
 @pytest.mark.parametrize("ground", GROUNDS, ids=str)
-def test_a_free_step_happens_whole_or_not_at_all(
+def test_a_free_step_happens_completely_or_not_at_all(
     ground: Ground, point: Point, num_points: int, act: Callable[[], None]
 ) -> None:
     """Every other disturbed step is followed by no look, so that what is left is what the next step builds on."""

@@ -37,7 +37,7 @@ def test_a_listener_that_looks_sees_nothing_that_is_ahead(kind: type[Event]) -> 
         assert seen[0] == seen[1]
 
 
-def test_a_runner_that_looks_while_it_samples_sees_the_step_as_it_stands() -> None:
+def test_a_runner_that_looks_while_it_samples_sees_the_step_as_it_is() -> None:
     seen = []
     for engine_class in (Engine, OverlappedEngine):
         engine = ahead_engine(engine_class)

@@ -42,9 +42,9 @@ class Device(SimulatedRunner):
     ],
 )
 def test_which_engine(overlap: bool | None, edition: str, runner: SimulatedRunner, is_watched: bool, line: str) -> None:
-    chosen, why = choose_engine(overlap, EDITIONS[edition], runner, has_external=False, is_watched=is_watched)
+    selected, why = choose_engine(overlap, EDITIONS[edition], runner, has_external=False, is_watched=is_watched)
     assert why.startswith(line)
-    assert (chosen is OverlappedEngine) is line.startswith("overlapped")
+    assert (selected is OverlappedEngine) is line.startswith("overlapped")
 
 
 @pytest.mark.parametrize(("edition", "is_watched"), [("vllm", False), ("labengine", True)])

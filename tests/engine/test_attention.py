@@ -29,10 +29,10 @@ DTYPES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
 @pytest.fixture(params=["torch", "cpu"])
 def backend(request: pytest.FixtureRequest) -> Backend:
-    def chosen(dtype: torch.dtype) -> AttentionBackend:
+    def selected(dtype: torch.dtype) -> AttentionBackend:
         return choose_attention(request.param, setting(dtype))[0]
 
-    return chosen
+    return selected
 
 
 def setting(dtype: torch.dtype) -> AttentionSetting:

@@ -18,7 +18,7 @@ from driving import Drive, LiveFold, assert_drained, assert_sound, difference, t
 from fake_tier import FakeTier, Luck, TierDown
 from grounds import TIERED, Ground
 from labengine.hooks import Hooks
-from seeds import EVERY_SEED, chosen
+from seeds import EVERY_SEED, selected
 
 BAD_LUCK = {
     "loads fail": Luck(fails=0.6),
@@ -36,7 +36,7 @@ NUM_SEEDS = 10
 )
 def test_everything_drains_and_nobody_reads_anothers_kv(ground: Ground, kind: str) -> None:
     met: Counter[str] = Counter()
-    for seed in chosen(str(ground), NUM_SEEDS):
+    for seed in selected(str(ground), NUM_SEEDS):
         hooks = Hooks(strict=True)
         live = LiveFold(hooks)
         drive = ground.drive(seed, hooks, BAD_LUCK[kind])
@@ -102,7 +102,7 @@ def assert_same_end(drive: Drive, ground: Ground, seed: int) -> None:
 @pytest.mark.parametrize("ground", TIERED, ids=str)
 def test_errors_and_ctrl_c_anywhere_on_top_of_it(ground: Ground) -> None:
     met: Counter[str] = Counter()
-    for seed in chosen(str(ground), 3):
+    for seed in selected(str(ground), 3):
         rng, drive = Random(seed), ground.drive(seed, Hooks(), BAD_LUCK["everything"])
         while not drive.is_done:
             list(drive.arrive())

@@ -174,7 +174,7 @@ def test_graphs_give_what_eager_gives(
     assert (our_pool - their_pool).abs().max() <= 0.1 * their_pool.abs().max()
 
 
-def test_graphs_are_told_and_let_go(smollm2: Path) -> None:
+def test_graphs_are_described_and_released(smollm2: Path) -> None:
     require("triton", torch.bfloat16, 16)
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
@@ -310,7 +310,7 @@ def test_auto_again_takes_as_much_as_the_first_time() -> None:
     assert sizes[1] > 0.97 * sizes[0]
 
 
-def test_what_torch_keeps_for_later_is_free() -> None:
+def test_memory_that_torch_caches_is_free() -> None:
     """A tensor that is gone but still reserved must not make a pool too large."""
     torch.cuda.empty_cache()
     before = free_memory(CUDA)

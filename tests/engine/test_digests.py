@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from engine.digesting import aged, next_tick, read_whole
+from engine.digesting import aged, files_read, next_tick
 from labengine.engine.sources import digests, hashing, remembered
 from labengine.engine.sources.digests import digests_of
 from labengine.engine.sources.hashing import hash_files
 from labengine.engine.sources.remembered import RememberedDigests
 from waiting import PATIENCE
 
-__all__ = ["aged", "read_whole"]
+__all__ = ["aged", "files_read"]
 MEMORY = RememberedDigests()
 
 
@@ -73,26 +73,26 @@ def move(path: Path) -> None:
     path.with_suffix(".moved").rename(path)
 
 
-def test_a_digest_is_that_of_the_whole_content(weights: Path) -> None:
+def test_a_digest_is_that_of_the_full_content(weights: Path) -> None:
     assert digest(weights) == sha256(b"weights" * 1000).hexdigest()
 
 
 @pytest.mark.parametrize("other_process", [False, True])
 def test_an_unchanged_file_is_read_once(
-    weights: Path, read_whole: list[str], aged: None, other_process: bool, monkeypatch: pytest.MonkeyPatch
+    weights: Path, files_read: list[str], aged: None, other_process: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = digest(weights)
     if other_process:
         in_a_new_process(monkeypatch)
     assert digest(weights) == first
-    assert read_whole == [weights.name]
+    assert files_read == [weights.name]
 
 
 @pytest.mark.parametrize("other_process", [False, True])
 @pytest.mark.parametrize("change", [Path.touch, edit_in_place, replace_by_copy, lengthen, move])
 def test_a_changed_file_is_read_anew(
     weights: Path,
-    read_whole: list[str],
+    files_read: list[str],
     aged: None,
     change: Callable[[Path], None],
     other_process: bool,
@@ -104,14 +104,14 @@ def test_a_changed_file_is_read_anew(
     if other_process:
         in_a_new_process(monkeypatch)
     assert digest(weights) == sha256(weights.read_bytes()).hexdigest()
-    assert len(read_whole) == 2
+    assert len(files_read) == 2
 
 
-def test_a_file_that_has_just_changed_is_not_remembered(weights: Path, store: Path, read_whole: list[str]) -> None:
+def test_a_file_that_has_just_changed_is_not_remembered(weights: Path, store: Path, files_read: list[str]) -> None:
     """Its next change may come within the same tick of the file system's clock."""
     digest(weights)
     digest(weights)
-    assert len(read_whole) == 2 and not store.exists()
+    assert len(files_read) == 2 and not store.exists()
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_remembered(
@@ -147,14 +147,14 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_memory_is_ignored_and_made_anew(
-    weights: Path, store: Path, read_whole: list[str], aged: None, damage: str, monkeypatch: pytest.MonkeyPatch
+    weights: Path, store: Path, files_read: list[str], aged: None, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = digest(weights)
-    whole = store.read_bytes()
-    store.write_bytes(DAMAGES[damage](whole))
+    intact = store.read_bytes()
+    store.write_bytes(DAMAGES[damage](intact))
     in_a_new_process(monkeypatch)
-    assert digest(weights) == first and len(read_whole) == 2
-    assert store.read_bytes() == whole
+    assert digest(weights) == first and len(files_read) == 2
+    assert store.read_bytes() == intact
 
 
 def test_a_cache_that_cannot_be_written_costs_time_only(

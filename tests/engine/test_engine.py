@@ -114,7 +114,7 @@ def test_a_phase_that_is_the_last_has_ended_the_step() -> None:
     assert engine.snapshot().step == 1
 
 
-def test_steps_are_told_from_start_to_end() -> None:
+def test_steps_are_reported_from_start_to_end() -> None:
     hooks = Hooks(strict=True)
     events = recorded(hooks)
     engine = small_engine(6, 4, hooks=hooks)

@@ -78,7 +78,7 @@ def assert_same_blocks(near: LayerKV, far: LayerKV) -> None:
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_the_native_turn_writes_there(num_threads: int, caches: tuple[LayerKV, LayerKV]) -> None:
+def test_the_native_rotation_writes_there(num_threads: int, caches: tuple[LayerKV, LayerKV]) -> None:
     """As it turns keys, it puts them and the values into their slots."""
     rows = torch.randn(40, HEADS + 2 * KV_HEADS, HEAD_DIM).to(DTYPE)
     for cache, by in zip(caches, (0, first_block(BLOCK)), strict=True):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from engine.digesting import aged, next_tick, read_whole
+from engine.digesting import aged, files_read, next_tick
 from labengine.config import ConfigError
 from labengine.engine import model_runner
 from labengine.engine.external import DiskStore
@@ -16,7 +16,7 @@ from labengine.engine.model_runner import ModelRunner
 from labengine.engine.sources import remembered
 from labengine.lab import Lab
 
-__all__ = ["aged", "read_whole"]
+__all__ = ["aged", "files_read"]
 
 
 @pytest.fixture
@@ -74,10 +74,10 @@ def test_a_copy_has_the_same_name(model_dir: Path, tmp_path: Path) -> None:
     assert name_of(copy) == name_of(model_dir)
 
 
-def test_without_an_external_tier_nothing_is_hashed(model_dir: Path, read_whole: list[str]) -> None:
+def test_without_an_external_tier_nothing_is_hashed(model_dir: Path, files_read: list[str]) -> None:
     with Lab(model_dir, num_blocks=8, block_size=4) as lab:
         lab.generate([3, 4, 5], max_tokens=2)
-    assert read_whole == []
+    assert files_read == []
 
 
 def test_a_name_is_that_of_the_weights_in_memory(model_dir: Path, aged: None, store: Path) -> None:

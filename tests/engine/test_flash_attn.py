@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from engine import flash_stand_in
+from engine import fake_flash_attn
 from engine.plan_builder import Dealer, plan_of
 from engine.test_attention import HEAD_DIM, HEADS, KV_HEADS, SCALE, group_of, largest_error
 from labengine.config import ConfigError
@@ -41,7 +41,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Install:
     """Put one stand-in in place of both packages, on a GPU that suits it."""
 
     def put(generation: str, **options: str) -> ModuleType:
-        module = flash_stand_in.fa3() if generation == "FA3" else flash_stand_in.fa2(**options)
+        module = fake_flash_attn.fa3() if generation == "FA3" else fake_flash_attn.fa2(**options)
         for name in ("flash_attn", "flash_attn_interface"):
             monkeypatch.setitem(sys.modules, name, module if name == module.__name__ else None)
         on_gpu(monkeypatch, 9 if generation == "FA3" else 8)
@@ -79,9 +79,7 @@ def test_fa3_takes_any_block_size(install: Install, block_size: int, dtype: torc
 
 @pytest.mark.parametrize("window", [None, 40, 200])
 @pytest.mark.parametrize("block_size", [64, 256])
-def test_fa3_reads_no_nan_where_it_could_copy_whole_tiles(
-    install: Install, block_size: int, window: int | None
-) -> None:
+def test_fa3_reads_no_nan_where_it_could_copy_full_tiles(install: Install, block_size: int, window: int | None) -> None:
     install("FA3")
     spec = group_of(block_size, window)
     assert largest_error(on_cpu(block_size), LONG_STEPS, LONG_LENGTHS, spec, torch.bfloat16) < 2e-2
@@ -105,7 +103,7 @@ def test_windows(install: Install, window: int, block_size: int) -> None:
     assert largest_error(on_cpu(block_size), SHORT_STEPS, SHORT_LENGTHS, spec, torch.bfloat16) < 2e-2
 
 
-def test_the_stand_in_stumbles_as_the_real_ones_do(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fake_fails_where_the_real_ones_do(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the backend's two precautions it gives NaN, or follows a table's garbage."""
     from labengine.engine.attention import flash_attn_kernels
 
@@ -241,7 +239,7 @@ def test_a_head_dim_that_no_kernel_has(monkeypatch: pytest.MonkeyPatch) -> None:
     assert FlashAttention.refusal(odd) == "it takes a head_dim up to 256 and a multiple of 8, not 20"
 
 
-def test_kernels_for_another_torch_are_told_apart_from_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_for_another_torch_are_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     """A package that is there and breaks says how."""
     from labengine.engine.attention import flash_attn_kernels
 
@@ -256,7 +254,7 @@ def test_kernels_for_another_torch_are_told_apart_from_none(monkeypatch: pytest.
 
 def test_the_newest_generation_is_taken(monkeypatch: pytest.MonkeyPatch, install: Install) -> None:
     install("FA3")
-    monkeypatch.setitem(sys.modules, "flash_attn", flash_stand_in.fa2())
+    monkeypatch.setitem(sys.modules, "flash_attn", fake_flash_attn.fa2())
     assert FlashOnCpu(setting(device="cpu")).generation == "FA3"
     on_gpu(monkeypatch, 8, 9)
     assert FlashOnCpu(setting(device="cpu")).generation == "FA2"

@@ -32,7 +32,7 @@ NUM_BLOCKS, BLOCK_SIZE = 96, 4
 
 
 @dataclass
-class Bench:
+class Setup:
     """One model twice over one pool: by graphs where it may, and module by module with another attention backend."""
 
     runner: ModelRunner
@@ -58,7 +58,7 @@ class Bench:
 DECODES = 4
 """Tokens that `prefilled` leaves to be decoded."""
 
-Make = Callable[..., Bench]
+Make = Callable[..., Setup]
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def make(
 ) -> Make:
     model_dir = tiny_gemma if request.param == "gemma3" else tiny_llama
 
-    def bench(max_num_seqs: int, max_context: int = 100, fails_at: int | None = None) -> Bench:
+    def setup(max_num_seqs: int, max_context: int = 100, fails_at: int | None = None) -> Setup:
         runner = ModelRunner.load(
             model_dir, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, device="cpu", attention="torch"
         )
@@ -87,24 +87,24 @@ def make(
         poison(runner, range(NUM_BLOCKS))
         recorder = RunAgain(fails_at)
         graphed = GraphedForward(recorded, runner.groups, max_context, max_num_seqs, recorder, CPU)
-        return Bench(runner, graphed, eager, recorder, StepStaging(runner.groups, CPU))
+        return Setup(runner, graphed, eager, recorder, StepStaging(runner.groups, CPU))
 
-    return bench
+    return setup
 
 
-def dealer_for(bench: Bench, seed: int = 0) -> Dealer:
-    return Dealer(NUM_BLOCKS, bench.runner.groups, seed)
+def dealer_for(setup: Setup, seed: int = 0) -> Dealer:
+    return Dealer(NUM_BLOCKS, setup.runner.groups, seed)
 
 
 def test_decodes_of_every_size_run_through_the_smallest_graph_that_holds_them(make: Make) -> None:
-    bench = make(6)
-    assert bench.recorder.recorded == [6, 4, 2, 1], "the largest first"
-    requests = bench.prefilled(dealer_for(bench), 9, 17, 6, 12, 7)
+    setup = make(6)
+    assert setup.recorder.recorded == [6, 4, 2, 1], "the largest first"
+    requests = setup.prefilled(dealer_for(setup), 9, 17, 6, 12, 7)
     for number in (5, 3, 4, 1):
-        ours, theirs = bench.logits(plan_of(*(request.take(1) for request in requests[:number])))
+        ours, theirs = setup.logits(plan_of(*(request.take(1) for request in requests[:number])))
         assert torch.allclose(ours, theirs, atol=1e-4)
         assert ours.shape == (number, 101) and ours.isfinite().all()
-    assert bench.recorder.replayed == [6, 4, 4, 1]
+    assert setup.recorder.replayed == [6, 4, 4, 1]
 
 
 def test_a_graph_for_every_number_of_requests() -> None:
@@ -118,11 +118,11 @@ def test_a_graph_for_every_number_of_requests() -> None:
 
 
 def test_twelve_of_twelve_graph_rows(make: Make) -> None:
-    bench = make(12)
-    requests = bench.prefilled(dealer_for(bench), *[6] * 12)
-    ours, theirs = bench.logits(plan_of(*(request.take(1) for request in requests)))
+    setup = make(12)
+    requests = setup.prefilled(dealer_for(setup), *[6] * 12)
+    ours, theirs = setup.logits(plan_of(*(request.take(1) for request in requests)))
     assert torch.allclose(ours, theirs, atol=1e-4)
-    assert bench.recorder.replayed == [12]
+    assert setup.recorder.replayed == [12]
 
 
 def pool_of(runner: ModelRunner) -> Tensor:
@@ -134,106 +134,106 @@ def pool_of(runner: ModelRunner) -> Tensor:
 
 def test_padding_of_a_graph_writes_nowhere(make: Make) -> None:
     """Slot -1 is no index from the end (vLLM 43810), and block 0 is a block like any other (SGLang 32477)."""
-    bench = make(8)
-    requests = bench.prefilled(dealer_for(bench), 6, 6, 6)
+    setup = make(8)
+    requests = setup.prefilled(dealer_for(setup), 6, 6, 6)
     for _ in range(2):  # the first step leaves three rows filled, the second one
-        before = pool_of(bench.runner)
+        before = pool_of(setup.runner)
         plan = plan_of(*(request.take(1) for request in requests))
-        step = bench.staging.step_tensors(plan)
-        bench.graphed(step)
-        changed = (pool_of(bench.runner) != before).any(-1).nonzero().flatten().tolist()
+        step = setup.staging.step_tensors(plan)
+        setup.graphed(step)
+        changed = (pool_of(setup.runner) != before).any(-1).nonzero().flatten().tolist()
         assert sorted(changed) == sorted(slot for group in step.groups for slot in group.slots.tolist())
         requests = requests[:1]
 
 
 def test_padding_of_a_graph_reads_nothing(make: Make) -> None:
     """Every slot that no request has written is NaN, block 0 and the last one too."""
-    bench = make(8)
-    dealer = dealer_for(bench)
-    requests = bench.prefilled(dealer, 9, 6, 7)
-    ours, theirs = bench.logits(plan_of(*(request.take(1) for request in requests)))
+    setup = make(8)
+    dealer = dealer_for(setup)
+    requests = setup.prefilled(dealer, 9, 6, 7)
+    ours, theirs = setup.logits(plan_of(*(request.take(1) for request in requests)))
     assert ours.isfinite().all() and torch.allclose(ours, theirs, atol=1e-4)
     with torch.inference_mode():
-        assert bench.graphed._recordings[4]()[3].isfinite().all(), "a row of padding attends to zeros, not to NaN"
+        assert setup.graphed._recordings[4]()[3].isfinite().all(), "a row of padding attends to zeros, not to NaN"
 
 
 def test_rows_that_a_larger_step_left_in_a_graph_become_padding(make: Make) -> None:
     """Stale contexts and slots of requests that are gone would write into blocks that are others' by now."""
-    bench = make(4)
-    requests = bench.prefilled(dealer_for(bench), 9, 13, 6)
-    bench.logits(plan_of(*(request.take(1) for request in requests)))
-    poison(bench.runner, [block for request in requests[1:] for table in request.tables for block in table])
-    before = pool_of(bench.runner)
-    static = bench.graphed._static
+    setup = make(4)
+    requests = setup.prefilled(dealer_for(setup), 9, 13, 6)
+    setup.logits(plan_of(*(request.take(1) for request in requests)))
+    poison(setup.runner, [block for request in requests[1:] for table in request.tables for block in table])
+    before = pool_of(setup.runner)
+    static = setup.graphed._static
     assert static is not None
     rows = static.rows(4)
-    step = bench.staging.step_tensors(plan_of(requests[0].take(1)))
-    bench.graphed(step)
+    step = setup.staging.step_tensors(plan_of(requests[0].take(1)))
+    setup.graphed(step)
     assert rows.contexts.tolist()[1:] == [0, 0, 0] and rows.token_ids.tolist()[1:] == [0, 0, 0]
     assert all(group.slots.tolist()[1:] == [-1, -1, -1] for group in rows.groups)
-    changed = (pool_of(bench.runner) != before).any(-1).nonzero().flatten().tolist()
+    changed = (pool_of(setup.runner) != before).any(-1).nonzero().flatten().tolist()
     assert sorted(changed) == sorted(group.slots.item() for group in step.groups)
 
 
 def test_stale_columns_of_a_graphs_tables_are_not_read(make: Make) -> None:
     """A long request's row is taken over by a short one, whose table is narrower (nano-vLLM 190)."""
-    bench = make(2)
-    dealer = dealer_for(bench)
-    (long,) = bench.prefilled(dealer, 40)
-    bench.logits(plan_of(long.take(1)))
-    poison(bench.runner, [block for table in long.tables for block in table])
-    (short,) = bench.prefilled(dealer, 6)
-    ours, theirs = bench.logits(plan_of(short.take(1)))
+    setup = make(2)
+    dealer = dealer_for(setup)
+    (long,) = setup.prefilled(dealer, 40)
+    setup.logits(plan_of(long.take(1)))
+    poison(setup.runner, [block for table in long.tables for block in table])
+    (short,) = setup.prefilled(dealer, 6)
+    ours, theirs = setup.logits(plan_of(short.take(1)))
     assert ours.isfinite().all() and torch.allclose(ours, theirs, atol=1e-4)
 
 
 @pytest.mark.parametrize("max_context", [16, 17, 19, 20])
 def test_the_last_position_has_a_column_in_the_graph(make: Make, max_context: int) -> None:
     """And the one behind it, which a table one column short would have answered with garbage, runs eagerly."""
-    bench = make(2, max_context)
-    (request,) = bench.prefilled(dealer_for(bench), max_context + DECODES)
+    setup = make(2, max_context)
+    (request,) = setup.prefilled(dealer_for(setup), max_context + DECODES)
     request.num_computed -= 1
     for by_graph in (True, False):
-        ours, theirs = bench.logits(plan_of(request.take(1)))
+        ours, theirs = setup.logits(plan_of(request.take(1)))
         assert torch.allclose(ours, theirs, atol=1e-4)
-        assert bool(bench.recorder.replayed) == by_graph
-        bench.recorder.replayed.clear()
+        assert bool(setup.recorder.replayed) == by_graph
+        setup.recorder.replayed.clear()
 
 
 def test_what_no_graph_holds_runs_eagerly(make: Make) -> None:
-    bench = make(2)
-    first, second, third = bench.prefilled(dealer_for(bench), 9, 13, 8)
+    setup = make(2)
+    first, second, third = setup.prefilled(dealer_for(setup), 9, 13, 8)
     plans = {
         "a chunk": plan_of(first.take(2)),
         "a chunk beside a decode": plan_of(first.take(1), second.take(2)),
         "a chunk of one token that samples nothing": plan_of(second.take(1, samples=False)),
         "one that samples beside one that does not": plan_of(second.take(1), third.take(1, samples=False)),
-        "more than max_num_seqs": plan_of(*(dealer_for(bench, 1).request([5]).take(1) for _ in range(3))),
+        "more than max_num_seqs": plan_of(*(dealer_for(setup, 1).request([5]).take(1) for _ in range(3))),
     }
     for name, plan in plans.items():
-        ours, theirs = bench.logits(plan)
+        ours, theirs = setup.logits(plan)
         assert torch.allclose(ours, theirs, atol=1e-4), name
-    assert bench.recorder.replayed == []
+    assert setup.recorder.replayed == []
 
 
 def test_a_prompt_of_one_token_is_a_decode_like_others(make: Make) -> None:
-    bench = make(2)
-    dealer = dealer_for(bench)
-    (decode,) = bench.prefilled(dealer, 9)
-    ours, theirs = bench.logits(plan_of(dealer.request([5]).take(1), decode.take(1)))
+    setup = make(2)
+    dealer = dealer_for(setup)
+    (decode,) = setup.prefilled(dealer, 9)
+    ours, theirs = setup.logits(plan_of(dealer.request([5]).take(1), decode.take(1)))
     assert torch.allclose(ours, theirs, atol=1e-4)
-    assert bench.recorder.replayed == [2]
+    assert setup.recorder.replayed == [2]
 
 
 @pytest.mark.parametrize("fails_at", [0, 2])
-def test_a_recording_that_fails_is_told_and_done_without(make: Make, fails_at: int) -> None:
-    bench = make(4, fails_at=fails_at)
-    (request,) = bench.prefilled(dealer_for(bench), 9)
-    ours, theirs = bench.logits(plan_of(request.take(1)))
+def test_without_a_recording_that_fails_the_forward_is_eager(make: Make, fails_at: int) -> None:
+    setup = make(4, fails_at=fails_at)
+    (request,) = setup.prefilled(dealer_for(setup), 9)
+    ours, theirs = setup.logits(plan_of(request.take(1)))
     assert torch.allclose(ours, theirs, atol=1e-4)
-    assert bench.recorder.replayed == []
-    told = bench.graphed.describe()["forward"]
-    assert told.startswith("no CUDA graphs: operation not permitted when stream is capturing; eager")
+    assert setup.recorder.replayed == []
+    description = setup.graphed.describe()["forward"]
+    assert description.startswith("no CUDA graphs: operation not permitted when stream is capturing; eager")
 
 
 def test_an_interrupt_while_recording_is_not_swallowed(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +245,7 @@ def test_an_interrupt_while_recording_is_not_swallowed(make: Make, monkeypatch: 
         make(2)
 
 
-def test_what_runs_is_told(make: Make) -> None:
+def test_what_runs_is_described(make: Make) -> None:
     lines = make(16).graphed.describe()
     assert lines["attention"] == "capturable"
     assert lines["forward"].startswith("CUDA graphs for decodes of 1, 2, 4, 8 and 16 requests, in ")
@@ -255,28 +255,28 @@ def test_what_runs_is_told(make: Make) -> None:
 
 
 def test_after_release_nothing_is_held(make: Make) -> None:
-    bench = make(2)
+    setup = make(2)
     for _ in range(2):
-        bench.graphed.release()
-        assert bench.runner.model.norm.weight.is_meta
-        assert not bench.graphed._recordings and bench.graphed._static is None
-    assert bench.graphed.describe()["forward"].startswith("CUDA graphs"), "what ran can still be told"
+        setup.graphed.release()
+        assert setup.runner.model.norm.weight.is_meta
+        assert not setup.graphed._recordings and setup.graphed._static is None
+    assert setup.graphed.describe()["forward"].startswith("CUDA graphs"), "what ran can still be told"
 
 
 def test_a_runner_lets_its_graphs_go_before_the_weights(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = make(2)
+    setup = make(2)
     weight_was_there = []
 
     def release() -> None:
-        weight_was_there.append(not bench.runner.model.norm.weight.is_meta)
-        GraphedForward.release(bench.graphed)
+        weight_was_there.append(not setup.runner.model.norm.weight.is_meta)
+        GraphedForward.release(setup.graphed)
 
-    monkeypatch.setattr(bench.runner, "_forward", bench.graphed)
-    monkeypatch.setattr(bench.graphed, "release", release)
-    bench.runner.release()
-    bench.runner.release()
+    monkeypatch.setattr(setup.runner, "_forward", setup.graphed)
+    monkeypatch.setattr(setup.graphed, "release", release)
+    setup.runner.release()
+    setup.runner.release()
     assert weight_was_there == [True, False]
-    assert bench.runner.model.norm.weight.is_meta and not bench.graphed._recordings
+    assert setup.runner.model.norm.weight.is_meta and not setup.graphed._recordings
 
 
 class CurrentDevice:
@@ -296,29 +296,29 @@ class CurrentDevice:
 
 def test_the_models_gpu_is_the_current_one_while_it_computes(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """Staging, graphs, eager steps and sampling; and afterwards the notebook's own is current again."""
-    bench = make(2)
-    (request,) = bench.prefilled(dealer_for(bench), 9)
+    setup = make(2)
+    (request,) = setup.prefilled(dealer_for(setup), 9)
     seen: list[tuple[str, int]] = []
 
     def watch(owner: object, name: str) -> None:
         method = getattr(owner, name)
 
-        def watched(*given: object) -> object:
+        def watched(*arguments: object) -> object:
             seen.append((name, CurrentDevice.index))
-            return method(*given)
+            return method(*arguments)
 
         monkeypatch.setattr(owner, name, watched)
 
     monkeypatch.setattr(torch.cuda, "device", CurrentDevice)
-    monkeypatch.setattr(bench.runner.kv_tensors, "device", torch.device("cuda:1"))
-    monkeypatch.setattr(bench.runner, "_forward", bench.graphed)
-    watch(bench.runner._staging, "step_tensors")
-    watch(bench.graphed, "_eager")
-    watch(bench.graphed, "argmax")
-    monkeypatch.setitem(bench.graphed._recordings, 1, _noting(seen, bench.graphed._recordings[1]))
+    monkeypatch.setattr(setup.runner.kv_tensors, "device", torch.device("cuda:1"))
+    monkeypatch.setattr(setup.runner, "_forward", setup.graphed)
+    watch(setup.runner._staging, "step_tensors")
+    watch(setup.graphed, "_eager")
+    watch(setup.graphed, "argmax")
+    monkeypatch.setitem(setup.graphed._recordings, 1, _noting(seen, setup.graphed._recordings[1]))
     for number in (1, 2):
         plan = plan_of(request.take(number))
-        bench.runner.sample(plan, bench.runner.forward(plan))
+        setup.runner.sample(plan, setup.runner.forward(plan))
         assert CurrentDevice.index == 0
     names = ["step_tensors", "replay", "argmax", "step_tensors", "_eager", "argmax"]
     assert seen == [(name, 1) for name in names]

@@ -156,7 +156,7 @@ def test_without_a_network_it_is_said_at_once(
     assert "retries" not in said
 
 
-def test_a_hub_that_says_nothing_is_given_up(tmp_path: Path, project_root: Path) -> None:
+def test_a_silent_hub_times_out(tmp_path: Path, project_root: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
         said = look_up(MODEL, tmp_path / "home", project_root, HF_ENDPOINT=endpoint)

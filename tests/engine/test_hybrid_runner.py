@@ -69,7 +69,7 @@ def test_a_block_held_by_two_groups_is_one_memory(hybrid_runner: ModelRunner, ti
         assert ((logits - expected).abs().max().item() < 1e-4) is is_right
 
 
-def test_a_block_dropped_one_too_early_is_told(hybrid_runner: ModelRunner) -> None:
+def test_a_block_dropped_one_too_early_is_reported(hybrid_runner: ModelRunner) -> None:
     """The token at position 19 reads positions 12 to 19: entry 3 is its first."""
     request = Dealer(64, hybrid_runner.groups).request(TEXT)
     hybrid_runner.forward(plan_of(request.take(19)))
@@ -86,7 +86,7 @@ def test_load_model_takes_the_groups_from_the_model(tiny_gemma: Path) -> None:
 
 
 @pytest.mark.parametrize("groups", [(FULL, WINDOW), (WINDOW,)])
-def test_groups_cannot_be_given_to_a_real_model(groups: tuple[GroupSpec, ...], tiny_gemma: Path) -> None:
+def test_groups_cannot_be_set_for_a_real_model(groups: tuple[GroupSpec, ...], tiny_gemma: Path) -> None:
     config = EngineConfig(16, groups)
     with pytest.raises(ConfigError, match=r"a real model brings its own KV-cache groups: give it one block_size"):
         load_model(tiny_gemma, config, ModelOptions(16, device="cpu"))

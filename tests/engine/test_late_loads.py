@@ -39,7 +39,7 @@ def edition(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def engine_over_a_late_tier(
+def engine_with_late_tier(
     delay: int = 1, edition: str = "labengine", *, num_blocks: int = 16, luck: Luck | None = None, seed: int = 0
 ) -> tuple[Engine, FakeTier, list[Event]]:
     """An empty pool over a tier that holds two blocks of each of two prompts, and the events from now on."""
@@ -62,7 +62,7 @@ def state(engine: Engine, request_id: int = 0) -> tuple[str, int, int]:
 
 
 def test_a_request_waits_with_its_blocks_until_its_kv_is_there(edition: str) -> None:
-    engine, _, events = engine_over_a_late_tier(2, edition)
+    engine, _, events = engine_with_late_tier(2, edition)
     engine.add(PROMPT, ONE)
     report = engine.step()
     assert (report.scheduled, report.loading) == ({}, (0,))
@@ -76,8 +76,8 @@ def test_a_request_waits_with_its_blocks_until_its_kv_is_there(edition: str) -> 
     assert_drained(engine)
 
 
-def test_the_kv_counts_as_computed_once_it_is_told(edition: str) -> None:
-    engine, _, events = engine_over_a_late_tier(1, edition)
+def test_the_kv_counts_as_computed_once_it_is_reported(edition: str) -> None:
+    engine, _, events = engine_with_late_tier(1, edition)
     engine.add(PROMPT, FIVE)
     engine.step()
     phases = engine.phases()
@@ -91,7 +91,7 @@ def test_the_kv_counts_as_computed_once_it_is_told(edition: str) -> None:
 
 def test_its_blocks_are_a_hit_only_once_they_are_filled(edition: str) -> None:
     """An equal prompt that comes meanwhile loads on its own, in every edition."""
-    engine, _, _ = engine_over_a_late_tier(1, edition)
+    engine, _, _ = engine_with_late_tier(1, edition)
     engine.add(PROMPT, FIVE)
     engine.step()
     assert engine.snapshot().prefix_map == {}
@@ -102,7 +102,7 @@ def test_its_blocks_are_a_hit_only_once_they_are_filled(edition: str) -> None:
 
 
 def test_others_run_while_it_waits(edition: str) -> None:
-    engine, _, _ = engine_over_a_late_tier(3, edition)
+    engine, _, _ = engine_with_late_tier(3, edition)
     engine.add(PROMPT, ONE)
     engine.add(OTHER, FIVE)
     reports = [engine.step() for _ in range(4)]
@@ -110,7 +110,7 @@ def test_others_run_while_it_waits(edition: str) -> None:
 
 
 def test_who_arrives_goes_before_those_who_wait(edition: str) -> None:
-    engine, _, _ = engine_over_a_late_tier(1, edition, num_blocks=4)
+    engine, _, _ = engine_with_late_tier(1, edition, num_blocks=4)
     engine.add(PROMPT, FIVE)
     engine.step()
     engine.add([*OTHER, 1, 2, 3, 4], ONE)
@@ -118,7 +118,7 @@ def test_who_arrives_goes_before_those_who_wait(edition: str) -> None:
 
 
 def test_a_late_load_that_fails_is_computed_instead(edition: str) -> None:
-    engine, tier, events = engine_over_a_late_tier(1, edition, luck=Luck(fails=1))
+    engine, tier, events = engine_with_late_tier(1, edition, luck=Luck(fails=1))
     engine.add(PROMPT, ONE)
     while not engine.step().finished:
         assert_sound(engine.snapshot(), edition)
@@ -131,18 +131,18 @@ def test_a_late_load_that_fails_is_computed_instead(edition: str) -> None:
 
 
 def test_a_failed_load_takes_the_requests_blocks_and_not_its_place() -> None:
-    engine, _, events = engine_over_a_late_tier(1, luck=Luck(fails=1))
+    engine, _, events = engine_with_late_tier(1, luck=Luck(fails=1))
     engine.add(PROMPT, ONE)
     engine.step()
     engine.add(OTHER, ONE)
     engine.step()
-    told = [type(event) for event in events if isinstance(event, (LoadFailed, RequestPreempted, PrefixHit))]
-    assert told[:4] == [PrefixHit, LoadFailed, RequestPreempted, PrefixHit]
+    relevant = [type(event) for event in events if isinstance(event, (LoadFailed, RequestPreempted, PrefixHit))]
+    assert relevant[:4] == [PrefixHit, LoadFailed, RequestPreempted, PrefixHit]
     assert [event.request_id for event in events if isinstance(event, PrefixHit)][:2] == [0, 0]
 
 
 def test_an_abort_while_loading_cancels_the_load() -> None:
-    engine, tier, _ = engine_over_a_late_tier(2)
+    engine, tier, _ = engine_with_late_tier(2)
     engine.add(PROMPT, ONE)
     engine.step()
     assert list(tier.on_their_way) == [0]
@@ -153,7 +153,7 @@ def test_an_abort_while_loading_cancels_the_load() -> None:
 
 
 def test_an_abort_after_the_arrival_but_before_a_step_took_note_frees_everything() -> None:
-    engine, tier, _ = engine_over_a_late_tier(0)
+    engine, tier, _ = engine_with_late_tier(0)
     engine.add(PROMPT, ONE)
     engine.step()
     phases = engine.phases()
@@ -165,7 +165,7 @@ def test_an_abort_after_the_arrival_but_before_a_step_took_note_frees_everything
 
 
 def test_an_arrival_is_not_lost_with_the_step_that_heard_it(edition: str) -> None:
-    engine, _, _ = engine_over_a_late_tier(0, edition)
+    engine, _, _ = engine_with_late_tier(0, edition)
     engine.add(PROMPT, ONE)
     engine.step()
     for num_phases in (1, 2, 3):
@@ -178,7 +178,7 @@ def test_an_arrival_is_not_lost_with_the_step_that_heard_it(edition: str) -> Non
 
 
 def test_a_load_that_hangs_holds_up_nobody_else_and_ends_with_an_abort(edition: str) -> None:
-    engine, tier, _ = engine_over_a_late_tier(1, edition, luck=Luck(hangs=1))
+    engine, tier, _ = engine_with_late_tier(1, edition, luck=Luck(hangs=1))
     engine.add(PROMPT, ONE)
     engine.add(OTHER, FIVE)
     while engine.requests[1].status != "finished":
@@ -192,7 +192,7 @@ def test_a_load_that_hangs_holds_up_nobody_else_and_ends_with_an_abort(edition: 
 
 
 def test_a_step_that_started_a_load_and_is_taken_back_cancels_it() -> None:
-    engine, tier, _ = engine_over_a_late_tier(1)
+    engine, tier, _ = engine_with_late_tier(1)
     engine.add(PROMPT, ONE)
     phases = engine.phases()
     next(phases)
@@ -207,7 +207,7 @@ def test_a_step_that_started_a_load_and_is_taken_back_cancels_it() -> None:
 
 def test_a_preempted_request_that_loads_is_a_waiting_one(edition: str) -> None:
     """It holds blocks again, and a preempted one holds none."""
-    engine, _, _ = engine_over_a_late_tier(1, edition, num_blocks=5)
+    engine, _, _ = engine_with_late_tier(1, edition, num_blocks=5)
     engine.add(OTHER[:4], SamplingParams(max_tokens=9))
     engine.add(PROMPT, SamplingParams(max_tokens=5))
     seen = set()
@@ -222,7 +222,7 @@ def test_a_preempted_request_that_loads_is_a_waiting_one(edition: str) -> None:
 
 def test_requests_that_arrived_do_not_wait_for_each_others_blocks_for_ever(edition: str) -> None:
     """Five blocks; two requests hold two loaded ones each, and the first needs two more: the second gives way."""
-    engine, _, _ = engine_over_a_late_tier(1, edition, num_blocks=5)
+    engine, _, _ = engine_with_late_tier(1, edition, num_blocks=5)
     engine.add([*PROMPT[:8], *range(300, 306)], ONE)
     engine.add(UNLIKE, ONE)
     assert engine.step().loading == (0, 1)
@@ -237,7 +237,7 @@ def test_requests_that_arrived_do_not_wait_for_each_others_blocks_for_ever(editi
 
 
 def test_a_tier_that_cannot_say_what_has_arrived_ends_no_request(edition: str) -> None:
-    engine, tier, _ = engine_over_a_late_tier(1, edition)
+    engine, tier, _ = engine_with_late_tier(1, edition)
     engine.add(PROMPT, ONE)
     engine.step()
     before, tier._luck = engine.snapshot(), Luck(raises=1, methods=("get_finished",))

@@ -38,7 +38,7 @@ def edition(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def engine_over(tier: FakeTier, edition: str = "labengine", **settings: object) -> tuple[Engine, list[Event]]:
+def engine_with_tier(tier: FakeTier, edition: str = "labengine", **settings: object) -> tuple[Engine, list[Event]]:
     """An empty pool over a tier, and the events from now on."""
     hooks = Hooks(strict=True)
     events = recorded(hooks)
@@ -48,7 +48,7 @@ def engine_over(tier: FakeTier, edition: str = "labengine", **settings: object) 
 def filled_tier(luck: Luck | None = None, groups: tuple[object, ...] = ()) -> FakeTier:
     """A tier that an engine has saved the prompt's blocks to."""
     tier = FakeTier(luck)
-    engine, _ = engine_over(tier, groups=groups)
+    engine, _ = engine_with_tier(tier, groups=groups)
     engine.add(PROMPT, ONE)
     engine.step()
     return tier
@@ -59,19 +59,19 @@ def of(kind: type[E], events: list[Event]) -> list[E]:
 
 
 def test_full_blocks_are_saved_after_the_step_that_fills_them() -> None:
-    engine, events = engine_over(tier := FakeTier())
+    engine, events = engine_with_tier(tier := FakeTier())
     engine.add(PROMPT, SamplingParams(max_tokens=4))
-    told = []
+    num_saved = []
     while engine.step():
-        told.append(sum(len(event.transfers) for event in of(BlocksSaved, events)))
-    assert told == [2, 2, 3, 3]
+        num_saved.append(sum(len(event.transfers) for event in of(BlocksSaved, events)))
+    assert num_saved == [2, 2, 3, 3]
     assert len(tier.blocks) == 3
     kinds = [type(event) for event in events]
     assert kinds.index(ForwardRan) < kinds.index(BlocksSaved)
 
 
 def test_another_engine_loads_them_before_its_forward_pass(edition: str) -> None:
-    engine, events = engine_over(filled_tier(), edition)
+    engine, events = engine_with_tier(filled_tier(), edition)
     engine.add(PROMPT, ONE)
     report = engine.step()
     assert report.scheduled == {0: 2}, "eight tokens of ten came from the tier"
@@ -82,7 +82,7 @@ def test_another_engine_loads_them_before_its_forward_pass(edition: str) -> None
 
 
 def test_what_is_in_the_pool_is_not_loaded() -> None:
-    engine, events = engine_over(filled_tier())
+    engine, events = engine_with_tier(filled_tier())
     for _ in range(2):
         engine.add(PROMPT, ONE)
         engine.step()
@@ -91,7 +91,7 @@ def test_what_is_in_the_pool_is_not_loaded() -> None:
 
 
 def test_after_a_reset_the_tier_still_knows() -> None:
-    engine, events = engine_over(FakeTier())
+    engine, events = engine_with_tier(FakeTier())
     engine.add(PROMPT, ONE)
     engine.step()
     assert engine.reset_prefix_cache()
@@ -102,7 +102,7 @@ def test_after_a_reset_the_tier_still_knows() -> None:
 
 def test_what_the_tier_has_is_not_saved_again() -> None:
     tier = FakeTier()
-    engine, events = engine_over(tier)
+    engine, events = engine_with_tier(tier)
     for _ in range(2):
         engine.add(PROMPT, ONE)
         engine.step()
@@ -111,8 +111,8 @@ def test_what_the_tier_has_is_not_saved_again() -> None:
     assert tier.met["save"] == 1
 
 
-def test_salts_keep_apart_in_the_tier_too() -> None:
-    engine, events = engine_over(filled_tier())
+def test_salts_separate_in_the_tier_too() -> None:
+    engine, events = engine_with_tier(filled_tier())
     engine.add(PROMPT, ONE, "x")
     engine.step()
     assert of(ExternalHit, events) == []
@@ -120,7 +120,7 @@ def test_salts_keep_apart_in_the_tier_too() -> None:
 
 def test_a_window_loads_only_what_it_reads(edition: str) -> None:
     groups = (full(4), window(4, 4))
-    engine, events = engine_over(filled_tier(groups=groups), edition, groups=groups)
+    engine, events = engine_with_tier(filled_tier(groups=groups), edition, groups=groups)
     engine.add(PROMPT, ONE)
     engine.step()
     (loaded,) = of(BlocksLoaded, events)
@@ -128,7 +128,7 @@ def test_a_window_loads_only_what_it_reads(edition: str) -> None:
 
 
 def test_two_requests_of_one_step_load_into_blocks_of_their_own() -> None:
-    engine, events = engine_over(filled_tier())
+    engine, events = engine_with_tier(filled_tier())
     engine.add(PROMPT, THREE)
     engine.add(PROMPT, THREE)
     engine.step()
@@ -142,14 +142,14 @@ def test_two_requests_of_one_step_load_into_blocks_of_their_own() -> None:
 @pytest.mark.parametrize("edition", ["nano-vllm", "nano-vllm+243", "nano-vllm-2025-07"])
 def test_nano_vllm_has_no_external_tier(edition: str) -> None:
     with pytest.raises(ConfigError, match="this edition has no external tier"):
-        engine_over(FakeTier(), edition)
+        engine_with_tier(FakeTier(), edition)
 
 
 # -- a load that fails -------------------------------------------------------------------------------------------------
 
 
 def test_a_failed_load_is_computed_instead_in_the_same_step(edition: str) -> None:
-    engine, events = engine_over(filled_tier(Luck(fails=1)), edition)
+    engine, events = engine_with_tier(filled_tier(Luck(fails=1)), edition)
     engine.add(PROMPT, ONE)
     report = engine.step()
     assert (report.step, report.finished) == (1, (0,))
@@ -165,7 +165,7 @@ def test_a_failed_load_is_computed_instead_in_the_same_step(edition: str) -> Non
 
 def test_the_tier_forgets_what_it_could_not_deliver() -> None:
     tier = filled_tier(Luck(fails=1))
-    engine, _ = engine_over(tier)
+    engine, _ = engine_with_tier(tier)
     engine.add(PROMPT, ONE)
     phases = engine.phases()
     assert next(phases) == "schedule"
@@ -181,10 +181,10 @@ class LosesTheSecond(FakeTier):
         return [load for load in loads if load.index == 1]
 
 
-def test_a_load_that_comes_back_short_is_computed_whole() -> None:
+def test_a_load_that_comes_back_short_is_computed_completely() -> None:
     tier = LosesTheSecond()
     tier.blocks.update(filled_tier().blocks)
-    engine, _ = engine_over(tier)
+    engine, _ = engine_with_tier(tier)
     engine.add(PROMPT, ONE)
     assert engine.step().scheduled == {0: 10}
     assert (tier.met["short load"], tier.met["load"]) == (1, 0)
@@ -202,7 +202,7 @@ def test_a_tier_that_promises_the_same_again_is_not_believed_twice_in_a_step() -
     tier = NeverForgets(Luck(fails=1))
     tier.blocks.update(filled_tier().blocks)
     for number in range(1, 4):
-        engine, _ = engine_over(tier)
+        engine, _ = engine_with_tier(tier)
         engine.add(PROMPT, ONE)
         assert engine.step().scheduled == {0: 10}
         assert tier.met["failed load"] == number
@@ -224,7 +224,7 @@ def raising_tier(method: str) -> FakeTier:
 
 
 def test_a_tier_that_cannot_be_asked_is_not_waited_for(edition: str) -> None:
-    engine, events = engine_over(tier := raising_tier("has"), edition)
+    engine, events = engine_with_tier(tier := raising_tier("has"), edition)
     engine.add(PROMPT, ONE)
     assert engine.step().scheduled == {0: 10}
     assert of(ExternalHit, events) == []
@@ -233,7 +233,7 @@ def test_a_tier_that_cannot_be_asked_is_not_waited_for(edition: str) -> None:
 
 
 def test_whatever_a_load_raises_the_request_is_computed(edition: str) -> None:
-    engine, events = engine_over(tier := raising_tier("start_load_kv"), edition)
+    engine, events = engine_with_tier(tier := raising_tier("start_load_kv"), edition)
     engine.add(PROMPT, ONE)
     assert engine.step().scheduled == {0: 10}
     assert [event.reason for event in of(LoadFailed, events)] == ["TierDown: start_load_kv"]
@@ -243,7 +243,7 @@ def test_whatever_a_load_raises_the_request_is_computed(edition: str) -> None:
 
 @pytest.mark.parametrize("method", ["update_state_after_alloc", "save_kv"])
 def test_what_may_not_raise_takes_the_step_with_it_and_leaves_no_trace(edition: str, method: str) -> None:
-    engine, _ = engine_over(tier := raising_tier(method), edition)
+    engine, _ = engine_with_tier(tier := raising_tier(method), edition)
     if method == "save_kv":
         tier.blocks.clear()
     engine.add(PROMPT, ONE)

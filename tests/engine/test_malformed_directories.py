@@ -28,7 +28,7 @@ GEMMA3 = [*chain(*(cases() for cases in (*COMMON, malformed.gemma_cases, malform
 
 
 @pytest.fixture(scope="module")
-def whole(tiny_model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def intact(tiny_model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """A directory of each family with everything in it, and nothing wrong."""
     made: dict[str, Path] = {}
     settings = {
@@ -60,22 +60,22 @@ def assert_refused(case: Case, directory: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         use(directory)
     assert str(directory) in str(refused.value)
-    told = str(refused.value).replace(str(directory), "")
-    assert all(name in told for name in case.names), told
-    assert "\n" not in told and len(told) < 600, told
+    message = str(refused.value).replace(str(directory), "")
+    assert all(name in message for name in case.names), message
+    assert "\n" not in message and len(message) < 600, message
 
 
 @pytest.fixture
-def copy(whole: Callable[[str], Path], tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    yield lambda family: Path(shutil.copytree(whole(family), tmp_path / "model"))
+def copy(intact: Callable[[str], Path], tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    yield lambda family: Path(shutil.copytree(intact(family), tmp_path / "model"))
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
-def test_what_is_whole_opens(copy: Callable[[str], Path], family: str) -> None:
+def test_an_intact_model_opens(copy: Callable[[str], Path], family: str) -> None:
     use(copy(family))
 
 
-def test_what_is_whole_and_split_opens(copy: Callable[[str], Path]) -> None:
+def test_an_intact_split_model_opens(copy: Callable[[str], Path]) -> None:
     directory = copy("llama")
     malformed.split(directory)
     use(directory)

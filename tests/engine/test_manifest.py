@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.digesting import aged, next_tick, read_whole
+from engine.digesting import aged, files_read, next_tick
 from labengine.engine.sources.catalogue import SourceError
 from labengine.engine.sources.manifest import MANIFEST, verify, write_manifest
 
-__all__ = ["aged", "read_whole"]
+__all__ = ["aged", "files_read"]
 
 
 @pytest.fixture
@@ -23,19 +23,19 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_file_is_read_once(directory: Path, read_whole: list[str], aged: None) -> None:
+def test_every_file_is_read_once(directory: Path, files_read: list[str], aged: None) -> None:
     verify(directory)
     verify(directory)
-    assert sorted(read_whole) == ["config.json", "model.safetensors"]
+    assert sorted(files_read) == ["config.json", "model.safetensors"]
 
 
-def test_a_touched_file_is_read_again_and_alone(directory: Path, read_whole: list[str], aged: None) -> None:
+def test_a_touched_file_is_read_again_and_alone(directory: Path, files_read: list[str], aged: None) -> None:
     verify(directory)
-    read_whole.clear()
+    files_read.clear()
     next_tick(directory / "config.json")
     (directory / "config.json").touch()
     verify(directory)
-    assert read_whole == ["config.json"]
+    assert files_read == ["config.json"]
 
 
 @pytest.mark.parametrize("was_verified", [True, False])

@@ -151,11 +151,11 @@ def test_weights_of_another_shape(model_dir: Path) -> None:
 
 
 def test_weights_in_several_files(model_dir: Path) -> None:
-    whole = load(model_dir)
+    intact = load(model_dir)
     tensors = load_tensors((model_dir / "model.safetensors").read_bytes())
     names = sorted(tensors)
     (model_dir / "model.safetensors").unlink()
     for number, part in enumerate((names[::2], names[1::2])):
         save_file({name: tensors[name] for name in part}, model_dir / f"model-{number}.safetensors")
     plan = plan_of(Dealer(8, 4).request([3, 4, 5]).take(3))
-    assert torch.equal(load(model_dir).forward(plan), whole.forward(plan))
+    assert torch.equal(load(model_dir).forward(plan), intact.forward(plan))

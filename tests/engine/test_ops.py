@@ -58,7 +58,7 @@ def test_adding_comes_before_the_norm_and_is_rounded(kind: type[RMSNorm], dtype:
 
 
 @pytest.mark.parametrize("normed", [False, True])
-def test_heads_are_normed_before_they_turn_and_values_stay(normed: bool) -> None:
+def test_heads_are_normed_before_they_rotate_and_values_stay(normed: bool) -> None:
     projected = torch.randn(7, 5 * 16)
     before = projected.clone()
     heads = projected.unflatten(-1, (5, 16))[:, :3]
@@ -151,7 +151,7 @@ def test_a_cpu_packs_its_weights() -> None:
     assert type(ops) is OneDNNOps and reason == "onednn (weights packed for this CPU)"
 
 
-def test_a_torch_that_cannot_pack_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_that_cannot_pack_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(weight: Tensor) -> None:
         raise RuntimeError("no such layout\nwith a long story")
 

@@ -47,7 +47,7 @@ def test_a_container_by_version_1(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "files", [{}, {"max": "max", "current": 300}, {"max": 800}, {"max": "", "current": 3}, {"max": 8, "current": "?"}]
 )
-def test_where_no_limit_is_told(tmp_path: Path, files: dict[str, object]) -> None:
+def test_where_no_limit_is_set(tmp_path: Path, files: dict[str, object]) -> None:
     write(tmp_path, **{f"memory_{name}": text for name, text in files.items()})
     assert left_to_cgroup(tmp_path) is None
     assert left_to_cgroup(tmp_path / "absent") is None

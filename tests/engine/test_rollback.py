@@ -205,7 +205,7 @@ def test_a_strict_listener_raises_at_any_event(ground: Ground) -> None:
     assert num_failed > 5 * len(ground.busy_seeds(40))
 
 
-def test_rollback_is_told_with_the_error_that_caused_it() -> None:
+def test_rollback_is_reported_with_the_error_that_caused_it() -> None:
     hooks = Hooks(strict=True)
     events = recorded(hooks)
     drive = LABENGINE.drive(0, hooks)

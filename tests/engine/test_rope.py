@@ -47,12 +47,12 @@ def test_what_is_not_supported_is_named(raw: dict[str, Any]) -> None:
         rope_spec(raw)
 
 
-def test_a_turn_is_a_rotation_by_position_times_frequency() -> None:
+def test_a_head_is_rotated_by_position_times_frequency() -> None:
     rotation = Rotation.at(torch.tensor([0, 3]), torch.tensor([0.5, 0.1]))
-    first, turned = rotation.rotate(torch.tensor([1.0, 0.0, 0.0, 2.0]).repeat(2, 1, 1))[:, 0].tolist()
+    first, rotated = rotation.rotate(torch.tensor([1.0, 0.0, 0.0, 2.0]).repeat(2, 1, 1))[:, 0].tolist()
     assert first == [1.0, 0.0, 0.0, 2.0]
     expected = [math.cos(1.5), -2 * math.sin(0.3), math.sin(1.5), 2 * math.cos(0.3)]
-    assert turned == pytest.approx(expected, abs=1e-6)
+    assert rotated == pytest.approx(expected, abs=1e-6)
 
 
 FAR = [0, 1, 4_095, 4_096, 4_097, 8_191, 8_192, 40_000, 131_071, 1_000_003, 2**24 - 1]

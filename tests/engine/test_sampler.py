@@ -123,12 +123,12 @@ def by_hand(logits: list[float], request: ScheduledRequest) -> int:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_whole_batches_are_drawn_as_row_by_row(seed: int) -> None:
+def test_batches_are_drawn_as_row_by_row(seed: int) -> None:
     """Mixed wishes, many equal logits, in small batches too: what a row gets does not depend on its neighbours."""
     random, generator = Random(seed), torch.Generator().manual_seed(seed)
     vocab_size, num_rows = random.choice([1, 2, 33, 500]), random.randint(1, 12)
     logits = (torch.randn(num_rows, vocab_size, generator=generator) * random.choice([0.0, 1.0, 9.0]) * 2).round() / 2
-    wishes = [
+    settings = [
         SamplingParams(
             temperature=random.choice([0.0, 0.3, 1.0, 4.0]),
             top_k=random.choice([None, None, 1, 3, 40, 10**9]),
@@ -136,7 +136,7 @@ def test_whole_batches_are_drawn_as_row_by_row(seed: int) -> None:
         )
         for _ in range(num_rows)
     ]
-    requests = [request(wish, random.getrandbits(70), random.randint(1, 50)) for wish in wishes]
+    requests = [request(setting, random.getrandbits(70), random.randint(1, 50)) for setting in settings]
     expected = [by_hand(row, one) for row, one in zip(logits.tolist(), requests, strict=True)]
     assert sample(logits, requests) == expected
     assert sample(logits.bfloat16(), requests) == expected, "halves are exact in bfloat16"
@@ -159,8 +159,8 @@ def test_equal_logits_keep_the_lower_ids() -> None:
 @pytest.mark.gpu
 def test_the_gpu_draws_the_same_and_the_host_does_not_wait() -> None:
     logits = torch.randn(24, 5000, generator=torch.Generator().manual_seed(2)) * 4
-    wishes = [SamplingParams(temperature=row % 3 / 2, top_k=40 if row % 2 else None) for row in range(24)]
-    requests = [request(wish, row) for row, wish in enumerate(wishes)]
+    settings = [SamplingParams(temperature=row % 3 / 2, top_k=40 if row % 2 else None) for row in range(24)]
+    requests = [request(setting, row) for row, setting in enumerate(settings)]
     on_gpu = logits.cuda()
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")

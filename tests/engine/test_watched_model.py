@@ -60,4 +60,4 @@ def test_where_the_oracle_sees_a_misread_the_text_goes_wrong(runner: ModelRunner
     right = play(runner, as_parts("labengine"), None, Hooks())
     wrong = play(runner, NO_REMAP.overriding(as_parts("labengine")), watch, hooks)
     assert "read" in {violation.rule for violation in watch.violations}
-    assert any(tokens != whole[: len(tokens)] for tokens, whole in zip(wrong, right, strict=False))
+    assert any(tokens != expected[: len(tokens)] for tokens, expected in zip(wrong, right, strict=False))

@@ -85,11 +85,11 @@ def test_it_is_the_pool_that_is_read(tiny_llama: Path, tiny_runner: ModelRunner)
         tiny_runner.kv_tensors.layer(layer).keys[spoilt] = 0
     after = attention_by_block(tiny_runner, request, LAST, modules=modules).mass
     assert np.abs(after - before).max() > 1e-3
-    anew = attention_by_block(tiny_runner, given_back(request), LAST, modules=modules)
+    anew = attention_by_block(tiny_runner, finished(request), LAST, modules=modules)
     np.testing.assert_allclose(anew.mass, before, atol=2e-5)
 
 
-def given_back(request: RequestState) -> RequestState:
+def finished(request: RequestState) -> RequestState:
     return replace(
         request, status="finished", num_computed_tokens=0, block_tables=tuple(() for _ in request.block_tables)
     )
@@ -104,7 +104,7 @@ def test_nothing_is_written(tiny_llama: Path, tiny_runner: ModelRunner) -> None:
         assert torch.equal(keys, tiny_runner.kv_tensors.layer(layer).keys)
 
 
-def test_blocks_that_were_given_back_are_computed_anew(tiny_gemma: Path, hybrid_runner: ModelRunner) -> None:
+def test_blocks_that_were_freed_are_computed_anew(tiny_gemma: Path, hybrid_runner: ModelRunner) -> None:
     request, modules = computed(hybrid_runner, LAST), torch_modules(hybrid_runner, tiny_gemma)
     weights = eager_weights(tiny_gemma, TEXT)
     windowed = [spec.window is not None for spec in hybrid_runner.groups]
@@ -118,7 +118,7 @@ def test_blocks_that_were_given_back_are_computed_anew(tiny_gemma: Path, hybrid_
     assert is_in_pool(hybrid_runner.groups, slid, LAST, -1)
     assert not is_in_pool(hybrid_runner.groups, slid, 12, -1), "its window reaches back to block 1, which is gone"
     assert not is_in_pool(hybrid_runner.groups, replace(slid, num_computed_tokens=9), 12, -1)
-    for state in (slid, given_back(request)):
+    for state in (slid, finished(request)):
         seen = attention_by_block(hybrid_runner, state, 12, modules=modules)
         assert seen.source == "recomputed" and set(seen.block_ids) == {(-1,) * 4}
         np.testing.assert_allclose(seen.mass, summed(weights, 12, 4), atol=2e-5)

@@ -27,17 +27,17 @@ def norm_of(weight: Tensor, offset: bool) -> RMSNorm:
     return norm
 
 
-def agrees(given: Tensor, expected: Tensor) -> bool:
+def agrees(found: Tensor, expected: Tensor) -> bool:
     """Equal but for the last bit of a few, which sums in another order put on the other side of a middle.
 
     The interpreter cuts bfloat16 off instead of rounding: there every number may be off by a bit per rounding.
     """
-    assert given.dtype == expected.dtype and given.shape == expected.shape
-    difference = (given.double() - expected.double()).abs()
-    last_bit = torch.finfo(given.dtype).eps * expected.double().abs()
-    if given.dtype == torch.float32:
+    assert found.dtype == expected.dtype and found.shape == expected.shape
+    difference = (found.double() - expected.double()).abs()
+    last_bit = torch.finfo(found.dtype).eps * expected.double().abs()
+    if found.dtype == torch.float32:
         return bool((difference <= 8 * last_bit + 1e-6).all())
-    if given.dtype == torch.bfloat16 and is_interpreted():
+    if found.dtype == torch.bfloat16 and is_interpreted():
         return bool((difference <= 4 * last_bit + 0.02).all())
     return bool((difference <= last_bit + 1e-6).all() and (difference > 1e-6).double().mean() < 0.01)
 
@@ -67,7 +67,7 @@ def test_add_rms_norm(size: int, dtype: torch.dtype, offset: bool) -> None:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("num_heads", "head_dim"), [(6, 16), (9, 64), (16, 128), (1, 256), (3, 80)])
 @torch.inference_mode()
-def test_turn_heads(num_heads: int, head_dim: int, dtype: torch.dtype, normed: str) -> None:
+def test_rotate_heads(num_heads: int, head_dim: int, dtype: torch.dtype, normed: str) -> None:
     """A slice of qkv, in place: nothing but the slice changes."""
     qkv = random(4, num_heads + 3, head_dim, dtype=dtype)
     frequencies = 1.0 / 10_000 ** (torch.arange(head_dim // 2, device=DEVICE) / (head_dim // 2))

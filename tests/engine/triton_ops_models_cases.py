@@ -25,7 +25,7 @@ from labengine.engine.staging import step_tensors
 from labengine.engine.weights import load_weights
 
 
-class Bench:
+class ModelAndPools:
     """A model and a pool of its own for each kind of ops."""
 
     def __init__(self, model_dir: Path) -> None:
@@ -69,9 +69,9 @@ class Bench:
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
 def test_a_model_with_tritons_ops(family: str, tiny_model: Callable[..., Path]) -> None:
-    bench = Bench(tiny_model(family, num_hidden_layers=2))
-    expected = bench.logits(TorchOps())
-    found = bench.logits(TritonOps())
+    model = ModelAndPools(tiny_model(family, num_hidden_layers=2))
+    expected = model.logits(TorchOps())
+    found = model.logits(TritonOps())
     assert found.shape == (4, 101)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 

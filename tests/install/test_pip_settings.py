@@ -61,7 +61,7 @@ def values(flags: list[str], flag: str) -> list[str]:
     return [value for name, value in pairwise(flags) if name == flag]
 
 
-def test_uv_is_told_what_pip_would_have_read(settings: dict[str, str]) -> None:
+def test_uv_gets_what_pip_would_have_read(settings: dict[str, str]) -> None:
     pips = json.loads(output("-c", PIPS_OWN))
     assert pips["index_url"] == "https://example.org/install" and len(pips["find_links"]) == 2, "pip read the settings"
     flags, variables = pip_settings.flags(settings), pip_settings.variables(settings)
@@ -78,7 +78,7 @@ def test_a_setting_that_is_switched_off_is_off() -> None:
     assert "--no-index" not in pip_settings.flags(pip_settings.parse("global.no-index='true'\n:env:.no-index='0'"))
 
 
-def test_uv_takes_the_best_wheel_from_where_pip_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uv_takes_the_newest_wheel_from_where_pip_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_wheel(tmp_path, "labengine-stand-in", "1.0", [])
     write_wheel(tmp_path, "labengine-stand-in", "1.0+cpu", [])
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))

@@ -62,11 +62,11 @@ def test_the_oldest_goes_first_and_between_steps(keep: int) -> None:
 
 
 def test_by_default_small_runs_are_unchanged_and_none_keeps_all() -> None:
-    with worked(Lab("simulated", num_blocks=24, block_size=4)) as usual, worked(small_lab(None)) as whole:
-        assert usual.config.keep_finished == 10_000 and kept(usual) == kept(whole) == [0, 1, 2, 3, 4, 5]
+    with worked(Lab("simulated", num_blocks=24, block_size=4)) as usual, worked(small_lab(None)) as unlimited:
+        assert usual.config.keep_finished == 10_000 and kept(usual) == kept(unlimited) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_forgotten_request_is_told_as_such() -> None:
+def test_a_forgotten_request_is_named_as_such() -> None:
     with worked(small_lab()) as lab:
         for ask in (lab.output, lab.stream, lab.abort):
             for named in (0, "A"):
@@ -91,14 +91,14 @@ class CannotForget(TokenBudgetScheduler):
 
 def test_a_part_that_fails_to_forget_fails_after_the_step() -> None:
     """What was computed stays: there is nothing that could be taken back."""
-    with small_lab(0, parts=Parts(scheduler=CannotForget)) as lab, small_lab(None) as whole:
-        for one in (lab, whole):
+    with small_lab(0, parts=Parts(scheduler=CannotForget)) as lab, small_lab(None) as unlimited:
+        for one in (lab, unlimited):
             one.add(token_ids=range(6), max_tokens=2)
             one.step()
         with pytest.raises(OSError, match="no"):
             lab.step()
-        whole.step()
-        assert difference(lab.snapshot(), whole.snapshot()) is None and not lab.check()
+        unlimited.step()
+        assert difference(lab.snapshot(), unlimited.snapshot()) is None and not lab.check()
         assert difference(fold(lab.timeline.events()), lab.snapshot()) is None  # type: ignore[union-attr]
 
 
@@ -110,8 +110,8 @@ def test_ids_are_counted_on() -> None:
 
 
 def test_figures_of_the_forgotten_stay_in_the_sums() -> None:
-    with worked(small_lab()) as lab, worked(small_lab(None)) as whole:
-        few, all_of_them = lab.stats(), whole.stats()
+    with worked(small_lab()) as lab, worked(small_lab(None)) as unlimited:
+        few, all_of_them = lab.stats(), unlimited.stats()
         for name in ("num_requests", "num_finished", "num_steps", "num_sampled_tokens", "hit_rate", "peak_used_blocks"):
             assert getattr(few, name) == getattr(all_of_them, name)
         assert list(few.time_to_first_token) == kept(lab)
@@ -136,32 +136,32 @@ def test_little_stays_of_a_forgotten_request() -> None:
     """What fork needs of it: its tokens and settings."""
     tracemalloc.start()
     try:
-        with small_lab(20, record=1000) as lab, small_lab(None, record=1000) as whole:
-            few, all_of_it = growth(lab), growth(whole)
+        with small_lab(20, record=1000) as lab, small_lab(None, record=1000) as unlimited:
+            few, all_of_it = growth(lab), growth(unlimited)
     finally:
         tracemalloc.stop()
     assert few < 500 < all_of_it, (few, all_of_it)
 
 
 def test_generate_answers_every_prompt_however_few_are_kept() -> None:
-    with small_lab(0) as lab, small_lab(None) as whole:
+    with small_lab(0) as lab, small_lab(None) as unlimited:
         prompts = [[*range(i, i + 6)] for i in range(7)]
-        assert lab.generate(prompts, max_tokens=3) == whole.generate(prompts, max_tokens=3)
+        assert lab.generate(prompts, max_tokens=3) == unlimited.generate(prompts, max_tokens=3)
         assert kept(lab) == []
 
 
 def test_a_stream_goes_on_to_its_end() -> None:
-    with small_lab(0) as lab, small_lab(None) as whole:
-        texts = ["".join(one.stream(one.add(token_ids=range(6), max_tokens=4))) for one in (lab, whole)]
+    with small_lab(0) as lab, small_lab(None) as unlimited:
+        texts = ["".join(one.stream(one.add(token_ids=range(6), max_tokens=4))) for one in (lab, unlimited)]
     assert texts[0] == texts[1] != ""
 
 
 def test_forks_and_rewinds_forget_the_same() -> None:
     with worked(small_lab()) as lab:
         events, steps = lab.timeline.events(), lab.snapshot().step  # type: ignore[union-attr]
-        with lab.fork() as fork, lab.fork(keep_finished=None) as whole:
+        with lab.fork() as fork, lab.fork(keep_finished=None) as unlimited:
             assert fork.timeline is not None and fork.timeline.events() == events
-            assert kept(whole) == [0, 1, 2, 3, 4, 5]
+            assert kept(unlimited) == [0, 1, 2, 3, 4, 5]
         lab.rewind(2)
         assert kept(lab) == [0, 1, 2, 3, 4, 5][1:]
         lab.rewind(steps)

@@ -62,9 +62,9 @@ def test_kv_of_what_does_not_exist(smollm2: Lab, lab: Lab) -> None:
 def test_a_snapshot_is_plain_json(lab: Lab) -> None:
     lab.add(token_ids=range(14), max_tokens=3)
     lab.step()
-    told = lab.snapshot().to_dict()
-    assert json.loads(json.dumps(told)) == told
-    assert set(told) == {"step", "requests", "blocks", "free_queue", "prefix_map", "cached_free", "groups"}
+    described = lab.snapshot().to_dict()
+    assert json.loads(json.dumps(described)) == described
+    assert set(described) == {"step", "requests", "blocks", "free_queue", "prefix_map", "cached_free", "groups"}
 
 
 def test_the_timeline_adds_up_to_the_snapshot(lab: Lab) -> None:
@@ -130,11 +130,11 @@ def test_occupancy_counts_used_blocks(lab: Lab) -> None:
     assert lab.stats().occupancy == 3 / 12
 
 
-def test_status_tells_what_runs_and_why(smollm2: Lab, lab: Lab) -> None:
-    told = smollm2.status()
-    assert {"model", "device", "dtype", "attention", "edition", "pool", "state"} <= set(told)
-    assert "llama" in told["model"] and told["edition"] == "labengine" and told["state"] == "paused"
-    assert "0 of 64 blocks of 4 tokens" in told["pool"]
+def test_status_names_what_runs_and_why(smollm2: Lab, lab: Lab) -> None:
+    described = smollm2.status()
+    assert {"model", "device", "dtype", "attention", "edition", "pool", "state"} <= set(described)
+    assert "llama" in described["model"] and described["edition"] == "labengine" and described["state"] == "paused"
+    assert "0 of 64 blocks of 4 tokens" in described["pool"]
     assert "simulated" in lab.status()["model"]
 
 

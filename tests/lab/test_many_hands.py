@@ -104,7 +104,7 @@ def test_an_error_in_the_background_ends_the_run_and_is_kept(lab: Lab, monkeypat
     assert lab.background_error is None and lab.output(0).finish_reason == "length"
 
 
-def test_posted_wishes_answer_with_a_future(lab: Lab) -> None:
+def test_posted_commands_answer_with_a_future(lab: Lab) -> None:
 
     view_source = lab.view_source()
     assert view_source.post("add", prompt="a b c", copies=2, max_tokens=3).result(PATIENCE) == [0, 1]
@@ -119,7 +119,7 @@ def test_posted_wishes_answer_with_a_future(lab: Lab) -> None:
     assert lab.snapshot().requests == {}
 
 
-def test_a_scheduler_that_starves_somebody_is_told_of_instead_of_waiting_for_ever():
+def test_a_scheduler_that_starves_a_request_is_reported_instead_of_waiting_for_ever():
     class Starving(TokenBudgetScheduler):
         def schedule(self) -> StepPlan:
             return StepPlan(())

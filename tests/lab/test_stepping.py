@@ -51,7 +51,7 @@ def test_phases_are_the_same_step(lab: Lab) -> None:
     assert list(lab.phases()) == [] and lab.next_phase() is None
 
 
-def test_a_step_left_open_is_finished_by_the_next_wish(lab: Lab) -> None:
+def test_a_step_left_open_is_finished_by_the_next_command(lab: Lab) -> None:
     lab.add(token_ids=range(14), max_tokens=3)
     for phase in lab.phases():
         if phase == "forward":

@@ -134,11 +134,11 @@ def test_a_lab_is_shown_while_another_thread_closes_it(number: int) -> None:
     lab = Lab("simulated", num_blocks=8, block_size=4)
     lab.add(token_ids=range(9), max_tokens=3)
     lab.step()
-    outcome, later = shown_while_closing(lab, lab.show, number * 0.0015)
+    outcome, shown = shown_while_closing(lab, lab.show, number * 0.0015)
     assert isinstance(outcome, Dashboard | LabClosedError)
-    assert isinstance(later, Dashboard) and later is lab.show(), "what was recorded can still be looked at"
+    assert isinstance(shown, Dashboard) and shown is lab.show(), "what was recorded can still be looked at"
     assert_no_thread_is_left()
-    later.close()
+    shown.close()
 
 
 def test_a_comparison_is_shown_while_another_thread_closes_it() -> None:

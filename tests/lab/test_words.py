@@ -27,9 +27,9 @@ def test_generate_returns_when_its_own_are_done(lab: Lab) -> None:
 
 
 def test_stream_yields_the_text_piece_by_piece(smollm2: Lab) -> None:
-    (whole,) = smollm2.generate("The capital of France is", max_tokens=8)
+    (expected,) = smollm2.generate("The capital of France is", max_tokens=8)
     pieces = list(smollm2.stream(smollm2.add("The capital of France is", max_tokens=8)))
-    assert len(pieces) > 2 and "".join(pieces) == whole.text
+    assert len(pieces) > 2 and "".join(pieces) == expected.text
 
 
 def test_stream_holds_back_half_a_character(smollm2: Lab) -> None:

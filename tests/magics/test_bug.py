@@ -31,7 +31,7 @@ def test_the_commands_act_on_the_report_until_close_and_then_on_the_lab_again(st
     assert comparison.show().comm is not None and comparison.goto(1).left.step == 1, "its recording can still be seen"
 
 
-def test_a_lab_made_by_hand_later_comes_before_the_report(started: Notebook) -> None:
+def test_a_lab_made_by_hand_afterwards_comes_before_the_report(started: Notebook) -> None:
     started.printed("%lab bug nano-vllm-219 --column nano-vllm")
     started.printed("import labengine\nlab = labengine.Lab('simulated', num_blocks=7)")
     assert "empty: 7 blocks" in started.printed("%lab reset")

@@ -60,7 +60,7 @@ def test_break_stops_both_and_says_on_which_side(both: Notebook) -> None:
     assert "done after step" in both.printed("%lab run --wait")
 
 
-def test_a_run_of_both_tells_a_stop_of_the_right_side(both: Notebook) -> None:
+def test_a_run_of_both_reports_a_stop_of_the_right_side(both: Notebook) -> None:
     both.value("comparison.reset()")
     both.printed("%lab add some prompt that is long enough for a block or two --copies 2 --max-tokens 3")
     assert "block_hash=12345678" in both.printed("%lab break BlockCached block_hash=12345678"), "digits, and no number"

@@ -8,7 +8,7 @@ from magic_notebook import START, Notebook
 from waiting import PATIENCE
 
 
-def test_the_whole_walk_on_the_real_model(notebook: Notebook) -> None:
+def test_the_full_walk_on_the_real_model(notebook: Notebook) -> None:
     notebook.value("%lab start --model smollm2 --blocks 16 --block-size 4 --dtype float32 --device cpu")
     notebook.printed("%%prompt --max-tokens 4 --copies 2\nThe capital of France is")
     ran = notebook.run("%lab step")

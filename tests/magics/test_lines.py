@@ -103,8 +103,8 @@ def test_an_interrupt_stays_an_interrupt(started: Notebook, monkeypatch: pytest.
 
 
 def test_the_help_walks_through_and_lists_every_command(started: Notebook) -> None:
-    told = started.shell.object_inspect("%lab")["docstring"]
-    steps = [line for line in told.splitlines() if line.startswith("    %lab ")]
+    text = started.shell.object_inspect("%lab")["docstring"]
+    steps = [line for line in text.splitlines() if line.startswith("    %lab ")]
     assert tuple(COMMANDS) == NAMES
     assert [step.split()[1] for step in steps] == [
         "start",
@@ -120,27 +120,27 @@ def test_the_help_walks_through_and_lists_every_command(started: Notebook) -> No
         "bug",
     ]
     for name, command in COMMANDS.items():
-        assert f"\n%lab {name}" in told and command.summary.endswith(".") and command.summary in told
+        assert f"\n%lab {name}" in text and command.summary.endswith(".") and command.summary in text
     assert "--copies" in started.shell.object_inspect("%%prompt")["docstring"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_has_help_with_a_word_on_each_argument(notebook: Notebook, name: str) -> None:
-    told = notebook.printed(f"%lab {name} --help")
-    assert COMMANDS[name].summary in told and "lab" not in notebook.shell.user_ns, "and does nothing else"
-    assert notebook.printed(f"%lab help {name}") == told
+    text = notebook.printed(f"%lab {name} --help")
+    assert COMMANDS[name].summary in text and "lab" not in notebook.shell.user_ns, "and does nothing else"
+    assert notebook.printed(f"%lab help {name}") == text
     reader = COMMANDS[name].reader
     for option, action in reader._actions_by_name.items():
         assert action.help, option
-        assert f"  {option if option.startswith('-') else action.metavar}" in told
+        assert f"  {option if option.startswith('-') else action.metavar}" in text
 
 
 def test_the_walk_through_of_the_help_works(
     notebook: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told = notebook.shell.object_inspect("%lab")["docstring"]
-    for step in (line.split("    ")[1] for line in told.splitlines() if line.startswith("    %lab ")):
+    text = notebook.shell.object_inspect("%lab")["docstring"]
+    for step in (line.split("    ")[1] for line in text.splitlines() if line.startswith("    %lab ")):
         ran = notebook.run(step.replace("smollm2", "simulated"))
         assert ran.error is None, ran.error
         if step.endswith("run"):

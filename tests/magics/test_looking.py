@@ -11,14 +11,14 @@ def test_show_displays_the_dashboard(started: Notebook) -> None:
     assert ran.value == 1 and "0 of 12 blocks used" in ran.printed
 
 
-def test_check_tells_that_all_is_well_or_what_is_not(started: Notebook) -> None:
+def test_check_reports_that_all_is_well_or_what_is_not(started: Notebook) -> None:
     started.value("%lab step")
     assert started.printed("%lab check") == "all invariants hold\n"
     started.lab.session.stepper.engine.scheduler.manager.pool.blocks[0].ref_count += 1
     assert "ref_count: block 0 has ref_count 3, and 2 table entries" in started.printed("%lab check")
 
 
-def test_status_tells_what_runs_and_how_the_requests_stand(started: Notebook) -> None:
+def test_status_names_what_runs_and_counts_the_requests(started: Notebook) -> None:
     started.value("%lab step")
     started.lab.abort(1)
     said = started.printed("%lab status")
@@ -26,7 +26,7 @@ def test_status_tells_what_runs_and_how_the_requests_stand(started: Notebook) ->
     assert "A (id 0)  running, 13 + 1 tokens" in said and "B (id 1)  finished (abort), 13 + 1 tokens" in said
 
 
-def test_status_tells_of_a_listener_that_was_dropped(started: Notebook) -> None:
+def test_status_names_a_listener_that_was_dropped(started: Notebook) -> None:
     started.lab.hooks.subscribe(lambda event: 1 / 0)
     started.value("%lab step")
     assert "a listener raised and was dropped: ZeroDivisionError" in started.printed("%lab status")
@@ -76,7 +76,7 @@ def test_select_chooses_in_all_views(started: Notebook) -> None:
     assert started.printed("%lab select nothing") == "nothing is chosen\n" and started.lab.selection is None
 
 
-def test_why_answers_where_one_stands(started: Notebook) -> None:
+def test_why_answers_at_the_shown_moment(started: Notebook) -> None:
     started.value("%lab step 2")
     now = started.run("%lab why block 0")
     assert "ref count 2" in now.value.question and now.value.question in now.printed

@@ -119,7 +119,7 @@ def test_run_wait_blocks_until_the_work_is_done(started: Notebook) -> None:
     assert started.lab.output(1).finish_reason == "length"
 
 
-def test_an_error_in_the_background_is_told(started: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_background_is_reported(started: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(plan: object) -> None:
         raise RuntimeError("no more memory")
 

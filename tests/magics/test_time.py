@@ -57,7 +57,7 @@ def test_what_is_no_step_is_refused(started: Notebook) -> None:
     assert "'-1' is neither the number of a step nor crash" in started.refused("%lab goto -1")
 
 
-def test_dropped_steps_are_told(notebook: Notebook) -> None:
+def test_dropped_steps_are_reported(notebook: Notebook) -> None:
     notebook.shell.user_ns["lab"] = lab = Lab("simulated", num_blocks=64, block_size=4, record=60)
     lab.generate([[1, 2, 3]], max_tokens=60)
     assert "(older ones were dropped)" in notebook.refused("%lab goto 1")
@@ -101,7 +101,7 @@ def test_rewind_brings_the_engine_back_and_forward(started: Notebook) -> None:
     assert started.printed("%lab rewind 3") == "the engine stands after step 3\n" and started.lab.snapshot() == end
 
 
-def test_an_interrupted_rewind_says_where_it_stands(started: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_rewind_names_its_step(started: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
     started.value("%lab step 3")
     runner, sample = started.lab.session.model.runner, started.lab.session.model.runner.sample
 

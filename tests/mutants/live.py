@@ -42,14 +42,14 @@ def main() -> None:
 def _in_a_fork(mutant: Mutant | None, num_labs: int) -> dict[str, Any]:
     read, write = os.pipe()
     if (child := os.fork()) == 0:
-        told = json.dumps(_try(mutant, num_labs)).encode()
-        os.write(write, told)
+        result = json.dumps(_try(mutant, num_labs)).encode()
+        os.write(write, result)
         os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
-        told = pipe.read()
+        result = pipe.read()
     os.waitpid(child, 0)
-    return json.loads(told) if told else {"name": mutant.name if mutant else None, "died": True}
+    return json.loads(result) if result else {"name": mutant.name if mutant else None, "died": True}
 
 
 def _try(mutant: Mutant | None, num_labs: int) -> dict[str, Any]:

@@ -30,10 +30,10 @@ def seen(project_root: Path, *names: str) -> list[dict[str, Any]]:
     """What was seen of each of these mutants; names may be options, too."""
     paths = (project_root, project_root / "widgets", project_root / "tests")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
-    told = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-m", "mutants.live", *names], env=environment, check=True, capture_output=True, text=True
     )
-    return [json.loads(line) for line in told.stdout.splitlines()]
+    return [json.loads(line) for line in finished.stdout.splitlines()]
 
 
 def is_seen(found: dict[str, Any]) -> bool:
@@ -51,7 +51,7 @@ def test_every_change_is_one_of_the_source_as_it_is(project_root: Path) -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 60
 
 
-def test_a_sample_is_seen_and_told_and_an_unchanged_lab_is_not_accused(project_root: Path) -> None:
+def test_a_sample_is_seen_and_reported_and_an_unchanged_lab_is_not_accused(project_root: Path) -> None:
     unchanged, *wrong = seen(project_root, "--labs=16", "unchanged", *SAMPLE)
     assert not is_seen(unchanged) and survived(unchanged), unchanged
     assert [found["name"] for found in wrong if not (is_seen(found) and survived(found))] == []

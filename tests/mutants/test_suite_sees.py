@@ -18,8 +18,8 @@ def first_failures(project_root: Path, *names: str) -> dict[str, str | None]:
     paths = (project_root, project_root / "widgets", project_root / "tests")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
     command = [sys.executable, "-m", "mutants.suite", *names]
-    told = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    found = map(json.loads, told.stdout.splitlines())
+    finished = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    found = map(json.loads, finished.stdout.splitlines())
     return {one["name"]: one["seen_by"] for one in found}
 
 

@@ -136,10 +136,10 @@ def test_html_is_escaped() -> None:
     assert "<script>" not in SideBySide(("<script>", "b"), (("a <script>",), ("b",)))._repr_html_()
 
 
-def test_bytes_in_an_event_are_told_as_hex() -> None:
+def test_bytes_in_an_event_are_written_as_hex() -> None:
     event = ev.BlockCached(1, 0, 0, 0, b"\x01\xff", (1,))
-    told = FirstWrong(3, event, "so").to_dict()
-    assert told["event"]["block_hash"] == "01ff" and told["event"]["mapped"] == [1]
+    described = FirstWrong(3, event, "so").to_dict()
+    assert described["event"]["block_hash"] == "01ff" and described["event"]["mapped"] == [1]
 
 
 def test_a_moment_that_is_not_recorded_is_refused() -> None:
@@ -192,7 +192,7 @@ def test_an_unknown_id_is_refused_with_the_nearest() -> None:
 
 
 @pytest.mark.parametrize("id", SCENARIOS)
-def test_every_scenario_is_told_whole(id: str) -> None:
+def test_every_scenario_has_all_its_text(id: str) -> None:
     scenario = bug(id)
     assert scenario.id == id
     assert scenario.url.startswith("https://github.com/") and scenario.url.endswith(id.rpartition("-")[2])
@@ -207,13 +207,13 @@ def test_every_scenario_is_told_whole(id: str) -> None:
 # -- on the command line -----------------------------------------------------------------------------------------------
 
 
-def test_the_command_line_lists_and_tells(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_lists_and_describes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bug"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(SCENARIOS)
     assert main(["bug", "nano-vllm-71"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("nano-vllm-71  The off-by-one that was none\n")
-    assert "position 3      7         3" in told and told.endswith(
+    described = capsys.readouterr().out
+    assert described.startswith("nano-vllm-71  The off-by-one that was none\n")
+    assert "position 3      7         3" in described and described.endswith(
         "https://github.com/GeeeekExplorer/nano-vllm/pull/71\n"
     )
 

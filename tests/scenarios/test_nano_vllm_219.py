@@ -49,7 +49,7 @@ def test_a_dangling_entry_is_not_to_be_merged_into() -> None:
         assert shared == {0, 1}
 
 
-def test_at_six_bits_only_comparing_prefixes_keeps_them_apart() -> None:
+def test_at_six_bits_only_comparing_prefixes_separates_them() -> None:
     table = SCENARIO.experiments["collision"].table()
     assert dict(table["nano-vllm+243"]) == {"merged blocks": 1, "wrong reads": 1}
     assert dict(table["labengine"]) == {"merged blocks": 0, "wrong reads": 0}

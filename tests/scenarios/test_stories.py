@@ -15,33 +15,33 @@ from labengine_widgets.compare.captions import PairCaption, PairCaptions
 from scenarios.test_framework import Tiny
 
 
-def told(comparison: Comparison) -> list[PairCaption]:
+def captions(comparison: Comparison) -> list[PairCaption]:
     words = (comparison.left.token_text, comparison.right.token_text)
     compared = PairCaptions(*comparison.timelines, words, comparison.guide)
     compared.grow(comparison.aligned_at, comparison.last_boundary)
     return compared.captions
 
 
-def states_at(comparison: Comparison, beat: PairCaption) -> tuple[int, int]:
-    """Used blocks at a beat, left and right."""
-    states = zip(comparison.timelines, beat.pair.ends, strict=True)
+def states_at(comparison: Comparison, caption: PairCaption) -> tuple[int, int]:
+    """Used blocks at a caption, left and right."""
+    states = zip(comparison.timelines, caption.pair.ends, strict=True)
     left, right = (timeline.state(moment).num_used_blocks for timeline, moment in states)
     return left, right
 
 
 def stops(comparison: Comparison) -> dict[int, PairCaption]:
-    return {beat.stop: beat for beat in told(comparison) if beat.stop is not None}
+    return {caption.stop: caption for caption in captions(comparison) if caption.stop is not None}
 
 
 @pytest.mark.parametrize("id", SCENARIOS)
 def test_every_guided_sentence_is_reached_in_order(id: str) -> None:
     scenario = bug(id)
     with scenario.compare() as comparison:
-        before = [beat.stop for beat in told(comparison) if beat.stop is not None]
+        before = [caption.stop for caption in captions(comparison) if caption.stop is not None]
         assert before == list(range(len(scenario.sentences)))
         assert tuple(stop.sentence for stop in scenario.guide[: len(before)]) == scenario.sentences
         comparison.follow_up()
-        after = [beat.stop for beat in told(comparison) if beat.stop is not None]
+        after = [caption.stop for caption in captions(comparison) if caption.stop is not None]
         assert after == list(range(len(scenario.guide))) and len(after) > len(before)
         assert not comparison.has_follow_up
 
@@ -69,7 +69,7 @@ def test_219_after_the_step_8_and_5_and_the_peak_8_on_both_sides(story: Comparis
     )
 
 
-def test_219_later_the_same_prompt_finds_0_and_3_blocks(story: Comparison) -> None:
+def test_219_in_the_follow_up_the_same_prompt_finds_0_and_3_blocks(story: Comparison) -> None:
     hits = [[e for e in timeline.of_kind(ev.PrefixHit) if e.request_id == 3] for timeline in story.timelines]
     assert [len(hit.block_ids[0]) for [hit] in hits] == [0, 3]
     computed = [timeline.of_kind(ev.ForwardRan)[-1].num_tokens for timeline in story.timelines]
@@ -84,7 +84,7 @@ def test_219_later_the_same_prompt_finds_0_and_3_blocks(story: Comparison) -> No
 
 
 @pytest.mark.parametrize("column", ["nano-vllm-2025-07", "labengine"])
-def test_219_later_can_be_asked_of_any_column(column: str) -> None:
+def test_219_any_column_has_a_follow_up(column: str) -> None:
     scenario = bug("nano-vllm-219")
     with scenario.lab(column) as lab:
         scenario.opening(lab)
@@ -93,7 +93,7 @@ def test_219_later_can_be_asked_of_any_column(column: str) -> None:
         assert lab.timeline.of_kind(ev.PrefixHit)[-1].num_tokens == 12
 
 
-def test_71_later_another_request_reads_the_hole() -> None:
+def test_71_in_the_follow_up_another_request_reads_the_hole() -> None:
     with bug("nano-vllm-71").compare() as comparison:
         comparison.follow_up()
         left, right = comparison.sides
@@ -101,23 +101,23 @@ def test_71_later_another_request_reads_the_hole() -> None:
         assert "read" in rules[0] and not rules[1]
 
 
-def test_44409_later_the_next_prompt_finds_nothing_and_everything() -> None:
+def test_44409_in_the_follow_up_the_next_prompt_finds_nothing_and_everything() -> None:
     with bug("vllm-44409").compare() as comparison:
         comparison.follow_up()
         assert [timeline.of_kind(ev.PrefixHit)[-1].num_tokens for timeline in comparison.timelines] == [0, 16]
 
 
-def test_any_two_columns_can_stand_side_by_side() -> None:
+def test_any_two_columns_can_be_side_by_side() -> None:
     with bug("nano-vllm-219").compare(columns=("nano-vllm-2025-07", "labengine")) as comparison:
         assert comparison.names == ("nano-vllm-2025-07", "labengine") and comparison.guide == ()
         assert [snapshot.num_used_blocks for snapshot in comparison.snapshots] == [5, 5]
 
 
-def test_a_scenario_without_a_later_part_says_so() -> None:
+def test_a_scenario_without_a_follow_up_says_so() -> None:
     scenario: Scenario = Tiny()
     with scenario.compare() as comparison, pytest.raises(ConfigError, match="tiny-1 has no part that comes later"):
         assert not comparison.has_follow_up
-        scenario.later(comparison.left)  # type: ignore[arg-type]
+        scenario.follow_up(comparison.left)  # type: ignore[arg-type]
 
 
 def test_71_on_a_real_model_the_first_wrong_word_leads_back_to_the_slot() -> None:

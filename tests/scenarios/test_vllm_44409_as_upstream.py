@@ -15,7 +15,7 @@ Tables = list[list[int]]
 
 
 @dataclass(frozen=True)
-class Told:
+class Outcome:
     """What upstream came to: tables, ref counts of blocks 0 to the last one in a table, the next equal prompt's hit."""
 
     tables: Tables
@@ -52,25 +52,25 @@ def beginning_first(num_blocks: int, windows: list[int], num_fillers: int, *, is
     )
 
 
-def told(rows: list[Row]) -> Told:
+def outcome(rows: list[Row]) -> Outcome:
     *_, allocated, _, looked_up = rows
     tables: Tables = allocated["state"]["tables"]["b"]
     last = max(block_id for table in tables for block_id in table)
-    return Told(tables, allocated["state"]["ref_cnt"][: last + 1], looked_up["hit"])
+    return Outcome(tables, allocated["state"]["ref_cnt"][: last + 1], looked_up["hit"])
 
 
 @pytest.mark.parametrize(
     ("is_late", "order", "expected"),
     [
-        (True, "old", Told([[1, 2, 5, 4, 7], [4, 5, 6, 3, 8]], [0, 1, 1, 1, 2, 2, 1, 1, 1], 0)),
-        (False, "old", Told([[1, 2, 5, 4, 7], [4, 5, 6, 3, 8]], [0, 1, 1, 1, 2, 2, 1, 1, 1], 0)),
-        (True, "new", Told([[1, 2, 6, 3, 9], [4, 5, 7, 8, 10]], [0, *[1] * 10], 8)),
-        (False, "new", Told([[1, 2, 6, 3, 9], [4, 5, 7, 8, 10]], [0, *[1] * 10], 16)),
+        (True, "old", Outcome([[1, 2, 5, 4, 7], [4, 5, 6, 3, 8]], [0, 1, 1, 1, 2, 2, 1, 1, 1], 0)),
+        (False, "old", Outcome([[1, 2, 5, 4, 7], [4, 5, 6, 3, 8]], [0, 1, 1, 1, 2, 2, 1, 1, 1], 0)),
+        (True, "new", Outcome([[1, 2, 6, 3, 9], [4, 5, 7, 8, 10]], [0, *[1] * 10], 8)),
+        (False, "new", Outcome([[1, 2, 6, 3, 9], [4, 5, 7, 8, 10]], [0, *[1] * 10], 16)),
     ],
 )
-def test_two_groups(is_late: bool, order: str, expected: Told) -> None:
+def test_two_groups(is_late: bool, order: str, expected: Outcome) -> None:
     played = beginning_first(11, [16], 3, is_late=is_late)
-    assert told(replay(played, INTERLEAVED if order == "old" else "vllm")["results"]) == expected
+    assert outcome(replay(played, INTERLEAVED if order == "old" else "vllm")["results"]) == expected
 
 
 @pytest.mark.parametrize(
@@ -78,31 +78,31 @@ def test_two_groups(is_late: bool, order: str, expected: Told) -> None:
     [
         (
             "old",
-            Told(
+            Outcome(
                 [[1, 2, 13, 14, 3], [4, 5, 15, 8, 10], [7, 8, 9, 6, 11]],
                 [0, 1, 1, 1, 1, 1, 1, 1, 2, 1, 1, 1, 0, 1, 1, 1],
                 4,
             ),
         ),
-        ("new", Told([[1, 2, 13, 14, 10], [4, 5, 15, 9, 11], [7, 8, 6, 3, 12]], [0, *[1] * 15], 8)),
+        ("new", Outcome([[1, 2, 13, 14, 10], [4, 5, 15, 9, 11], [7, 8, 6, 3, 12]], [0, *[1] * 15], 8)),
     ],
 )
-def test_three_groups_with_one_hit_at_the_head_of_the_queue(order: str, expected: Told) -> None:
+def test_three_groups_with_one_hit_at_the_head_of_the_queue(order: str, expected: Outcome) -> None:
     played = beginning_first(16, [16, 16], 2, is_late=True)
-    assert told(replay(played, INTERLEAVED if order == "old" else "vllm")["results"]) == expected
+    assert outcome(replay(played, INTERLEAVED if order == "old" else "vllm")["results"]) == expected
 
 
 @pytest.mark.parametrize(
     ("order", "expected"),
     [
-        ("old", Told([[1, 2, 5, 4, 7], [0, 5, 6, 3, 8]], [0, 1, 1, 1, 1, 2, 1, 1, 1], 0)),
-        ("new", Told([[1, 2, 4, 6, 8], [0, 5, 3, 7, 9]], [0, 1, 1, 1, 1, 1, 1, 1, 1, 1], 0)),
+        ("old", Outcome([[1, 2, 5, 4, 7], [0, 5, 6, 3, 8]], [0, 1, 1, 1, 1, 2, 1, 1, 1], 0)),
+        ("new", Outcome([[1, 2, 4, 6, 8], [0, 5, 3, 7, 9]], [0, 1, 1, 1, 1, 1, 1, 1, 1, 1], 0)),
     ],
 )
-def test_a_window_that_skips_a_hit(order: str, expected: Told) -> None:
+def test_a_window_that_skips_a_hit(order: str, expected: Outcome) -> None:
     """The skipped block 4 is anybody's: in two phases the full group may have it."""
     played = beginning_first(11, [12], 3, is_late=True)
-    assert told(replay(played, INTERLEAVED if order == "old" else "vllm")["results"]) == expected
+    assert outcome(replay(played, INTERLEAVED if order == "old" else "vllm")["results"]) == expected
 
 
 @pytest.mark.parametrize(

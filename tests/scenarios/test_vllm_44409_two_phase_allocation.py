@@ -47,26 +47,26 @@ def request_for(manager: KVCacheManager) -> Request:
     return Request(0, list(range(num_tokens)), SamplingParams(), 0, len(manager.groups))
 
 
-def num_given_twice(manager: KVCacheManager, request: Request) -> int:
+def num_in_two_tables(manager: KVCacheManager, request: Request) -> int:
     held = [block_id for table in request.block_tables for block_id in table]
     assert all(manager.pool.blocks[block_id].ref_count == held.count(block_id) for block_id in held)
     return len(held) - len(set(held))
 
 
-@pytest.mark.parametrize(("parts", "given_twice"), [(VLLM, 0), (INTERLEAVED, 2)])
-def test_full_and_window(parts: Parts, given_twice: int) -> None:
+@pytest.mark.parametrize(("parts", "in_two_tables"), [(VLLM, 0), (INTERLEAVED, 2)])
+def test_full_and_window(parts: Parts, in_two_tables: int) -> None:
     manager = manager_of(parts, 2)
     request = request_for(manager)
     admit(manager, request)
-    assert num_given_twice(manager, request) == given_twice
+    assert num_in_two_tables(manager, request) == in_two_tables
 
 
-@pytest.mark.parametrize(("parts", "given_twice"), [(VLLM, 0), (INTERLEAVED, 4)])
-def test_three_groups(parts: Parts, given_twice: int) -> None:
+@pytest.mark.parametrize(("parts", "in_two_tables"), [(VLLM, 0), (INTERLEAVED, 4)])
+def test_three_groups(parts: Parts, in_two_tables: int) -> None:
     manager = manager_of(parts, 3)
     request = request_for(manager)
     admit(manager, request)
-    assert num_given_twice(manager, request) == given_twice
+    assert num_in_two_tables(manager, request) == in_two_tables
 
 
 @pytest.mark.parametrize("num_groups", [2, 3])
@@ -76,7 +76,7 @@ def test_preempted_and_allocated_again(parts: Parts, is_right: bool, num_groups:
     request = request_for(manager)
     for _ in range(2):
         admit(manager, request)
-        assert (num_given_twice(manager, request) == 0) is is_right
+        assert (num_in_two_tables(manager, request) == 0) is is_right
         manager.free(request, "preempted")
         assert request.block_tables == [[] for _ in range(num_groups)]
         assert manager.pool.num_free == manager.pool.num_usable
@@ -233,9 +233,9 @@ def test_the_verdict() -> None:
     assert (verdict.id, verdict.reproduced, verdict.fixed, verdict.claim_holds) == ("vllm-44409", True, True, True)
     assert verdict.before["blocks in two tables"] == 2 and verdict.after["blocks in two tables"] == 0
     assert len(verdict.findings) == 5
-    told = verdict.to_dict()
-    assert json.loads(json.dumps(told)) == told
-    assert told["first_wrong_event"]["event"]["kind"] == "BlockTouched"
+    described = verdict.to_dict()
+    assert json.loads(json.dumps(described)) == described
+    assert described["first_wrong_event"]["event"]["kind"] == "BlockTouched"
 
 
 def test_the_first_wrong_event_is_the_touch_that_the_watch_blames() -> None:

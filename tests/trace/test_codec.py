@@ -60,7 +60,7 @@ def test_rows_are_plain_and_short() -> None:
     assert b"\\u2028" in dumps(rows(SAMPLES)), "no line ends inside a line"
 
 
-def test_chosen_events_come_back_equal() -> None:
+def test_selected_events_come_back_equal() -> None:
     assert decoded(list(SAMPLES)) == list(SAMPLES)
     assert [event_of(row) for row in json.loads(dumps(rows(SAMPLES)))] == list(SAMPLES)
 

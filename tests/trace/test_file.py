@@ -124,14 +124,14 @@ def test_hardly_anything_can_be_saved_too(events: list[Event], path: Path) -> No
 
 
 def test_a_recording_that_began_in_the_middle(path: Path) -> None:
-    whole = recording(LABENGINE, 2)
-    middle, _ = whole.step_moments(3)
-    late = Timeline.starting_at(whole.state(middle))
-    for event in whole.events(middle):
+    complete = recording(LABENGINE, 2)
+    middle, _ = complete.step_moments(3)
+    late = Timeline.starting_at(complete.state(middle))
+    for event in complete.events(middle):
         late.record(event)
     opened = saved(late, path).timeline
     for moment in range(0, late.end, 7):
-        assert difference(opened.state(moment).snapshot(), whole.state(middle + moment).snapshot()) is None
+        assert difference(opened.state(moment).snapshot(), complete.state(middle + moment).snapshot()) is None
 
 
 def test_what_is_handed_out_is_a_copy(path: Path) -> None:

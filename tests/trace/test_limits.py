@@ -63,7 +63,7 @@ CLAIMS: dict[str, tuple[Callable[[], bytes], str]] = {
 
 @pytest.mark.parametrize("name", CLAIMS)
 def test_what_takes_too_much_is_refused_before_it_is_taken(name: str, tmp_path: Path) -> None:
-    make, told = CLAIMS[name]
+    make, message = CLAIMS[name]
     (tmp_path / "run.lab").write_bytes(make())
     script = f"""
 import resource, labengine
@@ -79,7 +79,7 @@ print(status["VmHWM"].split()[0])
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
     message, most = run.stdout.splitlines()
     assert "takes too much memory to open" in message, run.stderr
-    assert re.search(told, message) and "labengine.open(path, max_bytes=" in message
+    assert re.search(message, message) and "labengine.open(path, max_bytes=" in message
     assert int(most) * 1024 < 2 * MEMORY
 
 
@@ -109,7 +109,7 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
         labengine.open(tmp_path / "pipe")
 
 
-def test_a_lines_size_in_memory_is_not_told_too_low() -> None:
+def test_a_lines_size_in_memory_is_not_estimated_too_low() -> None:
     for text in (
         b"[[1,2,3],[4,5,6]]",
         b'{"a":[],"b":{}}',

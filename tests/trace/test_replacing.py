@@ -18,7 +18,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_pipe_stays_a_pipe_and_is_told_of(tmp_path: Path) -> None:
+def test_a_pipe_stays_a_pipe_and_is_named(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with pytest.raises(TraceError, match=r"pipe cannot be written: there is a pipe, and no file .*; give the name of"):
@@ -54,13 +54,13 @@ def test_a_link_to_a_file_is_written_through(tmp_path: Path) -> None:
     assert link.is_symlink() and not target.is_symlink() and target.read_bytes() == b"after" and mode(target) == 0o640
 
 
-@pytest.mark.parametrize("given", [0o600, 0o640, 0o664])
-def test_a_file_keeps_its_mode(tmp_path: Path, given: int) -> None:
+@pytest.mark.parametrize("permissions", [0o600, 0o640, 0o664])
+def test_a_file_keeps_its_mode(tmp_path: Path, permissions: int) -> None:
     target = tmp_path / "target"
     target.touch()
-    target.chmod(given)
+    target.chmod(permissions)
     replace_file(target, b"after")
-    assert mode(target) == given and target.read_bytes() == b"after"
+    assert mode(target) == permissions and target.read_bytes() == b"after"
 
 
 def test_a_new_file_has_the_mode_that_the_umask_leaves(tmp_path: Path) -> None:

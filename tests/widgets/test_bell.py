@@ -11,7 +11,7 @@ from pathlib import Path
 import labengine_widgets
 from ctrl_c import press_ctrl_c
 from disturbing import Countdown, SignalPoints
-from interrupting import hearing_ctrl_c, interrupted
+from interrupting import interrupted, python_takes_ctrl_c
 from labengine_widgets.feed.bell import Bell
 from waiting import PATIENCE
 
@@ -38,7 +38,7 @@ def test_who_waits_is_woken() -> None:
 
 
 def test_an_interrupt_at_any_instruction_of_set_leaves_it_usable() -> None:
-    with hearing_ctrl_c():
+    with python_takes_ctrl_c():
         for number in count():
             bell = Bell()
             countdown = Countdown(SignalPoints(), number, press_ctrl_c, root=ROOT)

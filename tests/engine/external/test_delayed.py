@@ -27,7 +27,7 @@ def test_a_load_arrives_with_the_nth_poll(store: KVStore, steps: int) -> None:
     assert late.get_finished(pool) == NOTHING
 
 
-def test_loads_of_one_call_are_told_by_request_and_fail_alone() -> None:
+def test_loads_of_one_call_are_reported_by_request_and_fail_alone() -> None:
     late = Delayed(HostStore())
     pool = saved(late, [1, 2, 3])
     late.inner.forget(chain(2))
@@ -57,7 +57,7 @@ def test_each_load_counts_its_own_polls() -> None:
     assert late.get_finished(pool) == ({2}, set())
 
 
-def test_a_cancelled_load_writes_nothing_and_is_not_told() -> None:
+def test_a_cancelled_load_writes_nothing_and_is_not_reported() -> None:
     late = Delayed(HostStore())
     pool = saved(late, [1, 2])
     late.start_load_kv([transfer(1, request_id=1), transfer(2, request_id=2)], pool)
@@ -92,7 +92,7 @@ def test_what_is_evicted_while_it_is_on_its_way_arrives_all_the_same() -> None:
     assert pool.bits(transfer(8)) == before
 
 
-def test_a_block_is_taken_until_its_load_is_over() -> None:
+def test_a_block_is_taken_until_its_load_has_finished() -> None:
     late = Delayed(HostStore(), steps=1)
     pool = saved(late, [1, 2])
     for end in (lambda: late.get_finished(pool), lambda: late.cancel(0)):
@@ -149,7 +149,7 @@ class Careless(Connector):
         return "careless"
 
 
-def test_content_that_the_pool_refuses_is_a_failed_load_told_once() -> None:
+def test_content_that_the_pool_refuses_is_a_failed_load_reported_once() -> None:
     late, pool = Delayed(Careless()), TensorPool()
     late.start_load_kv(chain(1), pool)
     arrived, failed = late.get_finished(pool)
@@ -167,7 +167,7 @@ def test_another_shape_is_seen_before_anything_is_written() -> None:
     assert "float32[4, 2, 8] where the pool has layers.0.keys float32[8, 2, 8]" in late.failures[0]
 
 
-def test_a_poll_that_is_interrupted_tells_it_all_the_next_time() -> None:
+def test_after_an_interrupted_poll_the_next_one_reports_all() -> None:
     class Interrupting(TensorPool):
         def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
             if (group, block_id) not in self.written and block_id == 2:

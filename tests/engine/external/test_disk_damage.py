@@ -73,7 +73,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-def test_a_damaged_file_is_told_and_dropped(disk: DiskStore, damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_file_is_reported_and_dropped(disk: DiskStore, damage: Callable[[bytes], bytes]) -> None:
     pool = saved(disk, [1, 2])
     intact = file_of(disk, 1).read_bytes()
     assert damage(intact) != intact
@@ -100,12 +100,12 @@ def test_no_flipped_bit_goes_unseen(pool: TensorPool | SimulatedPool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fingerprint", "group", "name", "told"),
+    ("fingerprint", "group", "name", "message"),
     [("gemma", 0, 1, "model is"), (FINGERPRINT, 1, 1, "group is 0"), (FINGERPRINT, 0, 2, "block_hash is 00000001")],
 )
-def test_a_whole_file_of_another_block_is_refused(fingerprint: str, group: int, name: int, told: str) -> None:
+def test_an_intact_file_of_another_block_is_refused(fingerprint: str, group: int, name: int, message: str) -> None:
     data = encode(FINGERPRINT, KEY, TensorPool().read_block(0, 1))
-    with pytest.raises(StoreError, match=f"its file is another block's, or damaged: {told}"):
+    with pytest.raises(StoreError, match=f"its file is another block's, or damaged: {message}"):
         decode(fingerprint, (group, hash_of(name)), data)
 
 
@@ -135,7 +135,7 @@ def _digest_in(data: bytes) -> str:
     return digest
 
 
-def test_a_file_that_is_gone_is_told_and_then_a_miss(disk: DiskStore) -> None:
+def test_a_file_that_is_gone_is_reported_and_then_a_miss(disk: DiskStore) -> None:
     pool = saved(disk, [1, 2])
     file_of(disk, 1).unlink()
     assert held(disk, [1, 2]) == [1, 2]  # has() does not look
@@ -144,7 +144,7 @@ def test_a_file_that_is_gone_is_told_and_then_a_miss(disk: DiskStore) -> None:
     assert held(disk, [1, 2]) == [2]
 
 
-def test_a_folder_that_is_gone_is_told_and_then_made_again(disk: DiskStore) -> None:
+def test_a_folder_that_is_gone_is_reported_and_then_made_again(disk: DiskStore) -> None:
     pool = saved(disk, [1])
     shutil.rmtree(disk.path)
     with pytest.raises(LoadError, match="its file is gone"):
@@ -153,7 +153,7 @@ def test_a_folder_that_is_gone_is_told_and_then_made_again(disk: DiskStore) -> N
     disk.start_load_kv(chain(1), pool)
 
 
-def test_a_folder_in_a_files_place_is_told(disk: DiskStore) -> None:
+def test_a_folder_in_a_files_place_is_reported(disk: DiskStore) -> None:
     pool = saved(disk, [1])
     file_of(disk, 1).unlink()
     file_of(disk, 1).mkdir()

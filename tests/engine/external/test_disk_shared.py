@@ -70,7 +70,7 @@ def test_threads_on_stores_of_one_folder(tmp_path: Path) -> None:
 
     def run(seed: int) -> None:
         try:
-            tussle(tmp_path, seed=seed, max_bytes=20_000, num_turns=80)
+            tussle(tmp_path, seed=seed, max_bytes=20_000, num_operations=80)
         except BaseException as error:
             failures.append(error)
 

@@ -46,7 +46,7 @@ def test_a_connector_comes_back_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("spec", ["memory", "Host", "", "kv", 3, None, True, b"/kv", HostStore, ["disk"]])
-def test_anything_else_is_told_what_there_is(spec: object) -> None:
+def test_anything_else_is_refused_with_what_there_is(spec: object) -> None:
     with pytest.raises(ConfigError, match=r"external must be 'host' \(memory\), 'disk' .*; got "):
         open_store(spec)  # type: ignore[arg-type]
 

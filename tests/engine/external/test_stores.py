@@ -32,7 +32,7 @@ def test_what_was_saved_does_not_change_with_the_pool(store: KVStore) -> None:
     assert pool.bits(transfer(9)) == before != pool.bits(transfer(3))
 
 
-def test_what_was_loaded_can_be_written_over_and_loaded_again(store: KVStore) -> None:
+def test_what_was_loaded_can_be_overwritten_and_loaded_again(store: KVStore) -> None:
     pool = saved(store, [3])
     before = pool.bits(transfer(3))
     for seed in (1, 2):
@@ -100,15 +100,15 @@ def test_a_simulated_block_does_not_go_into_real_memory(store: KVStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pool", "told"),
+    ("pool", "message"),
     [
         (TensorPool(block_size=8), r"layers.0.keys float32\[4, 2, 8\] where the pool has .* float32\[8, 2, 8\]"),
         (TensorPool(dtype=torch.float16), r"layers.0.keys float32\[4, 2, 8\] where the pool has .* float16\[4, 2, 8\]"),
     ],
 )
-def test_a_block_of_another_shape_or_dtype_is_refused(store: KVStore, pool: TensorPool, told: str) -> None:
+def test_a_block_of_another_shape_or_dtype_is_refused(store: KVStore, pool: TensorPool, message: str) -> None:
     saved(store, [1])
-    with pytest.raises(LoadError, match=told):
+    with pytest.raises(LoadError, match=message):
         store.start_load_kv(chain(1), pool)
     assert pool.written == []
 
@@ -138,7 +138,7 @@ def test_describe_is_one_line(store: KVStore) -> None:
     assert store.failures == []
 
 
-def test_a_block_loaded_into_twice_is_told_and_changes_nothing(store: KVStore) -> None:
+def test_a_block_loaded_into_twice_is_reported_and_changes_nothing(store: KVStore) -> None:
     first, second = transfer(1, block_id=5), transfer(2, block_id=5, group=1)
     with pytest.raises(
         AssertionError, match=r"block 5 is loaded into twice: request 0 \(group 0, entry 1\), request 0"
@@ -149,7 +149,7 @@ def test_a_block_loaded_into_twice_is_told_and_changes_nothing(store: KVStore) -
         store.update_state_after_alloc(None, [second])  # type: ignore[arg-type]
 
 
-def test_a_block_may_be_loaded_into_again_once_its_load_is_over(store: KVStore) -> None:
+def test_a_block_may_be_loaded_into_again_once_its_load_has_finished(store: KVStore) -> None:
     pool = saved(store, [1])
     for _ in range(2):
         store.update_state_after_alloc(None, chain(1))  # type: ignore[arg-type]

@@ -30,15 +30,15 @@ class OwnThreadPool(TensorPool):
 
 def outcome(late: Threaded, pool: TensorPool) -> tuple[set[int], set[int]]:
     """Return the requests whose loads arrived and failed, as soon as there is one."""
-    told: tuple[set[int], set[int]] = (set(), set())
+    finished: tuple[set[int], set[int]] = (set(), set())
 
-    def is_told() -> bool:
-        nonlocal told
-        told = late.get_finished(pool)
-        return any(told)
+    def has_finished() -> bool:
+        nonlocal finished
+        finished = late.get_finished(pool)
+        return any(finished)
 
-    wait_until(is_told, "a load to be over", between=lambda: late.wait(1.0))
-    return told
+    wait_until(has_finished, "a load to be over", between=lambda: late.wait(1.0))
+    return finished
 
 
 def load_threads() -> list[threading.Thread]:
@@ -69,11 +69,11 @@ def test_many_loads_at_once(store: KVStore) -> None:
     saved(late, names, pool)
     before = {name: pool.bits(transfer(name)) for name in names}
     late.start_load_kv([transfer(name, block_id=name + 30, request_id=name) for name in names], pool)
-    told: set[int] = set()
-    while told != set(names):
+    finished: set[int] = set()
+    while finished != set(names):
         arrived, failed = outcome(late, pool)
-        assert not failed and not arrived & told
-        told |= arrived
+        assert not failed and not arrived & finished
+        finished |= arrived
     assert all(pool.bits(transfer(name + 30)) == before[name] for name in names)
 
 
@@ -124,7 +124,7 @@ def test_others_get_through_while_one_hangs(hanging: Hangs) -> None:
     assert outcome(late, pool) == ({1}, set())
 
 
-def test_a_cancelled_load_never_writes_even_if_it_is_over(hanging: Hangs) -> None:
+def test_a_cancelled_load_never_writes_even_if_it_has_finished(hanging: Hangs) -> None:
     late, pool = Threaded(hanging), OwnThreadPool()
     saved(late, [1, 2], pool)
     late.start_load_kv(chain(1, request_id=1), pool)
@@ -149,7 +149,7 @@ def test_a_request_that_loads_anew_is_not_served_by_its_old_load(hanging: Hangs)
     assert pool.written == [(0, 9)]
 
 
-def test_waiting_ends_when_a_load_is_over_or_given_up_or_the_time_is(hanging: Hangs) -> None:
+def test_waiting_ends_when_a_load_finishes_or_is_cancelled_or_at_the_timeout(hanging: Hangs) -> None:
     late, pool = Threaded(hanging, timeout_s=PATIENCE), OwnThreadPool()
     assert waited(late, PATIENCE) < SOON_S  # nothing is on its way
     saved(late, [1, 2], pool)

@@ -13,7 +13,7 @@ CONTENTS = range(24)
 SPARE_BLOCK = 30
 
 
-def tussle(path: str | PathLike[str], *, seed: int, max_bytes: int, num_turns: int) -> None:
+def tussle(path: str | PathLike[str], *, seed: int, max_bytes: int, num_operations: int) -> None:
     """Save, load, forget and reopen at random. Every user's content of a name is the same."""
     rng, pool = random.Random(seed), TensorPool()
     for name in CONTENTS:
@@ -21,7 +21,7 @@ def tussle(path: str | PathLike[str], *, seed: int, max_bytes: int, num_turns: i
     expected = {name: pool.bits(transfer(name)) for name in CONTENTS}
     store = DiskStore(path, max_bytes=max_bytes)
     store.bind(FINGERPRINT)
-    for _ in range(num_turns):
+    for _ in range(num_operations):
         name = rng.choice(CONTENTS)
         match rng.randrange(20):
             case 0:

@@ -130,7 +130,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
-def test_a_compiler_that_lies_is_passed_over(
+def test_a_compiler_that_lies_is_skipped(
     lie: Callable[[Path, bytes], str], image: bytes, cache: Path, compilers: Compilers, tmp_path: Path
 ) -> None:
     """Alone, torch computes and says why; nothing bad is kept. With another behind it, that one's kernels are used."""
@@ -181,7 +181,7 @@ def assert_ended(pid_file: Path) -> None:
         wait_until(lambda: child.status() == psutil.STATUS_ZOMBIE, "the end of the compiler's child")
 
 
-def test_a_compiler_that_hangs_is_passed_over(
+def test_a_compiler_that_hangs_is_skipped(
     image: bytes, cache: Path, compilers: Compilers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its children end with it, and in this process it is not asked again."""

@@ -265,14 +265,14 @@ def test_nothing_is_packed_but_the_weight_and_zeros(dtype: torch.dtype) -> None:
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the processors named are of that kind")
 @pytest.mark.parametrize(
-    ("level", "num_lanes", "needs"),
+    ("architecture", "num_lanes", "needs"),
     [("x86-64", 4, "sse2"), ("x86-64-v3", 8, "avx2"), ("x86-64-v4", 16, "avx512bw")],
 )
-def test_processors_that_know_less(level: str, num_lanes: int, needs: str, tmp_path: Path) -> None:
+def test_processors_that_know_less(architecture: str, num_lanes: int, needs: str, tmp_path: Path) -> None:
     """Without instructions for bf16, with narrower vectors and fewer registers."""
     if needs not in processor().split():
         pytest.skip(f"this processor does not know {needs}")
-    library = compiled_for(level, tmp_path)
+    library = compiled_for(architecture, tmp_path)
     assert library.lanes() == num_lanes
     for dtype in (FLOAT, BF16):
         for finish in Finish:
@@ -281,9 +281,9 @@ def test_processors_that_know_less(level: str, num_lanes: int, needs: str, tmp_p
                 assert_near(product.by_library(library), expected(product), dtype)
 
 
-def compiled_for(level: str, folder: Path) -> ctypes.CDLL:
+def compiled_for(architecture: str, folder: Path) -> ctypes.CDLL:
     built = folder / "alone.so"
-    flags = [f"-march={level}" if flag.startswith("-march") else flag for flag in FLAGS]
+    flags = [f"-march={architecture}" if flag.startswith("-march") else flag for flag in FLAGS]
     source = Path(__file__).with_name("linear_alone.c")
     command = [*find_compilers()[0], *flags, "-Wall", "-Wno-psabi", "-Wno-unused-function", "-Werror", f"-I{SOURCES}"]
     subprocess.run([*command, str(source), "-o", str(built), "-lm"], check=True)

@@ -122,7 +122,7 @@ def test_a_row_does_not_depend_on_its_batch(tiny_gemma: Path) -> None:
 
 
 @pytest.mark.parametrize("vocab_size", [1, 15, 16, 101])
-def test_best(vocab_size: int, tiny_model: Callable[..., Path]) -> None:
+def test_argmax(vocab_size: int, tiny_model: Callable[..., Path]) -> None:
     logits = torch.randn(7, vocab_size)
     logits[1] = 3.0
     logits[2, vocab_size // 2] = torch.nan

@@ -148,14 +148,14 @@ def test_norm_of_the_sampling_rows(norm_type: type[RMSNorm], dtype: torch.dtype)
     assert_as_torch(native_norm(norm, step, hidden, is_sampling=True), norm(hidden[step.sample_rows]))
 
 
-def turn_in_torch(heads: Tensor, rotation: Rotation, norm: RMSNorm | None) -> Tensor:
+def rotate_in_torch(heads: Tensor, rotation: Rotation, norm: RMSNorm | None) -> Tensor:
     return rotation.rotate(heads if norm is None else norm(heads))
 
 
 @DTYPES
 @pytest.mark.parametrize("head_dim", [8, 16, 40, 64, 128, 256])
 @pytest.mark.parametrize("norm_type", [None, RMSNorm, OffsetRMSNorm])
-def test_turn(norm_type: type[RMSNorm] | None, head_dim: int, dtype: torch.dtype) -> None:
+def test_rotate(norm_type: type[RMSNorm] | None, head_dim: int, dtype: torch.dtype) -> None:
     step, num_heads, num_kv_heads = step_of(20, 1, 3), 5, 2
     norms = [None if norm_type is None else filled(norm_type(head_dim, 1e-6), dtype) for _ in range(2)]
     rotation = Rotation.at(step.positions, RopeSpec(10_000.0).inverse_frequencies(head_dim))
@@ -179,12 +179,12 @@ def test_turn(norm_type: type[RMSNorm] | None, head_dim: int, dtype: torch.dtype
     buffers = {"in_": rows, "other": angles}
     run_op(OpKind.ROTATE, step, buffers, num_threads=2, keys=cache[0], values=cache[1], **fields, **norm_fields)
 
-    turned = turn_in_torch(keys, rotation, norms[1])
-    assert_as_torch(rows[:, :num_heads], turn_in_torch(queries, rotation, norms[0]))
-    assert_as_torch(rows[:, num_heads:-num_kv_heads], turned)
+    rotated = rotate_in_torch(keys, rotation, norms[1])
+    assert_as_torch(rows[:, :num_heads], rotate_in_torch(queries, rotation, norms[0]))
+    assert_as_torch(rows[:, num_heads:-num_kv_heads], rotated)
     assert torch.equal(rows[:, -num_kv_heads:], values)
     written = [slot for slot in slots.tolist() if slot >= 0]
-    assert_as_torch(cache[0][written], turned[slots >= 0])
+    assert_as_torch(cache[0][written], rotated[slots >= 0])
     assert torch.equal(cache[1][written], values[slots >= 0])
     for pool in cache:
         pool[written] = torch.nan

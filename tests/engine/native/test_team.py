@@ -95,7 +95,7 @@ def test_a_team_that_idles_sleeps() -> None:
     library().team_free(team._team)
 
 
-def test_inference_mode_around_it_changes_nothing(runner: ModelRunner) -> None:
+def test_inference_mode_outside_changes_nothing(runner: ModelRunner) -> None:
     wanted = decode(runner)
     with torch.inference_mode():
         assert torch.equal(decode(runner), wanted)

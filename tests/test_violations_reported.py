@@ -58,9 +58,13 @@ def test_each_rule_is_warned_of_once_where_the_user_called() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         lab.step(3)
-    told = [str(warning.message) for warning in caught if warning.category is ViolationWarning]
-    assert len(told) == len({violation.rule for violation in lab.violations}) >= 3
-    assert "breaks the rule 'said'" in told[0] and "(WrongTouch.touch)" in told[0] and "lab.why(event=" in told[0]
+    messages = [str(warning.message) for warning in caught if warning.category is ViolationWarning]
+    assert len(messages) == len({violation.rule for violation in lab.violations}) >= 3
+    assert (
+        "breaks the rule 'said'" in messages[0]
+        and "(WrongTouch.touch)" in messages[0]
+        and "lab.why(event=" in messages[0]
+    )
     assert {warning.filename for warning in caught} == {__file__}
 
 
