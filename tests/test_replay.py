@@ -30,7 +30,7 @@ def test_the_command_prints_the_state_after_each_operation(tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize(
-    ("workload", "message"),
+    ("content", "message"),
     [
         ({"block_size": 4, "ops": []}, "lacks num_blocks"),
         (workload(retention_intervall=0), "unknown fields retention_intervall"),
@@ -49,10 +49,10 @@ def test_the_command_prints_the_state_after_each_operation(tmp_path: Path, capsy
     ],
 )
 def test_what_cannot_be_replayed_ends_with_status_2(
-    workload: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "workload.json"
-    path.write_text(json.dumps(workload))
+    path.write_text(json.dumps(content))
     assert main(["replay", str(path)]) == 2
     assert message in capsys.readouterr().err
 

@@ -150,7 +150,7 @@ def yields(self: Any, mapped: Any, block: Any, request: Any, link: int) -> Itera
 
 
 @pytest.mark.parametrize(
-    ("override", "message"),
+    ("override", "reason"),
     [
         (too_few, "(self, mapped, block) cannot be called like that: too many positional arguments"),
         (
@@ -170,9 +170,9 @@ def yields(self: Any, mapped: Any, block: Any, request: Any, link: int) -> Itera
         (cached_property(lambda self: None), "is a property, and merge_target is called as a method"),
     ],
 )
-def test_an_override_that_cannot_be_called_is_refused_with_both_signatures(override: object, message: str) -> None:
+def test_an_override_that_cannot_be_called_is_refused_with_both_signatures(override: object, reason: str) -> None:
     message = refusal(merge_policy=with_method(LateMerge, "merge_target", override))
-    assert message.startswith("parts: Mine.merge_target") and message in message
+    assert message.startswith("parts: Mine.merge_target") and reason in message
     assert message.endswith("; it overrides LateMerge.merge_target(self, mapped, block, request, link)")
 
 

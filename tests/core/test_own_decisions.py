@@ -117,13 +117,13 @@ def scheduling(policy: type[Scheduler], base: type[Scheduler]) -> dict[str, Any]
 
 
 POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
-    f"{name} on {edition}": (edition, parts)
+    f"{name} on {edition}": (edition, overrides)
     for edition, base in (
         ("labengine", TokenBudgetScheduler),
         ("vllm", TokenBudgetScheduler),
         ("nano-vllm", PrefillFirstScheduler),
     )
-    for name, parts in {
+    for name, overrides in {
         "oldest gives way": scheduling(OldestGivesWay, base),
         "longest gives way": scheduling(LongestGivesWay, base),
         "shortest first": scheduling(ShortestFirst, base),
@@ -137,8 +137,8 @@ POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", POLICIES)
 def test_another_policy_is_sound_and_taken_back_exactly(name: str) -> None:
     """With aborts, resets and abandoned steps; every read is checked, and the fold follows."""
-    edition, parts = POLICIES[name]
-    parts = Parts(**parts).overriding(EDITIONS[edition])
+    edition, overrides = POLICIES[name]
+    parts = Parts(**overrides).overriding(EDITIONS[edition])
     for seed in range(6):
         rng, hooks = Random(seed), Hooks(strict=True)
         live = LiveFold(hooks)
@@ -151,8 +151,8 @@ def test_another_policy_is_sound_and_taken_back_exactly(name: str) -> None:
 
 def test_the_policies_decide_otherwise() -> None:
     """Each of them leads to other block ids, preemptions or order in some workload, but for the list."""
-    for name, (edition, parts) in POLICIES.items():
-        parts = Parts(**parts).overriding(EDITIONS[edition])
+    for name, (edition, overrides) in POLICIES.items():
+        parts = Parts(**overrides).overriding(EDITIONS[edition])
         differs = any(events_of(edition, seed, parts) != usual_events(edition, seed) for seed in range(8))
         assert differs == (not name.startswith("a list")), name
 

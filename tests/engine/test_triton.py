@@ -58,10 +58,10 @@ def setting(device: str = "cuda", dtype: torch.dtype = torch.bfloat16, head_dim:
     return AttentionSetting(torch.device(device), dtype, 16, 8, head_dim, (16,))
 
 
-def refusal(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], setting: AttentionSetting) -> str | None:
+def refusal(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], unsuitable: AttentionSetting) -> str | None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    return TritonAttention.refusal(setting)
+    return TritonAttention.refusal(unsuitable)
 
 
 def test_refusals_say_why(monkeypatch: pytest.MonkeyPatch) -> None:

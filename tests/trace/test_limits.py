@@ -63,7 +63,7 @@ CLAIMS: dict[str, tuple[Callable[[], bytes], str]] = {
 
 @pytest.mark.parametrize("name", CLAIMS)
 def test_what_takes_too_much_is_refused_before_it_is_taken(name: str, tmp_path: Path) -> None:
-    make, message = CLAIMS[name]
+    make, expected = CLAIMS[name]
     (tmp_path / "run.lab").write_bytes(make())
     script = f"""
 import resource, labengine
@@ -79,7 +79,7 @@ print(status["VmHWM"].split()[0])
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE)
     message, most = run.stdout.splitlines()
     assert "takes too much memory to open" in message, run.stderr
-    assert re.search(message, message) and "labengine.open(path, max_bytes=" in message
+    assert re.search(expected, message) and "labengine.open(path, max_bytes=" in message
     assert int(most) * 1024 < 2 * MEMORY
 
 
