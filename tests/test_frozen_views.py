@@ -39,7 +39,7 @@ def seen(view: View) -> tuple[Any, int]:
     payload = wire.messages[-1]["payload"]
     feed.detach(wire)
     recording = begun(payload)
-    return recording.state(payload["stand"]).snapshot(), recording.end
+    return recording.state(payload["shown"]).snapshot(), recording.end
 
 
 def test_a_picture_shows_its_moment_in_every_form(lab: Lab) -> None:

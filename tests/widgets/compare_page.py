@@ -51,7 +51,8 @@ FRAME = "() => new Promise((done) => requestAnimationFrame(() => requestAnimatio
 DATA = "(name) => document.querySelector('.labengine').dataset[name]"
 PLACES = """
 () => Object.fromEntries([...document.querySelectorAll(
-  ".le-column, .le-column-head, .le-panel, .le-story, .le-told, .le-pair-time, .le-tables-row, [data-anchor^='row:']"
+  ".le-column, .le-column-head, .le-panel, .le-story, .le-captions, .le-pair-time, .le-tables-row," +
+  "[data-anchor^='row:']"
 )].map((one, i) => {
   const { x, y, width } = one.getBoundingClientRect();
   const side = one.closest("[data-side]")?.dataset.side ?? "";

@@ -118,7 +118,7 @@ def test_a_saved_notebook_keeps_the_last_step_and_its_words(dashboard: Dashboard
     wait_until(lambda: saved_step(dashboard) == 1, "the saved state")
     kept = saved(dashboard)
     assert heard(kept, []).state().snapshot() == source.fold().snapshot()
-    assert len(kept["beats"]) == 19 and kept["header"]["code"] == {}
+    assert len(kept["captions"]) == 19 and kept["header"]["code"] == {}
 
 
 def test_nothing_is_saved_until_the_lab_rests(dashboard: Dashboard, source: FakeViewSource) -> None:

@@ -60,9 +60,9 @@ def test_a_step_by_hand_is_one_message_with_its_words(source: FakeViewSource, fe
     feed.tick()
     (more,) = wire.states
     payload = more["payload"]
-    assert (payload["start"], payload["told"], len(payload["events"])) == (3, 3, 30)
-    assert len(payload["beats"]) == 19
-    assert payload["beats"][-1] == [33, "Step 1 is over: 5 blocks used. Within the step it was 8.", None]
+    assert (payload["start"], payload["captioned"], len(payload["events"])) == (3, 3, 30)
+    assert len(payload["captions"]) == 19
+    assert payload["captions"][-1] == [33, "Step 1 is over: 5 blocks used. Within the step it was 8.", None]
     assert picture(heard(before, wire.states).state()) == source.fold().snapshot()
 
 
@@ -76,8 +76,8 @@ def test_half_a_step_is_shown_when_it_stands_still(source: FakeViewSource, wire:
     source.say(step[9:])
     wait_until(lambda: feed.sent == 33, "the second half")
     second = [message["payload"] for message in wire.states[len(first) :]]
-    assert (first[0]["told"], second[0]["told"]) == (3, 12)
-    assert first[-1]["beats"][-1][2] == "schedule" and second[-1]["beats"][-1][0] == 33
+    assert (first[0]["captioned"], second[0]["captioned"]) == (3, 12)
+    assert first[-1]["captions"][-1][2] == "schedule" and second[-1]["captions"][-1][0] == 33
     feed.detach(wire)
 
 
@@ -86,13 +86,13 @@ def test_a_running_lab_is_followed_and_told_when_it_rests(source: FakeViewSource
     source.say([*merging_step(), ev.StepStarted(2), ev.RequestScheduled(0, 14, 1, False, "running"), ev.StepEnded(2)])
     feed.tick()
     (more,) = wire.states
-    assert more["payload"]["told"] is None and more["payload"]["beats"] == [] and more["status"]["running"]
+    assert more["payload"]["captioned"] is None and more["payload"]["captions"] == [] and more["status"]["running"]
     source.is_running = False
     feed.tick()
     feed.tick()
-    (told,) = wire.of_type("beats")
-    assert told["payload"]["start"] == 33 and len(told["payload"]["beats"]) == 3
-    assert told["payload"]["rest"] == [36, "After step 2: 5 blocks used."]
+    (told,) = wire.of_type("captions")
+    assert told["payload"]["start"] == 33 and len(told["payload"]["captions"]) == 3
+    assert told["payload"]["opening"] == [36, "After step 2: 5 blocks used."]
     assert wire.num_rests == 2, "once at the beginning, once after the run"
 
 
@@ -104,25 +104,25 @@ def test_the_end_of_a_runs_last_step_is_followed_and_not_played(source: FakeView
     source.is_running = False
     source.say(step[9:])
     feed.tick()
-    assert [message["payload"]["told"] for message in wire.states] == [None, None]
+    assert [message["payload"]["captioned"] for message in wire.states] == [None, None]
     source.say([ev.RequestAdded(2, (1, 2, 3), 4)])
     feed.tick()
-    assert wire.states[-1]["payload"]["told"] == 33, "what is done by hand afterwards is told again"
+    assert wire.states[-1]["payload"]["captioned"] == 33, "what is done by hand afterwards is told again"
 
 
 def test_of_several_steps_by_hand_the_last_is_told(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
     source.say([*merging_step(), ev.StepStarted(2), ev.StepEnded(2)])
     feed.tick()
     (more,) = wire.states
-    assert more["payload"]["told"] == 33 and len(more["payload"]["beats"]) == 2
+    assert more["payload"]["captioned"] == 33 and len(more["payload"]["captions"]) == 2
 
 
 def test_who_comes_late_has_the_last_step_in_words(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
     source.say(merging_step())
     feed.tick()
     full = ask(feed, wire, type="resync")
-    assert full["told"] == [[3, 33]] and len(full["beats"]) == 19
-    assert full["rest"] == [33, "After step 1: 5 blocks used."]
+    assert full["captioned"] == [[3, 33]] and len(full["captions"]) == 19
+    assert full["opening"] == [33, "After step 1: 5 blocks used."]
     assert full["header"]["first_step"] == 1
     assert picture(heard(full, []).state()) == source.fold().snapshot()
 
@@ -181,9 +181,9 @@ def test_what_was_sent_before_is_asked_for(wire: Wire) -> None:
         recording = heard(older["payload"], [{"type": "more", "payload": full}])
         assert picture(recording.state()) == lab.snapshot()
         start, end = lab.timeline.step_moments(3)
-        feed.receive(wire, 0, {"type": "beats", "view": "v", "id": "8", "start": start, "end": end})
-        wait_until(lambda: any(m.get("id") == "8" for m in wire.of_type("beats")), "the words")
-        beats = next(m for m in wire.of_type("beats") if m.get("id") == "8")["payload"]["beats"]
+        feed.receive(wire, 0, {"type": "captions", "view": "v", "id": "8", "start": start, "end": end})
+        wait_until(lambda: any(m.get("id") == "8" for m in wire.of_type("captions")), "the words")
+        beats = next(m for m in wire.of_type("captions") if m.get("id") == "8")["payload"]["captions"]
         assert beats[0][1].startswith("Step 3 begins") and beats[-1][0] == end
         feed.detach(wire)
 
@@ -191,10 +191,10 @@ def test_what_was_sent_before_is_asked_for(wire: Wire) -> None:
 def test_a_rolled_back_step_is_told_and_the_next_one_too(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
     source.say([*merging_step()[:12], ev.StepRolledBack(1, "KeyboardInterrupt")])
     feed.tick()
-    assert "KeyboardInterrupt" in wire.states[-1]["payload"]["beats"][-1][1]
+    assert "KeyboardInterrupt" in wire.states[-1]["payload"]["captions"][-1][1]
     source.say(merging_step())
     feed.tick()
-    assert wire.states[-1]["payload"]["beats"][-1][1].startswith("Step 1 is over: 5 blocks used.")
+    assert wire.states[-1]["payload"]["captions"][-1][1].startswith("Step 1 is over: 5 blocks used.")
 
 
 def test_a_restarted_engine_starts_all_over(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
@@ -208,7 +208,7 @@ def test_a_restarted_engine_starts_all_over(source: FakeViewSource, feed: Feed, 
     source.say(merging_step())
     feed.tick()
     assert wire.states[-1]["generation"] == 2
-    assert "goes into the map" in wire.states[-1]["payload"]["beats"][10][1]
+    assert "goes into the map" in wire.states[-1]["payload"]["captions"][10][1]
 
 
 def test_the_number_of_messages_is_bounded_and_none_is_missing() -> None:
@@ -337,8 +337,8 @@ def test_where_the_reader_stands_travels_both_ways(source: FakeViewSource, feed:
     assert feed.moment == 12
     feed.show_moment(7)
     feed.tick()
-    assert wire.of_type("stand")[-1]["moment"] == 7 == feed.moment
-    assert ask(feed, wire, type="resync")["stand"] == 7
+    assert wire.of_type("show")[-1]["moment"] == 7 == feed.moment
+    assert ask(feed, wire, type="resync")["shown"] == 7
     source.say([ev.StepStarted(2), ev.StepEnded(2)])
     feed.tick()
     assert feed.moment is None, "the lab moved on, and the views with it"
@@ -348,7 +348,7 @@ JSON = [None, True, False, 0, -1, 1.0, 10**30, "", "at", "x" * 10_000, [], ["at"
 """One value of each kind that a message may carry where another one was meant."""
 
 
-@pytest.mark.parametrize("kind", ["at", "select", "older", "beats", "why", "resync", *JSON])
+@pytest.mark.parametrize("kind", ["at", "select", "older", "captions", "why", "resync", *JSON])
 def test_an_impossible_message_changes_nothing(source: FakeViewSource, feed: Feed, wire: Wire, kind: object) -> None:
     source.say(merging_step())
     feed.tick()
@@ -363,7 +363,7 @@ def test_an_impossible_message_changes_nothing(source: FakeViewSource, feed: Fee
             feed.select(Selection("block", 3))  # these are possible
             feed.show_moment(7)
         assert (feed.moment, feed.selection) == (7, Selection("block", 3)), value
-    assert feed.is_alive and ask(feed, wire, type="resync")["stand"] == 7
+    assert feed.is_alive and ask(feed, wire, type="resync")["shown"] == 7
 
 
 def test_one_feed_serves_all_views_of_a_lab(source: FakeViewSource) -> None:

@@ -92,7 +92,7 @@ def test_a_comparison_beside_its_story(look_at_both: compare_page.Look) -> None:
         for _ in range(5):
             page.next_stop()
             assert wrong_places(page.page.evaluate(BOXES, PAIR_PARTS), page.page.evaluate(RIGHT)) == []
-            assert page.page.evaluate(CUT, ".le-guide-words, .le-told-both, .le-told-side") == []
+            assert page.page.evaluate(CUT, ".le-guide-words, .le-caption-both, .le-caption-side") == []
             page.picture("narrow")
             assert page.page.evaluate(OUTSIDE) == []
 

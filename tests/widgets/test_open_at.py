@@ -43,11 +43,11 @@ def test_who_comes_after_it_stands_there_too(lab: Lab, wire: Wire) -> None:
     dashboard = Dashboard(lab.feed)
     dashboard.open_at(number)
     assert lab.feed.moment == number + 1
-    wait_until(lambda: wire.of_type("stand"), "the views to move")
-    assert wire.of_type("stand")[-1]["moment"] == number + 1
+    wait_until(lambda: wire.of_type("show"), "the views to move")
+    assert wire.of_type("show")[-1]["moment"] == number + 1
     lab.feed.receive(wire, 0, {"type": "resync", "view": "v"})
     wait_until(lambda: wire.of_type("full"))
-    assert wire.of_type("full")[-1]["payload"]["stand"] == number + 1
+    assert wire.of_type("full")[-1]["payload"]["shown"] == number + 1
 
 
 def test_the_words_of_its_step_are_there_however_long_the_lab_went_on(lab: Lab, wire: Wire) -> None:
@@ -59,7 +59,7 @@ def test_the_words_of_its_step_are_there_however_long_the_lab_went_on(lab: Lab, 
 
 def test_the_lab_moves_on_and_the_view_with_it(lab: Lab, wire: Wire) -> None:
     Dashboard(lab.feed).open_at(_first_overwrite(lab))
-    wait_until(lambda: wire.of_type("stand"))
+    wait_until(lambda: wire.of_type("show"))
     lab.step()
     wait_until(lambda: wire.of_type("more"), "the step")
     assert lab.feed.moment is None

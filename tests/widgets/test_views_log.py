@@ -58,7 +58,7 @@ def test_a_line_leads_to_its_moment(look: Look) -> None:
     def check(view: Viewed) -> None:
         view.page.locator('.le-log-line[data-event="20"]').click()
         assert view.moment == 21 and view.selection == {"kind": "event", "id": 20}
-        assert "le-is-chosen" in (view.page.locator('[data-event="20"]').get_attribute("class") or "")
+        assert "le-is-selected" in (view.page.locator('[data-event="20"]').get_attribute("class") or "")
         assert view.page.locator(".le-log-line[aria-current]").get_attribute("data-event") == "20"
         view.press(".le-log-list", "Home", "ArrowDown", "Enter")
         assert view.moment == 2 and view.selection == {"kind": "event", "id": 1}

@@ -59,7 +59,7 @@ def test_a_chosen_query_reads_what_is_before_it(show: Show) -> None:
     def check(stand: Stand) -> None:
         stand.page.locator(".le-step-token").nth(5).click()
         assert stand.texts(".le-step-label")[1] == "the query at 5 reads 6 tokens"
-        assert squares(stand, 0, 1) == ["fresh", "fresh", "later", "later"]
+        assert squares(stand, 0, 1) == ["fresh", "fresh", "ahead", "ahead"]
         assert stand.count(".le-step-block") == 2 + 4
 
     show(check, "step", [*begin(), *merging_step()])

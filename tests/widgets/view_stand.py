@@ -27,7 +27,8 @@ async ([name, payload]) => {
   side.begin(JSON.parse(payload), null);
   const stage = {
     sides: [side], root, selection: null, isPlaying: false, speed: 1, theme: {},
-    isPair: false, wire: { canAsk: false }, track: { guide: [], parted: null, positionAt: (_side, moment) => moment },
+    isPair: false, wire: { canAsk: false },
+    track: { guide: [], whyDifferent: null, positionAt: (_side, moment) => moment },
     text: (which, id) => side.text(id),
     select(selection) { this.selection = selection; view.mark(selection); },
     ask: () => new Promise(() => {}), wish() {}, on: () => () => {}, stand() {},

@@ -142,8 +142,8 @@ def saved_bytes(feed: Feed) -> bytes:
     captions = feed.signed_captions(start, end)
     payload: dict[str, Any] = full_payload(feed.view_source, timeline, start, end, captions)
     payload["header"]["code"] = {}
-    payload["stand"] = None if feed.view_source.is_live else feed.moment
-    payload |= {"told": [[start, end]] if captions else [], "rest": feed.opening_caption(end)}
+    payload["shown"] = None if feed.view_source.is_live else feed.moment
+    payload |= {"captioned": [[start, end]] if captions else [], "opening": feed.opening_caption(end)}
     data = compress(dumps(payload), compresslevel=3, mtime=0)
     return data if len(data) <= MAX_SAVED else b""
 

@@ -137,7 +137,7 @@ class PairViewSource(Protocol):
 
     @property
     def has_follow_up(self) -> bool:
-        """Whether "later" may be asked for."""
+        """True while the follow-up command is available."""
 
     def post(self, action: str, **arguments: Any) -> Future[Any]:
         """Have both do something; the Future carries the error, if any."""

@@ -348,7 +348,7 @@ class Comparison:
             "reset": self.reset,
             "abort": self.abort,
             "add": add,
-            "later": self.follow_up,
+            "follow_up": self.follow_up,
             "goto": self.goto,
             "rewind": self.rewind,
         }

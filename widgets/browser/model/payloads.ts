@@ -93,16 +93,16 @@ export type CaptionRow = [at: number, sentence: string, phase: Phase | null];
 
 // Captions of stretches of events.
 export interface WordsPayload {
-  told?: [start: number, end: number][] | null;
-  beats?: CaptionRow[];
-  rest?: [moment: number, sentence: string] | null;
+  captioned?: [start: number, end: number][] | null;
+  captions?: CaptionRow[];
+  opening?: [moment: number, sentence: string] | null;
 }
 
 export interface CaptionsPayload {
   start: number;
   end: number;
-  beats?: CaptionRow[];
-  rest?: [moment: number, sentence: string] | null;
+  captions?: CaptionRow[];
+  opening?: [moment: number, sentence: string] | null;
 }
 
 interface Stretch {
@@ -124,14 +124,14 @@ export interface FullPayload extends WordsPayload {
   earlier?: [event: number, row: AnyRow][];
   status?: Status;
   selection?: Selection | null;
-  stand?: number | null;
+  shown?: number | null;
 }
 
 // Events that follow those that a view has.
 export interface MorePayload extends Stretch {
   first?: number;
-  told?: number | null;
-  beats?: CaptionRow[];
+  captioned?: number | null;
+  captions?: CaptionRow[];
 }
 
 // Events before those that a view has.
@@ -158,20 +158,20 @@ export interface ComparePayload {
   from: number;
   first: number;
   starts: [number, number];
-  beats: PairRow[];
-  rest: [string, string];
-  parting: number | null;
-  parted: Answer | null;
+  captions: PairRow[];
+  opening: [string, string];
+  first_difference: number | null;
+  why_different: Answer | null;
   guide: string[];
   questions: (string | null)[];
-  later: string | null;
+  follow_up: string | null;
   title: string;
   names: [string, string];
   roles?: [string, string];
   is_running?: boolean;
   is_live?: boolean;
   is_followed?: boolean;
-  told?: number | null;
+  captioned?: number | null;
 }
 
 // The envelope of a message; its document travels beside it.

@@ -123,7 +123,7 @@ function phaseOf(stage: Stage) {
 
 export class Sentence {
   stage: Stage;
-  element = element("div", "le-told-line");
+  element = element("div", "le-caption-line");
   alarm: Alarm;
   words = element("p", "le-sentence");
 

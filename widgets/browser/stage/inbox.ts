@@ -145,11 +145,11 @@ export class Inbox {
     this.stage.compareWith(isKnown ? reference.position : null);
   }
 
-  open({ stand = null }: FullPayload) {
+  open({ shown = null }: FullPayload) {
     const { stage } = this;
     stage.player.stop();
-    stage.happened(stand === null ? "openedAtEnd" : "openedAtMoment");
-    stage.position = stage.within(stand ?? stage.track.end);
+    stage.happened(shown === null ? "openedAtEnd" : "openedAtMoment");
+    stage.position = stage.within(shown ?? stage.track.end);
   }
 
   // The same events again: what was saved is without the code.
@@ -167,11 +167,11 @@ export class Inbox {
     if (!recording || !isSame || payload.start !== recording.end) return this.resync();
     recording.more(payload);
     stage.painting.hasNews = true;
-    const from = payload.told ?? null;
-    if (from !== null) this.addWords({ ...payload, told: [[from, recording.end]] }, side);
+    const from = payload.captioned ?? null;
+    if (from !== null) this.addWords({ ...payload, captioned: [[from, recording.end]] }, side);
     stage.tell("more", side, payload);
     if (stage.isPair) return;
-    if (from !== null && payload.beats?.length) this.playNews(from);
+    if (from !== null && payload.captions?.length) this.playNews(from);
     else this.follow(recording.end);
     stage.changed();
   }
@@ -212,20 +212,20 @@ export class Inbox {
   addWords(payload: WordsPayload, side: Side) {
     const { track } = this.stage;
     if (side.index !== 0 || !track.captions) return;
-    const rows = payload.beats ?? [];
-    for (const [start, end] of payload.told ?? [])
+    const rows = payload.captions ?? [];
+    for (const [start, end] of payload.captioned ?? [])
       track.captions.add(
         start,
         end,
         rows.filter(([at]) => at > start && at <= end),
       );
-    if (payload.rest) track.rest = payload.rest;
+    if (payload.opening) track.opening = payload.opening;
   }
 
   words(payload: CaptionsPayload) {
     const { stage } = this;
-    this.addWords({ ...payload, told: [[payload.start, payload.end]] }, stage.sides[0]);
-    if (payload.rest) stage.happened("labRested");
+    this.addWords({ ...payload, captioned: [[payload.start, payload.end]] }, stage.sides[0]);
+    if (payload.opening) stage.happened("labRested");
     stage.tell("captions");
     stage.changed();
   }
@@ -235,8 +235,8 @@ export class Inbox {
     this.stage.tell("status", status, side);
   }
 
-  // Python puts the view at a moment; it stands there until the lab goes on.
-  stand(moment: number | null) {
+  // Python has the view show a moment, until the lab goes on.
+  show(moment: number | null) {
     const { stage } = this;
     if (!stage.isReady || stage.isPair) return;
     stage.player.stop();
@@ -255,11 +255,11 @@ const MESSAGES: Record<string, Act<never>> = {
     inbox.begin(payload, side);
     if (!isFirstAnswer) return;
     inbox.hasOpened = true;
-    if ((payload.stand ?? null) !== null) inbox.stand(payload.stand ?? null); // said before there was a view to hear it
+    if ((payload.shown ?? null) !== null) inbox.show(payload.shown ?? null); // said before there was a view to hear it
   }) as Act<FullPayload>,
   more: ((inbox, content, payload, side) => inbox.more(content, payload, side)) as Act<MorePayload>,
   end: (inbox, content, _payload, side) => inbox.ended(content, side),
-  beats: ((inbox, content, payload) => {
+  captions: ((inbox, content, payload) => {
     if (payload && content.id === undefined) inbox.words(payload);
   }) as Act<CaptionsPayload | null>,
   compare: ((inbox, _content, payload) => inbox.onCompare(payload)) as Act<ComparePayload>,
@@ -270,7 +270,7 @@ const MESSAGES: Record<string, Act<never>> = {
   select: ({ stage }, content) => {
     if (content.from !== stage.wire.id) stage.select(content.selection ?? null, false);
   },
-  stand: (inbox, { moment = null }) => inbox.stand(moment),
+  show: (inbox, { moment = null }) => inbox.show(moment),
   position: ({ stage }, content) => stage.tell("position", content),
   failure: ({ stage }, { message = "" }) => stage.tell("failure", message),
 };

@@ -32,17 +32,17 @@ export class PairTrack {
   base = 0;
   starts: [number, number] = [0, 0];
   spans: { step: number; start: number }[] = [];
-  parting: number | null = null;
-  parted: Answer | null = null;
+  firstDifference: number | null = null;
+  whyDifferent: Answer | null = null;
   guide: string[] = [];
   questions: (string | null)[] = [];
   names: [string, string] = ["", ""];
   roles: [string, string] = ["", ""];
-  later: string | null = null;
+  followUp: string | null = null;
   title = "";
   resting: [string, string] = ["", ""];
   readonly captions = null; // captions are rows here, and what is said at rest is one of them
-  rest: [moment: number, sentence: string] | null = null;
+  opening: [moment: number, sentence: string] | null = null;
 
   constructor(sides: Side[]) {
     this.sides = sides;
@@ -52,24 +52,24 @@ export class PairTrack {
   hear(payload: ComparePayload) {
     const isWhole = payload.from === payload.first;
     if (!isWhole && (payload.from < this.base || payload.from > this.base + this.rows.length)) return false;
-    if (isWhole) this.rows = payload.beats;
+    if (isWhole) this.rows = payload.captions;
     else {
       this.rows.length = payload.from - this.base;
       if (payload.first > this.base) this.rows.splice(0, payload.first - this.base);
-      this.rows.push(...payload.beats);
+      this.rows.push(...payload.captions);
     }
-    const { first, starts, parting, parted, guide, questions, names, roles = ["", ""], later, title, rest } = payload;
+    const { first, starts, guide, questions, names, roles = ["", ""], title } = payload;
     this.base = first;
     this.starts = starts;
-    this.parting = parting;
-    this.parted = parted;
+    this.firstDifference = payload.first_difference;
+    this.whyDifferent = payload.why_different;
     this.guide = guide;
     this.questions = questions;
     this.names = names;
     this.roles = roles;
-    this.later = later;
+    this.followUp = payload.follow_up;
     this.title = title;
-    this.resting = rest;
+    this.resting = payload.opening;
     this.spans = [];
     this.rows.forEach((row, i) => {
       const step = row[STEP];
@@ -207,9 +207,9 @@ export class PairTrack {
     };
   }
 
-  // The position just after the beat at which the two part; null while they do not.
+  // The position just after the beat that differs first; null while none does.
   get parts() {
-    return this.parting === null ? null : this.parting + 1;
+    return this.firstDifference === null ? null : this.firstDifference + 1;
   }
 
   // -- the guide

@@ -79,7 +79,7 @@ export class Questions {
     const { start, end } = unknown;
     this.wordsTimer = setTimeout(
       () =>
-        stage.ask("beats", { start, end }).then(
+        stage.ask("captions", { start, end }).then(
           (payload) => stage.inbox.words(payload as CaptionsPayload),
           () => {},
         ),

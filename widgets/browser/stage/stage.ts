@@ -337,9 +337,9 @@ export class Stage {
   // The caption of the moment that is shown.
   get caption(): PairCaption {
     const caption = this.track.caption(this.position),
-      { rest } = this.track,
+      { opening } = this.track,
       isAtRest = this.mode === "resting" || this.mode === "opened";
-    if (isAtRest && rest && rest[0] === this.position) return { ...caption, sentence: rest[1] };
+    if (isAtRest && opening && opening[0] === this.position) return { ...caption, sentence: opening[1] };
     const isRunning = this.isFollowed && this.status.running;
     return isRunning ? { ...caption, sentence: runningWords(this.sides[0].scene) } : caption;
   }

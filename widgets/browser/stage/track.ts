@@ -19,9 +19,9 @@ export interface Span {
 export class SoloTrack {
   side: Side;
   captions = new Captions();
-  rest: [moment: number, sentence: string] | null = null; // what is said of the moment at which the lab came to rest
+  opening: [moment: number, sentence: string] | null = null; // what is said of the moment at which the lab came to rest
   readonly guide: string[] = []; // one recording has no guide, and nothing in which it differs
-  readonly parted: Answer | null = null;
+  readonly whyDifferent: Answer | null = null;
 
   constructor(side: Side) {
     this.side = side;

@@ -22,7 +22,7 @@ MAX_SAVED_EVENTS = 3_000
 MAX_SAVED = 150_000
 """Bytes that a saved notebook keeps of a compare view, in all."""
 
-FOLLOW_UP = "later"
+FOLLOW_UP = "follow_up"
 """The one wish that only a comparison knows."""
 
 
@@ -116,5 +116,5 @@ def _saved(feed: Feed) -> bytes:
     if timeline is None or timeline.end - timeline.num_dropped > MAX_SAVED_EVENTS:
         return b""
     start, end = timeline.num_dropped, timeline.end
-    payload = full_payload(feed.view_source, timeline, start, end) | {"code": {}, "told": [], "rest": None}
+    payload = full_payload(feed.view_source, timeline, start, end) | {"code": {}, "captioned": [], "opening": None}
     return compress(dumps(payload), mtime=0)

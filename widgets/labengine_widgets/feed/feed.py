@@ -184,7 +184,7 @@ class Feed:
         """Have every view stand at a moment; None: at the newest one, and follow."""
         timeline = self.timeline
         self._moment, self._shown_at = moment, (timeline.generation, timeline.end) if timeline is not None else (-1, 0)
-        self._post(lambda: self._audience.send({"type": "stand", "moment": moment}))
+        self._post(lambda: self._audience.send({"type": "show", "moment": moment}))
 
     def select(self, selection: Selection | None) -> None:
         """Choose something in every view; None: nothing."""
@@ -208,8 +208,8 @@ class Feed:
         )
         captions = [] if self.view_source.is_running else self.signed_captions(last, end)
         payload = full_payload(self.view_source, timeline, start, end, captions)
-        payload |= {"selection": self.selection and self.selection.to_dict(), "stand": self._moment}
-        payload |= {"told": [[last, end]] if captions else [], "rest": self.opening_caption(end)}
+        payload |= {"selection": self.selection and self.selection.to_dict(), "shown": self._moment}
+        payload |= {"captioned": [[last, end]] if captions else [], "opening": self.opening_caption(end)}
         return payload
 
     def receive(self, viewer: Viewer, side: int, message: dict[str, Any]) -> None:
@@ -360,8 +360,8 @@ class Feed:
             captioned = start
         self._is_inside = ends_inside_step(events, self._is_inside)
         payload |= {
-            "told": captioned,
-            "beats": self.signed_captions(captioned, self.sent) if captioned is not None else [],
+            "captioned": captioned,
+            "captions": self.signed_captions(captioned, self.sent) if captioned is not None else [],
         }
         by_hand = Sending.EVENTS_BETWEEN_STEPS if hand_start is None else Sending.EVENTS_BY_HAND
         self._happened(Sending.EVENTS_OF_RUN if captioned is None else by_hand)
@@ -420,8 +420,8 @@ class Feed:
     def _send_last_step(self) -> None:
         self._happened(Sending.LAST_STEP)
         start, end = step_start(self.recording, self.sent), self.sent
-        captions = {"beats": self.signed_captions(start, end), "rest": self.opening_caption(end)}
-        self._audience.send({"type": "beats"}, {"start": start, "end": end, **captions})
+        captions = {"captions": self.signed_captions(start, end), "opening": self.opening_caption(end)}
+        self._audience.send({"type": "captions"}, {"start": start, "end": end, **captions})
 
     # -- answers -------------------------------------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ def older(feed: AskedFeed, message: dict[str, Any]) -> Payload:
 def captions(feed: AskedFeed, message: dict[str, Any]) -> Payload:
     """The beats between two moments."""
     start, end = moment_of(message.get("start"), feed.recording), moment_of(message.get("end"), feed.recording)
-    return {"start": start, "end": end, "beats": feed.signed_captions(start, end)}
+    return {"start": start, "end": end, "captions": feed.signed_captions(start, end)}
 
 
 def why(feed: AskedFeed, message: dict[str, Any]) -> Payload:
@@ -45,7 +45,7 @@ def why(feed: AskedFeed, message: dict[str, Any]) -> Payload:
     return {"id": message.get("id"), "answer": found}
 
 
-ANSWERS: dict[str, Callable[[AskedFeed, dict[str, Any]], Payload]] = {"older": older, "beats": captions, "why": why}
+ANSWERS: dict[str, Callable[[AskedFeed, dict[str, Any]], Payload]] = {"older": older, "captions": captions, "why": why}
 
 
 def moment_of(asked: object, timeline: Timeline) -> int:

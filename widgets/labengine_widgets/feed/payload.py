@@ -32,10 +32,10 @@ def full_payload(
     return stretch(source, timeline, start, events, state) | {
         "header": header(source, timeline),
         "earlier": earlier(timeline, start),
-        "beats": captions,
+        "captions": captions,
         "status": status(source),
         "selection": None,
-        "stand": None,
+        "shown": None,
     }
 
 

@@ -62,7 +62,7 @@ def export_pair(
 
 
 def pair_page(source: PairViewSource, title: str | None = None, *, charts: bool = False) -> str:
-    """The page as text, all inline. What has been played of "later" is in it; asking for more needs Python."""
+    """The page as text, all inline. What has been played of the follow-up is in it; asking for more needs Python."""
     appendix, scripts = "", list[str]()
     if charts:
         appendix, scripts = chart_section(list(zip(source.names, source.view_sources, strict=True)))
@@ -79,7 +79,8 @@ def pair_page(source: PairViewSource, title: str | None = None, *, charts: bool 
 
 def pair_payloads(source: PairViewSource, title: str) -> list[bytes]:
     """Left, right, and what joins them, as `mount` takes them for COMPARE."""
-    document = PairDocument(source).payload() | {"later": None, "title": title, "is_live": False, "is_running": False}
+    without_python = {"follow_up": None, "title": title, "is_live": False, "is_running": False}
+    document = PairDocument(source).payload() | without_python
     return [*(recording_payload(side, has_words=False) for side in source.view_sources), dumps(document)]
 
 

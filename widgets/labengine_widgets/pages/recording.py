@@ -42,11 +42,11 @@ def recording_payload(source: ViewSource, *, has_words: bool = True) -> bytes:
         "texts": texts(source, {*tokens_of_state(state), *_tokens_of(events)}),
         "tier": kept_contents(timeline, start),
         "seconds": sorted(timeline.step_seconds.items()),
-        "beats": captions,
-        "told": [[start, end]] if captions else [],
+        "captions": captions,
+        "captioned": [[start, end]] if captions else [],
         "status": status(source) | {"running": False, "phase": None},
         "selection": None,
-        "stand": None,
+        "shown": None,
     }
     payload["header"]["answers"] = answers(timeline, source.seams())
     payload["header"]["title"] = payload["status"]["title"] = readable(source.title)

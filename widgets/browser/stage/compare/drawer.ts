@@ -54,10 +54,10 @@ export class CompareDrawer {
   }
 
   paint() {
-    const { names, parted } = this.stage.track,
+    const { names, whyDifferent } = this.stage.track,
       drawer = this.drawers[this.side];
     this.buttons.forEach((made, i) => write(made, names[i]));
     const why = drawer.open === "why" && drawer.entries.get("why")?.view;
-    if (why && parted && why.links === null && !this.stage.selection) why.tell?.(parted);
+    if (why && whyDifferent && why.links === null && !this.stage.selection) why.tell?.(whyDifferent);
   }
 }

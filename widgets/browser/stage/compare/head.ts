@@ -126,7 +126,7 @@ class PairPhases {
 class PairControls {
   stage: PairStage;
   element = element("div", "le-compare-controls");
-  later: HTMLButtonElement;
+  followUp: HTMLButtonElement;
   caption = element("span", "le-quiet le-caption", "go on with");
   step: HTMLButtonElement;
   phase: HTMLButtonElement;
@@ -137,7 +137,12 @@ class PairControls {
 
   constructor(stage: PairStage) {
     this.stage = stage;
-    this.later = this.make("Later", "both engines go on with the story", () => stage.command("later"), "le-later");
+    this.followUp = this.make(
+      "Later",
+      "both engines go on with the story",
+      () => stage.command("follow_up"),
+      "le-follow-up",
+    );
     this.element.append(this.caption);
     this.step = this.make("Step both", "one step of either engine (s)", () => stage.command("step"));
     this.phase = this.make("Phase", "one phase of a step (p)", () => stage.command("phase"));
@@ -188,12 +193,12 @@ class PairControls {
   paint() {
     this.show();
     const { stage } = this,
-      { later, end, guide } = stage.track,
+      { followUp, end, guide } = stage.track,
       isLive = stage.isLive && !this.isGone;
     for (const each of [this.caption, this.step, this.phase, this.run]) each.hidden = !isLive;
-    this.later.hidden = !isLive || !later || (guide.length > 0 && stage.position < end);
-    if (later) write(this.later, later);
-    this.later.classList.toggle("le-primary", stage.position >= end);
+    this.followUp.hidden = !isLive || !followUp || (guide.length > 0 && stage.position < end);
+    if (followUp) write(this.followUp, followUp);
+    this.followUp.classList.toggle("le-primary", stage.position >= end);
     write(this.run, stage.status.running ? "Pause" : "Run");
   }
 }

@@ -33,7 +33,7 @@ const MARKS: [name: string, text: string | null, words: string, title: string][]
     "marked on both sides, in tables, pool, map, numbers, and beside the free queue. In tables and map an " +
       "equal block under another number is not unlike: who got which free block does not matter",
   ],
-  ["told", "", "told now", "the blocks that the sentence of the moment is about"],
+  ["current", "", "told now", "the blocks that the sentence of the moment is about"],
 ];
 
 export class Legend {

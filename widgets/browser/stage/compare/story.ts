@@ -13,8 +13,8 @@ export class Story {
   count = element("span", "le-count");
   back = button("‹", "the guided sentence before (b)");
   next = button("Next ›", "play on to the next guided sentence (n)", "le-next-stop");
-  told = element("div", "le-told");
-  both = element("p", "le-told-both");
+  told = element("div", "le-captions");
+  both = element("p", "le-caption-both");
   sides: HTMLElement[];
 
   constructor(stage: PairStage) {
@@ -24,7 +24,7 @@ export class Story {
     this.back.addEventListener("click", () => previousStop(stage));
     this.next.addEventListener("click", () => nextStop(stage));
     this.guide.append(this.sign, this.words, this.count, this.back, this.next);
-    this.sides = ["left", "right"].map((name) => element("p", `le-told-side le-told-${name}`));
+    this.sides = ["left", "right"].map((name) => element("p", `le-caption-side le-caption-${name}`));
     this.told.append(this.both, ...this.sides);
     this.told.setAttribute("aria-live", "polite");
     this.words.setAttribute("aria-live", "polite");
@@ -57,7 +57,7 @@ export class Story {
     write(this.sign, stop < 0 ? "" : stop + 1);
     this.guide.classList.toggle("le-is-past", !track.isGuided(stage.position)); // the beats have gone on since
     const reached = (track.guided.at(-1)?.[0] ?? -1) + 1,
-      hasMore = track.later !== null && stage.isLive;
+      hasMore = track.followUp !== null && stage.isLive;
     write(this.count, `${stop + 1} of ${hasMore ? length : reached}`);
     this.back.disabled = track.previousStop(stage.position) === null;
     const hasNext = stage.position < track.end || canGoOn(stage);
@@ -70,7 +70,7 @@ export class Story {
 
 // Plays up to the next guided stop; without a guide, to the end of the step.
 export function nextStop(stage: PairStage) {
-  if (canGoOn(stage)) return stage.command("later");
+  if (canGoOn(stage)) return stage.command("follow_up");
   const { track, position } = stage,
     to = track.nextStop(position) ?? (track.guide.length ? track.end : track.span(position + 1).end);
   if (stage.isPlaying) return stage.stand(stage.player.target ?? track.end);
@@ -82,7 +82,7 @@ export function nextStop(stage: PairStage) {
 // What is recorded is told, and the engines can go on with the story.
 function canGoOn(stage: PairStage) {
   const { track, position } = stage;
-  return stage.isLive && track.later !== null && track.guide.length > 0 && position >= track.end;
+  return stage.isLive && track.followUp !== null && track.guide.length > 0 && position >= track.end;
 }
 
 export function previousStop(stage: PairStage) {

@@ -44,7 +44,7 @@ class Code {
   reason = element("p", "le-code-reason");
   methods = element("div", "le-code-methods");
   sheet = element("pre", "le-code-sheet");
-  whole = element("button", "le-button le-code-whole", "whole text");
+  whole = element("button", "le-button le-code-full", "whole text");
   moment!: number;
   seam: Seam | null = null;
   drawn?: Seam | null;

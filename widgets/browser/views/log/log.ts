@@ -319,7 +319,7 @@ class Log {
     classList.toggle("le-is-now", i === this.moment - 1);
     classList.toggle("le-is-ahead", i >= this.moment);
     classList.toggle("le-is-related", !isChosen && Boolean(this.speaks?.(i)));
-    classList.toggle("le-is-chosen", isChosen);
+    classList.toggle("le-is-selected", isChosen);
     classList.toggle("le-is-active", i === this.active);
     line.element.setAttribute("aria-selected", String(isChosen));
     if (i === this.moment - 1) line.element.setAttribute("aria-current", "true");

@@ -6,13 +6,13 @@ import type { Scene } from "../../model/scene.ts";
 import { groupOf, isNull } from "../pieces.ts";
 import type { WrittenSlots } from "../step_facts.ts";
 
-// A slot is: read, fresh (written in this step), cut (left of the window), later (not read by this query), free (no
+// A slot is: read, fresh (written in this step), cut (left of the window), ahead (not read by this query), free (no
 // token), hole (never written), wrong (another token's KV).
 export const SLOT_WORDS = {
   read: "read",
   fresh: "read, written now",
   cut: "outside the window",
-  later: "after the query",
+  ahead: "after the query",
   free: "empty",
   hole: "never written",
   wrong: "another token's KV",
@@ -84,7 +84,7 @@ function stateAt(
   { first, query, fresh, numTokens, isAbsent, strays, offset, request }: ReadState,
 ): SlotState {
   if (position >= numTokens) return "free";
-  if (position > query) return "later";
+  if (position > query) return "ahead";
   if (position < first) return "cut";
   if (isAbsent) return "hole";
   if (strays?.has(offset)) {

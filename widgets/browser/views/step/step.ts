@@ -25,7 +25,7 @@ const MAX_TOKENS_IN_ALL = 320;
 const MAX_BLOCKS_IN_ALL = 320;
 const MAX_SQUARES = 8;
 const NOTHING = new Changes();
-const KEYS: (keyof typeof SLOT_WORDS)[] = ["read", "fresh", "cut", "later", "hole", "wrong"];
+const KEYS: (keyof typeof SLOT_WORDS)[] = ["read", "fresh", "cut", "ahead", "hole", "wrong"];
 
 export function create(stage: ViewHost, side: Side) {
   return new Step(stage, side);

@@ -37,7 +37,7 @@ class Tier {
   element = make("div", "le-tier-view");
   summary = make("p", "le-tier-summary");
   held = make("div", "le-tier-held");
-  told = make("div", "le-tier-told");
+  told = make("div", "le-tier-events");
   marks: Marks;
   scene!: Scene;
   facts!: StepFacts;

@@ -15,21 +15,27 @@ export interface Question {
   answer?: Answer;
 }
 
-// parted: the answer to why two sides part, where there are two, and they do.
+// whyDifferent: the answer to why two sides differ, where there are two, and they do.
 export function questionsFor(
   selection: Selection | null,
   scene: Scene,
   recording: Recording,
   moment: number,
-  parted: Answer | null | undefined = null,
+  whyDifferent: Answer | null | undefined = null,
 ): Question[] {
   const own = selection ? OF[selection.kind](selection.id, scene, recording) : [];
-  return [...own, ...ofParting(parted), ...always(selection, scene, recording, moment)];
+  return [...own, ...aboutDifference(whyDifferent), ...always(selection, scene, recording, moment)];
 }
 
-function ofParting(parted: Answer | null | undefined) {
-  return parted
-    ? [{ text: "Why do the two part?", subject: { kind: "parting", id: parted.question }, answer: parted }]
+function aboutDifference(whyDifferent: Answer | null | undefined) {
+  return whyDifferent
+    ? [
+        {
+          text: "Why do the two part?",
+          subject: { kind: "difference", id: whyDifferent.question },
+          answer: whyDifferent,
+        },
+      ]
     : [];
 }
 

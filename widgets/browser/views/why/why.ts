@@ -94,7 +94,7 @@ class WhyDrawer {
   offer() {
     const { scene, recording } = this.side;
     if (!scene || !recording) return;
-    this.offered = questionsFor(this.selection, scene, recording, this.moment, this.stage.track.parted);
+    this.offered = questionsFor(this.selection, scene, recording, this.moment, this.stage.track.whyDifferent);
     keep(
       this.questions,
       this.offered.map(({ subject, text }) => ({
