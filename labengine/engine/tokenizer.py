@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from functools import cache, cached_property
@@ -44,6 +45,9 @@ def byte_of_character() -> dict[str, int]:
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
 
+
+GENERIC_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
+"""Names in tokenizer_config.json of the class that reads everything from tokenizer.json."""
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
@@ -114,10 +118,8 @@ class Tokenizer:
 
     @cached_property
     def _loaded(self) -> PreTrainedTokenizerBase:
-        from transformers import AutoTokenizer
-
         try:
-            tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            tokenizer: PreTrainedTokenizerBase = self._tokenizer_class().from_pretrained(
                 self.model_dir, local_files_only=True, trust_remote_code=False
             )
         except Exception as error:
@@ -125,6 +127,27 @@ class Tokenizer:
             said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise ConfigError(f"the tokenizer in {self.model_dir} does not load ({files}): {said}") from error
         return tokenizer
+
+    def _tokenizer_class(self) -> Any:
+        """Return the class of transformers that loads this directory.
+
+        AutoTokenizer imports transformers' modelling half, which takes seconds: it is asked only where the directory
+        does not name the generic class itself.
+        """
+        if self._names_generic_class():
+            from transformers import PreTrainedTokenizerFast
+
+            return PreTrainedTokenizerFast
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer
+
+    def _names_generic_class(self) -> bool:
+        try:
+            config = json.loads((self.model_dir / "tokenizer_config.json").read_bytes())
+        except (OSError, ValueError):
+            return False
+        return isinstance(config, dict) and config.get("tokenizer_class") in GENERIC_CLASSES and "auto_map" not in config
 
     def _render(self, messages: Sequence[dict[str, str]]) -> str:
         """Return the conversation as the model's chat template writes it."""

@@ -1,4 +1,4 @@
-"""One JupyterLab and one Chromium for all browser tests; a fresh page and kernel for each test, or for a module's."""
+"""One JupyterLab and one Chromium for all browser tests; a notebook and a kernel for each test, or for a module's."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, BrowserContext
 from browser.chromium import launched, new_context
 from browser.jupyter_server import JupyterServer
 from browser.lab_page import LabPage
+from browser.lab_pages import VIEWPORT, LabPages
 
 
 @pytest.fixture(scope="session")
@@ -40,31 +41,27 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def browser_context(browser: Browser) -> Iterator[BrowserContext]:
     """One profile for all pages, so that JupyterLab's files are read once and cached."""
-    with new_context(browser, viewport={"width": 1400, "height": 1000}) as context:
+    with new_context(browser, viewport=VIEWPORT) as context:
         yield context
 
 
+@pytest.fixture(scope="session")
+def lab_pages(browser_context: BrowserContext, jupyter_server: JupyterServer, artifacts: Path) -> LabPages:
+    """JupyterLab's pages."""
+    return LabPages(browser_context, jupyter_server, artifacts)
+
+
 @pytest.fixture(scope="module")
-def notebook(browser_context: BrowserContext, jupyter_server: JupyterServer, artifacts: Path) -> Iterator[LabPage]:
-    """One page and one kernel for all tests of a module: they add their cells at its end. Not beside `lab_page`."""
-    page = browser_context.new_page()
-    lab = LabPage(page, jupyter_server, artifacts)
-    lab.open_cells("import labengine")
-    lab.run_all()
-    yield lab
-    page.close()
-    jupyter_server.end_kernels()
-    jupyter_server.forget_user()
-    assert lab.watch.complaints() == []
+def notebook(lab_pages: LabPages, request: pytest.FixtureRequest) -> Iterator[LabPage]:
+    """One notebook and one kernel for all tests of a module: they add their cells at its end."""
+    with lab_pages.lent(request) as lab:
+        lab.open_cells("import labengine")
+        lab.run_all()
+        yield lab
 
 
 @pytest.fixture
-def lab_page(browser_context: BrowserContext, jupyter_server: JupyterServer, artifacts: Path) -> Iterator[LabPage]:
-    """A page of its own; at the end it must have raised nothing and asked nobody but the server."""
-    page = browser_context.new_page()
-    lab = LabPage(page, jupyter_server, artifacts)
-    yield lab
-    page.close()
-    jupyter_server.end_kernels()
-    jupyter_server.forget_user()
-    assert lab.watch.complaints() == []
+def lab_page(lab_pages: LabPages, request: pytest.FixtureRequest) -> Iterator[LabPage]:
+    """A page for a test's own notebooks; at the end it must have raised nothing and asked nobody but the server."""
+    with lab_pages.lent(request) as lab:
+        yield lab

@@ -16,6 +16,7 @@ from browser.page_watch import PageWatch
 from waiting import wait_until
 
 SCRIPTS = (Path(__file__).parent / "lab_scripts.js").read_text(encoding="utf-8")
+LIGHT: Literal["JupyterLab Light"] = "JupyterLab Light"
 POLL = 25.0  # ms between two looks
 
 Output = dict[str, Any]
@@ -29,25 +30,42 @@ class LabPage:
         self.watch = PageWatch(page, server.url)
         self._server = server
         self._artifacts = artifacts
+        self.is_worn = False
+        """True when the page should not serve another test."""
+        self._is_loaded = False
         page.add_init_script(SCRIPTS)
 
     # opening
 
     def open(self, notebook: Path) -> None:
-        """Open a copy of `notebook`; returns when the kernel is idle and nothing is left to load."""
+        """Open a copy of `notebook` instead of what is open; returns when the kernel is idle."""
         name = f"{notebook.stem}-{uuid.uuid4().hex[:8]}.ipynb"
         shutil.copy(notebook, self._server.root_dir / name)
-        self.page.goto(f"{self._server.url}/lab/workspaces/auto-{uuid.uuid4().hex}/tree/{name}", wait_until="commit")
-        self.wait_for("JupyterLab to load its page", lambda: self._js("() => Boolean(window.jupyterapp)"))
-        self._finish("the notebook to open", self._ask("opening"))
+        if not self._is_loaded:
+            self.load()
+        self._finish("the notebook to open", self._ask("open", name))
         self.wait_for("the splash to go", lambda: not self._ask("splash"))
         self.wait_idle()
+
+    def load(self) -> None:
+        """Load JupyterLab into the page, in a workspace of its own."""
+        self.page.goto(f"{self._server.url}/lab/workspaces/auto-{uuid.uuid4().hex}", wait_until="commit")
+        self.wait_for("JupyterLab to load its page", lambda: self._ask("isLoaded"))
+        self._is_loaded = True
 
     def open_cells(self, *sources: str) -> None:
         """Open a new notebook of these code cells."""
         path = self._server.base / "cells.ipynb"
         write_notebook(path, sources)
         self.open(path)
+
+    def empty(self) -> None:
+        """Close every tab and put back the theme: the page is as it was before its first notebook."""
+        if not self._is_loaded:
+            return
+        self._finish("the tabs to close", self._ask("close"))
+        if self._ask("theme") != LIGHT:
+            self.set_theme(LIGHT)
 
     # running
 

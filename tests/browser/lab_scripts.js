@@ -77,11 +77,12 @@
     while (!holds()) await new Promise((resolve) => setTimeout(resolve, 20));
   };
 
-  let ready = null;
-
-  async function open() {
+  // A notebook alone in the main area, its kernel ready.
+  async function open(path) {
     await until(app);
     await app().restored;
+    await close();
+    await app().commands.execute("docmanager:open", { path, factory: "Notebook" });
     await until(() => panel()?.context && model());
     await panel().context.ready;
     watch(kernel());
@@ -89,6 +90,17 @@
     watch(kernel());
     await panel().revealed;
     app().shell.collapseLeft();
+  }
+
+  // Closes every tab without saving. What the page awaited of their kernels is forgotten.
+  async function close() {
+    const open = [...app().shell.widgets("main")];
+    for (const widget of open) {
+      if (widget.context) widget.context.model.dirty = false;
+      widget.close();
+    }
+    await until(() => open.every((widget) => widget.isDisposed));
+    asked.clear();
   }
 
   let covered = null;
@@ -111,7 +123,9 @@
   window.labtest = {
     cover: () => begin(cover()),
     uncover: () => begin(uncover()),
-    opening: () => (ready ??= begin(open())),
+    open: (path) => begin(open(path)),
+    close: () => begin(close()),
+    isLoaded: () => Boolean(app()),
     poll: (job) => jobs.get(job),
     status: () => kernel()?.status ?? "none",
     unanswered,

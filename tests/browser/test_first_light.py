@@ -87,6 +87,7 @@ def test_eight_blocks_are_seen_inside_the_step_and_five_after_it(lab_page: LabPa
     dashboard(lab_page).scroll_into_view_if_needed()
     watch(lab_page)
     lab_page.page.evaluate(STEADY_CLOCK)
+    lab_page.is_worn = True
     lab_page.run_cell(step)
     wait_painted(lab_page, "used", "5")
     wait_painted(lab_page, "playing", "false")

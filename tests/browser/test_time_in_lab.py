@@ -68,6 +68,7 @@ def test_back_forward_and_the_steps_by_key(dashboard: OpenView) -> None:
 def test_a_play_goes_at_the_speed_one_chooses(dashboard: OpenView) -> None:
     view, lasted = dashboard, {}
     view.page.evaluate(STEADY_CLOCK)
+    view.notebook.is_worn = True
     view.root.evaluate(WATCH_PLAYS)
     view.root.get_by_label("how fast a play goes").select_option("2")
     for speed, keys in (("2×", ()), ("1×", ("-",))):

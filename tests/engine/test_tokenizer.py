@@ -90,6 +90,18 @@ def test_messages_that_are_none(tokenizer: Tokenizer, messages: list[dict[str, s
         tokenizer.chat(messages)
 
 
+def test_the_generic_class_is_what_autotokenizer_would_load(smollm2: Path) -> None:
+    from transformers import AutoTokenizer
+
+    theirs = AutoTokenizer.from_pretrained(smollm2, local_files_only=True)
+    ours = Tokenizer(smollm2)
+    assert type(ours._loaded) is type(theirs)
+    assert ours.encode("Two people ask, 1234 times: naïve?") == theirs.encode("Two people ask, 1234 times: naïve?")
+    assert ours.chat([{"role": "user", "content": "hi"}]) == theirs.apply_chat_template(
+        [{"role": "user", "content": "hi"}], add_generation_prompt=True, return_dict=False
+    )
+
+
 @pytest.fixture
 def tokenizer_dir(smollm2: Path, tmp_path: Path) -> Path:
     for name in ("tokenizer.json", "tokenizer_config.json", "config.json"):
