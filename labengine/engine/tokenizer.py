@@ -147,7 +147,9 @@ class Tokenizer:
             config = json.loads((self.model_dir / "tokenizer_config.json").read_bytes())
         except (OSError, ValueError):
             return False
-        return isinstance(config, dict) and config.get("tokenizer_class") in GENERIC_CLASSES and "auto_map" not in config
+        if not isinstance(config, dict) or "auto_map" in config:
+            return False
+        return config.get("tokenizer_class") in GENERIC_CLASSES
 
     def _render(self, messages: Sequence[dict[str, str]]) -> str:
         """Return the conversation as the model's chat template writes it."""

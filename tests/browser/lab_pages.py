@@ -27,7 +27,7 @@ class LabPages:
 
     @contextmanager
     def lent(self, request: pytest.FixtureRequest) -> Iterator[LabPage]:
-        """A page without notebooks, for the fixture of this request; raises AssertionError for what it complained of."""
+        """A page without notebooks, for a fixture's request; raises AssertionError for what it complained of."""
         num_failed = request.session.testsfailed
         lab = self._take()
         yield lab
