@@ -144,9 +144,9 @@ def test_mixed_steps(block_size: int, window: int | None) -> None:
 @pytest.mark.parametrize(("block_size", "window"), sampled(product([3, 16], [None, 40]), {(3, 40)}))
 def test_few_tiles_are_cut_into_spans(block_size: int, window: int | None) -> None:
     """Chunks and decodes; some requests read too little for all of the spans."""
-    texts = Texts.deal([90, 9], group_of(block_size, window), Heads(3, 1, 16), torch.float32)
+    texts = Texts.deal([60, 9], group_of(block_size, window), Heads(3, 1, 16), torch.float32)
     backend = backend_for(texts, IDLE, small=True)
-    steps = [[70, 0], [10, 8], [1, 1], [1, 0]]
+    steps = [[48, 0], [6, 8], [1, 1], [1, 0]]
     assert largest_error(texts, backend, steps) < TOLERANCES[torch.float32]
 
 
@@ -157,8 +157,8 @@ TILES = {*zip(HEADS, cycle((torch.float32, torch.float16, torch.bfloat16)), stri
 @pytest.mark.parametrize(("heads", "dtype"), sampled(product(HEADS, TOLERANCES), TILES), ids=str)
 def test_tiles_as_they_are(heads: Heads, dtype: torch.dtype) -> None:
     """Of every shape of heads; the last step, a decode of a long context, is cut into spans."""
-    texts = Texts.deal([302, 40], group_of(16), heads, dtype)
-    assert largest_error(texts, backend_for(texts), [[150, 39], [150, 1]]) < TOLERANCES[dtype]
+    texts = Texts.deal([202, 40], group_of(16), heads, dtype)
+    assert largest_error(texts, backend_for(texts), [[100, 39], [100, 1]]) < TOLERANCES[dtype]
     assert largest_error(texts, backend_for(texts, IDLE), [[1, 0], [1, 0]]) < TOLERANCES[dtype]
 
 
@@ -181,7 +181,7 @@ def test_padding_of_a_graph(gpu: Gpu) -> None:
     """Rows without slot and context attend to zeros and write nowhere; tables are wider than anybody needs."""
     texts = Texts.deal([38, 3], group_of(4), HEADS[0], torch.float32)
     backend = backend_for(texts, gpu, small=True)
-    assert largest_error(texts, backend, [[37, 2]]) < 1e-5
+    assert largest_error(texts, backend_for(texts, BUSY, small=True), [[37, 2]]) < 1e-5
     plan = texts.take([1, 1])
     step = padded(step_tensors(plan, [texts.spec], DEVICE), rows=5, width=20)
     attention = backend.prepare(step, step.groups[0])

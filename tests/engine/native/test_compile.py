@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ import psutil
 import pytest
 import torch
 
-from ctrl_c import press_ctrl_c_in_main_thread
+from ctrl_c import press_ctrl_c
 from engine.native.fake_compilers import compiler, giving, num_calls, stub
 from labengine.config import ConfigError
 from labengine.engine.attention import AttentionSetting
@@ -222,16 +221,20 @@ def test_kernels_that_hang_are_not_kept(
 def test_an_interrupted_compilation_leaves_nothing(
     image: bytes, cache: Path, compilers: Compilers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    class Interrupted(subprocess.Popen[bytes]):
+        """Ctrl-C is pressed in the first wait for the compiler, as soon as it hangs."""
+
+        def wait(self, timeout: float | None = None) -> int:
+            if timeout is not None:
+                wait_until(lambda: has_begun(tmp_path), "the compiler to hang")
+                press_ctrl_c()
+            return super().wait(timeout)
+
     (tmp_path / "aside").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "aside"))
     compilers(hanging(tmp_path))
-
-    def interrupt() -> None:
-        wait_until(lambda: has_begun(tmp_path), "the compiler to hang")
-        press_ctrl_c_in_main_thread()
-
-    threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(compiling.subprocess, "Popen", Interrupted)
         kernels.library()
     assert_ended(tmp_path / "pid")
     assert not cache.exists() and not list((tmp_path / "aside").iterdir())
