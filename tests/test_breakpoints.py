@@ -39,8 +39,8 @@ def test_run_stops_after_the_step_and_says_where(lab: Lab) -> None:
     assert stop is not None and stop.breakpoint is waiting and stop.step == 3 and waiting.num_hits == 1
     assert stop.event_number is not None and story(lab)[stop.event_number] is stop.event
     assert isinstance(stop.event, ev.TokenSampled) and (stop.event.request_id, stop.event.position) == (1, 15)
-    assert stop.sentence.startswith("B's next token is ")
-    assert str(stop).startswith(f"stopped after step 3, event {stop.event_number}: B's next token is ")
+    assert stop.sentence.startswith("B's next token, at position ")
+    assert str(stop).startswith(f"stopped after step 3, event {stop.event_number}: B's next token, at position ")
     lab.run()
     assert step_of(lab) == 6 and lab.stopped_at is None
 
@@ -298,7 +298,7 @@ def test_a_kept_stop_never_describes_another_event(lab: Lab) -> None:
     lab.run()
     stop = lab.stopped_at
     assert stop is not None
-    expected = f"stopped after step 1, event {stop.event_number}: B's table[0] was turned from its own copy #4 to the "
+    expected = f"stopped after step 1, event {stop.event_number}: B's #4 is merged into the equal #0: B's table[0] "
     lab.reset()
     assert repr(stop).startswith(expected) and "BlockMerged(" not in repr(stop)
     lab.add(token_ids=range(30), max_tokens=6)
@@ -312,7 +312,7 @@ def test_without_a_recording() -> None:
         lab.generate([[1, 2, 3]], max_tokens=9)
         stop = lab.stopped_at
         assert stop is not None and stop.step == 3 and stop.event_number is stop.moment is None
-        assert str(stop).startswith("stopped after step 3: A's token at position 5 was sampled.")
+        assert str(stop).startswith("stopped after step 3: A's next token, at position 5, is token ")
 
 
 def test_the_views_show_the_event(lab: Lab) -> None:

@@ -224,7 +224,7 @@ def test_the_first_difference_of_219(pair: Comparison) -> None:
         found.left,
         found.right,
     ]
-    assert "overwrites" in found.sentences[0] and "B points at it" in found.sentences[1]
+    assert "overwrites" in found.sentences[0] and "merged into the equal" in found.sentences[1]
     assert "nano-vllm+243" in found.sentence and "First difference: step 1, update" in str(found)
     assert "mapped_after" in found.reasons[0] and "LateMerge.merge_target" in found.reasons[1]
     assert "<b>" in found._repr_html_() and "overwrites" in repr(pair)

@@ -54,7 +54,7 @@ def test_it_opens_where_it_went_wrong(lab_page: LabPage, theme: str) -> None:
     assert texts(lab_page, ".le-tables-row:not(.le-tables-ended) .le-tables-label") == ["full", "window, last 16"]
     assert dashboard(lab_page).locator(".le-tables .le-is-doubled").count() == 4
     assert dashboard(lab_page).locator(".le-tier-view [data-hash]").count() > 4
-    press(lab_page, "ArrowLeft", "from the front of the free queue for the full group: #5 and #4")
+    press(lab_page, "ArrowLeft", "from the head of the free queue for the full group: #5 and #4")
     assert dashboard(lab_page).locator(".le-is-doubled").count() == 0
     press(lab_page, "ArrowRight", DOUBLED)
     lab_page.screenshot(f"two-phase-{theme.split()[-1].lower()}", dashboard(lab_page))

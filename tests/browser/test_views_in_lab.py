@@ -25,7 +25,7 @@ TOLD = {
     "bands": "freed, cached",
     "groups": "keeps every token",
     "tier": "Nothing has been saved to an external tier.",
-    "log": "B gets the token",
+    "log": "B's next token, at position",
     "code": "Engine._all_or_nothing",
     "why": "Why did the last event happen?",
     "charts": "Blocks in use",

@@ -56,7 +56,7 @@ def test_a_click_on_a_ref_count_tells_the_chain_and_its_links_lead_there(at_the_
     view.screenshot("why-ref-count")
     drawer.locator(".le-why-link").nth(1).click()
     view.until("moment", "25")
-    assert view.data("sentence").startswith("#4 is merged into its twin #0")
+    assert view.data("sentence").startswith("B's #4 is merged into the equal #0")
     assert drawer.locator(".le-why-link").nth(1).get_attribute("aria-current") == "true"
     drawer.locator(".le-why-link").first.click()
     view.until("moment", "6")

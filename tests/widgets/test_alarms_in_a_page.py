@@ -132,7 +132,7 @@ def test_one_stands_where_the_step_failed(look: Look) -> None:
         crash.click()
         view.painted()
         assert int(view.data("moment")) == end - 1, "just before the step was taken back"
-        assert "Step 2 fails here. RuntimeError in BlockPool.release" in view.data("sentence")
+        assert "Step 2 fails in BlockPool.release: RuntimeError" in view.data("sentence")
 
     look(check, STORY)
 

@@ -105,7 +105,7 @@ def test_words_are_said_once_where_the_sides_agree_and_twice_where_not() -> None
         assert bool(beat.sentence) != (beat.left is not None or beat.right is not None)
         if beat.pair.differs:
             assert beat.left != beat.right
-    assert compared.captions[0].sentence.startswith("The engine is empty")
+    assert compared.captions[0].sentence.startswith("The engine starts")
     assert compared.captions[-1].left != compared.captions[-1].right and not compared.captions[-1].pair.differs
 
 

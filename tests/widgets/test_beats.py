@@ -39,7 +39,7 @@ def test_eight_are_seen_before_five() -> None:
     used = [score[0] for score in scores(timeline, [at for at, _, _ in told])]
     assert used.index(8) < used.index(7) < used.index(6) < used.index(5) and used[-1] == 5
     assert len(told) * 0.3 < 6, "it plays within six seconds"
-    assert told[-1][1] == "Step 1 is over: 5 blocks used. Within the step it was 8."
+    assert told[-1][1] == "Step 1 ends: 5 blocks used. The peak within the step was 8."
 
 
 def test_lost_blocks_are_told_one_by_one() -> None:
@@ -47,7 +47,7 @@ def test_lost_blocks_are_told_one_by_one() -> None:
     told = captions_of(timeline, 3, timeline.end)
     lost = [score[3] for score in scores(timeline, [at for at, _, _ in told])]
     assert [number for number in lost if number][:3] == [1, 2, 3]
-    assert "B's hash p overwrites the map's entry: #0 is alive, and no look-up finds it." in [
+    assert "B's #4 is full and overwrites the map's entry for p: #0 is still in use, but no look-up finds it." in [
         words for _, words, _ in told
     ]
 
@@ -70,8 +70,8 @@ def test_contents_are_signs_for_a_browser_and_letters_for_a_reader() -> None:
     timeline = recorded([*begin(), *merging_step()])
     plain = [words for _, words, _ in captions_of(timeline, 3, timeline.end)]
     signed = [words for _, words, _ in CaptionWriter(timeline, signs=True).captions(3, timeline.end)]
-    assert any("p goes into the map" in words for words in plain)
-    assert any("\ue0000\ue001 goes into the map" in words for words in signed)
+    assert any("look-ups for p find it" in words for words in plain)
+    assert any("look-ups for \ue0000\ue001 find it" in words for words in signed)
 
 
 def test_a_rolled_back_step_is_told_and_the_next_one_is_as_if_it_had_never_been() -> None:
@@ -79,7 +79,7 @@ def test_a_rolled_back_step_is_told_and_the_next_one_is_as_if_it_had_never_been(
     timeline = recorded([*begin(), *broken, *merging_step()])
     told = captions_of(timeline, 3, timeline.end)
     assert any("KeyboardInterrupt" in words for _, words, _ in told)
-    assert told[-1][1].startswith("Step 1 is over: 5 blocks used.")
+    assert told[-1][1].startswith("Step 1 ends: 5 blocks used.")
 
 
 def test_runs_keep_every_event_in_order_and_are_bounded() -> None:

@@ -242,7 +242,7 @@ def test_what_is_said_while_the_saved_state_is_unpacked_is_the_newer(look: Look)
         page.until("the step", lambda: page.data("step") == "1 1" and page.data("playing") == "false")
         for kept in (saved, [saved[0], b"\x1f\x8b damaged", saved[2]]):
             page.mount(kept, page.carried)
-            page.until("the step's end", lambda: (page.data("sentence") or "").startswith("Step 1 is over"))
+            page.until("the step's end", lambda: (page.data("sentence") or "").startswith("Step 1 ends"))
             for _ in range(10):
                 page.carry()
             assert page.data("step") == "1 1" and page.data("position") == page.data("end")

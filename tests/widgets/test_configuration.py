@@ -86,8 +86,8 @@ def test_a_null_block_moves_all_ids_and_decides_nothing() -> None:
         assert comparison.first_difference() is None
         empty = told(comparison).captions[0]
         assert (empty.left, empty.right) == (
-            "The engine is empty: 12 blocks, all of them free.",
-            "The engine is empty: 12 blocks, free but for #0, set aside as the null block.",
+            "The engine starts: 12 blocks, all free.",
+            "The engine starts: 12 blocks, all free but #0, the null block.",
         )
         ask(comparison)
         comparison.step()
@@ -137,4 +137,4 @@ def test_the_null_block_is_told_by_the_engine_that_has_one() -> None:
     started = ev.EngineStarted(12, (("full", 4, None),), "vllm", 0)
     with Lab("simulated", edition="vllm", num_blocks=12, block_size=4) as lab:
         why = lab.why(event=0)
-    assert "#0" in sentence([started], None) and "11 free blocks" in repr(why)  # type: ignore[arg-type]
+    assert "#0" in sentence([started], None) and "12 blocks, all free but #0" in repr(why)  # type: ignore[arg-type]

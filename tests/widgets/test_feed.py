@@ -62,7 +62,7 @@ def test_a_step_by_hand_is_one_message_with_its_words(source: FakeViewSource, fe
     payload = more["payload"]
     assert (payload["start"], payload["captioned"], len(payload["events"])) == (3, 3, 30)
     assert len(payload["captions"]) == 19
-    assert payload["captions"][-1] == [33, "Step 1 is over: 5 blocks used. Within the step it was 8.", None]
+    assert payload["captions"][-1] == [33, "Step 1 ends: 5 blocks used. The peak within the step was 8.", None]
     assert picture(heard(before, wire.states).state()) == source.fold().snapshot()
 
 
@@ -194,7 +194,7 @@ def test_a_rolled_back_step_is_told_and_the_next_one_too(source: FakeViewSource,
     assert "KeyboardInterrupt" in wire.states[-1]["payload"]["captions"][-1][1]
     source.say(merging_step())
     feed.tick()
-    assert wire.states[-1]["payload"]["captions"][-1][1].startswith("Step 1 is over: 5 blocks used.")
+    assert wire.states[-1]["payload"]["captions"][-1][1].startswith("Step 1 ends: 5 blocks used.")
 
 
 def test_a_restarted_engine_starts_all_over(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
@@ -208,7 +208,7 @@ def test_a_restarted_engine_starts_all_over(source: FakeViewSource, feed: Feed, 
     source.say(merging_step())
     feed.tick()
     assert wire.states[-1]["generation"] == 2
-    assert "goes into the map" in wire.states[-1]["payload"]["captions"][10][1]
+    assert "joins the prefix map" in wire.states[-1]["payload"]["captions"][10][1]
 
 
 def test_the_number_of_messages_is_bounded_and_none_is_missing() -> None:

@@ -45,18 +45,19 @@ def told(step: list[ev.Event]) -> list[str]:
 
 def test_the_story_says_who_takes_what_from_whom() -> None:
     assert told(interleaved())[1:] == [
-        "B finds its first 8 tokens in the cache, in #1, #2, #4 and #5: no need to compute them.",
-        "The external tier holds B's next 8 tokens: no need to compute them either.",
-        "B takes #1 and #2 back out of the free queue for the full group, content and all.",
-        "#5 and #4 are needed anew: what they held is forgotten, in the hash map too.",
-        "B takes 2 blocks from the front of the free queue for the full group: #5 and #4.",
-        "B takes #4 and #5 for the window group, but another of its groups has them: each stands in two tables!",
-        "B takes 2 blocks from the front of the free queue for the window group: #6 and #3.",
-        "B takes a block from the front of the free queue for the full group: #7.",
-        "B takes a block from the front of the free queue for the window group: #8.",
-        "B will compute the token at position 16 in this step.",
-        "Keys and values come from the external tier into #5, #4, #6 and #3, for B;"
-        " #5 and #4 stand in another group's table too.",
+        "B looks up its prompt in the prefix cache and finds its first 8 tokens, in #1, #2, #4 and #5: "
+        "no need to compute them.",
+        "The external tier holds B's next 8 tokens, which need not be computed.",
+        "#1 and #2 are found by their hashes and taken back out of the free queue, for B's full group.",
+        "#5 and #4 are evicted from the prefix cache (allocated anew).",
+        "2 blocks are allocated to B from the head of the free queue for the full group: #5 and #4.",
+        "B's window group shares #4 and #5 with another group of B: each block in two tables!",
+        "2 blocks are allocated to B from the head of the free queue for the window group: #6 and #3.",
+        "1 block is allocated to B from the head of the free queue for the full group: #7.",
+        "1 block is allocated to B from the head of the free queue for the window group: #8.",
+        "B is scheduled: the step computes its token at position 16.",
+        "Keys and values are loaded from the external tier into B's #5, #4, #6 and #3;"
+        " #5 and #4 are in another group's table too.",
     ]
 
 
@@ -71,8 +72,8 @@ def test_a_block_in_two_tables_is_seen_as_such() -> None:
 def test_null_is_told_alike_for_every_edition_and_is_no_block_in_use() -> None:
     scene, words = scene_after([*before(), *narrow()]), told(narrow())
     assert scene.fold.null_block == 0 and scene.fold.requests[1].block_tables[1] == [0, 5]
-    assert words[1].startswith("B finds its first 8 tokens in the cache, in #1, #2 and #5:")
-    assert words[4].startswith("B's first block lies outside the window group's window: nobody will read")
+    assert words[1].endswith("finds its first 8 tokens, in #1, #2 and #5: no need to compute them.")
+    assert words[4].startswith("B's table of the window group begins with 1 null entry, outside the window")
     assert scene.score.used == 3
     assert 0 not in scene.fold.free_queue
 
@@ -92,7 +93,7 @@ def test_a_violation_and_a_save_do_not_end_the_forward_phase() -> None:
     for event in (violation, ev.BlocksSaved(1, ())):
         assert phase_after(event, "forward") == "forward"
     again = ev.ViolationFound("read", "too", (1,), (0, 9), 2, None)
-    assert told([*interleaved(), violation, again])[-1] == "A rule is broken: wrong (and 1 more)."
+    assert told([*interleaved(), violation, again])[-1] == "Rule read is broken: wrong (and 1 more)."
 
 
 def test_groups_have_names() -> None:
@@ -102,7 +103,7 @@ def test_groups_have_names() -> None:
     names = [group_name((window, full, window), i) for i in range(3)]
     assert names == ["window group 1", "full group", "window group 2"]
     for event in (ev.BlocksSkipped(1, 1, 3),):
-        assert "first 3 blocks lie outside the window group's window" in sentence([event], scene)
+        assert "the window group begins with 3 null entries" in sentence([event], scene)
 
 
 def test_the_text_picture_shows_groups_nulls_and_what_was_given_twice() -> None:

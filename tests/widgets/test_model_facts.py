@@ -232,7 +232,7 @@ def test_sentences_have_the_letters_of_the_picture(page: ModelPage) -> None:
             expected.append(sentence([event], plain.scene))
             texts.append([moment, sentence([event], signed.scene)])
             assert signed.scene.with_letters(texts[-1][1]) == expected[-1]
-    assert any(content_name(0) + " goes into the map" in text for text in expected)
+    assert any(f"look-ups for {content_name(0)} find it" in text for text in expected)
     assert [text for _, text in texts] != expected
     order = list(range(len(texts)))[::2] + list(range(len(texts)))[1::2]
     told = page.evaluate(LETTERS, [payload(events), [texts[i] for i in order]])

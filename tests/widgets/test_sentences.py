@@ -31,26 +31,27 @@ def told(before: list[ev.Event], *events: ev.Event) -> list[str]:
 
 def test_the_merging_step_reads_like_a_story() -> None:
     story = told(begin(), *merging_step())
-    assert story[0] == "Step 1 begins: whose turn is it, and are there blocks for it?"
-    assert story[2] == "A takes 4 blocks from the front of the free queue: #0, #1, #2 and #3."
+    assert story[0] == "Step 1 begins."
+    assert story[2] == "4 blocks are allocated to A from the head of the free queue: #0, #1, #2 and #3."
     assert story[8] == (
-        "B's keys and values are written into #4, #5, #6 and #7."
-        " p, q and r were in #0, #1 and #2 already: computed twice."
+        "B's keys and values of positions 0 to 13 are written into #4, #5, #6 and #7."
+        " p, q and r are in #0, #1 and #2 already: computed twice."
     )
-    assert story[10] == "A's #0 is full: p goes into the map, for others to find."
+    assert story[10] == "A's #0 is full and joins the prefix map: look-ups for p find it."
     assert story[14:17] == [
-        "#0 is alive and equal: B points at it; #4 goes back.",
-        "#1 is alive and equal: B points at it; #5 goes back.",
-        "#2 is alive and equal: B points at it; #6 goes back.",
+        "B's #4 is merged into the equal #0: B's table points to #0, and #4 is freed.",
+        "B's #5 is merged into the equal #1: B's table points to #1, and #5 is freed.",
+        "B's #6 is merged into the equal #2: B's table points to #2, and #6 is freed.",
     ]
-    assert story[-1] == "Step 1 is over: 5 blocks used. Within the step it was 8."
+    assert story[-1] == "Step 1 ends: 5 blocks used. The peak within the step was 8."
     assert len(story) == 19
 
 
 def test_the_overwriting_step_says_what_is_lost() -> None:
     story = told(begin(), *overwriting_step())
-    assert story[14] == "B's hash p overwrites the map's entry: #0 is alive, and no look-up finds it."
-    assert story[-1] == "Step 1 is over: 8 blocks used. No look-up finds 3 of them any more."
+    lost = "#0 is still in use, but no look-up finds it."
+    assert story[14] == f"B's #4 is full and overwrites the map's entry for p: {lost}"
+    assert story[-1] == "Step 1 ends: 8 blocks used, and 3 of them lost."
 
 
 AFTER = begin() + merging_step()
@@ -67,61 +68,93 @@ def decoded(*last: ev.Event) -> list[ev.Event]:
 @pytest.mark.parametrize(
     ("before", "event", "words"),
     [
-        ([], begin()[0], "The engine is empty: 12 blocks, all of them free."),
-        (begin()[:1], begin()[1], "A waits in line with 14 tokens, and no blocks yet."),
-        (begin(), ev.StepStarted(4), "Step 4 begins"),
-        (AFTER, ev.StepEnded(1), "Step 1 is over"),
-        (AFTER, ev.StepRolledBack(2, "KeyboardInterrupt"), "Step 2 was broken off (KeyboardInterrupt) and undone"),
-        (begin(), ev.PrefixHit(0, 0, ((),)), "A looks its prompt up in the hash map and finds nothing"),
-        (AFTER, ev.PrefixHit(1, 8, ((0, 1),)), "B finds its first 8 tokens in the cache, in #0 and #1"),
-        (AFTER, ev.RequestScheduled(0, 14, 1, False, "running"), "A will compute the token at position 14"),
-        (AFTER, ev.RequestScheduled(0, 0, 8, True, "running"), "A will compute its tokens 0 to 7 in this step."),
-        (AFTER, ev.RequestPreempted(1), "There is no room for B"),
-        (AFTER, ev.RequestFinished(1, "stop"), "B is finished: it said its end-of-text token."),
+        ([], begin()[0], "The engine starts: 12 blocks, all free."),
+        (begin()[:1], begin()[1], "A joins the waiting queue with 14 prompt tokens, and no blocks yet."),
+        (begin(), ev.StepStarted(4), "Step 4 begins."),
+        (AFTER, ev.StepEnded(1), "Step 1 ends: 5 blocks used."),
+        (AFTER, ev.StepRolledBack(2, "KeyboardInterrupt"), "Step 2 is rolled back (KeyboardInterrupt)"),
+        (begin(), ev.PrefixHit(0, 0, ((),)), "A looks up its prompt in the prefix cache and finds nothing"),
+        (AFTER, ev.PrefixHit(1, 8, ((0, 1),)), "finds its first 8 tokens, in #0 and #1"),
+        (
+            AFTER,
+            ev.RequestScheduled(0, 14, 1, False, "running"),
+            "A is scheduled: the step computes its token at position 14.",
+        ),
+        (
+            AFTER,
+            ev.RequestScheduled(0, 0, 8, True, "running"),
+            "A is scheduled: the step computes its tokens at positions 0 to 7.",
+        ),
+        (AFTER, ev.RequestPreempted(1), "B is preempted: its blocks are freed"),
+        (AFTER, ev.RequestFinished(1, "stop"), "B is finished: it sampled its end-of-text token."),
         (AFTER, ev.RequestFinished(1, "length"), "B is finished: it has all the tokens it may have."),
         (AFTER, ev.RequestFinished(1, "abort"), "B is finished: it was aborted."),
-        (AFTER, ev.RequestForgotten(1), "B had finished, and is kept no longer: newer requests have taken its place."),
-        (AFTER, ev.BlockEvicted(6), "#6 is needed anew: what it held is forgotten"),
-        (AFTER, ev.BlockAllocated(6, 0, 0, 4), "A takes a block from the front of the free queue: #6."),
-        (AFTER, ev.BlockTouched(0, 1, 0, 4, 3), "B shares #0: 3 requests hold it now."),
-        (AFTER, ev.BlockTouched(8, 1, 0, 4, 1), "B takes #8 back out of the free queue, content and all."),
-        (decoded(), ev.BlockCached(3, 0, 0, 3, HASH, (3,)), "A's #3 is full: s goes into the map"),
+        (AFTER, ev.RequestForgotten(1), "B is finished, and no longer kept: newer requests have taken its place."),
+        (AFTER, ev.BlockEvicted(6), "#6 is evicted from the prefix cache (allocated anew)."),
+        (AFTER, ev.BlockAllocated(6, 0, 0, 4), "1 block is allocated to A from the head of the free queue: #6."),
+        (AFTER, ev.BlockTouched(0, 1, 0, 4, 3), "#0 is found by its hash and shared with B: ref count 3."),
+        (AFTER, ev.BlockTouched(8, 1, 0, 4, 1), "#8 is found by its hash and taken back out of the free queue, for B."),
+        (
+            decoded(),
+            ev.BlockCached(3, 0, 0, 3, HASH, (3,)),
+            "A's #3 is full and joins the prefix map: look-ups for s find it.",
+        ),
         (
             decoded(),
             ev.BlockCached(3, 0, 0, 3, HASH, ()),
-            "A's #3 is full, but s stays out of the map: no look-up finds it.",
+            "A's #3 is full, but the prefix map does not list it: no look-up for s finds it.",
         ),
         (
             decoded(),
             ev.BlockCached(3, 0, 0, 3, HASH, (2, 3)),
-            "A's #3 is full too, but a look-up for s is served with #2",
+            "A's #3 is full and joins the prefix map, but a look-up for s finds #2 first.",
         ),
-        (AFTER, ev.BlockMerged(7, 3, 1, 0, 3, 2), "#3 is alive and equal: B points at it; #7 is not needed."),
-        (AFTER, HELD_BY_BOTH, "B lets go of #2; others still hold it."),
-        (AFTER, ev.BlockFreed(7, 1, 0, 3, 0, "head", "finished"), "#7; it goes to the front of the free queue"),
-        (AFTER, ev.BlockFreed(2, 1, 0, 2, 0, "tail", "aborted"), "it joins the end of the free queue, content kept."),
-        (AFTER, ev.BlockFreed(2, 1, 0, 2, 0, "tail", "window"), "B lets go of #2 (outside the window now)"),
-        (AFTER, ev.BlockFreed(2, 1, 0, 2, 0, "tail", "preempted"), "B lets go of #2 (no room)"),
-        (AFTER, ev.SlotsWritten(0, 0, 14, ((3, 2, 1),)), "A's keys and values are written into #3."),
-        (AFTER, ev.ForwardRan(1, 1), "The model has run once, over 1 token of 1 request."),
-        (AFTER, ev.TokensComputed(0, 15), "Keys and values are computed for A's first 15 tokens."),
-        (AFTER, ev.TokenSampled(0, 9, 15), "A's next token is “<b>9</b>⏎”"),
-        (AFTER, ev.BlockEvicted(6, "reset"), "#6 is emptied: what it held is forgotten"),
-        (AFTER, ev.BlockEvicted(6, "replaced"), "#6 has grown: what it held is forgotten"),
-        (AFTER, ev.BlockEvicted(6, "distrusted"), "#6 cannot be trusted after a broken step"),
-        (AFTER, ev.BlocksSkipped(0, 0, 2), "A's first 2 blocks lie outside the full group's window"),
-        (AFTER, ev.ExternalHit(0, 8), "The external tier holds A's next 8 tokens: no need to compute them either."),
-        (AFTER, ev.ExternalHit(0, 8, True), "The external tier holds A's next 8 tokens: A waits until they are there."),
-        (AFTER, ev.BlocksLoaded(0, LOADED), "Keys and values come from the external tier into #1 and #2, for A."),
+        (
+            AFTER,
+            ev.BlockMerged(7, 3, 1, 0, 3, 2),
+            "B's #7 is merged into the equal #3: B's table points to #3, and #7 is no longer needed.",
+        ),
+        (AFTER, HELD_BY_BOTH, "B frees #2 (finished); other table entries still point to it."),
+        (
+            AFTER,
+            ev.BlockFreed(7, 1, 0, 3, 0, "head", "finished"),
+            "#7 (finished); it joins the free queue at the head, to be reused next.",
+        ),
+        (AFTER, ev.BlockFreed(2, 1, 0, 2, 0, "tail", "aborted"), "it joins the free queue at the tail, content kept."),
+        (AFTER, ev.BlockFreed(2, 1, 0, 2, 0, "tail", "window"), "B frees #2 (outside the window now)"),
+        (AFTER, ev.BlockFreed(2, 1, 0, 2, 0, "tail", "preempted"), "B frees #2 (preempted)"),
+        (AFTER, ev.SlotsWritten(0, 0, 14, ((3, 2, 1),)), "A's keys and values of position 14 are written into #3."),
+        (AFTER, ev.ForwardRan(1, 1), "The model runs once, over 1 token of 1 request."),
+        (AFTER, ev.TokensComputed(0, 15), "A now has keys and values of its first 15 tokens."),
+        (AFTER, ev.TokenSampled(0, 9, 15), "A's next token, at position 15, is “<b>9</b>⏎”"),
+        (AFTER, ev.BlockEvicted(6, "reset"), "#6 is evicted from the prefix cache (the cache is reset)."),
+        (AFTER, ev.BlockEvicted(6, "replaced"), "#6 is evicted from the prefix cache (replaced by a longer prefix)."),
+        (
+            AFTER,
+            ev.BlockEvicted(6, "distrusted"),
+            "#6 is evicted from the prefix cache (not trusted after a failed step).",
+        ),
+        (AFTER, ev.BlocksSkipped(0, 0, 2), "A's table of the full group begins with 2 null entries"),
+        (AFTER, ev.ExternalHit(0, 8), "The external tier holds A's next 8 tokens, which need not be computed."),
+        (AFTER, ev.ExternalHit(0, 8, True), "The external tier holds A's next 8 tokens: A waits for the load."),
+        (AFTER, ev.BlocksLoaded(0, LOADED), "Keys and values are loaded from the external tier into A's #1 and #2."),
         (AFTER, ev.BlocksSaved(0, LOADED), "A's full #1 and #2 are copied to the external tier."),
-        (AFTER, ev.LoadFailed(0, "gone\n"), "The external tier could not deliver (gone⏎): A will compute it instead."),
-        (AFTER, ev.PrefixCacheReset(), "The hash map is emptied"),
+        (
+            AFTER,
+            ev.LoadFailed(0, "gone\n"),
+            "The external tier cannot load A's blocks (gone⏎): A computes the tokens instead.",
+        ),
+        (AFTER, ev.PrefixCacheReset(), "The prefix cache is reset"),
         (
             AFTER,
             ev.StepFailed(2, "RuntimeError", "freed <twice>", "BlockPool.release"),
-            "Step 2 fails here. RuntimeError in BlockPool.release: freed <twice>. This is what was held",
+            "Step 2 fails in BlockPool.release: RuntimeError: freed <twice>.",
         ),
-        (AFTER, ev.ViolationFound("read", "A reads B's KV", (0,), (1,), 1, None), "A rule is broken: A reads B's KV."),
+        (
+            AFTER,
+            ev.ViolationFound("read", "A reads B's KV", (0,), (1,), 1, None),
+            "Rule read is broken: A reads B's KV.",
+        ),
     ],
 )
 def test_every_kind_of_event_has_its_sentence(before: list[ev.Event], event: ev.Event, words: str) -> None:
@@ -139,7 +172,8 @@ def test_blocks_that_go_together_are_told_together() -> None:
     frees = [ev.BlockFreed(2 - i, 0, 0, 2 - i, 0, end, "finished") for i, end in enumerate(ends)]
     (line,) = told([*AFTER, ev.BlockFreed(3, 0, 0, 3, 0, "head", "finished")], *frees)
     assert (
-        line == "A lets go of #2, #1 and #0; all join the free queue, those without content at its front, content kept."
+        line
+        == "A frees #2, #1 and #0 (finished); all join the free queue, those without content at the head, content kept."
     )
 
 
@@ -148,7 +182,7 @@ def test_a_copy_that_is_freed_before_its_merge_has_a_sentence() -> None:
     tables = [ev.BlockAllocated(0, 0, 0, 0), ev.BlockAllocated(4, 1, 0, 0)]
     freed, merged = ev.BlockFreed(4, 1, 0, 0, 0, "head", "merged"), ev.BlockMerged(4, 0, 1, 0, 0, 2)
     (line,) = told([*begin(), *tables], freed, merged)
-    assert line.startswith("B lets go of #4; it goes to the front of the free queue")
+    assert line.startswith("B frees #4 (its copy was merged); it joins the free queue at the head")
 
 
 def test_a_long_row_of_merges_is_one_sentence() -> None:
@@ -156,14 +190,17 @@ def test_a_long_row_of_merges_is_one_sentence() -> None:
     merges = [ev.BlockMerged(6 + i, i, 1, 0, i, 2) for i in range(6)]
     (line,) = told([*begin(), *tables], *merges)
     assert line == (
-        "#0, #1, #2, #3, #4 and #5 are alive and equal: B points at them; #6, #7, #8, #9, #10 and #11 are not needed."
+        "B's #6, #7, #8, #9, #10 and #11 are merged into the equal #0, #1, #2, #3, #4 and #5: "
+        "B's table points there, and the copies are no longer needed."
     )
 
 
 def test_at_rest_and_running() -> None:
-    assert resting_sentence(scene_after(begin()[:1])).startswith("12 blocks, 0 used, and nobody waits")
-    assert resting_sentence(scene_after(begin())) == "A and B are in line: take a step, and watch the blocks."
+    assert resting_sentence(scene_after(begin()[:1])).startswith("12 blocks, 0 used, and no request")
+    assert (
+        resting_sentence(scene_after(begin())) == "A and B are in the waiting queue: take a step, and watch the blocks."
+    )
     computed = scene_after([*begin(), *schedule_and_forward()])
     assert resting_sentence(computed) == "After step 1: 8 blocks used."
     waiting = scene_after([*begin(), *schedule_and_forward(), ev.RequestAdded(2, (1,), 1)])
-    assert running_sentence(waiting) == "Step 1: 2 requests running, 1 in line, 8 blocks used."
+    assert running_sentence(waiting) == "Step 1: 2 requests running, 1 waiting, 8 blocks used."

@@ -41,7 +41,7 @@ def test_the_slider_goes_over_steps_that_the_page_has_never_seen(look: Look) -> 
         }""")
         view.answer()
         assert (view.data("step"), view.data("used"), view.data("peak")) == ("1", "5", "8")
-        its_words = "Step 1 is over: 5 blocks used."
+        its_words = "Step 1 ends: 5 blocks used."
         view.answer_until("its words", lambda: view.data("sentence").startswith(its_words))
         view.press(*["ArrowLeft"] * 5)
         assert (view.data("used"), view.data("frame"), view.data("numFrames")) == ("8", "14", "19")

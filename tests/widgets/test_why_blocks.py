@@ -13,7 +13,7 @@ def test_219_a_merged_block_is_held_twice() -> None:
     timeline = recording(MERGED)
     told = why(timeline, {"block": 0})
     assert told.question == "Why is #0's ref count 2?"
-    assert told.answer.startswith("2 table entries point at #0: A's table[0] and B's table[0].")
+    assert told.answer.startswith("2 table entries point to #0: A's table[0] and B's table[0].")
     assert "an equal copy was merged into it" in told.answer
     assert kinds(timeline, told) == ["BlockAllocated", "BlockMerged"]
     assert [link.change for link in told.links] == [1, 1]

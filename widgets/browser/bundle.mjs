@@ -11,7 +11,10 @@ import { fileURLToPath } from "node:url";
 import { build, version } from "esbuild";
 
 const SOURCES = dirname(fileURLToPath(import.meta.url));
-const STATIC = join(SOURCES, "..", "labengine_widgets", "static");
+const PACKAGE = join(SOURCES, "..", "labengine_widgets");
+const STATIC = join(PACKAGE, "static");
+// What both languages read.
+const SHARED = ["words/phrases.json"];
 const MODULE_EXPORTS = "export const { mount, internals } = labengine;\nexport default { render: labengine.render };\n";
 
 // Digest of all sources: tests/widgets/test_bundle.py computes the same one without Node.
@@ -22,6 +25,11 @@ function digestOfSources() {
     digest
       .update(`${name}\0`)
       .update(readFileSync(join(SOURCES, name)))
+      .update("\0");
+  for (const name of SHARED)
+    digest
+      .update(`${name}\0`)
+      .update(readFileSync(join(PACKAGE, name)))
       .update("\0");
   return digest.digest("hex");
 }

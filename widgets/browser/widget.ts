@@ -1,5 +1,8 @@
 // The entry: `render` for a widget with a kernel behind it, `mount` for a page that has none.
+
 import { element } from "./look/element.ts";
+import { counted, joined, listed, readable } from "./model/names.ts";
+import { phrase, statePhrase } from "./model/phrases.ts";
 import { Recording } from "./model/recording.ts";
 import { Side } from "./model/side.ts";
 import { storyOf } from "./model/story.ts";
@@ -24,6 +27,12 @@ export const internals = {
   Side,
   VIEWS,
   STATE_NAMES,
+  phrase,
+  statePhrase,
+  counted,
+  joined,
+  listed,
+  readable,
   MODES,
   PLAY_STATES,
   ASK_STATES,

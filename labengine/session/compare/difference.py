@@ -120,11 +120,11 @@ class _Share:
 def _share(side: RecordedSide, at: int | None, events: Sequence[Event], span: tuple[int, int]) -> _Share:
     """at: the number of the deciding event; None for none. events: those of the caption, from span[0] to span[1]."""
     from labengine_widgets.compare.difference import side_sentence  # widgets are for those who look
-    from labengine_widgets.words.event_text import tell
+    from labengine_widgets.words.phrases import phrase
 
     timeline = timeline_of(side)
     event = None if at is None else timeline.events(at, at + 1)[0]
-    sentence = side_sentence(timeline, side.token_text, events, *span) or (NOTHING if event is None else tell(event))
+    sentence = side_sentence(timeline, side.token_text, events, *span) or (NOTHING if event is None else phrase(event))
     return _Share(span[0] if at is None else at, event, sentence)
 
 

@@ -93,9 +93,9 @@ class BreakpointHit:
 
 def _plain_sentence(event: Event) -> str:
     """Describe an event in words that need no state around it."""
-    from labengine_widgets.words.event_text import tell
+    from labengine_widgets.words.phrases import phrase
 
-    return tell(event)
+    return phrase(event)
 
 
 class Breakpoints:

@@ -11,10 +11,6 @@ export type Transfer = EventFields["BlocksLoaded"]["transfers"][number];
 export type FieldValue<Name extends string> = {
   [Kind in EventKind]: Name extends keyof EventFields[Kind] ? EventFields[Kind][Name] : never;
 }[EventKind];
-// Reads a field of one event.
-export type FieldReader<Kind extends EventKind> = <Name extends keyof EventFields[Kind] & string>(
-  name: Name,
-) => EventFields[Kind][Name];
 
 // What a recording's header says of its rows: names by index, where each field lies, and how to bring a row into our
 // order.

@@ -1,15 +1,81 @@
-// Names of requests and contents.
+// The names that people read: requests A, B, C; contents p, q, r; blocks #7; lists and counts. As names.py writes them.
 
 const LETTERS = "pqrstuvwxyz";
+const HASH_DIGITS = 8;
+const MAX_LISTED = 6;
+const HIDDEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu;
+const VISIBLE: Record<string, string> = { "\n": "⏎", "\r": "⏎", "\t": "⇥" };
 
-export function contentName(number: number) {
-  const round = Math.floor(number / LETTERS.length);
-  return LETTERS[number % LETTERS.length] + (round || "");
-}
-
+// A to Z, then AA, AB ...
 export function requestName(request: number) {
   let name = "";
   for (let rest = request + 1; rest > 0; rest = Math.floor((rest - 1) / 26))
     name = String.fromCharCode(65 + ((rest - 1) % 26)) + name;
   return name;
+}
+
+// Letters p to z, then p1 to z1, p2 ...
+export function contentName(number: number) {
+  const round = Math.floor(number / LETTERS.length);
+  return LETTERS[number % LETTERS.length] + (round || "");
+}
+
+// "#0, #1 and #2", each once.
+export function blockNames(ids: number[]) {
+  return listed([...new Set(ids)].map((id) => `#${id}`));
+}
+
+// An entry of a block table, counted from 0: "A's table[2]", "A's table[2] of group 1".
+export function entryName(request: number, group: number, index: number) {
+  return `${requestName(request)}'s table[${index}]${groupSuffix(group)}`;
+}
+
+// " of group 1"; empty for group 0, which most models have alone.
+export function groupSuffix(group: number) {
+  return group ? ` of group ${group}` : "";
+}
+
+export function hashName(hex: string) {
+  return `${hex.slice(0, HASH_DIGITS)}…`;
+}
+
+// "full", "window"; with a number from 1 where there are several of a kind.
+export function groupName(groups: readonly { kind: string }[], group: number) {
+  const kind = groups[group]?.kind ?? "full",
+    alike = groups.map((_, i) => i).filter((i) => groups[i].kind === kind);
+  return (kind === "sliding_window" ? "window" : kind) + (alike.length > 1 ? ` ${alike.indexOf(group) + 1}` : "");
+}
+
+// Tokens as running text; a model without words has numbers, which need a space between them.
+export function joined(tokens: string[]) {
+  return tokens.join(tokens.every((token) => /^\d+$/.test(token)) ? " " : "");
+}
+
+// "#0, #1 and #2"; of a long list the first two and the last one.
+export function listed(words: string[]) {
+  if (words.length > MAX_LISTED) return `${words[0]}, ${words[1]} … ${words.at(-1)}`;
+  if (!words.length) return "nothing";
+  return [words.slice(0, -1).join(", "), words.at(-1)].filter(Boolean).join(" and ");
+}
+
+// "1 block", "3 blocks", "1,024 table entries".
+export function counted(number: number, noun: string) {
+  return `${number.toLocaleString("en")} ${number === 1 ? noun : plural(noun)}`;
+}
+
+function plural(noun: string) {
+  if (/[^aeiou]y$/.test(noun)) return `${noun.slice(0, -1)}ies`;
+  return noun + (/(s|sh|ch|x)$/.test(noun) ? "es" : "s");
+}
+
+// Text of unknown origin in one visible line: line ends as signs, control and direction marks as dots.
+export function readable(text: string, limit: number) {
+  const characters = [...text],
+    cut = characters.length > limit ? `${characters.slice(0, limit - 1).join("")}…` : text;
+  return cut.replace(HIDDEN, (character) => VISIBLE[character] ?? "·");
+}
+
+// A kind of event as words: "BlockAllocated" -> "block allocated".
+export function kindName(kind: string) {
+  return kind.replace(/(?!^)([A-Z])/g, " $1").toLowerCase();
 }

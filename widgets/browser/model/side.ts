@@ -1,5 +1,6 @@
 // One recording on the stage: where it stands, and what has changed since it was painted.
 
+import { readable } from "./names.ts";
 import type { FullPayload, Status } from "./payloads.ts";
 import { Recording } from "./recording.ts";
 import type { Scene } from "./scene.ts";
@@ -49,17 +50,10 @@ export class Side {
     let known = this.texts.get(tokenId);
     if (known !== undefined) return known;
     const raw = this.recording.texts.get(tokenId);
-    known = readable(raw === undefined ? String(tokenId) : raw);
+    known = readable(raw === undefined ? String(tokenId) : raw, MAX_LENGTH);
     if (raw !== undefined) this.texts.set(tokenId, known);
     return known;
   }
 }
 
-const VISIBLE: Record<string, string> = { "\n": "⏎", "\r": "⏎", "\t": "⇥" };
 const MAX_LENGTH = 24;
-
-// Text of unknown origin: line ends as signs, control and direction marks as dots.
-function readable(text: string, limit: number = MAX_LENGTH) {
-  const cut = text.length > limit ? `${text.slice(0, limit - 1)}…` : text;
-  return cut.replace(/[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu, (character) => VISIBLE[character] || "·");
-}

@@ -3,10 +3,10 @@
 import { button, element, put, write } from "../look/element.ts";
 import type { Crash, Violation } from "../model/alarms.ts";
 import { alarmsAt } from "../model/alarms.ts";
+import { counted } from "../model/names.ts";
 import type { Side } from "../model/side.ts";
 import { eventOf, standAt } from "../views/view.ts";
 import type { Stage } from "./stage.ts";
-import { counted } from "./words.ts";
 
 // How many there are: a click asks why, of one after the other, the first one first.
 export class AlarmCount {

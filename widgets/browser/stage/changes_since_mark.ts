@@ -2,10 +2,10 @@
 
 import type { Differences } from "../model/differing.ts";
 import { differing } from "../model/differing.ts";
+import { counted } from "../model/names.ts";
 import type { Scene } from "../model/scene.ts";
 import type { Side } from "../model/side.ts";
 import type { Stage } from "./stage.ts";
-import { counted } from "./words.ts";
 
 const KINDS = [
   ["block", "blocks"],

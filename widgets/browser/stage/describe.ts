@@ -1,15 +1,13 @@
+import { contentName, counted, groupName, joined, requestName } from "../model/names.ts";
+import { phrase } from "../model/phrases.ts";
 // One thing in words, for the tooltip.
 
 import type { Violation } from "../model/alarms.ts";
 import { alarmsAt, saidAndIs } from "../model/alarms.ts";
 import { differing } from "../model/differing.ts";
-import { contentName, requestName } from "../model/names.ts";
 import type { Scene } from "../model/scene.ts";
-import type { Group } from "../model/scene_state.ts";
 import type { Side } from "../model/side.ts";
-import { plainly } from "../views/plain.ts";
 import type { Subject, ViewHost } from "../views/view.ts";
-import { counted } from "./words.ts";
 
 export function describe(stage: ViewHost, side: Side, { kind, id, about }: Subject) {
   const { scene, recording } = side;
@@ -25,17 +23,10 @@ export function describe(stage: ViewHost, side: Side, { kind, id, about }: Subje
   const event = Number(id);
   if (kind === "event" && event >= recording.start && event < recording.end)
     return (
-      `event ${id}\n${brokenEvent(side, event) ?? plainly(recording, event, (token) => side.text(token))}` +
+      `event ${id}\n${brokenEvent(side, event) ?? phrase(recording, event, (token) => side.text(token))}` +
       `${about && stage.wonder ? "\nclick: why?" : ""}`
     );
   return "";
-}
-
-function groupLabel(scene: { groups: Group[] }, group: number) {
-  const kinds = scene.groups.map(({ kind }) => kind),
-    alike = kinds.map((_, i) => i).filter((i) => kinds[i] === kinds[group]);
-  const name = kinds[group] === "sliding_window" ? "window" : "full";
-  return alike.length > 1 ? `${name} ${alike.indexOf(group) + 1}` : name;
 }
 
 function blockWords(side: Side, id: number) {
@@ -50,7 +41,7 @@ function blockWords(side: Side, id: number) {
   );
   if (block.owners.length) parts.push(`held by ${block.owners.map(requestName).join(", ")}`);
   if (block.groups.length && scene.groups.length > 1)
-    parts.push(`in the tables of ${block.groups.map((group) => groupLabel(scene, group)).join(" and ")}`);
+    parts.push(`in the tables of ${block.groups.map((group) => groupName(scene.groups, group)).join(" and ")}`);
   if (block.content >= 0 && !block.isHashed) parts.push("hash not registered yet");
   if (block.isLost) parts.push("LOST: alive, but the map does not lead here");
   const words = block.tokens.map((token) => (token === null ? "–" : side.text(token)));
@@ -130,9 +121,4 @@ function wasHash(stage: ViewHost, side: Side, key: string) {
   const before = marked(stage, side, "keys", key),
     ids = before?.map.get(key);
   return before ? `\nwas: ${ids?.length ? ids.map((id) => `#${id}`).join(", ") : "not in the map"}` : "";
-}
-
-// Tokens as running text; a model without words has numbers, which need a space between them.
-function joined(words: string[]) {
-  return words.join(words.every((word) => /^\d+$/.test(word)) ? " " : "");
 }

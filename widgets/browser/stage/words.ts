@@ -1,26 +1,22 @@
-// Plain words where Python's are missing: for a running lab, and for one at rest, by its numbers.
+// What is said of a lab's state where Python's captions are missing: while it runs, and at a recording's start.
+import { statePhrase } from "../model/phrases.ts";
 import type { Scene } from "../model/scene.ts";
 
-export function counted(number: number, noun: string) {
-  return number === 1 ? `1 ${noun}` : `${number} ${noun}${noun.endsWith("sh") ? "es" : "s"}`;
-}
-
 export function runningWords(scene: Scene) {
-  let running = 0,
-    waiting = 0;
-  for (const { status } of scene.requests.values()) {
-    if (status === "running") running += 1;
-    else if (status !== "finished") waiting += 1;
-  }
-  return (
-    `Step ${scene.step}: ${counted(running, "request")} running${waiting ? `, ${waiting} in line` : ""}, ` +
-    `${counted(scene.score.used, "block")} used.`
-  );
+  const statuses = [...scene.requests.values()].map(({ status }) => status),
+    running = statuses.filter((status) => status === "running").length,
+    finished = statuses.filter((status) => status === "finished").length;
+  return statePhrase("running", {
+    step: scene.step,
+    num_running: running,
+    num_waiting: statuses.length - running - finished,
+    used: scene.score.used,
+  });
 }
 
 export function restingWords(scene: Scene) {
-  const used = counted(scene.score.used, "block");
+  const { used, lost } = scene.score;
   return scene.step
-    ? `After step ${scene.step}: ${used} used.`
-    : `${counted(scene.numBlocks, "block")}, ${scene.score.used} used.`;
+    ? statePhrase("stepped", { step: scene.step, used, lost })
+    : statePhrase("new", { num_blocks: scene.numBlocks, used });
 }

@@ -158,21 +158,9 @@ export function moreText(number: number, noun = "") {
   return `… and ${number.toLocaleString("en")} more${noun ? ` ${noun}` : ""}`;
 }
 
-// 'full', 'window'; with a number from 1 where there are several of a kind.
-export function groupName(scene: Pick<Scene, "groups">, group: number) {
-  const { kind } = groupOf(scene, group),
-    alike = scene.groups.map((_, i) => i).filter((i) => groupOf(scene, i).kind === kind);
-  return (kind === "sliding_window" ? "window" : kind) + (alike.length > 1 ? ` ${alike.indexOf(group) + 1}` : "");
-}
-
 // A group's rule; of a group that is not there, blocks of one token.
 export function groupOf(scene: Pick<Scene, "groups">, group: number): Group {
   return scene.groups[group] ?? { kind: "full", size: 1, window: null };
-}
-
-// Tokens as running text; a model without words has numbers, which need a space between them.
-export function joined(texts: string[]) {
-  return texts.join(texts.length && texts.every((text) => /^\s?\d+$/.test(text)) ? " " : "");
 }
 
 export function isNull(scene: Scene, id: number | null | undefined): boolean {

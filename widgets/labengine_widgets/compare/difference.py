@@ -11,9 +11,9 @@ from labengine.timeline import Timeline
 from labengine_widgets.compare.alignment import Ends, Pair, aligned, first_differing
 from labengine_widgets.compare.configuration import configuration_difference, is_of_configuration, shift_of
 from labengine_widgets.why.answer import Why
-from labengine_widgets.why.past import Past, Recording, Seams
-from labengine_widgets.words.event_text import tell, variant
+from labengine_widgets.why.past import Past, Recording, Seams, seam_of
 from labengine_widgets.words.names import ContentIndex, counted, readable
+from labengine_widgets.words.phrases import phrase
 from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import sentence
 
@@ -194,7 +194,7 @@ def _found(pasts: tuple[Past, Past], numbers: tuple[int | None, int | None], nam
 
 
 def _sides(events: list[ev.Event | None], names: Names) -> str:
-    left, right = ("nothing of the kind happens." if event is None else tell(event) for event in events)
+    left, right = ("nothing of the kind happens." if event is None else phrase(event) for event in events)
     if events[0] is not None and events[1] is not None:
         left, right = distinct_sentences((left, right), events[:1], events[1:])  # type: ignore[arg-type]
     return f"{names[0]}: {left} {names[1]}: {right}"
@@ -216,15 +216,10 @@ def _decision(events: list[ev.Event | None], seams: tuple[Seams | None, Seams | 
 
 def _asked(events: list[ev.Event | None], seams: tuple[Seams | None, Seams | None]) -> Iterator[str]:
     """The seams of both events, the deciding ones before those that had a say."""
-    found = [seam for event in events if event is not None for known in seams if (seam := _seam(known, event))]
+    found = [seam for event in events if event is not None for known in seams if (seam := seam_of(known or {}, event))]
     yield from (str(seam["seam"]) for seam in found)
     for seam in found:
         yield from (str(method["seam"]) for method in seam.get("methods", ()))
-
-
-def _seam(seams: Seams | None, event: ev.Event) -> Mapping[str, Any] | None:
-    kind = type(event).__name__
-    return (seams or {}).get(f"{kind}:{variant(event)}") or (seams or {}).get(kind)
 
 
 def _by_name(seams: Seams | None) -> dict[str, Mapping[str, Any]]:

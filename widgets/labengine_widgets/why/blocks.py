@@ -7,8 +7,7 @@ from labengine_widgets.why.answer import NO_ENGINE_YET, Link, Why, WhyError
 from labengine_widgets.why.map_entries import is_lost, why_lost
 from labengine_widgets.why.past import Past
 from labengine_widgets.why.references import holders_of, why_ref_count
-from labengine_widgets.words.event_text import blocks, hash_name
-from labengine_widgets.words.names import block_name, counted, listed, request_name
+from labengine_widgets.words.names import block_name, block_names, counted, hash_name, listed, request_name
 
 
 def why_block(past: Past, block_id: int) -> Why:
@@ -179,7 +178,7 @@ def _answer(past: Past, block_id: int, ahead: list[int], put: int | None, num_go
             f" Since then {counted(num_gone, 'block')} that stood before it {'was' if num_gone == 1 else 'were'} taken."
         )
     if ahead:
-        return f"{text} Before it {'stands' if len(ahead) == 1 else 'stand'} {blocks(ahead)}."
+        return f"{text} Before it {'stands' if len(ahead) == 1 else 'stand'} {block_names(ahead)}."
     return f"{text} Nobody stands before it. {_price(past, block_id)}"
 
 

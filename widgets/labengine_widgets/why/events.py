@@ -8,7 +8,7 @@ from typing import Any
 from labengine import events as ev
 from labengine_widgets.why.answer import Why
 from labengine_widgets.why.past import Past
-from labengine_widgets.words.event_text import tell
+from labengine_widgets.words.phrases import phrase
 
 MAX_LINKS = 12
 
@@ -23,7 +23,7 @@ def why_event(past: Past, number: int) -> Why:
     event = past.event(number)
     text = f"{_because(past, event, chain)} {_decided(past, event, chain)}".strip()
     links = tuple(past.link(n) for n in reversed(chain))
-    return Why(f"Why did this happen: {tell(event)[:-1]}?", text, links)
+    return Why(f"Why did this happen: {phrase(event)[:-1]}?", text, links)
 
 
 def _decided(past: Past, event: ev.Event, chain: list[int]) -> str:

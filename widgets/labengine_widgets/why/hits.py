@@ -10,8 +10,7 @@ from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.misses import Miss, miss_of
 from labengine_widgets.why.past import Past
 from labengine_widgets.why.prefixes import Equals, Lookup, equals_of
-from labengine_widgets.words.event_text import blocks
-from labengine_widgets.words.names import block_name, counted, group_name, listed, request_name
+from labengine_widgets.words.names import block_name, block_names, counted, group_name, listed, request_name
 
 MAX_FOUND = 6
 """Of the blocks that were found, so many have a link to the event that put them into the map."""
@@ -89,7 +88,7 @@ def _found(lookup: Lookup, past: Past) -> str:
     if not ids:
         return ""
     free = [i for i in dict.fromkeys(ids) if not lookup.state.ref_counts[i]]
-    text = f"The map led it to {blocks(ids)}"
+    text = f"The map led it to {block_names(ids)}"
     if free:
         are = "was" if len(free) == 1 else "were"
         which = "all of them" if 1 < len(free) == len(set(ids)) else listed(map(block_name, free))

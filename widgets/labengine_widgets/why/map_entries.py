@@ -10,8 +10,7 @@ from labengine.fold import Key
 from labengine_widgets.why.answer import Link, Why, WhyError
 from labengine_widgets.why.past import Past
 from labengine_widgets.why.references import holders_of
-from labengine_widgets.words.event_text import blocks, hash_name
-from labengine_widgets.words.names import block_name, counted, listed, request_name
+from labengine_widgets.words.names import block_name, block_names, counted, hash_name, listed, request_name
 
 
 class EntryChange(NamedTuple):
@@ -70,7 +69,7 @@ def why_hash(past: Past, key: Key) -> Why:
     """The registrations under a key of the map, and the evictions of blocks that had it."""
     mapped = past.state.prefix_map.get(key, ())
     changes = changes_of(past, key)
-    question = f"Why does hash {hash_name(key[1])} lead to {blocks(mapped)}?"
+    question = f"Why does hash {hash_name(key[1])} lead to {block_names(mapped)}?"
     if not mapped:
         question = f"Why is hash {hash_name(key[1])} not in the map?"
     text = _here(past, key, mapped) if mapped else _gone(past, changes)
@@ -123,7 +122,7 @@ def _here(past: Past, key: Key, mapped: tuple[int, ...]) -> str:
         text += f". {counted(len(mapped) - 1, 'equal block')} {'stands' if len(mapped) == 2 else 'stand'} behind it"
     lost = [i for i, keys in enumerate(state.block_keys) if key in keys and i not in mapped and state.ref_counts[i]]
     if lost:
-        text += f". {blocks(lost)} {'holds' if len(lost) == 1 else 'hold'} the same, alive, and cannot be found"
+        text += f". {block_names(lost)} {'holds' if len(lost) == 1 else 'hold'} the same, alive, and cannot be found"
     return text + "."
 
 
@@ -180,7 +179,7 @@ def _is_of_story(change: EntryChange, own: EntryChange | None) -> bool:
 
 def _how_lost(past: Past, story: list[EntryChange], own: EntryChange | None, block_id: int) -> str:
     if own is not None and block_id not in own.after:
-        kept = blocks(own.after) if own.after else "nothing"
+        kept = block_names(own.after) if own.after else "nothing"
         return f"but the map was never led to it: it kept {kept} instead."
     taker = next((change for change in story if change.takes_from(block_id)), None)
     if taker is None:
@@ -195,7 +194,7 @@ def _since(story: list[EntryChange], taker: EntryChange) -> str:
     leads_to, end = story[-1].after, end_of(story)
     if not leads_to and end is not None:
         return f" Since {block_name(end.event.block_id)} was evicted, the entry is gone altogether."
-    return "" if taker.event.block_id in leads_to else f" Now it leads to {blocks(leads_to)}."
+    return "" if taker.event.block_id in leads_to else f" Now it leads to {block_names(leads_to)}."
 
 
 def _links(past: Past, story: list[EntryChange], block_id: int) -> list[Link]:
@@ -210,4 +209,4 @@ def _taking(change: EntryChange, block_id: int) -> str | None:
     if not isinstance(event, ev.BlockCached) or block_id in change.after or block_id == event.block_id:
         return None
     taker, key = f"{request_name(event.request_id)}'s {block_name(event.block_id)}", hash_name(event.block_hash)
-    return f"{taker} took the map's entry: hash {key} leads to {blocks(change.after)} now."
+    return f"{taker} took the map's entry: hash {key} leads to {block_names(change.after)} now."

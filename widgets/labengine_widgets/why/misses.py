@@ -10,8 +10,7 @@ from labengine_widgets.why.map_entries import EntryChange, changes_of, end_of, r
 from labengine_widgets.why.past import Numbered, Past
 from labengine_widgets.why.prefixes import Equals, Lookup, Registration
 from labengine_widgets.why.waiting import is_loading
-from labengine_widgets.words.event_text import hash_name
-from labengine_widgets.words.names import block_name, counted, request_name
+from labengine_widgets.words.names import block_name, counted, hash_name, request_name
 
 
 class Miss(NamedTuple):

@@ -11,7 +11,7 @@ from labengine import events as ev
 from labengine.config import is_single_int
 from labengine.fold import Fold
 from labengine_widgets.why.answer import Link, WhyError
-from labengine_widgets.words.event_text import tell, variant
+from labengine_widgets.words.phrases import phrase
 
 _CHUNK = 4096
 
@@ -20,6 +20,14 @@ Numbered = tuple[int, ev.Event]
 
 Seams = Mapping[str, Mapping[str, Any]]
 """What decides each kind of event, as labengine.session.reasons.seams tells it."""
+
+
+def seam_of(seams: Seams, event: ev.Event) -> Mapping[str, Any] | None:
+    """What decided an event; None where nothing is known of it. Some kinds have a seam per reason, or for tails."""
+    kind, variant = type(event).__name__, str(getattr(event, "reason", ""))
+    if isinstance(event, ev.BlockCached):
+        variant = "" if event.is_full else "tail"
+    return seams.get(f"{kind}:{variant}") or seams.get(kind)
 
 
 class Recording(Protocol):
@@ -143,22 +151,18 @@ class Past:
         """An event as one link of a chain; its sentence, if it is not given, tells just what the event says."""
         event = self.event(number)
         seam, reason = self.seam(event)
-        text = sentence or tell(event)
+        text = sentence or phrase(event)
         if self._is_overridden(event):  # the sentence says what the original does; an override may do otherwise
             text = f"{seam} reports: {text}"
         return Link(number + 1, number, text, seam, reason, change)
 
     def _is_overridden(self, event: ev.Event) -> bool:
-        seam = self._seam_of(event)
+        seam = seam_of(self.seams, event)
         return seam is not None and bool(seam.get("is_custom"))
-
-    def _seam_of(self, event: ev.Event) -> Mapping[str, Any] | None:
-        kind = type(event).__name__
-        return self.seams.get(f"{kind}:{variant(event)}") or self.seams.get(kind)
 
     def seam(self, event: ev.Event) -> tuple[str | None, str]:
         """The method that decided an event, and its reason; (None, "") where nobody told the seams."""
-        seam = self._seam_of(event)
+        seam = seam_of(self.seams, event)
         if seam is None:
             return None, ""
         return f"{seam['class']}.{str(seam['seam']).rpartition('.')[2]}", str(seam["reason"])

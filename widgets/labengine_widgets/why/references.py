@@ -7,8 +7,8 @@ from typing import NamedTuple
 from labengine import events as ev
 from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.past import Past
-from labengine_widgets.words.event_text import place, refs, tell
-from labengine_widgets.words.names import block_name, counted, listed
+from labengine_widgets.words.names import block_name, counted, entry_name, listed
+from labengine_widgets.words.phrases import phrase
 
 MAX_LINKS = 24
 """A longer chain is told by its ends."""
@@ -71,7 +71,7 @@ def why_ref_count(past: Past, block_id: int) -> Why:
     life = life_of(past, block_id)
     links, before = [], life.base
     if life.base:
-        text = f"When the recording begins, {block_name(block_id)} has {refs(life.base)}."
+        text = f"When the recording begins, {block_name(block_id)} has ref count {life.base}."
         links.append(Link(past.first, None, text, change=life.base))
     for reference in life.references:
         links.append(_link(past, reference, reference.ref_count - before))
@@ -81,7 +81,7 @@ def why_ref_count(past: Past, block_id: int) -> Why:
 
 
 def _link(past: Past, reference: Reference, change: int) -> Link:
-    text = tell(reference.event)
+    text = phrase(reference.event)
     unexplained = change - (-1 if isinstance(reference.event, ev.BlockFreed) else 1)
     if unexplained:
         text += f" The count moved by {unexplained:+d} more than any event tells: a reference that no table holds."
@@ -118,9 +118,11 @@ def _answer(past: Past, block_id: int, life: Life) -> str:
     holders = holders_of(past, block_id)
     count, name = past.state.ref_counts[block_id], block_name(block_id)
     if not holders:
-        return f"Nobody's block table points at {name}, and yet it has {refs(count)}: whoever raised it never let go."
-    text = f"{counted(len(holders), 'table entry') if len(holders) == 1 else f'{len(holders)} table entries'} "
-    text += f"{'points' if len(holders) == 1 else 'point'} at {name}: {listed(place(*holder) for holder in holders)}."
+        return f"No block table points to {name}, yet it has ref count {count}: a reference was taken and never freed."
+    text = f"{counted(len(holders), 'table entry')} "
+    text += (
+        f"{'points' if len(holders) == 1 else 'point'} to {name}: {listed(entry_name(*holder) for holder in holders)}."
+    )
     if len(holders) != count:
         return f"{text} The count says {count}: the two should be equal."
     if len({request_id for request_id, _, _ in holders}) < len(holders):
@@ -143,7 +145,7 @@ def _how(past: Past, life: Life, count: int) -> str:
     merged = sum(isinstance(reference.event, ev.BlockMerged) for reference in life.references)
     touched = sum(isinstance(reference.event, ev.BlockTouched) for reference in life.references)
     if count > 1 and not (life.begins_in_recording or merged or touched):
-        return f" It had {refs(life.base)} already when the recording begins (event {past.first})."
+        return f" It had ref count {life.base} already when the recording begins (event {past.first})."
     if count == 1 or not (merged or touched):
         return ""
     copies = "an equal copy was" if merged == 1 else f"{merged} equal copies were"

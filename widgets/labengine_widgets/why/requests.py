@@ -9,8 +9,7 @@ from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.hits import why_hit
 from labengine_widgets.why.past import Past
 from labengine_widgets.why.waiting import why_waiting
-from labengine_widgets.words.event_text import blocks
-from labengine_widgets.words.names import counted, listed, readable, request_name
+from labengine_widgets.words.names import block_names, counted, listed, readable, request_name
 
 
 def why_request(past: Past, request_id: int) -> Why:
@@ -218,7 +217,7 @@ def _who_took(past: Past, takers: list[tuple[int, ev.BlockAllocated]]) -> str:
     by_request: dict[int, list[int]] = {}
     for _, event in takers:
         by_request.setdefault(event.request_id, []).append(event.block_id)
-    text = listed(f"{request_name(request_id)} took {blocks(ids)}" for request_id, ids in by_request.items())
+    text = listed(f"{request_name(request_id)} took {block_names(ids)}" for request_id, ids in by_request.items())
     return f" Of its blocks, {text}."
 
 
@@ -238,7 +237,7 @@ def _links(past: Past, found: Preemption, before: list[int], after: list[int]) -
     links = [past.link(number) for number in numbers]
     if len(frees) > 3:
         at = len(before) + 2
-        last = blocks([found.frees[-1][1].block_id])
+        last = block_names([found.frees[-1][1].block_id])
         text = f"… and {counted(len(frees) - 2, 'more block')} of it, the last of them {last}."
         links[at] = past.link(frees[-1], text)
     return tuple(links)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Container, Hashable, Iterable, Sequence
 
@@ -10,6 +11,8 @@ from labengine.snapshot import GroupState
 _VISIBLE = {"\n": "⏎", "\r": "⏎", "\t": "⇥"}
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
 _CONTENT_LETTERS = "pqrstuvwxyz"
+HASH_DIGITS = 8
+"""Hexadecimal digits of a hash that a reader sees."""
 
 
 def request_name(request_id: int) -> str:
@@ -35,6 +38,26 @@ def content_number(name: str) -> int:
 def block_name(block_id: int) -> str:
     """#7."""
     return f"#{block_id}"
+
+
+def block_names(block_ids: Iterable[int]) -> str:
+    """'#0, #1 and #2', each once."""
+    return listed(map(block_name, dict.fromkeys(block_ids)))
+
+
+def entry_name(request_id: int, group: int, index: int) -> str:
+    """An entry of a block table, counted from 0: "A's table[2]", "A's table[2] of group 1"."""
+    return f"{request_name(request_id)}'s table[{index}]{group_suffix(group)}"
+
+
+def group_suffix(group: int) -> str:
+    """' of group 1'; empty for group 0, which most models have alone."""
+    return f" of group {group}" if group else ""
+
+
+def hash_name(block_hash: bytes) -> str:
+    """The first digits of a hash."""
+    return block_hash.hex()[:HASH_DIGITS] + "…"
 
 
 def group_name(groups: Sequence[GroupState], group: int) -> str:
@@ -71,8 +94,15 @@ def listed(words: Iterable[str], limit: int = 6) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """'1 block', '3 blocks'."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """'1 block', '3 blocks', '1,024 table entries'."""
+    return f"{number:,} {noun if number == 1 else plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """'blocks', 'hashes', 'entries'."""
+    if re.search("[^aeiou]y$", noun):
+        return f"{noun[:-1]}ies"
+    return f"{noun}es" if noun.endswith(("s", "sh", "ch", "x")) else f"{noun}s"
 
 
 class ContentIndex:

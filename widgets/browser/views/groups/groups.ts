@@ -2,6 +2,7 @@
 // it.
 
 import { element as make, write as say } from "../../look/element.ts";
+import { groupName } from "../../model/names.ts";
 import type { Selection } from "../../model/payloads.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Changes } from "../../model/scene_state.ts";
@@ -9,7 +10,7 @@ import type { Side } from "../../model/side.ts";
 import { arrows } from "../arrows.ts";
 import { Marks } from "../marks.ts";
 import type { Keyed, LeftOut, Look } from "../pieces.ts";
-import { badge, dressBead, groupName, groupOf, isNull, keep, lookOf, middleLeftOut, moreText } from "../pieces.ts";
+import { badge, dressBead, groupOf, isNull, keep, lookOf, middleLeftOut, moreText } from "../pieces.ts";
 import type { StepFacts } from "../step_facts.ts";
 import { factsAt } from "../step_facts.ts";
 import type { PaintMoment, ViewHost } from "../view.ts";
@@ -144,7 +145,7 @@ class Groups {
     const { scene } = this,
       { kind, size, window } = groupOf(scene, group),
       numBlocks = this.counts[group].size;
-    say(column.name, `${groupName(scene, group)} attention`);
+    say(column.name, `${groupName(scene.groups, group)} attention`);
     say(
       column.rule,
       [

@@ -1,8 +1,9 @@
+import { kindName, requestName } from "../../model/names.ts";
+import { phrase } from "../../model/phrases.ts";
 // Every event in a line, as many as there are: only the lines in sight exist. Filters, and each line leads to its
 // moment.
 
 import { element, targetOf, write } from "../../look/element.ts";
-import { requestName } from "../../model/names.ts";
 import type { Header, Selection } from "../../model/payloads.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Changes } from "../../model/scene_state.ts";
@@ -11,7 +12,6 @@ import { storyOf } from "../../model/story.ts";
 import { TOPIC_NAMES } from "../../model/story_state.ts";
 import type { Mentions } from "../about.ts";
 import { mentions } from "../about.ts";
-import { kindWords, plainly } from "../plain.ts";
 import type { CsvRow, PaintMoment, ViewHost } from "../view.ts";
 import { eventOf, standAt } from "../view.ts";
 
@@ -113,7 +113,7 @@ class Log {
     const options: [value: string, words: string][] = [
       ["", "all kinds"],
       ...TOPIC_NAMES.map((name, i): [string, string] => [`topic:${i}`, `all about: ${name}`]),
-      ...names.map((name): [string, string] => [name, kindWords(name)]),
+      ...names.map((name): [string, string] => [name, kindName(name)]),
     ];
     this.kinds.replaceChildren(...options.map(([value, words]) => option(value, words)));
     this.kinds.value = chosen;
@@ -169,7 +169,7 @@ class Log {
     for (const subject of subjectsOf(about)) tests.push((subject && mentions(recording, subject)) ?? (() => false));
     if (this.isOnly) tests.push(mentions(recording, this.selection) ?? (() => false));
     if (text)
-      tests.push((i) => this.words(i).toLowerCase().includes(text) || kindWords(recording.kind(i)).includes(text));
+      tests.push((i) => this.words(i).toLowerCase().includes(text) || kindName(recording.kind(i)).includes(text));
     return (i: number) => tests.every((test) => test(i));
   }
 
@@ -194,7 +194,7 @@ class Log {
   }
 
   words(i: number) {
-    return plainly(this.side.recording, i, (id) => this.stage.text(this.side, id));
+    return phrase(this.side.recording, i, (id) => this.stage.text(this.side, id));
   }
 
   // -- painting
@@ -309,7 +309,7 @@ class Log {
       element("span", "le-log-sign", SIGNS[topic]),
       element("span", "le-log-words", this.words(i)),
     );
-    line.title = kindWords(recording.kind(i));
+    line.title = kindName(recording.kind(i));
     return { element: line, place: -1 };
   }
 

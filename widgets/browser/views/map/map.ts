@@ -3,7 +3,7 @@
 
 import { element as make, write as say } from "../../look/element.ts";
 import { hueOf, roundOf } from "../../look/palette.ts";
-import { contentName } from "../../model/names.ts";
+import { contentName, groupName } from "../../model/names.ts";
 import type { Selection } from "../../model/payloads.ts";
 import type { Recording } from "../../model/recording.ts";
 import type { Scene } from "../../model/scene.ts";
@@ -13,7 +13,7 @@ import type { About } from "../about.ts";
 import { arrows } from "../arrows.ts";
 import { Marks } from "../marks.ts";
 import type { Keyed } from "../pieces.ts";
-import { cutLink, groupName, keep, keyOf, moreText } from "../pieces.ts";
+import { cutLink, keep, keyOf, moreText } from "../pieces.ts";
 import type { StepFacts } from "../step_facts.ts";
 import { factsAt } from "../step_facts.ts";
 import type { PaintMoment, ViewHost } from "../view.ts";
@@ -243,7 +243,7 @@ class HashMap {
     const items = row.keys.slice(first, last + 1).map((key, i) => this.item(row, key, first + i));
     for (const item of items)
       item.isWide = item.numBlocks + item.lost.length > 1 || (this.cachings.get(item.key) ?? 0) > 1;
-    say(child.group, scene.groups.length > 1 && row.after === null ? groupName(scene, row.group) : "");
+    say(child.group, scene.groups.length > 1 && row.after === null ? groupName(scene.groups, row.group) : "");
     const isCut = first > head;
     const numLeft = isCut ? row.keys.slice(0, first).filter((key) => this.present.has(key)).length : first;
     child.more.hidden = first === 0;

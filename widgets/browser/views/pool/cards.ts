@@ -3,10 +3,9 @@
 import { hueOf, inkOn, LOST_HUE, roundOf, shapeOf } from "../../look/palette.ts";
 import type { Theme } from "../../look/theme.ts";
 import type { Violation } from "../../model/alarms.ts";
-import { contentName, requestName } from "../../model/names.ts";
+import { contentName, groupName, joined, requestName } from "../../model/names.ts";
 import type { Block } from "../../model/scene.ts";
 import type { Group } from "../../model/scene_state.ts";
-import { groupName, joined } from "../pieces.ts";
 import type { Rect } from "../view.ts";
 import { sprite } from "./sprites.ts";
 
@@ -459,7 +458,7 @@ function drawGroups(
   theme: Theme,
   groups: Group[],
 ) {
-  const names = block.groups.map((group) => groupName({ groups }, group));
+  const names = block.groups.map((group) => groupName(groups, group));
   context.font = `${isDoubled(block) ? "700 " : ""}12px ${theme.ui}`;
   const room = w - 72,
     text = isDoubled(block) ? names.join("+") : names[0],

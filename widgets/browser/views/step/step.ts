@@ -2,7 +2,7 @@
 // attention reads.
 
 import { element as make, write as say, targetOf } from "../../look/element.ts";
-import { requestName } from "../../model/names.ts";
+import { groupName, requestName } from "../../model/names.ts";
 import type { Selection } from "../../model/payloads.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Group } from "../../model/scene_state.ts";
@@ -11,7 +11,7 @@ import type { Side } from "../../model/side.ts";
 import { arrows } from "../arrows.ts";
 import { Marks } from "../marks.ts";
 import type { Keyed, LeftOut, Look } from "../pieces.ts";
-import { badge, dressBead, groupName, groupOf, keep, lookOf, middleLeftOut, moreText, runsOf } from "../pieces.ts";
+import { badge, dressBead, groupOf, keep, lookOf, middleLeftOut, moreText, runsOf } from "../pieces.ts";
 import type { ScheduledShare, StepFacts, WrittenSlots } from "../step_facts.ts";
 import { factsAt, shadowAt } from "../step_facts.ts";
 import type { CsvRow, PaintMoment, ViewHost } from "../view.ts";
@@ -313,7 +313,10 @@ class Step {
   ) {
     const { before } = this,
       isAlone = before.groups.length === 1;
-    say(part.name, isAlone ? "" : `${groupName(before, group)} group${rule.window ? `, window ${rule.window}` : ""}`);
+    say(
+      part.name,
+      isAlone ? "" : `${groupName(before.groups, group)} group${rule.window ? `, window ${rule.window}` : ""}`,
+    );
     part.name.hidden = isAlone;
     say(part.writes, isWritten ? (numWrong ? `✗ writes ${numWrong} to the wrong slot` : "writes") : "will write");
     part.classList.toggle("le-step-is-wrong", numWrong > 0);

@@ -5,7 +5,7 @@
 import { element as make, write as say } from "../../look/element.ts";
 import type { Violation } from "../../model/alarms.ts";
 import { alarmsAt } from "../../model/alarms.ts";
-import { requestName } from "../../model/names.ts";
+import { groupName, joined, requestName } from "../../model/names.ts";
 import type { Selection } from "../../model/payloads.ts";
 import type { RequestRecord } from "../../model/requests.ts";
 import type { Scene } from "../../model/scene.ts";
@@ -15,7 +15,7 @@ import type { About } from "../about.ts";
 import { arrows } from "../arrows.ts";
 import { Marks } from "../marks.ts";
 import type { Keyed, LeftOut } from "../pieces.ts";
-import { groupName, groupOf, isNull, joined, keep, keyOf, moreText } from "../pieces.ts";
+import { groupOf, isNull, keep, keyOf, moreText } from "../pieces.ts";
 import type { StepFacts } from "../step_facts.ts";
 import { factsAt } from "../step_facts.ts";
 import type { CsvRow, PaintMoment, ViewHost } from "../view.ts";
@@ -231,7 +231,7 @@ class Tables {
       rule = groupOf(scene, group),
       isAlone = scene.groups.length === 1;
     child.label.hidden = isAlone;
-    if (!isAlone) say(child.label, groupName(scene, group) + (rule.window ? `, last ${rule.window}` : ""));
+    if (!isAlone) say(child.label, groupName(scene.groups, group) + (rule.window ? `, last ${rule.window}` : ""));
     const shown = shownPlaces(this, placesOf(this, id, group, layout), layout);
     arrange(child.cells, layout, rule.size, {
       numShown: shown.length,
@@ -291,7 +291,12 @@ class Tables {
     for (const [id, request] of this.scene?.requests || [])
       request.tables.forEach((table, group) =>
         table.forEach((block, index) =>
-          rows.push([requestName(id), groupName(this.scene, group), index, isNull(this.scene, block) ? "" : block]),
+          rows.push([
+            requestName(id),
+            groupName(this.scene.groups, group),
+            index,
+            isNull(this.scene, block) ? "" : block,
+          ]),
         ),
       );
     return rows;

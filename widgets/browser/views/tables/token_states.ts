@@ -2,9 +2,10 @@
 // shape, the hue only says it again.
 
 import { element as make } from "../../look/element.ts";
+import { joined } from "../../model/names.ts";
 import type { RequestRecord } from "../../model/requests.ts";
 import type { Scene } from "../../model/scene.ts";
-import { groupOf, joined } from "../pieces.ts";
+import { groupOf } from "../pieces.ts";
 import type { StepFacts } from "../step_facts.ts";
 
 // The slots of a block: the state of each, and the texts of the tokens that are known.

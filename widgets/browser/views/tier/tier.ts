@@ -2,7 +2,7 @@
 
 import { element as make, write as say } from "../../look/element.ts";
 import { hueOf } from "../../look/palette.ts";
-import { contentName, requestName } from "../../model/names.ts";
+import { contentName, groupName, requestName } from "../../model/names.ts";
 import type { Selection } from "../../model/payloads.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Changes, Traffic } from "../../model/scene_state.ts";
@@ -10,7 +10,7 @@ import type { Side } from "../../model/side.ts";
 import { arrows } from "../arrows.ts";
 import { Marks } from "../marks.ts";
 import type { Keyed, LeftOut } from "../pieces.ts";
-import { badge, groupName, keep } from "../pieces.ts";
+import { badge, keep } from "../pieces.ts";
 import type { StepFacts } from "../step_facts.ts";
 import { factsAt } from "../step_facts.ts";
 import type { PaintMoment, ViewHost } from "../view.ts";
@@ -149,7 +149,7 @@ class Tier {
     cell.setAttribute(
       "aria-label",
       `content ${contentName(content)}` +
-        `${scene.groups.length > 1 ? ` of the ${groupName(scene, group)} group` : ""}, ` +
+        `${scene.groups.length > 1 ? ` of the ${groupName(scene.groups, group)} group` : ""}, ` +
         `${isInPool ? "in the pool as well" : "nowhere else"}` +
         `${way ? `, ${way === "↓" ? "loaded" : "saved"} in this step` : ""}`,
     );
@@ -168,7 +168,7 @@ class Tier {
         made = make("span", "le-tier-transfer");
       made.dataset.block = String(block);
       made.append(make("b", "", contentName(content)), isLoad ? ` → #${block}` : ` ← #${block}`);
-      if (scene.groups.length > 1) made.append(make("small", "", ` ${groupName(scene, group)}`));
+      if (scene.groups.length > 1) made.append(make("small", "", ` ${groupName(scene.groups, group)}`));
       line.append(made);
     });
     if (transfers.length > 12) line.append(make("span", "le-quiet", `… and ${transfers.length - 12} more`));

@@ -1,0 +1,87 @@
+// One sentence for an event, from the event alone. labengine_widgets/phrases.json has the words, phrases.py tells how
+// they are written.
+
+import table from "../../labengine_widgets/words/phrases.json";
+import { DEFAULTS } from "./event_rows.ts";
+import type { FieldValue } from "./events.ts";
+import { blockNames, counted, entryName, groupSuffix, hashName, readable, requestName } from "./names.ts";
+import type { Recording } from "./recording.ts";
+
+const MAX_TEXT = 200;
+const PLACEHOLDER = /\{(\w+)(?:\/(\w+)| ([^{}]+))?\}/g;
+
+// A template, or a choice by the value of one field.
+type Phrase = string | { [field: string]: { [value: string]: Phrase } };
+type Field = <Name extends string>(name: Name) => FieldValue<Name>;
+// The readable text of a token.
+export type TokenText = (token: number) => string;
+
+const EVENTS: Record<string, Phrase> = table.events;
+const STATES: Record<keyof typeof table.states, Phrase> = table.states;
+const WORDS: Record<string, Record<string, string>> = table.words;
+
+// What happens in an event of a recording. Without `tokenText` a token is its id.
+export function phrase(recording: Recording, event: number, tokenText?: TokenText) {
+  const kind = recording.kind(event);
+  const get = ((name: string) => {
+    const known = recording.field(event, name);
+    return known === undefined ? DEFAULTS[name] : known; // an older recording lacks some fields
+  }) as Field;
+  const value = (name: string) => (name in VALUES ? VALUES[name](get, tokenText) : get(name));
+  return written(own(EVENTS, kind) ?? `${kind} happens.`, value);
+}
+
+// What a view says of a lab's state, from its numbers.
+export function statePhrase(name: keyof typeof STATES, numbers: Record<string, number | string>) {
+  return written(STATES[name], (field) => numbers[field]);
+}
+
+// What a table has under a name that may come from a recording ("constructor" is no entry).
+function own<Entry>(table: Record<string, Entry>, name: string): Entry | undefined {
+  return Object.hasOwn(table, name) ? table[name] : undefined;
+}
+
+function written(phrase: Phrase, value: (name: string) => unknown) {
+  let said = phrase;
+  while (typeof said !== "string") {
+    const [[name, choices]] = Object.entries(said);
+    said = own(choices, String(value(name))) ?? choices["*"];
+  }
+  return said.replace(PLACEHOLDER, (_, name: string, words?: string, noun?: string) => {
+    const found = value(name);
+    if (noun) return counted(typeof found === "number" ? found : (found as unknown[]).length, noun);
+    return (words && own(WORDS[words], String(found))) || readable(String(found), MAX_TEXT);
+  });
+}
+
+function positions(first: number, numTokens: number) {
+  return numTokens === 1 ? `position ${first}` : `positions ${first} to ${first + numTokens - 1}`;
+}
+
+// Which blocks the map lists under a hash: none of them, only others, this one and others, this one alone.
+function mapping(mapped: number[], block: number) {
+  if (!mapped.includes(block)) return mapped.length ? "others" : "none";
+  return mapped.length > 1 ? "shared" : "alone";
+}
+
+// What a template may name besides fields.
+const VALUES: Record<string, (get: Field, tokenText?: TokenText) => string> = {
+  request: (get) => requestName(get("request_id")),
+  block: (get) => `#${get("block_id")}`,
+  into_block: (get) => `#${get("into_block_id")}`,
+  null_block_name: (get) => `#${get("null_block")}`,
+  entry: (get) => entryName(get("request_id"), get("group"), get("index")),
+  of_group: (get) => groupSuffix(get("group")),
+  hash: (get) => hashName(get("block_hash")),
+  mapping: (get) => mapping(get("mapped"), get("block_id")),
+  mapped_blocks: (get) => blockNames(get("mapped")),
+  transferred_blocks: (get) => blockNames(get("transfers").map((transfer) => transfer[2])),
+  written_blocks: (get) => blockNames(get("runs").map((run) => run[0])),
+  scheduled_positions: (get) => positions(get("start"), get("num_tokens")),
+  written_positions: (get) =>
+    positions(
+      get("start"),
+      get("runs").reduce((sum, run) => sum + run[2], 0),
+    ),
+  token: (get, text) => (text ? `“${text(get("token_id"))}”` : `token ${get("token_id")}`),
+};

@@ -1,0 +1,118 @@
+"""One sentence for an event, from the event alone. The words are in phrases.json, which the browser reads too.
+
+A phrase is a template, or a choice of phrases by the value of one field ("*" stands for all other values). In a
+template {step} is a field or a name of `_VALUES`, {num_tokens token} a number with its noun, {reason/freed} the word
+that a table has for the field's value. widgets/browser/model/phrases.ts reads the same language.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from labengine import events as ev
+from labengine_widgets.words.names import (
+    block_name,
+    block_names,
+    counted,
+    entry_name,
+    group_suffix,
+    hash_name,
+    readable,
+    request_name,
+)
+
+MAX_TEXT = 200
+"""Characters of an error or a message that a phrase shows."""
+
+_TABLE = json.loads((Path(__file__).parent / "phrases.json").read_text(encoding="utf-8"))
+_PLACEHOLDER = re.compile(r"\{(\w+)(?:/(\w+)| ([^{}]+))?\}")
+
+Field = Callable[[str], Any]
+"""Reads a field by its name."""
+
+
+def phrase(event: ev.Event, token_text: Callable[[int], str] | None = None) -> str:
+    """Return what happens in an event, in one sentence. token_text: the readable text of a token; None shows its id."""
+
+    def field(name: str) -> Any:
+        if name in _VALUES:
+            return _VALUES[name](field)
+        return token_text if name == "token_text" else getattr(event, name)
+
+    kind = type(event).__name__
+    return _written(_TABLE["events"].get(kind, f"{kind} happens."), field)
+
+
+def state_phrase(name: str, numbers: Mapping[str, Any]) -> str:
+    """Return what a view says of a lab's state ("empty", "running" ...), from its numbers."""
+    return _written(_TABLE["states"][name], numbers.__getitem__)
+
+
+def word(table: str, value: object) -> str:
+    """Return a table's word for a value; a value without one stands for itself."""
+    known = _TABLE["words"][table].get(_key(value))
+    return readable(str(value), MAX_TEXT) if known is None else str(known)
+
+
+def _written(phrase: Any, field: Field) -> str:
+    while not isinstance(phrase, str):
+        ((name, choices),) = phrase.items()
+        phrase = choices.get(_key(field(name)), choices.get("*"))
+    return _PLACEHOLDER.sub(lambda found: _filled(found, field), phrase)
+
+
+def _filled(found: re.Match[str], field: Field) -> str:
+    name, table, noun = found.groups()
+    value = field(name)
+    if table is not None:
+        return word(table, value)
+    if noun is not None:
+        return counted(value if isinstance(value, int) else len(value), noun)
+    return readable(str(value), MAX_TEXT)
+
+
+def _key(value: object) -> str:
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
+
+
+def _entry(field: Field) -> str:
+    return entry_name(field("request_id"), field("group"), field("index"))
+
+
+def _positions(first: int, num_tokens: int) -> str:
+    return f"position {first}" if num_tokens == 1 else f"positions {first} to {first + num_tokens - 1}"
+
+
+def _mapping(mapped: tuple[int, ...], block_id: int) -> str:
+    """Which blocks the map lists under a hash: none of them, only others, this one and others, this one alone."""
+    if block_id not in mapped:
+        return "others" if mapped else "none"
+    return "shared" if len(mapped) > 1 else "alone"
+
+
+def _token(field: Field) -> str:
+    text, token_id = field("token_text"), field("token_id")
+    return f"token {token_id}" if text is None else f"“{text(token_id)}”"
+
+
+_VALUES: dict[str, Callable[[Field], str]] = {
+    "request": lambda field: request_name(field("request_id")),
+    "block": lambda field: block_name(field("block_id")),
+    "into_block": lambda field: block_name(field("into_block_id")),
+    "null_block_name": lambda field: block_name(field("null_block")),
+    "entry": _entry,
+    "of_group": lambda field: group_suffix(field("group")),
+    "hash": lambda field: hash_name(field("block_hash")),
+    "mapping": lambda field: _mapping(field("mapped"), field("block_id")),
+    "mapped_blocks": lambda field: block_names(field("mapped")),
+    "transferred_blocks": lambda field: block_names(block_id for _, _, block_id, _ in field("transfers")),
+    "written_blocks": lambda field: block_names(block_id for block_id, _, _ in field("runs")),
+    "scheduled_positions": lambda field: _positions(field("start"), field("num_tokens")),
+    "written_positions": lambda field: _positions(field("start"), sum(length for _, _, length in field("runs"))),
+    "token": _token,
+}
+"""What a template may name besides fields."""
