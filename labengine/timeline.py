@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from threading import RLock
 from time import perf_counter
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from labengine import events as ev
 from labengine.fold import Changes as Changes
@@ -58,7 +58,7 @@ class Timeline:
         if kind is ev.StepStarted:
             self._open_step()
         elif kind is ev.StepEnded:
-            self.step_seconds[event.step] = perf_counter() - self._step_started_at  # type: ignore[attr-defined]
+            self.step_seconds[cast(ev.StepEnded, event).step] = perf_counter() - self._step_started_at
         elif kind is ev.EngineStarted:
             self._restart()
         self._events.append(event)

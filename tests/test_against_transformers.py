@@ -21,7 +21,7 @@ from labengine.config import EngineConfig, GroupSpec, SamplingParams
 from labengine.core.editions import EDITIONS, edition
 from labengine.engine.engine import Engine
 from labengine.engine.model_runner import ModelRunner
-from labengine.engine.tokenizer import Tokenizer
+from labengine.engine.tokenizer import HuggingFaceTokenizer
 from labengine.events import BlockMerged, PrefixHit, RequestPreempted
 from labengine.hooks import Hooks
 from teacher_forcing import Spy, num_ties
@@ -106,7 +106,7 @@ def test_every_edition_setting_and_backend_is_among_the_runs(runs: Collection[tu
 
 @pytest.fixture(scope="module")
 def token_ids() -> list[list[int]]:
-    tokenizer = Tokenizer(model_path("smollm2"))
+    tokenizer = HuggingFaceTokenizer(model_path("smollm2"))
     return [tokenizer.encode(prompt) for prompt in PROMPTS]
 
 

@@ -19,7 +19,7 @@ from labengine import model_path
 from labengine.config import EngineConfig, GroupSpec
 from labengine.engine.loaded_model import ModelOptions, load_model
 from labengine.engine.model_runner import ModelRunner
-from labengine.engine.tokenizer import Tokenizer
+from labengine.engine.tokenizer import HuggingFaceTokenizer
 
 TOLERANCE = 2e-3
 NUM_TOKENS = 640
@@ -39,7 +39,7 @@ def gemma() -> Path:
 
 @pytest.fixture(scope="module")
 def text(gemma: Path) -> list[int]:
-    ids = Tokenizer(gemma).encode(LOG)
+    ids = HuggingFaceTokenizer(gemma).encode(LOG)
     assert len(ids) > NUM_TOKENS
     return ids[:NUM_TOKENS]
 
@@ -77,7 +77,7 @@ def test_fifteen_layers_with_a_window_and_three_without_make_six_groups(gemma: P
 
 def test_the_weights_know_something(gemma: Path, runner: ModelRunner) -> None:
     """Converted wrongly, a model computes as well as ever, and babbles."""
-    tokenizer = Tokenizer(gemma)
+    tokenizer = HuggingFaceTokenizer(gemma)
     ids = tokenizer.encode("The capital of France is Paris. The capital of Italy is Rome. The capital of Japan is")
     assert ids[0] == 2 and tokenizer.decode(ids).startswith("The capital")
     logits = runner.forward(plan_of(Dealer(240, runner.groups).request(ids).take(len(ids))))

@@ -26,7 +26,7 @@ from labengine.core.editions import edition
 from labengine.engine.engine import Engine
 from labengine.engine.external import Delayed, DiskStore, HostStore
 from labengine.engine.loaded_model import LoadedModel, ModelOptions, load_model
-from labengine.engine.tokenizer import Tokenizer
+from labengine.engine.tokenizer import HuggingFaceTokenizer
 from labengine.events import BlockEvicted, BlockFreed, BlocksLoaded, BlocksSaved, ExternalHit, PrefixHit
 from labengine.hooks import Hooks
 from teacher_forcing import Rows, Spy, num_ties
@@ -55,7 +55,7 @@ def reference() -> Rows:
 
 @pytest.fixture(scope="module")
 def encode() -> Any:
-    return Tokenizer(model_path(MODEL)).encode
+    return HuggingFaceTokenizer(model_path(MODEL)).encode
 
 
 @cache
@@ -168,7 +168,7 @@ def test_external_hits_after_a_restart(tmp_path: Path, reference: Rows, encode: 
 def save_in(folder: str) -> None:
     """What the other process does."""
     run = Run(300, connector=DiskStore(Path(folder)))
-    run.add(Tokenizer(model_path(MODEL)).encode(LIBRARY))
+    run.add(HuggingFaceTokenizer(model_path(MODEL)).encode(LIBRARY))
     run.finish()
 
 

@@ -99,6 +99,9 @@ SOURCES = {
 }
 """Folders that are read, and the kinds of files in them."""
 
+SHARED_CLASS_NAMES: dict[str, str] = {}
+"""Names that several classes have, each with the reason."""
+
 _OTHER_TEXT = re.compile(r"/\*.*?\*/|//[^\n]*|'(?:\\.|[^'\\\n])*'|\"(?:\\.|[^\"\\\n])*\"|`(?:\\.|[^`\\])*`", re.DOTALL)
 """Comments and strings of C, JavaScript and TypeScript."""
 
@@ -152,6 +155,16 @@ def test_no_identifier_and_no_file_name_is_an_old_word(folder: str, project_root
             if word not in allowed_in(name)
         ]
     assert wrong == []
+
+
+def test_no_class_name_exists_twice(project_root: Path) -> None:
+    found: dict[str, list[str]] = {}
+    for package in ("labengine", "widgets/labengine_widgets"):
+        for path in sorted((project_root / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    found.setdefault(node.name, []).append(path.relative_to(project_root).as_posix())
+    assert {name: paths for name, paths in found.items() if len(paths) > 1 and name not in SHARED_CLASS_NAMES} == {}
 
 
 def test_a_name_of_a_library_is_allowed_where_it_is_imported(tmp_path: Path) -> None:

@@ -23,13 +23,13 @@ def expected() -> Iterator[list[np.ndarray]]:
     from transformers import AutoModelForCausalLM
 
     from labengine import model_path
-    from labengine.engine.tokenizer import Tokenizer
+    from labengine.engine.tokenizer import HuggingFaceTokenizer
 
     directory = model_path("smollm2")
     model = AutoModelForCausalLM.from_pretrained(
         directory, dtype=torch.float32, local_files_only=True, attn_implementation="eager"
     ).eval()
-    ids = Tokenizer(directory).encode(PROMPT)
+    ids = HuggingFaceTokenizer(directory).encode(PROMPT)
     with torch.inference_mode():
         output = model(torch.tensor([ids]), output_attentions=True, use_cache=False)
     yield [weights[0].numpy() for weights in output.attentions]

@@ -19,7 +19,7 @@ class Identified(Protocol):
     def extra_keys(self) -> ExtraKeys: ...
 
 
-class Requests(Protocol):
+class RequestsById(Protocol):
     """Requests by id."""
 
     def __getitem__(self, request_id: int, /) -> Identified: ...
@@ -32,7 +32,7 @@ class PrefixIdentities:
     has nothing in common with the core's hash chain, whose mistakes it has to find.
     """
 
-    def __init__(self, requests: Requests) -> None:
+    def __init__(self, requests: RequestsById) -> None:
         self._requests = requests
         self._known: dict[int, list[int]] = {}
 

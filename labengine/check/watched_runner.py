@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from labengine.core.connector import BlockKV
-from labengine.core.step_plan import StepPlan
+from labengine.core.step_plan import Logits, StepPlan
 
 
 class WatchableRunner(Protocol):
     """The methods that an engine calls on a model. (The engine's own contract, which this room may not import.)"""
 
-    def forward(self, plan: StepPlan) -> Any: ...
-    def sample(self, plan: StepPlan, logits: Any) -> list[int]: ...
+    def forward(self, plan: StepPlan) -> Logits: ...
+    def sample(self, plan: StepPlan, logits: Logits) -> list[int]: ...
     def read_block(self, group: int, block_id: int) -> BlockKV | None: ...
     def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None: ...
 
@@ -32,14 +32,14 @@ class WatchedRunner:
         self._runner = runner
         self._observer = observer
 
-    def forward(self, plan: StepPlan) -> Any:
+    def forward(self, plan: StepPlan) -> Logits:
         """Run the forward pass; report before it, and after it if it returns."""
         self._observer.before_forward(plan)
         logits = self._runner.forward(plan)
         self._observer.after_forward(plan)
         return logits
 
-    def sample(self, plan: StepPlan, logits: Any) -> list[int]:
+    def sample(self, plan: StepPlan, logits: Logits) -> list[int]:
         """Sample with the wrapped runner."""
         return self._runner.sample(plan, logits)
 

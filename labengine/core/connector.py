@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from labengine.core.request import Request
 
 BlockKV = Mapping[str, Any]
-"""One block's KV: tensors by name. Names and shapes are up to the runner."""
+"""One block's KV: tensors by name. Names and shapes are up to the runner. Any: the core does not import torch."""
 
 MAX_FAILURES = 100
 

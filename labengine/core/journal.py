@@ -6,7 +6,8 @@ from typing import Any
 
 
 class Journal(list[tuple[Any, ...]]):
-    """Inverse operations in the order of the mutations, each (function, argument ...); rollback runs them newest first.
+    """Inverse operations in the order of the mutations, each (function, argument ...) of any types; rollback runs
+    them newest first.
 
     The core always records; the engine decides where a step begins (`open`) and whether it ends in `commit` or
     `rollback`. An inverse undoes exactly one mutation, on the state right after it. It is a list because every decode

@@ -20,7 +20,7 @@ from labengine.core.scheduler import Scheduler
 from labengine.deprecated import with_old_names
 from labengine.hooks import Hooks
 
-_AS_EDITION: Any = None
+_AS_EDITION: Any = None  # a default for fields whose type is a class
 
 
 @with_old_names

@@ -8,6 +8,9 @@ from typing import Any, NoReturn, cast
 from labengine.config import SamplingParams
 from labengine.core.connector import BlockTransfer
 
+Logits = Any
+"""Result of a forward pass, which goes to `sample` unchanged. Any: a torch tensor, or None without weights."""
+
 
 class UnsampledError(Exception):
     """A decision needed the value of a token before it was sampled, or looked where such a token may be."""

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Literal
+from typing import Literal
 
 from labengine.config import ConfigError, EngineConfig, SamplingParams, checked_text, checked_token_ids
 from labengine.core.connector import Connector, LoadError
@@ -14,7 +14,7 @@ from labengine.core.journal import Journal
 from labengine.core.parts import Parts
 from labengine.core.request import ExtraKeys, Request, RequestStatus
 from labengine.core.state import take_snapshot
-from labengine.core.step_plan import StepPlan
+from labengine.core.step_plan import Logits, StepPlan
 from labengine.engine.failure import failure_event, is_failure, name_of
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.runner import Runner
@@ -228,7 +228,7 @@ class Engine:
         self.transfers.load(plan)
         return plan
 
-    def _forward(self, plan: StepPlan) -> Any:
+    def _forward(self, plan: StepPlan) -> Logits:
         if not plan.scheduled:
             return None
         self._written, self.reached = plan, "forward"

@@ -47,8 +47,12 @@ class LoadedModel(ABC):
     name: str
     config: EngineConfig
     runner: Runner
-    tokenizer: Tokenizer
     num_layers: int = 0
+
+    @property
+    @abstractmethod
+    def tokenizer(self) -> Tokenizer:
+        """Text to token ids and back."""
 
     @property
     @abstractmethod
@@ -100,7 +104,12 @@ class SimulatedModel(LoadedModel):
         self.name = "simulated"
         self.config = config
         self.runner = SimulatedRunner()
-        self.tokenizer = WordTokenizer()
+        self._tokenizer = WordTokenizer()
+
+    @property
+    def tokenizer(self) -> WordTokenizer:
+        """Words as tokens."""
+        return self._tokenizer
 
     @property
     def fingerprint(self) -> str:
@@ -122,7 +131,7 @@ class SimulatedModel(LoadedModel):
         """Return a model with the same words and the same next tokens."""
         _refuse_for_simulated(options)
         other = SimulatedModel(config)
-        other.runner, other.tokenizer = self.runner, self.tokenizer
+        other.runner, other._tokenizer = self.runner, self._tokenizer
         return other
 
     def release(self) -> None:
@@ -152,10 +161,9 @@ class RealModel(LoadedModel):
         return self.runner.fingerprint
 
     @cached_property
-    def tokenizer(self) -> Tokenizer:  # type: ignore[override]
+    def tokenizer(self) -> Tokenizer:
         """The directory's tokenizer, loaded on first use; without one, a tokenizer that shows ids."""
-        from labengine.engine.tokenizer import IdTokenizer, has_tokenizer
-        from labengine.engine.tokenizer import Tokenizer as HuggingFaceTokenizer
+        from labengine.engine.tokenizer import HuggingFaceTokenizer, IdTokenizer, has_tokenizer
 
         return HuggingFaceTokenizer(self._directory) if has_tokenizer(self._directory) else IdTokenizer(self._directory)
 

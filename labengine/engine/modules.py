@@ -55,7 +55,7 @@ class Linear(nn.Module):
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         """Move the module: it computes with its own weight again, and drops the product's copy."""
         self.product = linear
-        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return nn.Module._apply(self, fn, recurse)
 
 
 class TiedLinear(Linear):

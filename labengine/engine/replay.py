@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
-from labengine.config import ConfigError, EngineConfig, SamplingParams, checked_text, checked_token_ids, is_single_int
+from labengine.config import ConfigError, EngineConfig, SamplingParams, as_int, checked_text, checked_token_ids
 from labengine.core.editions import edition as edition_named
 from labengine.core.journal import Journal
 from labengine.core.parts import Parts
@@ -21,7 +21,7 @@ from labengine.core.request import Request
 from labengine.engine.workload import group_specs
 from labengine.hooks import Hooks
 
-Operation = Mapping[str, Any]
+Operation = Mapping[str, Any]  # of a JSON file
 
 _FIELDS: dict[str, tuple[set[str], set[str]]] = {
     "add": ({"req", "tokens"}, {"salt"}),
@@ -73,7 +73,7 @@ def _checked(what: str, op: Any, known: set[str], num_blocks: Any) -> Operation:
             raise ConfigError(f"{what}: {field} must be true or false, got {op[field]!r}")
     if kind == "evict":
         _check_blocks(what, op["blocks"], num_blocks)
-    return op  # type: ignore[no-any-return]
+    return cast(Operation, op)
 
 
 def _check_request(what: str, kind: str, name: Any, known: set[str]) -> None:
@@ -97,7 +97,8 @@ def _check_blocks(what: str, blocks: Any, num_blocks: Any) -> None:
 
 
 def _is_count(value: object) -> bool:
-    return is_single_int(value) and value >= 0  # type: ignore[operator]
+    number = as_int(value)
+    return number is not None and number >= 0
 
 
 def _check_fields(what: str, mapping: Any, required: set[str], optional: set[str]) -> None:
@@ -110,7 +111,7 @@ def _check_fields(what: str, mapping: Any, required: set[str], optional: set[str
         raise ConfigError(f"{what} has unknown fields {', '.join(sorted(map(str, unknown)))}")
 
 
-Row = dict[str, Any]
+Row = dict[str, Any]  # for a JSON file
 
 _MANY_TOKENS = 1_000_000
 """No step limits an operation: a window group may need as much room as the whole prompt."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 from labengine.core.connector import BlockKV
-from labengine.core.step_plan import StepPlan
+from labengine.core.step_plan import Logits, StepPlan
 
 
 def is_asynchronous(runner: Runner) -> bool:
@@ -19,11 +19,11 @@ def is_asynchronous(runner: Runner) -> bool:
 class Runner(Protocol):
     """Computes steps. It depends on plans but not on schedulers; a result of `forward` goes to `sample` unchanged."""
 
-    def forward(self, plan: StepPlan) -> Any:
+    def forward(self, plan: StepPlan) -> Logits:
         """Compute all scheduled tokens and write their KV into the plan's slots, and into no others."""
         ...
 
-    def sample(self, plan: StepPlan, logits: Any) -> list[int]:
+    def sample(self, plan: StepPlan, logits: Logits) -> list[int]:
         """Return one token per request of plan.sampling, in that order. Equal plans and logits give equal tokens."""
         ...
 

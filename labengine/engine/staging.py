@@ -129,7 +129,7 @@ class StepStaging:
         self._slots = [StagedArray(device, 256) for _ in groups]
         self._tables = [StagedTables(spec, device) for spec in groups]
         self._device = device
-        self._copied = torch.cuda.Event() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._copied = torch.cuda.Event() if device.type == "cuda" else None
 
     def step_tensors(self, plan: StepPlan) -> StepTensors:
         """Expand a plan. Raises ValueError where a table or a run is too short, or a null entry would be read."""

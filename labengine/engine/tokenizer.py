@@ -84,7 +84,7 @@ class IdTokenizer:
         return ConfigError(f"{self.model_dir} has no tokenizer ({files}): give token ids, as add(token_ids=[...])")
 
 
-class Tokenizer:
+class HuggingFaceTokenizer:
     """The tokenizer of a model directory, loaded on first use."""
 
     def __init__(self, model_dir: Path) -> None:

@@ -66,7 +66,7 @@ class Outcome(Future[Any]):
             gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
 
 
-Job = tuple[Outcome, Callable[[], Any]]
+Job = tuple[Outcome, Callable[[], Any]]  # a call returns what it likes
 
 
 class Background:

@@ -42,7 +42,7 @@ _FIGURES = ("charts", "xray")
 """Views that plotly draws: each is a widget of its own."""
 
 
-def view_name(name: Any) -> Any:
+def view_name(name: Any) -> Any:  # users pass anything
     """Return a view's own name for another one that it has; anything else unchanged, for the caller to check."""
     return _ALSO_CALLED.get(name, name) if isinstance(name, str) else name
 

@@ -66,8 +66,8 @@ class Times:
 
 
 @dataclass(slots=True)
-class Run:
-    """The counts since the engine began."""
+class RunFigures:
+    """Counts and times since the engine began."""
 
     counts: Counts = field(default_factory=Counts)
     before_step: Counts = field(default_factory=Counts)
@@ -82,7 +82,7 @@ class StatsListener:
     """
 
     def __init__(self) -> None:
-        self._run = Run()
+        self._run = RunFigures()
 
     def subscribe(self, hooks: Hooks) -> None:
         """Listen for as long as the hooks live."""
@@ -120,7 +120,7 @@ class StatsListener:
         )
 
     def _started(self, event: EngineStarted) -> None:
-        self._run = Run()
+        self._run = RunFigures()
 
     def _step_started(self, event: StepStarted) -> None:
         self._run.before_step = replace(self._run.counts)

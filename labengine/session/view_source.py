@@ -22,7 +22,7 @@ At = int | tuple[int, int] | Literal["crash"]
 """A moment: the end of a step, (step, event) for after an event inside it, counted from 0, or "crash"."""
 
 Command = Callable[..., Any]
-"""Called with the arguments that a view sends; its result goes back to the view."""
+"""Called with the arguments that a view sends, JSON values by name; its result goes back to the view."""
 
 CLOSED = "This lab is closed. Its recording can still be looked at and asked; a new lab can be stepped."
 """What a view of a closed lab shows in place of its controls."""

@@ -34,6 +34,8 @@ from labengine.trace.parsing import (
 )
 
 Row = Sequence[Any]
+"""An event as values of JSON types: its kind's number, then its fields."""
+
 Kind = Sequence[str]
 """An event kind's name, and the names of its fields."""
 

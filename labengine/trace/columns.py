@@ -29,7 +29,7 @@ class PoolSize:
     num_groups: int
 
 
-Column = Sequence[Any]
+Column = Sequence[Any]  # one field of many events, as JSON values
 Check = Callable[[Column, PoolSize], None]
 """Raises ValueError or TypeError for a column with other values."""
 

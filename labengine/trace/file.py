@@ -42,6 +42,7 @@ class SavedRun:
 
     timeline: RecordedTimeline
     facts: dict[str, Any]
+    """JSON values of the front, which this room passes on."""
     raw: bytes
     """The file's bytes."""
     texts: dict[int, str]

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import NoReturn, TypeVar
+from typing import NoReturn, TypeVar, cast
 
 from labengine import events as ev
 from labengine.fold import Fold
@@ -78,7 +78,7 @@ class RecordedTimeline(Timeline):
         pieces = (piece for piece in self._pieces(start, stop) if self._may_hold(piece[0], numbers))
         found = (row for i, low, high in pieces for row in self.rows_of(i)[low:high] if row[0] in numbers)
         with garbage_collection_paused():
-            return list(map(decoder(), found))  # type: ignore[arg-type]
+            return cast(list[E], list(map(decoder(), found)))
 
     def step_moments(self, step: int) -> tuple[int, int]:
         """Return the moments before and after the last run of `step`. Raises KeyError when it is not recorded."""

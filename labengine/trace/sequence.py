@@ -9,7 +9,7 @@ from typing import Any
 from labengine.fold import Fold
 from labengine.trace.codec import KINDS
 
-Row = Sequence[Any]
+Row = Sequence[Any]  # an event as JSON values
 
 SLACK = 4096
 """Tokens by which an event may reach past its request's: a faulty part may emit that, and views still draw it."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from labengine.engine.attention import AttentionBackend, AttentionSetting, StepAttention
 from labengine.engine.attention.flash_attn import torch_store
-from labengine.engine.forward.graphs import Recording
+from labengine.engine.forward.graphs import RecordedForward
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.step_tensors import GroupTensors, StepTensors
 
@@ -68,7 +68,7 @@ class RunAgain:
         self.recorded: list[int] = []
         self.replayed: list[int] = []
 
-    def record(self, run: Callable[[], Tensor]) -> Recording:
+    def record(self, run: Callable[[], Tensor]) -> RecordedForward:
         if len(self.recorded) == self.fails_at:
             raise RuntimeError("operation not permitted when stream is capturing\nsecond line")
         result = run()

@@ -20,7 +20,7 @@ from labengine.engine.forward.eager import EagerForward
 from labengine.engine.forward.graphs import GraphedForward
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.pool_size import free_memory
-from labengine.engine.tokenizer import Tokenizer
+from labengine.engine.tokenizer import HuggingFaceTokenizer
 from labengine.events import ExternalHit
 from labengine.lab import Lab
 
@@ -86,7 +86,7 @@ def test_backends_agree_in_bfloat16(
 def test_smollm2(attention: str, dtype: str, tolerance: float, smollm2: Path) -> None:
     """bfloat16 keeps 8 bits of a logit of about 20, through 30 layers: the argmax is what should hold."""
     require(attention, getattr(torch, dtype), 16)
-    tokenizer = Tokenizer(smollm2)
+    tokenizer = HuggingFaceTokenizer(smollm2)
     texts = [
         tokenizer.encode(text) for text in ("The capital of France is Paris. The capital of Japan is", "1, 2, 3, 4,")
     ]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from engine.reference import largest_difference, transformers_logits
 from labengine.engine.model_runner import ModelRunner
-from labengine.engine.tokenizer import Tokenizer
+from labengine.engine.tokenizer import HuggingFaceTokenizer
 
 PROMPTS = (
     "Once upon a time there was a small engine that",
@@ -23,7 +23,7 @@ NUM_DECODES = 3
 
 @pytest.fixture(scope="module")
 def texts(smollm2: Path) -> list[list[int]]:
-    tokenizer = Tokenizer(smollm2)
+    tokenizer = HuggingFaceTokenizer(smollm2)
     continuation = tokenizer.encode(" and so on")
     return [tokenizer.encode(prompt) + continuation[:NUM_DECODES] for prompt in PROMPTS]
 
@@ -37,7 +37,7 @@ def expected(smollm2: Path, texts: list[list[int]]) -> list[Tensor]:
 def test_the_weights_know_something(texts: list[list[int]], expected: list[Tensor], smollm2: Path) -> None:
     """Converted wrongly, a model computes as well as ever, and babbles."""
     last = len(texts[2]) - NUM_DECODES - 1
-    assert Tokenizer(smollm2).decode([int(expected[2][last].argmax())]) == " Tokyo"
+    assert HuggingFaceTokenizer(smollm2).decode([int(expected[2][last].argmax())]) == " Tokyo"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from labengine.engine.model_runner import ModelRunner
 from labengine.engine.sources import SourceError
 from labengine.engine.sources.gguf_model import convert
 from labengine.engine.sources.gguf_tokenizers import derived_merges, gemma_tokenizer
-from labengine.engine.tokenizer import Tokenizer
+from labengine.engine.tokenizer import HuggingFaceTokenizer
 
 TOKENS = [token for tokens in GEMMA_TOKENS.values() for token in tokens]
 
@@ -90,7 +90,7 @@ def test_merges_come_in_the_order_of_the_vocabulary() -> None:
     ],
 )
 def test_text_becomes_tokens_and_back(text: str, tokens: list[str], converted: Path) -> None:
-    tokenizer = Tokenizer(converted)
+    tokenizer = HuggingFaceTokenizer(converted)
     ids = tokenizer.encode(text)
     spelled = ["▁▁" if token == "  " else token for token in TOKENS]
     assert [spelled[token_id] for token_id in ids] == ["<bos>", *tokens]

@@ -20,7 +20,7 @@ from labengine.engine.model_runner import ModelRunner
 from labengine.engine.sources import SourceError, build, catalogue, model_path
 from labengine.engine.sources.cache import cache_root
 from labengine.engine.sources.catalogue import WheelMember
-from labengine.engine.tokenizer import Tokenizer
+from labengine.engine.tokenizer import HuggingFaceTokenizer
 from waiting import PATIENCE
 
 
@@ -77,7 +77,7 @@ def test_a_package_becomes_the_original_model(shelf: Path, cache: Path, gguf: by
 
 def test_a_package_brings_its_tokenizer(shelf: Path, cache: Path, gguf: bytes) -> None:
     write_wheel(shelf, gguf)
-    tokenizer = Tokenizer(model_path("tiny"))
+    tokenizer = HuggingFaceTokenizer(model_path("tiny"))
     ids = tokenizer.encode("ab a<|im_end|>")
     assert [TOKENS[token_id] for token_id in ids] == ["ab", "Ġa", "<|im_end|>"]
     assert tokenizer.decode(ids) == "ab a"

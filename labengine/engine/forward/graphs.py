@@ -26,14 +26,14 @@ from labengine.engine.forward import Forward
 from labengine.engine.forward.static_step import StaticStep
 from labengine.engine.step_tensors import StepTensors
 
-Recording = Callable[[], Tensor]
+RecordedForward = Callable[[], Tensor]
 """Repeats the recorded computation on its inputs' present content; the next call overwrites the result."""
 
 
 class Recorder(Protocol):
     """Captures a computation over static tensors as one graph."""
 
-    def record(self, run: Callable[[], Tensor]) -> Recording:
+    def record(self, run: Callable[[], Tensor]) -> RecordedForward:
         """Record `run`, which reads nothing back to the host. Raises RuntimeError when that is impossible."""
         ...
 
@@ -44,10 +44,10 @@ class CudaRecorder:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         with torch.cuda.device(device):
-            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self._stream = torch.cuda.Stream(device)
             self._pool = torch.cuda.graph_pool_handle()
 
-    def record(self, run: Callable[[], Tensor]) -> Recording:
+    def record(self, run: Callable[[], Tensor]) -> RecordedForward:
         """Run once to compile and load kernels, then capture."""
         with torch.cuda.device(self._device):
             self._warm_up(run)
@@ -80,7 +80,7 @@ class GraphedForward:
         self._eager = eager
         self._static: StaticStep | None = StaticStep(groups, max_num_seqs, max_context, device)
         self._sizes = graph_sizes(max_num_seqs)
-        self._recordings: dict[int, Recording] = {}
+        self._recordings: dict[int, RecordedForward] = {}
         started = perf_counter()
         try:
             self._record(recorder, self._static)

@@ -42,7 +42,7 @@ class StoredTensor:
     path: Path
     dtype: str
     shape: tuple[int, ...]
-    _file: Any
+    _file: Any  # safetensors has no types
 
     def read(self) -> Tensor:
         """Return the content, mapped to the file. Raises ConfigError if it cannot be read."""

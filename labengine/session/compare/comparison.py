@@ -21,7 +21,7 @@ from labengine.session.compare.cursor import Cursor, PairLook
 from labengine.session.compare.difference import Difference, difference_of, why_of
 from labengine.session.compare.history import PairBreakpoint, PairBreakpoints, PairHistory
 from labengine.session.compare.lockstep import Act, FollowUps
-from labengine.session.compare.pair import Ends, Pair
+from labengine.session.compare.pair import Ends, SidePair
 from labengine.session.compare.runs import PairRuns
 from labengine.session.compare.sides import RecordedSide, checked_names, names_of, refuse_incomparable
 from labengine.session.compare.view_source import ComparisonViewSource
@@ -76,7 +76,7 @@ class Comparison:
         self.guide, self.follow_up_question = tuple(guide), follow_up_question
         self._view: CompareView | None = None
         self._view_guard = Lock()
-        self._pair = Pair(left, right, FollowUps(follow_ups, left.snapshot().step), self._note_progress)
+        self._pair = SidePair(left, right, FollowUps(follow_ups, left.snapshot().step), self._note_progress)
         self._cursor = Cursor(self._pair, self.names, lambda: self._view)
         self._runs = PairRuns(self._pair, lambda: self._cursor.show_hits(self._runs.hits))
         self._history = PairHistory(self._pair, self._runs)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from labengine.config import ConfigError, as_int
-from labengine.session.compare.pair import Ends, Pair
+from labengine.session.compare.pair import Ends, SidePair
 from labengine.session.history.breakpoints import BreakpointHit
 from labengine.session.history.crash import Crash
 from labengine.session.history.moments import Look, moment_of
@@ -41,7 +41,7 @@ class PairLook:
 class Cursor:
     """Moves the view of a pair; engines do not move. view: returns the view, None while it was not shown."""
 
-    def __init__(self, pair: Pair, names: tuple[str, str], view: Callable[[], CompareView | None]) -> None:
+    def __init__(self, pair: SidePair, names: tuple[str, str], view: Callable[[], CompareView | None]) -> None:
         self._pair, self._names, self._view = pair, names, view
         self._shown: tuple[Ends, Ends, Ends] | None = None
         """(generations, newest moments, shown moments) of the last move; until something happens."""

@@ -11,7 +11,7 @@ from labengine.config import ConfigError, as_int
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.events import Event
 from labengine.session.compare.lockstep import progress
-from labengine.session.compare.pair import ON_THEIR_OWN, Pair
+from labengine.session.compare.pair import ON_THEIR_OWN, SidePair
 from labengine.session.compare.runs import PairRuns
 from labengine.session.compare.sides import LiveSide
 from labengine.session.history.breakpoints import Breakpoint
@@ -59,7 +59,7 @@ class PairBreakpoint:
 class PairBreakpoints:
     """The breakpoints that were added to both sides together."""
 
-    def __init__(self, pair: Pair) -> None:
+    def __init__(self, pair: SidePair) -> None:
         self._pair = pair
         self._numbers = count(1)
         self._added: tuple[PairBreakpoint, ...] = ()
@@ -87,7 +87,7 @@ class PairBreakpoints:
 class PairHistory:
     """Takes both engines back to a step, and goes on with a scenario's follow-ups."""
 
-    def __init__(self, pair: Pair, runs: PairRuns) -> None:
+    def __init__(self, pair: SidePair, runs: PairRuns) -> None:
         self._pair = pair
         self._runs = runs
 

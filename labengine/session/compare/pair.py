@@ -25,7 +25,7 @@ Ends = tuple[int, int]
 ON_THEIR_OWN = "comparison.left and comparison.right are labs of their own: "
 
 
-class Pair:
+class SidePair:
     """Two sides, after the same step at first, and acts that are done to both, left first.
 
     on_progress: called after each act.

@@ -9,7 +9,7 @@ from typing import Any
 from labengine.engine.interrupts import interrupts_deferred, raise_deferred
 from labengine.session.background import Background
 from labengine.session.compare.lockstep import FollowUps
-from labengine.session.compare.pair import Pair
+from labengine.session.compare.pair import SidePair
 from labengine.session.compare.sides import LiveSide
 from labengine.session.history.breakpoints import BreakpointHit
 
@@ -17,7 +17,7 @@ from labengine.session.history.breakpoints import BreakpointHit
 class PairRuns:
     """Has both sides take steps. show_hits: called after a run or a step by hand, which may have hit a breakpoint."""
 
-    def __init__(self, pair: Pair, show_hits: Callable[[], object]) -> None:
+    def __init__(self, pair: SidePair, show_hits: Callable[[], object]) -> None:
         self._pair = pair
         self._show_hits = show_hits
         self._num_running = 0

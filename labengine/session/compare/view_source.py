@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from labengine.config import ConfigError
 from labengine.session.compare.history import PairHistory
-from labengine.session.compare.pair import Ends, Pair
+from labengine.session.compare.pair import Ends, SidePair
 from labengine.session.compare.runs import PairRuns
 from labengine.session.view_source import Command
 from labengine.timeline import Timeline
@@ -26,7 +26,7 @@ class ComparisonViewSource:
 
     def __init__(
         self,
-        pair: Pair,
+        pair: SidePair,
         runs: PairRuns,
         history: PairHistory,
         commands: Mapping[str, Command],

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from labengine.config import ConfigError
 from labengine.engine.engine import Engine, Phase
 from labengine.engine.failure import RecordedFailureError, StepBrokenOffError
 from labengine.engine.interrupts import interrupts_deferred, raise_deferred
+from labengine.engine.runner import Runner
 from labengine.events import StepFailed
 from labengine.session.history.inputs import AbortInput, AddInput, BrokenStep, Input, Inputs, ResetInput
 from labengine.session.stepper import Stepper
@@ -113,15 +114,15 @@ def _break_off(engine: Engine, broken: BrokenStep) -> None:
 class _FailingRunner:
     """A runner of which one method raises."""
 
-    def __init__(self, runner: Any, error: BaseException, method: str) -> None:
+    def __init__(self, runner: Runner, error: BaseException, method: str) -> None:
         self._runner = runner
         self._error = error
         setattr(self, method, self._fail)
 
-    def _fail(self, *_: Any) -> Any:
+    def _fail(self, *_: object) -> NoReturn:
         raise self._error
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Any:  # any attribute of the runner
         return getattr(self._runner, name)
 
 

@@ -18,6 +18,7 @@ from labengine.session.settings import LabSettings
 from labengine.trace.file import save
 
 Facts = dict[str, Any]
+"""What a saved session says of its lab, by name; JSON values."""
 
 
 def save_session(session: Session, path: str | PathLike[str]) -> None:

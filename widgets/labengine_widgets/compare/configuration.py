@@ -4,26 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol
 
 from labengine import events as ev
-from labengine.fold import Fold
+from labengine_widgets.why.past import Recording
 from labengine_widgets.words.names import block_name, counted, listed
-
-
-class Recording(Protocol):
-    """What is asked of a timeline, or of an opened trace."""
-
-    @property
-    def num_dropped(self) -> int:
-        """The oldest moment that is kept."""
-
-    @property
-    def end(self) -> int:
-        """The newest moment."""
-
-    def state(self, moment: int | None = None) -> Fold:
-        """The state at a moment."""
 
 
 @dataclass(frozen=True, slots=True)

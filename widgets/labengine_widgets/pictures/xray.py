@@ -20,7 +20,7 @@ MAX_TEXT = 48
 """Characters of a block's text that are shown."""
 
 
-class Attention(Protocol):
+class AttentionByBlock(Protocol):
     """What the engine's X-ray gives (labengine.engine.xray.BlockAttention)."""
 
     @property
@@ -43,7 +43,11 @@ class XRay(PlotWidget):
     """The living figure. A click on a cell selects its block in every view of the lab."""
 
     def __init__(
-        self, attention: Attention, texts: Sequence[str], title: str, select: Callable[[int], object] | None = None
+        self,
+        attention: AttentionByBlock,
+        texts: Sequence[str],
+        title: str,
+        select: Callable[[int], object] | None = None,
     ) -> None:
         self._attention, self._texts, self._select = attention, texts, select
         super().__init__(drawn(attention, texts, title))
@@ -64,7 +68,7 @@ class XRay(PlotWidget):
             self._select(block_id)
 
 
-def drawn(attention: Attention, texts: Sequence[str], title: str) -> go.Figure:
+def drawn(attention: AttentionByBlock, texts: Sequence[str], title: str) -> go.Figure:
     """Above, the mean over layers and heads per block; below, the layers. texts: of each token up to the position."""
     figure = make_subplots(2, 1, row_heights=[0.22, 0.78], shared_xaxes=True, vertical_spacing=0.04)
     labels, columns = axis_labels(attention, texts), list(range(attention.mass.shape[2]))
@@ -98,7 +102,7 @@ def drawn(attention: Attention, texts: Sequence[str], title: str) -> go.Figure:
     return figure
 
 
-def heatmap(attention: Attention, mass: NDArray[Any], spoken: Sequence[str]) -> go.Heatmap:
+def heatmap(attention: AttentionByBlock, mass: NDArray[Any], spoken: Sequence[str]) -> go.Heatmap:
     """Layers by blocks, white where a window does not reach."""
     notes = [
         [cell_note(attention, layer, column, text) for column, text in enumerate(spoken)]
@@ -125,7 +129,7 @@ def head_slider(choices: Sequence[tuple[str, list[list[float | None]]]]) -> dict
     return {"steps": steps, "currentvalue": {"prefix": "heads: "}, "pad": {"t": 46}, "len": 0.9, "x": 0.02, **look}
 
 
-def shown(attention: Attention, mass: NDArray[Any]) -> list[list[float | None]]:
+def shown(attention: AttentionByBlock, mass: NDArray[Any]) -> list[list[float | None]]:
     """[layers][blocks], rounded; None where the layer's window does not reach."""
     rows: list[list[float | None]] = []
     for layer, row in enumerate(mass):
@@ -134,7 +138,7 @@ def shown(attention: Attention, mass: NDArray[Any]) -> list[list[float | None]]:
     return rows
 
 
-def first_column(attention: Attention, layer: int) -> int:
+def first_column(attention: AttentionByBlock, layer: int) -> int:
     """The first block that the layer reads."""
     window = attention.windows[attention.layer_groups[layer]]
     return 0 if window is None else max(0, attention.position - window + 1) // attention.block_size
@@ -145,7 +149,7 @@ def rounded(values: NDArray[Any]) -> list[float]:
     return [round(float(value), 4) for value in values]
 
 
-def column_labels(attention: Attention) -> list[str]:
+def column_labels(attention: AttentionByBlock) -> list[str]:
     """Block ids; positions where groups have blocks of their own, or none is held any more."""
     size, columns = attention.block_size, range(attention.mass.shape[2])
     if len(attention.block_ids) == 1 and min(attention.block_ids[0], default=-1) >= 0:
@@ -153,7 +157,7 @@ def column_labels(attention: Attention) -> list[str]:
     return [f"{i * size}–{min((i + 1) * size - 1, attention.position)}" for i in columns]
 
 
-def axis_labels(attention: Attention, texts: Sequence[str]) -> list[str]:
+def axis_labels(attention: AttentionByBlock, texts: Sequence[str]) -> list[str]:
     """The same with the blocks' first words below, where there is room for them."""
     labels = column_labels(attention)
     if len(labels) > 8:
@@ -166,7 +170,7 @@ def axis_labels(attention: Attention, texts: Sequence[str]) -> list[str]:
     ]
 
 
-def block_text(attention: Attention, texts: Sequence[str], column: int) -> str:
+def block_text(attention: AttentionByBlock, texts: Sequence[str], column: int) -> str:
     """Where a block's tokens stand, and what they say: untrusted text, made harmless."""
     size = attention.block_size
     start, end = column * size, min((column + 1) * size, attention.position + 1)
@@ -174,13 +178,13 @@ def block_text(attention: Attention, texts: Sequence[str], column: int) -> str:
     return f"positions {start} to {end - 1}: “{escape(text)}”"
 
 
-def cell_note(attention: Attention, layer: int, column: int, text: str) -> str:
+def cell_note(attention: AttentionByBlock, layer: int, column: int, text: str) -> str:
     """Which block a layer reads there."""
     block_id = attention.block_ids[attention.layer_groups[layer]][column]
     return f"{block_name(block_id)}, {text}" if block_id >= 0 else text
 
 
-def figure_text(attention: Attention, texts: Sequence[str], title: str, limit: int = 5) -> str:
+def figure_text(attention: AttentionByBlock, texts: Sequence[str], title: str, limit: int = 5) -> str:
     """The blocks that were looked at most, over all layers and heads."""
     overall, labels = attention.mass.mean((0, 1)), column_labels(attention)
     most = sorted(range(len(overall)), key=lambda i: -overall[i])[:limit]
@@ -188,6 +192,6 @@ def figure_text(attention: Attention, texts: Sequence[str], title: str, limit: i
     return "\n".join([title, f"blocks    {sparkline([float(value) for value in overall])}", *rows])
 
 
-def _plain(texts: Sequence[str], attention: Attention, column: int) -> str:
+def _plain(texts: Sequence[str], attention: AttentionByBlock, column: int) -> str:
     size = attention.block_size
     return readable("".join(texts[column * size : min((column + 1) * size, attention.position + 1)]), MAX_TEXT)
