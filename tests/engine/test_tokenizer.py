@@ -71,7 +71,7 @@ def test_fragments_of_both_vocabulary_spellings(token: str, text: str) -> None:
 
 
 def test_sentencepiece_spaces_are_kept(tmp_path: Path) -> None:
-    from tokenizers import HuggingFaceTokenizer as Backend
+    from tokenizers import Tokenizer as Backend
     from tokenizers import decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -94,7 +94,7 @@ def test_the_generic_class_is_what_autotokenizer_would_load(smollm2: Path) -> No
     from transformers import AutoTokenizer
 
     theirs = AutoTokenizer.from_pretrained(smollm2, local_files_only=True)
-    ours = Tokenizer(smollm2)
+    ours = HuggingFaceTokenizer(smollm2)
     assert type(ours._loaded) is type(theirs)
     assert ours.encode("Two people ask, 1234 times: naïve?") == theirs.encode("Two people ask, 1234 times: naïve?")
     assert ours.chat([{"role": "user", "content": "hi"}]) == theirs.apply_chat_template(
