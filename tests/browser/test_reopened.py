@@ -13,7 +13,7 @@ from browser.notebook_files import exported_by_nbconvert
 pytestmark = pytest.mark.browser
 
 LAB = """import labengine
-lab = labengine.Lab(num_blocks=12, block_size=4)
+lab = labengine.Lab("simulated", num_blocks=12, block_size=4)
 lab.add(token_ids=list(range(14)), max_tokens=8)
 lab.step()"""
 SHOWN = ("lab", "lab.view('tables')", "labengine.bug('nano-vllm-219').compare()")
