@@ -12,7 +12,7 @@ from labengine import Lab
 from labengine.config import ConfigError
 from labengine.engine.xray import BlockAttention
 from labengine.session.xray import attention_of, xray
-from labengine_widgets.pictures.xray import drawn, told
+from labengine_widgets.pictures.xray import drawn, figure_text
 
 PROMPT = "The library had nine floors, and on each of them somebody was looking for the same book. The book was"
 
@@ -102,4 +102,4 @@ def test_windows_leave_gaps_and_groups_are_named_by_position() -> None:
     assert heat.text[1][2].startswith("#7, positions 4 to 5") and heat.text[1][0].startswith("positions 0 to 1")
     spoken = [note for row in heat.text for note in row]
     assert not any("<b>" in text for text in (*spoken, *figure.data[0].customdata, *figure.layout.xaxis2.ticktext))
-    assert told(made_up(), texts, "title").splitlines()[0] == "title"
+    assert figure_text(made_up(), texts, "title").splitlines()[0] == "title"
