@@ -64,6 +64,13 @@ def loaded() -> LoadedModel:
     return load_model(MODEL, EngineConfig(1, (GroupSpec(BLOCK_SIZE),), 4, 256), ModelOptions(1, "float32", "cpu"))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def weights_are_dropped() -> Iterator[None]:
+    """No test after these keeps a gigabyte of weights."""
+    yield
+    loaded.cache_clear()
+
+
 class Run:
     """One engine on Gemma, with its events."""
 

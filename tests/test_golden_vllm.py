@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -45,6 +45,13 @@ RUNS: dict[str, Callable[[golden.Row, str | Parts], list[golden.Row]]] = {
 @cache
 def recorded(name: str) -> list[tuple[golden.Row, list[golden.Row]]]:
     return list(golden.read(name))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def recordings_are_dropped() -> Iterator[None]:
+    """No test after these keeps what was read."""
+    yield
+    recorded.cache_clear()
 
 
 @pytest.mark.parametrize("name", golden.NAMES)

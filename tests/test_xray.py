@@ -70,8 +70,8 @@ def test_the_figure_has_every_head_and_chooses_blocks(smollm2: Lab) -> None:
     assert figure.words().startswith("What “") and "#" in figure.words()
     selected: list[int] = []
     figure._select = selected.append
-    figure._choose(figure.data[1], type("Points", (), {"point_inds": [(4, 2)]}), None)
-    figure._choose(figure.data[0], type("Points", (), {"point_inds": [1]}), None)
+    figure._select_clicked(figure.data[1], type("Points", (), {"point_inds": [(4, 2)]}), None)
+    figure._select_clicked(figure.data[0], type("Points", (), {"point_inds": [1]}), None)
     assert selected == [attention.block_ids[0][2], attention.block_ids[0][1]]
     figure.close()
 
