@@ -72,7 +72,7 @@ def rows(before: DemoRun, after: DemoRun) -> Iterator[tuple[str, ...]]:
     yield ("Metric", before.edition, after.edition)
     yield row("Total used blocks", "used blocks")
     yield row("Unique valid hashes", "unique hashes")
-    yield row("Blocks nobody can find", "blocks nobody can find")
+    yield row("Lost blocks", "lost blocks")
     yield ("Ref counts", str(before.ref_counts), str(after.ref_counts))
     yield row("Peak while computing", "peak while computing")
 

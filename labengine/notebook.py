@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _GUIDE = """Step a real LLM engine in this notebook and watch every KV block move.
 
     %lab start --model smollm2 --blocks 32 --block-size 4    a real model and a pool of 32 blocks, shown below the cell
-    %lab add Once upon a time --copies 2 --max-tokens 8      two equal requests wait in line
+    %lab add Once upon a time --copies 2 --max-tokens 8      two equal requests join the waiting queue
     %lab step                                                both compute the same KV, and the copies merge: watch
     %lab run                                                 go on in the background; %lab pause stops it
     %lab back 2                                              look at the state two steps ago; %lab forward returns

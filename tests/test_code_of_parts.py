@@ -116,8 +116,8 @@ def test_a_name_of_its_own_is_not_taken_for_the_notebooks(cell: Cell) -> None:
 def test_what_cannot_be_written_is_asked_for_before_anything_else(cell: Cell) -> None:
     code = code_of(cell(POLICY.format(before="K = object()\ndef asked(): pass", asks="asked(); self.seen = K")))
     for name in ("K", "asked"):
-        assert f"# {name} is needed here; nobody knows where it can be imported from: define it above" in code
-    with pytest.raises(NameError, match=r"^define K, asked above: nobody could write it down$"):
+        assert f"# {name} is needed here; it is not known where it can be imported from: define it above" in code
+    with pytest.raises(NameError, match=r"^define K, asked above: it could not be saved$"):
         ran(code)
     with pytest.raises(NameError, match=r"^define asked above"):
         ran(code, K=3)

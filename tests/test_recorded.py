@@ -164,7 +164,7 @@ def test_before_the_engine_starts_there_is_nothing_to_ask_about(recorded: Lab | 
     for asked in ({"block": 0}, {"next_victim": True}):
         with pytest.raises(ValueError, match="at moment 0 there is no engine yet, and no block: ask at a later one"):
             recorded.why(**asked)
-    with pytest.raises(ValueError, match="there is no request 0 at this moment; nobody has joined the line yet"):
+    with pytest.raises(ValueError, match="there is no request 0 at this moment; no request has been added yet"):
         recorded.why(request=0)
     recorded.selection = ("request", 0)
     assert recorded.selection == Selection("request", 0), "what comes later can be chosen"

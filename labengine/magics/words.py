@@ -126,7 +126,7 @@ def violation_line(found: Sequence[Violation]) -> str:
     rules = ", ".join(dict.fromkeys(violation.rule for violation in found))
     number = "1 violation" if len(found) == 1 else f"{len(found)} violations"
     event = found[0].first_event
-    ask = "" if event is None else f"; %lab why event {event} tells how it began"
+    ask = "" if event is None else f"; %lab why event {event} shows how it began"
     return f"{number} ({rules}): {found[0].message}{ask}"
 
 

@@ -71,7 +71,7 @@ class SameStep(Experiment):
         return {
             "used blocks": snapshot.num_used_blocks,
             "unique hashes": len(hashes),
-            "blocks nobody can find": len(snapshot.lost_blocks),
+            "lost blocks": len(snapshot.lost_blocks),
             "peak while computing": lab.stats().peak_used_blocks,
         }
 
@@ -172,7 +172,7 @@ class DanglingEntry(Experiment):
         Column(
             "no alive check",
             Parts(name="nano-vllm+243, no alive check", merge_policy=NoAliveCheck).overriding(NANO_VLLM_243),
-            "Merges into the free block, which waits in the queue for its next owner.",
+            "Merges into the free block, which waits in the free queue for its next request.",
         ),
     )
     settings = settings(num_blocks=8, block_size=4)
@@ -272,7 +272,10 @@ class DuplicateBlocks(SameStep, Scenario):
     )
     roles = ("the bug: as issue 219 found it", "the fix: with pull request 243")
     guide = (
-        GuideStop("Two requests with the same prompt, A and B, wait in line. All 12 blocks are free.", RequestAdded),
+        GuideStop(
+            "Two requests with the same prompt, A and B, are in the waiting queue. All 12 blocks are free.",
+            RequestAdded,
+        ),
         GuideStop(
             "A and B look their prompt up before either is computed: both miss. Each takes 4 blocks: 8 used.",
             RequestScheduled,
@@ -285,15 +288,15 @@ class DuplicateBlocks(SameStep, Scenario):
             lambda event: event.request_id == 1,
         ),
         GuideStop(
-            "A's full blocks are registered first: the hash map leads to #0, #1 and #2. Up to here both engines do the "
-            "same.",
+            "A's full blocks are registered first: the prefix map leads to #0, #1 and #2. Up to here both engines do "
+            "the same.",
             BlockCached,
             lambda event: event.request_id == 0 and event.index == 2,
             "How many blocks will be used after this step?",
         ),
         GuideStop(
-            "Next comes B's p, whose hash is in the map already: the first difference. Left, B's block takes the entry "
-            "from A's. Right, B gives its own block up and shares A's.",
+            "Next comes B's block #4 with content p, whose hash is in the map already: the first difference. Left, #4 "
+            "takes the entry of A's #0. Right, B frees its own block and shares #0.",
             BlockCached,
             lambda event: event.request_id == 1,
         ),
@@ -303,14 +306,14 @@ class DuplicateBlocks(SameStep, Scenario):
             StepEnded,
         ),
         GuideStop(
-            "A step later, each has sampled two tokens of its own. B is finished and gives its blocks back: on the "
-            "left they are the only ones that the map leads to.",
+            "A step later, each has sampled two tokens. B is finished and its blocks are freed: on the left "
+            "they are the only ones that the map leads to.",
             RequestFinished,
             lambda event: event.request_id == 1,
         ),
         GuideStop(
             "C, with another prompt, takes all 8 free blocks. On the left B's old blocks are among them, and with them "
-            "go the map's p, q and r, though A still holds all three.",
+            "the map's entries for p, q and r are evicted, though A still holds all three.",
             RequestScheduled,
             lambda event: event.request_id == 2,
         ),
@@ -339,7 +342,7 @@ class DuplicateBlocks(SameStep, Scenario):
 
     def is_wrong(self, measured: Mapping[str, int]) -> bool:
         """Return True if some live block is found by no look-up."""
-        return measured["blocks nobody can find"] > 0
+        return measured["lost blocks"] > 0
 
     def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
         """End B; have C take all free blocks and end; add D, whose prompt A still holds."""

@@ -197,7 +197,7 @@ class OffByOne(Grows, Scenario):
             lambda event: event.request_id == 1,
         ),
         GuideStop(
-            "B has read #0. On the left what it says next rests on a slot that nobody has written.",
+            "B has read #0. On the left what it says next rests on a slot that no step has written.",
             StepEnded,
         ),
     )

@@ -31,7 +31,7 @@ class ViolationWarnings:
         if event.rule in self._rules or self.is_silent:
             return
         self._rules.add(event.rule)
-        why = "" if event.first_event is None else f" lab.why(event={event.first_event}) tells why;"
+        why = "" if event.first_event is None else f" lab.why(event={event.first_event}) says why;"
         text = f"step {event.step} breaks the rule {event.rule!r}: {event.message}.{why} lab.violations holds all."
         warnings.warn(text, ViolationWarning, stacklevel=stacklevel_of_caller())
 

@@ -14,7 +14,7 @@ def test_two_equal_prompts_of_14() -> None:
     table = SCENARIO.table()
     assert [table[name]["used blocks"] for name in ALL] == [8, 5, 5, 5]
     assert [table[name]["peak while computing"] for name in ALL] == [8, 8, 5, 8]
-    assert [table[name]["blocks nobody can find"] for name in ALL] == [3, 0, 0, 0]
+    assert [table[name]["lost blocks"] for name in ALL] == [3, 0, 0, 0]
     assert [table[name]["unique hashes"] for name in ALL] == [3, 3, 3, 3]
 
 

@@ -81,7 +81,7 @@ def test_the_place_where_they_part_is_ruled_and_explained(look: Look) -> None:
         page.press("End")
         page.page.get_by_role("tab", name="Why?").first.click()
         page.until("an answer", lambda: page.page.locator(".le-why-answer").first.is_visible())
-        assert "Why do nano-vllm and nano-vllm+243 part here?" in page.text(".le-why-question")
+        assert "Why do nano-vllm and nano-vllm+243 differ here?" in page.text(".le-why-question")
         assert page.page.locator(".le-why-link").count() >= 2
         page.page.locator(".le-why-link").first.click()
         assert page.data("position") == "17"
@@ -109,9 +109,9 @@ def test_why_they_part_can_be_asked_again_after_another_question(look: Look) -> 
         page.until("the answer", lambda: "#0" in page.text(".le-why-question"))
         for side in (0, 1):
             page.page.locator(".le-drawer-side .le-tab").nth(side).click()
-            page.page.locator(".le-why:visible").get_by_role("button", name="Why do the two part?").click()
+            page.page.locator(".le-why:visible").get_by_role("button", name="Why do the two runs differ?").click()
             asked = page.page.locator(".le-why-question:visible").text_content() or ""
-            assert asked.startswith("Why do nano-vllm and nano-vllm+243 part")
+            assert asked.startswith("Why do nano-vllm and nano-vllm+243 differ")
             assert page.page.locator(".le-why-link:visible").count() >= 2
         page.picture("why-they-part")
         page.picture("why-they-part", "dark")

@@ -22,7 +22,7 @@ def test_the_story_of_219_from_sentence_to_sentence(look: Look) -> None:
     def check(page: ComparePage) -> None:
         assert page.text(".le-compare-title").startswith("nano-vllm-219")
         assert page.texts(".le-column-name") == ["nano-vllm", "nano-vllm+243"]
-        assert "wait in line" in page.text(".le-guide-words") and page.data("used") == "0 0"
+        assert "are in the waiting queue" in page.text(".le-guide-words") and page.data("used") == "0 0"
         page.picture("219-1")
         seen = [(page.next_stop(), page.data("used"), page.data("lost")) for _ in range(5)]
         assert [(used, lost) for _, used, lost in seen] == [

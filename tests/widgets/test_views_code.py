@@ -136,7 +136,7 @@ def test_requests_hashes_and_events_have_questions(show: Show) -> None:
         choose(stand, "event", 25)
         until(stand, ".le-why-question", "Why did this happen: #4 is full")
         stand.page.get_by_role("button", name="next in the free queue").click()
-        until(stand, ".le-why-question", "Why is #8 next to be given away?")
+        until(stand, ".le-why-question", "Why is #8 next to be allocated?")
         asked = stand.page.evaluate(
             "() => window.asked.map(({ type, subject }) => [type, subject.kind, subject.about])"
         )

@@ -22,7 +22,7 @@ def test_219_a_merged_block_is_held_twice() -> None:
 def test_219_a_copy_is_free_for_it_was_merged() -> None:
     timeline = recording(MERGED)
     told = why(timeline, {"block": 4})
-    assert told.question == "Why is #4 free?" and "turned to an equal block" in told.answer
+    assert told.question == "Why is #4 free?" and "merged into an equal block" in told.answer
     assert kinds(timeline, told) == ["BlockMerged", "BlockFreed"]
 
 
@@ -31,7 +31,8 @@ def test_219_an_overwritten_block_is_lost() -> None:
     told = why(timeline, {"block": 1}, seams=seams_of(NANO_VLLM))
     assert told.question == "Why is #1 lost?"
     assert told.answer == (
-        "A still reads #1, but nobody new can find it: B registered the same hash later, and #5 took the map's entry."
+        "A still reads #1, but no new request can find it: "
+        "B registered the same hash later, and #5 took the map's entry."
     )
     cached = [n for n, e in enumerate(OVERWRITTEN) if isinstance(e, ev.BlockCached) and e.index == 1]
     assert numbers(told) == cached
@@ -86,7 +87,7 @@ def test_a_question_is_asked_at_its_moment() -> None:
 
 def test_a_block_that_nobody_took_is_free_from_the_start() -> None:
     told = why(recording(MERGED), {"block": 11})
-    assert "Nobody has held it since the engine started" in told.answer and numbers(told) == [0]
+    assert "No request has held it since the engine started" in told.answer and numbers(told) == [0]
 
 
 def test_a_free_block_tells_what_it_keeps() -> None:
@@ -95,7 +96,7 @@ def test_a_free_block_tells_what_it_keeps() -> None:
     told = run.why(block=0)
     assert "A was the last to hold it, and finished. It still holds 4 tokens" in told.answer
     assert kinds(run.timeline, told) == ["TokenSampled", "BlockFreed", "RequestFinished"]
-    assert "It holds nothing that anybody could find." in run.why(block=2).answer
+    assert "It holds no cached content." in run.why(block=2).answer
 
 
 def test_a_block_outside_the_window_is_free() -> None:
@@ -121,7 +122,7 @@ def test_the_next_victim_and_those_before_it_that_are_gone() -> None:
     head = next(iter(state.free_queue))
     told = run.why(next_victim=True)
     assert told.question.startswith(f"Why is #{head} next to be")
-    assert "Nobody stands before it." in told.answer
+    assert "No block is before it." in told.answer
     gone = [run.timeline.events()[n] for n in numbers(told)[1:] if n is not None]
     assert gone and all(isinstance(e, ev.BlockAllocated) for e in gone)
     last = list(state.free_queue)[-1]
@@ -133,7 +134,7 @@ def test_a_victim_with_content_says_what_will_be_forgotten() -> None:
     run.play(range(100, 108))
     run.play(range(200, 203))
     told = run.why(next_victim=True)
-    assert told.question.endswith("next to be evicted?") and "makes the map forget hash" in told.answer
+    assert told.question.endswith("next to be evicted?") and "Its next allocation evicts hash" in told.answer
 
 
 def test_nobody_is_next_where_nothing_is_free() -> None:

@@ -68,7 +68,7 @@ def test_two_editions_part_at_a_decision() -> None:
         (seams_of(NANO_VLLM), seams_of(NANO_VLLM_243)),
         ("nano", "243"),
     )
-    assert told.question == "Why do nano and 243 part here?"
+    assert told.question == "Why do nano and 243 differ here?"
     assert "nano has MergePolicy.merge_target" in told.answer and "243 has LateMerge.merge_target" in told.answer
     assert [(link.side, link.event_number) for link in told.links] == [(0, at), (1, at)]
     alone = why_different(recording(OVERWRITTEN), recording(MERGED), at, None)

@@ -96,7 +96,8 @@ def left_out() -> list[ev.Event]:
 
 def test_a_miss_of_what_was_never_put_into_the_map() -> None:
     timeline = recording(left_out())
-    assert "full and hashed, but the map was not led to it" in why(timeline, {"request": 1, "about": "hit"}).answer
+    told = why(timeline, {"request": 1, "about": "hit"}).answer
+    assert "full and hashed, but the map was not changed to lead to it" in told
     lost = why(timeline, {"block": 0})
     assert lost.question == "Why is #0 lost?" and "kept nothing instead" in lost.answer
 

@@ -17,7 +17,7 @@ def test_a_preemption_tells_who_needed_room_and_who_took_it() -> None:
     told = run.why(request=1)
     assert told.question == "Why was B preempted?"
     assert "A needed a block for its next tokens, and no block was free." in told.answer
-    assert "B was the one admitted last of those who ran (before it A), and the youngest gives way." in told.answer
+    assert "B was the one admitted last of those who ran (before it A), and is preempted first." in told.answer
     assert "Of its blocks, A took" in told.answer
     chain = kinds(run.timeline, told)
     assert chain[0] == "TokenSampled" and chain[-2:] == ["RequestPreempted", "BlockAllocated"]
@@ -35,11 +35,11 @@ def test_a_request_that_preempts_itself() -> None:
 def test_waiting_says_what_the_last_step_did_instead() -> None:
     run = Run(num_blocks=6)
     run.add(range(100, 113), 4)
-    assert "No step has begun since it joined the line" in run.why(request=0).answer
+    assert "No step has begun since it joined the waiting queue" in run.why(request=0).answer
     run.add(range(200, 213), 4), run.add(range(300, 303), 4)
     run.engine.step()
     assert "B needs up to 4 blocks, and 2 were free" in run.why(request=1).answer
-    assert "B stands in line before it, and the line is kept: B goes first" in run.why(request=2).answer
+    assert "B is before it in the waiting queue, and the order is kept" in run.why(request=2).answer
     assert "not waiting: it is running" in run.why(request=0, about="waiting").answer
 
 

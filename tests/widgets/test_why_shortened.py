@@ -68,12 +68,12 @@ def shortened() -> Run:
 
 def test_a_look_up_before_the_recording_begins() -> None:
     told = shortened().why(request=0)
-    assert told.answer == "A looked its prompt up before the recording begins (event 62): what it found is not told."
+    assert told.answer == "A looked up its prompt before the recording begins (event 62): what it found is not known."
 
 
 def test_a_block_that_was_free_when_the_recording_begins() -> None:
     told = shortened().why(next_victim=True)
-    assert told.answer.startswith("It stood in the queue already when the recording begins (event 62)")
+    assert told.answer.startswith("It was in the free queue already when the recording begins (event 62)")
     assert told.links[0].event_number is None and told.links[0].moment == 62
 
 
@@ -81,7 +81,7 @@ def test_a_recording_for_a_listener_that_came_late_does_not_tell_the_beginning_e
     run = shortened()
     late = Timeline.starting_at(run.timeline.state())
     assert "before the recording begins (event 0)" in why(late, {"request": 0}).answer
-    assert "stood in the queue already when the recording begins (event 0)" in why(late, {"next_victim": True}).answer
+    assert "was in the free queue already when the recording begins" in why(late, {"next_victim": True}).answer
 
 
 def test_an_end_and_a_preemption_before_the_recording_begins() -> None:

@@ -229,8 +229,8 @@ def _checks(names: Iterable[str]) -> Iterator[str]:
     """Yield a check for names that the script lacks: an error at its top is better than one in some step."""
     names = list(names)
     for name in names:
-        yield f"# {name} is needed here; nobody knows where it can be imported from: define it above the next line."
+        yield f"# {name} is needed here; it is not known where it can be imported from: define it above the next line."
     if names:
         yield f"if missing := {{{', '.join(map(quoted, names))}}} - globals().keys():"
-        yield "    raise NameError(f\"define {', '.join(sorted(missing))} above: nobody could write it down\")"
+        yield "    raise NameError(f\"define {', '.join(sorted(missing))} above: it could not be saved\")"
         yield ""

@@ -18,7 +18,7 @@ export type TokenText = (token: number) => string;
 
 const EVENTS: Record<string, Phrase> = table.events;
 const STATES: Record<keyof typeof table.states, Phrase> = table.states;
-const WORDS: Record<string, Record<string, string>> = table.words;
+const WORDS: Record<keyof typeof table.words, Record<string, string>> = table.words;
 
 // What happens in an event of a recording. Without `tokenText` a token is its id.
 export function phrase(recording: Recording, event: number, tokenText?: TokenText) {
@@ -36,6 +36,11 @@ export function statePhrase(name: keyof typeof STATES, numbers: Record<string, n
   return written(STATES[name], (field) => numbers[field]);
 }
 
+// The word of a table for a value; a value without one stands for itself.
+export function word(words: keyof typeof table.words, value: unknown) {
+  return own(WORDS[words], String(value)) ?? readable(String(value), MAX_TEXT);
+}
+
 // What a table has under a name that may come from a recording ("constructor" is no entry).
 function own<Entry>(table: Record<string, Entry>, name: string): Entry | undefined {
   return Object.hasOwn(table, name) ? table[name] : undefined;
@@ -50,7 +55,7 @@ function written(phrase: Phrase, value: (name: string) => unknown) {
   return said.replace(PLACEHOLDER, (_, name: string, words?: string, noun?: string) => {
     const found = value(name);
     if (noun) return counted(typeof found === "number" ? found : (found as unknown[]).length, noun);
-    return (words && own(WORDS[words], String(found))) || readable(String(found), MAX_TEXT);
+    return words ? word(words as keyof typeof table.words, found) : readable(String(found), MAX_TEXT);
   });
 }
 

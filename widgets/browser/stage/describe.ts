@@ -31,7 +31,7 @@ export function describe(stage: ViewHost, side: Side, { kind, id, about }: Subje
 
 function blockWords(side: Side, id: number) {
   const { scene } = side;
-  if (id === scene.nullBlock) return `#${id} · the null block: it pads block tables, and is never given to anybody`;
+  if (id === scene.nullBlock) return `#${id} · the null block: it pads block tables, and is never allocated`;
   const block = scene.block(id),
     queued = scene.queue.first(1)[0] === id ? "next to be used" : "in the free queue";
   if (!block.refCount && !block.isMapped) return `#${id} · free, holds nothing · ${queued}`;
@@ -43,7 +43,7 @@ function blockWords(side: Side, id: number) {
   if (block.groups.length && scene.groups.length > 1)
     parts.push(`in the tables of ${block.groups.map((group) => groupName(scene.groups, group)).join(" and ")}`);
   if (block.content >= 0 && !block.isHashed) parts.push("hash not registered yet");
-  if (block.isLost) parts.push("LOST: alive, but the map does not lead here");
+  if (block.isLost) parts.push("LOST: in use, but the prefix map does not lead here");
   const words = block.tokens.map((token) => (token === null ? "–" : side.text(token)));
   return parts.join(" · ") + (words.length ? `\n${joined(words)}` : "");
 }

@@ -12,7 +12,7 @@ const PHASES = ["schedule", "forward", "sample", "update"];
 const FACTS = [
   ["peak", "peak of the step", "the most blocks used within this step"],
   ["findable", "findable", "full blocks that a look-up can be served with"],
-  ["lost", "lost", "alive and full, but not in the map: no look-up finds them"],
+  ["lost", "lost", "in use and full, but the prefix map does not lead to them"],
 ];
 
 // Used, peak, findable, lost: of one side.

@@ -159,7 +159,7 @@ def why_different(
     pasts = Past(left, None, seams[0]), Past(right, None, seams[1])
     numbers = left_event, right_event
     events = [None if n is None else past.event(n) for past, n in zip(pasts, numbers, strict=True)]
-    question = f"Why do {names[0]} and {names[1]} part here?"
+    question = f"Why do {names[0]} and {names[1]} differ here?"
     links = tuple(
         replace(past.link(n), side=side)
         for side, (past, n) in enumerate(zip(pasts, numbers, strict=True))
@@ -173,9 +173,9 @@ def why_different(
 def why_not_different(left: Recording, right: Recording, names: Names) -> Why:
     """What is to be said of two that have decided the same so far."""
     steps = max(left.state().step, right.state().step)
-    text = f"They have not parted: both have done the same, event by event, {_until(steps)}."
+    text = f"They do not differ: both have done the same, event by event, {_until(steps)}."
     configurations = configuration_difference(left, right, names)
-    return Why(f"Why do {names[0]} and {names[1]} part?", f"{text} {configurations}".strip())
+    return Why(f"Why do {names[0]} and {names[1]} differ?", f"{text} {configurations}".strip())
 
 
 def _until(steps: int) -> str:

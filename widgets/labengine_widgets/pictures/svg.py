@@ -122,7 +122,7 @@ class _Picture:
             f"{self.letters.get(key, '?')} → {', '.join(f'#{i}' for i in ids)}"
             for key, ids in list(self.snapshot.prefix_map.items())[:MAX_CHIPS]
         ]
-        return self._line(_listed("hash map", entries, len(self.snapshot.prefix_map)))
+        return self._line(_listed("prefix map", entries, len(self.snapshot.prefix_map)))
 
     def queue(self) -> str:
         """The free queue in a line."""

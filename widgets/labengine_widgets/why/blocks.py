@@ -27,7 +27,7 @@ def why_free(past: Past, block_id: int) -> Why:
     state, name = past.state, block_name(block_id)
     question = f"Why is {name} free?"
     if block_id == state.null_block:
-        return Why(question, f"{name} is set aside: it pads block tables, and is never given away.")
+        return Why(question, f"{name} is set aside: it pads block tables, and is never allocated.")
     if count := state.ref_counts[block_id]:
         holders = listed(request_name(i) for i in dict.fromkeys(place[0] for place in holders_of(past, block_id)))
         return Why(question, f"It is not free: its ref count is {count} (held by {holders}).")
@@ -50,8 +50,8 @@ def last_freed(past: Past, block_id: int) -> int | None:
 
 def _never_held(past: Past) -> str:
     if past.is_complete:
-        return "Nobody has held it since the engine started."
-    return f"Nobody has held it since the recording begins (event {past.first}); what was before is not told."
+        return "No request has held it since the engine started."
+    return f"No request has held it since the recording begins (event {past.first}); what was before is not known."
 
 
 def start_of(past: Past, block_id: int) -> tuple[Link, ...]:
@@ -65,8 +65,8 @@ def _let_go(event: ev.BlockFreed) -> str:
     return {
         "finished": "finished",
         "aborted": "was aborted",
-        "preempted": "was preempted for want of room",
-        "merged": "was turned to an equal block, so that this copy was not needed",
+        "preempted": "was preempted because blocks ran out",
+        "merged": "was merged into an equal block, so that this copy was not needed",
         "window": "has moved on: no later token's window reaches back to it",
     }.get(event.reason, event.reason)
 
@@ -74,13 +74,13 @@ def _let_go(event: ev.BlockFreed) -> str:
 def _keeps(past: Past, block_id: int) -> str:
     keys = past.state.block_keys[block_id]
     if not keys:
-        return "It holds nothing that anybody could find."
+        return "It holds no cached content."
     found = [key for key in keys if block_id in past.state.prefix_map.get(key, ())]
     tokens = counted(len(past.state.block_tokens[block_id]), "token")
     if not found:
         return f"It still holds {tokens}, but the map does not lead to it."
     return (
-        f"It still holds {tokens}, and whoever looks for hash {hash_name(found[0][1])} takes it back out of the queue."
+        f"It still holds {tokens}, and a look-up for hash {hash_name(found[0][1])} takes it back out of the free queue."
     )
 
 
@@ -102,7 +102,7 @@ def _freed_links(past: Past, number: int, event: ev.BlockFreed) -> list[Link]:
 
 
 MAX_GONE = 6
-"""Of those that stood before it and are gone, the last so many are links."""
+"""Of the blocks that were before it and are gone, the last so many are links."""
 
 
 def why_next(past: Past) -> Why:
@@ -112,7 +112,7 @@ def why_next(past: Past) -> Why:
     head = next(iter(past.state.free_queue), None)
     if head is None:
         question = "Which block is next to be evicted?"
-        return Why(question, "None: no block is free. Whoever needs one has to take it from a running request.")
+        return Why(question, "None: no block is free. A request that needs one has to preempt a running request.")
     return why_in_queue(past, head)
 
 
@@ -134,7 +134,7 @@ def _question(past: Past, block_id: int, place: int) -> str:
     name = block_name(block_id)
     if place:
         return f"Why is {name} number {place + 1} in the free queue?"
-    return f"Why is {name} next to be {'evicted' if past.state.block_keys[block_id] else 'given away'}?"
+    return f"Why is {name} next to be {'evicted' if past.state.block_keys[block_id] else 'allocated'}?"
 
 
 def _put_links(past: Past, block_id: int, put: int | None) -> tuple[Link, ...]:
@@ -142,7 +142,7 @@ def _put_links(past: Past, block_id: int, put: int | None) -> tuple[Link, ...]:
 
 
 def _gone(past: Past, block_id: int, put: int | None) -> list[int]:
-    """The events by which blocks left that stood before it, in order: each block's first since it stood there."""
+    """The events by which the blocks before it left the queue, in order: each block's first since it was there."""
     since = _start(past) if put is None else put + 1
     ahead = set(_before(list(past.at(since).free_queue), block_id))
     numbers = []
@@ -174,12 +174,10 @@ def _before(queue: list[int], block_id: int) -> list[int]:
 def _answer(past: Past, block_id: int, ahead: list[int], put: int | None, num_gone: int) -> str:
     text = _how_it_came(past, put)
     if num_gone:
-        text += (
-            f" Since then {counted(num_gone, 'block')} that stood before it {'was' if num_gone == 1 else 'were'} taken."
-        )
+        text += f" Since then {counted(num_gone, 'block')} before it {'was' if num_gone == 1 else 'were'} taken."
     if ahead:
-        return f"{text} Before it {'stands' if len(ahead) == 1 else 'stand'} {block_names(ahead)}."
-    return f"{text} Nobody stands before it. {_price(past, block_id)}"
+        return f"{text} Before it {'is' if len(ahead) == 1 else 'are'} {block_names(ahead)}."
+    return f"{text} No block is before it. {_price(past, block_id)}"
 
 
 def _how_it_came(past: Past, put: int | None) -> str:
@@ -187,11 +185,11 @@ def _how_it_came(past: Past, put: int | None) -> str:
         return "It has been free from the start, and the queue began in order of the ids."
     if put is None:
         begin = f"when the recording begins (event {past.first})"
-        return f"It stood in the queue already {begin}; what was before is not told."
+        return f"It was in the free queue already {begin}; what was before is not known."
     event = past.event(put)
     assert isinstance(event, ev.BlockFreed)
     if event.queue_end == "head":
-        why = "" if past.at(put).block_keys[event.block_id] else ", for it had no content that anybody could find"
+        why = "" if past.at(put).block_keys[event.block_id] else ", for it had no cached content"
         return f"It was put to the front of the queue when it was freed{why}."
     return "It went to the end of the queue when it was freed."
 
@@ -200,7 +198,7 @@ def _price(past: Past, block_id: int) -> str:
     keys = past.state.block_keys[block_id]
     found = [key for key in keys if block_id in past.state.prefix_map.get(key, ())]
     if found:
-        return f"Whoever takes it makes the map forget {listed(f'hash {hash_name(key[1])}' for key in found)}."
+        return f"Its next allocation evicts {listed(f'hash {hash_name(key[1])}' for key in found)}."
     victim = next((i for i in past.state.free_queue if past.state.block_keys[i]), None)
     if victim is None:
         return "It has no content to lose, and nor has any other free block."

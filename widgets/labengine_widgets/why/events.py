@@ -50,9 +50,9 @@ def _because(past: Past, event: ev.Event, chain: list[int]) -> str:
 
 _UNCAUSED: dict[type[ev.Event], str] = {
     ev.EngineStarted: "An engine was made, or reset.",
-    ev.StepStarted: "Somebody asked for a step: lab.step(), or the lab that runs by itself.",
-    ev.RequestAdded: "Somebody added a prompt.",
-    ev.PrefixCacheReset: "Somebody asked for it, with no request holding a block.",
+    ev.StepStarted: "A step was requested: by lab.step(), or by a background run.",
+    ev.RequestAdded: "A prompt was added.",
+    ev.PrefixCacheReset: "A reset was requested while no request held a block.",
 }
 
 

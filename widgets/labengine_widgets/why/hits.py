@@ -58,7 +58,7 @@ def _no_lookup(past: Past, request_id: int) -> str:
     request, name = past.state.requests[request_id], request_name(request_id)
     has_generated = len(request.token_ids) > request.num_prompt_tokens
     if request.status in ("running", "preempted") or any(request.block_tables) or has_generated:
-        return f"{name} looked its prompt up {past.before}: what it found is not told."
+        return f"{name} looked up its prompt {past.before}: what it found is not known."
     if request.status == "finished" and (past.is_complete or _added(past, request_id)):
         return f"{name} never looked its prompt up: it ended before it was admitted to a step."
     if request.status == "finished":
@@ -92,7 +92,7 @@ def _found(lookup: Lookup, past: Past) -> str:
     if free:
         are = "was" if len(free) == 1 else "were"
         which = "all of them" if 1 < len(free) == len(set(ids)) else listed(map(block_name, free))
-        text += f"; {which} {are} free, but nobody had taken {'it' if len(free) == 1 else 'them'} since"
+        text += f"; {which} {are} free, but not reused since"
     return text + "."
 
 

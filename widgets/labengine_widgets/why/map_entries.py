@@ -130,7 +130,7 @@ def _gone(past: Past, changes: list[EntryChange]) -> str:
     if (end := end_of(changes)) is not None:
         return f"The last block that it led to, {block_name(end.event.block_id)}, was evicted at event {end.number}."
     if past.is_complete:
-        return "The map was never led to it: another block was registered in its place."
+        return "The map never led to it: another block was registered in its place."
     return f"The map has not led to it since the recording begins; if it ever did, that was {past.before}."
 
 
@@ -162,9 +162,9 @@ def why_lost(past: Past, block_id: int) -> Why:
 def _why_not_lost(past: Past, block_id: int) -> str:
     state = past.state
     if not state.ref_counts[block_id]:
-        return "nobody holds it"
+        return "no request holds it"
     if not state.block_keys[block_id]:
-        return "it is not full yet, so it has no hash that anybody could look for"
+        return "it is not full yet, so it has no hash yet"
     return "a look-up for its hash leads to it"
 
 
@@ -180,12 +180,12 @@ def _is_of_story(change: EntryChange, own: EntryChange | None) -> bool:
 def _how_lost(past: Past, story: list[EntryChange], own: EntryChange | None, block_id: int) -> str:
     if own is not None and block_id not in own.after:
         kept = block_names(own.after) if own.after else "nothing"
-        return f"but the map was never led to it: it kept {kept} instead."
+        return f"but the map never led to it: it kept {kept} instead."
     taker = next((change for change in story if change.takes_from(block_id)), None)
     if taker is None:
         return f"but no look-up finds it: its entry of the map was taken away {past.before}."
     assert isinstance(taker.event, ev.BlockCached)
-    text = f"but nobody new can find it: {request_name(taker.event.request_id)} registered the same hash later, "
+    text = f"but no new request can find it: {request_name(taker.event.request_id)} registered the same hash later, "
     return f"{text}and {block_name(taker.event.block_id)} took the map's entry.{_since(story, taker)}"
 
 

@@ -39,7 +39,7 @@ def forgotten_of(past: Past, lookup: Lookup, key: Key, index: int) -> Miss | Non
 def _left_out(lookup: Lookup, last: EntryChange, index: int) -> Miss:
     assert isinstance(last.event, ev.BlockCached)
     text = f"{where(lookup, index, last.event.group)} was in {block_name(last.event.block_id)}, full and hashed, "
-    return Miss(text + "but the map was not led to it.", (last.number,))
+    return Miss(text + "but the map was not changed to lead to it.", (last.number,))
 
 
 def _evicted(past: Past, lookup: Lookup, changes: list[EntryChange], end: EntryChange, group: int, index: int) -> Miss:
@@ -72,8 +72,8 @@ def _cause(past: Past, lookup: Lookup, end: EntryChange) -> tuple[str, tuple[int
 
 _EVICTION_REASONS = {
     "reset": "the whole cache was reset.",
-    "distrusted": "a broken step may have written to it.",
-    "replaced": "it goes by a longer prefix now.",
+    "distrusted": "a failed step may have written to it.",
+    "replaced": "a longer prefix replaced it.",
 }
 
 
@@ -198,7 +198,7 @@ def _nobody(past: Past, lookup: Lookup, group: int, index: int) -> Miss:
     name = request_name(nearest)
     if shared >= end:
         had = _how_it_had_none(past, lookup, nearest, end)
-        text = f"Nobody had computed i{place[1:]}{before}: {name} has the same tokens, but {had}."
+        text = f"No request had computed i{place[1:]}{before}: {name} has the same tokens, but {had}."
         return Miss(text, numbers)
     text = f"{place} had never been computed here{before}: {name}'s first {counted(shared, 'token')} "
     text += f"{'is' if shared == 1 else 'are'} the same, and at position {shared} they part."
@@ -209,11 +209,13 @@ def _how_it_had_none(past: Past, lookup: Lookup, request_id: int, end: int) -> s
     """What became of a request that has the same tokens and not this block."""
     request = lookup.state.requests[request_id]
     if request.status == "finished":
-        never = "never put this block into the map" if past.is_complete else "nobody saw it put this block into the map"
+        never = (
+            "never put this block into the map" if past.is_complete else "is not seen to put this block into the map"
+        )
         return f"is finished, and {never}"
     if request.num_computed_tokens >= end:
         return "has moved on, and does not keep this block"
-    return "had not come so far" if any(request.block_tables) else "was still in line"
+    return "had not come so far" if any(request.block_tables) else "was still in the waiting queue"
 
 
 def _nearest(lookup: Lookup, end: int) -> tuple[int | None, int]:

@@ -84,7 +84,7 @@ def _link(past: Past, reference: Reference, change: int) -> Link:
     text = phrase(reference.event)
     unexplained = change - (-1 if isinstance(reference.event, ev.BlockFreed) else 1)
     if unexplained:
-        text += f" The count moved by {unexplained:+d} more than any event tells: a reference that no table holds."
+        text += f" The count moved by {unexplained:+d} more than the events say: a reference that no table holds."
     return past.link(reference.number, text, change)
 
 

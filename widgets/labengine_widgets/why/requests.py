@@ -183,14 +183,14 @@ def _why_this_one(past: Past, victim: int, found: Preemption) -> str:
     if state.requests[victim].status != "running":
         return f"{name} held blocks and did not run yet: such a request goes before one that runs."
     if len(running) == 1:
-        return f"Nobody else was running: {name} had to give way to itself."
+        return f"No other request was running: {name} had to preempt itself."
     others = listed(request_name(i) for i in running if i != victim)
     last = _admitted_last(past, _first(found), running)
     if last is None and not past.is_complete:
         return f"{name} was chosen among those who ran (beside it {others}), all of them admitted {past.before}."
     if last != victim:
         return f"{name} was chosen among those who ran (beside it {others})."
-    return f"{name} was the one admitted last of those who ran (before it {others}), and the youngest gives way."
+    return f"{name} was the one admitted last of those who ran (before it {others}), and is preempted first."
 
 
 def _admitted_last(past: Past, before: int, running: list[int]) -> int | None:

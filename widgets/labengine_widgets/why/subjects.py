@@ -109,7 +109,7 @@ def known_requests_text(ids: Iterable[int]) -> str:
     """'there are requests 0 (A) and 1 (B)'."""
     named = [f"{request_id} ({request_name(request_id)})" for request_id in ids]
     if len(named) < 2:
-        return f"there is only request {named[0]}" if named else "nobody has joined the line yet"
+        return f"there is only request {named[0]}" if named else "no request has been added yet"
     return f"there are requests {listed(named, MAX_NAMED)}"
 
 

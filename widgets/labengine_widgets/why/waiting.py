@@ -20,7 +20,7 @@ def why_waiting(past: Past, request_id: int) -> Why:
         return _loading(past, request_id, question)
     if any(request.block_tables):
         text = f"{name} has its blocks and {counted(request.num_computed_tokens, 'token')} computed so far: "
-        text += "a prompt longer than a step's budget is computed in pieces, and stays in line until the last."
+        text += "a long prompt is computed in chunks, and the request stays in the waiting queue until the last."
         return Why(
             question, text, tuple(past.link(n) for n in (joined, _last_scheduled(past, request_id)) if n is not None)
         )
@@ -34,7 +34,7 @@ def why_waiting(past: Past, request_id: int) -> Why:
 def _no_step(past: Past, status: str, joined: int | None) -> str:
     if joined is None and not past.is_complete:
         return f"It is {status} since a time {past.before}; no step has begun after that."
-    return f"No step has begun since it {'joined the line' if status == 'waiting' else 'was preempted'}."
+    return f"No step has begun since it {'joined the waiting queue' if status == 'waiting' else 'was preempted'}."
 
 
 def _joined(past: Past, request_id: int) -> int | None:
@@ -111,17 +111,14 @@ def _cause(
     needed = sum(-(-len(state.requests[request_id].token_ids) // group.block_size) for group in state.groups)
     taken = sum(event.num_tokens for _, event in scheduled)
     spent = f"In step {state.step}, {_who(scheduled)} got {counted(taken, 'token')} computed"
-    spent = spent if scheduled else f"In step {state.step}, nobody got a turn"
+    spent = spent if scheduled else f"In step {state.step}, no request was scheduled"
     if preempted:
-        return (
-            f"{spent}, and there was so little room that {_names(preempted)} had to give way: nobody new comes in then."
-        )
+        return f"{spent}, and {_names(preempted)} had to be preempted for blocks: no new request is admitted then."
     if ahead := _ahead(state, request_id):
         first = ahead[0]
-        text = (
-            f"{spent}; {listed(map(request_name, ahead))} {'stands' if len(ahead) == 1 else 'stand'} in line before it"
-        )
-        return f"{text}, and the line is kept: {request_name(first)} goes first{_lacks(state, first)}."
+        names, are = listed(map(request_name, ahead)), "is" if len(ahead) == 1 else "are"
+        order = f"the order is kept: {request_name(first)} is admitted first{_lacks(state, first)}"
+        return f"{spent}; {names} {are} before it in the waiting queue, and {order}."
     if needed > free:
         are = "was" if free == 1 else "were"
         return f"{spent}. For all its tokens {name} needs up to {counted(needed, 'block')}, and {free} {are} free."

@@ -127,7 +127,7 @@ class PairControls {
   stage: PairStage;
   element = element("div", "le-compare-controls");
   followUp: HTMLButtonElement;
-  caption = element("span", "le-quiet le-caption", "go on with");
+  caption = element("span", "le-quiet le-caption", "control both");
   step: HTMLButtonElement;
   phase: HTMLButtonElement;
   run: HTMLButtonElement;
@@ -139,7 +139,7 @@ class PairControls {
     this.stage = stage;
     this.followUp = this.make(
       "Later",
-      "both engines go on with the story",
+      "both engines run the next requests of the story",
       () => stage.command("follow_up"),
       "le-follow-up",
     );

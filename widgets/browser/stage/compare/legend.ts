@@ -11,12 +11,12 @@ const MARKS: [name: string, text: string | null, words: string, title: string][]
       "the map; bars or dots on the block tell contents apart that share a colour",
   ],
   ["count", "••", "requests holding it", "the ref count of a block: how many requests' tables it stands in"],
-  ["part", "", "not full yet", "as far as the grey reaches, the block is written"],
+  ["part", "", "not full yet", "the grey part is written"],
   [
     "kept",
     "",
     "free, content kept",
-    "nobody holds the block, and until it is used again a look-up can still find what is in it",
+    "no request holds the block; until it is reused, a look-up can still find its content",
   ],
   [
     "lost",
@@ -29,11 +29,11 @@ const MARKS: [name: string, text: string | null, words: string, title: string][]
   [
     "unlike",
     "≠",
-    "unlike the other side",
+    "differs from the other side",
     "marked on both sides, in tables, pool, map, numbers, and beside the free queue. In tables and map an " +
-      "equal block under another number is not unlike: who got which free block does not matter",
+      "equal block with another id is no difference: which free block was allocated does not matter",
   ],
-  ["current", "", "told now", "the blocks that the sentence of the moment is about"],
+  ["current", "", "current event", "the blocks that the current sentence is about"],
 ];
 
 export class Legend {

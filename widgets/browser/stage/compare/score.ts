@@ -27,7 +27,7 @@ const FACTS: [name: FactName, words: [tag: "" | "i" | "em", text: string][], tit
     ],
     "full blocks that a look-up is served with, in use or free",
   ],
-  ["lost", [["", "lost"]], "in use and full, but no entry of the map leads to them: no look-up finds them"],
+  ["lost", [["", "lost"]], "in use and full, but the prefix map does not lead to them: no look-up finds them"],
   [
     "computed",
     [

@@ -317,7 +317,7 @@ export class PairTime {
     context.moveTo(x, TOP - 2);
     context.lineTo(x, this.height - BOTTOM + 2);
     context.stroke();
-    const text = "the two part here";
+    const text = "first difference";
     context.font = `600 12px ${theme.ui}`;
     const wide = context.measureText(text).width,
       pen = this.x(this.stage.position),

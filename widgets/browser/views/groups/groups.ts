@@ -221,7 +221,7 @@ class Groups {
     child.ahead.hidden = !numAhead;
     say(child.ahead, `⊘ ×${numAhead}`);
     const entries = numAhead === 1 ? "entry is" : "entries are";
-    child.ahead.title = `${numAhead} ${entries} null: outside the window, nobody reads there`;
+    child.ahead.title = `${numAhead} ${entries} null: outside the window, no token reads there`;
     const items = shown.map((item) => ({
       ...item,
       signature: JSON.stringify([item.look?.signature, item.isRead, item.more]),

@@ -5,6 +5,7 @@ import { element as make, write as say } from "../../look/element.ts";
 import { hueOf, roundOf } from "../../look/palette.ts";
 import { contentName, groupName } from "../../model/names.ts";
 import type { Selection } from "../../model/payloads.ts";
+import { word } from "../../model/phrases.ts";
 import type { Recording } from "../../model/recording.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Changes, Evicted } from "../../model/scene_state.ts";
@@ -27,12 +28,6 @@ const MAX_ROWS = 64;
 const MAX_BEADS_IN_ALL = 960;
 const MAX_SCANNED = 20_000;
 const MAX_FORGOTTEN = 8192;
-const EVICTED_WORDS: Record<string, string> = {
-  reused: "its block was given away",
-  replaced: "a longer prefix took its place",
-  reset: "the cache was reset",
-  distrusted: "it may hold garbage",
-};
 const KEYS = [
   ["live", "in use"],
   ["kept", "free, still a hit"],
@@ -391,7 +386,7 @@ function sayBead(
   const parts = [`content ${name}, block ${depth} of its chain`];
   if (numBlocks)
     parts.push(`served with ${blocks.map(([id, count]) => `#${id}${count ? "" : ", free and kept"}`).join(", then ")}`);
-  else parts.push(evicted ? `evicted: ${EVICTED_WORDS[evicted.reason] || evicted.reason}` : "no longer in the map");
+  else parts.push(evicted ? `evicted: ${word("evicted", evicted.reason)}` : "no longer in the map");
   if (lost.length) parts.push(`lost: ${lost.map((id) => `#${id}`).join(", ")}`);
   if (isBroken) parts.push("cannot be reached: the hash before it is not in the map");
   return parts.join("; ");

@@ -151,7 +151,7 @@ class Queue {
     this.element.classList.toggle("le-queue-is-empty", next === undefined);
     const isOther = this.violations.some(({ message }) => message.includes("free queue"));
     const differs = isOther ? " · the core's queue differs" : "";
-    const none = "No block is free: whoever needs one must wait, or preempt another.";
+    const none = "No block is free: a request that needs one must wait, or preempt another.";
     if (next === undefined) return say(this.summary, none + differs);
     const { content, isHashed } = scene.block(next);
     const fate = content >= 0 && isHashed ? `evicts ${contentName(content)}` : "holds nothing";

@@ -184,7 +184,7 @@ class Step {
           ? "KV is being written"
           : ids.length
             ? "not computed yet"
-            : "nobody is scheduled yet",
+            : "no request is scheduled yet",
     );
     if (numFaults) parts.push(`✗ ${numFaults} to the wrong slot`);
     if (facts.isRolledBack) parts.push("rolled back");

@@ -3,6 +3,7 @@
 import { element as make, put, write as say } from "../../look/element.ts";
 import type { Violation } from "../../model/alarms.ts";
 import { violationOf } from "../../model/alarms.ts";
+import { word } from "../../model/phrases.ts";
 import type { RequestRecord } from "../../model/requests.ts";
 import type { Scene } from "../../model/scene.ts";
 import { badge, violated } from "../pieces.ts";
@@ -11,7 +12,6 @@ import type { TablesView } from "./places.ts";
 import type { BarElement } from "./token_states.ts";
 import { fillBar, numWritten, STATES, stateOf } from "./token_states.ts";
 
-const ENDS: Record<string, string> = { stop: "it said its end", length: "it has all its tokens", abort: "aborted" };
 const SIGNS: Record<string, string> = { running: "▶", waiting: "…", preempted: "↺", finished: "✓" };
 
 // The sign of a broken rule, and the event that told of it.
@@ -49,7 +49,7 @@ export function paintHead(head: HeadElement, { scene, facts, violations }: Table
   const status = facts.preempted.has(id) ? "preempted" : request.status;
   say(head.status, `${SIGNS[status] || ""} ${status}`);
   head.status.title =
-    request.status === "finished" && request.finishReason ? ENDS[request.finishReason] || request.finishReason : "";
+    request.status === "finished" && request.finishReason ? word("finished", request.finishReason) : "";
   say(head.doing, now ? (now.isPrefill ? `prefill ${now.num}` : `decode ${now.num}`) : "");
   head.doing.classList.toggle("le-tables-is-doing", Boolean(now));
   const external = request.external,

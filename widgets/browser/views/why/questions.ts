@@ -31,7 +31,7 @@ function aboutDifference(whyDifferent: Answer | null | undefined) {
   return whyDifferent
     ? [
         {
-          text: "Why do the two part?",
+          text: "Why do the two runs differ?",
           subject: { kind: "difference", id: whyDifferent.question },
           answer: whyDifferent,
         },
