@@ -19,7 +19,7 @@ from labengine.core.seams import DECIDED_BY
 from labengine.events import EVENT_KINDS
 from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
 from labengine.scenarios.vllm_44409_columns import InterleavedKVCacheManager
-from labengine.session.reasons.seams import seams_of
+from labengine.session.reasons import seams_of
 
 ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
 
@@ -138,8 +138,6 @@ def test_a_part_without_any_text_is_named_as_such() -> None:
 def test_seams_load_no_torch() -> None:
     import subprocess
 
-    code = (
-        "import sys; from labengine.session.reasons.seams import seams_of; from labengine.core.editions import VLLM; "
-    )
+    code = "import sys; from labengine.session.reasons import seams_of; from labengine.core.editions import VLLM; "
     code += "seams_of(VLLM); print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -23,7 +23,7 @@ from labengine.engine.attention.torch_gather import TorchGather
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.native.layout import Op, OpKind, Step, program_of
 from labengine.engine.native.library import team
-from labengine.engine.staging import step_tensors
+from labengine.engine.step_tensors import step_tensors
 
 MAX_LAYERS, MAX_BYTES = 30, 512 * 2**20
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from labengine.config import ConfigError, GroupSpec
-from labengine.engine.kv_layout import kv_groups
-from labengine.engine.layer_plan import LayerSpec, layer_plan
+from labengine.engine.layer_plan import LayerSpec, kv_groups, layer_plan
 from labengine.engine.model_files.config_file import SCHEMAS, ConfigFields, Gemma3Fields, GenerationFields, TokenFields
 from labengine.engine.model_files.json_file import errors_about, read_object, shown, validated
 

@@ -22,7 +22,7 @@ from labengine.engine.model import PagedModel
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.pool import PoolPlan
 from labengine.engine.sampler import sample
-from labengine.engine.staging import StepStaging
+from labengine.engine.step_tensors import StepStaging
 from labengine.engine.torch_threads import load_torch
 from labengine.engine.weights import Weights, check_weights, load_weights
 

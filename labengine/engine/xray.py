@@ -26,8 +26,7 @@ from labengine.engine.model import PagedModel
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.modules import Linear
 from labengine.engine.rope import Rotation, Rotations
-from labengine.engine.staging import step_tensors
-from labengine.engine.step_tensors import StepTensors, first_read
+from labengine.engine.step_tensors import StepTensors, first_read, step_tensors
 from labengine.engine.weights import load_weights
 from labengine.snapshot import NULL_BLOCK, RequestState
 

@@ -19,9 +19,8 @@ from labengine.engine.loaded_model import LoadedModel, load_model
 from labengine.events import Event, ViolationFound
 from labengine.hooks import Hooks
 from labengine.session.history.breakpoints import Breakpoint, Breakpoints
-from labengine.session.history.conditions import Condition, condition
+from labengine.session.history.conditions import Bounds, Condition, condition
 from labengine.session.history.crash import Crashes
-from labengine.session.history.field_values import Bounds
 from labengine.session.history.inputs import Inputs
 from labengine.session.inspection import Inspection
 from labengine.session.outputs import Outputs

@@ -14,7 +14,7 @@ from labengine.fold import Fold
 from labengine.hooks import Hooks
 from labengine.session.history.breakpoints import BreakpointHit
 from labengine.session.history.moments import moment_of
-from labengine.session.reasons.seams import Seam, seams_of
+from labengine.session.reasons import Seam, seams_of
 from labengine.session.session import Session
 from labengine.timeline import Timeline
 

@@ -16,8 +16,7 @@ from labengine.core.parts import Parts
 from labengine.core.seams import DECIDED_BY, decider, owners
 from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
-from labengine.session.reasons.methods import method_of
-from labengine.session.reasons.seams import seams_of
+from labengine.session.reasons import method_of, seams_of
 
 ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
 NOT_THE_CORES = ("Engine.", "Transfers.", "Watch.", "Parts.")

@@ -9,20 +9,20 @@ from time import sleep
 
 import pytest
 
-from labengine.engine.sources import digests, hashing
+from labengine.engine.sources import digests
 
 
 @pytest.fixture
 def files_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the files whose content was read to its end."""
     names: list[str] = []
-    original = hashing.sha256_of
+    original = digests.sha256_of
 
     def noted(path: Path, *arguments: object) -> str:
         names.append(path.name)
         return original(path, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(hashing, "sha256_of", noted)
+    monkeypatch.setattr(digests, "sha256_of", noted)
     return names
 
 

@@ -16,7 +16,7 @@ from labengine.engine.attention import AttentionBackend, AttentionSetting, torch
 from labengine.engine.attention.torch_gather import TorchGather
 from labengine.engine.backend_choice import choose_attention
 from labengine.engine.kv_tensors import LayerKV
-from labengine.engine.staging import step_tensors
+from labengine.engine.step_tensors import step_tensors
 
 HEADS, KV_HEADS, HEAD_DIM = 6, 2, 16
 SCALE = 0.3

@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from engine.digesting import aged, files_read, next_tick
-from labengine.engine.sources import digests, hashing, remembered
-from labengine.engine.sources.digests import digests_of
-from labengine.engine.sources.hashing import hash_files
+from labengine.engine.sources import digests, remembered
+from labengine.engine.sources.digests import digests_of, hash_files
 from labengine.engine.sources.remembered import RememberedDigests
 from waiting import PATIENCE
 
@@ -117,7 +116,7 @@ def test_a_file_that_has_just_changed_is_not_remembered(weights: Path, store: Pa
 def test_a_file_that_changes_while_it_is_read_is_not_remembered(
     weights: Path, store: Path, aged: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = hashing.sha256_of
+    original = digests.sha256_of
 
     def changing(path: Path, *arguments: object) -> str:
         found = original(path, *arguments)  # type: ignore[arg-type]
@@ -126,7 +125,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_remembered(
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(hashing, "sha256_of", changing)
+        patch.setattr(digests, "sha256_of", changing)
         digest(weights)
     assert not store.exists()
     assert digest(weights) == sha256(weights.read_bytes()).hexdigest()
@@ -186,7 +185,7 @@ def test_the_memory_keeps_the_newest(tmp_path: Path, store: Path, aged: None, mo
 WRITER = """
 import sys
 from pathlib import Path
-from labengine.engine.sources import digests
+from labengine.engine.sources import digests, remembered
 from labengine.engine.sources.remembered import RememberedDigests
 digests.SETTLED_NS = -10**9
 for path in map(Path, sys.argv[1:]):
@@ -213,13 +212,13 @@ def test_a_bar_is_shown_where_it_takes_long(
 ) -> None:
     hash_files([weights], "quick one")
     assert capfd.readouterr() == ("", "")
-    original, looks = hashing.wait, iter(range(3))
+    original, looks = digests.wait, iter(range(3))
 
     def not_done_at_first(futures: list[Any], timeout: float) -> Any:
         return SimpleNamespace(not_done=True) if next(looks, None) is not None else original(futures, timeout)
 
-    monkeypatch.setattr(hashing, "QUIET_SECONDS", 0.0)
-    monkeypatch.setattr(hashing, "wait", not_done_at_first)
+    monkeypatch.setattr(digests, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(digests, "wait", not_done_at_first)
     hash_files([weights], "slow one")
     assert "slow one" in capfd.readouterr().err
 
@@ -230,6 +229,6 @@ def test_an_interrupt_ends_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(hashing, "wait", interrupt)
+    monkeypatch.setattr(digests, "wait", interrupt)
     with pytest.raises(KeyboardInterrupt):
         hash_files([Path("/dev/zero")] * 2, "endless")

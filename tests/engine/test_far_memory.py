@@ -19,7 +19,7 @@ from labengine.engine.attention.flash_attn import torch_store
 from labengine.engine.backend_choice import choose_attention
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.native.layout import OpKind
-from labengine.engine.staging import step_tensors
+from labengine.engine.step_tensors import step_tensors
 
 HEADS, KV_HEADS, HEAD_DIM = 4, 2, 64
 SPEC, DTYPE, CPU = GroupSpec(16), torch.bfloat16, torch.device("cpu")

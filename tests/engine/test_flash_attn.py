@@ -19,8 +19,7 @@ from labengine.engine.attention import AttentionBackend, AttentionSetting
 from labengine.engine.attention.flash_attn import FlashAttention, torch_store
 from labengine.engine.backend_choice import choose_attention
 from labengine.engine.kv_tensors import LayerKV
-from labengine.engine.staging import step_tensors
-from labengine.engine.step_tensors import GroupTensors, StepTensors
+from labengine.engine.step_tensors import GroupTensors, StepTensors, step_tensors
 
 HALVES = {torch.float16: 5e-3, torch.bfloat16: 2e-2}
 CPU = torch.device("cpu")

@@ -25,7 +25,7 @@ from labengine.engine.forward.eager import EagerForward
 from labengine.engine.forward.graphs import GraphedForward, graph_sizes, longest_context, refusal
 from labengine.engine.forward.static_step import StaticStep
 from labengine.engine.model_runner import ModelRunner
-from labengine.engine.staging import StepStaging, step_tensors
+from labengine.engine.step_tensors import StepStaging, step_tensors
 
 CPU = torch.device("cpu")
 NUM_BLOCKS, BLOCK_SIZE = 96, 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from labengine.config import GroupSpec
-from labengine.engine.kv_layout import kv_groups
+from labengine.engine.layer_plan import kv_groups
 
 # Recorded from vLLM 0.32 (get_kv_cache_groups): "s" has a window of 512, "f" attends to everything.
 VLLM = {

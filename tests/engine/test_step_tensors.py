@@ -10,8 +10,14 @@ import torch
 
 from engine.plan_builder import Dealer, HandMadeRequest, plan_of
 from labengine.config import GroupSpec
-from labengine.engine.staging import StepStaging, expand_runs, slots_of_runs, step_tensors
-from labengine.engine.step_tensors import GroupTensors, StepTensors
+from labengine.engine.step_tensors import (
+    GroupTensors,
+    StepStaging,
+    StepTensors,
+    expand_runs,
+    slots_of_runs,
+    step_tensors,
+)
 
 CPU = torch.device("cpu")
 GROUPS = (GroupSpec(4),)

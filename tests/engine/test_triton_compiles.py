@@ -28,7 +28,7 @@ from labengine.engine.attention.triton import TritonAttention, is_interpreted
 from labengine.engine.attention.triton_tiles import Gpu
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.ops import triton_ops
-from labengine.engine.staging import step_tensors
+from labengine.engine.step_tensors import step_tensors
 from sampling import sampled
 
 pytestmark = pytest.mark.skipif(is_interpreted(), reason="TRITON_INTERPRET=1: kernels are not compiled")

@@ -21,8 +21,7 @@ from labengine.engine.attention import AttentionSetting
 from labengine.engine.attention.triton import SPANS_AT_ONCE, TritonAttention, TritonStep
 from labengine.engine.attention.triton_tiles import Gpu, TileShape, num_spans
 from labengine.engine.kv_tensors import LayerKV
-from labengine.engine.staging import step_tensors
-from labengine.engine.step_tensors import StepTensors
+from labengine.engine.step_tensors import StepTensors, step_tensors
 from sampling import sampled
 
 TOLERANCES = {torch.float32: 3e-6, torch.float16: 3e-3, torch.bfloat16: 2e-2}

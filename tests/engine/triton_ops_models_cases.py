@@ -21,7 +21,7 @@ from labengine.engine.ops import Ops
 from labengine.engine.ops.torch_ops import OneDNNOps, TorchOps
 from labengine.engine.ops.triton import TritonOps
 from labengine.engine.rope import Rotation
-from labengine.engine.staging import step_tensors
+from labengine.engine.step_tensors import step_tensors
 from labengine.engine.weights import load_weights
 
 

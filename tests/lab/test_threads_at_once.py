@@ -18,7 +18,7 @@ from labengine.comparing import compare
 from labengine.core import block_pool
 from labengine.core.prefix_cache import LateMerge
 from labengine.lab import Lab
-from labengine.session.reasons.source_text import source_lines, tree_of
+from labengine.session.source_text import source_lines, tree_of
 from labengine.session.stepper import LabClosedError
 from labengine_widgets.view import Dashboard
 from waiting import PATIENCE, join

@@ -11,7 +11,7 @@ from labengine import events as ev
 from labengine.core.editions import NANO_VLLM, NANO_VLLM_243
 from labengine.core.parts import Parts
 from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
-from labengine.session.reasons.seams import seams_of
+from labengine.session.reasons import seams_of
 from labengine.timeline import Timeline
 from labengine_widgets.why import Link, Why, carried_answers, why
 from widgets.story_219 import begin, merging_step, overwriting_step

@@ -13,7 +13,7 @@ from labengine import events as ev
 from labengine.core.editions import EDITIONS
 from labengine.fold import surviving
 from labengine.hooks import Hooks
-from labengine.session.reasons.seams import seams_of
+from labengine.session.reasons import seams_of
 from labengine.timeline import Timeline
 from labengine.trace.file import open_file, save
 from labengine_widgets.why import Why, why

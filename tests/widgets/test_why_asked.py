@@ -7,7 +7,7 @@ import json
 import pytest
 
 from labengine.core.editions import NANO_VLLM
-from labengine.session.reasons.seams import seams_of
+from labengine.session.reasons import seams_of
 from labengine_widgets.why import Link, Why, WhyError, answer, carried_answers, why
 from widgets.why_runs import MERGED, OVERWRITTEN, recording
 

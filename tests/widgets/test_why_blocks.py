@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from labengine import events as ev
 from labengine.core.editions import EDITIONS, NANO_VLLM
-from labengine.session.reasons.seams import seams_of
+from labengine.session.reasons import seams_of
 from labengine_widgets.why import why
 from widgets.why_runs import HYBRID, MERGED, OVERWRITTEN, Run, kinds, numbers, recording
 

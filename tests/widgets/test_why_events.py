@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from labengine import events as ev
 from labengine.core.editions import NANO_VLLM, NANO_VLLM_243
-from labengine.session.reasons.seams import seams_of
+from labengine.session.reasons import seams_of
 from labengine_widgets.compare.difference import why_different
 from labengine_widgets.why import why
 from widgets.story_219 import block_hash

@@ -8,10 +8,15 @@ from os import PathLike
 from labengine.config import ConfigError, checked_path
 from labengine.core.block import Key
 from labengine.core.connector import BlockKV
-from labengine.engine.external.block_file import decode, encode
-from labengine.engine.external.block_folder import BlockFolder, file_name, namespace_of
-from labengine.engine.external.recency import RecencyIndex, checked_cap
-from labengine.engine.external.store import KVStore, StoreError, readable_blocks, readable_bytes
+from labengine.engine.external.block_files import BlockFolder, decode, encode, file_name, namespace_of
+from labengine.engine.external.store import (
+    KVStore,
+    RecencyIndex,
+    StoreError,
+    checked_cap,
+    readable_blocks,
+    readable_bytes,
+)
 
 SAVES_BETWEEN_READINGS = 256
 """Saves between two readings of the folder, which other processes may have changed."""

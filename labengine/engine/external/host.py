@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from labengine.core.block import Key
 from labengine.core.connector import BlockKV
-from labengine.engine.external.recency import RecencyIndex, checked_cap
-from labengine.engine.external.store import KVStore, StoreError, readable_blocks, readable_bytes
+from labengine.engine.external.store import (
+    KVStore,
+    RecencyIndex,
+    StoreError,
+    checked_cap,
+    readable_blocks,
+    readable_bytes,
+)
 
 
 class HostStore(KVStore):

@@ -55,7 +55,7 @@ def program_of(ops: Sequence[Op]) -> ctypes.Array[Op]:
 
 
 def layout() -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the names and numbers of csrc/layout.h, in its order: offset and size in bytes, or an enum's value."""
+    """Yield the names and numbers of csrc/program.h, in its order: offset and size in bytes, or an enum's value."""
     for struct in (Op, Step):
         for name, *_ in struct._fields_:
             field = getattr(struct, name)

@@ -16,8 +16,8 @@ from typing import IO
 from zipfile import BadZipFile, ZipFile
 
 from labengine.engine.sources.catalogue import SourceError, WheelModel
+from labengine.engine.sources.digests import sha256_of
 from labengine.engine.sources.gguf_model import convert
-from labengine.engine.sources.hashing import sha256_of
 
 POLL_SECONDS = 0.2
 

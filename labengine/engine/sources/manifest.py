@@ -9,8 +9,7 @@ from typing import TypedDict
 
 from labengine.atomic_write import write_atomically
 from labengine.engine.sources.catalogue import SourceError
-from labengine.engine.sources.digests import digests_of
-from labengine.engine.sources.hashing import hash_files
+from labengine.engine.sources.digests import digests_of, hash_files
 
 MANIFEST = "manifest.json"
 

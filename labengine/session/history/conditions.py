@@ -2,14 +2,144 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from typing import Any
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from labengine.config import ConfigError, checked_call, shown
+from labengine.config import ConfigError, checked_call, is_single_int, shown
 from labengine.events import EVENT_KINDS, Event, ViolationFound
-from labengine.session.history.field_values import Bounds, checked, is_wanted
+from labengine.session.arguments import request_id_of
+
+# -- values of fields, checked before a breakpoint waits for them ------------------------------------------------------
+
+
+_BLOCKS = ("block_id", "into_block_id", "block_ids", "mapped")
+_REQUESTS = ("request_id", "request_ids")
+_HASH = "block_hash"
+_MAY_BE_NEGATIVE = ("null_block",)
+_WORDS = {int: "a whole number", bool: "True or False", str: "a text", bytes: "a hash in hex digits", NoneType: "None"}
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The numbers of blocks and groups in a lab, and the length of its hashes."""
+
+    num_blocks: int
+    num_groups: int
+    num_hash_digits: int | None
+    """None where a user's hash chain decides the length."""
+
+
+def checked(kind: type[Event], wanted: Mapping[str, Any], bounds: Bounds) -> dict[str, Any]:
+    """Return values comparable to `plain` ones. ConfigError for values that no event of the kind can have."""
+    found = {name: _uniform(name, value) for name, value in _with_group(wanted).items()}
+    for name, value in found.items():
+        _require_type(kind, name, value, wanted.get(name, value))
+        _require_range(kind, name, value, bounds)
+    return found
+
+
+def is_wanted(name: str, value: Any, wanted: Any) -> bool:
+    """Return True if an event's value is the wanted one; of a hash, the first digits are enough."""
+    value = plain(value)
+    return bool(value.startswith(wanted) if name == _HASH else value == wanted)
+
+
+def plain(value: Any) -> Any:
+    """Return hashes as hex digits, and rows of any kind as tuples."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(plain, value))
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def _uniform(name: str, value: Any) -> Any:
+    """Replace the letters of requests by their ids, and a printed hash by its digits."""
+    if name == _HASH and isinstance(value, str):
+        return value.lower().removesuffix("…")
+    if name not in _REQUESTS:
+        return plain(value)
+    return tuple(map(request_id_of, value)) if isinstance(value, (list, tuple)) else request_id_of(value)
+
+
+def _with_group(wanted: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Split a hash with its group before it, "0:ab12", as the prefix map has it."""
+    group, colon, digits = str(wanted.get(_HASH)).rpartition(":")
+    if not colon or not group.isdecimal():
+        return wanted
+    if wanted.get("group", int(group)) != int(group):
+        raise ConfigError(f"{_HASH}={wanted[_HASH]!r} names group {group}, but group={wanted['group']!r} was given")
+    return {**wanted, _HASH: digits, "group": int(group)}
+
+
+def _require_type(kind: type[Event], name: str, value: Any, unchanged: Any) -> None:
+    hint = get_type_hints(kind)[name]
+    if not _fits(value, hint):
+        example = ', such as 2 or "C"' if name == _REQUESTS[0] else ""
+        raise ConfigError(f"{name} of {kind.__name__} is {_in_words(hint)}{example}; got {unchanged!r}")
+
+
+def _require_range(kind: type[Event], name: str, value: Any, bounds: Bounds) -> None:
+    numbers, num_digits = [*_numbers(value)], bounds.num_hash_digits
+    if name in _BLOCKS:
+        _require_blocks(numbers, -1 if isinstance(value, tuple) else 0, bounds.num_blocks)
+    elif any(number < 0 for number in numbers) and name not in _MAY_BE_NEGATIVE:
+        raise ConfigError(f"{name} of {kind.__name__} is never negative; got {value!r}")
+    elif name == "group" and value >= bounds.num_groups:
+        raise ConfigError(f"there is no group {value}: the lab's groups are numbered from 0 to {bounds.num_groups - 1}")
+    elif name == _HASH and num_digits is not None and len(value) > num_digits:
+        raise ConfigError(f"a hash has {num_digits} hex digits, and the first ones are enough; got {len(value)}")
+
+
+def _require_blocks(block_ids: Iterable[int], first: int, num_blocks: int) -> None:
+    """Raise ConfigError for a block that does not exist. first: the smallest id; -1 in rows, which it pads."""
+    for block_id in block_ids:
+        if not first <= block_id < num_blocks:
+            raise ConfigError(f"there is no block {block_id}: the pool has blocks 0 to {num_blocks - 1}")
+
+
+def _numbers(value: Any) -> Iterator[int]:
+    if isinstance(value, tuple):
+        for one in value:
+            yield from _numbers(one)
+    elif is_single_int(value):
+        yield value
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Return True for a plain value that a field of this type can have."""
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and _fits_row(value, get_args(hint))
+    if get_args(hint):
+        return any(_fits(value, one) for one in get_args(hint))
+    if hint is bytes:
+        return isinstance(value, str) and bool(value) and not set(value) - set("0123456789abcdef")
+    return is_single_int(value) if hint is int else isinstance(value, hint)
+
+
+def _fits_row(row: tuple[Any, ...], hints: tuple[Any, ...]) -> bool:
+    if hints[-1] is Ellipsis:
+        return all(_fits(one, hints[0]) for one in row)
+    return len(row) == len(hints) and all(map(_fits, row, hints))
+
+
+def _in_words(hint: Any) -> str:
+    """Describe a field's type for an error message."""
+    inner = get_args(hint)
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(repr, inner))}"
+    if get_origin(hint) is tuple and inner[-1] is Ellipsis:
+        return f"a row, each of it {_in_words(inner[0])}"
+    if get_origin(hint) is tuple:
+        return f"({', '.join(map(_in_words, inner))})"
+    return " or ".join(map(_in_words, inner)) if inner else _WORDS[hint]
+
+
+# -- conditions --------------------------------------------------------------------------------------------------------
+
 
 Test = Callable[[Event], object]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from labengine.config import SamplingParams
 from labengine.core.parts import Parts
-from labengine.session.saved.literals import checked_literal, checked_name, quoted
+from labengine.session.source_text import checked_literal, checked_name, quoted
 from labengine.trace.parsing import TraceError
 
 WIDTH = 110

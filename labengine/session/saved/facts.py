@@ -11,10 +11,10 @@ from labengine.config import ConfigError, GroupSpec
 from labengine.core.parts import Parts
 from labengine.events import StepFailed
 from labengine.session.history.inputs import AbortInput, AddInput, BrokenStep, Input, ResetInput
-from labengine.session.reasons.seams import seams_of
-from labengine.session.saved.class_text import class_text
+from labengine.session.reasons import seams_of
 from labengine.session.session import Session
 from labengine.session.settings import LabSettings
+from labengine.session.source_text import class_text
 from labengine.trace.file import save
 
 Facts = dict[str, Any]

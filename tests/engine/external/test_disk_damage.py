@@ -15,8 +15,7 @@ from safetensors.torch import save
 from engine.external.pools import FINGERPRINT, SimulatedPool, TensorPool, chain, hash_of, held, saved, transfer
 from labengine.core.connector import LoadError
 from labengine.engine.external import DiskStore
-from labengine.engine.external.block_file import decode, encode
-from labengine.engine.external.block_folder import file_name, namespace_of
+from labengine.engine.external.block_files import decode, encode, file_name, namespace_of
 from labengine.engine.external.store import StoreError
 
 KEY = (0, hash_of(1))

@@ -14,7 +14,7 @@ from engine.external.pools import FINGERPRINT, SimulatedPool, TensorPool, chain,
 from labengine.config import ConfigError
 from labengine.core.connector import LoadError
 from labengine.engine.external import DiskStore
-from labengine.engine.external.block_folder import namespace_of
+from labengine.engine.external.block_files import namespace_of
 
 Reopen = Callable[..., DiskStore]
 

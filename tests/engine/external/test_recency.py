@@ -6,7 +6,7 @@ from threading import Thread
 import pytest
 
 from labengine.config import ConfigError
-from labengine.engine.external.recency import RecencyIndex, checked_cap
+from labengine.engine.external.store import RecencyIndex, checked_cap
 
 
 def index_of(sizes: dict[str, int], max_entries: int | None = None, max_bytes: int | None = None) -> RecencyIndex[str]:

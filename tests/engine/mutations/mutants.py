@@ -47,7 +47,7 @@ ROTATION = (
     ),
     Mutant(
         "positions wrap at 4,096",
-        "staging.py",
+        "step_tensors.py",
         "positions=_filled(self._positions, expand_runs(starts, query_lens))",
         "positions=_filled(self._positions, expand_runs(starts, query_lens) % 4096)",
         "test_forward_tiny.py::test_texts_longer_than_4096_tokens",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.mutations.mutants import changes
 
 STAGING = changes(
-    "staging.py",
+    "step_tensors.py",
     "test_step_tensors.py",
     ("the row behind the last is sampled", "(ends - 1)[samples]", "np.minimum(ends, ends[-1] - 1)[samples]"),
     ("contexts lack the chunk", "contexts = starts + query_lens", "contexts = starts + 0 * query_lens"),

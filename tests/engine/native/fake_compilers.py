@@ -45,7 +45,7 @@ def stub(folder: Path, source: str = "", *, without: str = "", op: str = "") -> 
     program = folder / "csrc" / "program.h"
     program.write_text(program.read_text().replace("  int32_t kind, finish;", f"  {op} int32_t kind, finish;"))
     functions = "\n".join(f"long {name}(void) {{ return 0; }}" for name in FUNCTIONS if name != without)
-    (folder / "stub.c").write_text(f'#include "csrc/layout.h"\n{functions}\n{source}\n')
+    (folder / "stub.c").write_text(f'#include "csrc/program.h"\n{functions}\n{source}\n')
     built = folder / "stub.so"
     command = [*find_compilers()[0], "-shared", "-fPIC", str(folder / "stub.c"), "-o", str(built)]
     subprocess.run(command, check=True, capture_output=True)

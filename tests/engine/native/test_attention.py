@@ -13,8 +13,7 @@ from engine.plan_builder import Dealer, HandMadeRequest, plan_of
 from labengine.config import GroupSpec
 from labengine.core.step_plan import StepPlan
 from labengine.engine.native.layout import OpKind
-from labengine.engine.staging import step_tensors
-from labengine.engine.step_tensors import StepTensors, first_read, row_ranges
+from labengine.engine.step_tensors import StepTensors, first_read, row_ranges, step_tensors
 
 FLOAT, BF16 = torch.float32, torch.bfloat16
 TOLERANCES = {FLOAT: 5e-6, BF16: 1e-2}

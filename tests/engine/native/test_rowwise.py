@@ -17,8 +17,7 @@ from labengine.engine.modules import Embedding, OffsetRMSNorm, RMSNorm, ScaledEm
 from labengine.engine.native.layout import OpKind
 from labengine.engine.native.library import PackedMemory, packed
 from labengine.engine.rope import RopeSpec, Rotation
-from labengine.engine.staging import step_tensors
-from labengine.engine.step_tensors import StepTensors
+from labengine.engine.step_tensors import StepTensors, step_tensors
 
 Part = TypeVar("Part", bound=torch.nn.Module)
 FLOAT, BF16 = torch.float32, torch.bfloat16

@@ -19,7 +19,7 @@ Numbered = tuple[int, ev.Event]
 """An event and its number in the recording."""
 
 Seams = Mapping[str, Mapping[str, Any]]
-"""What decides each kind of event, as labengine.session.reasons.seams tells it."""
+"""What decides each kind of event, as labengine.session.reasons tells it."""
 
 
 def seam_of(seams: Seams, event: ev.Event) -> Mapping[str, Any] | None:

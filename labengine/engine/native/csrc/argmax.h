@@ -1,7 +1,7 @@
 /* Greedy sampling while the logits are in the cache: the token of each row's highest logit. */
 #pragma once
 #include "program.h"
-#include "rows.h"
+#include "team.h"
 #include "vec.h"
 
 typedef struct {

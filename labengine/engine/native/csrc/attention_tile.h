@@ -2,7 +2,7 @@
    It works in bands of rows, so that a band's scores, and then its sums, stay in registers.
 
    Tiles of keys begin at multiples of their size, wherever the tile of queries begins: the division of queries changes
-   no bit of any result. Rows are queries times group: each query's heads together. Grains (see dot.h), of four bytes
+   no bit of any result. Rows are queries times group: each query's heads together. Grains , of four bytes
    each, are packed. */
 #include "attention_plan.h"
 #include "packing.h"

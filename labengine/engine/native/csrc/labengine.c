@@ -2,7 +2,6 @@
 #include "team.h"
 #include "vec.h"
 #include "program.h"
-#include "layout.h"
 #include "argmax.h"
 #include <time.h>
 

@@ -1,6 +1,6 @@
 /* out = in x weight transposed, for any number of rows. A tile's sums stay in registers over all of k, so that a row's
    result is the same, bit by bit, in any batch. A weight is read in order, and once per block of rows. */
-#include "dot.h"
+#include "packing.h"
 #include "linear_cut.h"
 #include "linear_finish.h"
 #include "linear_pack.h"

@@ -4,7 +4,7 @@
 
 #ifndef LABENGINE_LINEAR_PACK
 #define LABENGINE_LINEAR_PACK
-#include "dot.h"
+#include "packing.h"
 #include "linear_cut.h"
 
 /* The row of the weight [n, k] for a panel's column; n or more for padding. */

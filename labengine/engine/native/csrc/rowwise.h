@@ -1,5 +1,5 @@
 /* Ops on single rows: embedding, rotation, norms, and the rotation of heads. */
-#include "rows.h"
+#include "team.h"
 
 static void NAME(op_embed)(const Op *op, const Step *step, Team *team, int member) {
   float *wide = (float *)step->scratch + member * op->k;

@@ -1,7 +1,7 @@
 /* Online softmax: scores become weights, some keys at a time. When a larger score appears, earlier sums are scaled
    down to the new maximum. Scores are exponents of two. */
 #pragma once
-#include "lanes.h"
+#include "vec.h"
 
 static const float LOG2_E = 1.44269504f;
 static const float LOWEST_SCORE = -0x1.fffffep127f; /* the maximum before any score */

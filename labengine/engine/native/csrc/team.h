@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -139,4 +140,19 @@ void team_free(Team *team) {
   }
   free(team->threads);
   free(team);
+}
+
+/* -- the division of an op's rows: short runs, taken by any free member -- */
+
+enum { ROWS_AT_ONCE = 8 };
+
+typedef struct {
+  int64_t begin, end;
+} Rows;
+
+/* Take the next rows of `num_rows`; return 0 when none is left. */
+static inline int take_rows(Team *team, int64_t num_rows, Rows *rows) {
+  rows->begin = (int64_t)take_task(team) * ROWS_AT_ONCE;
+  rows->end = rows->begin + ROWS_AT_ONCE < num_rows ? rows->begin + ROWS_AT_ONCE : num_rows;
+  return rows->begin < num_rows;
 }

@@ -1,20 +1,118 @@
-"""The source of a user's class, also one from a cell, with the imports and values that it needs to stand alone."""
+"""Python source as text: read by one thread at a time, and written for scripts: plain values and users' classes.
+
+CPython counts the depth of the tree that it builds in one place for all threads: two that parse at once get a
+SystemError ("AST constructor recursion depth mismatch", 3.11 and 3.12). `inspect` parses, too, to find a class.
+"""
 
 from __future__ import annotations
 import __future__ as future
 
 import ast
+import inspect
 import linecache
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from importlib.util import find_spec
+from math import isinf, isnan
 from symtable import SymbolTable, symtable
 from textwrap import dedent
+from threading import RLock
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
-from labengine.session.reasons.source_text import source_lines, tree_of
-from labengine.session.saved.literals import literal
+T = TypeVar("T")
+
+_one_at_a_time = RLock()
+_MOST_TRIES = 20
+"""A notebook's shell parses its cells without our lock."""
+
+
+@lru_cache(maxsize=256)
+def tree_of(text: str) -> ast.Module:
+    """Return the tree of a source text, as ast.parse. The tree is shared: do not change it."""
+    return _alone(lambda: ast.parse(text))
+
+
+def value_of(text: str) -> Any:
+    """As ast.literal_eval."""
+    return _alone(lambda: ast.literal_eval(text))
+
+
+@lru_cache(maxsize=256)
+def source_lines(owner: type) -> tuple[list[str], int]:
+    """Return the lines of a class's text and its first line's number, as inspect.getsourcelines.
+
+    Kept, because inspect parses the whole file for each class. Raises OSError where Python keeps no text.
+    """
+    return _alone(lambda: inspect.getsourcelines(owner))
+
+
+def _alone(call: Callable[[], T]) -> T:
+    with _one_at_a_time:
+        for _ in range(_MOST_TRIES - 1):
+            try:
+                return call()
+            except SystemError:
+                continue
+        return call()
+
+
+# -- plain values and names: evaluating the text gives the value and does nothing else ---------------------------------
+
+
+def literal(value: object) -> str | None:
+    """Return numbers, texts, bytes, booleans, None, and containers of them as source. None for anything else."""
+    try:
+        return checked_literal(_written(value))
+    except (RecursionError, TypeError, ValueError):
+        return None
+
+
+def checked_literal(text: str) -> str:
+    """Return a literal from a file, written anew. ValueError for text that is no literal."""
+    try:
+        return _written(value_of(text))
+    except (MemoryError, RecursionError, SyntaxError, TypeError) as error:
+        raise ValueError(f"{text!r} is no plain value") from error
+
+
+def quoted(text: str) -> str:
+    """Return a text as a literal, in double quotes unless it holds one."""
+    return repr(text) if '"' in text else '"' + repr("'" + text)[2:]
+
+
+def checked_name(text: object) -> str:
+    """Return an identifier unchanged. ValueError for anything else."""
+    if not isinstance(text, str) or not text.isidentifier():
+        raise ValueError(f"{text!r} is no name")
+    return text
+
+
+def _written(value: object) -> str:
+    if type(value) is dict:
+        return f"{{{', '.join(f'{_written(k)}: {_written(v)}' for k, v in value.items())}}}"
+    if type(value) is float:
+        return _number(value)
+    if type(value) is list:
+        return f"[{', '.join(map(_written, value))}]"
+    if type(value) is tuple:
+        return f"({', '.join(map(_written, value))}{',' * (len(value) == 1)})"
+    if type(value) is set and value:
+        return f"{{{', '.join(sorted(map(_written, value)))}}}"
+    if value is None or type(value) in (bool, int, complex, str, bytes):
+        return repr(value)
+    raise TypeError(f"{value!r} is no plain value")
+
+
+def _number(value: float) -> str:
+    if isnan(value):
+        raise ValueError("no literal stands for NaN")
+    return repr(value).replace("inf", "1e999") if isinf(value) else repr(value)
+
+
+# -- the source of a class, with the imports and values that it needs --------------------------------------------------
+
 
 FUTURE_ANNOTATIONS = "from __future__ import annotations"
 
