@@ -12,7 +12,7 @@ from playwright.sync_api import Browser
 
 from browser.jupyter_server import JupyterServer
 from browser.lab_page import LabPage
-from labengine_widgets.feed.feed import PERIOD
+from labengine_widgets.feed.worker import PERIOD
 
 SHOWN = """
 import json, random, time, labengine

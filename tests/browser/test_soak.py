@@ -6,7 +6,7 @@ import time
 
 from browser.lab_page import LabPage
 from browser.wear import Sample, Wear
-from labengine_widgets.feed.feed import PERIOD
+from labengine_widgets.feed.worker import PERIOD
 
 NUM_STEPS = 900
 """After a quarter of them to warm up."""

@@ -13,8 +13,9 @@ from playwright.sync_api import Browser, Page
 from browser.chromium import new_context
 from labengine import events as ev
 from labengine_widgets.browser import css, esm
-from labengine_widgets.feed import feed as feeds
+from labengine_widgets.feed import worker
 from labengine_widgets.feed.feed import Feed
+from labengine_widgets.feed.worker import Worker
 from labengine_widgets.view import saved_bytes
 from waiting import wait_until
 from widgets.browser_thread import Look as Look
@@ -191,6 +192,6 @@ def _checked(
 def _ticked() -> Iterator[None]:
     """The page belongs to one thread: the feed's own does nothing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Feed, "_work", lambda self, closed: None)
-        patch.setattr(feeds, "IDLE", 0.01)
+        patch.setattr(Worker, "_run", lambda self, closed: None)
+        patch.setattr(worker, "IDLE", 0.01)
         yield

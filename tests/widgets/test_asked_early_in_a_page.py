@@ -34,7 +34,7 @@ def look() -> Iterator[Look]:
 def test_a_dashboard_below_the_window_hears_a_selection_before_it_is_painted(look: Look) -> None:
     def check(view: View) -> None:
         view.page.evaluate("() => document.getElementById('cell').style.marginTop = '5000px'")
-        view.feed.selection = selection_of(CHOSEN)
+        view.feed.reader.selection = selection_of(CHOSEN)
         view.mount()
         view.answer()
         assert view.page.evaluate("() => document.querySelector('.labengine').stage.selection.id") == 2

@@ -13,9 +13,10 @@ import pytest
 from labengine import Lab
 from labengine import events as ev
 from labengine.timeline import Timeline
-from labengine_widgets.feed import feed as feeds
-from labengine_widgets.feed.feed import PERIOD, Feed, feed_of
+from labengine_widgets.feed import worker
+from labengine_widgets.feed.feed import Feed, feed_of
 from labengine_widgets.feed.payload import packed
+from labengine_widgets.feed.worker import PERIOD, Worker
 from labengine_widgets.selection import Selection
 from waiting import wait_until
 from widgets.fake_view_source import FakeViewSource
@@ -36,8 +37,8 @@ def wire() -> Wire:
 @pytest.fixture
 def feed(source: FakeViewSource, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Iterator[Feed]:
     """A feed whose thread does nothing: the tests tick."""
-    monkeypatch.setattr(Feed, "_work", lambda self, closed: None)
-    monkeypatch.setattr(feeds, "IDLE", 0.01)
+    monkeypatch.setattr(Worker, "_run", lambda self, closed: None)
+    monkeypatch.setattr(worker, "IDLE", 0.01)
     feed = Feed(source)
     feed.attach(wire)
     feed.tick()

@@ -1,18 +1,35 @@
-"""What a feed has sent: every state can be reached and left, and a run is followed until it is captioned."""
+"""The state machines of a feed: every state can be reached and left, and a few rules that the tables must keep."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
 import pytest
 
-from labengine_widgets.feed.states import TRANSITIONS, Sending, Sent, sent_after
+from labengine import events as ev
+from labengine_widgets.feed.states import (
+    TRANSITIONS,
+    WORK_TRANSITIONS,
+    Sending,
+    Sent,
+    Work,
+    WorkSignal,
+    sent_after,
+    work_after,
+)
+from labengine_widgets.feed.steps import STEP_TRANSITIONS, Step, StepSignal, StepTracker, step_after
 
 
-def test_every_state_has_a_way_to_every_other() -> None:
-    for start in Sent:
+@pytest.mark.parametrize(("states", "table"), [(Sent, TRANSITIONS), (Step, STEP_TRANSITIONS), (Work, WORK_TRANSITIONS)])
+def test_every_state_has_a_way_to_every_other(states: type[Enum], table: Mapping[Any, Mapping[Any, Any]]) -> None:
+    assert set(table) == set(states)
+    for start in states:
         reached = {start}
-        for _ in Sent:
-            reached |= {after for state in reached for after in TRANSITIONS[state].values()}
-        assert reached == set(Sent)
+        for _ in states:
+            reached |= {after for state in reached for after in table[state].values()}
+        assert reached == set(states)
 
 
 @pytest.mark.parametrize("sending", Sending)
@@ -29,3 +46,43 @@ def test_whatever_is_sent_is_to_be_saved(sending: Sending) -> None:
 def test_a_run_is_not_saved_before_its_last_step_is_captioned() -> None:
     assert sent_after(Sent.FOLLOWED, Sending.SAVING) is Sent.FOLLOWED
     assert sent_after(sent_after(Sent.FOLLOWED, Sending.LAST_STEP), Sending.SAVING) is Sent.SAVED
+
+
+@pytest.mark.parametrize("state", Step)
+@pytest.mark.parametrize(
+    ("signal", "after"),
+    [(StepSignal.STARTED_IN_RUN, Step.OPEN_IN_RUN), (StepSignal.STARTED_BY_HAND, Step.OPEN_BY_HAND)],
+)
+def test_a_step_that_starts_is_open_whatever_was_before(state: Step, signal: StepSignal, after: Step) -> None:
+    assert step_after(state, signal) is after
+
+
+@pytest.mark.parametrize("state", Step)
+def test_no_step_is_open_after_an_end(state: Step) -> None:
+    assert step_after(state, StepSignal.ENDED) in (Step.NONE, Step.ENDED_BY_HAND)
+
+
+@pytest.mark.parametrize("state", Step)
+def test_moments_of_before_mean_nothing_when_a_recording_begins(state: Step) -> None:
+    after = step_after(state, StepSignal.RECORDING_BEGAN)
+    is_open = {Step.OPEN_IN_RUN, Step.OPEN_BY_HAND}
+    assert after in (Step.NONE, Step.OPEN_IN_RUN) and (after in is_open) == (state in is_open)
+
+
+def test_a_tracker_knows_where_a_step_by_hand_began_until_another_one_starts() -> None:
+    steps = StepTracker()
+    steps.hear(ev.StepStarted(1), None)
+    assert (steps.state, steps.start_by_hand) == (Step.OPEN_IN_RUN, None)
+    steps.hear(ev.StepEnded(1), None)
+    steps.hear(ev.StepStarted(2), 17)
+    assert (steps.state, steps.start_by_hand) == (Step.OPEN_BY_HAND, 17)
+    steps.hear(ev.StepRolledBack(2, "interrupted"), None)
+    assert (steps.state, steps.start_by_hand) == (Step.ENDED_BY_HAND, 17)
+    steps.hear(ev.StepStarted(2), None)
+    assert steps.start_by_hand is None
+
+
+def test_work_falls_back_to_the_event_loop_only_where_a_thread_was_refused() -> None:
+    started = work_after(Work.STOPPED, WorkSignal.STARTED)
+    assert started is Work.ON_THREAD and work_after(started, WorkSignal.THREAD_REFUSED) is Work.ON_EVENT_LOOP
+    assert all(work_after(state, WorkSignal.STOPPED) is Work.STOPPED for state in Work)

@@ -39,7 +39,7 @@ class CompareView(View):
         """Something has happened on both sides: it is told as soon as the feeds have sent it. From any thread."""
         if not self._is_pending:
             self._is_pending = True
-            self.feeds[1]._post(self._send_new)
+            self.feeds[1].post(self._send_new)
 
     def show_position(self, position: int | None) -> None:
         """Have every browser half stand after that many beats; None: at the newest."""
@@ -47,11 +47,11 @@ class CompareView(View):
 
     def show_moment(self, side: int, moment: int) -> None:
         """Have every browser half stand where a side has reached a moment, when all up to there is told."""
-        self.feeds[1]._post(lambda: self._show_moment(side, moment))
+        self.feeds[1].post(lambda: self._show_moment(side, moment))
 
     def show_moments(self, moments: tuple[int, int] | None) -> None:
         """Have every browser half stand where both sides have reached their moments; None: at the newest."""
-        self.feeds[1]._post(lambda: self._show_moments(moments))
+        self.feeds[1].post(lambda: self._show_moments(moments))
 
     def update_saved(self) -> None:
         """Keep both recordings and the beats, where they are short enough."""
@@ -82,7 +82,7 @@ class CompareView(View):
     def _receive(self, widget: object, content: object, buffers: object) -> None:
         super()._receive(widget, content, buffers)
         if isinstance(content, dict) and content.get("type") == "resync":
-            self.feeds[1]._post(lambda: self._send_all(str(content.get("view"))))
+            self.feeds[1].post(lambda: self._send_all(str(content.get("view"))))
 
     def _send_all(self, view: str) -> None:
         with self._guard:

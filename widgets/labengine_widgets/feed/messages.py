@@ -1,4 +1,4 @@
-"""What a browser half may ask of a feed or of a lab: answers, and commands that are checked before they run."""
+"""Messages of browser halves: questions with answers, what the reader looks at, and commands for the lab."""
 
 from __future__ import annotations
 
@@ -6,26 +6,37 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from labengine.timeline import Timeline
-from labengine_widgets.feed.payload import Payload, step_start, stretch
+from labengine_widgets.feed.audience import Audience, Reader, Viewer
+from labengine_widgets.feed.payload import Payload, packed, step_start, stretch
+from labengine_widgets.selection import Selection, is_selection, selection_of
 from labengine_widgets.view_source import ViewSource
 from labengine_widgets.why import answer
+from labengine_widgets.words.captions import Caption
+
+Message = dict[str, Any]
 
 OLDER_EVENTS = 20_000
-"""Events that are sent at once, about, to who goes back beyond what there is."""
+"""Events sent at once, about, to a view that goes back beyond those it has."""
 
 
 class AskedFeed(Protocol):
     """What an answer takes from a feed."""
 
     view_source: ViewSource
+    reader: Reader
+    on_select: Callable[[Selection | None], object]
+    on_moment_shown: Callable[[int | None], object]
 
     @property
     def recording(self) -> Timeline: ...
-    def signed_captions(self, start: int, end: int) -> Any: ...
+    def signed_captions(self, start: int, end: int) -> list[Caption]: ...
 
 
-def older(feed: AskedFeed, message: dict[str, Any]) -> Payload:
-    """The recording before a moment, from a step's start on."""
+# -- questions ---------------------------------------------------------------------------------------------------------
+
+
+def older(feed: AskedFeed, message: Message) -> Payload:
+    """Return the events before a moment, from the start of a step on."""
     timeline = feed.recording
     before = moment_of(message.get("before"), timeline)
     start = step_start(timeline, max(timeline.num_dropped, before - OLDER_EVENTS))
@@ -33,31 +44,61 @@ def older(feed: AskedFeed, message: dict[str, Any]) -> Payload:
     return stretch(feed.view_source, timeline, start, events, state) | {"end": before}
 
 
-def captions(feed: AskedFeed, message: dict[str, Any]) -> Payload:
-    """The beats between two moments."""
+def captions(feed: AskedFeed, message: Message) -> Payload:
+    """Return the captions between two moments."""
     start, end = moment_of(message.get("start"), feed.recording), moment_of(message.get("end"), feed.recording)
     return {"start": start, "end": end, "captions": feed.signed_captions(start, end)}
 
 
-def why(feed: AskedFeed, message: dict[str, Any]) -> Payload:
-    """The chain of events that answers why something is as it is."""
+def why(feed: AskedFeed, message: Message) -> Payload:
+    """Return the chain of events that explains why something is as it is."""
     found = answer(feed.view_source, feed.recording, message.get("subject") or {}, message.get("moment"))
     return {"id": message.get("id"), "answer": found}
 
 
-ANSWERS: dict[str, Callable[[AskedFeed, dict[str, Any]], Payload]] = {"older": older, "captions": captions, "why": why}
+ANSWERS: dict[str, Callable[[AskedFeed, Message], Payload]] = {"older": older, "captions": captions, "why": why}
+
+
+def reply(feed: AskedFeed, viewer: Viewer, side: int, message: Message) -> None:
+    """Answer a question; its type is one of ANSWERS."""
+    payload = ANSWERS[message["type"]](feed, message)
+    content = {"type": message["type"], "side": side, "view": message.get("view"), "id": message.get("id")}
+    viewer.send(content, [packed(payload)])
 
 
 def moment_of(asked: object, timeline: Timeline) -> int:
-    """A moment that a browser asks for, within what is kept."""
+    """Return the nearest recorded moment to one that a browser asks for; the newest one for anything but an int."""
     moment = asked if isinstance(asked, int) and not isinstance(asked, bool) else timeline.end
     return max(timeline.num_dropped, min(moment, timeline.end))
 
 
 def is_moment(value: object, timeline: Timeline) -> bool:
-    """True for a moment of the recording that is kept."""
+    """True for a moment that the recording has."""
     return isinstance(value, int) and not isinstance(value, bool) and timeline.num_dropped <= value <= timeline.end
 
+
+# -- what the reader looks at ------------------------------------------------------------------------------------------
+
+
+def note_moment(feed: AskedFeed, message: Message) -> None:
+    """Note the moment to which the reader went; None: the newest one. A moment that is not recorded is ignored."""
+    moment = message.get("moment")
+    if moment is None or is_moment(moment, feed.recording):
+        feed.reader.moment = moment
+        feed.on_moment_shown(moment)
+
+
+def note_selection(feed: AskedFeed, audience: Audience, message: Message) -> None:
+    """Select in all views what the reader selected in one. An impossible selection is ignored."""
+    if not is_selection(message.get("selection")):
+        return
+    selection = feed.reader.selection = selection_of(message.get("selection"))
+    sent = selection and selection.to_dict()
+    audience.send({"type": "select", "selection": sent, "from": message.get("view")})
+    feed.on_select(selection)
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
 
 MAX_PROMPT = 200_000
 """Characters of a prompt that the box sends."""

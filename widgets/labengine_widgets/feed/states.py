@@ -1,4 +1,4 @@
-"""What the views of a feed have been sent, as named states with a table of transitions."""
+"""What a feed has sent and where its work is done, as named states with tables of transitions. Steps: see steps.py."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class Sent(Enum):
     CAPTIONED = auto()
     """Events with captions: a view plays them. Nothing is saved of them yet."""
     FOLLOWED = auto()
-    """Events of a run, without captions: a view goes along. The last step is captioned when the lab rests."""
+    """Events of a run, without captions: a view goes along. The last step is captioned when the lab pauses."""
     SAVED = auto()
     """All there is; every view has saved it."""
 
 
 class Sending(Enum):
-    """What changes the state."""
+    """What changes `Sent`."""
 
     EVENTS_OF_RUN = auto()
     """Events without captions were sent."""
@@ -31,7 +31,7 @@ class Sending(Enum):
     LAST_STEP = auto()
     """The captions of the last step were sent."""
     SAVING = auto()
-    """Every view was told to save what it shows."""
+    """Every view was asked to save what it shows."""
 
 
 TRANSITIONS: Mapping[Sent, Mapping[Sending, Sent]] = {
@@ -44,9 +44,42 @@ TRANSITIONS: Mapping[Sent, Mapping[Sending, Sent]] = {
         Sending.FULL_RECORDING: Sent.CAPTIONED,
     },
 }
-"""What follows a state; whatever a row lacks leaves the state as it is."""
+"""What follows a state; a pair that is missing leaves the state as it is."""
 
 
 def sent_after(state: Sent, sending: Sending) -> Sent:
     """Return the state after something was sent or saved."""
     return TRANSITIONS[state].get(sending, state)
+
+
+class Work(Enum):
+    """Where a feed's work is done."""
+
+    STOPPED = auto()
+    """Nowhere: no view is attached, or nothing is added to the recording any more."""
+    ON_THREAD = auto()
+    """On the feed's own thread."""
+    ON_EVENT_LOOP = auto()
+    """On the kernel's event loop: this Python has no threads, as JupyterLite's."""
+
+
+class WorkSignal(Enum):
+    """What changes `Work`."""
+
+    STARTED = auto()
+    THREAD_REFUSED = auto()
+    """This Python could not start the thread."""
+    STOPPED = auto()
+
+
+WORK_TRANSITIONS: Mapping[Work, Mapping[WorkSignal, Work]] = {
+    Work.STOPPED: {WorkSignal.STARTED: Work.ON_THREAD},
+    Work.ON_THREAD: {WorkSignal.THREAD_REFUSED: Work.ON_EVENT_LOOP, WorkSignal.STOPPED: Work.STOPPED},
+    Work.ON_EVENT_LOOP: {WorkSignal.STOPPED: Work.STOPPED},
+}
+"""What follows a state; a pair that is missing leaves the state as it is."""
+
+
+def work_after(state: Work, signal: WorkSignal) -> Work:
+    """Return where the work is done after a signal."""
+    return WORK_TRANSITIONS[state].get(signal, state)

@@ -1,0 +1,202 @@
+"""What a feed sends to all its views: new events with captions, the whole recording, the lab's status."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from labengine import events as ev
+from labengine.timeline import Timeline
+from labengine.trace.codec import rows
+from labengine_widgets.feed.audience import Audience, Reader
+from labengine_widgets.feed.payload import (
+    ByKind,
+    Payload,
+    by_kind,
+    ends_inside_step,
+    full_payload,
+    seconds,
+    status,
+    step_start,
+    texts,
+    tokens_of,
+)
+from labengine_widgets.feed.states import Sending, Sent, sent_after
+from labengine_widgets.feed.steps import Step, StepTracker
+from labengine_widgets.view_source import ViewSource
+from labengine_widgets.words.captions import Narration
+
+MAX_BEHIND = 10_000
+"""Events not sent yet from which they are left out: the views begin anew with the newest ones."""
+
+REMINDERS = (1, 4, 16)
+"""Looks at a quiet lab after which the views get its newest moment again: the last message may have been lost."""
+
+FIRST_EVENTS = 3_000
+"""Events that a view has from the start, about; older ones come when the reader goes there."""
+
+
+class Publisher:
+    """Encodes what the recording has gained once, and sends it to every view. Used by one thread at a time.
+
+    recording: returns the timeline, or raises LookupError before there is one.
+    """
+
+    def __init__(
+        self,
+        source: ViewSource,
+        audience: Audience,
+        reader: Reader,
+        steps: StepTracker,
+        recording: Callable[[], Timeline],
+    ) -> None:
+        self.narration = Narration(recording, source.token_text)
+        self.num_messages = self.num_bytes = 0
+        self.seconds = 0.0
+        self.end = 0
+        """The moment up to which events were sent."""
+        self.state = Sent.CAPTIONED
+        self._source, self._audience, self._reader, self._steps = source, audience, reader, steps
+        self._recording = recording
+        self._generation = -1
+        self._ends_inside_step = False
+        self._status: Payload = {}
+        self._known_texts: set[int] = set()
+        self._num_quiet = 0
+
+    @property
+    def is_running(self) -> bool:
+        """True if the lab stepped by itself at the newest status that was sent."""
+        return bool(self._status["running"])
+
+    def begin(self, timeline: Timeline | None) -> None:
+        """Follow a recording from its newest moment on; the first views ask for what was before."""
+        self.narration.forget()
+        self._happened(Sending.FULL_RECORDING)
+        self._num_quiet = REMINDERS[-1]
+        self.end = timeline.end if timeline is not None else 0
+        self._generation = timeline.generation if timeline is not None else -1
+
+    def begin_anew(self) -> None:
+        """Send everything again at the next look, after an error."""
+        self._generation = -1
+        self.narration.forget()
+
+    def publish(self) -> bool:
+        """Send what the recording has gained. False if it was replaced meanwhile: publish again."""
+        timeline, begun = self._recording(), time.thread_time()
+        generation, end = timeline.generation, timeline.end
+        if generation != self._generation or self.end < timeline.num_dropped or end - self.end > MAX_BEHIND:
+            self._send_full(generation)
+        elif end == self.end:
+            self._remind()
+        else:
+            events = timeline.events(self.end, end)
+            if timeline.generation != generation:
+                return False
+            self._send_events(events, (generation, end), begun)
+        return True
+
+    def publish_status(self) -> None:
+        """Send the lab's status if it has changed."""
+        now = status(self._source)
+        if now != self._status:
+            self._status = now
+            self._audience.send({"type": "status", "status": now})
+
+    def send_last_step(self) -> None:
+        """Send the captions of the last step: the run that the views followed is over."""
+        self._happened(Sending.LAST_STEP)
+        start, end = step_start(self._recording(), self.end), self.end
+        captions = {"captions": self.narration.captions(start, end), "opening": self.opening_caption(end)}
+        self._audience.send({"type": "captions"}, {"start": start, "end": end, **captions})
+
+    def note_saving(self) -> None:
+        """Note that the views save what there is."""
+        self._happened(Sending.SAVING)
+
+    def answer_full(self) -> Payload:
+        """Return the full payload for one view that asks for it, with everything that was sent."""
+        self._num_quiet = 0
+        payload = self.full(self.end)
+        self._know_texts(payload)
+        return payload
+
+    def full(self, end: int) -> Payload:
+        """Return all that a view needs to begin: the newest steps, and the captions of the last one."""
+        timeline, source = self._recording(), self._source
+        last = step_start(timeline, end)
+        start = (
+            last if end - last > FIRST_EVENTS else step_start(timeline, max(timeline.num_dropped, end - FIRST_EVENTS))
+        )
+        captions = [] if source.is_running else self.narration.captions(last, end)
+        payload = full_payload(source, timeline, start, end, captions) | self._reader.payload()
+        return payload | {"captioned": [[last, end]] if captions else [], "opening": self.opening_caption(end)}
+
+    def opening_caption(self, moment: int) -> tuple[int, str] | None:
+        """Return the caption for a view that opens at a moment; None while the lab runs."""
+        return None if self._source.is_running else (moment, self.narration.opening_sentence(moment))
+
+    # -- one message ---------------------------------------------------------------------------------------------------
+
+    def _send_events(self, events: Sequence[ev.Event], now: tuple[int, int], begun: float) -> None:
+        timeline, start = self._recording(), self.end
+        self.end = start + len(events)
+        kinds = by_kind(events)
+        payload: Payload = {"start": start, "events": rows(events), "texts": self._new_texts(kinds)}
+        payload["seconds"] = seconds(timeline, kinds)
+        start_by_hand = self._steps.start_by_hand
+        captioned = self._captions_start(start, start_by_hand, kinds)
+        self._ends_inside_step = ends_inside_step(events, self._ends_inside_step)
+        captions = self.narration.captions(captioned, self.end) if captioned is not None else []
+        payload |= {"captioned": captioned, "captions": captions}
+        by_hand = Sending.EVENTS_BETWEEN_STEPS if start_by_hand is None else Sending.EVENTS_BY_HAND
+        self._happened(Sending.EVENTS_OF_RUN if captioned is None else by_hand)
+        self._reader.move_on(now)
+        self._send_state({"type": "more", "generation": now[0], "status": status(self._source)}, payload, begun)
+
+    def _captions_start(self, start: int, start_by_hand: int | None, kinds: ByKind) -> int | None:
+        """Return the moment from which new events get captions; None for those of a run."""
+        if self._source.is_running:
+            return None
+        if start_by_hand is not None:
+            return max(start, start_by_hand)
+        return None if kinds[ev.StepStarted] or self._ends_inside_step else start
+
+    def _send_full(self, generation: int) -> None:
+        self._happened(Sending.FULL_RECORDING)
+        self._generation = generation
+        self._ends_inside_step = self._steps.state in (Step.OPEN_IN_RUN, Step.OPEN_BY_HAND)
+        self._reader.move_on((generation, self._recording().end))
+        begun, self.end = time.thread_time(), self._recording().end
+        payload = self.full(self.end)
+        self._know_texts(payload)
+        self._send_state({"type": "full", "view": None}, payload, begun)
+
+    def _send_state(self, content: dict[str, Any], payload: Payload, begun: float) -> None:
+        size = self._audience.send(content, payload)
+        self.num_messages += 1
+        self._num_quiet = 0
+        self.num_bytes += size
+        self.seconds += time.thread_time() - begun
+
+    def _remind(self) -> None:
+        """Nothing is new: send the newest moment now and then, so that a view that missed a message asks for all."""
+        if self._source.is_running:
+            return
+        self._num_quiet += 1
+        if self._num_quiet in REMINDERS:
+            self._audience.send({"type": "end", "generation": self._generation, "end": self.end})
+
+    def _happened(self, sending: Sending) -> None:
+        self.state = sent_after(self.state, sending)
+
+    def _know_texts(self, payload: Payload) -> None:
+        """A view that begins anew has forgotten all texts but those in its payload."""
+        self._known_texts = {token_id for token_id, _ in payload["texts"]}
+
+    def _new_texts(self, kinds: ByKind) -> list[tuple[int, str]]:
+        new = tokens_of(kinds) - self._known_texts
+        self._known_texts |= new
+        return texts(self._source, new)

@@ -1,0 +1,102 @@
+"""The engine's newest step as a feed hears of it: named states with a table of transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+
+from labengine import events as ev
+
+HEARD = (
+    ev.EngineStarted,
+    ev.StepStarted,
+    ev.StepEnded,
+    ev.StepFailed,
+    ev.StepRolledBack,
+    ev.RequestAdded,
+    ev.RequestFinished,
+    ev.PrefixCacheReset,
+    ev.BlocksLoaded,
+    ev.LoadFailed,
+    ev.ViolationFound,
+)
+"""Events that begin or end an operation. Those in between are read from the recording."""
+
+
+class Step(Enum):
+    """The newest step of the engine, as far as the feed has seen it."""
+
+    NONE = auto()
+    """No step is open; the newest one, if the feed saw any, belonged to a run."""
+    OPEN_IN_RUN = auto()
+    """A step is open that belongs to a run, or whose beginning the recording lacks."""
+    OPEN_BY_HAND = auto()
+    """A step is open that the user took by hand: its events get captions."""
+    ENDED_BY_HAND = auto()
+    """No step is open; the user took the newest one by hand."""
+
+
+class StepSignal(Enum):
+    """What changes `Step`."""
+
+    STARTED_IN_RUN = auto()
+    STARTED_BY_HAND = auto()
+    ENDED = auto()
+    """The step ended or was rolled back."""
+    RECORDING_BEGAN = auto()
+    """The engine started, or the feed begins to follow it: moments of before mean nothing."""
+
+
+STEP_TRANSITIONS: Mapping[Step, Mapping[StepSignal, Step]] = {
+    Step.NONE: {StepSignal.STARTED_IN_RUN: Step.OPEN_IN_RUN, StepSignal.STARTED_BY_HAND: Step.OPEN_BY_HAND},
+    Step.OPEN_IN_RUN: {StepSignal.STARTED_BY_HAND: Step.OPEN_BY_HAND, StepSignal.ENDED: Step.NONE},
+    Step.OPEN_BY_HAND: {
+        StepSignal.STARTED_IN_RUN: Step.OPEN_IN_RUN,
+        StepSignal.ENDED: Step.ENDED_BY_HAND,
+        StepSignal.RECORDING_BEGAN: Step.OPEN_IN_RUN,
+    },
+    Step.ENDED_BY_HAND: {
+        StepSignal.STARTED_IN_RUN: Step.OPEN_IN_RUN,
+        StepSignal.STARTED_BY_HAND: Step.OPEN_BY_HAND,
+        StepSignal.RECORDING_BEGAN: Step.NONE,
+    },
+}
+"""What follows a state; a pair that is missing leaves the state as it is."""
+
+
+def step_after(state: Step, signal: StepSignal) -> Step:
+    """Return the state of the newest step after a signal."""
+    return STEP_TRANSITIONS[state].get(signal, state)
+
+
+class StepTracker:
+    """The state of the newest step and the moment at which it began. One thread writes, any thread reads."""
+
+    def __init__(self) -> None:
+        self._now: tuple[Step, int] = (Step.NONE, 0)  # one attribute, so that a reader never sees half a change
+
+    @property
+    def state(self) -> Step:
+        """The newest step's state."""
+        return self._now[0]
+
+    @property
+    def start_by_hand(self) -> int | None:
+        """The moment before the newest step if that was taken by hand; None otherwise."""
+        state, start = self._now
+        return start if state in (Step.OPEN_BY_HAND, Step.ENDED_BY_HAND) else None
+
+    def hear(self, event: ev.Event, start: int | None) -> None:
+        """Take note of an event. start: the moment before it, where it belongs to a step by hand; None otherwise."""
+        match event:
+            case ev.StepStarted():
+                self.signal(StepSignal.STARTED_IN_RUN if start is None else StepSignal.STARTED_BY_HAND, start)
+            case ev.EngineStarted():
+                self.signal(StepSignal.RECORDING_BEGAN)
+            case ev.StepEnded() | ev.StepRolledBack():
+                self.signal(StepSignal.ENDED)
+
+    def signal(self, signal: StepSignal, start: int | None = None) -> None:
+        """Change the state. start: the moment before a step that begins."""
+        state, known = self._now
+        self._now = step_after(state, signal), known if start is None else start

@@ -1,0 +1,173 @@
+"""The thread of a feed: it sleeps until it is woken, sends what there is, and keeps to a rate."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+from labengine_widgets.feed.bell import Bell
+from labengine_widgets.feed.states import Work, WorkSignal, work_after
+
+PERIOD = 1 / 50
+"""Seconds between two messages of state, at least."""
+
+PATIENCE = 0.1
+"""Seconds to wait for the end of a step that is taken by hand, before its first part is shown."""
+
+IDLE = 0.5
+"""Seconds between two looks at the lab's status when nothing is heard; and of quiet before the state is saved."""
+
+BYTES_A_SECOND = 500_000
+"""Sent at most, on average: a Jupyter server drops what exceeds a million."""
+
+Call = Callable[[], object]
+
+
+class Job(Protocol):
+    """What a worker does."""
+
+    @property
+    def is_live(self) -> bool:
+        """False when nothing more will come: the worker settles the job and ends."""
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        """Messages of state sent so far, and their bytes."""
+
+    @property
+    def awaited_moment(self) -> int | None:
+        """The recording's newest moment while a step by hand is open; None when there is no step to wait for."""
+
+    def tick(self) -> None:
+        """Send what there is, answer what was asked."""
+
+    def guarded(self, call: Call) -> None:
+        """Run a call; report its error beside the widgets."""
+
+    def report(self, error: Exception) -> None:
+        """Report an error beside the widgets."""
+
+    def begin_anew(self) -> None:
+        """Have the next tick send everything again, after an error."""
+
+    def settle(self) -> None:
+        """Send what has not been sent, and stop the worker."""
+
+
+class Worker:
+    """Runs a job's `tick` whenever it is woken: on a thread or, in a Python without threads, on the event loop."""
+
+    def __init__(self, job: Job) -> None:
+        self.calls: deque[Call] = deque()
+        """Calls to run at the next tick."""
+        self._job = job
+        self._state = Work.STOPPED
+        self._wake, self._closed = Bell(), Bell()
+        self._is_hurried = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_stopped(self) -> bool:
+        """True before `start` and after `stop`."""
+        return self._state is Work.STOPPED
+
+    @property
+    def is_woken(self) -> bool:
+        """True if something has happened since the tick began."""
+        return self._wake.is_set()
+
+    def start(self) -> None:
+        """Begin to run ticks."""
+        self._closed = Bell()
+        self._thread = threading.Thread(target=self._run, args=(self._closed,), name="labengine-feed", daemon=True)
+        self._state = work_after(self._state, WorkSignal.STARTED)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._state = work_after(self._state, WorkSignal.THREAD_REFUSED)
+
+    def stop(self) -> Callable[[], None]:
+        """End the ticks. Returns a function that waits for the thread's end, at most two seconds."""
+        thread, self._thread = self._thread, None
+        self._state = work_after(self._state, WorkSignal.STOPPED)
+        self._closed.set()
+        self._wake.set()
+
+        def join() -> None:
+            if thread is not None and thread.is_alive() and thread is not threading.current_thread():
+                thread.join(timeout=2)
+
+        return join
+
+    def post(self, call: Call) -> None:
+        """Run a call at the next tick, which comes at once."""
+        self.calls.append(call)
+        self._wake.set()
+        self._wake_loop()
+
+    def wake(self) -> None:
+        """Run a tick soon. Cheap: an engine's listener calls it for every event."""
+        if not self._wake.is_set():
+            self._wake.set()
+            self._wake_loop()
+
+    def wake_thread(self) -> None:
+        """Run a tick soon, if a thread does the work."""
+        self._wake.set()
+
+    def hurry(self) -> None:
+        """Run a tick at once, without waiting for the end of an open step."""
+        self._is_hurried = True
+        self._wake.set()
+
+    def begin_tick(self) -> None:
+        """Note that a tick looks at everything that has happened so far."""
+        self._wake.clear()
+        self._is_hurried = False
+
+    def is_quiet(self) -> bool:
+        """Wait for IDLE seconds; True if nothing happened. An event loop is not kept waiting."""
+        return self._state is Work.ON_EVENT_LOOP or not self._wake.wait(IDLE)
+
+    def _wake_loop(self) -> None:
+        if self._state is Work.ON_EVENT_LOOP:
+            with suppress(RuntimeError):  # without a running loop no front end is connected
+                asyncio.get_running_loop().call_soon(self._job.guarded, self._job.tick)
+
+    def _run(self, closed: Bell) -> None:
+        job, due = self._job, 0.0
+        while not closed.is_set():
+            self._wake.wait(IDLE)
+            self._wake.clear()
+            due = max(due, time.monotonic() - PERIOD)
+            num_sent, num_bytes = job.traffic
+            try:
+                self._wait_for_step(closed)
+                job.tick()
+            except Exception as error:  # a view must never stop the lab; it begins anew instead
+                job.report(error)
+                closed.wait(IDLE)
+                job.begin_anew()
+                self._wake.set()
+            if not job.is_live:
+                return job.settle()
+            sent_now, bytes_now = job.traffic
+            if sent_now > num_sent:
+                due += max(PERIOD, (bytes_now - num_bytes) / BYTES_A_SECOND)
+                closed.wait(max(0.0, due - time.monotonic()))
+
+    def _wait_for_step(self, closed: Bell) -> None:
+        """A step taken by hand is shown in one piece: wait for its end up to PATIENCE seconds, while events come."""
+        deadline, seen = time.monotonic() + PATIENCE, -1
+        while not self._is_hurried and not closed.is_set():
+            end = self._job.awaited_moment
+            if end is None or end == seen or time.monotonic() > deadline or self.calls:
+                return
+            seen = end
+            self._wake.wait(PERIOD)
+            self._wake.clear()
