@@ -84,8 +84,8 @@ UNFINISHED: dict[str, str] = {
     "tests/test_xray.py": "told",
     "tests/widgets": "apart around beat beats beyond chosen given later level meet over rest sight stand stands tell "
     "teller tells told whole wish wishes",
-    "widgets": "apart around beat beats best beyond chosen given hearing joint later level over rest sight stand "
-    "standing tell teller telling tellings tells told turn turns whole wish wishes",
+    "widgets/browser": "around best chosen given later over rest sight stand tell tells told turn turns whole",
+    "widgets/labengine_widgets/static": "beat chosen later over rest sight stand tell told turns whole",
 }
 """By folder or file: old words that are still in use there."""
 

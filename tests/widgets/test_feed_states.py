@@ -19,10 +19,12 @@ from labengine_widgets.feed.states import (
     sent_after,
     work_after,
 )
-from labengine_widgets.feed.steps import STEP_TRANSITIONS, Step, StepSignal, StepTracker, step_after
+from labengine_widgets.feed.steps import STEP_TRANSITIONS, NewestStep, StepSignal, StepTracker, step_after
 
 
-@pytest.mark.parametrize(("states", "table"), [(Sent, TRANSITIONS), (Step, STEP_TRANSITIONS), (Work, WORK_TRANSITIONS)])
+@pytest.mark.parametrize(
+    ("states", "table"), [(Sent, TRANSITIONS), (NewestStep, STEP_TRANSITIONS), (Work, WORK_TRANSITIONS)]
+)
 def test_every_state_has_a_way_to_every_other(states: type[Enum], table: Mapping[Any, Mapping[Any, Any]]) -> None:
     assert set(table) == set(states)
     for start in states:
@@ -48,36 +50,38 @@ def test_a_run_is_not_saved_before_its_last_step_is_captioned() -> None:
     assert sent_after(sent_after(Sent.FOLLOWED, Sending.LAST_STEP), Sending.SAVING) is Sent.SAVED
 
 
-@pytest.mark.parametrize("state", Step)
+@pytest.mark.parametrize("state", NewestStep)
 @pytest.mark.parametrize(
     ("signal", "after"),
-    [(StepSignal.STARTED_IN_RUN, Step.OPEN_IN_RUN), (StepSignal.STARTED_BY_HAND, Step.OPEN_BY_HAND)],
+    [(StepSignal.STARTED_IN_RUN, NewestStep.OPEN_IN_RUN), (StepSignal.STARTED_BY_HAND, NewestStep.OPEN_BY_HAND)],
 )
-def test_a_step_that_starts_is_open_whatever_was_before(state: Step, signal: StepSignal, after: Step) -> None:
+def test_a_step_that_starts_is_open_whatever_was_before(
+    state: NewestStep, signal: StepSignal, after: NewestStep
+) -> None:
     assert step_after(state, signal) is after
 
 
-@pytest.mark.parametrize("state", Step)
-def test_no_step_is_open_after_an_end(state: Step) -> None:
-    assert step_after(state, StepSignal.ENDED) in (Step.NONE, Step.ENDED_BY_HAND)
+@pytest.mark.parametrize("state", NewestStep)
+def test_no_step_is_open_after_an_end(state: NewestStep) -> None:
+    assert step_after(state, StepSignal.ENDED) in (NewestStep.NONE, NewestStep.ENDED_BY_HAND)
 
 
-@pytest.mark.parametrize("state", Step)
-def test_moments_of_before_mean_nothing_when_a_recording_begins(state: Step) -> None:
+@pytest.mark.parametrize("state", NewestStep)
+def test_moments_of_before_mean_nothing_when_a_recording_begins(state: NewestStep) -> None:
     after = step_after(state, StepSignal.RECORDING_BEGAN)
-    is_open = {Step.OPEN_IN_RUN, Step.OPEN_BY_HAND}
-    assert after in (Step.NONE, Step.OPEN_IN_RUN) and (after in is_open) == (state in is_open)
+    is_open = {NewestStep.OPEN_IN_RUN, NewestStep.OPEN_BY_HAND}
+    assert after in (NewestStep.NONE, NewestStep.OPEN_IN_RUN) and (after in is_open) == (state in is_open)
 
 
 def test_a_tracker_knows_where_a_step_by_hand_began_until_another_one_starts() -> None:
     steps = StepTracker()
     steps.hear(ev.StepStarted(1), None)
-    assert (steps.state, steps.start_by_hand) == (Step.OPEN_IN_RUN, None)
+    assert (steps.state, steps.start_by_hand) == (NewestStep.OPEN_IN_RUN, None)
     steps.hear(ev.StepEnded(1), None)
     steps.hear(ev.StepStarted(2), 17)
-    assert (steps.state, steps.start_by_hand) == (Step.OPEN_BY_HAND, 17)
+    assert (steps.state, steps.start_by_hand) == (NewestStep.OPEN_BY_HAND, 17)
     steps.hear(ev.StepRolledBack(2, "interrupted"), None)
-    assert (steps.state, steps.start_by_hand) == (Step.ENDED_BY_HAND, 17)
+    assert (steps.state, steps.start_by_hand) == (NewestStep.ENDED_BY_HAND, 17)
     steps.hear(ev.StepStarted(2), None)
     assert steps.start_by_hand is None
 

@@ -17,7 +17,7 @@ from labengine_widgets.feed.messages import ANSWERS, note_moment, note_selection
 from labengine_widgets.feed.payload import Payload, packed
 from labengine_widgets.feed.publisher import Publisher
 from labengine_widgets.feed.states import Sent
-from labengine_widgets.feed.steps import HEARD, Step, StepSignal, StepTracker
+from labengine_widgets.feed.steps import HEARD, NewestStep, StepSignal, StepTracker
 from labengine_widgets.feed.worker import Worker
 from labengine_widgets.selection import Selection
 from labengine_widgets.view_source import ViewSource
@@ -227,7 +227,7 @@ class Feed:
     def awaited_moment(self) -> int | None:
         """The recording's newest moment while a step by hand is open; None when there is no step to wait for."""
         timeline = self.timeline
-        return None if timeline is None or self._steps.state is not Step.OPEN_BY_HAND else timeline.end
+        return None if timeline is None or self._steps.state is not NewestStep.OPEN_BY_HAND else timeline.end
 
     def tick(self) -> None:
         """Send what there is, answer what was asked."""
@@ -266,7 +266,7 @@ class Feed:
 
     def _pause(self) -> None:
         """The lab is quiet: after a run, send the captions of its last step; then have every view save."""
-        if self._publisher.state is Sent.SAVED or self._steps.state is Step.OPEN_IN_RUN:
+        if self._publisher.state is Sent.SAVED or self._steps.state is NewestStep.OPEN_IN_RUN:
             return
         if self.is_following:
             self._publisher.send_last_step()

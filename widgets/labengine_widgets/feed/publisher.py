@@ -23,7 +23,7 @@ from labengine_widgets.feed.payload import (
     tokens_of,
 )
 from labengine_widgets.feed.states import Sending, Sent, sent_after
-from labengine_widgets.feed.steps import Step, StepTracker
+from labengine_widgets.feed.steps import NewestStep, StepTracker
 from labengine_widgets.view_source import ViewSource
 from labengine_widgets.words.captions import Narration
 
@@ -167,7 +167,7 @@ class Publisher:
     def _send_full(self, generation: int) -> None:
         self._happened(Sending.FULL_RECORDING)
         self._generation = generation
-        self._ends_inside_step = self._steps.state in (Step.OPEN_IN_RUN, Step.OPEN_BY_HAND)
+        self._ends_inside_step = self._steps.state in (NewestStep.OPEN_IN_RUN, NewestStep.OPEN_BY_HAND)
         self._reader.move_on((generation, self._recording().end))
         begun, self.end = time.thread_time(), self._recording().end
         payload = self.full(self.end)

@@ -23,7 +23,7 @@ HEARD = (
 """Events that begin or end an operation. Those in between are read from the recording."""
 
 
-class Step(Enum):
+class NewestStep(Enum):
     """The newest step of the engine, as far as the feed has seen it."""
 
     NONE = auto()
@@ -37,7 +37,7 @@ class Step(Enum):
 
 
 class StepSignal(Enum):
-    """What changes `Step`."""
+    """What changes `NewestStep`."""
 
     STARTED_IN_RUN = auto()
     STARTED_BY_HAND = auto()
@@ -47,24 +47,27 @@ class StepSignal(Enum):
     """The engine started, or the feed begins to follow it: moments of before mean nothing."""
 
 
-STEP_TRANSITIONS: Mapping[Step, Mapping[StepSignal, Step]] = {
-    Step.NONE: {StepSignal.STARTED_IN_RUN: Step.OPEN_IN_RUN, StepSignal.STARTED_BY_HAND: Step.OPEN_BY_HAND},
-    Step.OPEN_IN_RUN: {StepSignal.STARTED_BY_HAND: Step.OPEN_BY_HAND, StepSignal.ENDED: Step.NONE},
-    Step.OPEN_BY_HAND: {
-        StepSignal.STARTED_IN_RUN: Step.OPEN_IN_RUN,
-        StepSignal.ENDED: Step.ENDED_BY_HAND,
-        StepSignal.RECORDING_BEGAN: Step.OPEN_IN_RUN,
+STEP_TRANSITIONS: Mapping[NewestStep, Mapping[StepSignal, NewestStep]] = {
+    NewestStep.NONE: {
+        StepSignal.STARTED_IN_RUN: NewestStep.OPEN_IN_RUN,
+        StepSignal.STARTED_BY_HAND: NewestStep.OPEN_BY_HAND,
     },
-    Step.ENDED_BY_HAND: {
-        StepSignal.STARTED_IN_RUN: Step.OPEN_IN_RUN,
-        StepSignal.STARTED_BY_HAND: Step.OPEN_BY_HAND,
-        StepSignal.RECORDING_BEGAN: Step.NONE,
+    NewestStep.OPEN_IN_RUN: {StepSignal.STARTED_BY_HAND: NewestStep.OPEN_BY_HAND, StepSignal.ENDED: NewestStep.NONE},
+    NewestStep.OPEN_BY_HAND: {
+        StepSignal.STARTED_IN_RUN: NewestStep.OPEN_IN_RUN,
+        StepSignal.ENDED: NewestStep.ENDED_BY_HAND,
+        StepSignal.RECORDING_BEGAN: NewestStep.OPEN_IN_RUN,
+    },
+    NewestStep.ENDED_BY_HAND: {
+        StepSignal.STARTED_IN_RUN: NewestStep.OPEN_IN_RUN,
+        StepSignal.STARTED_BY_HAND: NewestStep.OPEN_BY_HAND,
+        StepSignal.RECORDING_BEGAN: NewestStep.NONE,
     },
 }
 """What follows a state; a pair that is missing leaves the state as it is."""
 
 
-def step_after(state: Step, signal: StepSignal) -> Step:
+def step_after(state: NewestStep, signal: StepSignal) -> NewestStep:
     """Return the state of the newest step after a signal."""
     return STEP_TRANSITIONS[state].get(signal, state)
 
@@ -73,10 +76,13 @@ class StepTracker:
     """The state of the newest step and the moment at which it began. One thread writes, any thread reads."""
 
     def __init__(self) -> None:
-        self._now: tuple[Step, int] = (Step.NONE, 0)  # one attribute, so that a reader never sees half a change
+        self._now: tuple[NewestStep, int] = (
+            NewestStep.NONE,
+            0,
+        )  # one attribute, so that a reader never sees half a change
 
     @property
-    def state(self) -> Step:
+    def state(self) -> NewestStep:
         """The newest step's state."""
         return self._now[0]
 
@@ -84,7 +90,7 @@ class StepTracker:
     def start_by_hand(self) -> int | None:
         """The moment before the newest step if that was taken by hand; None otherwise."""
         state, start = self._now
-        return start if state in (Step.OPEN_BY_HAND, Step.ENDED_BY_HAND) else None
+        return start if state in (NewestStep.OPEN_BY_HAND, NewestStep.ENDED_BY_HAND) else None
 
     def hear(self, event: ev.Event, start: int | None) -> None:
         """Take note of an event. start: the moment before it, where it belongs to a step by hand; None otherwise."""

@@ -11,20 +11,20 @@ from labengine_widgets.words.phrases import phrase, state_phrase, word
 from labengine_widgets.words.scene import MAX_BLOCKS_WITH_TEXT, Scene
 
 E = TypeVar("E", bound=ev.Event)
-Teller = Callable[[Any, Scene], str]
-_TELLERS: dict[type[ev.Event], Teller] = {}
+Wording = Callable[[Any, Scene], str]
+_WORDINGS: dict[type[ev.Event], Wording] = {}
 
 
 def sentence(run: Sequence[ev.Event], scene: Scene) -> str:
     """The sentence for events that happened together: one event, or a run that `frames.runs` put into one frame.
 
     scene: the state just after the run. Where events cannot have happened, as wrong parts emit them, the state may lack
-    what the sentence is about: then the first event is told by itself.
+    what the sentence is about: then the sentence is about the first event alone.
     """
-    if (teller := _TELLERS.get(type(run[0]))) is None:
+    if (wording := _WORDINGS.get(type(run[0]))) is None:
         return phrase(run[0])
     try:
-        return teller(run, scene)
+        return wording(run, scene)
     except (IndexError, KeyError):
         if not scene.fold.num_impossible:
             raise
@@ -35,7 +35,7 @@ def resting_sentence(scene: Scene) -> str:
     """What a reader sees first, and after the lab has started over."""
     open_ids = [i for i, request in scene.fold.requests.items() if request.status != "finished"]
     if scene.fold.step:
-        return standing_sentence(scene) if open_ids else finished_sentence(scene)
+        return paused_sentence(scene) if open_ids else finished_sentence(scene)
     if not open_ids:
         return state_phrase("empty", {"num_blocks": scene.num_blocks, "used": scene.num_used})
     names = listed(map(request_name, open_ids))
@@ -48,7 +48,7 @@ def finished_sentence(scene: Scene) -> str:
     return state_phrase("finished", {"step": scene.fold.step, "used": used, "findable": 0 if used else findable})
 
 
-def standing_sentence(scene: Scene) -> str:
+def paused_sentence(scene: Scene) -> str:
     """What a reader sees of a lab that has taken steps before anybody looked."""
     used, _, _, lost = scene.score
     return state_phrase("stepped", {"step": scene.fold.step, "used": used, "lost": lost})
@@ -62,10 +62,10 @@ def running_sentence(scene: Scene) -> str:
     return state_phrase("running", {"step": scene.fold.step, "used": scene.num_used, **numbers})
 
 
-def _tells(kind: type[E]) -> Callable[[Callable[[Sequence[E], Scene], str]], Teller]:
-    def register(teller: Callable[[Sequence[E], Scene], str]) -> Teller:
-        _TELLERS[kind] = teller
-        return teller
+def _words(kind: type[E]) -> Callable[[Callable[[Sequence[E], Scene], str]], Wording]:
+    def register(wording: Callable[[Sequence[E], Scene], str]) -> Wording:
+        _WORDINGS[kind] = wording
+        return wording
 
     return register
 
@@ -82,21 +82,21 @@ def _plural(run: Sequence[Any], one: str, many: str) -> str:
     return one if len(run) == 1 else many
 
 
-@_tells(ev.StepEnded)
+@_words(ev.StepEnded)
 def _step_ended(run: Sequence[ev.StepEnded], scene: Scene) -> str:
     used, peak, _, lost = scene.score
-    told = f"{phrase(run[0])[:-1]}: {counted(used, 'block')} used"
+    text = f"{phrase(run[0])[:-1]}: {counted(used, 'block')} used"
     if lost:
-        return f"{told}, and {lost} of them lost."
-    return f"{told}. The peak within the step was {peak}." if peak > used else f"{told}."
+        return f"{text}, and {lost} of them lost."
+    return f"{text}. The peak within the step was {peak}." if peak > used else f"{text}."
 
 
-@_tells(ev.StepFailed)
+@_words(ev.StepFailed)
 def _step_failed(run: Sequence[ev.StepFailed], scene: Scene) -> str:
     return f"{phrase(run[0])} This is the state at that moment."
 
 
-@_tells(ev.RequestAdded)
+@_words(ev.RequestAdded)
 def _request_added(run: Sequence[ev.RequestAdded], scene: Scene) -> str:
     names = listed(request_name(event.request_id) for event in run)
     sizes = sorted({len(event.token_ids) for event in run})
@@ -111,7 +111,7 @@ def _behind(run: Sequence[ev.RequestAdded], scene: Scene) -> str:
     return f" behind {listed(map(request_name, earlier))}," if earlier else ""
 
 
-@_tells(ev.PrefixHit)
+@_words(ev.PrefixHit)
 def _prefix_hit(run: Sequence[ev.PrefixHit], scene: Scene) -> str:
     if not run[0].num_tokens:
         return phrase(run[0])
@@ -119,7 +119,7 @@ def _prefix_hit(run: Sequence[ev.PrefixHit], scene: Scene) -> str:
     return f"{phrase(run[0])[:-1]}, in {block_names(ids)}: no need to compute them."
 
 
-@_tells(ev.RequestForgotten)
+@_words(ev.RequestForgotten)
 def _request_forgotten(run: Sequence[ev.RequestForgotten], scene: Scene) -> str:
     if len(run) == 1:
         return phrase(run[0])
@@ -127,21 +127,21 @@ def _request_forgotten(run: Sequence[ev.RequestForgotten], scene: Scene) -> str:
     return f"{names} are finished, and no longer kept: newer requests have taken their place."
 
 
-@_tells(ev.BlockEvicted)
+@_words(ev.BlockEvicted)
 def _block_evicted(run: Sequence[ev.BlockEvicted], scene: Scene) -> str:
     if len(run) == 1:
         return phrase(run[0])
     return f"{_blocks(run)} are evicted from the prefix cache ({word('evicted', run[0].reason)})."
 
 
-@_tells(ev.BlockAllocated)
+@_words(ev.BlockAllocated)
 def _block_allocated(run: Sequence[ev.BlockAllocated], scene: Scene) -> str:
     blocks, are = counted(len(run), "block"), _plural(run, "is", "are")
     where = f"from the head of the free queue{_for_group(run[0], scene)}"
     return f"{blocks} {are} allocated to {request_name(run[0].request_id)} {where}: {_blocks(run)}."
 
 
-@_tells(ev.BlocksSkipped)
+@_words(ev.BlocksSkipped)
 def _blocks_skipped(run: Sequence[ev.BlocksSkipped], scene: Scene) -> str:
     event = run[0]
     name, group = request_name(event.request_id), group_name(scene.fold.groups, event.group)
@@ -149,7 +149,7 @@ def _blocks_skipped(run: Sequence[ev.BlocksSkipped], scene: Scene) -> str:
     return f"{name}'s table of the {group} begins with {null}, outside the window: no token reads there."
 
 
-@_tells(ev.BlockTouched)
+@_words(ev.BlockTouched)
 def _block_touched(run: Sequence[ev.BlockTouched], scene: Scene) -> str:
     name, blocks, are = request_name(run[0].request_id), _blocks(run), _plural(run, "is", "are")
     doubled = [event for event in run if _is_elsewhere(event, scene)]
@@ -174,7 +174,7 @@ def _for_group(event: ev.BlockAllocated, scene: Scene) -> str:
     return f" for the {group_name(scene.fold.groups, event.group)}" if len(scene.fold.groups) > 1 else ""
 
 
-@_tells(ev.BlocksLoaded)
+@_words(ev.BlocksLoaded)
 def _blocks_loaded(run: Sequence[ev.BlocksLoaded], scene: Scene) -> str:
     ids = [block_id for _, _, block_id, _ in run[0].transfers]
     return f"{phrase(run[0])[:-1]}{_who_reads_on(ids, scene)}."
@@ -187,13 +187,13 @@ def _who_reads_on(ids: Sequence[int], scene: Scene) -> str:
     return f"; {block_names(doubled)} {_plural(doubled, 'is', 'are')} in another group's table too"
 
 
-@_tells(ev.ViolationFound)
+@_words(ev.ViolationFound)
 def _violation_found(run: Sequence[ev.ViolationFound], scene: Scene) -> str:
     more = f" (and {len(run) - 1} more)" if len(run) > 1 else ""
     return f"{phrase(run[0])[:-1]}{more}."
 
 
-@_tells(ev.SlotsWritten)
+@_words(ev.SlotsWritten)
 def _slots_written(run: Sequence[ev.SlotsWritten], scene: Scene) -> str:
     event = run[0]
     ids = [block_id for block_id, _, _ in event.runs]
@@ -208,7 +208,7 @@ def _slots_written(run: Sequence[ev.SlotsWritten], scene: Scene) -> str:
     return f"{phrase(event)} {_contents(twins, scene)} {are} in {others} already: computed twice."
 
 
-@_tells(ev.TokensComputed)
+@_words(ev.TokensComputed)
 def _tokens_computed(run: Sequence[ev.TokensComputed], scene: Scene) -> str:
     if len(run) == 1:
         return phrase(run[0])
@@ -216,7 +216,7 @@ def _tokens_computed(run: Sequence[ev.TokensComputed], scene: Scene) -> str:
     return f"Keys and values are computed for {first} tokens."
 
 
-@_tells(ev.BlockCached)
+@_words(ev.BlockCached)
 def _block_cached(run: Sequence[ev.BlockCached], scene: Scene) -> str:
     contents, them = _contents([event.block_id for event in run], scene), _plural(run, "it", "them")
     full = f"{request_name(run[0].request_id)}'s {_blocks(run)} {_plural(run, 'is', 'are')} full"
@@ -235,7 +235,7 @@ def _block_cached(run: Sequence[ev.BlockCached], scene: Scene) -> str:
     return f"{joins}: look-ups for {contents} find {them}."
 
 
-@_tells(ev.BlockMerged)
+@_words(ev.BlockMerged)
 def _block_merged(run: Sequence[ev.BlockMerged | ev.BlockFreed], scene: Scene) -> str:
     merged = [event for event in run if isinstance(event, ev.BlockMerged)]
     name, copies, are = request_name(merged[0].request_id), _blocks(merged), _plural(merged, "is", "are")
@@ -246,7 +246,7 @@ def _block_merged(run: Sequence[ev.BlockMerged | ev.BlockFreed], scene: Scene) -
     return f"{name}'s {copies} {are} merged into the equal {into}: {name}'s table points {there}, and {they} {end}."
 
 
-@_tells(ev.BlockFreed)
+@_words(ev.BlockFreed)
 def _block_freed(freed: Sequence[ev.BlockFreed | ev.BlockMerged], scene: Scene) -> str:
     """Of the frees alone: a part may free a copy before its merge, and both are described together."""
     run = [event for event in freed if isinstance(event, ev.BlockFreed)]
@@ -271,7 +271,7 @@ def _queue_ends(free: Sequence[ev.BlockFreed]) -> str:
     return f"{join} the free queue, those without content at the head"
 
 
-@_tells(ev.TokenSampled)
+@_words(ev.TokenSampled)
 def _token_sampled(run: Sequence[ev.TokenSampled], scene: Scene) -> str:
     def text(token_id: int) -> str:
         shown = readable(scene.token_text(token_id), 40)
