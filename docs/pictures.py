@@ -66,7 +66,7 @@ class Shown:
 
     def go_to(self, position: int | None = None) -> None:
         """Go to a moment (of a comparison: a caption); to the newest one without."""
-        self.page.evaluate("(position) => stage.stand(position ?? stage.track.end)", position)
+        self.page.evaluate("(position) => stage.moveTo(position ?? stage.track.end)", position)
         self.settle()
 
     def open(self, tab: str) -> None:

@@ -36,7 +36,7 @@ from pathlib import Path
 
 import pytest
 
-IMPORT = re.compile(r"""(?:\bfrom|\bimport)\s*\(?\s*["'](\.[^"']+)["']""")
+IMPORT = re.compile(r"""(?:\bfrom|\bimport)\s*\(?\s*["'](\.[^"']+\.ts)["']""")
 OWN_ROOMS = ("model", "look", "views", "views/time", "stage", "stage/compare", "widget.ts", "views/index.ts")
 
 

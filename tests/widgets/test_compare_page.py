@@ -44,7 +44,7 @@ def test_why_is_asked_of_what_was_chosen_before(look: Look) -> None:
 def test_what_a_look_up_still_finds_is_unlike_what_it_does_not(look: Look) -> None:
     unlike = """(side) => {
       const { shows } = document.querySelector(".labengine").stage;
-      return [...shows.find((one) => one.side === side && one.view.different).view.different];
+      return [...shows.find((one) => one.side === side && one.view.outlines).view.outlines.different];
     }"""
 
     def check(page: ComparePage) -> None:

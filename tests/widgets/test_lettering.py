@@ -55,7 +55,7 @@ def test_text_picture_and_widget_agree(look: Look) -> None:
             assert timeline is not None
             for step in (5, 9, 12, 14):
                 moment = timeline.step_moments(step)[1]
-                view.page.evaluate("(at) => document.querySelector('.labengine').stage.stand(at)", moment)
+                view.page.evaluate("(at) => document.querySelector('.labengine').stage.moveTo(at)", moment)
                 view.painted()
                 beads = {block: letter for letter, block in view.page.evaluate(BEADS)}
                 snapshot = timeline.state(moment).snapshot()

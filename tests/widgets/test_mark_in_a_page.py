@@ -32,7 +32,7 @@ def two_steps() -> list[ev.Event]:
 
 
 def stand(view: View, moment: int) -> None:
-    view.page.evaluate("(at) => document.querySelector('.labengine').stage.stand(at)", moment)
+    view.page.evaluate("(at) => document.querySelector('.labengine').stage.moveTo(at)", moment)
     view.painted()
 
 

@@ -30,7 +30,7 @@ ARM = """
   Object.assign(side.recording.header, { code, answers });
   window.asked = [];
   stage.isLive = mode !== "none";
-  stage.stand = (moment) => window.goTo(moment);
+  stage.moveTo = (moment) => window.goTo(moment);
   stage.ask = async (type, fields) => {
     window.asked.push({ type, ...fields });
     if (mode === "hanging") return new Promise((resolve) => (window.answerNow = (answer) => resolve({ answer })));

@@ -81,7 +81,8 @@ def test_one_great_step_does_not_flatten_the_others(show: Show) -> None:
         assert ask("scaleOf", [12, 16, 18, 17]) == {"most": 20, "isCut": False}
         assert ask("scaleOf", [2400, 18]) == {"most": 5000, "isCut": False}, "of two steps neither stands out"
         assert ask("scaleOf", [0, 0]) == {"most": 1, "isCut": False}
-        said = [ask("said", *told) for told in ((20_000, "ms"), (5, "ms"), (0, "ms"), (12_000,), (4096,), (0.5, "%"))]
+        values = ((20_000, "ms"), (5, "ms"), (0, "ms"), (12_000,), (4096,), (0.5, "%"))
+        said = [ask("axisLabel", *value) for value in values]
         assert said == ["20 s", "5 ms", "0", "12k", "4096", "50%"]
 
     show(check, "charts", [*begin(), *merging_step()])

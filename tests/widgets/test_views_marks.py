@@ -118,7 +118,7 @@ def test_marks_stay_with_their_things_when_rows_are_painted_anew(show: Show) -> 
 
 @pytest.mark.parametrize(("kind", "of"), [("hash", "block"), ("event", "merge"), ("request", "table")])
 def test_the_pool_rings_the_same_blocks(show: Show, kind: str, of: str) -> None:
-    ringed = "() => [...window.stand.view.outlined].sort((a, b) => a - b)"
+    ringed = "() => [...window.stand.view.outlines.ids].sort((a, b) => a - b)"
 
     def check(stand: Stand) -> None:
         merged = number(MERGED, ev.BlockMerged)

@@ -81,7 +81,7 @@ def test_lanes_and_events_are_chosen_by_keys(look: Look) -> None:
         view.stand(500)
         view.press(canvas, "Enter")
         assert view.selection == {"kind": "event", "id": 499}, "the event at the pen"
-        lanes = view.js("() => stage.shows[0].view.rows.placed.map(([lane]) => lane.id)")
+        lanes = view.js("() => stage.shows[0].view.lanes.placed.map(([lane]) => lane.id)")
         view.press(canvas, "ArrowDown", "ArrowDown", "ArrowUp", "ArrowDown", "Enter")
         assert view.selection == {"kind": "request", "id": lanes[1]}
         assert f"request {chr(65 + lanes[1])}" in (view.page.locator(canvas).get_attribute("aria-valuetext") or "")

@@ -70,7 +70,7 @@ class Viewed:
             self.painted()
 
     def stand(self, moment: int) -> None:
-        self.js("([moment]) => stage.stand(moment)", moment)
+        self.js("([moment]) => stage.moveTo(moment)", moment)
 
     def axis(self, name: str) -> dict[str, float]:
         """Where the axis of a view lies: left, from, to, perEvent."""

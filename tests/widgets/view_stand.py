@@ -31,7 +31,7 @@ async ([name, payload]) => {
     track: { guide: [], whyDifferent: null, positionAt: (_side, moment) => moment },
     text: (which, id) => side.text(id),
     select(selection) { this.selection = selection; view.mark(selection); },
-    ask: () => new Promise(() => {}), wish() {}, on: () => () => {}, stand() {},
+    ask: () => new Promise(() => {}), wish() {}, on: () => () => {}, moveTo() {},
     repaint: () => view.paint(side.scene, all, { moment: side.moment, isPlaying: false }),
   };
   const view = module.create(stage, side);

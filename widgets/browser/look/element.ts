@@ -1,3 +1,5 @@
+// The small parts of which everything is made. Text only ever enters as textContent.
+
 const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;
 
 // Text as it may be shown: what is not seen, or turns the direction of its neighbours, is a dot.

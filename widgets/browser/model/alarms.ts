@@ -4,6 +4,7 @@
 import { lastBefore } from "./arrays.ts";
 import type { EventRows } from "./event_rows.ts";
 import type { AnyRow, EventKind } from "./events.ts";
+import { entryFor } from "./events.ts";
 import type { Recording } from "./recording.ts";
 
 // A rule that was found broken. isSaid: the core is not what its events say.
@@ -26,7 +27,7 @@ export interface Crash {
   message: string;
   method: string;
   moment: number;
-  isOver?: boolean;
+  isTakenBack?: boolean;
 }
 
 interface AlarmLog {
@@ -84,11 +85,8 @@ function begun(recording: Recording) {
 }
 
 function note(log: AlarmLog, { kinds }: Recording, event: number, row: AnyRow) {
-  const act = NOTES[kinds.names[row[0]] as EventKind] as Note | undefined;
-  act?.(log, event, kinds.ordered(row) as never); // the table pairs each kind with its rows
+  entryFor(NOTES, kinds.names[row[0]])?.(log, event, kinds.ordered(row));
 }
-
-type Note = (log: AlarmLog, event: number, row: never) => void;
 
 const NOTES: { [Kind in EventKind]?: (log: AlarmLog, event: number, row: EventRows[Kind]) => void } = {
   EngineStarted: ({ starts }, event) => starts.push(event),
@@ -100,9 +98,9 @@ const NOTES: { [Kind in EventKind]?: (log: AlarmLog, event: number, row: EventRo
   },
   StepRolledBack({ crashes }, event) {
     const crash = crashes.at(-1);
-    if (crash && !crash.isOver) {
+    if (crash && !crash.isTakenBack) {
       crash.moment = event;
-      crash.isOver = true;
+      crash.isTakenBack = true;
     }
   },
 };

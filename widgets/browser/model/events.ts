@@ -1,6 +1,6 @@
 // The kinds of events and their rows. Rows with another order of fields are put in the order of event_rows.ts.
 
-import type { EventFields } from "./event_rows.ts";
+import type { EventFields, EventRows } from "./event_rows.ts";
 import { DEFAULTS, FIELDS } from "./event_rows.ts";
 
 export type EventKind = keyof EventFields;
@@ -18,7 +18,7 @@ export class Kinds {
   names: string[];
   fields: Map<string, number>[];
   index: Map<string, number>;
-  moves: (Move[] | null)[];
+  moves: (FieldMove[] | null)[];
 
   constructor(kinds: KindNames[]) {
     this.names = kinds.map(([name]) => name);
@@ -35,12 +35,12 @@ export class Kinds {
 }
 
 // Where a field lies in a row of the recording; undefined where the recording has no such field.
-interface Move {
+interface FieldMove {
   at: number | undefined;
   name: string;
 }
 
-function move(ours: readonly string[] | undefined, theirs: Map<string, number>): Move[] | null {
+function move(ours: readonly string[] | undefined, theirs: Map<string, number>): FieldMove[] | null {
   if (!ours || ours.every((name, i) => theirs.get(name) === i + 1)) return null;
   return ours.map((name) => ({ at: theirs.get(name), name }));
 }
@@ -61,3 +61,17 @@ export type AnyRow = [kind: number, ...fields: unknown[]];
 
 // A kind's name, and the names of its fields in the order of the rows.
 export type KindNames = [name: string, ...fields: string[]];
+
+// A function that takes a row of one kind, as one that takes any row.
+type OfAnyRow<Act> = Act extends (...args: infer Args) => infer Result
+  ? (...args: { [I in keyof Args]: Args[I] extends EventRows[EventKind] ? AnyRow : Args[I] }) => Result
+  : never;
+
+// The entry of a table for an event's kind. The table pairs each kind with its rows; that a row read at run time is of
+// the kind that its first field names is beyond TypeScript: this cast is the only one.
+export function entryFor<Entries extends { [Kind in EventKind]?: unknown }>(
+  entries: Entries,
+  kind: string,
+): OfAnyRow<NonNullable<Entries[EventKind & keyof Entries]>> | undefined {
+  return entries[kind as EventKind] as OfAnyRow<NonNullable<Entries[EventKind & keyof Entries]>> | undefined;
+}

@@ -244,8 +244,8 @@ function noteTransfers(scene: SceneState, request: RequestRecord, transfers: Tra
   scene.changes.tier = true;
 }
 
-function noteTraffic(scene: SceneState, told: Omit<Traffic, "event">) {
-  scene.traffic.push({ event: scene.moment, ...told });
+function noteTraffic(scene: SceneState, traffic: Omit<Traffic, "event">) {
+  scene.traffic.push({ event: scene.moment, ...traffic });
   if (scene.traffic.length > MAX_TRAFFIC) scene.traffic.shift();
   scene.changes.tier = true;
 }

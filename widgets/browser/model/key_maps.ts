@@ -50,7 +50,7 @@ export class PrefixMap {
     for (const [text, ids] of this) act(ids, text, this);
   }
 
-  // -- by a key's number ------------------------------------------------------------------------------------------
+  // -- by a key's number
 
   at(key: number) {
     return this.order.has(key) ? this.lists[key] : undefined;
@@ -87,7 +87,7 @@ export class PrefixMap {
 // What the external tier is known to hold. It is only ever told of more, so a scene needs to know but how much.
 export class TierLog {
   keys: KeyIndex;
-  order: number[] = [];
+  order: number[] = []; // numbers of keys, as they came to be known
   moments: number[] = [];
   position = new Map<number, number>();
 

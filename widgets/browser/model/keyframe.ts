@@ -23,8 +23,12 @@ const SMALL = [
   "version",
 ] as const;
 
+type KeptArrays = Pick<SceneState, (typeof KEPT_ARRAYS)[number]>;
+type SmallFields = Pick<SceneState, (typeof SMALL)[number]>;
+
 // A scene that is put away.
-export type Keyframe = Pick<SceneState, (typeof SMALL)[number] | (typeof KEPT_ARRAYS)[number]> &
+export type Keyframe = KeptArrays &
+  SmallFields &
   Pick<
     SceneState,
     | "tokenStores"
@@ -41,8 +45,8 @@ export type Keyframe = Pick<SceneState, (typeof SMALL)[number] | (typeof KEPT_AR
 // Independent of the scene from now on.
 export function packed(scene: SceneState): Keyframe {
   scene.share();
-  const arrays = Object.fromEntries(KEPT_ARRAYS.map((name) => [name, scene[name].slice()]));
-  const small = Object.fromEntries(SMALL.map((name) => [name, scene[name]]));
+  const arrays = Object.fromEntries(KEPT_ARRAYS.map((name) => [name, scene[name].slice()])) as KeptArrays;
+  const small = Object.fromEntries(SMALL.map((name) => [name, scene[name]])) as SmallFields;
   const kept = {
     tokenStores: scene.tokenStores.slice(),
     requests: new Map(scene.requests),
@@ -58,7 +62,7 @@ export function packed(scene: SceneState): Keyframe {
     violations: scene.violations.slice(),
     numContents: scene.contents.size,
   };
-  return { ...arrays, ...small, ...kept } as unknown as Keyframe; // the two lists name the rest of its fields
+  return { ...arrays, ...small, ...kept };
 }
 
 // Makes the scene what it was when `kept` was packed.
@@ -109,7 +113,7 @@ export function takeUp(scene: SceneState, wire: WireKeyframe) {
   scene.step = wire.step;
   scene.refCounts.set(wire.ref_counts);
   scene.queue.load(wire.free_queue);
-  for (const told of wire.requests) takeUpRequest(scene, told);
+  for (const request of wire.requests) takeUpRequest(scene, request);
   for (const [id, pairs] of wire.block_keys) {
     const [first, ...more] = pairs.map(([group, hex]) => keys.of(group, hex));
     scene.firstKey[id] = first;

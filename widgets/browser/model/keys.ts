@@ -3,11 +3,11 @@
 import { grown } from "./arrays.ts";
 
 export class KeyIndex {
-  ids: Map<string, number>[] = [];
+  ids: Map<string, number>[] = []; // per group: hex -> number
   hexes: (string | null)[] = [];
   groups: number[] = [];
-  spare: number[] = [];
-  resting: number[] = [];
+  spare: number[] = []; // numbers to be used again
+  resting: number[] = []; // numbers that a reader may still hold
 
   get size() {
     return this.hexes.length;
@@ -106,11 +106,11 @@ export class Parents {
 // registered; the first hash registered for a prefix takes over its number. Another hash of the same prefix (a salt) is
 // another content.
 export class ContentIndex {
-  prefixes: Map<number, number>[] = [];
-  keys = new Int32Array(64).fill(-1);
-  isHashed = new Uint8Array(64);
+  prefixes: Map<number, number>[] = []; // per group: hash of a prefix -> number
+  keys = new Int32Array(64).fill(-1); // number of a key -> number of its content
+  isHashed = new Uint8Array(64); // by content
   size = 0;
-  settled = Infinity;
+  settled = Infinity; // see `reconcile`
 
   ofPrefix(group: number, hash: number) {
     const known = (this.prefixes[group] ??= new Map());

@@ -9,8 +9,8 @@ const VISIBLE: Record<string, string> = { "\n": "⏎", "\r": "⏎", "\t": "⇥" 
 // A to Z, then AA, AB ...
 export function requestName(request: number) {
   let name = "";
-  for (let rest = request + 1; rest > 0; rest = Math.floor((rest - 1) / 26))
-    name = String.fromCharCode(65 + ((rest - 1) % 26)) + name;
+  for (let remaining = request + 1; remaining > 0; remaining = Math.floor((remaining - 1) / 26))
+    name = String.fromCharCode(65 + ((remaining - 1) % 26)) + name;
   return name;
 }
 

@@ -75,11 +75,11 @@ const NOBODY: number[] = [];
 // An open hash table over typed arrays: content -> number of live blocks, and all their ids xor'ed (one's own id for
 // one).
 export class Twins {
-  held!: Int32Array;
+  held!: Int32Array; // by block: the content it counts for
   mask!: number;
   contents!: Int32Array;
-  counts!: Int32Array;
-  sums!: Int32Array;
+  counts!: Int32Array; // 0: the place is free
+  sums!: Int32Array; // the ids of the blocks, xor'ed
 
   constructor() {
     this.reset(0);
@@ -92,10 +92,10 @@ export class Twins {
       return;
     }
     const capacity = 2 ** Math.ceil(Math.log2(4 * numBlocks + 4));
-    this.held = new Int32Array(numBlocks).fill(-1); // by block: the content it counts for
+    this.held = new Int32Array(numBlocks).fill(-1);
     this.mask = capacity - 1;
     this.contents = new Int32Array(capacity);
-    this.counts = new Int32Array(capacity); // 0: the place is free
+    this.counts = new Int32Array(capacity);
     this.sums = new Int32Array(capacity);
   }
 

@@ -2,12 +2,11 @@
 // worker.
 //
 // A moment is a number of events: event number i leads from moment i to moment i + 1. The newest state is folded as
-// events
-// come; any other one is folded from the keyframe before it.
+// events come; any other one is folded from the keyframe before it.
 
 import { lastBefore } from "./arrays.ts";
-import type { AnyRow, EventKind, FieldValue } from "./events.ts";
-import { Kinds } from "./events.ts";
+import type { AnyRow, FieldValue } from "./events.ts";
+import { entryFor, Kinds } from "./events.ts";
 import type { Handler } from "./fold.ts";
 import { apply, HANDLERS } from "./fold.ts";
 import { forgetEnded, forgetOld } from "./forgetting.ts";
@@ -38,20 +37,20 @@ export class Recording {
   maxEvents: number;
   keyframeEvery: number;
   header: Header;
-  earlier: [event: number, row: AnyRow][];
+  earlier: [event: number, row: AnyRow][]; // violations and failures before the oldest event here
   kinds: Kinds;
   handlers: (Handler | null)[];
   texts: Map<number, string>;
-  seconds: Map<number, number>;
+  seconds: Map<number, number>; // step -> seconds it took
   shared: Shared;
   maxEnded: number;
-  shadow?: Scene;
-  near!: Keyframe | null;
-  reader?: Scene;
+  shadow?: Scene; // goes the same way forth, to find out what a way back changes
+  near!: Keyframe | null; // one more keyframe, where a reader goes back
+  reader?: Scene; // for the letters of sentences
   start!: number;
-  rows!: AnyRow[];
+  rows!: AnyRow[]; // from event number `start` on
   log!: StepLog;
-  head!: Scene;
+  head!: Scene; // the newest state
   keyframes!: Keyframe[];
   // What the message `full` carries: {header, start, keyframe, events, texts, tier, seconds ...}.
   static full(payload: FullPayload, limits?: Limits) {
@@ -65,11 +64,11 @@ export class Recording {
     this.maxEvents = limits.maxEvents ?? MAX_EVENTS;
     this.keyframeEvery = limits.keyframeEvery ?? KEYFRAME_EVERY;
     this.header = header;
-    this.earlier = earlier; // [number, row] of violations and failures before the oldest event here
+    this.earlier = earlier;
     this.kinds = new Kinds(header.kinds);
-    this.handlers = this.kinds.names.map((name) => (HANDLERS[name as EventKind] as Handler | undefined) ?? null);
+    this.handlers = this.kinds.names.map((name) => entryFor(HANDLERS, name) ?? null);
     this.texts = new Map(texts);
-    this.seconds = new Map(seconds); // step -> seconds it took
+    this.seconds = new Map(seconds);
     this.shared = new Shared(start);
     this.maxEnded = limits.maxEnded ?? MAX_ENDED;
     this.begin(start, keyframe, tier);
@@ -112,7 +111,7 @@ export class Recording {
     return this.log.phaseAt(moment);
   }
 
-  // -- what the kernel sends --------------------------------------------------------------------------------------
+  // -- what the kernel sends
 
   // False when it does not join on: something was lost, and the whole is wanted anew.
   more({ start, events, texts = [], seconds = [], first }: MorePayload) {
@@ -144,7 +143,7 @@ export class Recording {
     return true;
   }
 
-  // -- standing at a moment ---------------------------------------------------------------------------------------
+  // -- standing at a moment
 
   // A scene of one's own to keep and to move.
   sceneAt(moment: number = this.end) {
@@ -235,7 +234,7 @@ export class Recording {
     }) as T;
   }
 
-  // -- the newest state -------------------------------------------------------------------------------------------
+  // -- the newest state
 
   begin(start: number, keyframe: WireKeyframe | null, tier: [group: number, hash: string][]) {
     this.start = start;
@@ -248,7 +247,7 @@ export class Recording {
     for (const [group, hex] of tier) this.shared.tierLog.note(this.shared.keys.of(group, hex), start);
     this.head.moment = start;
     this.settle(this.head);
-    this.near = null; // one more keyframe, where a reader goes back
+    this.near = null;
     this.keyframes = [packed(this.head)];
   }
 

@@ -10,18 +10,18 @@ export class RequestRecord {
   numComputed = 0;
   maxTokens: number | null;
   tables: number[][];
-  written: number[];
-  hit: number | null = null;
-  external = 0;
-  scheduled: { start: number; num: number; isPrefill: boolean } | null = null;
+  written: number[]; // slots written so far, per group
+  hit: number | null = null; // tokens found in the cache when it was admitted; null before
+  external = 0; // tokens that the external tier held beyond them
+  scheduled: { start: number; num: number; isPrefill: boolean } | null = null; // in this step
   numPreempted = 0;
   finishReason: string | null = null;
   isLoading = false;
-  isForgotten = false;
-  lastKeys: ({ index: number; key: number } | undefined)[] = [];
+  isForgotten = false; // the engine keeps it no longer; it is drawn until the next step begins
+  lastKeys: ({ index: number; key: number } | undefined)[] = []; // per group: its newest full block in the map
   stamp: number;
-  tablesStamp: number;
-  taken: number[] | null = null;
+  tablesStamp: number; // tables of another stamp are shared with a copy
+  taken: number[] | null = null; // `tokens`, kept until there are more
 
   constructor(
     id: number,
@@ -37,7 +37,7 @@ export class RequestRecord {
     this.numPrompt = numPrompt;
     this.maxTokens = maxTokens;
     this.tables = Array.from({ length: numGroups }, () => []);
-    this.written = new Array(numGroups).fill(0); // slots written so far, per group
+    this.written = new Array(numGroups).fill(0);
     this.stamp = this.tablesStamp = stamp;
   }
 
@@ -103,7 +103,7 @@ export class RequestRecord {
 
 export class TokenStore {
   ids: number[];
-  chains = new Map<number, number[]>();
+  chains = new Map<number, number[]>(); // block size -> hash of the prefix up to the end of each full block
 
   constructor(ids: number[]) {
     this.ids = ids;

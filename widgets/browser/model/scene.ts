@@ -45,7 +45,7 @@ export class Scene extends SceneState {
     return new Map([...this.evictedById].map(([key, how]) => [this.shared.keys.text(key), how]));
   }
 
-  // -- a block ----------------------------------------------------------------------------------------------------
+  // -- a block
 
   block(id: number): Block {
     const refCount = this.refCounts[id],

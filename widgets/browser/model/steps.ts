@@ -5,9 +5,8 @@ import type { AnyRow, Phase } from "./events.ts";
 import { phaseAfter } from "./events.ts";
 
 // A step is {step, start, end, isRolledBack, forward, phases}: `start` is the moment before its StepStarted, `end` the
-// one
-// after its StepEnded or StepRolledBack (null while it goes on), `forward` the one after ForwardRan (null without one).
-// phases: [{moment, phase}], each from that moment on.
+// one after its StepEnded or StepRolledBack (null while it goes on), `forward` the one after ForwardRan (null without
+// one). phases: [{moment, phase}], each from that moment on.
 export interface StepRecord {
   step: number;
   start: number;
@@ -24,9 +23,10 @@ export interface Rollback extends StepRecord {
 
 export class StepLog {
   steps: StepRecord[] = [];
-  rollbacks: Rollback[] = [];
+  rollbacks: Rollback[] = []; // the steps that were taken back
   phases: { moment: number; phase: Phase | null }[] = [{ moment: 0, phase: null }];
-  open: StepRecord | null = null;
+  open: StepRecord | null = null; // the step that a rollback would take back
+
   // Event number i, of this kind. Returns the step that it takes back, or null.
   note(i: number, name: string, row: AnyRow): Rollback | null {
     this.notePhase(i + 1, phaseAfter(name, this.phases[this.phases.length - 1].phase));

@@ -3,7 +3,8 @@
 
 import { countUpTo } from "./arrays.ts";
 import type { EventRows } from "./event_rows.ts";
-import type { EventKind } from "./events.ts";
+import type { AnyRow, EventKind } from "./events.ts";
+import { entryFor } from "./events.ts";
 import type { Recording } from "./recording.ts";
 import type { Scene } from "./scene.ts";
 import { LIFE, NOBODY, STATE, StoryState, TOPICS } from "./story_state.ts";
@@ -24,7 +25,7 @@ export class Story extends StoryState {
   end!: number;
   topics!: Uint8Array; // by event
   troubles!: number[]; // the events whose topic is trouble
-  readers!: { topic: number; apply: Apply<never> | undefined }[]; // by kind of event
+  readers!: { topic: number; apply: ((story: StoryState, row: AnyRow, i: number) => void) | undefined }[]; // by kind
 
   constructor(recording: Recording) {
     super();
@@ -41,7 +42,7 @@ export class Story extends StoryState {
     this.troubles = [];
     this.readers = recording.kinds.names.map((name) => ({
       topic: TOPICS[name as EventKind] ?? 0,
-      apply: APPLY[name as EventKind] as Apply<never> | undefined,
+      apply: entryFor(APPLY, name),
     }));
     this.clear();
     this.takeStock(recording.sceneAt(recording.start));
@@ -79,7 +80,7 @@ export class Story extends StoryState {
         { topic, apply } = this.readers[row[0]];
       this.topics[this.end - this.start] = topic;
       if (topic === 5) this.troubles.push(this.end);
-      apply?.(this, recording.kinds.ordered(row) as never, this.end); // the table pairs each kind with its rows
+      apply?.(this, recording.kinds.ordered(row), this.end);
       this.end += 1;
     }
     return this;

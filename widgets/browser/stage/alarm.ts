@@ -5,7 +5,7 @@ import type { Crash, Violation } from "../model/alarms.ts";
 import { alarmsAt } from "../model/alarms.ts";
 import { counted } from "../model/names.ts";
 import type { Side } from "../model/side.ts";
-import { eventOf, standAt } from "../views/view.ts";
+import { eventOf, moveToMoment } from "../views/view.ts";
 import type { Stage } from "./stage.ts";
 
 // How many there are: a click asks why, of one after the other, the first one first.
@@ -55,7 +55,7 @@ export class CrashSign {
 
   constructor(stage: Stage, side: Side) {
     this.side = side;
-    this.element.addEventListener("click", () => standAt(stage, side, this.crash?.moment ?? this.side.moment));
+    this.element.addEventListener("click", () => moveToMoment(stage, side, this.crash?.moment ?? this.side.moment));
   }
 
   paint() {
@@ -90,13 +90,13 @@ export class Alarm {
   paint() {
     this.count.paint();
     const crash = this.crash.paint(),
-      told = crash ?? this.count.found[0];
-    put(this.element, "hidden", !told);
-    if (!told) return;
-    this.about = told.event;
+      alarm = crash ?? this.count.found[0];
+    put(this.element, "hidden", !alarm);
+    if (!alarm) return;
+    this.about = alarm.event;
     write(
       this.words,
-      crash ? `${crash.error} in ${crash.method}: ${crash.message}` : `in step ${told.step}: ${told.message}`,
+      crash ? `${crash.error} in ${crash.method}: ${crash.message}` : `in step ${alarm.step}: ${alarm.message}`,
     );
     put(this.words, "title", `${this.words.textContent}. Click: why?`);
   }
@@ -104,6 +104,6 @@ export class Alarm {
 
 // The event is chosen, and asked about where there is a place for answers.
 function lead(stage: Stage, side: Side, event: number) {
-  stage.wonder?.("event", side.index);
+  stage.askWhy?.("event", side.index);
   stage.select(eventOf(stage, side, event));
 }

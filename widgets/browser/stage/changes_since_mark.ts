@@ -16,13 +16,13 @@ const NOUNS: Record<keyof Differences, string> = { blocks: "block", requests: "r
 
 export class Difference {
   stage: Stage;
-  tell: (words: string) => void;
+  report: (words: string) => void;
   marked = new Set<HTMLElement>();
   found!: Differences | null;
   // tell(words): what has changed, counted.
-  constructor(stage: Stage, tell: (words: string) => void) {
+  constructor(stage: Stage, report: (words: string) => void) {
     this.stage = stage;
-    this.tell = tell;
+    this.report = report;
   }
 
   paint() {
@@ -32,7 +32,7 @@ export class Difference {
     for (const one of this.marked) if (!now.has(one)) one.classList.remove("le-changed");
     for (const one of now) one.classList.add("le-changed");
     this.marked = now;
-    this.tell(
+    this.report(
       this.found && this.stage.reference ? `since ${this.stage.reference.name}: ${changedWords(this.found)}` : "",
     );
   }

@@ -84,11 +84,11 @@ export class Controls {
     stage.on("began", () => this.showStatus());
   }
 
-  command(action: string, rest?: Record<string, unknown>) {
+  command(action: string, fields?: Record<string, unknown>) {
     this.error = "";
     this.pending.push(action);
     setTimeout(() => this.showMessage(), PATIENCE_MS); // what takes long is said: a model's first forward, for one
-    this.stage.command(action, rest);
+    this.stage.command(action, fields);
   }
 
   showStatus() {

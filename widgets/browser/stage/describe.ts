@@ -15,7 +15,7 @@ export function describe(stage: ViewHost, side: Side, { kind, id, about }: Subje
     return (
       blockWords(side, Number(id)) +
       wasBlock(stage, side, Number(id)) +
-      (about && stage.wonder ? "\nclick: why this ref count?" : "") +
+      (about && stage.askWhy ? "\nclick: why this ref count?" : "") +
       brokenBlock(side, Number(id))
     );
   if (kind === "request") return requestWords(scene, Number(id)) + wasRequest(stage, side, Number(id));
@@ -24,7 +24,7 @@ export function describe(stage: ViewHost, side: Side, { kind, id, about }: Subje
   if (kind === "event" && event >= recording.start && event < recording.end)
     return (
       `event ${id}\n${brokenEvent(side, event) ?? phrase(recording, event, (token) => side.text(token))}` +
-      `${about && stage.wonder ? "\nclick: why?" : ""}`
+      `${about && stage.askWhy ? "\nclick: why?" : ""}`
     );
   return "";
 }

@@ -24,7 +24,7 @@ export function exporter(stage: StageHost, name: string, viewOf: () => View | un
       open(false);
       const view = viewOf();
       if (!view) return;
-      save(stage, name, view, kind).catch((error: Error) => stage.tell("failure", `export: ${error.message}`));
+      save(stage, name, view, kind).catch((error: Error) => stage.emit("failure", `export: ${error.message}`));
     });
     choice.append(one);
   }

@@ -143,7 +143,7 @@ export class Sentence {
 }
 
 // What tests and style sheets may read of the moment.
-export class Marks {
+export class MomentData {
   stage: Stage;
   scrubber: Scrubber;
   digits?: string;

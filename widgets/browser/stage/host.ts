@@ -41,5 +41,5 @@ export interface StageHost extends ViewHost {
   isReady: boolean;
   isPlaying: boolean;
   changed(): void;
-  tell<Name extends keyof StageEvents>(name: Name, ...details: StageEvents[Name]): void;
+  emit<Name extends keyof StageEvents>(name: Name, ...details: StageEvents[Name]): void;
 }

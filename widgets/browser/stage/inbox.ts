@@ -54,8 +54,8 @@ interface ReceivingStage extends StageHost {
 export class Inbox {
   stage: ReceivingStage;
   state: AskState = "answered";
-  hasOpened = false;
-  patience?: number;
+  hasOpened = false; // this view's own question was answered once
+  patience?: number; // the timer that ends the waiting for an answer
   onCompare: (payload: ComparePayload) => void = () => {}; // the layout of two labs takes their captions
 
   constructor(stage: ReceivingStage) {
@@ -67,7 +67,7 @@ export class Inbox {
   }
 
   receive(content: WireContent, payload: unknown) {
-    // a type names its payload
+    // The type of a message, which is known when it comes, names its payload.
     MESSAGES[content.type]?.(this, content, payload as never, this.stage.sides[content.side || 0]);
   }
 
@@ -98,19 +98,19 @@ export class Inbox {
   // The question or its answer may have been lost: it may be asked again.
   silent() {
     this.state = ASK_STATES[this.state].silence;
-    this.stage.tell("silence");
+    this.stage.emit("silence");
   }
 
   gone() {
     clearTimeout(this.patience);
-    this.stage.tell("gone");
+    this.stage.emit("gone");
   }
 
   present() {
     const isOutdated = this.state === "outdated" || this.state === "overdue";
     this.state = "answered";
     clearTimeout(this.patience);
-    this.stage.tell("present");
+    this.stage.emit("present");
     if (isOutdated) this.resync();
   }
 
@@ -130,7 +130,7 @@ export class Inbox {
     if (stage.sides.every((one) => one.hasRecording)) stage.happened("ready");
     if (!stage.isReady) return;
     if (side.index === 0) stage.select(payload.selection ?? stage.selection, false);
-    stage.tell("began", side);
+    stage.emit("began", side);
     if (stage.isPair) return stage.repaint();
     if (isNews) this.open(payload);
     else stage.position = Math.min(stood, stage.track.end);
@@ -169,7 +169,7 @@ export class Inbox {
     stage.painting.hasNews = true;
     const from = payload.captioned ?? null;
     if (from !== null) this.addWords({ ...payload, captioned: [[from, recording.end]] }, side);
-    stage.tell("more", side, payload);
+    stage.emit("more", side, payload);
     if (stage.isPair) return;
     if (from !== null && payload.captions?.length) this.playNews(from);
     else this.follow(recording.end);
@@ -186,8 +186,8 @@ export class Inbox {
   // After a run Python takes every view to be at the newest moment: one that has stayed behind says so.
   quiet() {
     const { stage } = this;
-    if (stage.isReady && !stage.isFollowing && stage.player.state === "idle") stage.questions.sayWhere();
-    stage.tell("quiet");
+    if (stage.isReady && !stage.isFollowing && stage.player.state === "idle") stage.questions.reportMoment();
+    stage.emit("quiet");
   }
 
   // A run goes on: a view that stood at its end goes with it, and so does one that plays a step. A step that waits to
@@ -226,13 +226,13 @@ export class Inbox {
     const { stage } = this;
     this.addWords({ ...payload, captioned: [[payload.start, payload.end]] }, stage.sides[0]);
     if (payload.opening) stage.happened("labRested");
-    stage.tell("captions");
+    stage.emit("captions");
     stage.changed();
   }
 
   status(status: Status, side: Side) {
     side.status = status;
-    this.stage.tell("status", status, side);
+    this.stage.emit("status", status, side);
   }
 
   // Python has the view show a moment, until the lab goes on.
@@ -249,28 +249,28 @@ type Act<Payload> = (inbox: Inbox, content: WireContent, payload: Payload, side:
 
 // What each type of message does. `older` and `why` answer questions, which the wire settles.
 const MESSAGES: Record<string, Act<never>> = {
-  full: ((inbox, content, payload, side) => {
+  full(inbox, content, payload: FullPayload, side) {
     const isFirstAnswer = Boolean(content.view) && !inbox.hasOpened;
     if (content.view) inbox.present();
     inbox.begin(payload, side);
     if (!isFirstAnswer) return;
     inbox.hasOpened = true;
     if ((payload.shown ?? null) !== null) inbox.show(payload.shown ?? null); // said before there was a view to hear it
-  }) as Act<FullPayload>,
-  more: ((inbox, content, payload, side) => inbox.more(content, payload, side)) as Act<MorePayload>,
+  },
+  more: (inbox, content, payload: MorePayload, side) => inbox.more(content, payload, side),
   end: (inbox, content, _payload, side) => inbox.ended(content, side),
-  captions: ((inbox, content, payload) => {
+  captions(inbox, content, payload: CaptionsPayload | null) {
     if (payload && content.id === undefined) inbox.words(payload);
-  }) as Act<CaptionsPayload | null>,
-  compare: ((inbox, _content, payload) => inbox.onCompare(payload)) as Act<ComparePayload>,
+  },
+  compare: (inbox, _content, payload: ComparePayload) => inbox.onCompare(payload),
   status: (inbox, { status }, _payload, side) => status && inbox.status(status, side),
   answer: ({ stage }, content) => {
-    if (content.view === stage.wire.id) stage.tell("answer", content);
+    if (content.view === stage.wire.id) stage.emit("answer", content);
   },
   select: ({ stage }, content) => {
     if (content.from !== stage.wire.id) stage.select(content.selection ?? null, false);
   },
   show: (inbox, { moment = null }) => inbox.show(moment),
-  position: ({ stage }, content) => stage.tell("position", content),
-  failure: ({ stage }, { message = "" }) => stage.tell("failure", message),
+  position: ({ stage }, content) => stage.emit("position", content),
+  failure: ({ stage }, { message = "" }) => stage.emit("failure", message),
 };

@@ -63,8 +63,7 @@ export class Keys {
 }
 
 // The root's keys; a text field keeps its own, and so does a view that has used one. Every key is kept from the
-// notebook,
-// where s or d would mean something else.
+// notebook, where s or d would mean something else.
 export function onKey(event: KeyboardEvent, { stage, controls, scrubber, keys }: KeyTargets) {
   event.stopPropagation();
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
@@ -99,7 +98,7 @@ function actOf(
     End: () => stage.last(),
     r: () => stage.play(),
     m: () => scrubber?.toggleMark(),
-    w: () => stage.wonder?.(),
+    w: () => stage.askWhy?.(),
     "-": () => faster(stage, -1),
     "+": () => faster(stage, 1),
     Escape: () => leave(stage, keys),

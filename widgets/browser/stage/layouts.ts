@@ -5,7 +5,7 @@ import type { Recording } from "../model/recording.ts";
 import { VIEWS } from "../views/index.ts";
 import { Difference } from "./changes_since_mark.ts";
 import { Controls, Notice } from "./controls.ts";
-import { Head, Marks, Sentence } from "./head.ts";
+import { Head, MomentData, Sentence } from "./head.ts";
 import { Keys, onKey } from "./keys.ts";
 import { Drawer, panel } from "./panel.ts";
 import { Scrubber } from "./scrubber.ts";
@@ -49,14 +49,14 @@ export function layDashboard(stage: Stage, root: HTMLElement) {
     sentence,
     scrubber,
     controls,
-    new Marks(stage, scrubber),
-    new Difference(stage, (words) => scrubber.tell(words)),
+    new MomentData(stage, scrubber),
+    new Difference(stage, (words) => scrubber.showChanges(words)),
   ])
     stage.add(part);
   root.addEventListener("keydown", (event) => onKey(event, { stage, controls, scrubber, keys }));
   stage.add({ paint: () => put(tier, "hidden", !hasTier(stage.sides[0].recording)) });
   stage.drawer = drawer;
-  stage.wonder = (about) => drawer.wonder(about);
+  stage.askWhy = (about) => drawer.askWhy(about);
   watchWidth(stage, root, NARROW);
   stage.open([
     [sentence.element, 0.6],
@@ -84,8 +84,8 @@ export function layViews(stage: Stage, root: HTMLElement, { views }: { views: st
   for (const part of [
     sentence,
     scrubber,
-    new Marks(stage, scrubber),
-    new Difference(stage, (words) => scrubber.tell(words)),
+    new MomentData(stage, scrubber),
+    new Difference(stage, (words) => scrubber.showChanges(words)),
   ])
     stage.add(part);
   root.addEventListener("keydown", (event) => onKey(event, { stage, scrubber, keys }));

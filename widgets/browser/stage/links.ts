@@ -75,14 +75,14 @@ export class Links {
 // Under the entry to the lane, along it to the gap over the tile, and in that gap to its middle.
 function wayTo(tile: Box, entry: Box, lane: number): [number, number][] {
   const x = (tile.left + tile.right) / 2,
-    over = tile.top - BELOW - RADIUS,
-    under = entry.bottom + BELOW;
+    above = tile.top - BELOW - RADIUS,
+    below = entry.bottom + BELOW;
   return [
     [(entry.left + entry.right) / 2, entry.bottom],
-    [(entry.left + entry.right) / 2, under],
-    [lane, under],
-    [lane, over],
-    [x, over],
+    [(entry.left + entry.right) / 2, below],
+    [lane, below],
+    [lane, above],
+    [x, above],
     [x, tile.top],
   ];
 }

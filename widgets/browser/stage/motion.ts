@@ -2,6 +2,7 @@
 
 import type { EventRows } from "../model/event_rows.ts";
 import type { EventKind, Transfer } from "../model/events.ts";
+import { entryFor } from "../model/events.ts";
 import { requestName } from "../model/names.ts";
 import type { Recording } from "../model/recording.ts";
 
@@ -9,25 +10,24 @@ const MAX_MOVES = 12;
 const MAX_FOCUS = 64;
 
 // A chip that slides: its text, and the anchors of the places from and to which it does.
-type Move = [text: string, from: string, to: string];
+type ChipMove = [text: string, from: string, to: string];
 
 export interface Motion {
-  moves: Move[];
+  moves: ChipMove[];
   focus: number[]; // the blocks to look at
 }
 
 export function motionOf(recording: Recording, start: number, end: number): Motion {
-  const moves: Move[] = [],
+  const moves: ChipMove[] = [],
     focus = new Set<number>();
   for (let i = Math.max(start, recording.start); i < end && (moves.length < MAX_MOVES || focus.size < MAX_FOCUS); i++) {
     const row = recording.kinds.ordered(recording.row(i));
-    // kind and row fit
-    (MOTIONS[recording.kind(i) as EventKind] as MotionOf<never> | undefined)?.(row as never, moves, focus);
+    entryFor(MOTIONS, recording.kind(i))?.(row, moves, focus);
   }
   return { moves: moves.slice(0, MAX_MOVES), focus: [...focus].slice(0, MAX_FOCUS) };
 }
 
-type MotionOf<Kind extends EventKind> = (row: EventRows[Kind], moves: Move[], focus: Set<number>) => void;
+type MotionOf<Kind extends EventKind> = (row: EventRows[Kind], moves: ChipMove[], focus: Set<number>) => void;
 
 const MOTIONS: { [Kind in EventKind]?: MotionOf<Kind> } = {
   BlockAllocated([, block, request, group, index], moves, focus) {
@@ -64,7 +64,7 @@ const MOTIONS: { [Kind in EventKind]?: MotionOf<Kind> } = {
   },
 };
 
-function transfer(transfers: Transfer[], moves: Move[], focus: Set<number>, isLoad: boolean) {
+function transfer(transfers: Transfer[], moves: ChipMove[], focus: Set<number>, isLoad: boolean) {
   for (const [group, , block, hash] of transfers) {
     const places = [`pool:${block}`, `tier:${group}:${hash}`] as const,
       [from, to] = isLoad ? places.toReversed() : places;

@@ -12,8 +12,9 @@ import type { Visibility } from "./visibility.ts";
 const CHEAP_MS = { canvas: 4, list: 1, all: 8 };
 // of what a view's dearest painting took, from one painting to the next: most of a step's are cheap
 const MEMORY = 0.95;
-const TURN_MS = 60; // how long a slow view waits for the next news of a running lab, before it is painted without
-const REST = 8; // while a lab runs, slow views rest so many times as long as the frame took that one of them was in
+const SLOW_WAIT_MS = 60; // how long a slow view waits for the next news of a running lab, before it is painted without
+// while a lab runs, slow views pause so many times as long as the last frame took that painted one of them
+const PAUSE_FACTOR = 8;
 const MANY = 500; // events at once, too many to point at their blocks
 // A part of the layout that is painted with every change.
 export interface Part {
@@ -42,19 +43,19 @@ export class Painting {
   stage: PaintedStage;
   shows: Shown[] = [];
   parts: Part[] = [];
-  request = 0;
+  request = 0; // of the next frame; 0 without one
   isDirty = false;
-  hasNews = false;
-  focus: number[][];
-  slowAgainAt = 0;
-  rendered = new MessageChannel();
-  later?: number;
+  hasNews = false; // a step taken by hand, or a jump
+  focus: number[][]; // per side: the blocks that the newest events are about
+  slowAgainAt = 0; // when a slow view may be painted again while a lab runs
+  rendered = new MessageChannel(); // a message from within a frame comes when the frame is laid out and painted
+  retryTimer?: number;
 
   constructor(stage: PaintedStage) {
     this.stage = stage;
     this.focus = stage.sides.map(() => []);
     this.rendered.port1.onmessage = ({ data: begun }) =>
-      (this.slowAgainAt = performance.now() + REST * (performance.now() - begun));
+      (this.slowAgainAt = performance.now() + PAUSE_FACTOR * (performance.now() - begun));
   }
 
   // A view in an element. isShown: can it be seen at all (an open tab)?
@@ -76,7 +77,7 @@ export class Painting {
 
   close() {
     cancelAnimationFrame(this.request);
-    clearTimeout(this.later);
+    clearTimeout(this.retryTimer);
     this.rendered.port1.close();
     for (const { view } of this.shows) view.destroy();
   }
@@ -122,7 +123,7 @@ export class Painting {
     }
     this.paintViews();
     for (const part of this.parts) part.paint();
-    stage.tell("painted");
+    stage.emit("painted");
   }
 
   get isHurried() {
@@ -162,8 +163,8 @@ export class Painting {
     const due = shown.filter((entry) => !late.includes(entry));
     for (const entry of due) this.paintView(entry);
     for (const entry of due) this.settle(entry);
-    clearTimeout(this.later);
-    if (late.length) this.later = setTimeout(() => this.changed(), this.isHurried ? TURN_MS : 0);
+    clearTimeout(this.retryTimer);
+    if (late.length) this.retryTimer = setTimeout(() => this.changed(), this.isHurried ? SLOW_WAIT_MS : 0);
   }
 
   // All but the one that has waited longest, if it is time for a slow one again.

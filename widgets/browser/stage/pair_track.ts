@@ -29,18 +29,18 @@ export interface PairCaption {
 export class PairTrack {
   sides: Side[];
   rows: PairRow[] = [];
-  base = 0;
-  starts: [number, number] = [0, 0];
+  base = 0; // the number of the caption before the first row
+  starts: [number, number] = [0, 0]; // the moments (left, right) at `base`
   spans: { step: number; start: number }[] = [];
-  firstDifference: number | null = null;
+  firstDifference: number | null = null; // the position before the first caption that differs
   whyDifferent: Answer | null = null;
-  guide: string[] = [];
-  questions: (string | null)[] = [];
+  guide: string[] = []; // sentences by guided stop
+  questions: (string | null)[] = []; // by guided stop
   names: [string, string] = ["", ""];
   roles: [string, string] = ["", ""];
-  followUp: string | null = null;
+  followUp: string | null = null; // the label of what both engines can do next
   title = "";
-  resting: [string, string] = ["", ""];
+  resting: [string, string] = ["", ""]; // what is said of each side where there is no caption
   readonly captions = null; // captions are rows here, and what is said at rest is one of them
   opening: [moment: number, sentence: string] | null = null;
 
@@ -50,9 +50,9 @@ export class PairTrack {
 
   // Beats from Python, from a number on; false when some between are missing.
   hear(payload: ComparePayload) {
-    const isWhole = payload.from === payload.first;
-    if (!isWhole && (payload.from < this.base || payload.from > this.base + this.rows.length)) return false;
-    if (isWhole) this.rows = payload.captions;
+    const isComplete = payload.from === payload.first;
+    if (!isComplete && (payload.from < this.base || payload.from > this.base + this.rows.length)) return false;
+    if (isComplete) this.rows = payload.captions;
     else {
       this.rows.length = payload.from - this.base;
       if (payload.first > this.base) this.rows.splice(0, payload.first - this.base);
@@ -133,7 +133,6 @@ export class PairTrack {
   }
 
   // -- steps
-  // -------------------------------------------------------------------------------------------------------------
 
   // Where a step ends, and another begins, is the end of the first.
   span(position: number) {
@@ -177,7 +176,6 @@ export class PairTrack {
   }
 
   // -- words
-  // -------------------------------------------------------------------------------------------------------------
 
   caption(position: number): PairCaption {
     const row = this.row(position);
@@ -213,7 +211,6 @@ export class PairTrack {
   }
 
   // -- the guide
-  // -----------------------------------------------------------------------------------------------------------
 
   // Milliseconds that a play rests here, so that the guide's sentence can be read.
   reading(position: number) {

@@ -83,7 +83,7 @@ export class Drawer {
   }
 
   // Why? of what is chosen, or is chosen next. about: "ref_count" ...
-  wonder(about?: string) {
+  askWhy(about?: string) {
     this.show("why");
     this.entries.get("why")?.view.prefer?.(about);
     this.reveal();

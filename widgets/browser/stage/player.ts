@@ -1,3 +1,5 @@
+// Plays a stretch of the track stop by stop while the view can be watched; moving by hand ends the play.
+
 import type { Track } from "./host.ts";
 
 const STOP_MS = 300;
@@ -30,9 +32,9 @@ export class Player {
   state: PlayState = "idle";
   timer = 0;
   speed = 1;
-  target: number | null = null; // null while idle
+  target: number | null = null; // the end of the stretch; null while idle
   onEnd: (() => void) | null = null;
-  due = 0;
+  due = 0; // when the next stop is to be shown
   paced?: { start: number; end: number; count: number };
 
   // go(position, isAnimated): show a position.

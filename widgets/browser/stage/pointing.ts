@@ -55,7 +55,7 @@ export class Pointing {
   hover(event: MouseEvent) {
     const subject = event.buttons ? null : this.subjectAt(event);
     this.point(subject);
-    this.stage.root.classList.toggle("le-asks", Boolean(subject?.about && this.stage.wonder));
+    this.stage.root.classList.toggle("le-asks", Boolean(subject?.about && this.stage.askWhy));
     if (subject) this.showTip(subject, event);
   }
 
@@ -95,7 +95,7 @@ export class Pointing {
       { kind, id, side } = subject,
       selected: Selection = kind === "event" ? eventOf(stage, stage.sides[side], Number(id)) : { kind, id };
     const isSelected = selection && selection.kind === kind && selection.id === id && selection.side === selected.side;
-    if (subject.about) stage.wonder?.(subject.about, side);
+    if (subject.about) stage.askWhy?.(subject.about, side);
     stage.select(isSelected && !subject.about ? null : selected);
   }
 

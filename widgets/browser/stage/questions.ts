@@ -3,7 +3,7 @@ import type { CaptionsPayload, OlderPayload } from "../model/payloads.ts";
 import type { StageHost } from "./host.ts";
 import type { Wire } from "./wire.ts";
 
-const TELL_WHERE_MS = 100;
+const REPORT_MS = 100;
 const ASK_WORDS_MS = 120;
 
 interface AskingStage extends StageHost {
@@ -13,9 +13,9 @@ interface AskingStage extends StageHost {
 
 export class Questions {
   stage: AskingStage;
-  older: Promise<boolean> | null = null;
+  older: Promise<boolean> | null = null; // the question that is under way
   whereTimer = 0;
-  sought?: object;
+  sought?: object; // of the newest call of seekStep
   wordsTimer?: number;
 
   constructor(stage: AskingStage) {
@@ -63,7 +63,7 @@ export class Questions {
     let index = recording.steps.length - 1;
     while (index > 0 && recording.steps[index].step > step) index -= 1;
     if (step < (recording.steps[0]?.step ?? 0)) index = -1;
-    stage.stand(index + 1 < recording.steps.length ? stage.track.endOf(index) : stage.track.end);
+    stage.moveTo(index + 1 < recording.steps.length ? stage.track.endOf(index) : stage.track.end);
   }
 
   // The words of the step where one stands, and of the one that begins there, once one has stood there for a moment.
@@ -88,12 +88,12 @@ export class Questions {
   }
 
   // Every time, the same moment too: Python may have been elsewhere since, or have heard another view.
-  sayWhere() {
+  reportMoment() {
     const { stage } = this;
     if (this.whereTimer || stage.isPair) return;
     this.whereTimer = setTimeout(() => {
       this.whereTimer = 0;
       stage.wire.send({ type: "at", side: 0, moment: stage.position >= stage.track.end ? null : stage.position });
-    }, TELL_WHERE_MS);
+    }, REPORT_MS);
   }
 }

@@ -71,7 +71,7 @@ export class Scrubber {
     on(this.forth, "click", () => stage.forward());
     on(this.replay, "click", () => (stage.isPlaying ? stage.last() : stage.play()));
     on(this.steps, "input", () => stage.seekStep(this.steps.valueAsNumber));
-    on(this.moments, "input", () => stage.stand(this.positions[this.moments.valueAsNumber]));
+    on(this.moments, "input", () => stage.moveTo(this.positions[this.moments.valueAsNumber]));
     on(this.speed, "change", () => stage.setSpeed(Number(this.speed.value)));
     on(this.pin, "click", () => this.toggleMark());
   }
@@ -103,12 +103,12 @@ export class Scrubber {
     this.pin.classList.toggle("le-is-on", isMarked);
     this.element.classList.toggle("le-is-marked", isMarked);
     const isHere = reference !== null && reference.position >= span.start && reference.position <= span.end;
-    this.flags[0].stand(reference ? Math.max(Number(this.steps.min), reference.step ?? 0) : null, name);
-    this.flags[1].stand(isHere && reference ? indexOf(this.positions, reference.position) : null, name);
+    this.flags[0].place(reference ? Math.max(Number(this.steps.min), reference.step ?? 0) : null, name);
+    this.flags[1].place(isHere && reference ? indexOf(this.positions, reference.position) : null, name);
   }
 
   // What is not as it was at the marked moment, counted.
-  tell(words: string) {
+  showChanges(words: string) {
     write(this.since, words);
     put(this.since, "title", words);
   }
@@ -177,7 +177,7 @@ export class Flag {
   }
 
   // At a value of the slider; null: there is nothing to show.
-  stand(value: number | null, title: string) {
+  place(value: number | null, title: string) {
     this.flag.hidden = value === null;
     if (value === null) return;
     const { min, max } = this.slider,

@@ -32,19 +32,19 @@ export class Stage {
   root: HTMLElement;
   numSides: number;
   selection: Selection | null = null;
-  position = 0;
+  position = 0; // on the track: what is shown
   speed = 1;
   mode: Mode = "loading";
-  reference: Reference | null = null;
+  reference: Reference | null = null; // the marked moment
   listeners: { [Name in keyof StageEvents]?: ((...details: StageEvents[Name]) => void)[] } = {};
-  themeRead: Theme | null = null;
-  isNarrow = false;
+  themeRead: Theme | null = null; // null until it is read again
+  isNarrow = false; // narrower than its layout wants
   tip!: HTMLElement; // the overlay makes these three
   slides!: Slides;
   links!: Links;
   drawer?: { tabs: Map<string, HTMLElement> }; // for tests and the console
-  wonder?: (about?: string, side?: number) => void; // of layouts with a place for answers
-  end = new AbortController();
+  askWhy?: (about?: string, side?: number) => void; // of layouts with a place for answers
+  end = new AbortController(); // of everything that listens to the page
   sides: Side[];
   track: Track;
   painting: Painting;
@@ -59,7 +59,7 @@ export class Stage {
   constructor(root: HTMLElement, source: Source | null, numSides = 1) {
     this.root = root;
     this.numSides = numSides;
-    Object.assign(root, { stage: this }); // for the console
+    Object.assign(root, { stage: this }); // for the browser's console
     this.sides = Array.from({ length: numSides }, (_, index) => new Side(index));
     this.track = numSides > 1 ? new PairTrack(this.sides) : new SoloTrack(this.sides[0]);
     this.painting = new Painting(this);
@@ -96,7 +96,6 @@ export class Stage {
   }
 
   // -- what views and layouts use
-  // --------------------------------------------------------------------------------------
 
   // Puts a view into an element. isShown: can it be seen at all (an open tab)?
   show(module: ViewModule, side: number, parent: HTMLElement, isShown: () => boolean = () => true) {
@@ -135,7 +134,7 @@ export class Stage {
     acts.push(act);
   }
 
-  tell<Name extends keyof StageEvents>(name: Name, ...details: StageEvents[Name]) {
+  emit<Name extends keyof StageEvents>(name: Name, ...details: StageEvents[Name]) {
     for (const act of this.listeners[name] ?? []) act(...details);
   }
 
@@ -178,10 +177,10 @@ export class Stage {
   }
 
   // Stand somewhere, as the reader wishes: a play ends, and Python hears of it.
-  stand(position: number) {
+  moveTo(position: number) {
     this.player.stop();
     this.go(this.within(position), false);
-    this.questions.sayWhere();
+    this.questions.reportMoment();
   }
 
   within(position: number) {
@@ -189,22 +188,22 @@ export class Stage {
   }
 
   back() {
-    this.stand(this.track.previous(this.position));
+    this.moveTo(this.track.previous(this.position));
   }
 
   forward() {
-    this.stand(this.track.next(this.position));
+    this.moveTo(this.track.next(this.position));
   }
 
   // Before the step; where one stands there, that is the end of the step before, and this goes before that one.
   first() {
     if (this.position <= this.track.first) void this.askOlder();
-    else this.stand(this.track.span(this.position).start);
+    else this.moveTo(this.track.span(this.position).start);
   }
 
   // The newest moment.
   last() {
-    this.stand(this.track.end);
+    this.moveTo(this.track.end);
   }
 
   // To the end of the step before, or of the next one; within a step to its own end, which is the next.
@@ -215,20 +214,20 @@ export class Stage {
     const next = isInside ? index : index + direction;
     if (next < -1) void this.askOlder();
     else if (next >= track.numSpans) this.last();
-    else this.stand(track.endOf(next));
+    else this.moveTo(track.endOf(next));
   }
 
   // From here on to the end; the last step again, if one stands there.
   play() {
     this.visibility.approach();
     const from = this.position >= this.track.end ? this.track.span(this.position).start : this.position;
-    this.player.play(from, this.track.end, () => this.questions.sayWhere());
+    this.player.play(from, this.track.end, () => this.questions.reportMoment());
     this.changed();
   }
 
   pause() {
     this.player.stop();
-    this.questions.sayWhere();
+    this.questions.reportMoment();
     this.changed();
   }
 
@@ -241,7 +240,7 @@ export class Stage {
     this.selection = selection?.kind ? selection : null;
     this.pointing?.mark();
     this.painting.mark(this.selection);
-    this.tell("select", this.selection);
+    this.emit("select", this.selection);
     if (isHeard) this.wire.send({ type: "select", side: 0, selection: this.selection });
   }
 
@@ -260,7 +259,7 @@ export class Stage {
 
   // Sends a command to the lab.
   command(action: string, args: Record<string, unknown> = {}) {
-    this.tell("command", action);
+    this.emit("command", action);
     if (["step", "phase", "start"].includes(action)) {
       this.player.stop();
       this.go(this.track.end, false);
@@ -270,7 +269,7 @@ export class Stage {
       this.go(this.track.end, false, true);
     }
     const side = this.isPair ? {} : { side: 0 };
-    if (!this.wire.send({ type: "command", ...side, action, ...args })) this.tell("gone");
+    if (!this.wire.send({ type: "command", ...side, action, ...args })) this.emit("gone");
   }
 
   askOlder() {
@@ -287,7 +286,6 @@ export class Stage {
   }
 
   // -- the moment
-  // --------------------------------------------------------------------------------------------------------
 
   // Shows a position. isLabs: the lab went there, not the reader.
   go(position: number, isAnimated: boolean, isLabs = false) {
@@ -338,8 +336,8 @@ export class Stage {
   get caption(): PairCaption {
     const caption = this.track.caption(this.position),
       { opening } = this.track,
-      isAtRest = this.mode === "resting" || this.mode === "opened";
-    if (isAtRest && opening && opening[0] === this.position) return { ...caption, sentence: opening[1] };
+      isResting = this.mode === "resting" || this.mode === "opened";
+    if (isResting && opening && opening[0] === this.position) return { ...caption, sentence: opening[1] };
     const isRunning = this.isFollowed && this.status.running;
     return isRunning ? { ...caption, sentence: runningWords(this.sides[0].scene) } : caption;
   }

@@ -11,7 +11,7 @@ interface MeasuredStage {
 
 export class Visibility {
   root: HTMLElement;
-  isOnPage: boolean;
+  isOnPage: boolean; // until the observer reports, which it does after the first frame, a measurement
   least: Map<Element, number>;
   shares: Map<Element, number>;
   observers: IntersectionObserver[];
@@ -21,7 +21,7 @@ export class Visibility {
     this.isOnPage = isInWindow(root); // until the observer has told, which it does after the first frame
     this.least = new Map(landmarks);
     this.shares = new Map(landmarks.map(([part]) => [part, 1]));
-    const whole = new IntersectionObserver((entries) => {
+    const page = new IntersectionObserver((entries) => {
       this.isOnPage = entries[entries.length - 1].isIntersecting;
       onChange();
     });
@@ -32,9 +32,9 @@ export class Visibility {
       },
       { threshold: [0, ...this.least.values()] },
     );
-    whole.observe(root);
+    page.observe(root);
     for (const part of this.least.keys()) parts.observe(part);
-    this.observers = [whole, parts];
+    this.observers = [page, parts];
   }
 
   get isVisible() {

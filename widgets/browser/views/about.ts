@@ -82,7 +82,7 @@ export function mentions(recording: Recording, selection: Selection | null): Men
   return (i) => {
     const row = recording.row(i),
       named = readers[row[0]];
-    for (let n = 0; n < named.length; n++) if (named[n].read(row[named[n].at] as never).includes(wanted)) return true;
+    for (let n = 0; n < named.length; n++) if (named[n].read(row[named[n].at]).includes(wanted)) return true;
     return false;
   };
 }
@@ -93,7 +93,7 @@ function namedBy(recording: Recording, i: number) {
     [, ...fields] = recording.header.kinds[row[0]],
     named: { block: number[]; request: number[]; hash: string[] } = { block: [], request: [], hash: [] };
   for (const kind of ["block", "request"] as const)
-    for (const { at, read } of readersOf(fields, ids[kind])) named[kind].push(...read(row[at] as never));
+    for (const { at, read } of readersOf(fields, ids[kind])) named[kind].push(...read(row[at]));
   const { hash, group, transfers } = hashPlaces(fields);
   if (hash) named.hash.push(`${row[group]}:${row[hash]}`);
   if (transfers) named.hash.push(...(row[transfers] as Transfer[]).map(([of, , , hex]) => `${of}:${hex}`));
@@ -101,7 +101,10 @@ function namedBy(recording: Recording, i: number) {
 }
 
 function readersOf(fields: string[], known: Readers) {
-  return fields.map((name, i) => ({ at: i + 1, read: known[name] })).filter(({ read }) => read);
+  return fields.flatMap((name, i) => {
+    const read = known[name] as ((value: unknown) => number[]) | undefined; // a field's name gives its type
+    return read ? [{ at: i + 1, read }] : [];
+  });
 }
 
 function hashMatcher(recording: Recording, key: string): Mentions {

@@ -56,7 +56,7 @@ function subjectOf(thing: HTMLElement): Selection {
 // The nearest thing in a direction: rather one that lies straight ahead; among equals, who begins where it begins.
 function neighbour(element: HTMLElement, from: HTMLElement, [x, y]: [number, number]) {
   const at = from.getBoundingClientRect();
-  let best: HTMLElement | null = null,
+  let nearest: HTMLElement | null = null,
     least = Infinity;
   for (const thing of element.querySelectorAll<HTMLElement>(THINGS)) {
     if (thing === from || isRepeated(thing) || !thing.getClientRects().length) continue;
@@ -65,9 +65,9 @@ function neighbour(element: HTMLElement, from: HTMLElement, [x, y]: [number, num
     if (along < 4) continue;
     const aside = x ? gap(at.top, at.bottom, to.top, to.bottom) : gap(at.left, at.right, to.left, to.right);
     const cost = along + 3 * aside + (aside > 0 ? ASIDE : 0) + 0.01 * Math.abs(x ? to.top - at.top : to.left - at.left);
-    if (cost < least) [best, least] = [thing, cost];
+    if (cost < least) [nearest, least] = [thing, cost];
   }
-  return best;
+  return nearest;
 }
 
 // A badge in a heading that stands for the same request.

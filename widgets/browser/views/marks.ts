@@ -14,7 +14,7 @@ const TRIES = 6; // rows that come into sight are painted a little later, and th
 
 interface MarksOptions {
   covered: () => number; // pixels at the frame's top that are behind something
-  whole: (found: HTMLElement) => HTMLElement; // what is to be seen of a thing that was found
+  shownPart: (found: HTMLElement) => HTMLElement; // what is to be seen of a thing that was found
   rowOf: (about: About) => Element | null | undefined; // the row of what is not painted yet
 }
 
@@ -23,7 +23,7 @@ export class Marks {
   side: Side;
   frame: HTMLElement;
   covered: () => number;
-  whole: (found: HTMLElement) => HTMLElement;
+  shownPart: (found: HTMLElement) => HTMLElement;
   rowOf: (about: About) => Element | null | undefined;
   selection: Selection | null = null;
   tries = 0;
@@ -35,13 +35,13 @@ export class Marks {
     stage: ViewHost,
     side: Side,
     frame: HTMLElement,
-    { covered = () => 0, whole = (found) => found, rowOf = () => null }: Partial<MarksOptions> = {},
+    { covered = () => 0, shownPart = (found) => found, rowOf = () => null }: Partial<MarksOptions> = {},
   ) {
     this.stage = stage;
     this.side = side;
     this.frame = frame;
     this.covered = covered;
-    this.whole = whole;
+    this.shownPart = shownPart;
     this.rowOf = rowOf;
     for (const kind of HANDS) frame.addEventListener(kind, () => this.noteHand(), { capture: true, passive: true });
   }
@@ -75,9 +75,10 @@ export class Marks {
     this.isMarked = Boolean(this.selection);
     const about = aboutOf(this.selection, this.side);
     for (const one of this.frame.querySelectorAll<HTMLElement>(THINGS)) {
-      const isChosen = this.isMarked && one.getAttribute(`data-${this.selection?.kind}`) === String(this.selection?.id);
-      one.classList.toggle("le-selected", isChosen);
-      one.classList.toggle("le-related", !isChosen && isAbout(one, about));
+      const isSelected =
+        this.isMarked && one.getAttribute(`data-${this.selection?.kind}`) === String(this.selection?.id);
+      one.classList.toggle("le-selected", isSelected);
+      one.classList.toggle("le-related", !isSelected && isAbout(one, about));
     }
     if (this.tries && this.frame.clientHeight) this.seek(about);
   }
@@ -91,7 +92,7 @@ export class Marks {
     this.wasFound = Boolean(found);
     this.tries -= 1;
     if (row) this.reveal(row);
-    else if (found && !found.some((one) => this.isSeen(one))) this.reveal(this.whole(found[0]));
+    else if (found && !found.some((one) => this.isSeen(one))) this.reveal(this.shownPart(found[0]));
   }
 
   isSeen(one: Element) {

@@ -5,6 +5,7 @@
 import { lastBefore } from "../model/arrays.ts";
 import type { EventRows } from "../model/event_rows.ts";
 import type { EventKind, Transfer } from "../model/events.ts";
+import { entryFor } from "../model/events.ts";
 import type { Recording } from "../model/recording.ts";
 import type { Scene } from "../model/scene.ts";
 import type { StepRecord } from "../model/steps.ts";
@@ -51,7 +52,7 @@ export interface StepFacts extends ReturnType<typeof empty> {
   stop: number;
   isStep: boolean;
   isRolledBack: boolean;
-  turns?: { stop: number; requests: Set<number> };
+  scheduledIn?: { stop: number; requests: Set<number> };
   isIdle: (request: number) => boolean;
 }
 
@@ -78,20 +79,19 @@ export function factsAt(recording: Recording, moment: number): StepFacts {
 // Who has no turn in a step that is over, as far as the recording goes: nobody while it is under way.
 function idleIn(facts: StepFacts, recording: Recording, step: StepRecord | null): (request: number) => boolean {
   if (!step || (step.end === null && facts.stop === recording.end)) return () => false;
-  let { turns } = facts;
-  if (turns?.stop !== facts.stop) {
-    facts.turns = turns = { stop: facts.stop, requests: new Set() };
+  let { scheduledIn } = facts;
+  if (scheduledIn?.stop !== facts.stop) {
+    facts.scheduledIn = scheduledIn = { stop: facts.stop, requests: new Set() };
     for (let i = Math.max(facts.start, recording.start); i < facts.stop; i++)
-      if (recording.kind(i) === "RequestScheduled") turns.requests.add(recording.field(i, "request_id") ?? -1);
+      if (recording.kind(i) === "RequestScheduled") scheduledIn.requests.add(recording.field(i, "request_id") ?? -1);
   }
-  const { requests } = turns;
+  const { requests } = scheduledIn;
   return (id) => !requests.has(id);
 }
 
 function note(facts: StepFacts, recording: Recording, event: number) {
   const row = recording.kinds.ordered(recording.row(event));
-  // kind and row fit
-  (NOTES[recording.kind(event) as EventKind] as Note<never> | undefined)?.(facts, row as never, event);
+  entryFor(NOTES, recording.kind(event))?.(facts, row, event);
 }
 
 type Note<Kind extends EventKind> = (facts: StepFacts, row: EventRows[Kind], event: number) => void;

@@ -59,9 +59,9 @@ export interface ViewHost {
     positionAt(side: number, moment: number): number;
   };
   wire: { canAsk: boolean };
-  wonder?(about?: string, side?: number): void; // asks why, where the layout has a place for answers
+  askWhy?(about?: string, side?: number): void; // asks why, where the layout has a place for answers
   select(selection: Selection | null): void;
-  stand(position: number): void;
+  moveTo(position: number): void;
   repaint(): void;
   ask(type: string, fields?: Record<string, unknown>): Promise<unknown>;
   askOlder(): void;
@@ -82,7 +82,7 @@ export interface View {
   tileOf?(block: number): Box | null;
   entriesOf?(block: number): HTMLElement[];
   prefer?(about: string | undefined): void; // of the view that answers why: the next question
-  tell?(answer: Answer): void;
+  showAnswer?(answer: Answer): void;
   links?: unknown;
   canvas?: HTMLCanvasElement;
 }
@@ -99,6 +99,6 @@ export function eventOf(stage: ViewHost, side: Side, id: number): Selection {
 }
 
 // To stand at a moment of one side. In a view of two labs a position is no moment: its track knows which one shows it.
-export function standAt(stage: ViewHost, side: Side, moment: number) {
-  stage.stand(stage.track.positionAt(side.index, moment));
+export function moveToMoment(stage: ViewHost, side: Side, moment: number) {
+  stage.moveTo(stage.track.positionAt(side.index, moment));
 }

@@ -4,7 +4,7 @@
 const SHORT = 24; // a list up to this length is painted whole
 const FIRST = 8; // rows that are painted before the browser has told who is in sight
 
-export class InSight {
+export class VisibleRows {
   list: HTMLElement;
   onLate: () => void;
   seen = new Set<Element>();

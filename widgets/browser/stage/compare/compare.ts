@@ -1,18 +1,18 @@
 // Two recordings side by side: what happened, once where they agree and twice where they differ; one shared line of
 // time.
-import { targetOf } from "../../look/element.ts";
-import type { ComparePayload, OlderPayload } from "../../model/payloads.ts";
+import { element, targetOf } from "../../look/element.ts";
+import type { OlderPayload } from "../../model/payloads.ts";
 import type { Side } from "../../model/side.ts";
+import { cutLink } from "../../views/pieces.ts";
 import { Keys, onKey } from "../keys.ts";
-import { isAlong } from "../mode.ts";
 import { overlay } from "../slides.ts";
 import type { PairStage, Stage } from "../stage.ts";
 import { watchWidth } from "../visibility.ts";
 import { Columns } from "./columns.ts";
+import { Course } from "./course.ts";
 import { CompareDrawer } from "./drawer.ts";
 import { CompareHead } from "./head.ts";
-import { Legend } from "./legend.ts";
-import { nextStop, previousStop, Story } from "./story.ts";
+import { CaptionPanel, nextStop, previousStop } from "./story.ts";
 import { PairTime } from "./time.ts";
 
 const NARROW = 900;
@@ -22,7 +22,7 @@ export function layCompare(anyStage: Stage, root: HTMLElement) {
     keys = new Keys(stage),
     layer = overlay(stage);
   const head = new CompareHead(stage, keys),
-    story = new Story(stage),
+    story = new CaptionPanel(stage),
     columns = new Columns(stage),
     time = new PairTime(stage),
     drawer = new CompareDrawer(stage);
@@ -38,12 +38,12 @@ export function layCompare(anyStage: Stage, root: HTMLElement) {
     layer,
     keys.element,
   );
-  for (const part of [head, story, columns, time, drawer, new CompareMarks(stage)]) stage.add(part);
+  for (const part of [head, story, columns, time, drawer, new CompareMomentData(stage)]) stage.add(part);
   root.addEventListener(
     "keydown",
     (event) => storyKey(event, stage, keys) || onKey(event, { stage, controls: head.controls, scrubber: null, keys }),
   );
-  stage.wonder = (about, side) => drawer.wonder(about, side);
+  stage.askWhy = (about, side) => drawer.askWhy(about, side);
   const course = new Course(stage);
   stage.inbox.onCompare = (payload) => course.take(payload);
   stage.on("began", (side) => {
@@ -82,100 +82,6 @@ function storyKey(event: KeyboardEvent, stage: PairStage, keys: Keys) {
   return true;
 }
 
-// Where the view goes as captions and events of both sides come in.
-class Course {
-  stage: PairStage;
-  // captions whose events are still to come: the view goes there
-  ahead: { from: number; isPlayed: boolean } | null = null;
-  wanted: number | null = null; // where Python puts the view, as soon as the events up to there have come
-  hasSettled = false;
-
-  constructor(stage: PairStage) {
-    this.stage = stage;
-  }
-
-  // True if the view goes along when the engines go on: it stands at the newest caption, is on its way there, or waits
-  // for
-  // events. A guided story is told from stop to stop, as the reader wishes: a play in it leads nowhere else.
-  get isAlong() {
-    const { mode, track, player } = this.stage,
-      isOnItsWay = !track.guide.length && player.target !== null;
-    return isAlong(mode) || isOnItsWay || this.ahead !== null;
-  }
-
-  // Captions of a story that begins are shown from its beginning; later ones are played to a view that goes along.
-  take(payload: ComparePayload) {
-    const { stage } = this,
-      { track } = stage,
-      { end, lastCaption } = track,
-      isFollowing = this.isAlong;
-    if (!track.hear(payload)) return stage.inbox.resyncSurely();
-    if (!stage.isReady) return;
-    const isAnew = payload.from === payload.first;
-    if (isAnew && lastCaption) this.wanted = null; // it was about captions that are gone
-    if (isAnew || !lastCaption) return this.settle();
-    const isPlayed = !payload.is_running && !isRunsEnd(stage, payload);
-    this.ahead = isFollowing ? { from: Math.min(end, payload.from), isPlayed } : null;
-    this.catchUp();
-  }
-
-  // Where the view stands at first: at the first guided stop, or where the sides first differ, or at the newest
-  // caption.
-  settle() {
-    const { stage } = this,
-      { track, sides } = stage;
-    for (const side of sides) side.reference = sides[1 - side.index].scene;
-    if (!track.lastCaption || stage.isPlaying) return;
-    if (!this.hasSettled) this.put(track.guided[0]?.[1] ?? track.parts ?? track.end);
-    else if (this.isAlong) {
-      stage.player.stop();
-      this.put((track.guide.length && track.nextStop(stage.position)) || track.end); // a story is told stop by stop
-      if (isAlong(stage.mode) && track.end < track.lastCaption)
-        this.ahead = { from: track.end, isPlayed: !stage.status.running };
-    }
-    this.hasSettled = true;
-    stage.position = stage.within(stage.position);
-    stage.tell("captions");
-    stage.repaint();
-  }
-
-  put(position: number) {
-    this.stage.position = position;
-    this.stage.happened(position >= this.stage.track.end ? "wentToEnd" : "wentBack");
-  }
-
-  goTo(position: number) {
-    this.wanted = position;
-    this.goWhereWanted();
-  }
-
-  goWhereWanted() {
-    const { stage, wanted } = this;
-    if (wanted === null || !stage.isReady || wanted > stage.track.end) return;
-    this.wanted = this.ahead = null;
-    stage.stand(wanted);
-  }
-
-  // Goes on with what has come on both sides.
-  catchUp() {
-    this.goWhereWanted();
-    const { stage, ahead } = this,
-      { track } = stage;
-    stage.changed();
-    if (!ahead || !stage.isReady || track.end < track.lastCaption) return;
-    this.ahead = null;
-    const from = Math.min(Math.max(track.first, ahead.from), track.end);
-    if (ahead.isPlayed) stage.player.play(from, track.nextStop(from) ?? track.end);
-    else stage.go(track.end, false, true);
-    stage.tell("captions");
-  }
-}
-
-// The end of a run is not played. What a guided story goes on with is, however both engines came there.
-function isRunsEnd({ track }: PairStage, payload: ComparePayload) {
-  return Boolean(payload.is_followed) && !track.guide.length;
-}
-
 // A long recording comes with its newest steps: the rest is asked for, piece by piece.
 async function fetchOlder(stage: PairStage, side: Side) {
   const { index, recording } = side;
@@ -189,7 +95,7 @@ async function fetchOlder(stage: PairStage, side: Side) {
 }
 
 // What tests and style sheets may read of the moment.
-class CompareMarks {
+class CompareMomentData {
   stage: PairStage;
 
   constructor(stage: PairStage) {
@@ -221,4 +127,58 @@ class CompareMarks {
     stage.root.style.setProperty("--le-digits", String(digits));
     stage.root.classList.toggle("le-hybrid", left.groups.length > 1 || right.groups.length > 1);
   }
+}
+
+// What the marks mean, in one line below the columns.
+const MARKS: [name: string, text: string | null, words: string, title: string][] = [
+  [
+    "alike",
+    "p",
+    "same letter: same content",
+    "the content of a full block: its tokens and all before them. Outlined with dots until its hash is in " +
+      "the map; bars or dots on the block tell contents apart that share a colour",
+  ],
+  ["count", "••", "requests holding it", "the ref count of a block: how many requests' tables it stands in"],
+  ["part", "", "not full yet", "the grey part is written"],
+  [
+    "kept",
+    "",
+    "free, content kept",
+    "no request holds the block; until it is reused, a look-up can still find its content",
+  ],
+  [
+    "lost",
+    null,
+    "lost: no hash leads to it",
+    "in use and full, but no look-up finds it: not even a request with the same prompt",
+  ],
+  ["now", "", "computed in this step", "a token whose keys and values are computed in this step"],
+  ["hit", "", "from the cache", "a token whose keys and values were found in the cache"],
+  [
+    "unlike",
+    "≠",
+    "differs from the other side",
+    "marked on both sides, in tables, pool, map, numbers, and beside the free queue. In tables and map an " +
+      "equal block with another id is no difference: which free block was allocated does not matter",
+  ],
+  ["current", "", "current event", "the blocks that the current sentence is about"],
+];
+
+class Legend {
+  element = element("div", "le-pair-legend");
+
+  constructor() {
+    this.element.setAttribute("role", "note");
+    this.element.setAttribute("aria-label", "what the marks mean");
+    this.element.append(...MARKS.map(entry));
+  }
+
+  paint() {}
+}
+
+function entry([name, text, words, title]: [name: string, text: string | null, words: string, title: string]) {
+  const made = element("span", "le-pair-key");
+  made.title = title;
+  made.append(text === null ? cutLink() : element("i", `le-key-${name}`, text), words);
+  return made;
 }

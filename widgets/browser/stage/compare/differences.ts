@@ -1,13 +1,12 @@
 // What is not the same on the two sides is marked in both: places of tables, entries of the map, numbers. (The pools
-// mark what is not as
-// in their reference: the other side's scene.) Equal blocks under other ids are no difference: who got which free block
-// does not matter, but in the queue itself.
+// mark what is not as in their reference: the other side's scene.) Equal blocks under other ids are no difference: who
+// got which free block does not matter, but in the queue itself.
 
 import type { Scene } from "../../model/scene.ts";
 import type { Side } from "../../model/side.ts";
 
 // A side's column, as far as differences are marked in it.
-interface Column {
+interface MarkedColumn {
   element: HTMLElement;
   head: HTMLElement;
   queue: HTMLElement;
@@ -16,7 +15,7 @@ interface Column {
 const MAX_ANCHORS = 400;
 const MAX_QUEUED = 64;
 
-export function markDifferences({ sides }: { sides: Side[] }, columns: Column[]) {
+export function markDifferences({ sides }: { sides: Side[] }, columns: MarkedColumn[]) {
   const scenes = sides.map(({ scene }) => scene);
   for (const { element } of columns) markPlaces(element, scenes);
   markNumbers(columns);
@@ -49,7 +48,7 @@ function stateOf(scene: Scene, id: number | undefined) {
   return [refCount, content, isLost, isMapped, groups.length > 1].join(":");
 }
 
-function markNumbers(columns: Column[]) {
+function markNumbers(columns: MarkedColumn[]) {
   const [left, right] = columns.map(({ head }) => [...head.querySelectorAll("b")]);
   left.forEach((number, i) => {
     const isOther = right[i] && number.textContent !== right[i].textContent;
@@ -58,7 +57,7 @@ function markNumbers(columns: Column[]) {
 }
 
 // Other blocks, or the same ones in another order.
-function markQueues(columns: Column[], scenes: Scene[]) {
+function markQueues(columns: MarkedColumn[], scenes: Scene[]) {
   const [one, other] = scenes.map(({ queue }) => `${queue.size}: ${queue.first(MAX_QUEUED)}`);
   for (const { queue } of columns) queue.classList.toggle("le-differs", one !== other);
 }

@@ -48,9 +48,9 @@ export class CompareDrawer {
     this.buttons.forEach((made, i) => made.setAttribute("aria-checked", String(i === side)));
   }
 
-  wonder(about?: string, side: number = this.side) {
+  askWhy(about?: string, side: number = this.side) {
     this.show(side);
-    this.drawers[side].wonder(about);
+    this.drawers[side].askWhy(about);
   }
 
   paint() {
@@ -58,6 +58,6 @@ export class CompareDrawer {
       drawer = this.drawers[this.side];
     this.buttons.forEach((made, i) => write(made, names[i]));
     const why = drawer.open === "why" && drawer.entries.get("why")?.view;
-    if (why && whyDifferent && why.links === null && !this.stage.selection) why.tell?.(whyDifferent);
+    if (why && whyDifferent && why.links === null && !this.stage.selection) why.showAnswer?.(whyDifferent);
   }
 }

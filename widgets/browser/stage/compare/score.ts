@@ -67,9 +67,9 @@ export class PairScore {
     const made = element("span", `le-pair-fact le-pair-${name}`),
       number = element("b", "", "0");
     made.title = title;
-    const told = element("span");
-    told.append(...words.map(([tag, text]) => (tag ? element(tag, "", text) : text)));
-    made.append(number, told);
+    const label = element("span");
+    label.append(...words.map(([tag, text]) => (tag ? element(tag, "", text) : text)));
+    made.append(number, label);
     this.facts.set(name, { made, number });
     return made;
   }

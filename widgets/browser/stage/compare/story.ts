@@ -4,7 +4,7 @@ import { button, element, write } from "../../look/element.ts";
 import type { PairTrack } from "../pair_track.ts";
 import type { PairStage } from "../stage.ts";
 
-export class Story {
+export class CaptionPanel {
   stage: PairStage;
   element = element("section", "le-story");
   guide = element("div", "le-guide");
@@ -13,7 +13,7 @@ export class Story {
   count = element("span", "le-count");
   back = button("‹", "the guided sentence before (b)");
   next = button("Next ›", "play on to the next guided sentence (n)", "le-next-stop");
-  told = element("div", "le-captions");
+  caption = element("div", "le-captions");
   both = element("p", "le-caption-both");
   sides: HTMLElement[];
 
@@ -25,24 +25,24 @@ export class Story {
     this.next.addEventListener("click", () => nextStop(stage));
     this.guide.append(this.sign, this.words, this.count, this.back, this.next);
     this.sides = ["left", "right"].map((name) => element("p", `le-caption-side le-caption-${name}`));
-    this.told.append(this.both, ...this.sides);
-    this.told.setAttribute("aria-live", "polite");
+    this.caption.append(this.both, ...this.sides);
+    this.caption.setAttribute("aria-live", "polite");
     this.words.setAttribute("aria-live", "polite");
-    this.element.append(this.guide, this.told);
+    this.element.append(this.guide, this.caption);
   }
 
   paint() {
     const { stage } = this,
       { track } = stage,
-      told = stage.caption;
+      caption = stage.caption;
     this.paintGuide(track);
-    const isSplit = told.left !== null || told.right !== null;
-    this.told.classList.toggle("le-is-split", isSplit);
-    write(this.both, isSplit ? "" : told.sentence);
+    const isSplit = caption.left !== null || caption.right !== null;
+    this.caption.classList.toggle("le-is-split", isSplit);
+    write(this.both, isSplit ? "" : caption.sentence);
     this.sides.forEach((side, i) => {
-      const text = isSplit ? ([told.left, told.right][i] ?? "Nothing happens here.") : "";
+      const text = isSplit ? ([caption.left, caption.right][i] ?? "Nothing happens here.") : "";
       write(side, text);
-      side.classList.toggle("le-quiet", isSplit && [told.left, told.right][i] === null);
+      side.classList.toggle("le-quiet", isSplit && [caption.left, caption.right][i] === null);
       side.dataset.name = track.names[i];
     });
   }
@@ -73,7 +73,7 @@ export function nextStop(stage: PairStage) {
   if (canGoOn(stage)) return stage.command("follow_up");
   const { track, position } = stage,
     to = track.nextStop(position) ?? (track.guide.length ? track.end : track.span(position + 1).end);
-  if (stage.isPlaying) return stage.stand(stage.player.target ?? track.end);
+  if (stage.isPlaying) return stage.moveTo(stage.player.target ?? track.end);
   stage.visibility.approach();
   stage.player.play(position, Math.min(to, track.end));
   stage.changed();
@@ -86,7 +86,7 @@ function canGoOn(stage: PairStage) {
 }
 
 export function previousStop(stage: PairStage) {
-  stage.stand(stage.track.previousStop(stage.position) ?? stage.track.first);
+  stage.moveTo(stage.track.previousStop(stage.position) ?? stage.track.first);
 }
 
 export class Prediction {

@@ -4,36 +4,25 @@
 import { element } from "../../look/element.ts";
 import type { Theme } from "../../look/theme.ts";
 import { requestName } from "../../model/names.ts";
-import type { PairRow } from "../../model/payloads.ts";
 import type { PairStage } from "../stage.ts";
+import { CaptionLanes } from "./time_lanes.ts";
 
 const TOP = 20,
   LEFT = 52,
   RIGHT = 16,
   BOTTOM = 15,
-  MAX_LANES = 5,
   STOP_RADIUS = 8;
-const POOL = "pool",
-  OTHERS = "others";
 const MEANING = "pale: on both sides, strong: on one";
 const EXPLAINED =
   "Pale: an event on both sides. Strong: on one side, or otherwise there: the left side's above, the right " +
   "side's below.";
 
-// A lane: a request, the pool, or all requests that have no lane of their own.
-type Lane = number | typeof POOL | typeof OTHERS;
-
 export class PairTime {
   stage: PairStage;
-  lanes = new Map();
-  numRows = -1;
+  lanes: CaptionLanes;
   element = element("div", "le-pair-time");
   canvas = element("canvas");
   sizes: ResizeObserver;
-  captionLanes!: Set<Lane>[][];
-  rows?: PairRow[];
-  last?: PairRow;
-  order!: Lane[];
   width!: number;
   height!: number;
   pictured?: string;
@@ -43,6 +32,7 @@ export class PairTime {
 
   constructor(stage: PairStage) {
     this.stage = stage;
+    this.lanes = new CaptionLanes(stage);
     this.canvas.tabIndex = 0;
     this.canvas.setAttribute("role", "slider");
     this.canvas.setAttribute("aria-label", "Time of both sides, in beats. Arrow keys step, drag to scrub.");
@@ -55,7 +45,6 @@ export class PairTime {
   }
 
   // -- where things are
-  // --------------------------------------------------------------------------------------------------
 
   x(position: number) {
     const { track } = this.stage,
@@ -82,7 +71,7 @@ export class PairTime {
 
   grab(event: PointerEvent) {
     this.canvas.setPointerCapture(event.pointerId);
-    this.stage.stand(this.under(event));
+    this.stage.moveTo(this.under(event));
   }
 
   drag(event: PointerEvent) {
@@ -90,57 +79,10 @@ export class PairTime {
       stop = event.offsetY < TOP && track.guided.find(([, at]) => Math.abs(this.x(at) - event.offsetX) <= STOP_RADIUS);
     this.canvas.title = stop ? track.guide[stop[0]] : EXPLAINED;
     if (event.buttons && this.canvas.hasPointerCapture(event.pointerId))
-      this.stage.stand(this.positionAt(event.offsetX));
-  }
-
-  // -- what the beats are about
-  // ------------------------------------------------------------------------------------------
-
-  // Per beat and side the lanes of its events: request ids, or the pool.
-  lanesOf(index: number): Set<Lane>[] {
-    const { track, sides } = this.stage,
-      row = track.rows[index],
-      before = index ? track.rows[index - 1][0] : track.starts;
-    return sides.map(({ recording }, side) => {
-      const lanes = new Set<Lane>();
-      for (let i = Math.max(before[side], recording.start); i < Math.min(row[0][side], recording.end); i++) {
-        const request = recording.field(i, "request_id");
-        lanes.add(request === undefined || request === null ? POOL : request);
-      }
-      return lanes;
-    });
-  }
-
-  readLanes() {
-    const { track } = this.stage,
-      { rows } = track,
-      { length } = rows;
-    if (this.rows !== rows || this.numRows > length || this.last !== rows.at(-1)) this.captionLanes = [];
-    this.rows = rows;
-    this.numRows = length;
-    this.last = rows.at(-1);
-    const known = Math.min(this.captionLanes.length, track.end - track.base);
-    this.captionLanes.length = known;
-    for (let i = known; i < track.end - track.base; i++) this.captionLanes.push(this.lanesOf(i));
-    this.order = [...this.shownRequests(), POOL];
-  }
-
-  // All of them while there is room; else those of which the sides tell different things, and the newest.
-  shownRequests(): Lane[] {
-    const { rows } = this.stage.track,
-      counts = new Map<number, number>();
-    this.captionLanes.forEach((sides, i) => {
-      for (const lane of new Set(sides.flatMap((lanes) => [...lanes])))
-        if (typeof lane === "number") counts.set(lane, (counts.get(lane) || 0) + Number(rows[i][3]));
-    });
-    const all = [...counts.keys()].sort((a, b) => a - b);
-    if (all.length < MAX_LANES) return all;
-    const chosen = all.sort((a, b) => (counts.get(b) ?? 0) - (counts.get(a) ?? 0) || b - a).slice(0, MAX_LANES - 2);
-    return [OTHERS, ...chosen.sort((a, b) => a - b)];
+      this.stage.moveTo(this.positionAt(event.offsetX));
   }
 
   // -- drawing
-  // -----------------------------------------------------------------------------------------------------------
 
   paint() {
     const { canvas, stage } = this,
@@ -161,18 +103,18 @@ export class PairTime {
     this.paintParting(context, stage.theme);
     this.paintPen(context, stage.theme);
     this.paintStops(context, stage.theme);
-    this.tellWhere();
+    this.describePosition();
   }
 
   // Steps and lanes are drawn once, until there is more of them.
   still({ width, height }: HTMLCanvasElement, ratio: number) {
     const { track, theme } = this.stage,
       name = [width, height, track.base, track.end, track.lastCaption].join();
-    if (this.picture && this.pictured === name && this.picturedTheme === theme && this.last === track.rows.at(-1))
+    if (this.picture && this.pictured === name && this.picturedTheme === theme && this.lanes.last === track.rows.at(-1))
       return this.picture;
     this.pictured = name;
     this.picturedTheme = theme;
-    this.readLanes();
+    this.lanes.read();
     this.picture ??= document.createElement("canvas");
     Object.assign(this.picture, { width, height });
     const context = this.picture.getContext("2d") as CanvasRenderingContext2D;
@@ -191,7 +133,7 @@ export class PairTime {
     context.globalAlpha = 1;
   }
 
-  tellWhere() {
+  describePosition() {
     const { track, position } = this.stage,
       words = [`beat ${position - track.base} of ${track.lastCaption - track.base}`];
     if (track.parts !== null) words.push(`the editions part at beat ${track.parts - track.base}`);
@@ -250,7 +192,7 @@ export class PairTime {
   }
 
   get laneHeight() {
-    return (this.height - TOP - BOTTOM) / Math.max(1, this.order.length);
+    return (this.height - TOP - BOTTOM) / Math.max(1, this.lanes.order.length);
   }
 
   get markWidth() {
@@ -265,7 +207,7 @@ export class PairTime {
       lane = this.laneHeight,
       wide = this.markWidth;
     context.font = `600 12px ${theme.ui}`;
-    this.order.forEach((name, row) => {
+    this.lanes.order.forEach((name, row) => {
       context.fillStyle = theme.soft;
       context.textAlign = "right";
       context.fillText(typeof name === "number" ? requestName(name) : name, LEFT - 8, TOP + (row + 0.5) * lane);
@@ -274,18 +216,18 @@ export class PairTime {
     });
     context.textAlign = "left";
     const drawn = new Map<number, number>();
-    this.captionLanes.forEach((sides, i) => {
+    this.lanes.sets.forEach((sides, i) => {
       const x = this.x(track.base + i + 1) - wide,
         isOther = track.rows[i][3];
-      for (const row of this.rowsOf(sides[0], sides[1])) {
+      for (const row of this.lanes.rowsOf(sides[0], sides[1])) {
         if (!isOther && Math.floor(x) === drawn.get(row)) continue;
         drawn.set(row, Math.floor(x));
         const y = TOP + row * lane,
           half = lane / 2 - 1;
         if (!isOther) this.bar(context, x, y + lane * 0.22, wide, lane * 0.56, theme.line);
         else {
-          if (this.has(sides[0], row)) this.bar(context, x, y + 0.5, wide, half, theme.ink);
-          if (this.has(sides[1], row)) this.bar(context, x, y + 1.5 + half, wide, half, theme.ink);
+          if (this.lanes.has(sides[0], row)) this.bar(context, x, y + 0.5, wide, half, theme.ink);
+          if (this.lanes.has(sides[1], row)) this.bar(context, x, y + 1.5 + half, wide, half, theme.ink);
         }
       }
     });
@@ -294,15 +236,6 @@ export class PairTime {
   bar(context: CanvasRenderingContext2D, x: number, y: number, w: number, h: number, colour: string) {
     context.fillStyle = colour;
     context.fillRect(x, y, w, h);
-  }
-
-  rowsOf(...sets: Set<Lane>[]) {
-    return this.order.flatMap((_, row) => (sets.some((lanes) => this.has(lanes, row)) ? [row] : []));
-  }
-
-  has(lanes: Set<Lane>, row: number) {
-    const name = this.order[row];
-    return name === OTHERS ? [...lanes].some((lane) => lane !== POOL && !this.order.includes(lane)) : lanes.has(name);
   }
 
   paintParting(context: CanvasRenderingContext2D, theme: Theme) {

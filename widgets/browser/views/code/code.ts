@@ -37,14 +37,14 @@ class Code {
   side: Side;
   selection: Selection | null = null;
   shown?: string;
-  chosen = 0;
-  isWhole = false;
+  selected = 0;
+  isFullText = false;
   element = element("section", "le-code");
   head = element("p", "le-code-head");
   reason = element("p", "le-code-reason");
   methods = element("div", "le-code-methods");
   sheet = element("pre", "le-code-sheet");
-  whole = element("button", "le-button le-code-full", "whole text");
+  fullText = element("button", "le-button le-code-full", "whole text");
   moment!: number;
   seam: Seam | null = null;
   drawn?: Seam | null;
@@ -59,10 +59,10 @@ class Code {
     this.methods.addEventListener("keydown", (event) => this.onKey(event));
     this.sheet.tabIndex = 0;
     this.sheet.setAttribute("role", "tabpanel");
-    this.whole.type = "button";
-    this.whole.addEventListener("click", () => this.toggleWhole());
+    this.fullText.type = "button";
+    this.fullText.addEventListener("click", () => this.toggleFullText());
     const top = element("div", "le-code-top");
-    top.append(this.head, this.whole);
+    top.append(this.head, this.fullText);
     this.element.append(top, this.reason, this.methods, this.sheet);
   }
 
@@ -84,8 +84,8 @@ class Code {
   get event(): number | null {
     const { recording, selection } = this,
       last = (this.moment ?? 0) - 1;
-    const chosen = selection?.kind === "event" ? Number(selection.id) : (this.lastDecision(last) ?? last);
-    return recording && chosen >= recording.start && chosen < recording.end ? chosen : null;
+    const selected = selection?.kind === "event" ? Number(selection.id) : (this.lastDecision(last) ?? last);
+    return recording && selected >= recording.start && selected < recording.end ? selected : null;
   }
 
   get recording() {
@@ -113,7 +113,7 @@ class Code {
     this.shown = signature;
     if (seam !== this.seam) {
       this.seam = seam;
-      this.chosen = 0;
+      this.selected = 0;
     }
     this.describe(recording, event, seam, hasCode);
     if (seam !== this.drawn) this.draw();
@@ -138,7 +138,6 @@ class Code {
   }
 
   // -- the methods
-  // -----------------------------------------------------------------------------------------------------
 
   get all(): SeamMethod[] {
     return this.seam ? [this.seam, ...(this.seam.methods || [])] : [];
@@ -147,19 +146,21 @@ class Code {
   draw() {
     this.drawn = this.seam;
     const { all } = this,
-      method = all[this.chosen];
+      method = all[this.selected];
     this.methods.replaceChildren(...all.map((one, i) => this.tab(one, i)));
     this.methods.hidden = all.length < 2;
-    this.whole.hidden = !method?.base;
+    this.fullText.hidden = !method?.base;
     if (!method) {
       write(this.reason, "");
       this.sheet.replaceChildren();
       return;
     }
     write(this.reason, method.reason);
-    write(this.whole, this.isWhole ? "difference" : "whole text");
-    this.whole.setAttribute("aria-pressed", String(this.isWhole));
-    this.sheet.replaceChildren(...(method.base && !this.isWhole ? differenceOf(method, method.base) : textOf(method)));
+    write(this.fullText, this.isFullText ? "difference" : "whole text");
+    this.fullText.setAttribute("aria-pressed", String(this.isFullText));
+    this.sheet.replaceChildren(
+      ...(method.base && !this.isFullText ? differenceOf(method, method.base) : textOf(method)),
+    );
     this.sheet.scrollTop = 0;
     this.sheet.setAttribute("aria-label", `Source of ${nameOf(method)}`);
   }
@@ -168,8 +169,8 @@ class Code {
     const made = element("button", "le-code-tab");
     made.type = "button";
     made.setAttribute("role", "tab");
-    made.setAttribute("aria-selected", String(i === this.chosen));
-    made.tabIndex = i === this.chosen ? 0 : -1;
+    made.setAttribute("aria-selected", String(i === this.selected));
+    made.tabIndex = i === this.selected ? 0 : -1;
     made.append(element("code", "", nameOf(method)));
     const words = [method.is_custom ? "override" : "", method.is_emitter ? "emits" : ""].filter(Boolean).join(", ");
     if (words) made.append(element("span", "le-code-mark", words));
@@ -187,17 +188,17 @@ class Code {
     if (!step) return;
     event.preventDefault();
     event.stopPropagation();
-    this.choose((this.chosen + step + this.all.length) % this.all.length);
-    (this.methods.children[this.chosen] as HTMLElement).focus();
+    this.choose((this.selected + step + this.all.length) % this.all.length);
+    (this.methods.children[this.selected] as HTMLElement).focus();
   }
 
   choose(i: number) {
-    this.chosen = i;
+    this.selected = i;
     this.draw();
   }
 
-  toggleWhole() {
-    this.isWhole = !this.isWhole;
+  toggleFullText() {
+    this.isFullText = !this.isFullText;
     this.draw();
   }
 }
@@ -207,7 +208,6 @@ function nameOf(method: { class: string; seam: string }) {
 }
 
 // -- text
-// ----------------------------------------------------------------------------------------------------------------
 
 function* textOf(method: SeamMethod) {
   yield caption(`${method.module}${method.line ? `, line ${method.line}` : ""}`);

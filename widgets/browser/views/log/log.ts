@@ -1,28 +1,26 @@
-import { kindName, requestName } from "../../model/names.ts";
-import { phrase } from "../../model/phrases.ts";
 // Every event in a line, as many as there are: only the lines in sight exist. Filters, and each line leads to its
 // moment.
 
-import { element, targetOf, write } from "../../look/element.ts";
-import type { Header, Selection } from "../../model/payloads.ts";
+import { element, targetOf } from "../../look/element.ts";
+import { countUpTo } from "../../model/arrays.ts";
+import { kindName } from "../../model/names.ts";
+import type { Selection } from "../../model/payloads.ts";
+import { phrase } from "../../model/phrases.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Changes } from "../../model/scene_state.ts";
 import type { Side } from "../../model/side.ts";
 import { storyOf } from "../../model/story.ts";
-import { TOPIC_NAMES } from "../../model/story_state.ts";
 import type { Mentions } from "../about.ts";
 import { mentions } from "../about.ts";
 import type { CsvRow, PaintMoment, ViewHost } from "../view.ts";
-import { eventOf, standAt } from "../view.ts";
+import { eventOf, moveToMoment } from "../view.ts";
+import { LogFilter } from "./filter.ts";
 
 export const title = "Log";
 
 const LINE = 22,
   SLICE_MS = 8,
   MARGIN = 6;
-const NOT_RECORDED =
-  "Recording is off: this lab keeps no events, and the log begins where its first view came. Lab(..., " +
-  "record=True) keeps them all.";
 const SIGNS = ["▏", "●", "■", "∿", "⇅", "▲"];
 
 export function create(stage: ViewHost, side: Side) {
@@ -47,22 +45,14 @@ class Log {
   active: number | null = null;
   lines = new Map<number, Line>();
   element = element("div", "le-log");
-  filter = { kind: "", about: "", text: "" };
+  filter: LogFilter;
   list = element("div", "le-log-list");
   sheet = element("div", "le-log-sheet");
-  note = element("p", "le-log-note", "");
-  kinds!: HTMLSelectElement;
-  about!: HTMLInputElement;
-  text!: HTMLInputElement;
-  count!: HTMLSpanElement;
-  only!: HTMLButtonElement;
-  offered?: Header;
-  judge!: ((event: number) => boolean) | null;
+  judge: ((event: number) => boolean) | null = null;
   pending?: number;
   news?: string;
   start!: number;
   speaks!: Mentions;
-  isOnly = false;
   asked!: number;
   name!: string;
 
@@ -73,58 +63,19 @@ class Log {
     this.list.setAttribute("role", "listbox");
     this.list.setAttribute("aria-label", "Events");
     this.list.append(this.sheet);
-    this.note.hidden = true;
-    this.element.append(this.buildBar(), this.note, this.list);
+    this.filter = new LogFilter(side, {
+      onChange: () => this.refilter(),
+      leave: () => this.list.focus(),
+      words: (event) => this.words(event),
+      selection: () => this.selection,
+    });
+    this.element.append(this.filter.element, this.filter.note, this.list);
     this.list.addEventListener("scroll", () => this.askFill());
     this.list.addEventListener("click", (event) => this.click(event));
     this.list.addEventListener("keydown", (event) => this.onKey(event));
   }
 
-  buildBar() {
-    const bar = element("div", "le-log-bar");
-    this.kinds = document.createElement("select");
-    this.kinds.setAttribute("aria-label", "kind of event");
-    this.kinds.className = "le-log-kinds";
-    this.about = input("block or request", "#3, or A, or both: #3 A", "le-log-about");
-    this.text = input("words", "words in the line", "le-log-text");
-    this.count = element("span", "le-log-count");
-    this.count.setAttribute("role", "status");
-    this.only = element("button", "le-button le-log-only", "selection");
-    this.only.type = "button";
-    this.only.title = "only what speaks of the selection";
-    this.only.setAttribute("aria-pressed", "false");
-    this.only.addEventListener("click", () => this.toggleOnly());
-    this.kinds.addEventListener("change", () => this.refilter());
-    for (const field of [this.about, this.text]) {
-      field.addEventListener("input", () => this.refilter());
-      field.addEventListener("keydown", (event) => this.onFieldKey(event, field));
-    }
-    bar.append(this.kinds, this.about, this.text, this.only, this.count);
-    return bar;
-  }
-
-  offerKinds() {
-    if (this.offered === this.side.recording.header) return;
-    this.offered = this.side.recording.header;
-    this.note.hidden = this.offered.is_recorded !== false;
-    write(this.note, NOT_RECORDED);
-    const names = this.offered.kinds.map(([name]) => name),
-      chosen = this.kinds.value;
-    const options: [value: string, words: string][] = [
-      ["", "all kinds"],
-      ...TOPIC_NAMES.map((name, i): [string, string] => [`topic:${i}`, `all about: ${name}`]),
-      ...names.map((name): [string, string] => [name, kindName(name)]),
-    ];
-    this.kinds.replaceChildren(...options.map(([value, words]) => option(value, words)));
-    this.kinds.value = chosen;
-  }
-
   // -- what is there
-  // ---------------------------------------------------------------------------------------------------
-
-  get isFiltered() {
-    return Boolean(this.filter.kind || this.filter.about || this.filter.text || this.isOnly);
-  }
 
   get length() {
     return this.found ? this.found.length : this.side.recording.end - this.side.recording.start;
@@ -136,41 +87,15 @@ class Log {
 
   // The line of an event, or where it would stand.
   placeOf(event: number) {
-    if (!this.found) return event - this.side.recording.start;
-    let low = 0,
-      high = this.found.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.found[middle] < event) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return this.found ? countUpTo(this.found, event - 1) : event - this.side.recording.start;
   }
 
   refilter() {
-    this.filter = {
-      kind: this.kinds.value,
-      about: this.about.value.trim(),
-      text: this.text.value.trim().toLowerCase(),
-    };
-    this.found = this.isFiltered ? [] : null;
+    this.judge = this.filter.judgement();
+    this.found = this.judge ? [] : null;
     this.scanned = this.side.recording.start;
-    this.judge = this.isFiltered ? this.judgement() : null;
     this.list.scrollTop = 0;
     this.scan();
-  }
-
-  judgement() {
-    const { recording } = this.side,
-      { kind, about, text } = this.filter,
-      tests: ((event: number) => boolean)[] = [];
-    if (kind.startsWith("topic:")) tests.push((i) => storyOf(recording).topic(i) === Number(kind.slice(6)));
-    else if (kind) tests.push((i) => recording.kind(i) === kind);
-    for (const subject of subjectsOf(about)) tests.push((subject && mentions(recording, subject)) ?? (() => false));
-    if (this.isOnly) tests.push(mentions(recording, this.selection) ?? (() => false));
-    if (text)
-      tests.push((i) => this.words(i).toLowerCase().includes(text) || kindName(recording.kind(i)).includes(text));
-    return (i: number) => tests.every((test) => test(i));
   }
 
   // In slices, so that a long run keeps the page alive.
@@ -188,7 +113,7 @@ class Log {
     if (!isDone) this.pending = setTimeout(() => this.scan(), 0);
     this.lay();
     const all = (recording.end - recording.start).toLocaleString();
-    this.count.textContent = this.found
+    this.filter.count.textContent = this.found
       ? `${this.found.length.toLocaleString()} of ${all}${isDone ? "" : " …"}`
       : `${all} events`;
   }
@@ -198,12 +123,11 @@ class Log {
   }
 
   // -- painting
-  // --------------------------------------------------------------------------------------------------------
 
   paint(_scene: Scene, changes: Changes, { moment }: PaintMoment) {
     const { recording } = this.side,
       news = `${recording.start}:${recording.end}`;
-    this.offerKinds();
+    this.filter.offerKinds();
     if (news !== this.news) {
       if (this.found && recording.start !== this.start) this.refilter();
       else this.scan();
@@ -232,8 +156,8 @@ class Log {
     if (isNew) this.sought = selection?.kind === "event" ? Number(selection.id) : null;
     if (!this.news) return;
     this.speaks = mentions(this.side.recording, selection);
-    this.only.disabled = !this.speaks && !this.isOnly;
-    if (isNew && this.isOnly) this.refilter();
+    this.filter.only.disabled = !this.speaks && !this.filter.isOnly;
+    if (isNew && this.filter.isOnly) this.refilter();
     this.seek();
     this.fill();
   }
@@ -243,12 +167,6 @@ class Log {
     if (this.sought === null || !this.list.clientHeight) return;
     this.reveal((this.looked = this.sought));
     this.sought = null;
-  }
-
-  toggleOnly() {
-    this.isOnly = !this.isOnly;
-    this.only.setAttribute("aria-pressed", String(this.isOnly));
-    this.refilter();
   }
 
   lay() {
@@ -315,19 +233,18 @@ class Log {
 
   dress(line: Line, i: number) {
     const { classList } = line.element,
-      isChosen = this.selection?.kind === "event" && Number(this.selection.id) === i;
+      isSelected = this.selection?.kind === "event" && Number(this.selection.id) === i;
     classList.toggle("le-is-now", i === this.moment - 1);
     classList.toggle("le-is-ahead", i >= this.moment);
-    classList.toggle("le-is-related", !isChosen && Boolean(this.speaks?.(i)));
-    classList.toggle("le-is-selected", isChosen);
+    classList.toggle("le-is-related", !isSelected && Boolean(this.speaks?.(i)));
+    classList.toggle("le-is-selected", isSelected);
     classList.toggle("le-is-active", i === this.active);
-    line.element.setAttribute("aria-selected", String(isChosen));
+    line.element.setAttribute("aria-selected", String(isSelected));
     if (i === this.moment - 1) line.element.setAttribute("aria-current", "true");
     else line.element.removeAttribute("aria-current");
   }
 
   // -- hands
-  // -----------------------------------------------------------------------------------------------------------
 
   // The stage selects what is clicked, as everywhere; here one stands there, too.
   click(event: MouseEvent) {
@@ -337,7 +254,7 @@ class Log {
 
   go(i: number) {
     this.activate(i);
-    standAt(this.stage, this.side, i + 1);
+    moveToMoment(this.stage, this.side, i + 1);
   }
 
   choose(i: number) {
@@ -368,20 +285,10 @@ class Log {
     const to = places[event.key];
     if (to !== undefined && this.length) this.activate(this.eventAt(Math.min(this.length - 1, Math.max(0, to))));
     else if (event.key === "Enter" && this.active !== null) this.choose(this.active);
-    else if (event.key === "/") this.text.focus();
+    else if (event.key === "/") this.filter.text.focus();
     else return;
     event.preventDefault();
     event.stopPropagation();
-  }
-
-  onFieldKey(event: KeyboardEvent, field: HTMLInputElement) {
-    event.stopPropagation();
-    if (event.key === "Escape" && field.value) {
-      field.value = "";
-      this.refilter();
-    } else if (event.key === "Enter" || event.key === "ArrowDown") this.list.focus();
-    else return;
-    event.preventDefault();
   }
 
   resize() {
@@ -401,35 +308,4 @@ class Log {
       rows.push([this.eventAt(place), recording.kind(this.eventAt(place)), this.words(this.eventAt(place))]);
     return rows;
   }
-}
-
-// "#3 A" -> a block and a request; what is neither finds nothing.
-function subjectsOf(text: string): (Selection | null)[] {
-  return text
-    .split(/[\s,]+/)
-    .filter(Boolean)
-    .map((word) => {
-      if (/^#\d+$/.test(word)) return { kind: "block", id: Number(word.slice(1)) };
-      if (/^[a-z]{1,3}$/i.test(word)) return { kind: "request", id: requestId(word.toUpperCase()) };
-      return null;
-    });
-}
-
-function requestId(name: string) {
-  let id = 0;
-  for (const character of name) id = id * 26 + character.charCodeAt(0) - 64;
-  return requestName(id - 1) === name ? id - 1 : -1;
-}
-
-function input(name: string, placeholder: string, className: string) {
-  const made = document.createElement("input");
-  Object.assign(made, { type: "search", placeholder, className });
-  made.setAttribute("aria-label", name);
-  return made;
-}
-
-function option(value: string, words: string) {
-  const made = element("option", "", words);
-  made.value = value;
-  return made;
 }

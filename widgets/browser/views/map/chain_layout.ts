@@ -22,9 +22,9 @@ export interface ChainPlace {
 export class ChainLayout {
   rows: ChainRow[] = [];
   places = new Map<string, ChainPlace>();
+
   // Takes in a hash after those before it in its chain. parentOf(key): a key, null at a chain's beginning, undefined
-  // where
-  // it is not known.
+  // where it is not known.
   add(key: string, parentOf: (key: string) => string | null | undefined): ChainPlace {
     const known = this.places.get(key);
     if (known) return known;

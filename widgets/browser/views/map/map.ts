@@ -2,10 +2,8 @@
 // first one first.
 
 import { element as make, write as say } from "../../look/element.ts";
-import { hueOf, roundOf } from "../../look/palette.ts";
 import { contentName, groupName } from "../../model/names.ts";
 import type { Selection } from "../../model/payloads.ts";
-import { word } from "../../model/phrases.ts";
 import type { Recording } from "../../model/recording.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Changes, Evicted } from "../../model/scene_state.ts";
@@ -13,12 +11,13 @@ import type { Side } from "../../model/side.ts";
 import type { About } from "../about.ts";
 import { arrows } from "../arrows.ts";
 import { Marks } from "../marks.ts";
-import type { Keyed } from "../pieces.ts";
-import { cutLink, keep, keyOf, moreText } from "../pieces.ts";
+import { keep, keyOf, moreText } from "../pieces.ts";
 import type { StepFacts } from "../step_facts.ts";
 import { factsAt } from "../step_facts.ts";
 import type { PaintMoment, ViewHost } from "../view.ts";
-import { InSight } from "../visible_rows.ts";
+import { VisibleRows } from "../visible_rows.ts";
+import type { Bead } from "./beads.ts";
+import { legend, paintBead } from "./beads.ts";
 import type { ChainRow } from "./chain_layout.ts";
 import { ChainLayout } from "./chain_layout.ts";
 
@@ -28,28 +27,9 @@ const MAX_ROWS = 64;
 const MAX_BEADS_IN_ALL = 960;
 const MAX_SCANNED = 20_000;
 const MAX_FORGOTTEN = 8192;
-const KEYS = [
-  ["live", "in use"],
-  ["kept", "free, still a hit"],
-  ["twice", "twice: ▸ is served first"],
-  ["lost", "lost: alive, not found"],
-  ["gone", "evicted"],
-];
 
 export function create(stage: ViewHost, side: Side) {
   return new HashMap(stage, side);
-}
-
-interface Bead extends Keyed {
-  key: string;
-  blocks: [block: number, refCount: number][];
-  numBlocks: number;
-  lost: number[];
-  evicted: Evicted | undefined;
-  isBroken: boolean;
-  isComing: boolean;
-  depth: number;
-  isWide?: boolean;
 }
 
 type ChainElement = ReturnType<typeof makeRow>;
@@ -61,7 +41,7 @@ class HashMap {
   summary = make("p", "le-map-summary");
   list = make("div", "le-map-rows");
   marks: Marks;
-  sight: InSight;
+  visible: VisibleRows;
   layout = new ChainLayout();
   seen!: { start: number; stop: number } | null;
   present!: Set<string>;
@@ -84,7 +64,7 @@ class HashMap {
     this.list.setAttribute("role", "list");
     this.element.append(legend(), this.summary, this.list);
     this.marks = new Marks(stage, side, this.element, { rowOf: (about) => this.rowOf(about) });
-    this.sight = new InSight(this.element, this.list, () => this.marks.late());
+    this.visible = new VisibleRows(this.element, this.list, () => this.marks.late());
     this.forget();
     arrows(this.element, stage);
   }
@@ -122,14 +102,14 @@ class HashMap {
     if (this.stage.isPair) rows.sort((a, b) => a.group - b.group); // the same groups stand beside one another
     this.element.classList.toggle("le-is-empty", !shown.length);
     this.paintSummary(numHidden);
-    this.sight.expect(rows.length);
+    this.visible.expect(rows.length);
     keep(
       this.list,
       rows.map((row) => ({ key: row.index, row, signature: row.version })),
       ({ row }) => makeRow(row),
-      (child, { row }, place) => this.sight.paint(child, () => this.paintRow(child, row), place),
+      (child, { row }, place) => this.visible.paint(child, () => this.paintRow(child, row), place),
     );
-    this.sight.settle();
+    this.visible.settle();
     this.marks.again();
   }
 
@@ -248,7 +228,7 @@ class HashMap {
       child.beads,
       items,
       () => make("span"),
-      (bead, item) => this.paintBead(bead, item),
+      (bead, item) => paintBead(scene, bead, item),
     );
   }
 
@@ -264,36 +244,9 @@ class HashMap {
       !lost.length &&
       !evicted &&
       this.cachings.has(key) &&
-      !row.keys.slice(at + 1).some((later) => this.present.has(later));
+      !row.keys.slice(at + 1).some((next) => this.present.has(next));
     const signature = JSON.stringify([isComing, blocks, ids.length, lost, evicted?.block, isBroken]);
     return { key, signature, blocks, numBlocks: ids.length, lost, evicted, isBroken, isComing, depth: row.depth + at };
-  }
-
-  paintBead(bead: HTMLElement, { key, blocks, numBlocks, lost, evicted, isBroken, depth, isWide, isComing }: Bead) {
-    if (isComing) return leaveRoom(bead, isWide ?? false);
-    const content = this.scene.contentOf(key),
-      isLive = blocks.some(([, count]) => count > 0);
-    const life = numBlocks ? (isLive ? "live" : "kept") : "gone";
-    bead.className =
-      `le-map-bead le-map-is-${life}${numBlocks > 1 ? " le-map-is-twice" : ""}` +
-      `${lost.length ? " le-map-is-lost" : ""}${isBroken ? " le-map-is-broken" : ""}` +
-      `${isWide ? " le-map-is-wide" : ""}`;
-    bead.dataset.hash = key;
-    bead.dataset.anchor = `map:${key}`;
-    bead.style.setProperty("--hue", hueOf(content));
-    const parts: Element[] = [
-      make(
-        "b",
-        `le-map-letter${numBlocks && roundOf(content) ? ` le-round-${roundOf(content)}` : ""}`,
-        contentName(content),
-      ),
-    ];
-    blocks.forEach(([id, count], i) => parts.push(blockPart(id, count, numBlocks > 1 && i === 0)));
-    if (numBlocks > blocks.length) parts.push(make("span", "le-quiet", `+${numBlocks - blocks.length}`));
-    if (!numBlocks) parts.push(make("span", "le-map-sign", evicted && !lost.length ? `✕ #${evicted.block}` : "✕"));
-    for (const id of lost) parts.push(lostPart(id));
-    bead.replaceChildren(...parts);
-    bead.setAttribute("aria-label", sayBead(contentName(content), blocks, numBlocks, lost, evicted, isBroken, depth));
   }
 
   mark(selection: Selection | null) {
@@ -321,7 +274,7 @@ class HashMap {
   }
 
   destroy() {
-    this.sight.close();
+    this.visible.close();
     this.element.remove();
   }
 }
@@ -331,13 +284,6 @@ function evictedIn(scene: Scene, facts: StepFacts) {
   const found = new Map<string, Evicted>();
   for (const [key, gone] of scene.evicted) if (gone.moment >= facts.start && !scene.map.has(key)) found.set(key, gone);
   return found;
-}
-
-function leaveRoom(bead: HTMLElement, isWide: boolean) {
-  bead.className = `le-map-bead le-map-is-coming${isWide ? " le-map-is-wide" : ""}`;
-  for (const name of Object.keys(bead.dataset)) delete bead.dataset[name];
-  bead.replaceChildren();
-  bead.removeAttribute("aria-label");
 }
 
 function lastIndex<T>(items: T[], test: (item: T) => boolean) {
@@ -357,48 +303,5 @@ function makeRow(row: ChainRow) {
   made.dataset.group = String(row.group);
   made.style.setProperty("--le-depth", String(Math.min(row.depth, 6)));
   made.append(made.group, made.more, made.beads);
-  return made;
-}
-
-function blockPart(id: number, refCount: number, isFirst: boolean) {
-  const made = make("span", refCount ? "le-map-block" : "le-map-block le-map-free", `${isFirst ? "▸" : ""}#${id}`);
-  made.dataset.block = String(id);
-  return made;
-}
-
-function lostPart(id: number) {
-  const made = make("span", "le-map-block le-map-lost-block", `#${id}`);
-  made.dataset.block = String(id);
-  made.title = `#${id} holds the same content and is in use, but no entry leads to it`;
-  made.prepend(cutLink());
-  return made;
-}
-
-function sayBead(
-  name: string,
-  blocks: [number, number][],
-  numBlocks: number,
-  lost: number[],
-  evicted: Evicted | undefined,
-  isBroken: boolean,
-  depth: number,
-) {
-  const parts = [`content ${name}, block ${depth} of its chain`];
-  if (numBlocks)
-    parts.push(`served with ${blocks.map(([id, count]) => `#${id}${count ? "" : ", free and kept"}`).join(", then ")}`);
-  else parts.push(evicted ? `evicted: ${word("evicted", evicted.reason)}` : "no longer in the map");
-  if (lost.length) parts.push(`lost: ${lost.map((id) => `#${id}`).join(", ")}`);
-  if (isBroken) parts.push("cannot be reached: the hash before it is not in the map");
-  return parts.join("; ");
-}
-
-function legend() {
-  const made = make("div", "le-map-legend");
-  made.setAttribute("aria-hidden", "true");
-  for (const [name, words] of KEYS) {
-    const item = make("span", "le-tables-key");
-    item.append(name === "lost" ? cutLink() : make("i", `le-map-swatch le-map-is-${name}`), words);
-    made.append(item);
-  }
   return made;
 }

@@ -4,15 +4,9 @@
 import { HUES, LOST_HUE } from "../../look/palette.ts";
 import type { Theme } from "../../look/theme.ts";
 import type { Scene } from "../../model/scene.ts";
+import type { Grid } from "./grid.ts";
 
 const MANY = 1024; // changed cells from which the whole image is put at once
-
-export interface Grid {
-  columns: number;
-  cellWidth: number;
-  cellHeight: number;
-  gap: number;
-}
 
 // Colours as pixels; live and freed by hue.
 interface Shades {

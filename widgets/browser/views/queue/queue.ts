@@ -16,7 +16,7 @@ import { dressBead, keep, lookOf, violated } from "../pieces.ts";
 import type { StepFacts } from "../step_facts.ts";
 import { factsAt, shadowAt } from "../step_facts.ts";
 import type { PaintMoment, ViewHost } from "../view.ts";
-import { InSight } from "../visible_rows.ts";
+import { VisibleRows } from "../visible_rows.ts";
 import type { QueueSeats, Taken } from "./seats.ts";
 import { seatsAt } from "./seats.ts";
 
@@ -58,8 +58,8 @@ class Queue {
   summary = make("p", "le-queue-summary");
   list = make("ol", "le-queue-list");
   marks: Marks;
-  sight: InSight;
-  revealing!: { isOver: boolean } | null;
+  visible: VisibleRows;
+  revealing!: { isStepEnd: boolean } | null;
   scene!: Scene;
   recording!: Recording;
   facts!: StepFacts;
@@ -82,7 +82,7 @@ class Queue {
       covered: () => this.summary.offsetHeight,
       rowOf: ({ block }) => this.seatOf(block),
     });
-    this.sight = new InSight(this.element, this.list, () => this.marks.late());
+    this.visible = new VisibleRows(this.element, this.list, () => this.marks.late());
     arrows(this.element, stage);
   }
 
@@ -92,7 +92,7 @@ class Queue {
       isNewStep = facts.base !== this.base || facts.stop !== this.stop;
     const isBrokenAnew = this.takeViolations(moment);
     const isStill = !isBrokenAnew && !changes.all && !changes.queue && !changes.blocks.size && !isNewStep;
-    this.revealing = isRunning ? null : { isOver: isOver(recording, moment) };
+    this.revealing = isRunning ? null : { isStepEnd: isStepEnd(recording, moment) };
     if (isStill) return;
     this.scene = scene;
     this.recording = recording;
@@ -105,7 +105,7 @@ class Queue {
     this.paintSummary();
     const items = (this.items = this.itemsOf(seating));
     this.place = items.findIndex((item) => "rank" in item && item.rank === 1);
-    this.sight.expect(isRunning ? items.length : 0); // at rest all seats are there to be read
+    this.visible.expect(isRunning ? items.length : 0); // at rest all seats are there to be read
     keep<SeatItem | LeftOut, HTMLElement>(
       this.list,
       items,
@@ -113,9 +113,9 @@ class Queue {
       (child, item, place) =>
         item.more
           ? say(child, `… ${item.more.toLocaleString("en")} more …`)
-          : this.sight.paint(child, () => this.paintSeat(child as SeatElement, item as SeatItem), place),
+          : this.visible.paint(child, () => this.paintSeat(child as SeatElement, item as SeatItem), place),
     );
-    this.sight.settle();
+    this.visible.settle();
     this.marks.again();
   }
 
@@ -129,20 +129,23 @@ class Queue {
 
   // When all views are painted, and measuring costs no more than the layout that is due anyway.
   settle() {
-    if (this.revealing) this.reveal(this.revealing.isOver);
+    if (this.revealing) this.reveal(this.revealing.isStepEnd);
     this.revealing = null;
   }
 
   // In a panel too low for all the seats the next one stays in sight; between steps it stands on top, with the line
   // behind it.
-  reveal(isOver: boolean) {
+  reveal(isStepEnd: boolean) {
     const { element, next, summary, place } = this,
-      revealed = `${place} ${isOver}`;
+      revealed = `${place} ${isStepEnd}`;
     if (!next || (next === this.wasNext && revealed === this.revealed)) return;
     this.wasNext = next;
     this.revealed = revealed;
-    if (isOver || !isSeen(element, summary, next))
-      element.scrollTop = Math.max(0, next.offsetTop - (isOver ? 0 : next.offsetHeight + 4) - summary.offsetHeight - 4);
+    if (isStepEnd || !isSeen(element, summary, next))
+      element.scrollTop = Math.max(
+        0,
+        next.offsetTop - (isStepEnd ? 0 : next.offsetHeight + 4) - summary.offsetHeight - 4,
+      );
   }
 
   paintSummary() {
@@ -261,12 +264,12 @@ class Queue {
   }
 
   destroy() {
-    this.sight.close();
+    this.visible.close();
     this.element.remove();
   }
 }
 
-function isOver(recording: Recording, moment: number) {
+function isStepEnd(recording: Recording, moment: number) {
   const step = recording.stepAt(moment);
   return step !== null && step.end !== null && moment >= step.end;
 }

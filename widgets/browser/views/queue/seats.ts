@@ -18,7 +18,7 @@ interface Seat {
 }
 
 // A block leaves the queue, or enters it at an end.
-interface Move {
+interface QueueMove {
   kind: "take" | "head" | "tail";
   how: string;
   event: number;
@@ -29,7 +29,7 @@ interface Move {
 interface Play {
   from: number;
   to: number;
-  moves: Move[];
+  moves: QueueMove[];
   first: Seating; // at the step's start
   low: number; // the foremost seat that any block will take
   seating: Seating | null;
@@ -48,7 +48,7 @@ export interface QueueSeats {
 
 const known = new WeakMap<Recording, Play>();
 
-function moveOf(recording: Recording, event: number): Pick<Move, "kind" | "how"> | null {
+function moveOf(recording: Recording, event: number): Pick<QueueMove, "kind" | "how"> | null {
   const kind = recording.kind(event);
   if (kind === "BlockAllocated") return { kind: "take", how: "given to" };
   if (kind === "BlockTouched" && recording.field(event, "ref_count") === 1) return { kind: "take", how: "found by" };
@@ -82,7 +82,7 @@ export function seatsAt(
 
 // The step's moves as far as they are known, and the foremost seat that anyone will take.
 function begin(recording: Recording, start: Scene, { from, to }: { from: number; to: number }, numKnown: number): Play {
-  const moves: Move[] = [];
+  const moves: QueueMove[] = [];
   for (let i = from; i < to; i++) {
     const move = moveOf(recording, i);
     if (move)
@@ -95,11 +95,11 @@ function begin(recording: Recording, start: Scene, { from, to }: { from: number;
   }
   const numTaken = moves.reduce((sum, { kind }) => sum + Number(kind === "take"), 0);
   const first = new Seating(start.queue.first(numKnown + numTaken), start.queue.size),
-    whole = first.copy();
+    complete = first.copy();
   let low = 0;
   for (const move of moves) {
-    whole.apply(move);
-    low = Math.min(low, whole.head);
+    complete.apply(move);
+    low = Math.min(low, complete.head);
   }
   return { from, to, moves, first, low, seating: null, moment: from, done: 0 };
 }
@@ -126,7 +126,7 @@ class Seating {
     return other;
   }
 
-  apply({ kind, block, how, request, event }: Move) {
+  apply({ kind, block, how, request, event }: QueueMove) {
     if (kind === "take") this.take(block, { how, request, event });
     else this.sit(block, kind === "head" ? (this.head -= 1) : (this.tail += 1));
   }

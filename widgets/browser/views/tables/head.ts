@@ -25,7 +25,7 @@ interface Progress {
   external: number;
   computed: number;
   isLoading: boolean;
-  isOver: boolean;
+  isFinished: boolean;
 }
 
 export function makeHead(id: number) {
@@ -78,14 +78,14 @@ function countsOf(request: RequestRecord, written: number, external: number): Pr
     external,
     computed: Math.max(0, written - found - request.external),
     isLoading: request.isLoading,
-    isOver: request.status === "finished",
+    isFinished: request.status === "finished",
   };
 }
 
 // How many of its tokens have keys and values, and where they come from: short, for these numbers are compared, and
 // must not be cut.
-function progress({ total, found, external, computed, isLoading, isOver }: Progress) {
-  if (isOver) return `${total} tokens`;
+function progress({ total, found, external, computed, isLoading, isFinished }: Progress) {
+  if (isFinished) return `${total} tokens`;
   const kept = [found && `${found} cached`, external && `${external} ${isLoading ? "loading" : "loaded"}`].filter(
     Boolean,
   );

@@ -118,11 +118,11 @@ export function placesOf(view: TablesView, id: number, group: number, layout: Ta
 
 // What is drawn of them: chips without a block are one line where they are many, and a long table's middle is left out.
 export function shownPlaces(view: TablesView, places: TablePlace[], { kind, limit }: TableLayout): ShownPlace[] {
-  const shown = kind === "chips" ? gapsTold(view, places) : places;
+  const shown = kind === "chips" ? withGaps(view, places) : places;
   return kind === "chips" && shown.length > limit + SPARED ? middleLeftOut(shown, limit) : shown;
 }
 
-function gapsTold(view: TablesView, places: TablePlace[]): (TablePlace | Gap)[] {
+function withGaps(view: TablesView, places: TablePlace[]): (TablePlace | Gap)[] {
   const shown: (TablePlace | Gap)[] = [];
   for (let i = 0; i < places.length; ) {
     const words = places[i].look ? null : noBlockWords(view, places[i], false);

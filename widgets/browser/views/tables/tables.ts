@@ -1,6 +1,5 @@
 // Block tables: a compact row per request, logical block to physical block; unfolded, with every token's slot and
-// state: found,
-// loaded, computed, in this step, not yet.
+// state: found, loaded, computed, in this step, not yet.
 
 import { element as make, write as say } from "../../look/element.ts";
 import type { Violation } from "../../model/alarms.ts";
@@ -19,17 +18,16 @@ import { groupOf, isNull, keep, keyOf, moreText } from "../pieces.ts";
 import type { StepFacts } from "../step_facts.ts";
 import { factsAt } from "../step_facts.ts";
 import type { CsvRow, PaintMoment, ViewHost } from "../view.ts";
-import { InSight } from "../visible_rows.ts";
-import { Folding, isAboutSlots } from "./folding.ts";
-import { makeHead, paintHead, paintStrip } from "./head.ts";
+import { VisibleRows } from "../visible_rows.ts";
+import { paintHead, paintStrip } from "./head.ts";
 import type { TableLayout } from "./places.ts";
 import { arrange, paintPlace, placesOf, shownPlaces } from "./places.ts";
+import type { SaidElement, TableGroupElement, TableRowElement } from "./rows.ts";
+import { Folding, hasEnded, isAboutSlots, makeGroup, makeRow, shownRequests } from "./rows.ts";
 import { legend, numPlaces } from "./token_states.ts";
 
 export const title = "Block tables";
 
-const MAX_OPEN = 64;
-const MAX_ENDED = 6;
 const MAX_CARDS = 16;
 const MAX_CARDS_IN_ALL = 96;
 const MAX_CHIPS_IN_ALL = 640;
@@ -50,10 +48,6 @@ interface RowItem extends Keyed {
   id: number;
 }
 
-type TableRowElement = ReturnType<typeof makeRow>;
-type TableGroupElement = ReturnType<typeof makeGroup>;
-type SaidElement = HTMLElement & { saying?: string };
-
 class Tables {
   stage: ViewHost;
   side: Side;
@@ -62,7 +56,7 @@ class Tables {
   rows = new Map<number, { name: string; blocks: number[]; version: number }>();
   folding: Folding;
   marks: Marks;
-  sight: InSight;
+  visible: VisibleRows;
   scene!: Scene;
   facts!: StepFacts;
   start!: number;
@@ -80,10 +74,10 @@ class Tables {
     this.element.append(legend(), this.list);
     this.folding = new Folding(stage);
     const covered = () => (this.element.firstElementChild as HTMLElement).offsetHeight,
-      whole = (found: HTMLElement) =>
+      shownPart = (found: HTMLElement) =>
         found.dataset.request === undefined ? found : (found.closest<HTMLElement>(".le-tables-row") ?? found);
-    this.marks = new Marks(stage, side, this.element, { covered, whole, rowOf: (about) => this.rowOf(about) });
-    this.sight = new InSight(this.element, this.list, () => this.marks.late());
+    this.marks = new Marks(stage, side, this.element, { covered, shownPart, rowOf: (about) => this.rowOf(about) });
+    this.visible = new VisibleRows(this.element, this.list, () => this.marks.late());
     arrows(this.element, stage);
   }
 
@@ -104,7 +98,7 @@ class Tables {
       signature: this.version(id, changes, layout),
     }));
     if (numHidden) items.push({ key: "more", signature: numHidden, more: numHidden });
-    this.sight.expect(items.length);
+    this.visible.expect(items.length);
     keep<RowItem | LeftOut, HTMLElement>(
       this.list,
       items,
@@ -113,9 +107,9 @@ class Tables {
       (row, item, place) =>
         "more" in item
           ? say(row, moreText(item.more, "requests"))
-          : this.sight.paint(row, () => this.paintRow(row as TableRowElement, item.id, layout), place),
+          : this.visible.paint(row, () => this.paintRow(row as TableRowElement, item.id, layout), place),
     );
-    this.sight.settle();
+    this.visible.settle();
     this.marks.again();
   }
 
@@ -140,8 +134,8 @@ class Tables {
         [own, ...others.map((other) => shownRequests(other.scene, other.facts))].flatMap(({ shown }) => shown),
       ),
     ].filter((id) => scene.requests.has(id));
-    const isOver = (id: number) => [{ scene, facts }, ...others].every((one) => hasEnded(one, id));
-    return { shown: ids.sort((a, b) => Number(isOver(a)) - Number(isOver(b)) || a - b), numHidden: own.numHidden };
+    const isEnded = (id: number) => [{ scene, facts }, ...others].every((one) => hasEnded(one, id));
+    return { shown: ids.sort((a, b) => Number(isEnded(a)) - Number(isEnded(b)) || a - b), numHidden: own.numHidden };
   }
 
   // Of unfolded rows: cards while they can be taken in at a glance, chips beyond; chosen by what cannot change within a
@@ -152,7 +146,7 @@ class Tables {
       total = 0,
       numRows = 0;
     for (const id of shown) {
-      if (this.isOver(id) || !this.isUnfolded(id)) continue;
+      if (this.isEnded(id) || !this.isUnfolded(id)) continue;
       scene.groups.forEach((_, group) => {
         const count = numPlaces(scene, this.facts, id, group);
         most = Math.max(most, count);
@@ -170,7 +164,7 @@ class Tables {
   }
 
   // A line is all that is said of it.
-  isOver(id: number) {
+  isEnded(id: number) {
     return hasEnded(this, id);
   }
 
@@ -203,17 +197,17 @@ class Tables {
       request = scene.requests.get(id),
       known = this.rows.get(id);
     if (!request || !known) return;
-    const isOver = this.isOver(id),
+    const isEnded = this.isEnded(id),
       isUnfolded = this.isUnfolded(id);
     row.classList.toggle("le-tables-ended", request.status === "finished");
     paintHead(row.head, this, id);
     this.folding.paint(row.fold, isUnfolded);
-    row.body.hidden = row.said.hidden = isOver;
-    row.strip.hidden = isOver || !isUnfolded;
-    row.fold.disabled = isOver;
-    row.brief.hidden = !isOver;
+    row.body.hidden = row.said.hidden = isEnded;
+    row.strip.hidden = isEnded || !isUnfolded;
+    row.fold.disabled = isEnded;
+    row.brief.hidden = !isEnded;
     const said = this.said(request);
-    if (isOver) return say(row.brief, said || "said nothing");
+    if (isEnded) return say(row.brief, said || "said nothing");
     if (isUnfolded) paintStrip(row.strip, scene, facts, id);
     const groups = scene.groups.map((_, group) => ({ key: group, group })),
       layout = this.layoutOf(id, layouts);
@@ -303,47 +297,7 @@ class Tables {
   }
 
   destroy() {
-    this.sight.close();
+    this.visible.close();
     this.element.remove();
   }
-}
-
-// Before this step. One that this side does not have is not in its way.
-function hasEnded({ scene, facts }: { scene: Scene; facts: StepFacts }, id: number) {
-  const request = scene.requests.get(id);
-  return !request || (request.status === "finished" && !facts.finished.has(id));
-}
-
-// The oldest of those who wait or run, and the last who ended.
-function shownRequests(scene: Scene, facts: StepFacts) {
-  const open: number[] = [],
-    ended: number[] = []; // those who ended before this step come last, a line each
-  for (const [id, request] of scene.requests)
-    (request.status === "finished" && !facts.finished.has(id) ? ended : open).push(id);
-  const byId = (a: number, b: number) => a - b,
-    shown = [...open.slice(0, MAX_OPEN).sort(byId), ...ended.slice(-MAX_ENDED).sort(byId)];
-  return { shown, numHidden: Math.max(0, open.length - MAX_OPEN) };
-}
-
-function makeRow(id: number, fold: HTMLButtonElement) {
-  const row = Object.assign(make("article", "le-tables-row"), {
-    fold,
-    head: makeHead(id),
-    strip: make("div", "le-tables-strip"),
-    body: make("div", "le-tables-body"),
-    said: make("div", "le-tables-said") as SaidElement,
-    brief: make("div", "le-tables-brief"),
-  });
-  row.setAttribute("role", "listitem");
-  row.append(row.fold, row.head, row.said, row.strip, row.body, row.brief);
-  return row;
-}
-
-function makeGroup() {
-  const child = Object.assign(make("section", "le-tables-group"), {
-    label: make("h4", "le-tables-label"),
-    cells: make("div", "le-tables-cells"),
-  });
-  child.append(child.label, child.cells);
-  return child;
 }

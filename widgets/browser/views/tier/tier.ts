@@ -18,10 +18,10 @@ import type { PaintMoment, ViewHost } from "../view.ts";
 export const title = "External tier";
 
 const MAX_HELD = 240;
-const MAX_TOLD = 24;
+const MAX_EVENTS = 24;
 
 export function create(stage: ViewHost, side: Side) {
-  return new Tier(stage, side);
+  return new TierView(stage, side);
 }
 
 interface HeldItem extends Keyed {
@@ -31,13 +31,13 @@ interface HeldItem extends Keyed {
   content: number;
 }
 
-class Tier {
+class TierView {
   stage: ViewHost;
   side: Side;
   element = make("div", "le-tier-view");
   summary = make("p", "le-tier-summary");
   held = make("div", "le-tier-held");
-  told = make("div", "le-tier-events");
+  events = make("div", "le-tier-events");
   marks: Marks;
   scene!: Scene;
   facts!: StepFacts;
@@ -53,7 +53,7 @@ class Tier {
       make("p", "le-tier-legend", "● in the pool as well  ○ only here  ↓ loaded, ↑ saved in this step"),
       this.held,
       make("h4", "le-tier-heading", "Back and forth, the newest first"),
-      this.told,
+      this.events,
     );
     this.marks = new Marks(stage, side, this.element);
     arrows(this.element, stage);
@@ -80,13 +80,13 @@ class Tier {
       },
     );
     keep(
-      this.told,
+      this.events,
       traffic
-        .slice(-MAX_TOLD)
+        .slice(-MAX_EVENTS)
         .reverse()
-        .map((told) => ({ key: told.event, signature: told.event > facts.start, told })),
+        .map((events) => ({ key: events.event, signature: events.event > facts.start, events })),
       () => make("div"),
-      (line, { told }) => this.paintTold(line, told),
+      (line, { events }) => this.paintEvent(line, events),
     );
     this.marks.again();
   }
@@ -155,7 +155,7 @@ class Tier {
     );
   }
 
-  paintTold(line: HTMLElement, { event, request, isLoad, isFailed, transfers }: Traffic) {
+  paintEvent(line: HTMLElement, { event, request, isLoad, isFailed, transfers }: Traffic) {
     const { scene } = this;
     line.className =
       `le-tier-line${event >= this.facts.start && this.facts.isStep ? " le-tier-now" : ""}` +

@@ -49,12 +49,12 @@ export class Axis {
     return Math.min(this.end, Math.max(this.start, Math.ceil(this.momentAt(x))));
   }
 
-  zoom(factor: number, around: number) {
-    const whole = Math.max(CLOSEST, this.limit - this.start),
-      span = Math.min(whole, Math.max(CLOSEST, (this.to - this.from) / factor));
-    const share = (around - this.from) / (this.to - this.from);
-    this.show(around - share * span, span);
-    if (span >= whole) this.all();
+  zoom(factor: number, center: number) {
+    const full = Math.max(CLOSEST, this.limit - this.start),
+      span = Math.min(full, Math.max(CLOSEST, (this.to - this.from) / factor));
+    const share = (center - this.from) / (this.to - this.from);
+    this.show(center - share * span, span);
+    if (span >= full) this.all();
   }
 
   get limit() {

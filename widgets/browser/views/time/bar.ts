@@ -5,7 +5,7 @@ import type { Theme } from "../../look/theme.ts";
 import type { Side } from "../../model/side.ts";
 import { storyOf } from "../../model/story.ts";
 import type { Rect, ViewHost } from "../view.ts";
-import { standAt } from "../view.ts";
+import { moveToMoment } from "../view.ts";
 import type { Board } from "./board.ts";
 
 // A pattern of the key, painted as a swatch.
@@ -56,7 +56,7 @@ export function timeBar(stage: ViewHost, side: Side, board: Board, moment: () =>
   function move(direction: number, event: KeyboardEvent) {
     const { recording } = side,
       to = event.shiftKey ? stepAway(direction) : moment() + direction;
-    standAt(stage, side, Math.min(recording.end, Math.max(recording.start, to)));
+    moveToMoment(stage, side, Math.min(recording.end, Math.max(recording.start, to)));
   }
 
   function stepAway(direction: number) {
@@ -80,7 +80,7 @@ export function timeBar(stage: ViewHost, side: Side, board: Board, moment: () =>
   return {
     element: bar,
     words: sayWhere,
-    tell(at: number) {
+    update(at: number) {
       words.textContent = sayWhere(at);
       earlier.hidden = !stage.wire.canAsk || side.recording.start <= side.recording.first;
       if (painted !== stage.theme) for (const { paint } of swatches) paint(stage.theme);

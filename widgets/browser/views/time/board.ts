@@ -14,8 +14,8 @@ export type Paint = (context: CanvasRenderingContext2D, size: Size) => void;
 
 export interface BoardActs {
   paintAll: Paint; // everything but the moment
-  paintOver: Paint; // what moves
-  stand: (moment: number) => void;
+  paintOverlay: Paint; // what moves
+  moveTo: (moment: number) => void;
 }
 
 // What a pressed pointer does: it scrubs, or drags the axis.
@@ -26,22 +26,22 @@ export class Board {
   quiet = document.createElement("canvas");
   axis = new Axis();
   paintAll: Paint;
-  paintOver: Paint;
-  stand: (moment: number) => void;
+  paintOverlay: Paint;
+  moveTo: (moment: number) => void;
   size = { width: 0, height: 0, ratio: 1 };
   isStale = true;
   held!: Held | null;
   wasDragged!: boolean;
   downAt!: number;
 
-  constructor(className: string, label: string, { paintAll, paintOver, stand }: BoardActs) {
+  constructor(className: string, label: string, { paintAll, paintOverlay, moveTo }: BoardActs) {
     this.canvas.className = className;
     this.canvas.tabIndex = 0;
     this.canvas.setAttribute("role", "slider");
     this.canvas.setAttribute("aria-label", label);
     this.paintAll = paintAll;
-    this.paintOver = paintOver;
-    this.stand = stand;
+    this.paintOverlay = paintOverlay;
+    this.moveTo = moveTo;
     this.listen();
   }
 
@@ -61,13 +61,13 @@ export class Board {
     this.held =
       event.button === 1 || event.shiftKey ? { x: event.offsetX, from: this.axis.from } : { isScrubbing: true };
     this.canvas.setPointerCapture?.(event.pointerId);
-    if (this.held.isScrubbing && event.offsetX >= this.axis.left) this.stand(this.axis.clicked(event.offsetX));
+    if (this.held.isScrubbing && event.offsetX >= this.axis.left) this.moveTo(this.axis.clicked(event.offsetX));
   }
 
   drag(event: PointerEvent) {
     if (!this.held) return;
     this.wasDragged ||= Math.abs(event.offsetX - this.downAt) > 4;
-    if (this.held.isScrubbing) return this.stand(this.axis.clicked(event.offsetX));
+    if (this.held.isScrubbing) return this.moveTo(this.axis.clicked(event.offsetX));
     const moved = (event.offsetX - this.held.x) / this.axis.perEvent;
     this.axis.show(this.held.from - moved, this.axis.to - this.axis.from);
     this.refresh();
@@ -127,7 +127,7 @@ export class Board {
     context.clearRect(0, 0, this.canvas.width, this.canvas.height);
     context.drawImage(this.quiet, 0, 0);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    this.paintOver(context, { width, height });
+    this.paintOverlay(context, { width, height });
   }
 
   paintOn(canvas: HTMLCanvasElement, paint: Paint) {

@@ -2,7 +2,6 @@
 
 import { element, targetOf } from "../../look/element.ts";
 import type { Theme } from "../../look/theme.ts";
-import { countUpTo } from "../../model/arrays.ts";
 import { requestName } from "../../model/names.ts";
 import type { Selection } from "../../model/payloads.ts";
 import type { Scene } from "../../model/scene.ts";
@@ -10,22 +9,20 @@ import type { Changes } from "../../model/scene_state.ts";
 import type { Side } from "../../model/side.ts";
 import type { Story } from "../../model/story.ts";
 import { storyOf } from "../../model/story.ts";
-import type { StoryLane } from "../../model/story_state.ts";
-import { STATE, STATE_NAMES, TOPIC_NAMES } from "../../model/story_state.ts";
+import { STATE_NAMES, TOPIC_NAMES } from "../../model/story_state.ts";
 import { Mentioned } from "../about.ts";
-import type { Pattern, TimeBar } from "../time/bar.ts";
+import type { TimeBar } from "../time/bar.ts";
 import { timeBar } from "../time/bar.ts";
 import { Board, drawPen, hatch, label, labelSteps, shownSteps } from "../time/board.ts";
-import type { CsvRow, PaintMoment, Rect, Size, Subject, ViewHost } from "../view.ts";
-import { eventOf, standAt } from "../view.ts";
+import type { CsvRow, PaintMoment, Size, Subject, ViewHost } from "../view.ts";
+import { eventOf, moveToMoment } from "../view.ts";
+import { Lanes, legend } from "./lanes.ts";
 
 export const title = "Timeline";
 
 const STEPS = 15,
   TOPICS = TOPIC_NAMES.length,
-  TALL = 190,
-  LEAST_LANE = 10,
-  MOST_LANE = 22;
+  TALL = 190;
 const NEAR = 5; // pixels from an alarm's sign
 // the one strong colour; whatever else is trouble is ordinary
 const ALARMS = new Set(["ViolationFound", "StepFailed", "StepRolledBack", "LoadFailed"]);
@@ -33,14 +30,6 @@ const SHORT: Record<string, string> = { "external tier": "tier" };
 
 export function create(stage: ViewHost, side: Side) {
   return new Timeline(stage, side);
-}
-
-// Where lanes are drawn: a lane, its row, and the moment from which it is drawn.
-interface Rows {
-  placed: [lane: StoryLane, row: number, from?: number][];
-  height: number;
-  isPacked: boolean;
-  numHidden: number;
 }
 
 class Timeline {
@@ -55,16 +44,17 @@ class Timeline {
   board: Board;
   bar: TimeBar;
   news?: string;
-  rows!: Rows;
+  lanes: Lanes;
 
   constructor(stage: ViewHost, side: Side) {
     this.stage = stage;
     this.side = side;
     this.board = new Board("le-timeline-canvas", "Timeline: the moment that is shown, in events", {
       paintAll: (context, size) => this.paintAll(context, size),
-      paintOver: (context, size) => this.paintOver(context, size),
-      stand: (moment) => standAt(stage, side, moment),
+      paintOverlay: (context, size) => this.paintOverlay(context, size),
+      moveTo: (moment) => moveToMoment(stage, side, moment),
     });
+    this.lanes = new Lanes(this.board.axis);
     this.bar = timeBar(stage, side, this.board, () => this.moment, legend());
     const { canvas } = this.board;
     canvas.addEventListener("keydown", (event) => this.onKey(event));
@@ -94,7 +84,7 @@ class Timeline {
     if (news !== this.news) this.findMarked();
     this.news = news;
     this.board.paint();
-    this.bar.tell(moment);
+    this.bar.update(moment);
   }
 
   mark(selection: Selection | null) {
@@ -129,13 +119,12 @@ class Timeline {
   }
 
   // -- the quiet part
-  // --------------------------------------------------------------------------------------------------
 
   paintAll(context: CanvasRenderingContext2D, { width, height }: Size) {
     const { story } = this,
       theme = this.stage.theme;
-    this.rows = this.layLanes(story, height);
-    this.board.axis.left = this.tick > 8 ? 58 : this.rows.isPacked ? 8 : 34;
+    this.lanes.lay(story, this.lanesTop, height);
+    this.board.axis.left = this.tick > 8 ? 58 : this.lanes.isPacked ? 8 : 34;
     this.board.axis.width = Math.max(1, width - this.board.axis.left - 6);
     this.paintSteps(context, story, theme, height);
     this.paintTicks(context, story, theme);
@@ -152,56 +141,7 @@ class Timeline {
           "right",
         ),
       );
-    context.save();
-    context.beginPath();
-    context.rect(this.board.axis.left - 1, this.lanesTop - 2, width, height);
-    context.clip();
-    for (const [lane, row, from] of this.rows.placed) this.paintLane(context, lane, row, from ?? lane.at[0], theme);
-    context.restore();
-    if (!this.rows.isPacked) for (const [lane, row] of this.rows.placed) this.paintName(context, lane, row, theme);
-    if (this.rows.numHidden)
-      label(
-        context,
-        `and ${this.rows.numHidden} more at a time`,
-        width - 8,
-        height - 8,
-        null,
-        `12px ${theme.ui}`,
-        theme.soft,
-        "right",
-      );
-  }
-
-  // A lane each while they fit; else requests share rows, one after the other, from when they first run, and rows get
-  // thinner.
-  layLanes(story: Story, height: number): Rows {
-    const { axis } = this.board,
-      room = Math.max(8, height - this.lanesTop - 4);
-    const seen = [...story.lanes.values()].filter(
-      (lane) => lane.at.length && lane.at[0] < axis.to && endOf(lane, story.end) > axis.from,
-    );
-    seen.sort((a, b) => a.id - b.id);
-    if (seen.length * LEAST_LANE <= room)
-      return {
-        placed: seen.map((lane, i) => [lane, i]),
-        height: Math.min(MOST_LANE, room / Math.max(1, seen.length)),
-        isPacked: false,
-        numHidden: 0,
-      };
-    const begun = seen
-      .map((lane) => ({ lane, from: lane.at[lane.state.findIndex((state) => state !== STATE.waiting)] }))
-      .filter(({ from }) => from !== undefined)
-      .sort((a, b) => a.from - b.from);
-    const ends: number[] = [],
-      placed: Rows["placed"] = begun.map(({ lane, from }) => [lane, rowFor(ends, lane, from, story.end), from]);
-    const rowHeight = Math.max(3, Math.min(MOST_LANE, room / Math.max(1, ends.length))),
-      numRows = Math.floor(room / rowHeight);
-    return {
-      placed: placed.filter(([, row]) => row < numRows),
-      height: rowHeight,
-      isPacked: true,
-      numHidden: Math.max(0, ends.length - numRows),
-    };
+    this.lanes.paint(context, { width, height }, theme);
   }
 
   paintSteps(context: CanvasRenderingContext2D, story: Story, theme: Theme, height: number) {
@@ -246,40 +186,9 @@ class Timeline {
     }
   }
 
-  paintLane(context: CanvasRenderingContext2D, lane: StoryLane, row: number, from: number, theme: Theme) {
-    const { axis } = this.board,
-      { height } = this.rows,
-      y = this.lanesTop + row * height,
-      h = Math.max(2, height - (height > 7 ? 3 : 1));
-    let isNamed = false;
-    for (let i = Math.max(0, countUpTo(lane.at, axis.from) - 1); i < lane.at.length && lane.at[i] < axis.to; i++) {
-      if (lane.at[i] < from) continue;
-      const x = Math.max(axis.left, axis.x(lane.at[i])),
-        right = Math.min(axis.x(lane.at[i + 1] ?? this.story.end), axis.left + axis.width);
-      const rect = { x, y, w: Math.max(0.75, right - x), h };
-      paintState(context, rect, lane.state[i], theme);
-      if (this.rows.isPacked && !isNamed && height > 9) isNamed = nameLane(context, lane, i, rect, theme);
-    }
-  }
-
-  paintName(context: CanvasRenderingContext2D, lane: StoryLane, row: number, theme: Theme) {
-    const { height } = this.rows;
-    label(
-      context,
-      requestName(lane.id),
-      this.board.axis.left - 6,
-      this.lanesTop + row * height + (height - 3) / 2 + 0.5,
-      null,
-      `700 12px ${theme.ui}`,
-      theme.ink,
-      "right",
-    );
-  }
-
   // -- the pen and the selection
-  // ---------------------------------------------------------------------------------------
 
-  paintOver(context: CanvasRenderingContext2D, { height }: Size) {
+  paintOverlay(context: CanvasRenderingContext2D, { height }: Size) {
     const { axis } = this.board,
       { theme } = this.stage;
     context.fillStyle = theme.accent;
@@ -291,8 +200,8 @@ class Timeline {
       context.fillRect(x, this.lanesTop - 5, Math.max(2, axis.perEvent), 3);
     }
     const isHere = document.activeElement === this.board.canvas;
-    if (isHere && this.lane !== null) this.paintLaneRing(context, this.lane, theme.ink, [4, 3]);
-    if (this.selection?.kind === "request") this.paintLaneRing(context, Number(this.selection.id), theme.accent);
+    if (isHere && this.lane !== null) this.lanes.paintRing(context, this.lane, theme.ink, [4, 3]);
+    if (this.selection?.kind === "request") this.lanes.paintRing(context, Number(this.selection.id), theme.accent);
     if (this.selection?.kind === "event") {
       context.strokeStyle = theme.accent;
       context.lineWidth = 2;
@@ -313,24 +222,10 @@ class Timeline {
     );
   }
 
-  paintLaneRing(context: CanvasRenderingContext2D, request: number, color: string, dash: number[] = []) {
-    const found = this.rows.placed.find(([lane]) => lane.id === request);
-    if (!found) return;
-    const { axis } = this.board,
-      x = Math.max(axis.left, axis.x(found[2] ?? found[0].at[0])),
-      right = Math.min(axis.left + axis.width, axis.x(endOf(found[0], this.story.end)));
-    context.strokeStyle = color;
-    context.lineWidth = 2;
-    context.setLineDash(dash);
-    context.strokeRect(x - 1, this.lanesTop + found[1] * this.rows.height - 1.5, right - x + 2, this.rows.height);
-    context.setLineDash([]);
-  }
-
-  // -- the keyboard: down and up from the events to the lanes; Enter chooses the lane's request, or the event at the
-  // pen ----
+  // -- the keyboard: down and up from the events to the lanes
 
   onKey(event: KeyboardEvent) {
-    if (event.ctrlKey || event.metaKey || event.altKey || !this.rows) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || !this.lanes.story) return;
     const by = { ArrowUp: -1, ArrowDown: 1 }[event.key as "ArrowUp"];
     if (by) this.moveLane(by);
     else if (event.key === "Enter") this.choose();
@@ -340,7 +235,7 @@ class Timeline {
   }
 
   moveLane(by: number) {
-    const lanes = this.rows.placed.map(([lane]) => lane.id),
+    const lanes = this.lanes.placed.map(([lane]) => lane.id),
       at = lanes.indexOf(this.lane ?? -1) + by;
     this.lane = lanes[Math.min(at, lanes.length - 1)] ?? null;
     this.board.paint();
@@ -359,7 +254,7 @@ class Timeline {
 
   // What lies under the mouse: a request in the lanes, an event above them.
   under(event: MouseEvent): Subject | null {
-    if (targetOf(event) !== this.board.canvas || !this.rows) return null;
+    if (targetOf(event) !== this.board.canvas || !this.lanes.story) return null;
     const { axis } = this.board,
       moment = Math.floor(axis.momentAt(event.offsetX));
     const alarm = this.alarmAt(event);
@@ -368,13 +263,8 @@ class Timeline {
       return moment >= axis.start && moment < axis.end && event.offsetX >= axis.left
         ? { kind: "event", id: moment }
         : null;
-    const row = Math.floor((event.offsetY - this.lanesTop) / this.rows.height);
-    const found = this.rows.placed.find(
-      ([lane, place, from]) =>
-        place === row &&
-        (event.offsetX < axis.left || ((from ?? lane.at[0]) <= moment && moment <= endOf(lane, this.story.end))),
-    );
-    return found ? { kind: "request", id: found[0].id } : null;
+    const request = this.lanes.requestAt(event.offsetX, event.offsetY);
+    return request === undefined ? null : { kind: "request", id: request };
   }
 
   // The sign of a violation or a failure, within a few pixels of the mouse.
@@ -385,7 +275,7 @@ class Timeline {
       x = (i: number) => axis.x(i) + axis.perEvent / 2;
     const near = troubles.filter((i) => ALARMS.has(recording.kind(i)) && Math.abs(x(i) - offsetX) <= NEAR);
     return near.length
-      ? near.reduce((best, i) => (Math.abs(x(i) - offsetX) < Math.abs(x(best) - offsetX) ? i : best))
+      ? near.reduce((nearest, i) => (Math.abs(x(i) - offsetX) < Math.abs(x(nearest) - offsetX) ? i : nearest))
       : null;
   }
 
@@ -399,24 +289,6 @@ class Timeline {
   }
 }
 
-// A finished request's lane ends a little after its end; any other lasts.
-function endOf(lane: StoryLane, end: number) {
-  return lane.state.at(-1) === STATE.finished ? lane.at[lane.at.length - 1] + 1 : end;
-}
-
-function rowFor(ends: number[], lane: StoryLane, from: number, end: number) {
-  let row = ends.findIndex((last) => last <= from);
-  if (row < 0) row = ends.length;
-  ends[row] = endOf(lane, end);
-  return row;
-}
-
-// Its letter, in the first stretch that has room for it.
-function nameLane(context: CanvasRenderingContext2D, lane: StoryLane, i: number, { x, y, w, h }: Rect, theme: Theme) {
-  if (lane.state[i] !== STATE.waiting && lane.state[i] !== STATE.decode) return false;
-  return label(context, requestName(lane.id), x + 3, y + h / 2 + 0.5, w - 4, `700 12px ${theme.ui}`, theme.ink);
-}
-
 function flag(context: CanvasRenderingContext2D, x: number, y: number, height: number, color: string) {
   context.fillStyle = color;
   context.fillRect(x - 0.75, y, 1.5, height);
@@ -425,61 +297,4 @@ function flag(context: CanvasRenderingContext2D, x: number, y: number, height: n
   context.lineTo(x + 4.5, y + height);
   context.lineTo(x, y + height - 8);
   context.fill();
-}
-
-// Pale hues, for a state is no alarm; and a pattern each, so that none is told by its hue alone: waiting is hollow,
-// prefill striped,
-// decode solid, preempted crossed out, loading dotted, finished a short bar.
-const STATE_HUES: Record<number, string> = {
-  [STATE.prefill]: "#8f7fc4",
-  [STATE.decode]: "#7fa3c7",
-  [STATE.preempted]: "#c9a25a",
-};
-
-export function paintState(context: CanvasRenderingContext2D, rect: Rect, state: number, theme: Theme) {
-  const { x, y, w, h } = rect,
-    hue = STATE_HUES[state];
-  context.save();
-  context.strokeStyle = context.fillStyle = hue ?? theme.soft;
-  context.lineWidth = 1;
-  if (state === STATE.finished) {
-    context.fillStyle = theme.ink;
-    context.fillRect(x, y - 1, 2, h + 2);
-  } else if (state === STATE.decode) {
-    context.globalAlpha = theme.isDark ? 0.75 : 0.6;
-    context.fillRect(x, y, w, h);
-  } else if (state === STATE.prefill) {
-    tint(context, rect);
-    hatch(context, rect, hue, 4, 1.6);
-    frame(context, rect);
-  } else if (state === STATE.preempted) {
-    tint(context, rect);
-    hatch(context, rect, hue, 6, 1);
-    hatch(context, rect, hue, 6, 1, true);
-    context.setLineDash([3, 2]);
-    frame(context, rect);
-  } else {
-    if (state === STATE.loading)
-      for (let dot = x + 2; dot < x + w - 1; dot += 5) context.fillRect(dot, y + h / 2 - 1, 2, 2);
-    context.setLineDash([2, 2]);
-    frame(context, rect);
-  }
-  context.restore();
-}
-
-function tint(context: CanvasRenderingContext2D, { x, y, w, h }: Rect) {
-  context.globalAlpha = 0.28;
-  context.fillRect(x, y, w, h);
-  context.globalAlpha = 1;
-}
-
-function frame(context: CanvasRenderingContext2D, { x, y, w, h }: Rect) {
-  if (w > 3 && h > 3) context.strokeRect(x + 0.5, y + 0.5, w - 1, h - 1);
-}
-
-function legend(): Pattern[] {
-  return (["waiting", "prefill", "decode", "preempted"] as const).map((name) => ({
-    name,
-    paint: (context, rect, theme) => paintState(context, rect, STATE[name], theme),
-  }));
 }

@@ -41,8 +41,8 @@ function aboutDifference(whyDifferent: Answer | null | undefined) {
 
 function always(selection: Selection | null, scene: Scene, recording: Recording, moment: number) {
   const questions: Question[] = [];
-  const isChosen = selection?.kind === "event" && Number(selection.id) === moment - 1;
-  if (moment > recording.start && !isChosen)
+  const isSelected = selection?.kind === "event" && Number(selection.id) === moment - 1;
+  if (moment > recording.start && !isSelected)
     questions.push(question("Why did the last event happen?", "event", moment - 1));
   const [next] = scene.queue.first(1);
   if (next !== undefined && !(selection?.kind === "block" && Number(selection.id) === next))
@@ -54,8 +54,8 @@ function question(text: string, kind: string, id: number | string, about?: strin
   return { text, subject: about ? { kind, id, about } : { kind, id } };
 }
 
-function ofBlock(given: number | string, scene: Scene) {
-  const id = Number(given);
+function ofBlock(subjectId: number | string, scene: Scene) {
+  const id = Number(subjectId);
   if (!(id >= 0 && id < scene.numBlocks)) return [];
   const block = scene.block(id),
     questions: Question[] = [];
@@ -67,7 +67,7 @@ function ofBlock(given: number | string, scene: Scene) {
     const isNext = scene.queue.first(1)[0] === id;
     questions.push(
       question(
-        isNext ? `Why is #${id} next in the free queue?` : `Why does #${id} stand where it stands in the queue?`,
+        isNext ? `Why is #${id} next in the free queue?` : `Why does #${id} moveTo where it stands in the queue?`,
         "block",
         id,
         "queue",
@@ -78,8 +78,8 @@ function ofBlock(given: number | string, scene: Scene) {
   return questions;
 }
 
-function ofRequest(given: number | string, scene: Scene) {
-  const id = Number(given),
+function ofRequest(subjectId: number | string, scene: Scene) {
+  const id = Number(subjectId),
     request = scene.requests.get(id),
     name = requestName(id);
   if (!request) return [];
@@ -95,8 +95,8 @@ function ofRequest(given: number | string, scene: Scene) {
   return questions;
 }
 
-function ofHash(given: number | string, scene: Scene) {
-  const key = String(given),
+function ofHash(subjectId: number | string, scene: Scene) {
+  const key = String(subjectId),
     short = key.slice(key.indexOf(":") + 1).slice(0, HASH_DIGITS),
     ids = scene.map.get(key) || [];
   return [
@@ -108,8 +108,8 @@ function ofHash(given: number | string, scene: Scene) {
   ];
 }
 
-function ofEvent(given: number | string, _scene: Scene, recording: Recording) {
-  const id = Number(given);
+function ofEvent(subjectId: number | string, _scene: Scene, recording: Recording) {
+  const id = Number(subjectId);
   if (!(id >= recording.start && id < recording.end)) return [];
   return [question(`Why did event ${id} happen (${recording.kind(id)})?`, "event", id)];
 }

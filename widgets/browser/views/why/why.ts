@@ -5,14 +5,14 @@ import type { Answer, AnswerLink, AskedSubject, Selection } from "../../model/pa
 import type { Side } from "../../model/side.ts";
 import { keep } from "../pieces.ts";
 import type { ViewHost } from "../view.ts";
-import { standAt } from "../view.ts";
+import { moveToMoment } from "../view.ts";
 import type { Question } from "./questions.ts";
 import { questionsFor } from "./questions.ts";
 
 export const title = "Why?";
 
 const BUSY_MS = 1500;
-const NOTHING_CHOSEN = "Choose a block, a request, a hash or an event in any view, and ask why it is as it is.";
+const NOTHING_SELECTED = "Choose a block, a request, a hash or an event in any view, and ask why it is as it is.";
 
 export function create(stage: ViewHost, side: Side) {
   return new WhyDrawer(stage, side);
@@ -55,7 +55,7 @@ class WhyDrawer {
     this.element.addEventListener("keydown", (event) => this.onKey(event));
     this.sheet.append(this.heading, this.again, this.answer, this.chain);
     this.element.append(this.questions, this.sheet);
-    this.rest();
+    this.showNothing();
   }
 
   get moment() {
@@ -89,7 +89,6 @@ class WhyDrawer {
   }
 
   // -- what can be asked
-  // -----------------------------------------------------------------------------------------------
 
   offer() {
     const { scene, recording } = this.side;
@@ -134,12 +133,11 @@ class WhyDrawer {
     const question =
       this.offered?.find(({ subject }) => this.preferred && subject.about === this.preferred) ?? this.offered?.[0];
     if (name && question && question.subject.kind === selection?.kind) void this.ask(question);
-    else if (!name && !this.links) this.rest();
+    else if (!name && !this.links) this.showNothing();
     this.preferred = null;
   }
 
   // -- asking
-  // ----------------------------------------------------------------------------------------------------------
 
   async ask(question: Question) {
     const number = ++this.asked,
@@ -148,16 +146,16 @@ class WhyDrawer {
     this.question = question.answer ? null : question;
     this.askedAt = moment;
     this.paintAge();
-    if (question.answer) return this.tell(question.answer);
+    if (question.answer) return this.showAnswer(question.answer);
     const carried = this.carried(question.subject);
     if (carried)
-      return this.tell(carried.answer, carried.moment === moment ? "" : `As it was at event ${carried.moment}.`);
+      return this.showAnswer(carried.answer, carried.moment === moment ? "" : `As it was at event ${carried.moment}.`);
     this.wait(question);
     try {
       const payload = (await this.stage.ask("why", { moment, subject: question.subject, side: this.side.index })) as {
         answer?: Answer;
       } | null;
-      if (number === this.asked) this.tell((payload?.answer ?? payload) as Answer | null);
+      if (number === this.asked) this.showAnswer((payload?.answer ?? payload) as Answer | null);
     } catch (error) {
       if (number === this.asked) this.fail(question, error);
     }
@@ -184,23 +182,22 @@ class WhyDrawer {
   }
 
   fail({ text }: Question, error: unknown) {
-    const told = error instanceof Error ? error.message : String(error);
+    const message = error instanceof Error ? error.message : String(error);
     const hasSome = (this.side.recording.header.answers || []).length > 0;
-    this.show(text, hasSome ? `${told} It was saved with answers to other questions.` : told, []);
+    this.show(text, hasSome ? `${message} It was saved with answers to other questions.` : message, []);
   }
 
-  tell(answer: Answer | null | undefined, note = "") {
+  showAnswer(answer: Answer | null | undefined, note = "") {
     if (!answer || typeof answer.answer !== "string") return this.show("Why?", "No answer came back.", []);
     this.show(answer.question, note ? `${answer.answer} (${note})` : answer.answer, answer.links || []);
   }
 
-  rest() {
-    this.show("", NOTHING_CHOSEN, []);
+  showNothing() {
+    this.show("", NOTHING_SELECTED, []);
     this.links = this.question = null;
   }
 
   // -- the answer
-  // ------------------------------------------------------------------------------------------------------
 
   show(question: string, answer: string, links: AnswerLink[]) {
     clearTimeout(this.patience);
@@ -221,7 +218,7 @@ class WhyDrawer {
     this.markHere();
   }
 
-  item(link: AnswerLink, tellsSeam: boolean) {
+  item(link: AnswerLink, hasSeam: boolean) {
     const made = element("li", "le-why-item"),
       button = element("button", "le-why-link");
     button.type = "button";
@@ -232,9 +229,9 @@ class WhyDrawer {
       link.change ? (link.change > 0 ? `+${link.change}` : `−${-link.change}`) : "",
     );
     button.append(change, element("span", "le-why-sentence", link.sentence));
-    button.title = `stand at event ${link.event_number ?? link.moment}`;
+    button.title = `moveTo at event ${link.event_number ?? link.moment}`;
     made.append(button);
-    if (tellsSeam) made.append(seamLine(link));
+    if (hasSeam) made.append(seamLine(link));
     return made;
   }
 
@@ -252,7 +249,7 @@ class WhyDrawer {
     const button = targetOf(event).closest(".le-why-link");
     const at = button?.parentElement ? [...this.chain.children].indexOf(button.parentElement) : -1,
       link = this.links?.[at];
-    if (link) standAt(this.stage, this.stage.sides[link.side || 0] || this.side, link.moment);
+    if (link) moveToMoment(this.stage, this.stage.sides[link.side || 0] || this.side, link.moment);
   }
 
   onKey(event: KeyboardEvent) {

@@ -1,0 +1,97 @@
+// Where a comparison's view goes as captions and events of both sides come in.
+
+import type { ComparePayload } from "../../model/payloads.ts";
+import { isAlong } from "../mode.ts";
+import type { PairStage } from "../stage.ts";
+
+export class Course {
+  stage: PairStage;
+  // captions whose events are still to come: the view goes there
+  ahead: { from: number; isPlayed: boolean } | null = null;
+  wanted: number | null = null; // where Python puts the view, as soon as the events up to there have come
+  hasSettled = false;
+
+  constructor(stage: PairStage) {
+    this.stage = stage;
+  }
+
+  // True if the view goes along when the engines go on: it stands at the newest caption, is on its way there, or waits
+  // for events. A guided story is told from stop to stop, as the reader wishes: a play in it leads nowhere else.
+  get isAlong() {
+    const { mode, track, player } = this.stage,
+      isOnItsWay = !track.guide.length && player.target !== null;
+    return isAlong(mode) || isOnItsWay || this.ahead !== null;
+  }
+
+  // Captions of a story that begins are shown from its beginning; later ones are played to a view that goes along.
+  take(payload: ComparePayload) {
+    const { stage } = this,
+      { track } = stage,
+      { end, lastCaption } = track,
+      isFollowing = this.isAlong;
+    if (!track.hear(payload)) return stage.inbox.resyncSurely();
+    if (!stage.isReady) return;
+    const isAnew = payload.from === payload.first;
+    if (isAnew && lastCaption) this.wanted = null; // it was about captions that are gone
+    if (isAnew || !lastCaption) return this.settle();
+    const isPlayed = !payload.is_running && !isRunsEnd(stage, payload);
+    this.ahead = isFollowing ? { from: Math.min(end, payload.from), isPlayed } : null;
+    this.catchUp();
+  }
+
+  // Where the view stands at first: at the first guided stop, or where the sides first differ, or at the newest
+  // caption.
+  settle() {
+    const { stage } = this,
+      { track, sides } = stage;
+    for (const side of sides) side.reference = sides[1 - side.index].scene;
+    if (!track.lastCaption || stage.isPlaying) return;
+    if (!this.hasSettled) this.put(track.guided[0]?.[1] ?? track.parts ?? track.end);
+    else if (this.isAlong) {
+      stage.player.stop();
+      this.put((track.guide.length && track.nextStop(stage.position)) || track.end); // a story is told stop by stop
+      if (isAlong(stage.mode) && track.end < track.lastCaption)
+        this.ahead = { from: track.end, isPlayed: !stage.status.running };
+    }
+    this.hasSettled = true;
+    stage.position = stage.within(stage.position);
+    stage.emit("captions");
+    stage.repaint();
+  }
+
+  put(position: number) {
+    this.stage.position = position;
+    this.stage.happened(position >= this.stage.track.end ? "wentToEnd" : "wentBack");
+  }
+
+  goTo(position: number) {
+    this.wanted = position;
+    this.goWhereWanted();
+  }
+
+  goWhereWanted() {
+    const { stage, wanted } = this;
+    if (wanted === null || !stage.isReady || wanted > stage.track.end) return;
+    this.wanted = this.ahead = null;
+    stage.moveTo(wanted);
+  }
+
+  // Goes on with what has come on both sides.
+  catchUp() {
+    this.goWhereWanted();
+    const { stage, ahead } = this,
+      { track } = stage;
+    stage.changed();
+    if (!ahead || !stage.isReady || track.end < track.lastCaption) return;
+    this.ahead = null;
+    const from = Math.min(Math.max(track.first, ahead.from), track.end);
+    if (ahead.isPlayed) stage.player.play(from, track.nextStop(from) ?? track.end);
+    else stage.go(track.end, false, true);
+    stage.emit("captions");
+  }
+}
+
+// The end of a run is not played. What a guided story goes on with is, however both engines came there.
+function isRunsEnd({ track }: PairStage, payload: ComparePayload) {
+  return Boolean(payload.is_followed) && !track.guide.length;
+}

@@ -1,0 +1,138 @@
+// The bar above the log: which events are in it, by kind, by what they are about, by words, by the selection.
+
+import { element, write } from "../../look/element.ts";
+import { kindName, requestName } from "../../model/names.ts";
+import type { Header, Selection } from "../../model/payloads.ts";
+import type { Side } from "../../model/side.ts";
+import { storyOf } from "../../model/story.ts";
+import { TOPIC_NAMES } from "../../model/story_state.ts";
+import { mentions } from "../about.ts";
+
+// "#3 A" -> a block and a request; what is neither finds nothing.
+function subjectsOf(text: string): (Selection | null)[] {
+  return text
+    .split(/[\s,]+/)
+    .filter(Boolean)
+    .map((word) => {
+      if (/^#\d+$/.test(word)) return { kind: "block", id: Number(word.slice(1)) };
+      if (/^[a-z]{1,3}$/i.test(word)) return { kind: "request", id: requestId(word.toUpperCase()) };
+      return null;
+    });
+}
+
+function requestId(name: string) {
+  let id = 0;
+  for (const character of name) id = id * 26 + character.charCodeAt(0) - 64;
+  return requestName(id - 1) === name ? id - 1 : -1;
+}
+
+function input(name: string, placeholder: string, className: string) {
+  const made = document.createElement("input");
+  Object.assign(made, { type: "search", placeholder, className });
+  made.setAttribute("aria-label", name);
+  return made;
+}
+
+function option(value: string, words: string) {
+  const made = element("option", "", words);
+  made.value = value;
+  return made;
+}
+
+const NOT_RECORDED =
+  "Recording is off: this lab keeps no events, and the log begins where its first view came. Lab(..., " +
+  "record=True) keeps them all.";
+
+// What the filter asks of the log.
+interface LogActs {
+  onChange: () => void;
+  leave: () => void; // to the lines
+  words: (event: number) => string;
+  selection: () => Selection | null;
+}
+
+export class LogFilter {
+  side: Side;
+  acts: LogActs;
+  element = element("div", "le-log-bar");
+  note = element("p", "le-log-note", "");
+  kinds = document.createElement("select");
+  about = input("block or request", "#3, or A, or both: #3 A", "le-log-about");
+  text = input("words", "words in the line", "le-log-text");
+  count = element("span", "le-log-count");
+  only = element("button", "le-button le-log-only", "selection");
+  isOnly = false; // only what speaks of the selection
+  offered?: Header;
+
+  constructor(side: Side, acts: LogActs) {
+    this.side = side;
+    this.acts = acts;
+    this.note.hidden = true;
+    this.build();
+  }
+
+  build() {
+    this.kinds.setAttribute("aria-label", "kind of event");
+    this.kinds.className = "le-log-kinds";
+    this.count.setAttribute("role", "status");
+    this.only.type = "button";
+    this.only.title = "only what speaks of the selection";
+    this.only.setAttribute("aria-pressed", "false");
+    this.only.addEventListener("click", () => this.toggleOnly());
+    this.kinds.addEventListener("change", () => this.acts.onChange());
+    for (const field of [this.about, this.text]) {
+      field.addEventListener("input", () => this.acts.onChange());
+      field.addEventListener("keydown", (event) => this.onFieldKey(event, field));
+    }
+    this.element.append(this.kinds, this.about, this.text, this.only, this.count);
+  }
+
+  offerKinds() {
+    if (this.offered === this.side.recording.header) return;
+    this.offered = this.side.recording.header;
+    this.note.hidden = this.offered.is_recorded !== false;
+    write(this.note, NOT_RECORDED);
+    const names = this.offered.kinds.map(([name]) => name),
+      selected = this.kinds.value;
+    const options: [value: string, words: string][] = [
+      ["", "all kinds"],
+      ...TOPIC_NAMES.map((name, i): [string, string] => [`topic:${i}`, `all about: ${name}`]),
+      ...names.map((name): [string, string] => [name, kindName(name)]),
+    ];
+    this.kinds.replaceChildren(...options.map(([value, words]) => option(value, words)));
+    this.kinds.value = selected;
+  }
+
+  // (event number) -> whether it belongs in the log; null where everything does.
+  judgement() {
+    const kind = this.kinds.value,
+      about = this.about.value.trim(),
+      text = this.text.value.trim().toLowerCase();
+    if (!kind && !about && !text && !this.isOnly) return null;
+    const { recording } = this.side,
+      tests: ((event: number) => boolean)[] = [];
+    if (kind.startsWith("topic:")) tests.push((i) => storyOf(recording).topic(i) === Number(kind.slice(6)));
+    else if (kind) tests.push((i) => recording.kind(i) === kind);
+    for (const subject of subjectsOf(about)) tests.push((subject && mentions(recording, subject)) ?? (() => false));
+    if (this.isOnly) tests.push(mentions(recording, this.acts.selection()) ?? (() => false));
+    if (text)
+      tests.push((i) => this.acts.words(i).toLowerCase().includes(text) || kindName(recording.kind(i)).includes(text));
+    return (i: number) => tests.every((test) => test(i));
+  }
+
+  toggleOnly() {
+    this.isOnly = !this.isOnly;
+    this.only.setAttribute("aria-pressed", String(this.isOnly));
+    this.acts.onChange();
+  }
+
+  onFieldKey(event: KeyboardEvent, field: HTMLInputElement) {
+    event.stopPropagation();
+    if (event.key === "Escape" && field.value) {
+      field.value = "";
+      this.acts.onChange();
+    } else if (event.key === "Enter" || event.key === "ArrowDown") this.acts.leave();
+    else return;
+    event.preventDefault();
+  }
+}

@@ -1,0 +1,111 @@
+// A hash of the map as a bead: its content's letter, and the blocks that a look-up is served with.
+
+import { element as make } from "../../look/element.ts";
+import { hueOf, roundOf } from "../../look/palette.ts";
+import { contentName } from "../../model/names.ts";
+import { word } from "../../model/phrases.ts";
+import type { Scene } from "../../model/scene.ts";
+import type { Evicted } from "../../model/scene_state.ts";
+import type { Keyed } from "../pieces.ts";
+import { cutLink } from "../pieces.ts";
+
+const KEYS = [
+  ["live", "in use"],
+  ["kept", "free, still a hit"],
+  ["twice", "twice: ▸ is served first"],
+  ["lost", "lost: alive, not found"],
+  ["gone", "evicted"],
+];
+
+export interface Bead extends Keyed {
+  key: string;
+  blocks: [block: number, refCount: number][];
+  numBlocks: number;
+  lost: number[];
+  evicted: Evicted | undefined;
+  isBroken: boolean;
+  isComing: boolean;
+  depth: number;
+  isWide?: boolean;
+}
+
+function leaveRoom(bead: HTMLElement, isWide: boolean) {
+  bead.className = `le-map-bead le-map-is-coming${isWide ? " le-map-is-wide" : ""}`;
+  for (const name of Object.keys(bead.dataset)) delete bead.dataset[name];
+  bead.replaceChildren();
+  bead.removeAttribute("aria-label");
+}
+
+function blockPart(id: number, refCount: number, isFirst: boolean) {
+  const made = make("span", refCount ? "le-map-block" : "le-map-block le-map-free", `${isFirst ? "▸" : ""}#${id}`);
+  made.dataset.block = String(id);
+  return made;
+}
+
+function lostPart(id: number) {
+  const made = make("span", "le-map-block le-map-lost-block", `#${id}`);
+  made.dataset.block = String(id);
+  made.title = `#${id} holds the same content and is in use, but no entry leads to it`;
+  made.prepend(cutLink());
+  return made;
+}
+
+function sayBead(
+  name: string,
+  blocks: [number, number][],
+  numBlocks: number,
+  lost: number[],
+  evicted: Evicted | undefined,
+  isBroken: boolean,
+  depth: number,
+) {
+  const parts = [`content ${name}, block ${depth} of its chain`];
+  if (numBlocks)
+    parts.push(`served with ${blocks.map(([id, count]) => `#${id}${count ? "" : ", free and kept"}`).join(", then ")}`);
+  else parts.push(evicted ? `evicted: ${word("evicted", evicted.reason)}` : "no longer in the map");
+  if (lost.length) parts.push(`lost: ${lost.map((id) => `#${id}`).join(", ")}`);
+  if (isBroken) parts.push("cannot be reached: the hash before it is not in the map");
+  return parts.join("; ");
+}
+
+export function legend() {
+  const made = make("div", "le-map-legend");
+  made.setAttribute("aria-hidden", "true");
+  for (const [name, words] of KEYS) {
+    const item = make("span", "le-tables-key");
+    item.append(name === "lost" ? cutLink() : make("i", `le-map-swatch le-map-is-${name}`), words);
+    made.append(item);
+  }
+  return made;
+}
+
+export function paintBead(
+  scene: Scene,
+  bead: HTMLElement,
+  { key, blocks, numBlocks, lost, evicted, isBroken, depth, isWide, isComing }: Bead,
+) {
+  if (isComing) return leaveRoom(bead, isWide ?? false);
+  const content = scene.contentOf(key),
+    isLive = blocks.some(([, count]) => count > 0);
+  const life = numBlocks ? (isLive ? "live" : "kept") : "gone";
+  bead.className =
+    `le-map-bead le-map-is-${life}${numBlocks > 1 ? " le-map-is-twice" : ""}` +
+    `${lost.length ? " le-map-is-lost" : ""}${isBroken ? " le-map-is-broken" : ""}` +
+    `${isWide ? " le-map-is-wide" : ""}`;
+  bead.dataset.hash = key;
+  bead.dataset.anchor = `map:${key}`;
+  bead.style.setProperty("--hue", hueOf(content));
+  const parts: Element[] = [
+    make(
+      "b",
+      `le-map-letter${numBlocks && roundOf(content) ? ` le-round-${roundOf(content)}` : ""}`,
+      contentName(content),
+    ),
+  ];
+  blocks.forEach(([id, count], i) => parts.push(blockPart(id, count, numBlocks > 1 && i === 0)));
+  if (numBlocks > blocks.length) parts.push(make("span", "le-quiet", `+${numBlocks - blocks.length}`));
+  if (!numBlocks) parts.push(make("span", "le-map-sign", evicted && !lost.length ? `✕ #${evicted.block}` : "✕"));
+  for (const id of lost) parts.push(lostPart(id));
+  bead.replaceChildren(...parts);
+  bead.setAttribute("aria-label", sayBead(contentName(content), blocks, numBlocks, lost, evicted, isBroken, depth));
+}

@@ -1,0 +1,199 @@
+// A block as a card, with room for everything: id, ref count and pips, tokens, owners, letter.
+
+import type { Theme } from "../../look/theme.ts";
+import { groupName, joined } from "../../model/names.ts";
+import type { Block } from "../../model/scene.ts";
+import type { Group } from "../../model/scene_state.ts";
+import type { Rect } from "../view.ts";
+import { breakText, fit, label, widthOf } from "./canvas.ts";
+import type { CardLook } from "./cell.ts";
+import { drawGround, isDoubled, numWritten, ROOMY, roundRect } from "./cell.ts";
+import { drawBadge, drawCutLink, drawLetter, drawUnlike, letterWidth, sign } from "./signs.ts";
+
+// Enough room for everything: id, ref count and pips, tokens, owners, letter.
+export function drawCard(
+  context: CanvasRenderingContext2D,
+  rect: Rect,
+  id: number,
+  block: Block | null,
+  look: CardLook,
+) {
+  const { theme } = look,
+    { x, y, w } = rect;
+  drawGround(context, rect, block, look, 6);
+  label(context, `#${id}`, x + 7, y + 14, `600 12px ${theme.ui}`, block?.refCount ? theme.ink : theme.soft);
+  if (look.isUnlike) drawUnlike(context, rect, id, block, look);
+  const word = look.isNull ? "null" : look.isNext ? "next" : "";
+  if (!block)
+    return hasRoom(context, id, word, w, theme)
+      ? label(context, word, x + w - 7, y + 14, `12px ${theme.ui}`, theme.soft, "right")
+      : undefined;
+  drawRefCount(context, rect, id, block, theme);
+  drawTokens(context, rect, block, look);
+  drawOwners(context, rect, block, look);
+  if (block.content >= 0) drawLetter(context, rect, block, theme);
+  else if (block.fill)
+    label(
+      context,
+      `${numWritten(block)}/${block.size}`,
+      x + w - 7,
+      y + rect.h - 7,
+      `12px ${theme.ui}`,
+      theme.soft,
+      "right",
+    );
+  if (!block.isLost) return;
+  drawCutLink(context, x + w / 2 + (w < ROOMY ? 6 : 0), y + 12, w < 72 ? 0.55 : w < ROOMY ? 0.75 : 1, theme);
+  if (w >= 84 && rect.h < 64 && block.owners.length < 2 && groupsAreOne(look))
+    sign(context, "lost", x + w / 2 - 8, y + rect.h - 8, theme);
+}
+
+drawCard.hasMark = true;
+
+// A word beside the id.
+function hasRoom(context: CanvasRenderingContext2D, id: number, word: string, w: number, theme: Theme) {
+  if (!word) return false;
+  context.font = `600 12px ${theme.ui}`;
+  return widthOf(context, `#${id} ${word}`) + 14 <= w;
+}
+
+function groupsAreOne({ groups }: { groups: unknown[] }) {
+  return groups.length <= 1;
+}
+
+function drawRefCount(context: CanvasRenderingContext2D, { x, y, w }: Rect, id: number, block: Block, theme: Theme) {
+  if (!block.refCount)
+    return hasRoom(context, id, "kept", w, theme)
+      ? label(context, "kept", x + w - 7, y + 14, `12px ${theme.ui}`, theme.soft, "right")
+      : undefined;
+  label(context, String(block.refCount), x + w - 7, y + 14, `700 13px ${theme.ui}`, theme.ink, "right");
+  const right = x + w - 11 - widthOf(context, String(block.refCount));
+  const pips = Math.min(block.refCount, 4),
+    room = right - x - 7 - widthOf(context, `#${id}`),
+    numPips = (block.isLost && w < ROOMY) || room < 7 * pips + 4 ? 0 : pips;
+  for (let i = 0; i < numPips; i++) {
+    context.beginPath();
+    context.arc(right - 4 - i * 7, y + 9.5, 2.5, 0, 7);
+    context.fill();
+  }
+}
+
+function drawTokens(
+  context: CanvasRenderingContext2D,
+  { x, y, w, h }: Rect,
+  block: Block,
+  { theme, text: textOf }: CardLook,
+) {
+  const { size } = block,
+    words = block.tokens.map((token) => (token === null ? "–" : textOf(token)));
+  const top = y + 21,
+    bottom = y + h - 23,
+    color = block.refCount ? theme.ink : theme.soft;
+  if (bottom - top < 10) return;
+  if (size <= 4 && w >= ROOMY && bottom - top >= 34)
+    return drawSlots(context, { x: x + 6, y: top, w: w - 12, h: bottom - top }, words, { theme, size, color });
+  const lines = Math.max(1, Math.floor((bottom - top) / 13));
+  const text = joined(words).trimStart(),
+    font = `12px ${theme.code}`;
+  context.font = font;
+  if (block.isLost) veil(context, { x: x + 4, y: top - 1, w: w - 8, h: lines * 13 + 2 }, theme);
+  let remaining = text + (words.length < block.fill ? "…" : "");
+  for (let line = 0; line < lines && remaining; line++) {
+    const [head, tail] = breakText(context, remaining, w - 14, line === lines - 1);
+    label(context, head, x + 7, top + 10 + line * 13, font, color);
+    remaining = tail;
+  }
+}
+
+// Words on a hatch want a quiet ground.
+function veil(context: CanvasRenderingContext2D, rect: Rect, theme: Theme) {
+  context.save();
+  context.globalAlpha = 0.6;
+  context.fillStyle = theme.paper;
+  roundRect(context, rect, 3);
+  context.fill();
+  context.restore();
+}
+
+// A block of at most four tokens shows its slots, in two rows, empty ones too.
+function drawSlots(
+  context: CanvasRenderingContext2D,
+  { x, y, w, h }: Rect,
+  words: string[],
+  { theme, size, color }: { theme: Theme; size: number; color: string },
+) {
+  const columns = Math.ceil(size / 2),
+    rows = Math.ceil(size / columns),
+    slotWidth = w / columns,
+    slotHeight = h / rows;
+  for (let slot = 0; slot < size; slot++) {
+    const rect = {
+      x: x + (slot % columns) * slotWidth,
+      y: y + Math.floor(slot / columns) * slotHeight,
+      w: slotWidth,
+      h: slotHeight,
+    };
+    context.save();
+    roundRect(context, rect, 3, 1.5);
+    const isWritten = slot < words.length;
+    context.globalAlpha = isWritten ? (theme.isDark ? 0.55 : 0.8) : 0.55;
+    context.fillStyle = theme.paper;
+    if (isWritten) context.fill();
+    context.strokeStyle = theme.line;
+    if (!isWritten) context.setLineDash([2, 2]);
+    context.stroke();
+    context.clip();
+    context.globalAlpha = 1;
+    if (isWritten) {
+      context.font = `12px ${theme.code}`;
+      const text = fit(context, words[slot].trim() || "␣", slotWidth - 7);
+      label(context, text, rect.x + rect.w / 2, rect.y + rect.h / 2 + 4.3, context.font, color, "center");
+    }
+    context.restore();
+  }
+}
+
+function drawOwners(
+  context: CanvasRenderingContext2D,
+  { x, y, w, h }: Rect,
+  block: Block,
+  { theme, groups }: CardLook,
+) {
+  if (groups.length > 1 && block.groups.length)
+    drawGroups(
+      context,
+      { x: x + 26 + 19 * (Math.min(block.owners.length, 3) - 1), y: y + h - 8, w },
+      block,
+      theme,
+      groups,
+    );
+  const count = Math.max(1, Math.min(3, Math.floor((w - 10 - besides(block)) / 19))),
+    more = block.owners.length - count;
+  block.owners
+    .slice(0, count)
+    .forEach((request, i) => drawBadge(context, x + 14 + i * 19, y + h - 12, 9, request, theme));
+  if (more > 0 && w - 10 - besides(block) - 19 * count >= 16)
+    label(context, `+${more}`, x + 7 + count * 19, y + h - 8, `12px ${theme.ui}`, theme.ink);
+}
+
+// Room that the letter takes, or how full the block is.
+function besides(block: Block) {
+  return block.content >= 0 ? letterWidth(block) + 6 : block.fill ? 26 : 0;
+}
+
+// Whose tables: the group's name; two names are one too many.
+function drawGroups(
+  context: CanvasRenderingContext2D,
+  { x, y, w }: Omit<Rect, "h">,
+  block: Block,
+  theme: Theme,
+  groups: Group[],
+) {
+  const names = block.groups.map((group) => groupName(groups, group));
+  context.font = `${isDoubled(block) ? "700 " : ""}12px ${theme.ui}`;
+  const room = w - 72,
+    text = isDoubled(block) ? names.join("+") : names[0],
+    isFitting = widthOf(context, text) <= room;
+  const shown = isFitting || room >= 34 ? fit(context, text, room) : isDoubled(block) ? "!!" : "";
+  label(context, shown, x, y, context.font, isDoubled(block) ? theme.ink : theme.soft);
+}

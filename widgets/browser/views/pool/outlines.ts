@@ -1,0 +1,80 @@
+// Which blocks of the pool want a ring, and the rings.
+
+import type { Theme } from "../../look/theme.ts";
+import type { Violation } from "../../model/alarms.ts";
+import { alarmsAt, violationOf } from "../../model/alarms.ts";
+import { differing, unlike } from "../../model/differing.ts";
+import type { Scene } from "../../model/scene.ts";
+import type { Side } from "../../model/side.ts";
+import { aboutOf } from "../about.ts";
+import type { Subject, ViewHost } from "../view.ts";
+import type { CellRect } from "./cell.ts";
+import { ring } from "./cell.ts";
+
+export class Outlines {
+  host: ViewHost;
+  side: Side;
+  pointed: Subject | null = null;
+  selected: Subject | null = null;
+  focus = new Set<number>(); // where to look
+  different = new Set<number>(); // not as at the marked moment, or not as on the other side
+  violated = new Map<number, Violation>(); // the first violation that names each block
+  ids = new Set<number>(); // all of these together
+
+  constructor(host: ViewHost, side: Side) {
+    this.host = host;
+    this.side = side;
+  }
+
+  // All blocks that want a ring. In a comparison the reference is the other side.
+  find(scene: Scene, reference: Scene | null, focus: number[]) {
+    this.takeViolations();
+    this.focus = new Set(focus);
+    this.different = !reference
+      ? new Set()
+      : this.host.isPair
+        ? unlike(scene, reference)
+        : differing(scene, reference).blocks;
+    this.ids = new Set<number>([
+      ...this.focus,
+      ...this.different,
+      ...this.named(this.pointed),
+      ...this.named(this.selected),
+      ...this.violated.keys(),
+    ]);
+    return this.ids;
+  }
+
+  takeViolations() {
+    const { recording, moment } = this.side,
+      { violations } = alarmsAt(recording, moment);
+    this.violated = new Map();
+    for (const id of violations.flatMap(({ blocks }) => blocks)) {
+      const first = violationOf(violations, { block: id });
+      if (first) this.violated.set(id, first);
+    }
+  }
+
+  // The blocks that something leads to.
+  named(subject: Subject | null) {
+    return aboutOf(subject, this.side).block;
+  }
+
+  // hasMark: a card marks by itself that it is unlike the other side's.
+  paintRings(
+    context: CanvasRenderingContext2D,
+    rect: CellRect,
+    id: number,
+    {
+      theme,
+      hasMark,
+      selected,
+      pointed,
+    }: { theme: Theme; hasMark: boolean; selected: Set<number>; pointed: Set<number> },
+  ) {
+    if (this.different.has(id) && !(this.host.isPair && hasMark)) ring(context, rect, theme.accent, 2, [5, 3]);
+    if (this.focus.has(id)) ring(context, rect, theme.accent, 2.5);
+    if (selected.has(id)) ring(context, rect, theme.accent, 3.5);
+    if (pointed.has(id)) ring(context, rect, theme.ink, 2);
+  }
+}

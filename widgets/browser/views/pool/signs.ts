@@ -1,0 +1,157 @@
+// Signs on a card: a broken rule, a difference from the other side, a cut link, a request's badge, a content's letter.
+
+import { hueOf, inkOn, LOST_HUE, shapeOf } from "../../look/palette.ts";
+import type { Theme } from "../../look/theme.ts";
+import type { Violation } from "../../model/alarms.ts";
+import { contentName, requestName } from "../../model/names.ts";
+import type { Block } from "../../model/scene.ts";
+import type { Rect } from "../view.ts";
+import { label, widthOf } from "./canvas.ts";
+import type { CardLook } from "./cell.ts";
+import { isDoubled, ring, roundRect } from "./cell.ts";
+
+const BROKEN = "#c62828";
+
+const TAG = 52; // a card of this width, and more, has room for words
+
+// Where the sign of a broken rule is: in the middle of a card's lower edge, or in a small cell's corner.
+export function violatedBox({ x, y, w, h }: Rect, { isSaid }: { isSaid: boolean }) {
+  const wide = isSaid && w >= 2 * TAG ? TAG : 15;
+  return w < TAG ? { x: x + w - 9, y, w: 9, h: 9 } : { x: x + (w - wide) / 2, y: y + h - 20, w: wide, h: 16 };
+}
+
+// A rule is broken about the block: said/is where the core is not what its events say.
+export function drawViolated(context: CanvasRenderingContext2D, rect: Rect, violation: Violation, theme: Theme) {
+  const box = violatedBox(rect, violation);
+  ring(context, { ...rect, gap: 0 }, theme.alarm, 2);
+  context.fillStyle = BROKEN;
+  if (rect.w < TAG) return fillCorner(context, box);
+  roundRect(context, box, 3);
+  context.fill();
+  label(context, box.w > 20 ? "said/is" : "!", box.x + box.w / 2, box.y + 12, `700 12px ${theme.ui}`, "#fff", "center");
+}
+
+function fillCorner(context: CanvasRenderingContext2D, { x, y, w, h }: Rect) {
+  context.beginPath();
+  context.moveTo(x, y);
+  context.lineTo(x + w, y);
+  context.lineTo(x + w, y + h);
+  context.fill();
+}
+
+// A word on a hatch.
+export function sign(context: CanvasRenderingContext2D, text: string, x: number, y: number, theme: Theme) {
+  context.font = `700 12px ${theme.ui}`;
+  const wide = widthOf(context, text) + 6;
+  context.save();
+  context.globalAlpha = 0.85;
+  context.fillStyle = theme.paper;
+  roundRect(context, { x: x - wide / 2, y: y - 10, w: wide, h: 13 }, 3);
+  context.fill();
+  context.restore();
+  label(context, text, x, y, `700 12px ${theme.ui}`, theme.ink, "center");
+}
+
+// ≠ beside the letter, or where there is room: not as on the other side.
+export function drawUnlike(
+  context: CanvasRenderingContext2D,
+  { x, y, w, h }: Rect,
+  id: number,
+  block: Block | null,
+  { theme }: CardLook,
+) {
+  const isLettered = block && (block.content >= 0 || block.fill),
+    font = `700 12px ${theme.ui}`;
+  if (!isLettered || w >= 84)
+    return label(
+      context,
+      "≠",
+      x + w - (!isLettered ? 8 : block.content >= 0 ? 11 + letterWidth(block) : 29),
+      y + h - 8,
+      font,
+      theme.ink,
+      "right",
+    );
+  if (block.isLost || isDoubled(block)) return;
+  const from = 5 + 19 * Math.min(block.owners.length, 3),
+    to = w - (block.content >= 0 ? letterWidth(block) + 7 : 28);
+  if (to - from >= 10) return label(context, "≠", x + (from + to) / 2, y + h - 8, font, theme.ink, "center");
+  label(context, "≠", x + 8 + widthOf(context, `#${id}`), y + 14, font, theme.ink);
+}
+
+export function letterWidth(block: Block) {
+  return 11 + 7 * contentName(block.content).length;
+}
+
+export function drawBadge(
+  context: CanvasRenderingContext2D,
+  x: number,
+  y: number,
+  radius: number,
+  request: number,
+  theme: Theme,
+) {
+  context.save();
+  context.fillStyle = theme.ink;
+  context.beginPath();
+  const shape = shapeOf(request),
+    sides = shape === "diamond" ? 4 : 6;
+  if (shape === "disc") context.arc(x, y, radius, 0, 7);
+  else if (shape === "square") context.roundRect(x - radius * 0.88, y - radius * 0.88, radius * 1.76, radius * 1.76, 2);
+  else
+    for (let i = 0; i < sides; i++)
+      context.lineTo(
+        x + radius * 1.2 * Math.sin((2 * Math.PI * i) / sides),
+        y - radius * 1.2 * Math.cos((2 * Math.PI * i) / sides),
+      );
+  context.fill();
+  const name = requestName(request);
+  label(context, name, x, y + 4.2, `700 12px ${theme.ui}`, theme.paper, "center");
+  context.restore();
+}
+
+// The content's letter: on its solid hue once the hash is registered, outlined while only the KV is there.
+export function drawLetter(context: CanvasRenderingContext2D, { x, y, w, h }: Rect, block: Block, theme: Theme) {
+  const hue = hueOf(block.content),
+    name = contentName(block.content),
+    width = letterWidth(block);
+  const box = { x: x + w - width - 6, y: y + h - 21, w: width, h: 16 };
+  context.save();
+  roundRect(context, box, 4);
+  context.fillStyle = hue;
+  context.strokeStyle = theme.ink;
+  if (block.isHashed) context.fill();
+  else {
+    context.setLineDash([2, 2]);
+    context.stroke();
+  }
+  const ink = block.isHashed ? inkOn(hue) : theme.ink;
+  label(context, name, box.x + width / 2, box.y + 12, `700 12px ${theme.ui}`, ink, "center");
+  context.restore();
+}
+
+// A chain's two links, torn apart.
+export function drawCutLink(context: CanvasRenderingContext2D, x: number, y: number, scale: number, theme: Theme) {
+  context.save();
+  context.translate(x, y - 0.5);
+  context.scale(scale, scale);
+  context.fillStyle = theme.paper;
+  roundRect(context, { x: -17, y: -8.5, w: 34, h: 17 }, 5);
+  context.fill();
+  context.strokeStyle = LOST_HUE;
+  context.lineCap = "round";
+  context.lineWidth = 2;
+  for (const side of [-1, 1]) {
+    context.beginPath();
+    context.moveTo(side * 5, -3.2);
+    context.lineTo(side * 9, -3.2);
+    context.arc(side * 9, 0, 3.2, -Math.PI / 2, Math.PI / 2, side < 0);
+    context.lineTo(side * 5, 3.2);
+    context.moveTo(side * 1.6, -3);
+    context.lineTo(side * 3, -6);
+    context.moveTo(side * 1.6, 3);
+    context.lineTo(side * 3, 6);
+    context.stroke();
+  }
+  context.restore();
+}

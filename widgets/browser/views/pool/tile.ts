@@ -1,0 +1,102 @@
+// A block as a tile: a small cell with the letter of its content or of its owner.
+
+import { LOST_HUE } from "../../look/palette.ts";
+import type { Theme } from "../../look/theme.ts";
+import { contentName, requestName } from "../../model/names.ts";
+import type { Block } from "../../model/scene.ts";
+import type { Rect } from "../view.ts";
+import { label, widthOf } from "./canvas.ts";
+import type { CardLook } from "./cell.ts";
+import { drawGround } from "./cell.ts";
+
+// A small cell: the letter of its content, or its owner's; the id where there is room for it, too.
+export function drawTile(
+  context: CanvasRenderingContext2D,
+  rect: Rect,
+  id: number,
+  block: Block | null,
+  look: CardLook,
+) {
+  const { theme } = look,
+    { x, y, w, h } = rect,
+    isTall = h >= 30,
+    font = `12px ${theme.ui}`,
+    name = nameOf(block);
+  drawGround(context, rect, block, look, 3);
+  context.font = font;
+  const count = block && block.refCount > 1 ? `×${block.refCount}` : "",
+    hasId = (isTall || !name) && widthOf(context, String(id)) <= w - 5;
+  if (hasId)
+    label(
+      context,
+      String(id),
+      isTall ? x + 4 : x + w / 2,
+      isTall ? y + 13 : y + h / 2 + 4.3,
+      font,
+      block ? theme.ink : theme.soft,
+      isTall ? "left" : "center",
+    );
+  if (!block) return;
+  drawTileName(context, rect, name, {
+    isTall,
+    theme,
+    hasCount: count !== "" && !isTall && drawBeside(context, rect, name, count, theme),
+  });
+  if (isTall && count && hasId && widthOf(context, `${id}${count}`) <= w - 10)
+    label(context, count, x + w - 3, y + 13, font, theme.ink, "right");
+  if (block.isLost) cross(context, rect);
+}
+
+// Equal letters are equal contents; of a block that is not full yet, whose it is.
+function nameOf(block: Block | null) {
+  if (!block) return "";
+  return block.content >= 0 ? contentName(block.content) : block.owners.length ? requestName(block.owners[0]) : "";
+}
+
+function drawTileName(
+  context: CanvasRenderingContext2D,
+  { x, y, w, h }: Rect,
+  name: string,
+  { isTall, theme, hasCount }: { isTall: boolean; theme: Theme; hasCount: boolean },
+) {
+  context.font = `700 12px ${theme.ui}`;
+  if (!name || widthOf(context, name) > w - 2) return;
+  if (isTall) label(context, name, x + w - 4, y + h - 5, context.font, theme.ink, "right");
+  else
+    label(
+      context,
+      name,
+      hasCount ? x + 3 : x + w / 2,
+      y + h / 2 + 4.3,
+      context.font,
+      theme.ink,
+      hasCount ? "left" : "center",
+    );
+}
+
+// How many hold it, beside its letter; false where there is no room.
+function drawBeside(
+  context: CanvasRenderingContext2D,
+  { x, y, w, h }: Rect,
+  name: string,
+  count: string,
+  theme: Theme,
+) {
+  context.font = `700 12px ${theme.ui}`;
+  if (widthOf(context, name + count) > w - 8) return false;
+  label(context, count, x + w - 3, y + h / 2 + 4.3, `12px ${theme.ui}`, theme.ink, "right");
+  return true;
+}
+
+function cross(context: CanvasRenderingContext2D, { x, y, w, h }: Rect) {
+  context.save();
+  context.strokeStyle = LOST_HUE;
+  context.lineWidth = Math.max(1, Math.min(w, h) / 8);
+  context.beginPath();
+  context.moveTo(x + 1, y + 1);
+  context.lineTo(x + w - 1, y + h - 1);
+  context.moveTo(x + w - 1, y + 1);
+  context.lineTo(x + 1, y + h - 1);
+  context.stroke();
+  context.restore();
+}

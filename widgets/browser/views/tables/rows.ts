@@ -1,0 +1,108 @@
+// The rows of the block tables: which requests have one, which are unfolded, and the elements of a row.
+
+import { element as make, put } from "../../look/element.ts";
+import type { Recording } from "../../model/recording.ts";
+import type { Scene } from "../../model/scene.ts";
+import type { StepFacts } from "../step_facts.ts";
+import type { ViewHost } from "../view.ts";
+import { makeHead } from "./head.ts";
+
+const MAX_OPEN = 64;
+
+const MAX_ENDED = 6;
+
+export type TableRowElement = ReturnType<typeof makeRow>;
+
+export type TableGroupElement = ReturnType<typeof makeGroup>;
+
+export type SaidElement = HTMLElement & { saying?: string };
+
+// Before this step. One that this side does not have is not in its way.
+export function hasEnded({ scene, facts }: { scene: Scene; facts: StepFacts }, id: number) {
+  const request = scene.requests.get(id);
+  return !request || (request.status === "finished" && !facts.finished.has(id));
+}
+
+// The oldest of those who wait or run, and the last who ended.
+export function shownRequests(scene: Scene, facts: StepFacts) {
+  const open: number[] = [],
+    ended: number[] = []; // those who ended before this step come last, a line each
+  for (const [id, request] of scene.requests)
+    (request.status === "finished" && !facts.finished.has(id) ? ended : open).push(id);
+  const byId = (a: number, b: number) => a - b,
+    shown = [...open.slice(0, MAX_OPEN).sort(byId), ...ended.slice(-MAX_ENDED).sort(byId)];
+  return { shown, numHidden: Math.max(0, open.length - MAX_OPEN) };
+}
+
+export function makeRow(id: number, fold: HTMLButtonElement) {
+  const row = Object.assign(make("article", "le-tables-row"), {
+    fold,
+    head: makeHead(id),
+    strip: make("div", "le-tables-strip"),
+    body: make("div", "le-tables-body"),
+    said: make("div", "le-tables-said") as SaidElement,
+    brief: make("div", "le-tables-brief"),
+  });
+  row.setAttribute("role", "listitem");
+  row.append(row.fold, row.head, row.said, row.strip, row.body, row.brief);
+  return row;
+}
+
+export function makeGroup() {
+  const child = Object.assign(make("section", "le-tables-group"), {
+    label: make("h4", "le-tables-label"),
+    cells: make("div", "le-tables-cells"),
+  });
+  child.append(child.label, child.cells);
+  return child;
+}
+
+const choices = new WeakMap<ViewHost, Map<number, boolean>>();
+
+export class Folding {
+  stage: ViewHost;
+  byHand: Map<number, boolean>;
+
+  constructor(stage: ViewHost) {
+    this.stage = stage;
+    this.byHand = choices.get(stage) ?? new Map();
+    choices.set(stage, this.byHand);
+  }
+
+  // isOpen: where the reader has not chosen.
+  isUnfolded(id: number, isOpen: boolean) {
+    return this.byHand.get(id) ?? isOpen;
+  }
+
+  // A small button that turns a request's row.
+  toggle(id: number) {
+    const made = make("button", "le-tables-fold");
+    made.type = "button";
+    made.addEventListener("click", () => this.set(id, made.getAttribute("aria-expanded") !== "true"));
+    return made;
+  }
+
+  set(id: number, isUnfolded: boolean) {
+    this.byHand.set(id, isUnfolded);
+    this.stage.repaint();
+  }
+
+  paint(made: HTMLElement, isUnfolded: boolean) {
+    const words = isUnfolded ? "fold to one row of blocks" : "unfold: the slots of every block, and their tokens";
+    put(made, "textContent", isUnfolded ? "▾" : "▸");
+    put(made, "title", words);
+    made.setAttribute("aria-expanded", String(isUnfolded));
+    made.setAttribute("aria-label", words);
+  }
+}
+
+// Is this a story about slots? Its guide speaks of them, or a token's keys and values went to another slot than the
+// tables say.
+
+const known = new WeakSet<Recording>(); // once is enough: what is drawn must not come and go with every moment
+
+export function isAboutSlots({ sides, track }: ViewHost) {
+  if (track.guide.some((words) => /slots?/.test(words))) return true;
+  for (const { scene, recording } of sides) if (scene?.strays.size) known.add(recording);
+  return sides.some(({ recording }) => recording && known.has(recording));
+}

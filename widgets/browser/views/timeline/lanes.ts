@@ -1,0 +1,214 @@
+// The lanes of requests: which row each one has, and how its states are drawn.
+
+import type { Theme } from "../../look/theme.ts";
+import { countUpTo } from "../../model/arrays.ts";
+import { requestName } from "../../model/names.ts";
+import type { Story } from "../../model/story.ts";
+import type { StoryLane } from "../../model/story_state.ts";
+import { STATE } from "../../model/story_state.ts";
+import type { Axis } from "../time/axis.ts";
+import type { Pattern } from "../time/bar.ts";
+import { hatch, label } from "../time/board.ts";
+import type { Rect, Size } from "../view.ts";
+
+const LEAST_LANE = 10,
+  MOST_LANE = 22;
+
+// A lane, its row, and the moment from which it is drawn.
+type PlacedLane = [lane: StoryLane, row: number, from?: number];
+
+export class Lanes {
+  axis: Axis;
+  story!: Story;
+  top = 0;
+  placed: PlacedLane[] = [];
+  height = MOST_LANE; // of a row
+  isPacked = false; // requests share rows
+  numHidden = 0;
+
+  constructor(axis: Axis) {
+    this.axis = axis;
+  }
+
+  // A lane each while they fit; else requests share rows, one after the other, from when they first run, and rows get
+  // thinner.
+  lay(story: Story, top: number, height: number) {
+    const { axis } = this,
+      room = Math.max(8, height - top - 4);
+    this.story = story;
+    this.top = top;
+    const seen = [...story.lanes.values()].filter(
+      (lane) => lane.at.length && lane.at[0] < axis.to && endOf(lane, story.end) > axis.from,
+    );
+    seen.sort((a, b) => a.id - b.id);
+    this.isPacked = seen.length * LEAST_LANE > room;
+    if (this.isPacked) this.pack(seen, room);
+    else {
+      this.placed = seen.map((lane, i) => [lane, i]);
+      this.height = Math.min(MOST_LANE, room / Math.max(1, seen.length));
+      this.numHidden = 0;
+    }
+  }
+
+  pack(seen: StoryLane[], room: number) {
+    const begun = seen
+      .map((lane) => ({ lane, from: lane.at[lane.state.findIndex((state) => state !== STATE.waiting)] }))
+      .filter(({ from }) => from !== undefined)
+      .sort((a, b) => a.from - b.from);
+    const ends: number[] = [],
+      placed = begun.map(({ lane, from }): PlacedLane => [lane, rowFor(ends, lane, from, this.story.end), from]);
+    this.height = Math.max(3, Math.min(MOST_LANE, room / Math.max(1, ends.length)));
+    const numRows = Math.floor(room / this.height);
+    this.placed = placed.filter(([, row]) => row < numRows);
+    this.numHidden = Math.max(0, ends.length - numRows);
+  }
+
+  paint(context: CanvasRenderingContext2D, { width, height }: Size, theme: Theme) {
+    context.save();
+    context.beginPath();
+    context.rect(this.axis.left - 1, this.top - 2, width, height);
+    context.clip();
+    for (const [lane, row, from] of this.placed) this.paintLane(context, lane, row, from ?? lane.at[0], theme);
+    context.restore();
+    if (!this.isPacked) for (const [lane, row] of this.placed) this.paintName(context, lane, row, theme);
+    if (this.numHidden)
+      label(
+        context,
+        `and ${this.numHidden} more at a time`,
+        width - 8,
+        height - 8,
+        null,
+        `12px ${theme.ui}`,
+        theme.soft,
+        "right",
+      );
+  }
+
+  paintLane(context: CanvasRenderingContext2D, lane: StoryLane, row: number, from: number, theme: Theme) {
+    const { axis, height } = this,
+      y = this.top + row * height,
+      h = Math.max(2, height - (height > 7 ? 3 : 1));
+    let isNamed = false;
+    for (let i = Math.max(0, countUpTo(lane.at, axis.from) - 1); i < lane.at.length && lane.at[i] < axis.to; i++) {
+      if (lane.at[i] < from) continue;
+      const x = Math.max(axis.left, axis.x(lane.at[i])),
+        right = Math.min(axis.x(lane.at[i + 1] ?? this.story.end), axis.left + axis.width);
+      const rect = { x, y, w: Math.max(0.75, right - x), h };
+      paintState(context, rect, lane.state[i], theme);
+      if (this.isPacked && !isNamed && height > 9) isNamed = nameLane(context, lane, i, rect, theme);
+    }
+  }
+
+  paintName(context: CanvasRenderingContext2D, lane: StoryLane, row: number, theme: Theme) {
+    const { height } = this;
+    label(
+      context,
+      requestName(lane.id),
+      this.axis.left - 6,
+      this.top + row * height + (height - 3) / 2 + 0.5,
+      null,
+      `700 12px ${theme.ui}`,
+      theme.ink,
+      "right",
+    );
+  }
+
+  paintRing(context: CanvasRenderingContext2D, request: number, color: string, dash: number[] = []) {
+    const found = this.placed.find(([lane]) => lane.id === request);
+    if (!found) return;
+    const { axis } = this,
+      x = Math.max(axis.left, axis.x(found[2] ?? found[0].at[0])),
+      right = Math.min(axis.left + axis.width, axis.x(endOf(found[0], this.story.end)));
+    context.strokeStyle = color;
+    context.lineWidth = 2;
+    context.setLineDash(dash);
+    context.strokeRect(x - 1, this.top + found[1] * this.height - 1.5, right - x + 2, this.height);
+    context.setLineDash([]);
+  }
+
+  // The request whose lane is at a place on the canvas; undefined where there is none.
+  requestAt(x: number, y: number) {
+    const row = Math.floor((y - this.top) / this.height),
+      moment = Math.floor(this.axis.momentAt(x));
+    const found = this.placed.find(
+      ([lane, place, from]) =>
+        place === row &&
+        (x < this.axis.left || ((from ?? lane.at[0]) <= moment && moment <= endOf(lane, this.story.end))),
+    );
+    return found?.[0].id;
+  }
+}
+
+// A finished request's lane ends a little after its end; any other lasts.
+function endOf(lane: StoryLane, end: number) {
+  return lane.state.at(-1) === STATE.finished ? lane.at[lane.at.length - 1] + 1 : end;
+}
+
+function rowFor(ends: number[], lane: StoryLane, from: number, end: number) {
+  let row = ends.findIndex((last) => last <= from);
+  if (row < 0) row = ends.length;
+  ends[row] = endOf(lane, end);
+  return row;
+}
+
+// Its letter, in the first stretch that has room for it.
+function nameLane(context: CanvasRenderingContext2D, lane: StoryLane, i: number, { x, y, w, h }: Rect, theme: Theme) {
+  if (lane.state[i] !== STATE.waiting && lane.state[i] !== STATE.decode) return false;
+  return label(context, requestName(lane.id), x + 3, y + h / 2 + 0.5, w - 4, `700 12px ${theme.ui}`, theme.ink);
+}
+
+// Pale hues, for a state is no alarm; and a pattern each, so that none is told by its hue alone: waiting is hollow,
+// prefill striped, decode solid, preempted crossed out, loading dotted, finished a short bar.
+const STATE_HUES: Record<number, string> = {
+  [STATE.prefill]: "#8f7fc4",
+  [STATE.decode]: "#7fa3c7",
+  [STATE.preempted]: "#c9a25a",
+};
+
+function paintState(context: CanvasRenderingContext2D, rect: Rect, state: number, theme: Theme) {
+  const { x, y, w, h } = rect,
+    hue = STATE_HUES[state];
+  context.save();
+  context.strokeStyle = context.fillStyle = hue ?? theme.soft;
+  context.lineWidth = 1;
+  if (state === STATE.finished) {
+    context.fillStyle = theme.ink;
+    context.fillRect(x, y - 1, 2, h + 2);
+  } else if (state === STATE.decode) {
+    context.globalAlpha = theme.isDark ? 0.75 : 0.6;
+    context.fillRect(x, y, w, h);
+  } else if (state === STATE.prefill) {
+    tint(context, rect);
+    hatch(context, rect, hue, 4, 1.6);
+    frame(context, rect);
+  } else if (state === STATE.preempted) {
+    tint(context, rect);
+    hatch(context, rect, hue, 6, 1);
+    hatch(context, rect, hue, 6, 1, true);
+    context.setLineDash([3, 2]);
+    frame(context, rect);
+  } else {
+    if (state === STATE.loading)
+      for (let dot = x + 2; dot < x + w - 1; dot += 5) context.fillRect(dot, y + h / 2 - 1, 2, 2);
+    context.setLineDash([2, 2]);
+    frame(context, rect);
+  }
+  context.restore();
+}
+
+function tint(context: CanvasRenderingContext2D, { x, y, w, h }: Rect) {
+  context.globalAlpha = 0.28;
+  context.fillRect(x, y, w, h);
+  context.globalAlpha = 1;
+}
+
+function frame(context: CanvasRenderingContext2D, { x, y, w, h }: Rect) {
+  if (w > 3 && h > 3) context.strokeRect(x + 0.5, y + 0.5, w - 1, h - 1);
+}
+
+export function legend(): Pattern[] {
+  return (["waiting", "prefill", "decode", "preempted"] as const).map((name) => ({
+    name,
+    paint: (context, rect, theme) => paintState(context, rect, STATE[name], theme),
+  }));
+}
