@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from random import Random
 from time import perf_counter
 
 from check.random_operations import Episode
@@ -20,7 +21,7 @@ NUM_OPERATIONS = 500
 
 def play(seed: int, edition: str) -> Counter[str]:
     """One episode to its end; what it met."""
-    episode = Episode(seed, edition)
+    episode = Episode(Random(f"{seed}"), edition)
     view_source, done = episode.view_source, 0
     for done, operation in enumerate(episode.operations(NUM_OPERATIONS), 1):
         if view_source.watch.violations:

@@ -1,7 +1,7 @@
 """Anything that may happen to an engine, at random: requests, aborts, broken steps, a tier that fails or comes late.
 
-A seed names an episode: one engine on a small pool, and some hundred operations on it. Everybody's prompts come from a
-few stems, and the tokens they go on with are few too, so that content collides all the time.
+A Random deals an episode: one engine on a small pool, and some hundred operations on it. All prompts come from a few
+stems, and the tokens behind them are few too, so that content collides all the time.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _NAMES = {ev.BlockMerged: "merged", ev.BlockEvicted: "evicted", ev.RequestPreemp
 class Episode:
     """One engine, and the operations that befall it. `met` counts what they led to."""
 
-    def __init__(self, seed: int, edition: str | Parts, *, with_tier: bool = True) -> None:
-        self.rng = rng = Random(f"{seed}")
+    def __init__(self, rng: Random, edition: str | Parts, *, with_tier: bool = True) -> None:
+        self.rng = rng
         has_tier = issubclass(as_parts(edition).scheduler, TokenBudgetScheduler)
         self.groups = _groups(rng) if has_tier else (GroupSpec(rng.choice((1, 2, 3, 4, 4, 8))),)
         size = max(group.block_size for group in self.groups)

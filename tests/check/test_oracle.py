@@ -219,7 +219,7 @@ def test_labengine_compares_prefixes_and_stays_silent_on_a_six_bit_hash() -> Non
     setup = equal_tokens_after_colliding_prefixes(SIX_BITS.overriding(as_parts("labengine")))
     assert setup.watch.violations == []
     for seed in range(30):
-        episode = Episode(seed, SIX_BITS.overriding(as_parts("labengine")), with_tier=False)
+        episode = Episode(Random(f"{seed}"), SIX_BITS.overriding(as_parts("labengine")), with_tier=False)
         for _ in episode.operations(100):
             assert episode.setup.broken_rules() <= {"duplicate"}, "a colliding hash hides a block from merging"
 
@@ -228,7 +228,7 @@ def test_a_short_hash_brings_wrong_kv_from_the_tier() -> None:
     """The tier knows content by its hash alone: no comparison of prefixes can help there."""
     found: set[str] = set()
     for seed in range(30):
-        episode = Episode(seed, SIX_BITS.overriding(as_parts("labengine")))
+        episode = Episode(Random(f"{seed}"), SIX_BITS.overriding(as_parts("labengine")))
         for _ in episode.operations(100):
             found |= episode.setup.broken_rules()
     assert "read" in found

@@ -6,30 +6,33 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 import pytest
 
 from check.random_operations import Episode
 from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, as_parts
 from labengine.core.prefix_cache import LateMerge
+from shrinking import for_random
 
 NUM_OPERATIONS = 250
 EPISODES = [8, pytest.param(80, marks=pytest.mark.sweep)]
 
 
-def play(seed: int, edition: str) -> Counter[str]:
+def play(rng: Random, edition: str, num_operations: int = NUM_OPERATIONS) -> Counter[str]:
     """One episode under watch, and all invariants on the whole state now and then; what it met."""
-    episode = Episode(seed, edition)
-    setup, done = episode.setup, 0
-    for done, operation in enumerate(episode.operations(NUM_OPERATIONS), 1):
-        assert setup.watch.violations == [], f"seed {seed}, after operation {done}, {operation}"
-        if done % 10 == 0:
-            assert setup.watch.check(setup.engine.snapshot()) == [], f"seed {seed}, operation {done}, {operation}"
+    episode = Episode(rng, edition)
+    setup, done = episode.setup, list[str]()
+    for operation in episode.operations(num_operations):
+        done.append(operation)
+        assert setup.watch.violations == [], f"after {', '.join(done)}"
+        if len(done) % 10 == 0:
+            assert setup.watch.check(setup.engine.snapshot()) == [], f"after {', '.join(done)}"
     episode.drain()
     snapshot = setup.engine.snapshot()
     assert setup.watch.check(snapshot) == []
     assert snapshot.num_used_blocks == 0
-    return episode.met + Counter(operations=done)
+    return episode.met + Counter(operations=len(done))
 
 
 @pytest.mark.parametrize("num_episodes", EPISODES)
@@ -37,7 +40,7 @@ def play(seed: int, edition: str) -> Counter[str]:
 def test_nothing_is_found(edition: str, num_episodes: int) -> None:
     met: Counter[str] = Counter()
     for seed in range(num_episodes):
-        met += play(seed, edition)
+        met += play(Random(f"{seed}"), edition)
     assert met["operations"] >= num_episodes * NUM_OPERATIONS
     wanted = {"hit", "hit on a free block", "preempted", "broken step", "evicted", "abort", "reset"}
     if edition in TOKEN_BUDGET_EDITIONS:
@@ -49,6 +52,11 @@ def test_nothing_is_found(edition: str, num_episodes: int) -> None:
     assert {what: n for what in wanted if (n := met[what]) < num_episodes // 8} == {}, met
 
 
+@pytest.mark.parametrize("edition", TOKEN_BUDGET_EDITIONS)
+def test_the_shortest_episode_in_which_something_is_found_is_reported(edition: str) -> None:
+    for_random(lambda rng: play(rng, edition, rng.randint(1, 40)), examples=10)
+
+
 @pytest.mark.parametrize("num_episodes", EPISODES)
 def test_the_edition_that_reads_anothers_kv_breaks_no_other_rule(num_episodes: int) -> None:
     """nano-vLLM of July 2025 hits blocks by their own tokens alone; a table may then name one of them twice.
@@ -57,7 +65,7 @@ def test_the_edition_that_reads_anothers_kv_breaks_no_other_rule(num_episodes: i
     """
     broken: Counter[str] = Counter()
     for seed in range(num_episodes):
-        episode = Episode(seed, "nano-vllm-2025-07")
+        episode = Episode(Random(f"{seed}"), "nano-vllm-2025-07")
         for _ in episode.operations(NUM_OPERATIONS):
             pass
         episode.drain()

@@ -108,7 +108,7 @@ def test_looking_at_what_changed_finds_all_that_looking_at_everything_finds(name
     case, num_found = CASES[name], 0
     for seed in range(25):
         parts = case.mutation.overriding(as_parts(case.edition))
-        episode = Episode(seed, parts, with_tier=False)
+        episode = Episode(Random(f"{seed}"), parts, with_tier=False)
         setup, judged = episode.setup, 0
         try:
             for operation in episode.operations(60):

@@ -13,6 +13,7 @@ from labengine.core.journal import Journal
 from labengine.core.nano_vllm import NanoBlockPool
 from labengine.events import BlockEvicted
 from labengine.hooks import Hooks
+from shrinking import for_random
 
 KEY, OTHER_KEY = (0, b"one"), (0, b"two")
 PREFIX, LONGER = Prefix(NO_KEYS, (7, 8)), Prefix(NO_KEYS, (7, 8, 9, 9))
@@ -172,8 +173,11 @@ def test_a_null_block_of_the_pool_is_never_allocated() -> None:
 
 @pytest.mark.parametrize("kind", [BlockPool, NanoBlockPool, PadsWithBlockZero])
 def test_random_operations_are_taken_back_exactly(kind: type[BlockPool]) -> None:
-    rng, pool = Random(1), make_pool(6, kind)
-    for _ in range(100):
+    for_random(lambda rng: _takes_back_exactly(rng, make_pool(6, kind)), examples=30)
+
+
+def _takes_back_exactly(rng: Random, pool: BlockPool) -> None:
+    for _ in range(rng.randint(1, 10)):
         before = state(pool)
         pool._journal.open()
         for _ in range(rng.randint(1, 8)):

@@ -9,6 +9,7 @@ import pytest
 from fake_tier import FakeTier
 from labengine.config import GroupSpec
 from labengine.core.request import Request
+from shrinking import for_random
 from workbench import Workbench, full, window
 
 PROMPT = list(range(100, 125))  # six blocks of four, and one token
@@ -105,8 +106,9 @@ GROUPS = [
 
 @pytest.mark.parametrize("groups", GROUPS, ids=lambda groups: "+".join(f"{g.block_size}w{g.window}" for g in groups))
 def test_random_tiers_match_exactly_what_the_rules_say(groups: list[GroupSpec]) -> None:
-    rng, found = Random(0), set()
-    for _ in range(150):
+    found = set()
+
+    def matches_what_the_rules_say(rng: Random) -> None:
         core = Workbench(groups)
         request = core.request(PROMPT[: rng.randint(5, 25)])
         blocks = [(g.index, i) for g in core.manager.groups for i in range(request.num_tokens // g.block_size)]
@@ -116,6 +118,8 @@ def test_random_tiers_match_exactly_what_the_rules_say(groups: list[GroupSpec]) 
         num_matched = tier.get_num_new_matched_tokens(request, num_local, core.manager.groups, step)
         assert num_matched == longest_by_the_rules(core, request, tier, num_local)
         found.add(num_matched)
+
+    for_random(matches_what_the_rules_say, examples=80)
     assert len(found) > 2
 
 

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from labengine.core.free_queue import FreeQueue
+from shrinking import for_random
 
 
 def test_starts_with_all_blocks_in_order() -> None:
@@ -15,11 +16,14 @@ def test_starts_with_all_blocks_in_order() -> None:
     assert len(FreeQueue(4)) == 4
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_equals_a_list_after_every_operation_and_undo(seed: int) -> None:
-    rng, num_blocks = Random(seed), Random(seed).randint(1, 12)
+def test_equals_a_list_after_every_operation_and_undo() -> None:
+    for_random(_equals_a_list, examples=100)
+
+
+def _equals_a_list(rng: Random) -> None:
+    num_blocks = rng.randint(1, 12)
     queue, model = FreeQueue(num_blocks), list(range(num_blocks))
-    for _ in range(300):
+    for _ in range(rng.randint(1, 60)):
         before = list(model)
         undo = operate(rng, queue, model, num_blocks)
         assert (list(queue), len(queue)) == (model, len(model))

@@ -12,6 +12,7 @@ import pytest
 from labengine.config import GroupSpec
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
+from shrinking import for_random
 from workbench import Workbench, full, window
 
 PROMPT = list(range(100, 124))  # 24 tokens: six blocks of four
@@ -121,8 +122,9 @@ GROUPS = [
 @pytest.mark.parametrize("groups", GROUPS, ids=lambda groups: "+".join(f"{g.block_size}w{g.window}" for g in groups))
 @pytest.mark.parametrize("link_size", [0, 1])
 def test_random_caches_hit_exactly_what_the_rules_say(groups: list[GroupSpec], link_size: int) -> None:
-    rng, lengths = Random(0), set()
-    for _ in range(60):
+    lengths = set()
+
+    def hits_what_the_rules_say(rng: Random) -> None:
         core = Workbench(groups, num_blocks=64, hash_block_size=link_size)
         held = [block_id for table in core.cache(PROMPT).block_tables for block_id in table]
         core.forget(*rng.sample(held, rng.randint(0, len(held) // 2)))
@@ -132,6 +134,8 @@ def test_random_caches_hit_exactly_what_the_rules_say(groups: list[GroupSpec], l
         for group, block_ids in zip(core.manager.groups, hit.block_ids, strict=True):
             assert len(block_ids) * group.block_size == hit.num_tokens
         lengths.add(hit.num_tokens)
+
+    for_random(hits_what_the_rules_say, examples=40)
     assert len(lengths) > 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from labengine.core.journal import Journal
+from shrinking import for_random
 
 
 def test_rolls_back_newest_first() -> None:
@@ -34,8 +35,12 @@ def test_open_and_commit_forget_the_past() -> None:
 
 
 def test_random_list_edits_are_taken_back_exactly() -> None:
-    rng, journal, items = Random(0), Journal(), list(range(5))
-    for _ in range(50):
+    for_random(_edits_are_taken_back, examples=50)
+
+
+def _edits_are_taken_back(rng: Random) -> None:
+    journal, items = Journal(), list(range(5))
+    for _ in range(rng.randint(1, 5)):
         before = list(items)
         journal.open()
         for _ in range(rng.randint(0, 20)):

@@ -1,0 +1,31 @@
+"""Random tests whose failures shrink: Hypothesis chooses the numbers that a Random gives out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from seeds import EVERY_SEED
+
+FACTOR_OF_ALL = 10
+"""How many times as many examples `make test-all` has."""
+
+
+def for_random(check: Callable[[Random], object], examples: int) -> None:
+    """Call check(rng) this many times, with the same numbers in each run of the tests.
+
+    When it raises, it is called again with ever fewer and smaller numbers, and the shortest failure is reported.
+    """
+    count = examples * FACTOR_OF_ALL if EVERY_SEED else examples
+    how = settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    how(given(st.randoms(use_true_random=False))(lambda rng: check(rng) and None))()
