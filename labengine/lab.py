@@ -19,7 +19,6 @@ from labengine.engine.interrupts import interrupts_deferred
 from labengine.events import Event
 from labengine.fold import Fold
 from labengine.hooks import Hooks
-from labengine.session.arguments import refuse_unknown
 from labengine.session.compare.comparison import Comparison
 from labengine.session.compare.sides import RecordedSide
 from labengine.session.history.breakpoints import Breakpoint, BreakpointHit
@@ -33,7 +32,7 @@ from labengine.session.recording_views import RecordingViews
 from labengine.session.saved.code import to_code
 from labengine.session.saved.facts import facts_of, save_session
 from labengine.session.session import Session
-from labengine.session.settings import LabSettings
+from labengine.session.settings import LabSettings, refuse_unknown
 from labengine.session.stats import LabStats
 from labengine.session.view_source import At, Command, LabViewSource
 from labengine.session.xray import xray

@@ -18,7 +18,7 @@ from typing import Any
 from labengine.config import ConfigError
 from labengine.events import RequestAdded, RequestFinished, RequestScheduled, StepStarted
 from labengine.lab import Lab
-from labengine.session.arguments import refuse_unknown
+from labengine.session.settings import refuse_unknown
 from labengine.snapshot import Snapshot
 
 NO_HASH = -1

@@ -9,8 +9,8 @@ from hashlib import blake2b
 from pathlib import Path
 
 from labengine.config import ConfigError, GroupSpec
+from labengine.engine.sources.cache import RememberedDigests
 from labengine.engine.sources.digests import FileIdentity, digests_of, identity_of
-from labengine.engine.sources.remembered import RememberedDigests
 
 
 class ModelFiles:

@@ -1,20 +1,179 @@
-"""The model: token ids of a step in, logits of the sampling rows out, KV through block tables in between."""
+"""The model: token ids of a step in, logits of the sampling rows out, KV through block tables in between.
+
+Its decoder layers come first, then the families of models (which parts, and their names in the files), then the model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
+from torch.nn.functional import silu
 
 from labengine.engine.attention import StepAttention
-from labengine.engine.kv_tensors import KVTensors
-from labengine.engine.layers import FAMILIES, LayerStep
+from labengine.engine.kv_tensors import KVTensors, LayerKV
 from labengine.engine.model_config import ModelConfig
-from labengine.engine.modules import Linear, TiedLinear
-from labengine.engine.ops import Ops
-from labengine.engine.ops.torch_ops import TorchOps
-from labengine.engine.rope import Rotations
+from labengine.engine.modules import Embedding, Linear, OffsetRMSNorm, RMSNorm, ScaledEmbedding, TiedLinear
+from labengine.engine.ops import Activation, Ops
+from labengine.engine.ops.torch_ops import TorchOps, gelu_tanh
+from labengine.engine.rope import Rotation, Rotations
 from labengine.engine.step_tensors import StepTensors
+
+
+@dataclass(frozen=True, slots=True)
+class LayerStep:
+    """A layer's inputs from the step: the rotation, the KV, the attention backend and the ops."""
+
+    rotation: Rotation
+    cache: LayerKV
+    attention: StepAttention
+    ops: Ops
+
+
+class MLP(nn.Module):
+    """down(activation(gate(x)) * up(x)), with gate and up in one matrix."""
+
+    def __init__(self, config: ModelConfig, activation: Activation) -> None:
+        super().__init__()
+        self.activation = activation
+        self.gate_up = Linear(config.hidden_size, config.intermediate_size, config.intermediate_size)
+        self.down = Linear(config.intermediate_size, config.hidden_size)
+
+    def forward(self, hidden: Tensor, step: LayerStep) -> Tensor:
+        """Map [num_tokens, hidden_size] to the same shape."""
+        out: Tensor = self.down(step.ops.gated(self.gate_up(hidden), self.activation))
+        return out
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with rope; q, k and v in one matrix."""
+
+    def __init__(self, config: ModelConfig, norm: type[RMSNorm]) -> None:
+        super().__init__()
+        self.head_dim = config.head_dim
+        self.scale = config.attention_scale
+        self.num_heads, self.num_kv_heads = config.num_heads, config.num_kv_heads
+        sizes = (heads * config.head_dim for heads in (config.num_heads, config.num_kv_heads, config.num_kv_heads))
+        self.qkv = Linear(config.hidden_size, *sizes)
+        self.out = Linear(config.num_heads * config.head_dim, config.hidden_size)
+
+    def forward(self, hidden: Tensor, step: LayerStep) -> Tensor:
+        """Map [num_tokens, hidden_size] to the same shape; write the tokens' KV to their slots on the way."""
+        heads = self.qkv(hidden).unflatten(-1, (-1, self.head_dim))
+        queries, keys = self.rotated(heads[:, : -self.num_kv_heads], step)
+        step.attention.write(keys, heads[:, -self.num_kv_heads :], step.cache)
+        attended = step.attention.attend(queries, step.cache, self.scale)
+        out: Tensor = self.out(attended.flatten(1))
+        return out
+
+    def rotated(self, heads: Tensor, step: LayerStep) -> tuple[Tensor, Tensor]:
+        """Split [num_tokens, heads, head_dim] into queries and keys, rotated to their positions."""
+        rotated = step.ops.rotate(heads, step.rotation)
+        return rotated[:, : self.num_heads], rotated[:, self.num_heads :]
+
+
+class QKNormAttention(Attention):
+    """Attention whose queries and keys are normalized per head before the rotation (Qwen3, Gemma 3)."""
+
+    def __init__(self, config: ModelConfig, norm: type[RMSNorm]) -> None:
+        super().__init__(config, norm)
+        self.q_norm = norm(config.head_dim, config.rms_norm_eps)
+        self.k_norm = norm(config.head_dim, config.rms_norm_eps)
+
+    def rotated(self, heads: Tensor, step: LayerStep) -> tuple[Tensor, Tensor]:
+        """Split into queries and keys, each normalized by its own weight and rotated to their positions."""
+        queries, keys = heads[:, : self.num_heads], heads[:, self.num_heads :]
+        ops, rotation = step.ops, step.rotation
+        return ops.rotate(queries, rotation, self.q_norm), ops.rotate(keys, rotation, self.k_norm)
+
+
+LLAMA_NAMES = {
+    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attention.out": ("self_attn.o_proj",),
+    "attention.q_norm": ("self_attn.q_norm",),
+    "attention.k_norm": ("self_attn.k_norm",),
+    "attention_norm": ("input_layernorm",),
+    "mlp_norm": ("post_attention_layernorm",),
+    "mlp.gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+    "mlp.down": ("mlp.down_proj",),
+}
+"""Names of a layer's parts here, and the files' names of the matrices stacked in each, top to bottom."""
+
+GEMMA3_NAMES = {
+    **LLAMA_NAMES,
+    "attended_norm": ("post_attention_layernorm",),
+    "mlp_norm": ("pre_feedforward_layernorm",),
+    "mlp_out_norm": ("post_feedforward_layernorm",),
+}
+
+
+class DecoderLayer(nn.Module):
+    """Attention, then MLP, each on the normalized residual stream, to which its output is added.
+
+    The addition happens in the next norm, which may be the next layer's: one pass over the stream serves both.
+    """
+
+    def __init__(self, config: ModelConfig, family: Family) -> None:
+        super().__init__()
+        self.attention_norm = family.norm(config.hidden_size, config.rms_norm_eps)
+        self.attention = family.attention(config, family.norm)
+        self.mlp_norm = family.norm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = MLP(config, family.activation)
+
+    def forward(self, stream: Tensor, part: Tensor | None, step: LayerStep) -> tuple[Tensor, Tensor]:
+        """Return the stream, and the part still to be added to it; all are [num_tokens, hidden_size]."""
+        normed, stream = step.ops.add_norm(stream, part, self.attention_norm)
+        attended = self.attention(normed, step)
+        normed, stream = step.ops.add_norm(stream, attended, self.mlp_norm)
+        return stream, self.mlp(normed, step)
+
+
+class SandwichLayer(DecoderLayer):
+    """A decoder layer that also normalizes the outputs of attention and MLP before adding them (Gemma 3)."""
+
+    def __init__(self, config: ModelConfig, family: Family) -> None:
+        super().__init__(config, family)
+        self.attended_norm = family.norm(config.hidden_size, config.rms_norm_eps)
+        self.mlp_out_norm = family.norm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(self, stream: Tensor, part: Tensor | None, step: LayerStep) -> tuple[Tensor, Tensor]:
+        """Return the stream, and the part still to be added to it; all are [num_tokens, hidden_size]."""
+        normed, stream = step.ops.add_norm(stream, part, self.attention_norm)
+        attended = step.ops.norm(self.attention(normed, step), self.attended_norm)
+        normed, stream = step.ops.add_norm(stream, attended, self.mlp_norm)
+        return stream, step.ops.norm(self.mlp(normed, step), self.mlp_out_norm)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The models of one model_type; the defaults are plain Llama."""
+
+    embedding: type[Embedding] = Embedding
+    norm: type[RMSNorm] = RMSNorm
+    attention: type[Attention] = Attention
+    activation: Activation = silu
+    layer: type[DecoderLayer] = DecoderLayer
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: LLAMA_NAMES)
+
+
+FAMILIES = {
+    "llama": Family(),
+    "mistral": Family(),
+    "qwen3": Family(attention=QKNormAttention),
+    "gemma3_text": Family(
+        embedding=ScaledEmbedding,
+        norm=OffsetRMSNorm,
+        attention=QKNormAttention,
+        activation=gelu_tanh,
+        layer=SandwichLayer,
+        names=GEMMA3_NAMES,
+    ),
+}
+
+
+# -- the model ---------------------------------------------------------------------------------------------------------
+
 
 TORCH_OPS = TorchOps()
 

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from labengine.config import ConfigError
 from labengine.engine.fingerprint import ModelFiles
-from labengine.engine.layers import FAMILIES
-from labengine.engine.model import PagedModel
+from labengine.engine.model import FAMILIES, PagedModel
 from labengine.engine.model_files.tensor_files import DTYPES, StoredTensor, StoredTensors, open_tensors
 from labengine.engine.modules import Linear
 

@@ -8,5 +8,5 @@ session        the engine and the parts beside it:
 inspection, outputs, requests, runs, stats      each knows the stepper, and parts to its right at most
 history/breakpoints, inputs, crash              listeners, which know the hooks
 stepper, background, fair_lock                  one lock, at most one open step, a thread of its own
-settings, arguments, reasons, source_text           the keywords of Lab; the method behind each event
+settings, reasons, source_text                      the keywords of Lab; the method behind each event
 """

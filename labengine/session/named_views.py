@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from labengine.config import ConfigError
-from labengine.session.arguments import refuse_unknown
+from labengine.session.settings import refuse_unknown
 
 if TYPE_CHECKING:  # the browser half is for those who look
     from labengine_widgets.feed.feed import Feed

@@ -9,10 +9,10 @@ from typing import Any
 
 from labengine.core.request import Request, RequestStatus
 from labengine.engine.loaded_model import LoadedModel
-from labengine.session.arguments import prompt_list
 from labengine.session.history.breakpoints import Breakpoints
 from labengine.session.requests import Requests
 from labengine.session.runs import Runs
+from labengine.session.settings import prompt_list
 from labengine.session.stepper import Stepper
 
 _UNFINISHED = "�"

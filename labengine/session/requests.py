@@ -12,8 +12,8 @@ from labengine.core.request import ExtraKeys, Request
 from labengine.engine.engine import Engine
 from labengine.engine.interrupts import interrupts_deferred
 from labengine.engine.loaded_model import LoadedModel
-from labengine.session.arguments import refuse_unknown, request_id_of
 from labengine.session.history.inputs import AbortInput, AddInput, Input, Inputs, ResetInput, pack
+from labengine.session.settings import refuse_unknown, request_id_of
 from labengine.session.stepper import Stepper
 
 

@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 from labengine.config import ConfigError, as_int
 from labengine.core.step_plan import UNSAMPLED
 from labengine.engine.sources import model_path
-from labengine.session.arguments import request_id_of
 from labengine.session.session import Session
+from labengine.session.settings import request_id_of
 
 if TYPE_CHECKING:  # torch is for real models only, and the browser half for those who look
     from labengine.engine.model import PagedModel

@@ -21,12 +21,10 @@ from labengine.events import Event, RequestAdded, TokenSampled
 from labengine.fold import Fold
 from labengine.timeline import Timeline
 from labengine.trace.codec import dumps, garbage_collection_paused, keyframe
-from labengine.trace.file_access import content, replace_file, unpacked
-from labengine.trace.header import header_of, read_header
-from labengine.trace.limits import Limits, parsed_size
+from labengine.trace.file_access import Limits, content, parsed_size, replace_file, unpacked
 from labengine.trace.parsing import FACTS, IDS, SECONDS, TEXT, Shape, TraceError, array_of, parsed_as, row_of
 from labengine.trace.recorded_timeline import CACHED_SEGMENTS, CACHED_STATES, RecordedTimeline
-from labengine.trace.segments import Segment, segments
+from labengine.trace.segments import Segment, header_of, read_header, segments
 from labengine.trace.validation import validate
 
 COMPRESSION = 5

@@ -10,7 +10,7 @@ from labengine.fold import Fold
 from labengine.trace import columns as c
 from labengine.trace.codec import KINDS, fold_of
 from labengine.trace.columns import PoolSize
-from labengine.trace.limits import Limits
+from labengine.trace.file_access import Limits
 from labengine.trace.parsing import TraceError, parsed
 from labengine.trace.recorded_timeline import RecordedTimeline
 from labengine.trace.segments import NO_KEYFRAME, Segment

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from engine.digesting import aged, files_read, next_tick
-from labengine.engine.sources import digests, remembered
+from labengine.engine.sources import cache, digests
+from labengine.engine.sources.cache import RememberedDigests
 from labengine.engine.sources.digests import digests_of, hash_files
-from labengine.engine.sources.remembered import RememberedDigests
 from waiting import PATIENCE
 
 __all__ = ["aged", "files_read"]
@@ -167,13 +167,13 @@ def test_a_cache_that_cannot_be_written_costs_time_only(
 def test_where_ctime_says_nothing_nothing_is_remembered(
     weights: Path, store: Path, aged: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remembered, "IS_KEPT", False)
+    monkeypatch.setattr(cache, "IS_KEPT", False)
     digest(weights)
     assert not store.exists()
 
 
 def test_the_memory_keeps_the_newest(tmp_path: Path, store: Path, aged: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remembered, "MAX_FILES", 3)
+    monkeypatch.setattr(cache, "MAX_FILES", 3)
     for number in range(5):
         path = tmp_path / f"{number}.safetensors"
         path.write_text(str(number))
@@ -185,8 +185,8 @@ def test_the_memory_keeps_the_newest(tmp_path: Path, store: Path, aged: None, mo
 WRITER = """
 import sys
 from pathlib import Path
-from labengine.engine.sources import digests, remembered
-from labengine.engine.sources.remembered import RememberedDigests
+from labengine.engine.sources import cache, digests
+from labengine.engine.sources.cache import RememberedDigests
 digests.SETTLED_NS = -10**9
 for path in map(Path, sys.argv[1:]):
     digests.digests_of([path], "test", RememberedDigests())

@@ -13,7 +13,7 @@ from labengine.config import ConfigError
 from labengine.engine import model_runner
 from labengine.engine.external import DiskStore
 from labengine.engine.model_runner import ModelRunner
-from labengine.engine.sources import remembered
+from labengine.engine.sources import cache
 from labengine.lab import Lab
 
 __all__ = ["aged", "files_read"]
@@ -28,7 +28,7 @@ def model_dir(tiny_llama: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Digests are remembered here."""
-    monkeypatch.setattr(remembered, "cache_root", lambda: tmp_path / "cache")
+    monkeypatch.setattr(cache, "cache_root", lambda: tmp_path / "cache")
     return tmp_path / "cache" / "digests.json"
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from engine.digesting import aged, files_read, next_tick
+from labengine.engine.sources.cache import MANIFEST, verify, write_manifest
 from labengine.engine.sources.catalogue import SourceError
-from labengine.engine.sources.manifest import MANIFEST, verify, write_manifest
 
 __all__ = ["aged", "files_read"]
 

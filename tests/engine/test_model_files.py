@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from engine.plan_builder import Dealer, plan_of
 from labengine.config import ConfigError
-from labengine.engine.layers import FAMILIES
+from labengine.engine.model import FAMILIES
 from labengine.engine.model_config import SUPPORTED_MODEL_TYPES, ModelConfig
 from labengine.engine.model_runner import ModelRunner
 

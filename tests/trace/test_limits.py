@@ -19,7 +19,7 @@ import labengine
 from damaged_traces import GROUNDS, sound_lines
 from labengine.config import ConfigError
 from labengine.events import EVENT_KINDS, EngineStarted
-from labengine.trace.limits import parsed_size
+from labengine.trace.file_access import parsed_size
 from labengine.trace.parsing import TraceError
 from waiting import PATIENCE
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from labengine.engine.native.trust import folder_distrust
+from labengine.engine.native.image import folder_distrust
 
 SOURCES = Path(__file__).with_name("csrc")
 PROBE = Path(__file__).with_name("probe.py")

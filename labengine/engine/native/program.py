@@ -13,8 +13,7 @@ from torch.nn.functional import silu
 
 from labengine.config import GroupSpec
 from labengine.engine.kv_tensors import KVTensors
-from labengine.engine.layers import MLP, Attention, DecoderLayer, QKNormAttention, SandwichLayer
-from labengine.engine.model import PagedModel
+from labengine.engine.model import MLP, Attention, DecoderLayer, PagedModel, QKNormAttention, SandwichLayer
 from labengine.engine.modules import Embedding, Linear, OffsetRMSNorm, RMSNorm, ScaledEmbedding
 from labengine.engine.native.layout import Finish, Op, OpKind
 from labengine.engine.native.library import PackedMemory, packed

@@ -1,6 +1,6 @@
 """Ops around attention, fused where that saves passes over memory: one file per implementation.
 
-modules.py, layers.py and rope.py define the computation: torch_ops.py calls just these, and every other
+modules.py, model.py and rope.py define the computation: torch_ops.py calls just these, and every other
 implementation gives the same numbers, rounded at the same places.
 """
 

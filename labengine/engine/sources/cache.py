@@ -1,20 +1,107 @@
-"""The user's cache of prepared models: each directory appears in it complete or not at all."""
+"""The user's cache: prepared models, each with a list of its files, and digests of large files."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, TypedDict
 
+from labengine.atomic_write import write_atomically
 from labengine.engine.sources.catalogue import SourceError, WheelModel
-from labengine.engine.sources.manifest import verify, write_manifest
+from labengine.engine.sources.digests import FileIdentity, Known, digests_of, hash_files
+
+MANIFEST = "manifest.json"
+
+
+class FileRecord(TypedDict):
+    """One written file: bytes, and hex digest."""
+
+    size: int
+    sha256: str
+
+
+class Manifest(TypedDict):
+    """The directory's source and files."""
+
+    source: str
+    files: dict[str, FileRecord]
+
+
+def write_manifest(directory: Path, *, source: str) -> None:
+    """Record all files of `directory`."""
+    digests = hash_files(_files_in(directory), f"{directory.name}: hash")
+    files: dict[str, FileRecord] = {
+        path.name: {"size": path.stat().st_size, "sha256": digest} for path, digest in digests.items()
+    }
+    manifest: Manifest = {"source": source, "files": files}
+    write_atomically(directory / MANIFEST, json.dumps(manifest, indent=1).encode())
+
+
+def verify(directory: Path) -> None:
+    """Raise SourceError unless the directory holds the recorded files, intact, and no others.
+
+    Each file is read completely once per process, and again when its size, times or inode have changed.
+    """
+    files = _read(directory)["files"]
+    for name, record in files.items():
+        _require_size(directory / name, record["size"])
+    if foreign := sorted({path.name for path in _files_in(directory)} - set(files)):
+        raise _damaged(directory, f"{foreign[0]} is not part of it")
+    digests = _digests(directory, files)
+    for name, record in files.items():
+        if digests[directory / name] != record["sha256"]:
+            raise _damaged(directory, f"{name} has changed: its sha256 is not the one in {MANIFEST}")
+
+
+def _digests(directory: Path, names: Iterable[str]) -> dict[Path, str]:
+    try:
+        return digests_of([directory / name for name in names], f"{directory.name}: verify")
+    except OSError as error:
+        raise _damaged(directory, f"it cannot be read: {error}") from None
+
+
+def _files_in(directory: Path) -> list[Path]:
+    """Return the visible files, sorted by name, without the manifest."""
+    return [path for path in sorted(directory.iterdir()) if path.name != MANIFEST and not path.name.startswith(".")]
+
+
+def _require_size(path: Path, expected: int) -> None:
+    try:
+        found = path.stat().st_size
+    except OSError:
+        raise _damaged(path.parent, f"{path.name} is missing") from None
+    if found != expected:
+        raise _damaged(path.parent, f"{path.name} has {found} bytes and should have {expected}")
+
+
+def _read(directory: Path) -> Manifest:
+    try:
+        manifest: Manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        for record in manifest["files"].values():
+            int(record["size"]), str(record["sha256"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise _damaged(directory, f"{MANIFEST} is missing or unreadable") from None
+    return manifest
+
+
+def _damaged(directory: Path, what: str) -> SourceError:
+    return SourceError(
+        f"the cached model in {directory} is damaged: {what}. Delete the directory; it is made anew at the next start"
+    )
+
 
 FORMAT = "bf16-1"
 """Version of the conversion. A new one gets a new name, and so a new directory."""
+
+
+# -- prepared models ---------------------------------------------------------------------------------------------------
 
 
 def cache_root() -> Path:
@@ -73,3 +160,59 @@ def _lock(root: Path, name: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+# -- digests of large files: read once, and again only when their identity has changed ---------------------------------
+
+
+IS_KEPT = os.name == "posix"
+"""On other systems ctime is the time of creation, and does not show changes."""
+MAX_FILES = 1_000
+"""Number of newest digests that are kept."""
+LOCK_SECONDS = 10.0
+
+
+class RememberedDigests:
+    """digests.json in the user's cache. A lock orders processes that write at the same time."""
+
+    def known(self) -> Known:
+        """Return the file's digests; none if it is missing, damaged, or not trusted on this system."""
+        if not IS_KEPT:
+            return {}
+        try:
+            return _parsed(json.loads(_path().read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return {}
+
+    def add(self, fresh: Known) -> None:
+        """Write digests to the file, or leave it unchanged on an error: a missing cache costs only time."""
+        from filelock import FileLock, Timeout
+
+        if not IS_KEPT:
+            return
+        with suppress(OSError, NotImplementedError, Timeout):
+            _path().parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(_path().with_name(".digests.lock"), timeout=LOCK_SECONDS):
+                older = {path: entry for path, entry in self.known().items() if path not in fresh}
+                newest = list((older | fresh).items())[-MAX_FILES:]
+                write_atomically(_path(), _written({path: [*entry[0], entry[1]] for path, entry in newest}))
+
+
+def _path() -> Path:
+    return cache_root() / "digests.json"
+
+
+def _written(files: Mapping[str, list[int | str]]) -> bytes:
+    return json.dumps({"files": files, "sha256": _checksum(files)}, indent=1).encode()
+
+
+def _parsed(content: Any) -> Known:
+    """Parse the file. Raises ValueError or similar for anything that _written did not write."""
+    files = content["files"]
+    if content["sha256"] != _checksum(files):
+        raise ValueError("the file is damaged")
+    return {path: (FileIdentity(*map(int, identity)), str(digest)) for path, (*identity, digest) in files.items()}
+
+
+def _checksum(files: Any) -> str:
+    return sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()

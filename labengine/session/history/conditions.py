@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from labengine.config import ConfigError, checked_call, is_single_int, shown
 from labengine.events import EVENT_KINDS, Event, ViolationFound
-from labengine.session.arguments import request_id_of
+from labengine.session.settings import request_id_of
 
 # -- values of fields, checked before a breakpoint waits for them ------------------------------------------------------
 

@@ -8,11 +8,10 @@ from typing import Any
 
 from labengine.config import ConfigError, as_int
 from labengine.core.parts import Parts
-from labengine.session.arguments import refuse_unknown
 from labengine.session.history.inputs import AddInput, BrokenStep, Input
 from labengine.session.history.rerun import rerun
 from labengine.session.session import Session
-from labengine.session.settings import LabSettings
+from labengine.session.settings import LabSettings, refuse_unknown
 from labengine.session.violation_warnings import stacklevel_of_caller
 
 _OF_THE_WEIGHTS = ("model", "dtype", "device", "attention", "cuda_graphs")

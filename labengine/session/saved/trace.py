@@ -13,17 +13,16 @@ from labengine.config import checked_int
 from labengine.deprecated import with_old_names
 from labengine.events import ViolationFound
 from labengine.fold import Fold
-from labengine.session.arguments import refuse_unknown
 from labengine.session.history.crash import Crash, newest_crash
 from labengine.session.history.moments import Look
 from labengine.session.named_views import Closeable
 from labengine.session.recording_views import RecordingViews
 from labengine.session.saved.code import to_code
+from labengine.session.settings import refuse_unknown
 from labengine.session.view_source import At, RecordingViewSource
 from labengine.snapshot import Snapshot
 from labengine.trace.file import SavedRun, open_file
-from labengine.trace.file_access import replace_file
-from labengine.trace.limits import MAX_BYTES, MAX_SECONDS, Limits
+from labengine.trace.file_access import MAX_BYTES, MAX_SECONDS, Limits, replace_file
 from labengine.trace.parsing import TraceError
 from labengine.trace.recorded_timeline import RecordedTimeline
 from labengine.violation import Violation

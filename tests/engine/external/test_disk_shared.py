@@ -22,7 +22,7 @@ Reopen = Callable[..., DiskStore]
 TUSSLE = """
 import sys
 from engine.external.tussle import tussle
-tussle(sys.argv[1], seed=int(sys.argv[2]), max_bytes=int(sys.argv[3]), num_turns=100)
+tussle(sys.argv[1], seed=int(sys.argv[2]), max_bytes=int(sys.argv[3]), num_operations=100)
 """
 
 
