@@ -1,4 +1,4 @@
-"""The one thing that is chosen in all views of a lab: a block, a request, a hash or an event."""
+"""What is selected in all views of a lab: one block, request, hash or event."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SelectionKind = Literal["block", "request", "hash", "event"]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Something chosen. id: a block's, a request's or an event's number; for a hash "group:hex".
+    """A block, request, hash or event. id: a block's, a request's or an event's number; for a hash "group:hex".
 
     Integers of numpy and torch become Python's. ValueError for another kind, TypeError for an id of the wrong type.
     """
@@ -38,13 +38,13 @@ class Selection:
 
 
 def is_selection(message: object) -> bool:
-    """True for what a browser may say is chosen: something, or nothing. False for nonsense."""
+    """True if a message selects something valid or nothing; False for an impossible selection."""
     is_nothing = message is None or (isinstance(message, dict) and message.get("kind", 0) is None)
     return is_nothing or selection_of(message) is not None
 
 
 def selection_of(message: object) -> Selection | None:
-    """What a browser says is chosen; None for nothing, and for nonsense."""
+    """Return the selection of a message; None for no selection and for an impossible one."""
     if not isinstance(message, dict) or message.get("kind") is None:
         return None
     try:

@@ -27,8 +27,8 @@ Arrangement = dict[str, Any]
 class View(anywidget.AnyWidget):
     """Base of all widgets of a lab; any number of them may show the same one.
 
-    It hears the lab's feed and posts wishes to the lab, and touches nothing else. Displayed twice it is one view seen
-    twice. `close()` ends it.
+    It receives from the lab's feed and posts commands to the lab, and touches nothing else. Displayed twice it is one
+    view seen twice. `close()` ends it.
     """
 
     _esm = esm()
@@ -149,7 +149,7 @@ def saved_bytes(feed: Feed) -> bytes:
 
 
 LOOK_AHEAD = 1_000
-"""Events after the one to show among which the end of its beat is looked for: what is told together is shown so."""
+"""Events after the one to show that are searched for the end of its run: a run is shown as one."""
 
 
 class Dashboard(View):

@@ -1,4 +1,4 @@
-"""What a view may know of the lab it stands in front of: its hooks, its recording, and a letterbox for wishes."""
+"""What a view may know of its lab or comparison: hooks, recording, state, and a way to post commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ViewSource(Protocol):
     hooks: None for an opened trace, in which nothing happens any more.
     timeline: the recording; None when the lab records nothing: then the feed keeps a recording of its own.
     is_live: False for a recording to which nothing is added any more (a closed lab's, an opened trace): it cannot be
-        stepped, and wishes are refused.
+        stepped, and commands are refused.
     note: where there are no controls, a sentence that says why; empty for none.
     is_running: True while the lab steps by itself, False while the user steps by hand.
     phase: the phase done last in an open step (schedule, forward, sample or update); None between steps.
@@ -73,7 +73,7 @@ class ViewSource(Protocol):
         """
 
 
-class Stop(Protocol):
+class GuidedSentence(Protocol):
     """A guided sentence, and the event after which it is said."""
 
     @property
@@ -104,7 +104,7 @@ class PairViewSource(Protocol):
         """What each side is in the story, such as the bug and the fix; empty where there is none."""
 
     @property
-    def guide(self) -> Sequence[Stop]:
+    def guide(self) -> Sequence[GuidedSentence]:
         """Sentences in the order in which they are due."""
 
     @property

@@ -34,7 +34,7 @@ from labengine.timeline import Timeline
 if TYPE_CHECKING:  # the browser half is for those who look
     from labengine_widgets.compare.view import CompareView
     from labengine_widgets.selection import Selection
-    from labengine_widgets.view_source import Stop
+    from labengine_widgets.view_source import GuidedSentence
     from labengine_widgets.why import Why
 
 _SAME = "No difference so far."
@@ -65,7 +65,7 @@ class Comparison:
         names: tuple[str, str] | None = None,
         roles: tuple[str, str] = ("", ""),
         title: str = "",
-        guide: Sequence[Stop] = (),
+        guide: Sequence[GuidedSentence] = (),
         follow_ups: Sequence[Act] = (),
         follow_up_question: str = "What does it cost later?",
     ) -> None:

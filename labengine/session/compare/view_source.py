@@ -15,7 +15,7 @@ from labengine.session.view_source import Command
 from labengine.timeline import Timeline
 
 if TYPE_CHECKING:  # the browser half is for those who look
-    from labengine_widgets.view_source import Stop, ViewSource
+    from labengine_widgets.view_source import GuidedSentence, ViewSource
 
 
 class ComparisonViewSource:
@@ -34,7 +34,7 @@ class ComparisonViewSource:
         title: str,
         names: tuple[str, str],
         roles: tuple[str, str],
-        guide: Sequence[Stop],
+        guide: Sequence[GuidedSentence],
         follow_up_question: str,
     ) -> None:
         self.title, self.names, self.roles = title, names, roles

@@ -23,9 +23,9 @@ PHASE_ORDER = ("schedule", "forward", "sample", "update", None)
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One beat of a comparison: what was told on either side, up to the moments `ends`.
+    """Events of two recordings that belong together, up to the moments `ends`.
 
-    left, right: the events told; empty on a side that stands still. differs: the two are not the same.
+    left, right: the events of each side; empty for a side without any. differs: the sides are not the same.
     """
 
     ends: Ends
@@ -56,9 +56,9 @@ class _PlacedRun:
 def aligned(
     left: Sequence[ev.Event], right: Sequence[ev.Event], starts: Ends = (0, 0), shift: int = 0
 ) -> Iterator[Pair]:
-    """Beats for two stretches that begin at the moments `starts`; either may be empty.
+    """Yield pairs for two stretches of events that begin at the moments `starts`; either may be empty.
 
-    shift: by how much the right side's block ids are higher, because a null block stands before them.
+    shift: by how much the right side's block ids are higher, because of a null block before them.
     """
     ends = starts
     for one, other in _matched(_spans(left, starts[0]), _spans(right, starts[1])):
@@ -83,7 +83,7 @@ def same(one: ev.Event, other: ev.Event, shift: int = 0) -> bool:
 
 
 def about(run: Sequence[ev.Event]) -> Hashable:
-    """What a run of events is about: runs of two recordings that share it are told together."""
+    """Return the subject of a run of events; runs of two recordings with the same subject are paired."""
     event = run[0]
     match event:
         case ev.BlockCached() | ev.BlockMerged():
@@ -188,7 +188,7 @@ def _phases(left: Sequence[_PlacedRun], right: Sequence[_PlacedRun]) -> list[str
 def _paired(
     left: Sequence[_PlacedRun], right: Sequence[_PlacedRun]
 ) -> Iterator[tuple[_PlacedRun | None, _PlacedRun | None]]:
-    """Runs about the same together; what stands between them side by side, for want of a better order."""
+    """Pair runs about the same subject; pair the runs between them in order."""
     subjects = [[about(row.run.captioned) for row in side] for side in (left, right)]
     matcher = SequenceMatcher(None, subjects[0], subjects[1], autojunk=False)
     for _, i, i_end, j, j_end in matcher.get_opcodes():

@@ -19,20 +19,20 @@ from labengine_widgets.compare.difference import (
     place_of_difference,
     why_different,
 )
-from labengine_widgets.view_source import PairViewSource, Stop
+from labengine_widgets.view_source import GuidedSentence, PairViewSource
 from labengine_widgets.words.names import ContentIndex
 from labengine_widgets.words.scene import Scene, kept_contents
 from labengine_widgets.words.sentences import resting_sentence, sentence
 
 MAX_CAPTIONED = 20_000
-"""Events of one side that are told in words at one go; what lies before them is aligned, and told plainly."""
+"""Newest events of one side that get captions at once; older ones are aligned only."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairCaption:
-    """A pair in words. sentence: what both sides tell; left, right: what each tells where they differ.
+    """A pair with its sentence. sentence: that of both sides; left, right: those of each side where they differ.
 
-    told is False for beats of a long recording that have no words. stop: the guided sentence reached here.
+    All are empty for old pairs of a long recording. stop: index of the guided sentence reached here.
     """
 
     pair: Pair
@@ -42,7 +42,7 @@ class PairCaption:
     stop: int | None = None
 
     def row(self) -> list[Any]:
-        """As it travels."""
+        """Return the caption as a row of JSON types."""
         pair = self.pair
         step = next((event.step for event in (*pair.left, *pair.right) if isinstance(event, ev.StepStarted)), None)
         return [pair.ends, self.sentence, pair.phase, pair.differs, self.left, self.right, self.stop, step]
@@ -60,7 +60,7 @@ class PairCaptions:
         left: Timeline,
         right: Timeline,
         token_texts: tuple[Callable[[int], str], Callable[[int], str]] = (str, str),
-        guide: Sequence[Stop] = (),
+        guide: Sequence[GuidedSentence] = (),
         *,
         signs_letters: bool = False,
     ) -> None:
@@ -83,21 +83,21 @@ class PairCaptions:
 
     @property
     def end(self) -> int:
-        """The number of beats so far, those dropped included."""
+        """Captions so far, including dropped ones."""
         return self.first + len(self.captions)
 
     @property
     def newest(self) -> Ends:
-        """The newest moments told."""
+        """The moments (left, right) after the newest caption."""
         return self.captions[-1].pair.ends if self.captions else self.starts
 
     def number_at(self, side: int, moment: int) -> int:
-        """The number of beats after which a side has reached a moment; all of them when it has not."""
+        """Return the number of captions after which a side has reached a moment; all of them if it has not."""
         place = bisect_left(self.captions, moment, key=lambda caption: caption.pair.ends[side])
         return self.first + min(place + 1, len(self.captions))
 
     def grow(self, aligned_at: Ends | None = None, boundary: Ends | None = None) -> int | None:
-        """Tell what was recorded since; the number of the first beat that is new, None when nothing is.
+        """Add captions for new events. Returns the number of the first new caption; None without one.
 
         level: the moments up to which both sides have done the same; by default their newest. rest: those at which both
         last stood between two steps: beats up to there are settled.
@@ -130,7 +130,7 @@ class PairCaptions:
             self.difference = None
 
     def _drop_oldest(self) -> None:
-        """Forget beats whose events the recordings have dropped."""
+        """Drop captions whose events the recordings have dropped."""
         kept = 0
         dropped = (self.timelines[0].num_dropped, self.timelines[1].num_dropped)
         while kept < len(self.captions) and not all(map(ge, self.captions[kept].pair.ends, dropped)):
@@ -142,7 +142,7 @@ class PairCaptions:
     # -- words ---------------------------------------------------------------------------------------------------------
 
     def _write(self, ends: Ends) -> None:
-        """Beats from the newest ones to these moments."""
+        """Add the captions from the newest settled ones to these moments."""
         starts = self._settled
         sides = [t.events(start, end) for t, start, end in zip(self.timelines, starts, ends, strict=True)]
         before, has_words, shift = starts, True, self._shift_by_now
@@ -162,7 +162,7 @@ class PairCaptions:
 
     @property
     def _shift_by_now(self) -> int:
-        """How the two number their blocks; asked once, when both engines have begun."""
+        """How much higher the right side numbers its blocks; found once, when both engines have begun."""
         if self._shift is None:
             shift = shift_of(*self.timelines)
             self._shift = shift if all(timeline.end for timeline in self.timelines) else None
@@ -179,7 +179,7 @@ class PairCaptions:
         return PairCaption(pair, "", left, right, stop)
 
     def _side(self, side: int, pair: Pair, before: Ends) -> str | None:
-        """One side's sentence, its scene moved to the end of the beat."""
+        """Move one side's scene to the end of the pair, and return its sentence."""
         start, end = before[side], pair.ends[side]
         events = self.timelines[side].events(start, end)
         if any(isinstance(event, ev.StepRolledBack) for event in events):
@@ -192,7 +192,7 @@ class PairCaptions:
         return sentence(captioned, self._scenes[side]) if captioned else None
 
     def _stop(self, pair: Pair) -> int | None:
-        """The guided sentence that is due, if this beat reaches it."""
+        """Return the index of the next guided sentence if this pair reaches it."""
         if self._next_stop >= len(self.guide):
             return None
         if not any(self.guide[self._next_stop].matches(event) for event in (*pair.left, *pair.right)):
@@ -201,7 +201,7 @@ class PairCaptions:
         return self._next_stop - 1
 
     def resting(self) -> tuple[str, str]:
-        """What is said of either side before anything was told, or at its start."""
+        """Return the caption of either side before its first event."""
         left, right = (resting_sentence(scene) for scene in self._scenes_at(self.starts))
         return left, right
 
@@ -217,7 +217,7 @@ class PairCaptions:
 
 
 class PairDocument:
-    """The words of a comparison as they grow, and as they travel."""
+    """The captions of a comparison as they grow, serialised for a browser half (JSON types only)."""
 
     def __init__(self, source: PairViewSource) -> None:
         left, right = source.timelines
@@ -228,11 +228,11 @@ class PairDocument:
         self.grow()
 
     def grow(self) -> int | None:
-        """Tell what has happened on both sides since; the number of the first new beat, None without any."""
+        """Add captions for new events of both sides. Returns the number of the first new caption; None without one."""
         return self.captions.grow(self.view_source.aligned_at, self.view_source.last_boundary)
 
     def payload(self, first: int | None = None) -> dict[str, Any]:
-        """The beats from a number on (by default all), and what stands around them."""
+        """Return the captions from a number on (by default all), with the guide, names and state of the comparison."""
         captions, source = self.captions, self.view_source
         start = captions.first if first is None else first
         difference = captions.difference
@@ -255,7 +255,7 @@ class PairDocument:
         }
 
     def _why_different(self, difference: DifferencePlace | None) -> dict[str, Any] | None:
-        """Why the two part, as the drawer shows it; asked for once."""
+        """Return the answer to why the sides differ, found once."""
         if difference is None:
             return None
         if self._known_answer is None or self._known_answer[0] != difference:

@@ -1,4 +1,4 @@
-"""In what two engines were made differently: sizes, groups, the null block. No decision of theirs, and told apart."""
+"""How the configurations of two engines differ: sizes, groups, the null block. Apart from what they decided."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def configuration_difference(left: Recording, right: Recording, names: tuple[str
 
 
 def is_of_configuration(left: Sequence[ev.Event], right: Sequence[ev.Event]) -> bool:
-    """True for the beginnings of two engines: what differs there nobody has decided."""
+    """True if all events are EngineStarted: a difference there is one of configuration, and no decision."""
     return bool(left and right) and all(isinstance(event, ev.EngineStarted) for event in (*left, *right))
 
 

@@ -38,7 +38,7 @@ def is_decision(pair: Pair) -> bool:
 def place_of_difference(
     number: int, pair: Pair, before: Ends, timelines: Sequence[Timeline], shift: int = 0
 ) -> DifferencePlace:
-    """The events at which a beat differs; where one side reports a violation there, the events that made it so."""
+    """Return the first events that differ in a pair; for a reported violation, the events that caused it."""
     sides = [t.events(a, b) for t, a, b in zip(timelines, before, pair.ends, strict=True)]
     common = first_differing(sides[0], sides[1], shift) or 0
     left, right = (
@@ -48,7 +48,7 @@ def place_of_difference(
 
 
 def find_first_difference(left: Timeline, right: Timeline) -> tuple[DifferencePlace, Pair, Ends] | None:
-    """Where two recordings part, found without words: place, beat and the moments before it; None when they do not."""
+    """Return the first difference of two recordings: place, pair, and the moments before it; None without one."""
     before: Ends = (left.num_dropped, right.num_dropped)
     shift = shift_of(left, right)
     for number, pair in enumerate(aligned(left.events(), right.events(), before, shift)):
@@ -61,7 +61,7 @@ def find_first_difference(left: Timeline, right: Timeline) -> tuple[DifferencePl
 def side_sentence(
     timeline: Timeline, token_text: Callable[[int], str], captioned: Sequence[ev.Event], start: int, end: int
 ) -> str:
-    """One side's sentence for a beat that led from one moment to another; empty when nothing was told."""
+    """Return one side's sentence for a pair between two moments; empty if that side has no event in it."""
     if not captioned:
         return ""
     contents = ContentIndex()
@@ -95,7 +95,7 @@ def _first_event(timeline: Timeline, number: int | None) -> int | None:
 
 
 def _like(timelines: Sequence[Timeline], side: int, number: int, shift: int) -> int | None:
-    """The other side's event in the same place of the same beat."""
+    """Return the number of the other side's event at the same place of the same pair."""
     left, right = timelines
     before = (left.num_dropped, right.num_dropped)
     for pair in aligned(left.events(), right.events(), before, shift):
@@ -112,7 +112,7 @@ _MOVED = "not the same one: ids are counted past the null block"
 
 
 def distinct_sentences(sentences: Sentences, left: Sequence[ev.Event], right: Sequence[ev.Event]) -> Sentences:
-    """The same sentences; equal ones of events that differ each with the fields in which they do."""
+    """Return the sentences; equal ones of events that differ get the fields that differ appended."""
     if sentences[0] != sentences[1]:
         return sentences
     for one, other in zip(left, right, strict=False):

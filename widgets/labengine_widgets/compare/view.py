@@ -1,4 +1,4 @@
-"""The compare view: two recordings side by side, told beat by beat, with the place at which they part."""
+"""The widget of a comparison: two recordings side by side, with captions and their first difference."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MAX_SAVED = 150_000
 """Bytes that a saved notebook keeps of a compare view, in all."""
 
 FOLLOW_UP = "follow_up"
-"""The one wish that only a comparison knows."""
+"""The one command that only a comparison knows."""
 
 
 class CompareView(View):
-    """Both sides of a comparison, fed by their labs' feeds; the beats that join them are told here."""
+    """Both sides of a comparison. Their feeds send the events, this widget the captions of both."""
 
     def __init__(self, source: PairViewSource, feeds: Sequence[Feed] | None = None) -> None:
         self.compared, self.document = source, PairDocument(source)
@@ -36,25 +36,25 @@ class CompareView(View):
         super().__init__([*(feeds or source.view_sources)], {"kind": "compare", "views": []})
 
     def has_grown(self) -> None:
-        """Something has happened on both sides: it is told as soon as the feeds have sent it. From any thread."""
+        """Send the new captions as soon as the feeds have sent the events. Called from any thread."""
         if not self._is_pending:
             self._is_pending = True
             self.feeds[1].post(self._send_new)
 
     def show_position(self, position: int | None) -> None:
-        """Have every browser half stand after that many beats; None: at the newest."""
+        """Have every browser half show the state after that many captions; None: the newest."""
         self.send({"type": "position", "position": position, "side": 0})
 
     def show_moment(self, side: int, moment: int) -> None:
-        """Have every browser half stand where a side has reached a moment, when all up to there is told."""
+        """Have every browser half show where a side has reached a moment, once all captions up to it are sent."""
         self.feeds[1].post(lambda: self._show_moment(side, moment))
 
     def show_moments(self, moments: tuple[int, int] | None) -> None:
-        """Have every browser half stand where both sides have reached their moments; None: at the newest."""
+        """Have every browser half show where both sides have reached their moments; None: the newest."""
         self.feeds[1].post(lambda: self._show_moments(moments))
 
     def update_saved(self) -> None:
-        """Keep both recordings and the beats, where they are short enough."""
+        """Keep both recordings and the captions for a saved notebook, unless they are too long."""
         with self._guard:
             kept = [_saved(feed) for feed in self.feeds] + [compress(dumps(self.document.payload()), mtime=0)]
         self.saved = kept if all(kept) and sum(map(len, kept)) <= MAX_SAVED else [b"", b"", b""]
@@ -90,7 +90,7 @@ class CompareView(View):
             self.send({"type": "compare", "side": 0, "view": view}, [dumps(self.document.payload())])
 
     def _run_command(self, feed: Feed, side: int, content: dict[str, Any]) -> None:
-        """Whatever is asked for is asked of both."""
+        """Post a command of the browser half to both labs."""
         try:
             action, arguments = (FOLLOW_UP, {}) if content.get("action") == FOLLOW_UP else checked_command(content)
             future = self.compared.post(action, **arguments)

@@ -79,7 +79,7 @@ def header(source: ViewSource, timeline: Timeline) -> Payload:
 
 
 def status(source: ViewSource) -> Payload:
-    """What stands beside the controls."""
+    """Return the state of the lab for the controls."""
     failures = list(source.hooks.failures) if source.hooks is not None else []
     return {
         "title": source.title,
@@ -161,7 +161,7 @@ def packed(document: dict[str, Any]) -> bytes:
 
 
 def _json(document: dict[str, Any]) -> bytes:
-    """A running lab is told 50 times a second, so that the fastest writer there is does it; what it refuses (half a
+    """A running lab is sent 50 times a second, so the fastest writer does it; what that refuses (half a
     surrogate pair in a model's text, an integer beyond 64 bits) the plain one writes.
     """
     try:

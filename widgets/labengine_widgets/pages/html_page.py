@@ -51,7 +51,7 @@ window.recordings = [...document.querySelectorAll("script.recording")].map(bytes
   }
 })().catch((error) => document.getElementById("lab").append(`This page needs a newer browser: ${error.message}`));
 """
-"""The only script that stands in the page as it is; the others travel packed, a third of their size."""
+"""The only script that is in the page as text; the others are packed to a third of their size."""
 
 _START = """
 const lab = document.getElementById("lab");
@@ -64,7 +64,7 @@ const goThere = () => {
 addEventListener("hashchange", goThere);
 goThere();
 """
-"""A link that ends in #at=17 leads to moment 17 (of a comparison: to its 17th beat)."""
+"""A link that ends in #at=17 leads to moment 17 (of a comparison: to its 17th caption)."""
 
 
 def page(

@@ -76,7 +76,7 @@ export { labengineFitted as default };
 
 @cache
 def fitted_esm() -> str:
-    """Plotly's browser half, as wide as the cell that it stands in; unchanged where it is not built as we know it."""
+    """Return plotly's browser half, changed to fit the cell's width; unchanged if its code is not as expected."""
     source = str(go.FigureWidget._esm)
     exports = list(_EXPORT.finditer(source))
     if not exports:

@@ -16,7 +16,7 @@ STYLE = (
     ".jp-OutputArea-child:has([data-labengine-picture]) + .jp-OutputArea-child "
     ".jupyter-widgets:not(:has(*)) { display: none; }"
 )
-"""JupyterLab puts an error where a widget's model is gone; the picture stands there instead."""
+"""JupyterLab shows an error where a widget's model is gone; this hides it below the picture."""
 
 
 def display_with_picture(bundle: tuple[dict[str, Any], dict[str, Any]], token: str) -> None:

@@ -171,7 +171,7 @@ def axis_labels(attention: AttentionByBlock, texts: Sequence[str]) -> list[str]:
 
 
 def block_text(attention: AttentionByBlock, texts: Sequence[str], column: int) -> str:
-    """Where a block's tokens stand, and what they say: untrusted text, made harmless."""
+    """Return the positions of a block's tokens and their text, escaped: it is untrusted."""
     size = attention.block_size
     start, end = column * size, min((column + 1) * size, attention.position + 1)
     text = readable("".join(texts[start:end]), MAX_TEXT)

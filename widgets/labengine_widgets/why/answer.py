@@ -17,10 +17,10 @@ class WhyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One event of the chain, as told to a reader."""
+    """One event of a chain, with its sentence."""
 
     moment: int
-    """Where to stand to see it done: just after the event."""
+    """The moment just after the event."""
     event_number: int | None
     """The event's number in the recording; None where the recording begins."""
     sentence: str
@@ -34,7 +34,7 @@ class Link:
     """0, or 1 for the right-hand one of two recordings."""
 
     def with_change(self, change: int) -> Link:
-        """The same, counted."""
+        """Return the link with another change of the ref count."""
         return replace(self, change=change)
 
 

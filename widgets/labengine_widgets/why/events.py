@@ -123,7 +123,7 @@ def _touched(past: Past, number: int, event: ev.BlockTouched) -> int | None:
 
 
 def _hit(past: Past, number: int, event: ev.PrefixHit) -> int | None:
-    """A hit comes from whoever registered its last block; a miss from the request's own arrival."""
+    """The cause of a hit is the registration of its last block; of a miss, the request's arrival."""
     ids = [i for group in event.block_ids for i in group]
     if event.num_tokens and ids:
         cached = _last(past, number, ev.BlockCached, block_id=ids[-1])
@@ -152,7 +152,7 @@ def _freed(past: Past, number: int, event: ev.BlockFreed) -> int | None:
 
 
 def _preempted(past: Past, number: int, event: Any) -> int | None:
-    """A load that failed; else the token of whoever needed the room."""
+    """A load that failed; else the token of the request that needed the block."""
     for before, other in past.backwards(number):
         if isinstance(other, ev.LoadFailed) and other.request_id == event.request_id:
             return before

@@ -54,7 +54,7 @@ def _last_lookup(past: Past, request_id: int) -> Lookup | None:
 
 
 def _no_lookup(past: Past, request_id: int) -> str:
-    """None is told: it has yet to come, never came, or came before the recording begins."""
+    """Explain why the recording has no look-up: it is still to come, never came, or was before the recording."""
     request, name = past.state.requests[request_id], request_name(request_id)
     has_generated = len(request.token_ids) > request.num_prompt_tokens
     if request.status in ("running", "preempted") or any(request.block_tables) or has_generated:
@@ -110,7 +110,7 @@ def _found_links(past: Past, lookup: Lookup) -> list[Link]:
 
 
 def _tier(past: Past, lookup: Lookup) -> list[int]:
-    """What the external tier had behind the hit: told right after it."""
+    """Return the number of the ExternalHit event that follows the look-up, if there is one."""
     stop = min(lookup.number + 2, past.moment)
     return [n for n, event in past.forwards(lookup.number + 1, stop) if isinstance(event, ev.ExternalHit)]
 

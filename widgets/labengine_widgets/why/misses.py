@@ -109,7 +109,7 @@ _SCHEDULED = (ev.SlotsWritten, ev.ForwardRan, ev.StepEnded, ev.StepRolledBack, e
 
 
 def never_registered(past: Past, lookup: Lookup, equals: Equals, group: int, index: int) -> Miss:
-    """Nobody had put it into the map: did anybody have it?"""
+    """Explain a block that was never registered: another request may have had its tokens."""
     holder = _holder(lookup, group, index)
     if holder is None:
         return _nobody(past, lookup, group, index)
@@ -185,7 +185,7 @@ def _share_of_step(past: Past, lookup: Lookup, holder: int) -> Numbered | None:
 
 
 def _nobody(past: Past, lookup: Lookup, group: int, index: int) -> Miss:
-    """The nearest relative tells where the tokens part."""
+    """Explain a block that no request had computed, by the request with the longest common prefix."""
     place = where(lookup, index, group)
     end = (index + 1) * lookup.state.groups[group].block_size
     nearest, shared = _nearest(lookup, end)

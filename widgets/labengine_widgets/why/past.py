@@ -1,4 +1,4 @@
-"""What a question is asked of: a recording, seen from one moment, backwards."""
+"""A recording as a question sees it: from one moment backwards."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ class Past:
 
     @property
     def is_complete(self) -> bool:
-        """True for a recording that begins with its engine: what it does not tell did not happen."""
+        """True for a recording that begins with its engine: what it lacks did not happen."""
         return self.first == 0 and not self.begin.ref_counts
 
     @property
     def before(self) -> str:
-        """Where everything lies that is not told, in words."""
+        """Words for the time before the recording."""
         return f"before the recording begins (event {self.first})"
 
     def start(self, sentence: str) -> Link:
@@ -95,7 +95,7 @@ class Past:
 
     @cached_property
     def found(self) -> list[ev.ViolationFound]:
-        """What the checks have found to be wrong by the moment, whenever they told of it."""
+        """Violations of events before the moment, also those that were found after it."""
         known = self._found if self._found is not None else self.timeline.of_kind(ev.ViolationFound)
         return [one for one in known if one.first_event is None or one.first_event < self.moment]
 
@@ -148,7 +148,7 @@ class Past:
         return found[::-1]
 
     def link(self, number: int, sentence: str | None = None, change: int = 0) -> Link:
-        """An event as one link of a chain; its sentence, if it is not given, tells just what the event says."""
+        """Return an event as one link of a chain. sentence: by default, that of the event by itself."""
         event = self.event(number)
         seam, reason = self.seam(event)
         text = sentence or phrase(event)
@@ -161,7 +161,7 @@ class Past:
         return seam is not None and bool(seam.get("is_custom"))
 
     def seam(self, event: ev.Event) -> tuple[str | None, str]:
-        """The method that decided an event, and its reason; (None, "") where nobody told the seams."""
+        """The method that decided an event, and its reason; (None, "") where no seams are known."""
         seam = seam_of(self.seams, event)
         if seam is None:
             return None, ""

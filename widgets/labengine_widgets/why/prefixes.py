@@ -101,7 +101,7 @@ def _tokens(final: Fold, request_id: int) -> Sequence[int]:
 
 
 def _hit_hashes(lookup: Lookup) -> dict[tuple[int, int], bytes]:
-    """The blocks that it did find tell their hashes."""
+    """Return the hashes of the blocks that the look-up found, by group and block index."""
     own = {}
     for group, ids in enumerate(lookup.event.block_ids):
         for index, block_id in enumerate(ids):

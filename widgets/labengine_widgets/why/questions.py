@@ -21,7 +21,7 @@ from labengine_widgets.why.waiting import why_waiting
 from labengine_widgets.words.names import readable
 
 MAX_FOUND = 3
-"""Violations that one answer tells."""
+"""Violations that one answer names."""
 
 SAID = "said"
 """The rule that the core holds what the events say it holds (labengine.violation)."""

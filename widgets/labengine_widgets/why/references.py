@@ -11,7 +11,7 @@ from labengine_widgets.words.names import block_name, counted, entry_name, liste
 from labengine_widgets.words.phrases import phrase
 
 MAX_LINKS = 24
-"""A longer chain is told by its ends."""
+"""Links of a chain; a longer one keeps its ends."""
 
 
 class Reference(NamedTuple):

@@ -50,7 +50,7 @@ def why_finished(past: Past, request_id: int) -> Why:
 
 
 def _no_end(past: Past, request_id: int) -> str:
-    """No event tells that it ended."""
+    """Answer for a request without a RequestFinished event."""
     status, name = _status(past, request_id), request_name(request_id)
     return f"{name} ended {past.before}." if status == "finished" else f"It is not finished: it is {status}."
 
@@ -88,7 +88,7 @@ class Preemption(NamedTuple):
 
 
 def why_preempted(past: Past, request_id: int) -> Why:
-    """Who needed the room, who was chosen, and who got the blocks."""
+    """Explain which request needed room, which was preempted, and which got the blocks."""
     name = request_name(request_id)
     found = _preemption(past, request_id)
     if found is None:
@@ -106,7 +106,7 @@ def why_preempted(past: Past, request_id: int) -> Why:
 
 
 def _no_preemption(past: Past, request_id: int) -> str:
-    """No event tells of one."""
+    """Answer for a request without a RequestPreempted event."""
     status, name = _status(past, request_id), request_name(request_id)
     if status == "preempted":
         return f"{name} was preempted {past.before}."
@@ -116,7 +116,7 @@ def _no_preemption(past: Past, request_id: int) -> str:
 
 
 def _is_added(past: Past, request_id: int) -> bool:
-    """True when the recording tells all there is to tell about it."""
+    """True if the recording has the request from its RequestAdded event on."""
     return any(isinstance(event, ev.RequestAdded) and event.request_id == request_id for _, event in past.backwards())
 
 
@@ -142,7 +142,7 @@ def _preemption(past: Past, request_id: int) -> Preemption | None:
 
 
 def _is_after_rollback(past: Past, number: int) -> bool:
-    """True between a broken-off step and the next one: whoever is preempted there had been overwritten."""
+    """True between a rolled-back step and the next one: blocks of a request preempted there were overwritten."""
     for _, event in past.everything_backwards(number):
         if isinstance(event, (ev.StepStarted, ev.StepEnded)):
             return False

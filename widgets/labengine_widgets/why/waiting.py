@@ -1,4 +1,4 @@
-"""Why a request waits: nobody stepped, it loads, somebody stands in front, there was no room or no budget."""
+"""Why a request waits: no step was taken, it loads, others are ahead, or blocks or budget were short."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _lacks(state: Fold, first: int) -> str:
 
 
 def _ahead(state: Fold, request_id: int) -> list[int]:
-    """Those in line before it: preempted ones stand in front, then come the others by their ids."""
+    """Return the ids of the requests ahead in the queue: preempted ones first, then the others by id."""
     line = [i for i, r in state.requests.items() if r.status in ("waiting", "preempted") and not any(r.block_tables)]
     line.sort(key=lambda i: (state.requests[i].status != "preempted", i))
     return line[: line.index(request_id)] if request_id in line else []

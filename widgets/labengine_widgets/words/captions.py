@@ -12,10 +12,10 @@ from labengine_widgets.words.scene import Scene, kept_contents
 from labengine_widgets.words.sentences import resting_sentence, sentence
 
 Caption = tuple[int, str, str | None]
-"""(moment after the events that it tells, sentence, phase)."""
+"""(moment after its events, sentence, phase)."""
 
 MAX_CAPTIONED = 20_000
-"""Events that are told at once, at most: a longer stretch is left to whoever asks step by step."""
+"""Events that get captions at once, at most; of a longer stretch the first ones."""
 
 
 MAX_FOLLOWED = 5_000
@@ -23,12 +23,12 @@ MAX_FOLLOWED = 5_000
 
 
 def captions_of(timeline: Timeline, start: int, end: int, token_text: Callable[[int], str] = str) -> list[Caption]:
-    """The beats of the events between two moments. IndexError for moments that are not kept."""
+    """Return the captions of the events between two moments. IndexError for moments that are not recorded."""
     return CaptionWriter(timeline, token_text).captions(start, end)
 
 
 class CaptionWriter:
-    """Tells stretches of one recording; cheap for those that follow one another, for it keeps its place.
+    """Writes captions for stretches of one recording; cheap for stretches that follow one another.
 
     signs: contents are not named by letters but by signs, for a browser that has numbered them itself.
     """
@@ -38,7 +38,7 @@ class CaptionWriter:
         self._jump(timeline.num_dropped)
 
     def captions(self, start: int, end: int) -> list[Caption]:
-        """The beats between two moments, at most MAX_TOLD events of them. IndexError for moments not kept."""
+        """Return the captions of at most MAX_CAPTIONED events. IndexError for moments that are not recorded."""
         self.move_to(start)
         found: list[Caption] = []
         for run in runs(self._timeline.events(start, min(end, start + MAX_CAPTIONED))):
@@ -48,12 +48,12 @@ class CaptionWriter:
         return found
 
     def opening_sentence(self, moment: int) -> str:
-        """What is said to somebody who comes at this moment."""
+        """Return the caption for a view that opens at a moment."""
         self.move_to(moment)
         return resting_sentence(self._scene)
 
     def move_to(self, moment: int) -> None:
-        """Go to a moment: a short way forward by what happened, any other by the recording's state."""
+        """Move to a moment: replay events if it is near, load a state of the recording otherwise."""
         is_near = 0 <= moment - self.moment <= MAX_FOLLOWED and self.moment >= self._timeline.num_dropped
         if not is_near or self.generation != self._timeline.generation:
             self._jump(moment)
@@ -91,22 +91,22 @@ class Narration:
         self._writer: CaptionWriter | None = None
 
     def forget(self) -> None:
-        """Begin anew: the recording is another one, or the teller stumbled."""
+        """Begin anew: the recording is another one, or writing a caption failed."""
         with self._guard:
             self._writer = None
 
     def captions(self, start: int, end: int) -> list[Caption]:
-        """The beats between two moments."""
+        """Return the captions between two moments."""
         with self._guard:
             return self._known().captions(start, end)
 
     def opening_sentence(self, moment: int) -> str:
-        """What is said to somebody who comes at this moment."""
+        """Return the caption for a view that opens at a moment."""
         with self._guard:
             return self._known().opening_sentence(moment)
 
     def plain_captions(self, start: int, end: int) -> list[Caption]:
-        """The beats with Python's own letters, as text to read."""
+        """Return the captions with Python's own letters, as text."""
         return captions_of(self._recording(), start, end, self._token_text)
 
     def _known(self) -> CaptionWriter:

@@ -1,4 +1,4 @@
-"""Events into frames' worth: what happened together is told together, and the merge is told block by block."""
+"""Runs of events: neighbours that belong together share one caption, and each merged block has its own."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ MAX_SINGLES = 4
 """So many blocks cached or merged in a row get a frame each; a longer row gets one frame."""
 
 MAX_FRAMES = 240
-"""A step of more runs than this has neighbours put together, the last of each telling."""
+"""A step of more runs than this has neighbours put together; the caption is the last one's."""
 
 PHASES = ("schedule", "forward", "sample", "update")
 
 
 class Run(NamedTuple):
-    """Events of one frame: `told` in its sentence, after `silent` ones that only change the state."""
+    """Events of one caption: those it is about, `captioned`, after `silent` ones that only change the state."""
 
     silent: tuple[ev.Event, ...]
     captioned: tuple[ev.Event, ...]
@@ -54,7 +54,7 @@ def phase_after(event: ev.Event, phase: str | None) -> str | None:
         return None
     if isinstance(event, (ev.SlotsWritten, ev.ForwardRan)):
         return "forward"
-    if isinstance(event, (ev.BlocksSaved, ev.ViolationFound, ev.StepFailed)):  # told where they happen to be noticed
+    if isinstance(event, (ev.BlocksSaved, ev.ViolationFound, ev.StepFailed)):  # emitted wherever they are noticed
         return phase
     if phase == "forward" and isinstance(event, ev.TokenSampled):
         return "sample"
@@ -62,7 +62,7 @@ def phase_after(event: ev.Event, phase: str | None) -> str | None:
 
 
 def _kinship(event: ev.Event) -> tuple[object, ...]:
-    """Neighbours of equal kinship are told together, or one after the other where each counts."""
+    """Return a key: neighbours with equal keys belong to one run."""
     match event:
         case ev.BlockMerged() | ev.BlockFreed(reason="merged"):
             return "merge", event.request_id
@@ -89,7 +89,7 @@ def _pieces(together: tuple[ev.Event, ...]) -> Iterator[tuple[ev.Event, ...]]:
 
 
 def at_most(limit: int, found: Sequence[Run]) -> list[Run]:
-    """The same events in no more frames than that: neighbours are put together, the last of each telling."""
+    """The same events in no more frames than that: neighbours are put together; the caption is the last one's."""
     size = -(-len(found) // limit) or 1
     return [_together(found[i : i + size]) for i in range(0, len(found), size)]
 

@@ -21,7 +21,7 @@ MAX_BLOCKS_WITH_TEXT = 2048
 HASHED, MAPPED, LOST = 1, 2, 4
 
 LETTER_OF, END_OF_LETTER = "\ue000", "\ue001"
-"""A block id between them stands for the letter of what is in it at the moment that the sentence tells of: a browser
+"""A block id between them stands for the letter of its content at the sentence's moment: a browser
 numbers contents from the oldest event that it has, and must say in words what it says in the picture.
 """
 
@@ -60,7 +60,10 @@ class Score(NamedTuple):
 
 
 class Scene:
-    """A fold with eyes: apply events, then ask for cells and score. Costs grow with what changed, not with the pool."""
+    """The state and what a picture needs: apply events, then read cells and score.
+
+    Costs grow with what changed, not with the pool.
+    """
 
     def __init__(
         self,
@@ -106,7 +109,7 @@ class Scene:
         return Score(self.num_used, self.peak, len(self.fold.prefix_map), len(self.lost))
 
     def apply(self, event: ev.Event) -> None:
-        """Move on by one event; EngineStarted begins anew, StepRolledBack is for whoever can fetch the state."""
+        """Apply one event. EngineStarted begins anew; for a StepRolledBack the caller loads the state."""
         self.fold.apply(event)
         note = self._NOTES.get(type(event))
         if note is not None:
@@ -156,7 +159,7 @@ class Scene:
         )
 
     def groups_of(self, block_id: int) -> tuple[int, ...]:
-        """The groups in whose tables a block stands, as of the last `take_changes`."""
+        """Return the groups whose tables have a block, as of the last `take_changes`."""
         owners = self._owners.get(block_id, ())
         return tuple(sorted({group for owner in owners for group in self._held[owner].get(block_id, ())}))
 
@@ -176,7 +179,7 @@ class Scene:
         return f"{LETTER_OF}{block_id}{END_OF_LETTER}" if self.signs_letters else content_name(self.content(block_id))
 
     def with_letters(self, text: str) -> str:
-        """A sentence with signs, as text: the scene must stand at the moment that it tells of."""
+        """Return a sentence with letters in place of signs; the scene must be at the sentence's moment."""
         return _SIGN.sub(lambda sign: content_name(max(0, self.content(int(sign[1])))), text)
 
     def twins(self, block_ids: Iterable[int]) -> dict[int, int]:
