@@ -84,7 +84,6 @@ UNFINISHED: dict[str, str] = {
     "tests/test_xray.py": "told",
     "tests/widgets": "apart around beat beats beyond chosen given later level meet over rest sight stand stands tell "
     "teller tells told whole wish wishes",
-    "widgets/browser": "around best chosen given later over rest sight stand tell tells told turn turns whole",
     "widgets/labengine_widgets/static": "beat chosen later over rest sight stand tell told turns whole",
 }
 """By folder or file: old words that are still in use there."""
