@@ -8,11 +8,12 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 
+from labengine.glossary import glossary, meaning
 from labengine.magics import commands as _commands  # noqa: F401  (importing them fills the table of commands)
 from labengine.magics.arguments import PROMPT
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.stepping import add_text
-from labengine.magics.table import asks_for_help, command_named, completions, listing, words
+from labengine.magics.table import COMMANDS, asks_for_help, command_named, completions, listing, words
 from labengine.magics.words import errors_in_plain_words
 from labengine.session.step_text import report_line
 
@@ -42,7 +43,7 @@ stay where they are, and show(), view(), goto() and why() still work; only stepp
 If a part of yours breaks a rule, %lab step and %lab run say so (%lab start --check stop ends runs there). If it raises,
 the step is taken back, and %lab goto crash looks at the moment before. %lab why event N tells which method decided.
 %lab view pool tables --at 2 is a picture of the end of step 2 that stays as it is; --at 2:5 is event 5 of that step.
-%lab start --help tells what each option is; every command has such a --help.
+%lab start --help says what each option is; every command has such a --help.
 
 """
 
@@ -59,7 +60,7 @@ class LabMagics(Magics):
     def lab(self, line: str) -> object:
         name, *others = words(line) or [""]
         if not name or name in ("--help", "-h", "help"):
-            print(listing() if not others else command_named(others[0]).explanation)
+            print(_help(" ".join(others)))
             return None
         command = command_named(name)
         if asks_for_help(others):
@@ -68,7 +69,7 @@ class LabMagics(Magics):
         with errors_in_plain_words(f"%lab {name}"):
             return command.run(self._current, **command.reader.read(others))
 
-    lab.__doc__ = _GUIDE + listing()
+    lab.__doc__ = f"{_GUIDE}{listing()}\n\nThe words of the screen (%lab help TERM prints one):\n\n{glossary()}"
 
     @cell_magic
     def prompt(self, line: str, cell: str) -> None:
@@ -82,6 +83,14 @@ class LabMagics(Magics):
             add_text(self._current, text, **options)
 
     prompt.__doc__ = f"Add the text below this line to the lab as a request.\n\n{PROMPT.explanation()}"
+
+
+def _help(subject: str) -> str:
+    """Return the help on a command or a term of the glossary; the list of commands where nothing is asked for."""
+    if not subject:
+        return listing()
+    text = None if subject in COMMANDS else meaning(subject)
+    return text or command_named(subject).explanation
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

@@ -112,7 +112,7 @@ def test_why_explains_the_first_difference_and_sends_other_questions_to_a_side(p
     assert "They have not parted" in pair.why().answer
     pair.step()
     why = pair.why()
-    assert "nano-vllm and nano-vllm+243 part" in why.question and "MergePolicy" in why.answer
+    assert "nano-vllm and nano-vllm+243 differ" in why.question and "MergePolicy" in why.answer
     assert [link.side for link in why.links] == [0, 1]
     with pytest.raises(ConfigError, match=r"comparison.left.why\(block=3\) or comparison.right.why\(block=3\)"):
         pair.why(block=3)

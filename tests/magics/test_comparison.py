@@ -37,7 +37,7 @@ def test_choice_and_why_are_of_both(both: Notebook) -> None:
     assert [side.selection for side in comparison(both).sides] == [comparison(both).selection] * 2
     assert both.printed("%lab select nothing") == "nothing is chosen\n" and comparison(both).selection is None
     why = both.value("%lab why")
-    assert "nano-vllm and nano-vllm+243 part" in why.question
+    assert "nano-vllm and nano-vllm+243 differ" in why.question
     assert "comparison.left.why(block=3) or comparison.right.why(block=3)" in both.refused("%lab why block 3")
 
 

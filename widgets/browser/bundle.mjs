@@ -11,10 +11,10 @@ import { fileURLToPath } from "node:url";
 import { build, version } from "esbuild";
 
 const SOURCES = dirname(fileURLToPath(import.meta.url));
-const PACKAGE = join(SOURCES, "..", "labengine_widgets");
-const STATIC = join(PACKAGE, "static");
+const ROOT = join(SOURCES, "..", "..");
+const STATIC = join(SOURCES, "..", "labengine_widgets", "static");
 // What both languages read.
-const SHARED = ["words/phrases.json"];
+const SHARED = ["labengine/glossary.json", "widgets/labengine_widgets/words/phrases.json"];
 const MODULE_EXPORTS = "export const { mount, internals } = labengine;\nexport default { render: labengine.render };\n";
 
 // Digest of all sources: tests/widgets/test_bundle.py computes the same one without Node.
@@ -29,7 +29,7 @@ function digestOfSources() {
   for (const name of SHARED)
     digest
       .update(`${name}\0`)
-      .update(readFileSync(join(PACKAGE, name)))
+      .update(readFileSync(join(ROOT, name)))
       .update("\0");
   return digest.digest("hex");
 }

@@ -1,6 +1,7 @@
 // Above the picture: title, score, phases, and the sentence of the moment.
 
 import { button, element, put, write } from "../look/element.ts";
+import { meaning } from "../model/glossary.ts";
 import type { Scene } from "../model/scene.ts";
 import type { Side } from "../model/side.ts";
 import { Alarm, AlarmCount } from "./alarm.ts";
@@ -10,9 +11,9 @@ import type { Stage } from "./stage.ts";
 
 const PHASES = ["schedule", "forward", "sample", "update"];
 const FACTS = [
-  ["peak", "peak of the step", "the most blocks used within this step"],
-  ["findable", "findable", "full blocks that a look-up can be served with"],
-  ["lost", "lost", "in use and full, but the prefix map does not lead to them"],
+  ["peak", "peak of the step", meaning("peak")],
+  ["findable", "findable", meaning("findable")],
+  ["lost", "lost", meaning("lost block")],
 ];
 
 // Used, peak, findable, lost: of one side.

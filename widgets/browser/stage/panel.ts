@@ -1,6 +1,7 @@
 // A titled frame around a view, and the drawer: several views, one of them open.
 
 import { element, targetOf } from "../look/element.ts";
+import { meaning } from "../model/glossary.ts";
 import { VIEWS } from "../views/index.ts";
 import type { ViewModule } from "../views/view.ts";
 import { exporter } from "./export.ts";
@@ -14,6 +15,22 @@ interface PanelStage extends StageHost {
   show(module: ViewModule, side: number, parent: HTMLElement, isShown?: () => boolean): Shown;
 }
 
+// What the thing is that a view shows.
+const ABOUT: Record<string, string> = {
+  pool: meaning("block pool"),
+  tables: meaning("block table"),
+  queue: meaning("free queue"),
+  map: meaning("prefix map"),
+  groups: meaning("KV-cache group"),
+  tier: meaning("external tier"),
+  step: meaning("step"),
+};
+
+function explained(name: string, heading: HTMLElement) {
+  heading.title = ABOUT[name] ?? "";
+  return heading;
+}
+
 // The view's panel.
 export function panel(stage: PanelStage, name: string, side = 0, heading = VIEWS[name].title): Panel {
   const frame = element("section", `le-panel le-${name}-panel`),
@@ -21,7 +38,7 @@ export function panel(stage: PanelStage, name: string, side = 0, heading = VIEWS
     bar = element("h3"),
     shown = stage.show(VIEWS[name], side, body);
   bar.append(
-    element("span", "", heading),
+    explained(name, element("span", "", heading)),
     exporter(stage, name, () => shown.view),
   );
   frame.append(bar, body);
@@ -58,7 +75,7 @@ export class Drawer {
   }
 
   tab(name: string) {
-    const made = element("button", "le-tab", VIEWS[name].title);
+    const made = explained(name, element("button", "le-tab", VIEWS[name].title));
     Object.assign(made, { type: "button", tabIndex: 0 });
     made.setAttribute("role", "tab");
     made.addEventListener("click", () => {

@@ -1,6 +1,7 @@
 // Two recordings side by side: what happened, once where they agree and twice where they differ; one shared line of
 // time.
 import { element, targetOf } from "../../look/element.ts";
+import { meaning } from "../../model/glossary.ts";
 import type { OlderPayload } from "../../model/payloads.ts";
 import type { Side } from "../../model/side.ts";
 import { cutLink } from "../../views/pieces.ts";
@@ -138,20 +139,10 @@ const MARKS: [name: string, text: string | null, words: string, title: string][]
     "the content of a full block: its tokens and all before them. Outlined with dots until its hash is in " +
       "the map; bars or dots on the block tell contents apart that share a colour",
   ],
-  ["count", "••", "requests holding it", "the ref count of a block: how many requests' tables it stands in"],
+  ["count", "••", "ref count", meaning("ref count")],
   ["part", "", "not full yet", "the grey part is written"],
-  [
-    "kept",
-    "",
-    "free, content kept",
-    "no request holds the block; until it is reused, a look-up can still find its content",
-  ],
-  [
-    "lost",
-    null,
-    "lost: no hash leads to it",
-    "in use and full, but no look-up finds it: not even a request with the same prompt",
-  ],
+  ["kept", "", "free, content kept", `no request holds the block. ${meaning("cached block")}`],
+  ["lost", null, "lost: no hash leads to it", meaning("lost block")],
   ["now", "", "computed in this step", "a token whose keys and values are computed in this step"],
   ["hit", "", "from the cache", "a token whose keys and values were found in the cache"],
   [

@@ -3,6 +3,7 @@
 
 import { element, write } from "../../look/element.ts";
 import { countUpTo } from "../../model/arrays.ts";
+import { meaning } from "../../model/glossary.ts";
 import type { Recording } from "../../model/recording.ts";
 import type { Side } from "../../model/side.ts";
 
@@ -16,7 +17,7 @@ const FACTS: [name: FactName, words: [tag: "" | "i" | "em", text: string][], tit
       ["", "peak"],
       ["i", " of this step"],
     ],
-    "the most blocks used within this step",
+    meaning("peak"),
   ],
   [
     "findable",
@@ -25,9 +26,9 @@ const FACTS: [name: FactName, words: [tag: "" | "i" | "em", text: string][], tit
       ["em", "the "],
       ["", "map"],
     ],
-    "full blocks that a look-up is served with, in use or free",
+    meaning("findable"),
   ],
-  ["lost", [["", "lost"]], "in use and full, but the prefix map does not lead to them: no look-up finds them"],
+  ["lost", [["", "lost"]], meaning("lost block")],
   [
     "computed",
     [

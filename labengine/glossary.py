@@ -1,0 +1,24 @@
+"""The words of the screen, each in one sentence: for tooltips, docs/glossary.md and %lab help."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from textwrap import wrap
+
+TERMS: dict[str, str] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+"""Each term and its sentence."""
+
+
+def meaning(term: str) -> str | None:
+    """Return the sentence of a term, whatever its case; None for an unknown one."""
+    return next((f"{name}: {text}" for name, text in TERMS.items() if name.lower() == term.lower()), None)
+
+
+def glossary(width: int = 110) -> str:
+    """Return all terms, each with its sentence."""
+    return "\n".join(line for name, text in TERMS.items() for line in _lines(name, text, width))
+
+
+def _lines(name: str, text: str, width: int) -> list[str]:
+    return wrap(f"{name:<16} {text}", width, subsequent_indent=" " * 17, break_on_hyphens=False)

@@ -1,0 +1,26 @@
+"""Write docs/glossary.md from labengine/glossary.json: python -m tools.glossary_page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from labengine.glossary import TERMS
+
+PATH = Path("docs/glossary.md")
+_HEAD = """# Glossary
+
+The words of the screen. `%lab help TERM` prints one of them; tooltips show the same sentences. (Written by
+`python -m tools.glossary_page` from `labengine/glossary.json`.)
+
+| term | meaning |
+|---|---|
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    return _HEAD + "".join(f"| {term} | {meaning} |\n" for term, meaning in TERMS.items())
+
+
+if __name__ == "__main__":
+    PATH.write_text(page(), encoding="utf-8")
