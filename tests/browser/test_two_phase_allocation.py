@@ -12,7 +12,7 @@ from playwright.sync_api import Locator
 from browser.lab_page import LabPage
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "05_two_phase_allocation.ipynb"
-DOUBLED = "G takes #4 and #5 for the window group, but another of its groups has them: each stands in two tables!"
+DOUBLED = "G's window group shares #4 and #5 with another group of G: each block in two tables!"
 
 
 def dashboard(lab: LabPage) -> Locator:

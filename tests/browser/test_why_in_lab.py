@@ -49,7 +49,7 @@ def test_a_click_on_a_ref_count_tells_the_chain_and_its_links_lead_there(at_the_
     drawer = view.root.locator(".le-why")
     view.page.wait_for_function("() => document.querySelectorAll('.le-why-link').length === 2")
     assert drawer.locator(".le-why-question").inner_text() == "Why is #0's ref count 2?"
-    assert drawer.locator(".le-why-answer").inner_text().startswith("2 table entries point at #0")
+    assert drawer.locator(".le-why-answer").inner_text().startswith("2 table entries point to #0")
     assert drawer.locator(".le-why-change").all_inner_texts() == ["+1", "+1"]
     seams = drawer.locator(".le-why-seam").all_inner_texts()
     assert "LateMerge.merge_target" in seams[-1], "each link says which decision of the code it was"

@@ -131,7 +131,7 @@ def test_page_up_goes_to_the_end_of_the_step_before_and_page_down_back(look: Loo
         assert [step for step, _, _ in seen] == ["4 4", "3 3", "2 2", "3 3", "4 4", "5 5"]
         assert seen[0] == seen[4] and seen[1] == seen[3] and page.data("position") == page.data("end")
         for step, _, sentence in seen:
-            assert sentence == "" or f"Step {str(step).split()[0]} is over" in str(sentence)
+            assert sentence == "" or f"Step {str(step).split()[0]} ends" in str(sentence)
         page.press("PageUp", "ArrowRight", "ArrowRight")
         inside = int(page.data("position") or 0)
         page.press("PageUp")

@@ -61,7 +61,7 @@ def test_text_picture_and_widget_agree(look: Look) -> None:
                 snapshot = timeline.state(moment).snapshot()
                 assert told_in(block_map(snapshot, timeline)) == beads and len(beads) > 3
                 svg = block_map_svg(snapshot, timeline=timeline)
-                [line] = re.findall(r"hash map: ([^<]*)<", svg)
+                [line] = re.findall(r"prefix map: ([^<]*)<", svg)
                 assert {b: a for a, b in re.findall(r"(\w+) → #(\d+)", line)} == beads
 
         look(check, events)

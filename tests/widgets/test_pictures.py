@@ -65,7 +65,7 @@ def test_the_svg_tells_the_same() -> None:
     words = texts(svg)
     assert {"demo", "8", "used of 12 · 3 findable · 3 lost · step 1"} <= set(words)
     assert [word for word in words if word.endswith(" lost")] == ["A lost"] * 3
-    assert "hash map:  p → #4   q → #5   r → #6" in words
+    assert "prefix map:  p → #4   q → #5   r → #6" in words
     assert LOST_HUE in svg and LOST_HUE not in block_map_svg(merged()).split("</defs>")[1]
 
 

@@ -17,7 +17,7 @@ WIDTH = 96
 
 
 def block_map(snapshot: Snapshot, timeline: Timeline | None = None) -> str:
-    """The snapshot in a few lines of at most about 100 columns: score, pool, block tables, hash map, free queue.
+    """The snapshot in a few lines of at most about 100 columns: score, pool, block tables, prefix map, free queue.
 
     [p] live and cached, (p) freed but cached, [~] live and not full, !p! lost: alive, and the map does not lead to it.
     timeline: the recording that the snapshot is from; the letters are then those of its views.

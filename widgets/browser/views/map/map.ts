@@ -21,7 +21,7 @@ import { legend, paintBead } from "./beads.ts";
 import type { ChainRow } from "./chain_layout.ts";
 import { ChainLayout } from "./chain_layout.ts";
 
-export const title = "Hash map";
+export const title = "Prefix map";
 
 const MAX_ROWS = 64;
 const MAX_BEADS_IN_ALL = 960;
@@ -60,7 +60,7 @@ class HashMap {
     this.stage = stage;
     this.side = side;
     this.element.setAttribute("role", "group");
-    this.element.setAttribute("aria-label", "Hash map: which block is found under which hash");
+    this.element.setAttribute("aria-label", "Prefix map: which block is found under which hash");
     this.list.setAttribute("role", "list");
     this.element.append(legend(), this.summary, this.list);
     this.marks = new Marks(stage, side, this.element, { rowOf: (about) => this.rowOf(about) });
