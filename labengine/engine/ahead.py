@@ -152,7 +152,7 @@ class OverlappedEngine(Engine):
         return True
 
     def _fill_in(self, ahead: Ahead, plan: StepPlan, token_ids: list[int]) -> bool:
-        """Fill the tokens in; return False when the anticipated work has to be rolled back."""
+        """Fill in the sampled tokens; return False when the anticipated work has to be rolled back."""
         ahead.is_deciding = True
         try:
             is_valid = self.scheduler.fill_in(plan, token_ids)
@@ -174,7 +174,7 @@ class OverlappedEngine(Engine):
             self.hooks.emit_all(_with_tokens(ahead.update_events, tokens))
 
     def _enter_ahead(self) -> StepPlan | None:
-        """Return the plan made ahead, and emit its events.
+        """Return the plan that was made ahead, and emit its events.
 
         None when there is none, or a new listener missed its events.
         """

@@ -57,9 +57,9 @@ class LoadedModel(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """Name of everything that KV depends on besides tokens: weights, dtype, groups.
+        """Name of everything that KV depends on besides tokens (weights, dtype, groups).
 
-        Tiers keep models apart by it.
+        Tiers separate models by it.
         """
 
     def encode(self, prompt: str) -> list[int]:
@@ -229,7 +229,7 @@ class ModelOptions:
 
 
 def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelOptions) -> LoadedModel:
-    """Load the model of that name. Its config is the given one with the model's groups and pool size.
+    """Load the model of that name. Its config is `config` with the model's groups and pool size.
 
     Raises ConfigError for an unknown model, and for settings that only a simulated or only a real model supports.
     """

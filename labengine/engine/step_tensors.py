@@ -115,7 +115,7 @@ class StagedArray:
         self._host, self._on_device, self.host = host, on_device, written
 
     def reserve(self, *shape: int) -> bool:
-        """Make room for at least `shape`; return True if the array was allocated anew, and holds zeros."""
+        """Make room for at least `shape`; return True if the array was reallocated, and holds zeros."""
         if all(wanted <= has for wanted, has in zip(shape, self.host.shape, strict=True)):
             return False
         self._allocate(

@@ -58,7 +58,7 @@ class Transfers:
             self._emit(BlocksSaved, self._connector.save_kv(plan.saves, self._runner))
 
     def forget(self, error: LoadError) -> None:
-        """Schedule this step without these blocks. Raises the error again when they had been given up before."""
+        """Schedule this step without these blocks. Raises the error again if they had failed before."""
         keys = {transfer.key for transfer in error.failed}
         if self._connector is None or keys <= self._external.failed_keys:
             raise error

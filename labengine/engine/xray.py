@@ -1,7 +1,7 @@
 """Attention weights of one token, block by block: one decode is repeated, which reads the pool and writes nothing.
 
 K and V are read through the request's block tables, so the result is what the engine sees, faults included.
-A request that no longer holds its blocks is computed anew in a pool of its own.
+A request that no longer holds its blocks is recomputed in a pool of its own.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BlockAttention:
 
     mass: float32 [layers, heads, blocks]; a head's blocks add up to 1. Column i is positions [i * block_size,
     (i + 1) * block_size), as far as `position`. block_ids: per KV-cache group the block behind each column, -1 where
-    none is held. layer_groups: the group of each layer. source: "pool", or "recomputed" when blocks were given back.
+    none is held. layer_groups: the group of each layer. source: "pool", or "recomputed" when blocks were freed.
     """
 
     position: int

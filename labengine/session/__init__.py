@@ -1,4 +1,4 @@
-"""What a Lab is made of, by composition. Imports go downwards only, and nothing here imports labengine.lab.
+"""The parts of a Lab, by composition. Imports go downwards only, and nothing here imports labengine.lab.
 
 compare/       two sides in lockstep: Comparison
 saved/         files, frames, scripts; an opened file: Trace

@@ -1,4 +1,4 @@
-"""What can be seen of a session: its state, the checks' findings, KV, figures, and a description of what runs."""
+"""Looking at a session: its state, the checks' findings, KV, figures, and a description of the running engine."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Inspection:
 
     @property
     def violations(self) -> list[Violation]:
-        """What the checks have found so far, oldest first."""
+        """Violations that the checks have found so far, oldest first."""
         return [] if self._watch is None else list(self._watch.violations)
 
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""What requests generate: completions so far, streamed text, and prompts run to their end."""
+"""Outputs of requests: completions so far, streamed text, and prompts run to their end."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Outputs:
         self._breakpoints = breakpoints
 
     def output(self, name: int | str) -> RequestOutput:
-        """Return what a request has generated so far. KeyError for one that is not kept."""
+        """Return a request's output so far. KeyError for one that is not kept."""
         return self._output_of(self._requests.named(name))
 
     def generate(
@@ -96,7 +96,7 @@ class Outputs:
             return tuple(request.token_ids), is_known and request.status is not RequestStatus.FINISHED
 
     def _take_step_for(self, request: Request) -> bool:
-        """Take a step, or leave it to the background, for whose step the next look waits. False with nothing to do."""
+        """Take a step, or wait for the background's next one. Return False when there is nothing to do."""
         if self._runs.background.is_running:
             return True
         if not self._seen_between_steps(request)[1]:

@@ -93,7 +93,7 @@ class RecordingViews:
 
     @property
     def feed(self) -> Feed:
-        """What all views of this recording are fed by."""
+        """The feed of all views of this recording."""
         if self._feed is None:
             with interrupts_deferred():
                 from labengine_widgets.feed.feed import feed_of
@@ -154,7 +154,7 @@ class RecordingViews:
         return self.feed.selection
 
     def select(self, wanted: Selection | tuple[str, int | str] | None) -> None:
-        """Select something in all views. ConfigError for what is not there, naming what is."""
+        """Select something in all views. Raises ConfigError for something that does not exist, naming what does."""
         with interrupts_deferred():
             from labengine_widgets.selection import Selection
             from labengine_widgets.why import WhyError

@@ -48,7 +48,7 @@ class Requests:
         extra_keys: Mapping[str, str] | None = None,
         **sampling: Any,
     ) -> int:
-        """Queue a request, given as text or as token ids; return its id."""
+        """Queue a request with a prompt as text or as token ids; return its id."""
         return self.queue([self.checked(Requests.add, prompt, token_ids, cache_salt, extra_keys, sampling)])[
             0
         ].request_id
@@ -67,7 +67,7 @@ class Requests:
         extra_keys: Mapping[str, str] | None,
         sampling: dict[str, Any],
     ) -> CheckedRequest:
-        """Make the request that was given, as text or as token ids, to the lab's method named like `call`.
+        """Make a request from the arguments of the lab's method named like `call`.
 
         TypeError for a keyword that the method does not know, ConfigError for a request that can never run.
         """
@@ -152,7 +152,7 @@ def _checked_keys(extra_keys: Mapping[str, str] | None) -> ExtraKeys:
 
 
 def _unknown(name: object, request_id: int | None, engine: Engine) -> str:
-    """Say why there is no such request: it was never added, or it is kept no longer."""
+    """Return the error for a request that was never added, or that is no longer kept."""
     if request_id is not None and 0 <= request_id < engine.num_added:
         keep = f"{engine.config.keep_finished:,}"
         return f"request {name!r} has finished and was forgotten: the newest {keep} are kept; see Lab(keep_finished=)"

@@ -36,7 +36,7 @@ _numbers = count(1)
 
 
 class Session:
-    """An engine and what is kept beside it. Each part is an attribute, and knows only the parts above it here.
+    """An engine and the parts beside it. Each part is an attribute, and knows only the parts above it here.
 
     settings: the keywords of Lab. model: a loaded model to use; None loads the one that the settings name.
     ConfigError for settings that cannot work.
@@ -96,7 +96,7 @@ class Session:
         return self.breakpoints.add(wanted)
 
     def reset(self) -> None:
-        """Begin anew: no requests, an empty pool, a new recording. Listeners and the external tier's blocks stay."""
+        """Reset: no requests, an empty pool, a new recording. Listeners and the external tier's blocks stay."""
         self.runs.pause()
         with self.stepper.exclusive():
             self.stepper.engine.transfers.stop()
@@ -104,7 +104,7 @@ class Session:
             self.has_used_tier = self.external is not None
 
     def restart(self) -> None:
-        """Begin anew for a rerun: also the external tier is emptied. The caller holds the lock."""
+        """Reset for a rerun: also the external tier is emptied. The caller holds the lock."""
         self.stepper.drop_open_step()
         if self.external is not None:
             self.external.close()
@@ -117,7 +117,7 @@ class Session:
         self.stepper.engine.transfers.stop()
 
     def release(self) -> None:
-        """Let the model go, and the external tier if it is the session's own."""
+        """Release the model, and the external tier if it is the session's own."""
         self.model.release()
         if self.external is not None and self.external is not self.settings.external:
             self.external.close()
@@ -154,7 +154,7 @@ class Session:
 
     @property
     def _tier_name(self) -> str:
-        """Names what KV depends on besides tokens: a tier keeps the KV of different names apart."""
+        """Return the name of all that KV depends on besides tokens: a tier separates the KV of different names."""
         chain = "" if self.parts.hash_chain is HashChain else f"-{self.parts.hash_chain.__name__}"
         return f"{self.model.fingerprint}{chain}"
 

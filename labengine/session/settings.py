@@ -1,4 +1,4 @@
-"""What a lab was made with: every keyword of Lab, checked and kept so that another one can be made like it."""
+"""A lab's settings: every keyword of Lab, checked, and kept so that another lab can be made like it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def request_id_of(name: object) -> object:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LabSettings:
-    """The keywords of Lab, as they were given; see there. ConfigError for those that cannot work."""
+    """The keywords of Lab, as passed; see there. Raises ConfigError for values that cannot work."""
 
     model: str | PathLike[str] = "smollm2"
     num_blocks: int | Literal["auto"] = 256
@@ -99,17 +99,17 @@ class LabSettings:
 
     @property
     def all_parts(self) -> Parts:
-        """The edition's parts, with those that were given in place of its own."""
+        """The edition's parts, with the user's parts in place of its own."""
         base = edition_named(self.edition)
         return base if self.parts is None else self.parts.overriding(base)
 
     @property
     def asked_blocks(self) -> int | None:
-        """A number, or None for "auto"."""
+        """The number of blocks asked for; None for "auto"."""
         return None if isinstance(self.num_blocks, str) else self.num_blocks
 
     def engine_config(self) -> EngineConfig:
-        """As the engine wants it. With "auto" there is one block, until the model is there and memory can be asked."""
+        """The engine's configuration. With "auto" it has one block until the model is loaded and free memory known."""
         blocks = self.asked_blocks
         return EngineConfig(
             1 if blocks is None else blocks,
@@ -124,7 +124,7 @@ class LabSettings:
         )
 
     def model_options(self) -> ModelOptions:
-        """What concerns the model alone."""
+        """The options of the model alone."""
         return ModelOptions(self.asked_blocks, self.dtype, self.device, self.attention, self.cuda_graphs)
 
     def changed(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class LabSettings:
 
 
 def _require_name(name: str, value: object, torch_type: str, such_as: str) -> None:
-    """ConfigError for what is no text, None, or such an object of torch, which need not be imported here."""
+    """Raise ConfigError unless the value is a text, None, or such an object of torch; torch need not be imported."""
     of_torch = type(value).__module__ == "torch" and type(value).__name__ == torch_type
     if not (value is None or isinstance(value, str) or of_torch):
         raise ConfigError(f"{name} must be a name, such as {such_as}, got {shown(value)}")

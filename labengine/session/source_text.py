@@ -35,7 +35,7 @@ def tree_of(text: str) -> ast.Module:
 
 
 def value_of(text: str) -> Any:
-    """As ast.literal_eval."""
+    """Return the value of a literal, as ast.literal_eval."""
     return _alone(lambda: ast.literal_eval(text))
 
 
@@ -70,7 +70,7 @@ def literal(value: object) -> str | None:
 
 
 def checked_literal(text: str) -> str:
-    """Return a literal from a file, written anew. ValueError for text that is no literal."""
+    """Return a literal from a file, rewritten. ValueError for text that is no literal."""
     try:
         return _written(value_of(text))
     except (MemoryError, RecursionError, SyntaxError, TypeError) as error:
@@ -123,7 +123,7 @@ cannot be imported and that are no plain values."""
 
 
 def class_text(cls: type) -> ClassText:
-    """Return what a script needs to have a class: its import, or its source."""
+    """Return the text by which a script gets a class: its import, or its source."""
     found: ClassText = {"name": cls.__name__, "imports": [], "constants": {}, "definitions": [], "missing": []}
     _add_class(cls, found, set())
     return found

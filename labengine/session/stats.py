@@ -96,7 +96,7 @@ class StatsListener:
         hooks.subscribe(self._forgotten, RequestForgotten)
 
     def figures(self, stepper: Stepper) -> LabStats:
-        """Return all figures; from any thread, while another one steps or begins anew."""
+        """Return all figures; from any thread, while another one steps or resets."""
         run, engine, seconds = self._run, stepper.engine, stepper.seconds_stepping
         counts, looked_up = run.counts, run.counts.num_looked_up_tokens
         waited = {

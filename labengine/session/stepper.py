@@ -131,7 +131,7 @@ class Stepper:
 
     @property
     def has_open_step(self) -> bool:
-        """True while a step stands between two phases."""
+        """True while an open step is between two phases."""
         return self._open_step is not None
 
     @property

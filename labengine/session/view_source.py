@@ -1,4 +1,4 @@
-"""What views read: a lab whose commands run on its own thread, or a recording in which nothing happens any more."""
+"""Sources of views: a lab, whose commands run on its own thread, or a recording, which refuses commands."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class LabViewSource:
 
 @dataclass(slots=True)
 class RecordingViewSource:
-    """A labengine_widgets.ViewSource for a recording: nothing happens in it any more, and commands are refused.
+    """A labengine_widgets.ViewSource for a recording: it never changes, and commands are refused.
 
     refusal: why commands are refused, and what to do instead. moment: the one that pictures show; None: the end.
     """
@@ -186,7 +186,7 @@ def _step_and_event(at: Any) -> tuple[int, int | None]:
 
 
 def _done(call: Callable[[], Any]) -> Future[Any]:
-    """Call here and now, and return the outcome as a Future."""
+    """Call at once, and return the outcome as a Future."""
     done: Future[Any] = Future()
     try:
         done.set_result(call())

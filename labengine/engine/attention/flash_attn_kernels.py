@@ -6,8 +6,8 @@ and align a causal mask to the last key: the last query of a request sees its wh
 loaded:
 
     behind a context    FA2 clears such rows, and so does FA3 where it copies row by row. Where a tile lies in one block
-                        and there are many queries, FA3 copies whole tiles, NaN and all (its issue 1745); it does not
-                        do that when it is told of padding on the left, so it is told that there is none: 0 tokens.
+                        and there are many queries, FA3 copies complete tiles, NaN included (its issue 1745). With an
+                        argument for padding on the left it does not do that, so it gets one: 0 tokens.
     before a window     entries of the table that mean nothing. They are cut off: a table that begins with the first
                         block that is read, and a context as much shorter, give the same result.
 """

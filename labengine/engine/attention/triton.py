@@ -208,6 +208,6 @@ def write_kv(keys: Tensor, values: Tensor, cache: LayerKV, slots: Tensor) -> Non
 
 
 def _with_contiguous_rows(heads: Tensor) -> Tensor:
-    """Return the heads [num_tokens, heads, head_dim] with each token's contiguous; tokens may be apart."""
+    """Return the heads [num_tokens, heads, head_dim] with each token's contiguous; tokens may be strided."""
     _, _, head_dim = heads.shape
     return heads if heads.stride()[1:] == (head_dim, 1) else heads.contiguous()

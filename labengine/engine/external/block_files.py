@@ -137,7 +137,7 @@ class BlockFolder:
         return (self.path / name).read_bytes()
 
     def write(self, name: str, data: bytes, accessed_ns: int) -> None:
-        """Add a file, whole or not at all. Raises OSError."""
+        """Add a file, completely or not at all. Raises OSError."""
         (self.path / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(self.path / name, data, mtime_ns=accessed_ns)
 

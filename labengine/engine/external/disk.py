@@ -101,7 +101,7 @@ class DiskStore(KVStore):
         self._folder.mark_accessed(name, self._now())
 
     def _reread_folder(self) -> None:
-        """Read the folder's files anew, and keep to the cap."""
+        """Read the folder again, and keep to the cap."""
         self._index.replace_all(self._folder.files())
         self._make_room(0)
 

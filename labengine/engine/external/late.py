@@ -113,7 +113,7 @@ class LateLoads(ConnectorWrapper):
         self._samples: dict[int, BlockKV | None] = {}
 
     def has(self, group: int, block_hash: bytes) -> bool:
-        """Return whether the inner connector has the content, unless a load of it was given up."""
+        """Return True if the inner connector has the content and no load of it was cancelled."""
         return (group, block_hash) not in self._distrusted and super().has(group, block_hash)
 
     def get_finished(self, kv: KVAccess) -> tuple[set[int], set[int]]:
@@ -216,7 +216,7 @@ class Threaded(LateLoads):
         self._load_finished = Event()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until a load is over or given up."""
+        """Wait until a load has finished or was cancelled."""
         if not self._pending:
             return
         self._load_finished.clear()

@@ -211,7 +211,7 @@ class ImageFolder:
 
 
 class InstalledImages(ImageFolder):
-    """The installed package's folder: trusted like the Python files beside it, whoever owns them."""
+    """The installed package's folder: trusted like the Python files beside it, with any owner."""
 
     def distrust(self) -> str | None:
         """Return why no image here is loaded or kept; see ImageFolder."""

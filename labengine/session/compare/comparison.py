@@ -130,7 +130,7 @@ class Comparison:
         """Take one step on either side; return the two reports.
 
         After an interrupt, or when one lab was stepped or rewound by itself, only the other one takes it: then both are
-        aligned again. A side whose part raises stands at its crash from then on, while the other one is led on.
+        aligned again. A side whose part raises stays at its crash from then on, while the other one is led on.
         ConfigError when one of them was given other requests.
         """
         left, right = self._runs.step()
@@ -155,7 +155,7 @@ class Comparison:
         self._runs.start()
 
     def pause(self) -> None:
-        """Stop the background after its current step: both sides stand after the same step."""
+        """Stop the background after its current step: both sides are then after the same step."""
         self._runs.pause()
 
     @property
@@ -198,14 +198,14 @@ class Comparison:
     def rewind(self, step: int) -> None:
         """Go back, with both engines, to where step `step + 1` was about to begin; see Lab.rewind.
 
-        A side that took fewer steps, for want of work, stands at its end. Follow-ups done after that step can be
+        A side that took fewer steps, for want of work, is at its end. Follow-ups done after that step can be
         done again. ConfigError, before anything changes, for a step not taken, and where the two had not been
-        given the same requests by then. An interrupt may leave the sides apart: the same call goes on.
+        given the same requests by then. An interrupt may leave the sides at different steps: the same call goes on.
         """
         self._history.rewind(step)
 
     def reset(self) -> None:
-        """Begin anew with two empty engines; what was interrupted half-way is forgotten, and so are follow-ups."""
+        """Reset to two empty engines; what was interrupted half-way is forgotten, and so are follow-ups."""
         self._runs.reset()
 
     def fork(self, step: int | None = None, **settings: Any) -> NoReturn:
@@ -217,7 +217,7 @@ class Comparison:
         )
 
     def follow_up(self) -> None:
-        """Go on with the scenario on both sides, to what it costs later, from where it stood before any rewind.
+        """Run the scenario's follow-up on both sides, from its end before any rewind.
 
         ConfigError when it has no more to show.
         """

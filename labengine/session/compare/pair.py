@@ -159,7 +159,7 @@ class SidePair:
         return left - right
 
     def begin_aligned(self) -> None:
-        """Both have begun anew, or have been brought to the same place: forget what was before."""
+        """Note that both sides have been reset, or brought to the same step: forget earlier differences."""
         self._num_known_requests = 0
         lead = self._lead
         shorter = self.lockstep.sides[0 if lead < 0 else 1].lab.session.stepper.engine

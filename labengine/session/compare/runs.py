@@ -48,7 +48,7 @@ class PairRuns:
         return pair.do_aligned(lambda lab: lab.session.stepper.engine.report if lab in idle else lab.step())
 
     def _crashed(self) -> LiveSide | None:
-        """Return the side that stands at its crash, while the other one can go on."""
+        """Return the side that is at its crash, while the other one can go on."""
         crashed = [lab for lab in self._pair.labs if lab.is_at_crash]
         return crashed[0] if len(crashed) == 1 else None
 
@@ -114,12 +114,12 @@ class PairRuns:
             self.background.start()
 
     def pause(self) -> None:
-        """Stop the background after its current step: both sides stand after the same step."""
+        """Stop the background after its current step: both sides are then after the same step."""
         if self._pair.labs:
             self.background.pause()
 
     def reset(self) -> None:
-        """Begin anew with two empty engines; acts that were cut off, and follow-ups, are forgotten."""
+        """Reset to two empty engines; acts that were cut off, and follow-ups, are forgotten."""
         self.pause()
         with self._pair.lock:
             self._pair.lockstep.forget()

@@ -26,7 +26,7 @@ SAME_WAY = "compare labs that were given the same requests (lab.fork(edition=...
 
 
 class RecordedSide(Protocol):
-    """What can be compared: a lab, or an opened trace. It has a recording and views of its own."""
+    """One side of a comparison: a lab or an opened trace, with a recording and views of its own."""
 
     @property
     def timeline(self) -> Timeline | None:
@@ -42,7 +42,7 @@ class RecordedSide(Protocol):
 
     @property
     def feed(self) -> Feed:
-        """What all its views are fed by."""
+        """The feed of all its views."""
 
     @property
     def selection(self) -> Selection | None:
@@ -58,7 +58,7 @@ class RecordedSide(Protocol):
         """Return one token as text."""
 
     def view_source(self) -> ViewSource:
-        """Return what a view may read of it."""
+        """Return the view source: all that views read."""
 
     def close(self) -> None:
         """End it."""
@@ -85,7 +85,7 @@ class LiveSide(RecordedSide, Protocol):
         """Go back to a step."""
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Reset to an empty engine."""
 
     @property
     def is_at_crash(self) -> bool:
@@ -159,7 +159,7 @@ def _instead(side: object) -> str:
 
 
 def _refuse_other_requests(left: RecordedSide, right: RecordedSide) -> None:
-    """Raise ConfigError for sides with different requests, and for labs that stand after different steps.
+    """Raise ConfigError for sides with different requests, and for labs after different steps.
 
     Of recordings one may be shorter: it ends before the last requests of the other come.
     """

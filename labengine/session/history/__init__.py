@@ -1,1 +1,1 @@
-"""What a session was given and what it went through: inputs, fork and rewind, breakpoints, crashes."""
+"""A session's history: inputs, fork and rewind, breakpoints, crashes."""

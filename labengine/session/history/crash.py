@@ -1,4 +1,4 @@
-"""The exception that ended a step: where it was raised, and what was held at that moment."""
+"""The exception that ended a step: where it was raised, and the blocks held at that moment."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Crashes:
         hooks.subscribe(self._note_rollback, StepRolledBack)
 
     def forget(self) -> None:
-        """Forget the crash: the lab begins anew."""
+        """Forget the crash, at a reset of the lab."""
         self.newest = self._failed = None
 
     def _note_failure(self, event: StepFailed) -> None:

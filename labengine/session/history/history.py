@@ -28,7 +28,7 @@ class History:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """What the session was given since it was made or reset, in order."""
+        """Inputs since the session was made or reset, in order."""
         with self._stepper.reading():
             return self._inputs.done
 
@@ -59,7 +59,7 @@ class History:
     def fork(
         self, step: int | None = None, *, edition: str | None = None, parts: Parts | None = None, **settings: Any
     ) -> Session:
-        """Return a second session that was given the same inputs up to a step. See Lab.fork."""
+        """Return a second session with the same inputs up to a step. See Lab.fork."""
         refuse_unknown("fork()", settings, LabSettings, History.fork)
         with self._stepper.reading():
             self._stepper.refuse_if_closed()

@@ -102,7 +102,7 @@ class Inputs:
 
     @property
     def done(self) -> tuple[Input, ...]:
-        """The inputs that the engine was given so far."""
+        """The inputs that the engine has had so far."""
         return tuple(self._known[: self._num_done])
 
     @property

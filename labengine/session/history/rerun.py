@@ -96,7 +96,7 @@ def _fail_again(engine: Engine, broken: BrokenStep, failed: StepFailed) -> None:
 
 
 def _break_off(engine: Engine, broken: BrokenStep) -> None:
-    """Take a step as far as it had come, and take it back."""
+    """Take a step up to the recorded phase, and take it back."""
     error = type(broken.reason, (StepBrokenOffError,), {})
     runner, phases = engine.runner, engine.phases()
     try:

@@ -85,7 +85,7 @@ class Trace:
         return self.timeline.state().snapshot()
 
     def fold(self) -> Fold:
-        """Return the same as a Fold of the caller's own."""
+        """Return the state at the end of the recording as a new Fold."""
         return self.timeline.state()
 
     def token_text(self, token_id: int) -> str:
@@ -94,7 +94,7 @@ class Trace:
 
     @property
     def violations(self) -> list[Violation]:
-        """What the checks had found, oldest first, as far as it is still in the recording."""
+        """Violations that the checks had found and that are still in the recording, oldest first."""
         found = self.timeline.of_kind(ViolationFound)
         return [Violation(v.rule, v.message, v.request_ids, v.block_ids, v.step, v.first_event) for v in found]
 
@@ -123,11 +123,11 @@ class Trace:
 
     @property
     def feed(self) -> Feed:
-        """What all views of this trace are fed by."""
+        """The feed of all views of this trace."""
         return self._views.feed
 
     def view_source(self) -> RecordingViewSource:
-        """Return what a view may read of it (a labengine_widgets.ViewSource)."""
+        """Return the view source: all that views read (a labengine_widgets.ViewSource)."""
         return RecordingViewSource(self.title, self._lab, self.timeline, self.token_text, self._seams, _REFUSAL)
 
     @property
@@ -161,7 +161,7 @@ class Trace:
         return self._views.forward(num_steps)
 
     def why(self, *selected: Any, **subject: Any) -> Why:
-        """Return why it is so at the moment that the views show."""
+        """Return why the subject is as it is at the moment that the views show."""
         return self._views.why(selected, subject)
 
     # -- taking along --------------------------------------------------------------------------------------------------
