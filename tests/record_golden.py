@@ -11,6 +11,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).parent / "support"))
 
 from differential import golden, nano_upstream_2025_07
 from differential.nano_upstream import COMMIT, EDITIONS, VARIABLE, Upstream, find_checkout

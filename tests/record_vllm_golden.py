@@ -9,7 +9,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from itertools import count, islice
+from pathlib import Path
 from typing import Any
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).parent / "support"))
 
 from differential import vllm_golden as golden
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter

@@ -9,8 +9,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from pathlib import Path
 from random import Random
 from time import perf_counter
+
+if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).parent / "support"))
 
 from check.random_operations import Episode
 
@@ -22,16 +26,16 @@ NUM_OPERATIONS = 500
 def play(seed: int, edition: str) -> Counter[str]:
     """One episode to its end; what it met."""
     episode = Episode(Random(f"{seed}"), edition)
-    view_source, done = episode.view_source, 0
+    setup, done = episode.setup, 0
     for done, operation in enumerate(episode.operations(NUM_OPERATIONS), 1):
-        if view_source.watch.violations:
-            sys.exit(f"seed {seed}, after operation {done}, {operation}: {view_source.watch.violations[0]}")
+        if setup.watch.violations:
+            sys.exit(f"seed {seed}, after operation {done}, {operation}: {setup.watch.violations[0]}")
         if done % 100 == 0:
-            view_source.watch.check(view_source.engine.snapshot())
+            setup.watch.check(setup.engine.snapshot())
     episode.drain()
-    snapshot = view_source.engine.snapshot()
-    if view_source.watch.check(snapshot) or snapshot.num_used_blocks:
-        sys.exit(f"seed {seed}, at its end: {snapshot.num_used_blocks} blocks held, {view_source.watch.violations}")
+    snapshot = setup.engine.snapshot()
+    if setup.watch.check(snapshot) or snapshot.num_used_blocks:
+        sys.exit(f"seed {seed}, at its end: {snapshot.num_used_blocks} blocks held, {setup.watch.violations}")
     return episode.met + Counter(operations=done)
 
 

@@ -51,7 +51,7 @@ def launched() -> Iterator[Browser]:
 
 @contextmanager
 def new_context(browser: Browser, **options: Any) -> Iterator[BrowserContext]:
-    """A fresh profile, closed at the end; all waits on its pages have the patience of tests/waiting.py."""
+    """A fresh profile, closed at the end; all waits on its pages have the patience of tests/support/waiting.py."""
     with browser.new_context(**options) as context:
         context.set_default_timeout(PATIENCE * 1000)
         yield context

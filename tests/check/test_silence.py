@@ -13,7 +13,7 @@ import pytest
 from check.random_operations import Episode
 from driving import ALL_EDITIONS, TOKEN_BUDGET_EDITIONS, as_parts
 from labengine.core.prefix_cache import LateMerge
-from shrinking import for_random
+from random_cases import for_random
 
 NUM_OPERATIONS = 250
 EPISODES = [8, pytest.param(80, marks=pytest.mark.sweep)]

@@ -13,7 +13,7 @@ from labengine.core.journal import Journal
 from labengine.core.nano_vllm import NanoBlockPool
 from labengine.events import BlockEvicted
 from labengine.hooks import Hooks
-from shrinking import for_random
+from random_cases import for_random
 
 KEY, OTHER_KEY = (0, b"one"), (0, b"two")
 PREFIX, LONGER = Prefix(NO_KEYS, (7, 8)), Prefix(NO_KEYS, (7, 8, 9, 9))

@@ -9,7 +9,7 @@ import pytest
 from fake_tier import FakeTier
 from labengine.config import GroupSpec
 from labengine.core.request import Request
-from shrinking import for_random
+from random_cases import for_random
 from workbench import Workbench, full, window
 
 PROMPT = list(range(100, 125))  # six blocks of four, and one token

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from labengine.core.free_queue import FreeQueue
-from shrinking import for_random
+from random_cases import for_random
 
 
 def test_starts_with_all_blocks_in_order() -> None:

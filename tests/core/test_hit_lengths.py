@@ -12,7 +12,7 @@ import pytest
 from labengine.config import GroupSpec
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
-from shrinking import for_random
+from random_cases import for_random
 from workbench import Workbench, full, window
 
 PROMPT = list(range(100, 124))  # 24 tokens: six blocks of four

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from labengine.core.journal import Journal
-from shrinking import for_random
+from random_cases import for_random
 
 
 def test_rolls_back_newest_first() -> None:

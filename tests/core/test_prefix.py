@@ -9,7 +9,7 @@ import pytest
 from labengine.config import SamplingParams
 from labengine.core.block import NO_KEYS, Prefix
 from labengine.core.request import ExtraKeys, Request
-from shrinking import for_random
+from random_cases import for_random
 
 SALT: ExtraKeys = (("cache_salt", "x"),)
 ADAPTER: ExtraKeys = (("adapter", "x"),)

@@ -15,9 +15,9 @@ NAMES = ("python3.11", "python3.12", "python3.13", "python3.14")
 TESTS = (
     "tests/core",
     "tests/check",
-    "tests/test_laziness.py",
-    "tests/test_golden_nano.py",
-    "tests/test_golden_vllm.py",
+    "tests/project/test_laziness.py",
+    "tests/differential/test_golden_nano.py",
+    "tests/differential/test_golden_vllm.py",
 )
 VERSION = "import ensurepip, sys, venv; print(*sys.version_info[:3], sep='.')"
 

@@ -24,7 +24,12 @@ ROOT = Path(__file__).resolve().parents[2]
 STAGES = (
     ("tests/core", "tests/check/test_invariants.py", "tests/check/test_said.py", "tests/check/test_mutations.py"),
     ("tests/test_snapshot.py", "tests/test_simulate.py", "tests/check", "tests/engine/test_loads.py"),
-    ("tests/test_golden_vllm.py", "tests/test_golden_nano.py", "tests/test_crash.py", "tests/engine/test_engine.py"),
+    (
+        "tests/differential/test_golden_vllm.py",
+        "tests/differential/test_golden_nano.py",
+        "tests/session/history/test_crash.py",
+        "tests/engine/test_engine.py",
+    ),
     ("tests/engine/test_rollback.py", "tests/engine/test_late_loads.py", "tests/engine/external", "tests/scenarios"),
 )
 """Each begins where no test of the one before has failed."""

@@ -6,7 +6,7 @@
     words                   names, runs of events, captions and sentences
     view_source, selection, browser    what a view may know; what is selected; the bundled browser half
 
-A row imports only rows below it (tests/test_import_rules.py). Importing the package loads none of them.
+A row imports only rows below it (tests/project/test_import_rules.py). Importing the package loads none of them.
 """
 
 from __future__ import annotations

@@ -16,4 +16,4 @@ def test_every_ground_has_its_seeds() -> None:
 @pytest.mark.sweep
 @pytest.mark.parametrize("ground", ALL_GROUNDS, ids=str)
 def test_the_seeds_cover_all_that_sixty_cover(ground: Ground) -> None:
-    assert COVERING[str(ground)] == covering(ground), "run `python tests/choose_seeds.py`, and copy the table"
+    assert COVERING[str(ground)] == covering(ground), "run `python tests/support/choose_seeds.py`, and copy the table"

@@ -26,6 +26,7 @@ def for_random(check: Callable[[Random], object], examples: int) -> None:
         database=None,
         deadline=None,
         phases=(Phase.generate, Phase.shrink),
+        report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
     how(given(st.randoms(use_true_random=False))(lambda rng: check(rng) and None))()

@@ -21,7 +21,7 @@ from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
 from labengine.scenarios.vllm_44409_columns import InterleavedKVCacheManager
 from labengine.session.reasons import seams_of
 
-ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
+ARCHITECTURE = Path(__file__).parents[3] / "docs" / "architecture.md"
 
 
 def methods_of(seams: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -12,7 +12,7 @@ import waiting
 from waiting import join, wait_until
 
 OWN_PATIENCE = re.compile(r"\btimeout=\d|\bmonotonic\(\) \+|\.(join|result)\([1-9]")
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 
 
 def test_a_wait_returns_once_its_condition_holds() -> None:

@@ -1,6 +1,6 @@
 """Live: random workloads through vLLM 0.32's own KVCacheManager and Scheduler and through ours, equal after every row.
 
-LABENGINE_VLLM_PYTHON=path/to/vllm/bin/python pytest tests/test_differential_vllm.py
+LABENGINE_VLLM_PYTHON=path/to/vllm/bin/python pytest tests/differential/test_differential_vllm.py
 """
 
 from __future__ import annotations

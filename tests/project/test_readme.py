@@ -14,7 +14,7 @@ from labengine import __main__ as command_line
 from labengine import demo
 from labengine.lab import Lab
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
 
 ROUNDING = r"(?<=max \|d[KV]\| )[\d.e+-]+"
@@ -65,7 +65,7 @@ def test_the_table_is_what_the_demo_prints():
 
 
 def test_files_that_it_names_are_there():
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     patterns = (r"\((docs/[\w./]+)", r"`((?:docs|notebooks)/[\w./]+)`", r'(?:src|srcset)="(docs/[\w./]+)"')
     named = [name for pattern in patterns for name in re.findall(pattern, README)]
     assert len(named) > 8
@@ -73,7 +73,7 @@ def test_files_that_it_names_are_there():
 
 
 def test_the_animation_is_small_and_holds_its_end():
-    with Image.open(Path(__file__).parents[1] / "docs" / "compare_219.webp") as animation:
+    with Image.open(Path(__file__).parents[2] / "docs" / "compare_219.webp") as animation:
         durations = []
         for number in range(animation.n_frames):
             animation.seek(number)
@@ -81,7 +81,7 @@ def test_the_animation_is_small_and_holds_its_end():
             durations.append(animation.info["duration"])
     assert animation.width == 1220 and len(durations) > 20
     assert durations[-1] >= 5000 > max(durations[:-1])
-    assert (Path(__file__).parents[1] / "docs" / "compare_219.webp").stat().st_size < 1_500_000
+    assert (Path(__file__).parents[2] / "docs" / "compare_219.webp").stat().st_size < 1_500_000
 
 
 def test_the_demo_refuses_an_unknown_model_in_one_line(capsys):

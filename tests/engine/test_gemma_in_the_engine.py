@@ -162,7 +162,8 @@ def kv_by_hash(run: Run, kind: type) -> dict[tuple[int, bytes], dict[str, torch.
 def test_external_hits_after_a_restart(tmp_path: Path, reference: Rows, encode: Any) -> None:
     """Another process computes and saves; this one has never seen the prompt."""
     code = f"from test_gemma_in_the_engine import save_in; save_in({str(tmp_path)!r})"
-    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    here = Path(__file__).parent
+    paths = os.pathsep.join([str(here), str(here.parent / "support"), os.environ.get("PYTHONPATH", "")])
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": paths})
     run = Run(300, connector=DiskStore(tmp_path))
     run.add(encode(LIBRARY))

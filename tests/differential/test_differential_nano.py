@@ -1,6 +1,6 @@
 """Live: 2,000 random workloads through upstream nano-vLLM's own scheduler and through ours, equal after every step.
 
-LABENGINE_NANO_VLLM=path/to/nano-vllm pytest tests/test_differential_nano.py
+LABENGINE_NANO_VLLM=path/to/nano-vllm pytest tests/differential/test_differential_nano.py
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which seeds run at every change: on each ground the fewest workloads that together meet all that sixty meet.
 
 What a workload meets are its events by kind and by the words in them (BlockFreed, to the queue's tail, because its
-request finished), and which kind follows which. The table is printed by `python tests/choose_seeds.py`;
-tests/test_seeds.py holds it against the workloads. `make test-all` runs every seed of every sweep (EVERY_SEED=1).
+request finished), and which kind follows which. The table is printed by `python tests/support/choose_seeds.py`;
+tests/project/test_seeds.py holds it against the workloads. `make test-all` runs every seed (EVERY_SEED=1).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from waiting import PATIENCE
 
 HEAVY = ("torch", "transformers")
 
-PACKAGE = Path(__file__).resolve().parent.parent / "labengine"
+PACKAGE = Path(__file__).resolve().parents[2] / "labengine"
 TOP = {"__init__", "__main__", "lab", "notebook"} | {path.stem for path in PACKAGE.glob("*.py")}
 GROUND_AND_FRONT = sorted(f"labengine.{name}".removesuffix(".__init__") for name in TOP)
 

@@ -13,7 +13,7 @@ from jupyter_client.manager import KernelManager
 
 from waiting import PATIENCE
 
-FOLDER = Path(__file__).resolve().parent.parent / "notebooks"
+FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 EXPECTED = {
     "00_why_blocks",
     "01_first_light",

@@ -1,4 +1,4 @@
-"""Chooses the seeds of tests/seeds.py, and prints the table: `python tests/choose_seeds.py`."""
+"""Chooses the seeds of tests/support/seeds.py, and prints the table: `python tests/support/choose_seeds.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    sys.path[:0] = [str(Path(__file__).parents[i]) for i in range(3)]
 
 from driving import recorded
 from grounds import ALL_GROUNDS, Ground
