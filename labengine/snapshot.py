@@ -1,4 +1,4 @@
-"""The state of an engine at one moment, as frozen records and as plain JSON. See docs/architecture.md, Contract."""
+"""The state of an engine at one moment, as frozen records and as plain JSON. See docs/contract.md."""
 
 from __future__ import annotations
 

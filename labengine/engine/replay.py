@@ -1,7 +1,7 @@
 """Replay of single operations on the KV-cache manager, to compare it with vLLM's operation by operation.
 
 A workload is {num_blocks, block_size, groups?, retention_interval?, ops: [{op: add|lookup|allocate|append|free|preempt|
-reset|evict, req?, ...}]}; see docs/architecture.md, Contract. All operations are checked before the first is executed.
+reset|evict, req?, ...}]}; see docs/contract.md. All operations are checked before the first is executed.
 The scheduler plays no part.
 """
 

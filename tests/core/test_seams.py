@@ -18,14 +18,14 @@ from labengine.core.sliding_window import SlidingWindowGroup
 from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
 from labengine.session.reasons import method_of, seams_of
 
-ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"
+CORE_PAGE = Path(__file__).parents[2] / "docs" / "core.md"
 NOT_THE_CORES = ("Engine.", "Transfers.", "Watch.", "Parts.")
 
 
 def reasons() -> dict[str, str]:
-    """Each seam of the table in docs/architecture.md, and why it is right."""
+    """Each seam of the table in docs/core.md, and why it is right."""
     found = {}
-    for line in ARCHITECTURE.read_text(encoding="utf-8").splitlines():
+    for line in CORE_PAGE.read_text(encoding="utf-8").splitlines():
         row = re.fullmatch(r"\| (`\w+\.\w+`(?:, `\w+`)*) \| ([^|]+) \| ([^|]+) \|", line)
         if row:
             part = row[1].strip("`").partition(".")[0]
@@ -39,7 +39,7 @@ def classes_with(seam: str) -> Iterator[type]:
         yield from (cls for cls in owners(parts)[part] if definers(cls, method))
 
 
-def test_the_table_of_the_architecture_has_every_deciding_method() -> None:
+def test_the_table_of_the_core_page_has_every_deciding_method() -> None:
     deciding = {seam for seams in DECIDED_BY.values() for seam in seams if not seam.startswith(NOT_THE_CORES)}
     windowed = {seam for seam in deciding if seam.startswith("SlidingWindowGroup.")}
     named = {seam.replace("SlidingWindowGroup", "KVCacheGroup") for seam in windowed} | (deciding - windowed)

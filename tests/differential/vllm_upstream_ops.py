@@ -1,6 +1,6 @@
 """Workloads of single operations on vLLM's KVCacheManager. Runs where vLLM is installed.
 
-The keys of workload and results are those of `python -m labengine replay`; see docs/architecture.md, Contract.
+The keys of workload and results are those of `python -m labengine replay`; see docs/contract.md.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
 from labengine.scenarios.vllm_44409_columns import InterleavedKVCacheManager
 from labengine.session.reasons import seams_of
 
-ARCHITECTURE = Path(__file__).parents[3] / "docs" / "architecture.md"
+CORE_PAGE = Path(__file__).parents[3] / "docs" / "core.md"
 
 
 def methods_of(seams: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -39,8 +39,8 @@ def test_every_kind_of_event_has_a_seam(parts: Parts) -> None:
     assert {kind.partition(":")[0] for kind in DECIDED_BY} == {kind.__name__ for kind in EVENT_KINDS}
 
 
-def test_every_seam_of_the_table_in_the_architecture_is_found() -> None:
-    table = [line for line in ARCHITECTURE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+def test_every_seam_of_the_table_in_the_core_page_is_found() -> None:
+    table = [line for line in CORE_PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     cells = [line.split("|")[2] for line in table if re.match(r"\| [^|]+\| `[A-Z]\w+\.\w+`", line)]
     found = {seam for parts in EDITIONS.values() for seam in methods_of(seams_of(parts))}
     assert len(cells) > 10
