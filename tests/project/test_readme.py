@@ -66,7 +66,7 @@ def test_the_table_is_what_the_demo_prints():
 
 def test_files_that_it_names_are_there():
     root = Path(__file__).parents[2]
-    patterns = (r"\((docs/[\w./]+)", r"`((?:docs|notebooks)/[\w./]+)`", r'(?:src|srcset)="(docs/[\w./]+)"')
+    patterns = (r"\((docs/[\w./-]+)", r"`((?:docs|notebooks)/[\w./-]+)`", r'(?:src|srcset)="(docs/[\w./]+)"')
     named = [name for pattern in patterns for name in re.findall(pattern, README)]
     assert len(named) > 8
     assert [name for name in named if not (root / name).is_file()] == []
