@@ -64,10 +64,10 @@ def members() -> dict[str, set[str]]:
                     found[node.name] |= set(names_in(node))
                     bases[node.name] |= {ast.unparse(base).split("[")[0] for base in node.bases}
         elif name.startswith("widgets/browser/") and name.endswith(".ts"):
-            for kind, rest in re.findall(
+            for kind, body in re.findall(
                 r"^(?:export )?class (\w+)(.*?)^}", (ROOT / name).read_text(encoding="utf-8"), re.M | re.S
             ):
-                found[kind] |= set(re.findall(r"^  (?:(?:static|get|async) )?(\w+)[(?!:;= ]", rest, re.M))
+                found[kind] |= set(re.findall(r"^  (?:(?:static|get|async) )?(\w+)[(?!:;= ]", body, re.M))
     own = {kind: set(names) for kind, names in found.items()}
     for kind in own:
         for base in ancestors(kind, bases):
