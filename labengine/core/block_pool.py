@@ -111,10 +111,7 @@ class BlockPool:
     def register(
         self, block: Block, key: Key, token_ids: tuple[int, ...], prefix: Prefix, mapped: tuple[int, ...]
     ) -> None:
-        """Set a block's content, and the ids that the map holds under its key from now on; `mapped` empty.
-
-        Unchanged.
-        """
+        """Set a block's content, and the ids that the map holds under its key; with `mapped` empty the map stays."""
         self._journal.record((self._unregister, block, key, self.prefix_map.get(key), block.token_ids))
         block.keys += (key,)
         block.token_ids = token_ids
