@@ -81,7 +81,7 @@ class OpenComparison(OpenView):
     """Two labs side by side."""
 
     @property
-    def told(self) -> str:
+    def words(self) -> str:
         """What is said of the moment: one sentence, or one of either side."""
         return self.data("sentence") or f"{self.data('left')} | {self.data('right')}"
 

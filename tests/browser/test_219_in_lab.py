@@ -41,7 +41,7 @@ def compared(extended: LabPage) -> OpenComparison:
     return view
 
 
-def test_it_is_told_by_keyboard_alone_from_the_cell_to_the_end(extended: LabPage) -> None:
+def test_it_is_shown_by_keyboard_alone_from_the_cell_to_the_end(extended: LabPage) -> None:
     """No mouse, and no help from Python: the cell is run, entered, told, asked, and left again."""
     page, keys = extended.page, extended.page.keyboard
     cell = extended.add_cell("%lab bug nano-vllm-219")
@@ -58,15 +58,15 @@ def test_it_is_told_by_keyboard_alone_from_the_cell_to_the_end(extended: LabPage
     outline = root.evaluate("(root) => getComputedStyle(root).outlineStyle")
     assert outline == "solid", "and one sees that it does"
     view = OpenComparison(extended, cell)
-    told = [view.root.locator(".le-guide-words").inner_text()]
-    while "What the fix cannot save" not in told[-1]:
+    sentences = [view.root.locator(".le-guide-words").inner_text()]
+    while "What the fix cannot save" not in sentences[-1]:
         wanted = str(int(view.data("stop")) + 1)
         keys.press("n")
         view.until("stop", wanted)
         view.until("playing", "false")
-        told.append(view.root.locator(".le-guide-words").inner_text())
+        sentences.append(view.root.locator(".le-guide-words").inner_text())
     assert (view.data("used"), view.data("lost"), view.data("peak")) == ("8 5", "3 0", "8 8")
-    assert "takes the entry" in " ".join(told)
+    assert "takes the entry" in " ".join(sentences)
     view.screenshot("219-by-keyboard")
     keys.press("w")
     why = view.root.locator(".le-why-answer:visible")
@@ -75,7 +75,7 @@ def test_it_is_told_by_keyboard_alone_from_the_cell_to_the_end(extended: LabPage
     assert view.root.locator(".le-keys").is_visible()
     keys.press("Escape")
     keys.press("b")
-    view.until("stop", str(len(told) - 2))
+    view.until("stop", str(len(sentences) - 2))
     assert extended.errors() == []
 
 
@@ -109,15 +109,15 @@ def test_each_event_of_its_step_is_kept_as_a_picture(compared: OpenComparison, a
     view.press("End", "Home")
     view.page.wait_for_timeout(300)
     first = int(view.data("position"))
-    pictures, told = [keep(view, 0)], [view.told]
+    pictures, sentences = [keep(view, 0)], [view.words]
     while int(view.data("position")) < int(view.data("end")):
         view.press("ArrowRight")
         pictures.append(keep(view, len(pictures)))
-        told.append(view.told)
+        sentences.append(view.words)
     assert len(pictures) == int(view.data("end")) - first + 1 > 15
     assert len({path.read_bytes() for path in pictures}) == len(pictures), "every event is seen"
-    (folder / "sentences.txt").write_text("\n".join(f"{i:02} {text}" for i, text in enumerate(told)) + "\n")
-    assert any("overwrites" in text for text in told) and all(told)
+    (folder / "sentences.txt").write_text("\n".join(f"{i:02} {text}" for i, text in enumerate(sentences)) + "\n")
+    assert any("overwrites" in text for text in sentences) and all(sentences)
 
 
 def keep(view: OpenView, number: int) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 from playwright.sync_api import Browser
 
 from browser.exported_page import opened
-from widgets.lettered import BEADS, told_in, two_that_part
+from widgets.lettered import BEADS, letters_in, two_that_part
 
 
 def test_an_exported_page_without_scripts_says_what_it_says_with_them(browser: Browser, tmp_path: Path) -> None:
@@ -18,4 +18,4 @@ def test_an_exported_page_without_scripts_says_what_it_says_with_them(browser: B
             page.press("End")
             beads = {block: letter for letter, block in page.page.evaluate(BEADS)}
         [still] = re.findall(r"<pre>(.*?)</pre>", path.read_text(encoding="utf-8"), re.DOTALL)
-        assert told_in(still.replace("&gt;", ">")) == beads == told_in(repr(lab))
+        assert letters_in(still.replace("&gt;", ">")) == beads == letters_in(repr(lab))

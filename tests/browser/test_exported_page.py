@@ -62,8 +62,8 @@ def test_it_scrubs_by_key(browser: Browser, alone: Path) -> None:
         assert (page.data("used"), page.data("lost"), page.data("step")) == ("8", "3", "4")
         end = page.data("moment")
         page.press("ArrowLeft", "ArrowLeft")
-        told = page.data("sentence")
-        assert int(page.data("moment") or 0) < int(end or 0) and told
+        sentence = page.data("sentence")
+        assert int(page.data("moment") or 0) < int(end or 0) and sentence
         page.press("End", "Home")
         assert page.data("moment") != end
         page.press("?")
@@ -113,7 +113,7 @@ def test_why_is_answered_from_what_the_page_carries(browser: Browser, alone: Pat
         assert "As it was" not in page.page.locator(".le-why-answer").inner_text()
 
 
-def test_a_comparison_tells_its_story(browser: Browser, lesson: Path) -> None:
+def test_a_comparison_shows_its_story(browser: Browser, lesson: Path) -> None:
     with opened(browser, lesson) as page:
         assert (page.data("stop"), page.data("used")) == ("0", "0 0")
         assert page.page.locator(".le-guide-words").inner_text().startswith("Two requests with the same prompt")
@@ -201,8 +201,8 @@ def test_charts_are_drawn_by_the_plotly_that_the_page_carries(
     with opened(browser, path) as page:
         page.page.wait_for_function("() => document.querySelectorAll('.labengine-plot .main-svg').length >= 2")
         assert page.page.locator(".labengine-plot").count() == 2
-        told = page.page.locator(".labengine-plot").first.text_content() or ""
-        assert "Blocks in use" in told and "nano-vllm" in told
+        sentence = page.page.locator(".labengine-plot").first.text_content() or ""
+        assert "Blocks in use" in sentence and "nano-vllm" in sentence
 
 
 def test_an_opened_trace_is_exported_too(browser: Browser, comparison: Comparison, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_where_it_cannot_be_written_it_says_so(comparison: Comparison, tmp_path:
         comparison.export_html(tmp_path / "no" / "such" / "folder.html")
 
 
-def test_the_page_of_a_running_lab_is_whole(browser: Browser, tmp_path: Path) -> None:
+def test_the_page_of_a_running_lab_is_complete(browser: Browser, tmp_path: Path) -> None:
     """Though its recording drops what is old while it is exported."""
     with labengine.Lab("simulated", num_blocks=64, block_size=4, record=400) as lab:
         for seed in range(4):

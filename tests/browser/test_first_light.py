@@ -61,7 +61,7 @@ def wait_painted(lab: LabPage, name: str, value: str, which: int = 0) -> None:
     lab.wait_for(f"data-{name} = {value}", lambda: painted(lab, name, which) == value)
 
 
-def test_the_whole_notebook_runs_after_a_restart_too(lab_page: LabPage) -> None:
+def test_the_complete_notebook_runs_after_a_restart_too(lab_page: LabPage) -> None:
     lab_page.open(NOTEBOOK)
     run_until(lab_page, "%lab step")
     lab_page.restart_and_run_all()
@@ -134,7 +134,7 @@ def test_the_other_edition_ends_with_three_lost_blocks(lab_page: LabPage) -> Non
     lab_page.screenshot("first-light-lost", of=dashboard(lab_page))
 
 
-def test_a_restart_is_told_where_the_lab_was(lab_page: LabPage) -> None:
+def test_a_restart_is_shown_where_the_lab_was(lab_page: LabPage) -> None:
     lab_page.open_cells("import labengine\nlab = labengine.Lab('simulated', num_blocks=12, block_size=4)\nlab")
     lab_page.run_all()
     wait_painted(lab_page, "used", "0")

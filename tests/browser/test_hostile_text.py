@@ -50,20 +50,20 @@ class HostileViewSource(FakeViewSource):
     """Every text that can come from outside is hostile: titles, editions, tokens, reasons, messages, code."""
 
     def __init__(self) -> None:
-        edition, *rest = begin()
+        edition, *others = begin()
         assert isinstance(edition, ev.EngineStarted)
         violation = ev.ViolationFound(HOSTILE[0], HOSTILE[1] + HOSTILE[4], (0,), (1,), 1, 3)
         aborted = ev.RequestFinished(1, HOSTILE[2])
         super().__init__(
-            [ev.EngineStarted(12, edition.groups, HOSTILE[0]), *rest, *overwriting_step(), violation, aborted]
+            [ev.EngineStarted(12, edition.groups, HOSTILE[0]), *others, *overwriting_step(), violation, aborted]
         )
         self.title = " ".join(HOSTILE)
         self.words = {token: HOSTILE[i % len(HOSTILE)] for i, token in enumerate((*PROMPT, 7))}
 
     def seams(self) -> dict[str, Any]:
         code = {"class": HOSTILE[1], "source": "\n".join(HOSTILE), "reason": HOSTILE[0], "seam": HOSTILE[2]}
-        told = code | {"module": HOSTILE[3], "line": 1, "base": code, "is_custom": True, "methods": []}
-        return {kind.__name__: told for kind in ev.EVENT_KINDS}
+        source = code | {"module": HOSTILE[3], "line": 1, "base": code, "is_custom": True, "methods": []}
+        return {kind.__name__: source for kind in ev.EVENT_KINDS}
 
 
 def must_be_text(page: ExportedPage) -> None:

@@ -34,7 +34,7 @@ class Compared:
         return self.root.locator(".le-guide-words").text_content() or ""
 
 
-def test_219_is_told_by_keyboard_alone(lab_page: LabPage) -> None:
+def test_219_is_shown_by_keyboard_alone(lab_page: LabPage) -> None:
     lab_page.open_cells("%load_ext labengine", "%lab bug nano-vllm-219", "comparison.step()")
     lab_page.run_cell(0)
     lab_page.run_cell(1)
@@ -42,9 +42,9 @@ def test_219_is_told_by_keyboard_alone(lab_page: LabPage) -> None:
     assert lab_page.cell(1).locator("b", has_text="The claim holds.").count() == 1
     view = Compared(lab_page, 1)
     assert view.data("stop") == "0" and view.data("used") == "0 0"
-    told = [(view.next_stop(), view.data("used"), view.data("lost")) for _ in range(5)]
-    assert [(used, lost) for _, used, lost in told[-3:]] == [("8 8", "0 0"), ("8 7", "1 0"), ("8 5", "3 0")]
-    assert "takes the entry" in told[-2][0] and "What the fix cannot save" in told[-1][0]
+    stops = [(view.next_stop(), view.data("used"), view.data("lost")) for _ in range(5)]
+    assert [(used, lost) for _, used, lost in stops[-3:]] == [("8 8", "0 0"), ("8 7", "1 0"), ("8 5", "3 0")]
+    assert "takes the entry" in stops[-2][0] and "What the fix cannot save" in stops[-1][0]
     assert view.data("peak") == "8 8"
     lab_page.screenshot("bug-219-after-the-step", of=view.root)
     view.press("ArrowLeft")
@@ -59,7 +59,7 @@ def test_219_is_told_by_keyboard_alone(lab_page: LabPage) -> None:
     assert lab_page.errors() == []
 
 
-def test_what_it_costs_later_is_a_button(lab_page: LabPage) -> None:
+def test_the_follow_up_is_a_button(lab_page: LabPage) -> None:
     lab_page.open_cells("%load_ext labengine", "%lab bug nano-vllm-219")
     lab_page.run_cell(0)
     lab_page.run_cell(1)
@@ -68,8 +68,8 @@ def test_what_it_costs_later_is_a_button(lab_page: LabPage) -> None:
     view.root.get_by_role("button", name="What does it cost later?").click()
     view.until("stop", "6")
     view.until("playing", "false")
-    told = [view.next_stop() for _ in range(3)]
-    assert "Left, it finds none of it. Right, it finds 3 blocks" in told[1]
+    stops = [view.next_stop() for _ in range(3)]
+    assert "Left, it finds none of it. Right, it finds 3 blocks" in stops[1]
     assert view.data("used") == "8 5" and view.data("step") == "4 4"
     lab_page.screenshot("bug-219-later", of=view.root)
     assert lab_page.errors() == []

@@ -203,7 +203,7 @@ def test_reduced_motion_slides_nothing(dashboard: OpenView) -> None:
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_error_of_a_listener_stands_beside_the_widget(notebook: LabPage) -> None:
+def test_the_error_of_a_listener_is_beside_the_widget(notebook: LabPage) -> None:
     view = shown(notebook, MAKE.replace("lab =", "other =").replace("lab.", "other."))
     alone = shown(notebook, "other.view('pool')")
     notebook.execute("def listen(event):\n    1 / 0\nother.hooks.subscribe(listen)\nother.step()")
@@ -216,7 +216,7 @@ def test_the_error_of_a_listener_stands_beside_the_widget(notebook: LabPage) -> 
     assert printed(notebook, "other.snapshot().step, other.check()") == "2 []", "the engine goes on without it"
 
 
-def test_a_wish_that_is_refused_says_why(dashboard: OpenView) -> None:
+def test_a_command_that_is_refused_says_why(dashboard: OpenView) -> None:
     view = dashboard
     view.root.get_by_title("how many equal requests").fill("100")
     view.root.get_by_title("the prompt's text").fill("tides")

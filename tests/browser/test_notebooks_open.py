@@ -51,10 +51,10 @@ def test_06_the_picture_goes_where_the_cells_go(lab_page: LabPage) -> None:
     seen(lab_page, view, step="2")
     at = run_to(lab_page, "lab.selection", at + 1)
     seen(lab_page, view, step="2")
-    chosen = view.locator(".le-queue-seat.le-selected")
-    lab_page.wait_for("the chosen block in the queue", lambda: chosen.get_attribute("data-block") == "1")
-    assert "3" in (chosen.text_content() or ""), "number 3 in the line, as the next cell says"
-    assert is_inside(view.locator(".le-queue-view"), chosen), "in a low panel, too"
+    selected = view.locator(".le-queue-seat.le-selected")
+    lab_page.wait_for("the chosen block in the queue", lambda: selected.get_attribute("data-block") == "1")
+    assert "3" in (selected.text_content() or ""), "number 3 in the line, as the next cell says"
+    assert is_inside(view.locator(".le-queue-view"), selected), "in a low panel, too"
     pictures(lab_page, "06-chosen", view)
     at = run_to(lab_page, "with lab.break_on", at + 1)
     seen(lab_page, view, step="3")
@@ -67,7 +67,7 @@ def test_06_the_picture_goes_where_the_cells_go(lab_page: LabPage) -> None:
     run_to_the_end(lab_page, at + 1)
 
 
-def test_02_tells_both_engines_and_what_it_costs_later(lab_page: LabPage) -> None:
+def test_02_shows_both_engines_and_the_follow_up(lab_page: LabPage) -> None:
     lab_page.open(FOLDER / "02_late_merge.ipynb")
     at = run_to(lab_page, "comparison = ")
     view = lab_page.cell(at).locator(".le-compare")
@@ -78,11 +78,11 @@ def test_02_tells_both_engines_and_what_it_costs_later(lab_page: LabPage) -> Non
     seen(lab_page, view, used="8 5", lost="3 0")
     pictures(lab_page, "02-after-the-step", view)
     at = run_to(lab_page, "from labengine.events import PrefixHit", at + 1)
-    later = lab_page.cell(at).locator(".le-compare")
-    seen(lab_page, later, stop="0")
-    later.press("End")
-    seen(lab_page, later, used="8 5", step="4 4", playing="false")
-    pictures(lab_page, "02-later", later)
+    after_restart = lab_page.cell(at).locator(".le-compare")
+    seen(lab_page, after_restart, stop="0")
+    after_restart.press("End")
+    seen(lab_page, after_restart, used="8 5", step="4 4", playing="false")
+    pictures(lab_page, "02-later", after_restart)
     run_to_the_end(lab_page, at + 1)
     seen(lab_page, view, used="8 5", step="1 1")  # the first picture stays where its text is
 

@@ -37,7 +37,7 @@ def slide(view: OpenView, which: int, value: int) -> None:
     view.root.evaluate(SLIDE, [which, value])
 
 
-def test_one_scrubs_over_steps_and_over_the_moments_of_a_step(dashboard: OpenView) -> None:
+def test_one_scrubs_through_steps_and_through_the_moments_of_a_step(dashboard: OpenView) -> None:
     view = dashboard
     slide(view, STEPS, 1)
     view.until("step", "1")
@@ -128,7 +128,7 @@ def test_rewind_brings_the_engine_back_and_fork_goes_another_way(dashboard: Open
     assert notebook.errors() == []
 
 
-def test_a_breakpoint_stops_a_run_and_the_views_stand_at_the_event(notebook: LabPage) -> None:
+def test_a_breakpoint_stops_a_run_and_the_views_show_the_event(notebook: LabPage) -> None:
     view = shown(notebook, START)
     notebook.execute("%lab break BlockMerged block_id=5")
     stopped = notebook.execute(STEP.replace("lab.step(3)", "lab.run()\nlab.stopped_at"))

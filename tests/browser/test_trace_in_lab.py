@@ -62,7 +62,7 @@ def test_it_opens_without_torch_and_without_controls(dashboard: OpenView) -> Non
     dashboard.screenshot("trace-dashboard")
 
 
-def test_every_tab_has_something_to_tell(dashboard: OpenView) -> None:
+def test_every_tab_has_something_to_show(dashboard: OpenView) -> None:
     for tab, name in TABS.items():
         drawer = dashboard.open_tab(tab)
         dashboard.notebook.wait_for(f"the text of {tab}", lambda drawer=drawer: len(drawer.inner_text()) > 100)  # type: ignore[misc]
@@ -86,7 +86,7 @@ def test_one_scrubs_to_its_first_step_and_asks_why(dashboard: OpenView) -> None:
 
 
 @pytest.mark.parametrize("names", [("pool", "tables"), ("timeline",), ("bands",), ("log",), ("map", "queue")])
-def test_its_views_stand_alone(dashboard: OpenView, names: tuple[str, ...]) -> None:
+def test_its_views_can_be_alone(dashboard: OpenView, names: tuple[str, ...]) -> None:
     view = shown(dashboard.notebook, f"trace.view{names!r}" if len(names) > 1 else f"trace.view({names[0]!r})")
     assert view.root.locator(".le-panel").count() == len(names)
     assert int(view.data("step")) >= 300

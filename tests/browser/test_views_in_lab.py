@@ -15,7 +15,7 @@ for _ in range(2):
     lab.add({PROMPT!r}, max_tokens=8)
 lab.step(3)
 """
-TOLD = {
+WORDS = {
     "pool": "",
     "tables": "running",
     "map": "3 hashes",
@@ -68,7 +68,7 @@ def dashboard(lab: LabPage) -> OpenView:
 def says(view: OpenView, name: str, within: str) -> None:
     """The view is there and has something to say, not only a frame."""
     part = view.root.locator(within).first
-    view.notebook.wait_for(f"the words of {name}", lambda: TOLD[name] in part.inner_text())
+    view.notebook.wait_for(f"the words of {name}", lambda: WORDS[name] in part.inner_text())
     if name in DRAWN:
         view.notebook.wait_for(f"colours in {name}", lambda: view.shades(f"{within} canvas") > 4)
     if name == "pool":
@@ -84,7 +84,7 @@ def test_the_drawer_opens_each_tab(dashboard: OpenView, tab: str) -> None:
 
 
 @pytest.mark.parametrize("theme", ["Light", "Dark"])
-def test_the_dashboard_shows_the_rest_at_once(dashboard: OpenView, theme: str) -> None:
+def test_the_dashboard_shows_all_else_at_once(dashboard: OpenView, theme: str) -> None:
     dashboard.notebook.set_theme(f"JupyterLab {theme}")  # type: ignore[arg-type]
     dashboard.open_tab("Step")
     for name in ("pool", "tables", "map", "queue"):
@@ -100,8 +100,8 @@ def test_the_dashboard_shows_the_rest_at_once(dashboard: OpenView, theme: str) -
     dashboard.notebook.set_theme("JupyterLab Light")
 
 
-@pytest.mark.parametrize("name", [name for name in TOLD if name != "charts"])
-def test_a_view_stands_alone(lab: LabPage, name: str) -> None:
+@pytest.mark.parametrize("name", [name for name in WORDS if name != "charts"])
+def test_a_view_can_be_alone(lab: LabPage, name: str) -> None:
     view = shown(lab, f"lab.view({name!r})")
     view.press("End")
     view.until("step", "3")
@@ -111,7 +111,7 @@ def test_a_view_stands_alone(lab: LabPage, name: str) -> None:
     view.screenshot(f"view-{name}")
 
 
-def test_several_views_stand_beside_each_other_and_stay_in_step(lab: LabPage, dashboard: OpenView) -> None:
+def test_several_views_beside_each_other_stay_in_step(lab: LabPage, dashboard: OpenView) -> None:
     view = shown(lab, "lab.view('pool', 'tables', 'queue')")
     view.until("step", "3")
     boxes = [view.root.locator(f".le-{name}-panel").bounding_box() for name in ("pool", "tables", "queue")]

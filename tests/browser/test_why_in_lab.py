@@ -34,16 +34,16 @@ def at_the_end(dashboard: OpenView) -> OpenView:
     return dashboard
 
 
-def chosen(notebook: LabPage) -> str:
+def selected(notebook: LabPage) -> str:
     return str(printed(notebook, "lab.selection and (lab.selection.kind, lab.selection.id)"))
 
 
-def wait_chosen(notebook: LabPage, wanted: str) -> None:
+def wait_selected(notebook: LabPage, wanted: str) -> None:
     """The browser tells it a moment later."""
-    notebook.wait_for(f"the selection {wanted}", lambda: chosen(notebook) == wanted)
+    notebook.wait_for(f"the selection {wanted}", lambda: selected(notebook) == wanted)
 
 
-def test_a_click_on_a_ref_count_tells_the_chain_and_its_links_lead_there(at_the_end: OpenView) -> None:
+def test_a_click_on_a_ref_count_shows_the_chain_and_its_links_lead_there(at_the_end: OpenView) -> None:
     view = at_the_end
     view.click_block(0, on_count=True)
     drawer = view.root.locator(".le-why")
@@ -80,8 +80,8 @@ def test_the_questions_go_by_keyboard(at_the_end: OpenView) -> None:
 
 
 def test_python_asks_the_same(at_the_end: OpenView) -> None:
-    told = printed(at_the_end.notebook, "lab.why(block=0)")
-    assert told.startswith("Why is #0's ref count 2?") and "LateMerge.merge_target" in told
+    printed_answer = printed(at_the_end.notebook, "lab.why(block=0)")
+    assert printed_answer.startswith("Why is #0's ref count 2?") and "LateMerge.merge_target" in printed_answer
 
 
 def test_a_choice_in_one_widget_marks_every_other_of_the_lab(at_the_end: OpenView) -> None:
@@ -93,16 +93,16 @@ def test_a_choice_in_one_widget_marks_every_other_of_the_lab(at_the_end: OpenVie
     first.root.scroll_into_view_if_needed()
     notebook.wait_for("the mark in the dashboard", lambda: marked.count() > 0)
     first.click_block(3)
-    wait_chosen(notebook, "('block', 3)")
+    wait_selected(notebook, "('block', 3)")
     second.root.scroll_into_view_if_needed()
     notebook.wait_for(
         "the mark in the tables",
         lambda: second.root.locator(".le-tables-panel [data-block='3'].le-selected").count() > 0,
     )
     second.root.locator("[data-request='1']").first.click()
-    wait_chosen(notebook, "('request', 1)")
+    wait_selected(notebook, "('request', 1)")
     second.press("Escape")
-    wait_chosen(notebook, "None")
+    wait_selected(notebook, "None")
 
 
 def test_python_chooses_and_every_widget_shows_it(at_the_end: OpenView) -> None:

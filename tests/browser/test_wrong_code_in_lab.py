@@ -58,7 +58,7 @@ def pictures(view: OpenView, name: str) -> None:
     view.notebook.set_theme("JupyterLab Light")
 
 
-def test_violations_are_counted_told_and_marked_and_lead_to_why(wrong: OpenView) -> None:
+def test_violations_are_counted_described_and_marked_and_lead_to_why(wrong: OpenView) -> None:
     view, root = wrong, wrong.root
     number = printed(view.notebook, "len(lab.violations)")
     counts = root.locator(".le-alarm-count:visible")
@@ -79,10 +79,10 @@ def test_violations_are_counted_told_and_marked_and_lead_to_why(wrong: OpenView)
 
 
 def test_python_says_what_the_events_say_and_what_the_core_is(wrong: OpenView) -> None:
-    told = " ".join(printed(wrong.notebook, "lab.why(block=0)").split())
-    assert "1 table entry points to #0" in told, "what the events say"
-    assert "But the core is not what the events say" in told and "it is still in it, at place" in told
-    assert "WrongTouch overrides BlockPool.touch" in told and "WrongTouch.touch reports: #0" in told
+    answer = " ".join(printed(wrong.notebook, "lab.why(block=0)").split())
+    assert "1 table entry points to #0" in answer, "what the events say"
+    assert "But the core is not what the events say" in answer and "it is still in it, at place" in answer
+    assert "WrongTouch overrides BlockPool.touch" in answer and "WrongTouch.touch reports: #0" in answer
     assert printed(wrong.notebook, "0 in lab.snapshot().free_queue") == "True", "which is true"
 
 

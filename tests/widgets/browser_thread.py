@@ -18,6 +18,6 @@ def looking(checked: Callable[..., None]) -> Iterator[Look]:
     with ThreadPoolExecutor(1) as thread, ExitStack() as stack:
         browser = thread.submit(lambda: stack.enter_context(launched())).result()
         try:
-            yield lambda *told, **options: thread.submit(checked, browser, *told, **options).result()
+            yield lambda *arguments, **options: thread.submit(checked, browser, *arguments, **options).result()
         finally:
             thread.submit(stack.close).result()

@@ -19,8 +19,8 @@ class BusyRun:
 
     def __init__(self, edition: str, seed: int, *, record: int | None = None, num_steps: int = 60) -> None:
         rng, hooks = Random(seed), Hooks(strict=True)
-        self.whole, self.timeline = Timeline(), Timeline(record or 100_000)
-        hooks.subscribe(self.whole.record)
+        self.complete, self.timeline = Timeline(), Timeline(record or 100_000)
+        hooks.subscribe(self.complete.record)
         hooks.subscribe(self.timeline.record)
         threshold = rng.choice((0, 0, 3)) if edition in ("labengine", "vllm") else 0
         self.engine = small_engine(

@@ -18,7 +18,7 @@ from labengine_widgets.compare.view import CompareView
 from waiting import wait_until
 from widgets.browser_thread import Look as Look
 from widgets.browser_thread import looking
-from widgets.view_stand import THEMES
+from widgets.mounted_view import THEMES
 
 PICTURES = Path(__file__).parents[2] / ".artifacts" / "compare"
 

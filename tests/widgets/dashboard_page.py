@@ -57,7 +57,7 @@ COUNT_PIXELS = """
   return count;
 }
 """
-SIGHT = """
+SCROLL_INTO_VIEW = """
 async () => {
   await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
   await new Promise((done) => new IntersectionObserver(done).observe(document.querySelector(".labengine")));
@@ -126,7 +126,7 @@ class View:
 
     def settled(self) -> None:
         """Wait until the page has noticed what of it is in sight: observers are told of it in one frame."""
-        self.page.evaluate(SIGHT)
+        self.page.evaluate(SCROLL_INTO_VIEW)
         self.painted()
 
     def painted(self) -> None:

@@ -22,7 +22,7 @@ def two_that_part() -> Lab:
     return lab
 
 
-def told_in(text: str) -> dict[str, str]:
+def letters_in(text: str) -> dict[str, str]:
     """Block to letter, by the line of the map."""
     [line] = [line for line in text.splitlines() if line.startswith("map ")]
     return {block: letter for letter, block in MAPPED.findall(line)}

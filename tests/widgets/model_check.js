@@ -83,9 +83,9 @@ export function walk(recording, sums, moments, scene = recording.sceneAt(moments
 // Everything that looks different must be among the changes: blocks, requests, keys, queue, tier.
 function untold(scene, changes, shown) {
   let wrong = null;
-  const see = (name, value, isTold) => {
+  const see = (name, value, isAnnounced) => {
     const text = JSON.stringify(value);
-    if (shown.has(name) && shown.get(name) !== text && !isTold && !changes.all)
+    if (shown.has(name) && shown.get(name) !== text && !isAnnounced && !changes.all)
       wrong ??= `${name}: ${shown.get(name)} -> ${text}`;
     shown.set(name, text);
   };

@@ -130,13 +130,13 @@ def events_of(ground: Ground, seed: int, max_events: int = 500) -> list[ev.Event
 def difference(events: list[ev.Event], wrong: dict[str, Any]) -> str:
     """What is different where, in a few lines."""
     moment = wrong["moment"]
-    told = f"{wrong['way']} at moment {moment}, after {events[moment - 1] if moment else None}\n"
+    heading = f"{wrong['way']} at moment {moment}, after {events[moment - 1] if moment else None}\n"
     if wrong["way"] == "changes":
-        return told + wrong["text"]
+        return heading + wrong["text"]
     expected = json.loads(json.dumps(list(states(events[:moment]))[-1]))
     for name, python, page in zip(PARTS, expected, json.loads(wrong["text"]), strict=True):
         if python != page and isinstance(python, list) and len(python) == len(page):
-            told += "\n".join(f"{name}: {p} / {q}" for p, q in zip(python, page, strict=True) if p != q)
+            heading += "\n".join(f"{name}: {p} / {q}" for p, q in zip(python, page, strict=True) if p != q)
         elif python != page:
-            told += f"{name}: {python} / {page}\n"
-    return told
+            heading += f"{name}: {python} / {page}\n"
+    return heading

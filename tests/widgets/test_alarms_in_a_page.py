@@ -31,7 +31,7 @@ FAILED = ev.StepFailed(2, "RuntimeError", "block 1 is freed twice: its ref_count
 STORY = [*merging_step(), SAID, PARTITION, ev.StepStarted(2), FAILED, ev.StepRolledBack(2, "RuntimeError")]
 FITS = "(one) => one.getBoundingClientRect().right <= one.parentElement.getBoundingClientRect().right + 1"
 RED = "(one) => getComputedStyle(one).backgroundColor"
-CHOSEN = "() => document.querySelector('.labengine').stage.selection"
+SELECTED = "() => document.querySelector('.labengine').stage.selection"
 OPEN = "() => document.querySelector('.labengine').stage.drawer.open"
 SIGN = """(id) => {
   const pool = document.querySelector(".labengine").stage.shows.find(({ view }) => view.tileOf).view;
@@ -60,7 +60,7 @@ def test_no_violation_no_alarm(look: Look) -> None:
     look(check, merging_step())
 
 
-def test_they_are_counted_in_red_and_told_in_words(look: Look) -> None:
+def test_they_are_counted_in_red_and_described_in_words(look: Look) -> None:
     def check(view: View) -> None:
         counts = view.page.locator(".le-alarm-count:visible")
         assert counts.all_text_contents() == ["⚠ 2 violations"] * 2, "in the header, and above the sentence"
@@ -82,12 +82,12 @@ def test_each_leads_to_its_why(look: Look) -> None:
         for number in (first, first + 1, first):
             count.click()
             view.painted()
-            assert view.page.evaluate(CHOSEN) == {"kind": "event", "id": number}
+            assert view.page.evaluate(SELECTED) == {"kind": "event", "id": number}
             assert view.page.evaluate(OPEN) == "why"
         view.page.locator("[data-anchor='row:1:0:3'] .le-violated").click()
-        assert view.page.evaluate(CHOSEN) == {"kind": "event", "id": first + 1}
+        assert view.page.evaluate(SELECTED) == {"kind": "event", "id": first + 1}
         view.page.mouse.click(*view.page.evaluate(SIGN, 0))
-        assert view.page.evaluate(CHOSEN) == {"kind": "event", "id": first}
+        assert view.page.evaluate(SELECTED) == {"kind": "event", "id": first}
 
     look(check, [*merging_step(), SAID, PARTITION])
 
@@ -96,8 +96,8 @@ def test_blocks_and_entries_are_marked_as_said_and_as_is(look: Look) -> None:
     def check(view: View) -> None:
         marks = view.page.locator(".le-tables .le-violated")
         places = [mark.evaluate("(one) => one.closest('[data-anchor]').dataset.anchor") for mark in marks.all()]
-        told = dict(zip(places, marks.all_text_contents(), strict=True))
-        assert told == {"row:0:0:0": "said/is", "row:1:0:0": "said/is", "row:1:0:3": "!"}
+        texts = dict(zip(places, marks.all_text_contents(), strict=True))
+        assert texts == {"row:0:0:0": "said/is", "row:1:0:0": "said/is", "row:1:0:3": "!"}
         for mark in marks.all():
             assert mark.evaluate(FITS)
         view.page.locator("[data-anchor='row:0:0:0']").hover(position={"x": 40, "y": 10})
@@ -114,14 +114,14 @@ def test_in_the_free_queue_what_the_core_has_otherwise_is_marked(look: Look) -> 
         seats = view.page.locator(".le-queue-seat", has=view.page.locator(".le-violated"))
         assert [seat.get_attribute("data-block") for seat in seats.all()] == ["0"]
         seats.locator(".le-violated").click()
-        assert view.page.evaluate(CHOSEN) == {"kind": "event", "id": len(begin()) + len(merging_step())}
+        assert view.page.evaluate(SELECTED) == {"kind": "event", "id": len(begin()) + len(merging_step())}
         view.press("Home")
         assert "differs" not in view.text(".le-queue-summary") and seats.count() == 0
 
     look(check, [*merging_step(), SAID, PARTITION])
 
 
-def test_one_stands_where_the_step_failed(look: Look) -> None:
+def test_the_failed_step_is_shown(look: Look) -> None:
     def check(view: View) -> None:
         crash = view.page.locator(".le-alarm .le-alarm-crash")
         assert crash.text_content() == "step 2 failed"
@@ -171,8 +171,8 @@ def test_in_a_comparison_the_side_that_breaks_a_rule_says_so(look_at_both: compa
         counts = [head.locator(".le-alarm-count:visible").all_text_contents() for head in heads.all()]
         assert counts[0] and "violation" in counts[0][0] and counts[1] == []
         heads.nth(0).locator(".le-alarm-count").click()
-        chosen = page.page.evaluate(CHOSEN)
-        assert chosen["kind"] == "event" and chosen["side"] == 0
+        selected = page.page.evaluate(SELECTED)
+        assert selected["kind"] == "event" and selected["side"] == 0
         page.picture("violations")
         page.picture("violations", "dark")
 

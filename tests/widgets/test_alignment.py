@@ -50,7 +50,7 @@ def test_the_same_recording_twice_never_differs() -> None:
     assert not any(pair.differs for pair in pairs(RIGHT, list(RIGHT)))
 
 
-def test_overwriting_stands_beside_merging_block_by_block() -> None:
+def test_overwriting_is_beside_merging_block_by_block() -> None:
     differing = [pair for pair in pairs(LEFT, RIGHT) if pair.differs]
     assert [[type(event).__name__ for event in pair.left] for pair in differing] == [["BlockCached"]] * 3
     assert [[type(event).__name__ for event in pair.right] for pair in differing] == [["BlockMerged", "BlockFreed"]] * 3
@@ -58,7 +58,7 @@ def test_overwriting_stands_beside_merging_block_by_block() -> None:
     assert {pair.phase for pair in differing} == {"update"}
 
 
-def test_what_only_one_side_does_stands_alone() -> None:
+def test_what_only_one_side_does_is_alone() -> None:
     extra = [ev.ViolationFound("read", "so", (0,), (1,), 1, None)]
     found = pairs([*LEFT[:-1], *extra, LEFT[-1]], LEFT)
     alone = [pair for pair in found if pair.differs]
@@ -101,10 +101,10 @@ def test_subjects() -> None:
 def test_words_are_said_once_where_the_sides_agree_and_twice_where_not() -> None:
     compared = PairCaptions(recorded(LEFT), recorded(RIGHT))
     compared.grow()
-    for beat in compared.captions:
-        assert bool(beat.sentence) != (beat.left is not None or beat.right is not None)
-        if beat.pair.differs:
-            assert beat.left != beat.right
+    for caption in compared.captions:
+        assert bool(caption.sentence) != (caption.left is not None or caption.right is not None)
+        if caption.pair.differs:
+            assert caption.left != caption.right
     assert compared.captions[0].sentence.startswith("The engine starts")
     assert compared.captions[-1].left != compared.captions[-1].right and not compared.captions[-1].pair.differs
 
@@ -126,18 +126,18 @@ def test_the_parting_is_the_first_event_that_differs() -> None:
 
 def test_growing_event_by_event_comes_to_the_same() -> None:
     left, right = Timeline(), Timeline()
-    whole = PairCaptions(recorded(LEFT), recorded(RIGHT))
-    whole.grow()
+    at_once = PairCaptions(recorded(LEFT), recorded(RIGHT))
+    at_once.grow()
     growing = PairCaptions(left, right)
     for i in range(max(len(LEFT), len(RIGHT))):
         for timeline, events in ((left, LEFT), (right, RIGHT)):
             if i < len(events):
                 timeline.record(events[i])
         growing.grow()
-    assert [beat.row() for beat in growing.captions] == [beat.row() for beat in whole.captions]
+    assert [caption.row() for caption in growing.captions] == [caption.row() for caption in at_once.captions]
 
 
-def test_what_is_settled_is_never_told_again() -> None:
+def test_what_is_settled_is_never_described_again() -> None:
     with labengine.compare("nano-vllm", "nano-vllm+243", num_blocks=12, block_size=4) as comparison:
         compared = PairCaptions(*comparison.timelines)
         assert compared.grow(comparison.aligned_at, comparison.last_boundary) is not None
@@ -155,7 +155,7 @@ def test_what_is_settled_is_never_told_again() -> None:
         assert compared.grow(comparison.aligned_at, comparison.last_boundary) == 0 and compared.difference is None
 
 
-def test_old_beats_go_with_their_events() -> None:
+def test_old_captions_go_with_their_events() -> None:
     labs = [
         labengine.Lab("simulated", edition=name, num_blocks=64, block_size=4, record=200)
         for name in ("vllm", "labengine")
@@ -188,7 +188,7 @@ def play(comparison: Comparison, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_workloads_are_aligned_whole(seed: int) -> None:
+def test_random_workloads_are_aligned_completely(seed: int) -> None:
     editions = random.Random(seed).choices(
         ["nano-vllm", "nano-vllm+243", "vllm", "labengine", "nano-vllm-2025-07"], k=2
     )
@@ -198,8 +198,8 @@ def test_random_workloads_are_aligned_whole(seed: int) -> None:
         found = pairs(list(left.events()), list(right.events()), shift_of(left, right))
         compared = PairCaptions(left, right)
         compared.grow()
-        assert [beat.pair.ends for beat in compared.captions] == [pair.ends for pair in found]
-        assert all(beat.sentence or beat.left or beat.right for beat in compared.captions)
+        assert [caption.pair.ends for caption in compared.captions] == [pair.ends for pair in found]
+        assert all(caption.sentence or caption.left or caption.right for caption in compared.captions)
 
 
 def seconds_an_event(max_tokens: int) -> tuple[float, int]:

@@ -12,7 +12,7 @@ from widgets.story_219 import merging_step
 
 pytestmark = pytest.mark.browser
 
-CHOSEN = {"kind": "block", "id": 2}
+SELECTED = {"kind": "block", "id": 2}
 ASK = """([selection, names]) => {
   const { stage } = document.querySelector(".labengine");
   for (const name of names) stage.drawer.show(name);
@@ -34,7 +34,7 @@ def look() -> Iterator[Look]:
 def test_a_dashboard_below_the_window_hears_a_selection_before_it_is_painted(look: Look) -> None:
     def check(view: View) -> None:
         view.page.evaluate("() => document.getElementById('cell').style.marginTop = '5000px'")
-        view.feed.reader.selection = selection_of(CHOSEN)
+        view.feed.reader.selection = selection_of(SELECTED)
         view.mount()
         view.answer()
         assert view.page.evaluate("() => document.querySelector('.labengine').stage.selection.id") == 2
@@ -49,7 +49,7 @@ def test_a_dashboard_below_the_window_hears_a_selection_before_it_is_painted(loo
 def test_every_view_of_the_drawer_may_be_asked_before_its_first_paint(look: Look) -> None:
     def check(view: View) -> None:
         names = view.page.evaluate(DRAWN)
-        assert view.page.evaluate(ASK, [CHOSEN, names]) == len(names), "none of them was painted when it was asked"
+        assert view.page.evaluate(ASK, [SELECTED, names]) == len(names), "none of them was painted when it was asked"
         for name in names:
             view.page.evaluate("(name) => document.querySelector('.labengine').stage.drawer.show(name)", name)
             view.painted()

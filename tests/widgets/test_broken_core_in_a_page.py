@@ -48,7 +48,7 @@ def look() -> Iterator[Look]:
 
 
 @pytest.mark.browser
-def test_a_dashboard_stands_at_every_moment_of_what_cannot_have_happened(look: Look) -> None:
+def test_a_dashboard_shows_every_moment_of_what_cannot_have_happened(look: Look) -> None:
     def check(view: View) -> None:
         for name in TABS:
             view.page.get_by_role("tab", name=name, exact=True).click()

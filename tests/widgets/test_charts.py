@@ -29,9 +29,9 @@ def events() -> list[ev.Event]:
             lab.add(token_ids=[*range(dice.choice([0, 8, 12])), *tail], max_tokens=dice.randrange(3, 18))
         lab.run()
         assert lab.timeline is not None
-        told = list(lab.timeline.events())
-    start, end = told.index(ev.StepStarted(9)), told.index(ev.StepEnded(9))
-    return [*told[:end], ev.StepRolledBack(9, "KeyboardInterrupt"), *told[start:]]
+        events_so_far = list(lab.timeline.events())
+    start, end = events_so_far.index(ev.StepStarted(9)), events_so_far.index(ev.StepEnded(9))
+    return [*events_so_far[:end], ev.StepRolledBack(9, "KeyboardInterrupt"), *events_so_far[start:]]
 
 
 def recorded(events: list[ev.Event], max_events: int = 100_000) -> Timeline:
@@ -58,12 +58,12 @@ def test_the_figures_are_those_of_the_fold(events: list[ev.Event]) -> None:
 
 
 def test_piece_by_piece_is_the_same_as_at_once(events: list[ev.Event]) -> None:
-    timeline, whole = Timeline(), recorded(events)
+    timeline, complete = Timeline(), recorded(events)
     growing = StepSeries(timeline)
     for event in events:
         timeline.record(event)
         growing.update()
-    at_once = StepSeries(whole)
+    at_once = StepSeries(complete)
     at_once.update()
     timeless = [[_without_time(step) for step in series.steps] for series in (growing, at_once)]
     assert timeless[0] == timeless[1]
@@ -73,7 +73,7 @@ def _without_time(step: StepFigures) -> tuple[object, ...]:
     return (step.step, step.used, step.peak, step.hit_rate, step.prefill, step.decode, step.sampled)
 
 
-def test_a_recording_that_dropped_its_beginning_and_one_that_starts_over(events: list[ev.Event]) -> None:
+def test_a_recording_that_dropped_its_beginning_and_one_that_restarts(events: list[ev.Event]) -> None:
     timeline = recorded(events, max_events=400)
     assert timeline.num_dropped > 0
     series = StepSeries(timeline)

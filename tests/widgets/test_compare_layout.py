@@ -18,7 +18,7 @@ CUT = """() => [...document.querySelectorAll(
   ".le-column-head, .le-pair-score, .le-tables-target, .le-tables-none, .le-tables-index, .le-map-bead"
 )].filter((one) => one.clientHeight && one.scrollWidth > one.clientWidth + 1)
   .map((one) => one.className + ": " + one.textContent)"""
-BEYOND_LEFT = """() => {
+CUT_LEFT = """() => {
   const left = (one) => one.getBoundingClientRect().left;
   return [...document.querySelectorAll(".le-column .le-tables-target")]
     .filter((one) => one.clientHeight)
@@ -70,14 +70,14 @@ def sizes() -> Comparison:
     return comparison
 
 
-def later(page: ComparePage) -> None:
+def follow_up(page: ComparePage) -> None:
     page.press("End")
     page.click("What does it cost later?")
     page.until("what comes later", lambda: page.data("stop") == "4" and page.data("playing") == "false")
 
 
 def nothing_is_cut_in_silence(page: ComparePage) -> None:
-    assert page.page.evaluate(CUT) == [] and page.page.evaluate(BEYOND_LEFT) == []
+    assert page.page.evaluate(CUT) == [] and page.page.evaluate(CUT_LEFT) == []
     for spans, end in page.page.evaluate(SCORES):
         assert all(left[1] <= right[0] + 1 for left, right in pairwise(spans)) and spans[-1][1] <= end + 1
     for frame in page.page.evaluate(FRAMES):
@@ -90,7 +90,7 @@ def nothing_is_cut_in_silence(page: ComparePage) -> None:
 
 
 @pytest.mark.parametrize("width", [1220, 950])
-def test_of_two_sizes_the_rows_stand_in_one_order(look: Look, width: int) -> None:
+def test_of_two_sizes_the_rows_are_in_one_order(look: Look, width: int) -> None:
     def check(page: ComparePage) -> None:
         page.press("End")
         left, right = page.page.evaluate(BADGES)
@@ -106,9 +106,9 @@ def test_of_two_sizes_the_rows_stand_in_one_order(look: Look, width: int) -> Non
     look(check, sizes(), width=width)
 
 
-def test_of_44409_later_no_word_is_cut_and_the_groups_are_level(look: Look) -> None:
+def test_in_the_follow_up_of_44409_no_word_is_cut_and_the_groups_are_aligned(look: Look) -> None:
     def check(page: ComparePage) -> None:
-        later(page)
+        follow_up(page)
         for _ in range(30):
             nothing_is_cut_in_silence(page)
             left, right = page.page.evaluate(GROUPS)
@@ -122,7 +122,7 @@ def test_of_44409_later_no_word_is_cut_and_the_groups_are_level(look: Look) -> N
 
 def test_page_up_goes_to_the_end_of_the_step_before_and_page_down_back(look: Look) -> None:
     def check(page: ComparePage) -> None:
-        later(page)
+        follow_up(page)
         page.press("End")
         seen = []
         for key in ("PageUp", "PageUp", "PageUp", "PageDown", "PageDown", "PageDown"):
@@ -142,9 +142,9 @@ def test_page_up_goes_to_the_end_of_the_step_before_and_page_down_back(look: Loo
     look(check, bug("vllm-44409").compare())
 
 
-def test_the_sign_leads_to_what_is_beyond(look: Look) -> None:
+def test_the_sign_leads_to_what_is_cut(look: Look) -> None:
     def check(page: ComparePage) -> None:
-        later(page)
+        follow_up(page)
         page.press("End")
         sign = page.page.locator(".le-column[data-side='0'] .le-map-panel .le-beyond")
         said = sign.inner_text()

@@ -23,7 +23,7 @@ def look() -> Iterator[Look]:
         yield look
 
 
-def test_why_is_asked_of_what_was_chosen_before(look: Look) -> None:
+def test_why_is_asked_of_what_was_selected_before(look: Look) -> None:
     def check(page: ComparePage) -> None:
         page.press("End")
         page.page.locator(".le-column[data-side='0'] [data-block='0']").first.click()
@@ -206,7 +206,7 @@ def test_a_side_that_was_interrupted_is_not_shown_ahead(look: Look, monkeypatch:
     look(check, comparison)
 
 
-def test_a_saved_notebook_tells_it_without_a_kernel(look: Look) -> None:
+def test_a_saved_notebook_shows_it_without_a_kernel(look: Look) -> None:
     def check(page: ComparePage) -> None:
         assert sum(map(len, page.widget.saved)) < 150_000
         page.press("End")
@@ -216,7 +216,7 @@ def test_a_saved_notebook_tells_it_without_a_kernel(look: Look) -> None:
     look(check, bug("nano-vllm-219").compare(), has_kernel=False)
 
 
-def test_the_view_stands_at_the_event_for_which_a_run_has_stopped(look: Look) -> None:
+def test_the_view_shows_the_event_for_which_a_run_has_stopped(look: Look) -> None:
     comparison = labengine.compare("nano-vllm", "nano-vllm+243", num_blocks=12, block_size=4)
     for _ in range(2):
         comparison.add(token_ids=PROMPT, max_tokens=3)
@@ -265,7 +265,7 @@ def test_text_stays_text(look: Look) -> None:
     look(check, comparison)
 
 
-def test_the_exported_page_tells_it_with_no_python_and_no_network(look: Look, tmp_path: Path) -> None:
+def test_the_exported_page_shows_it_with_no_python_and_no_network(look: Look, tmp_path: Path) -> None:
     comparison = bug("nano-vllm-219").compare()
     comparison.follow_up()
     path = comparison.export_html(tmp_path / "219.html")

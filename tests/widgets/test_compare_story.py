@@ -41,14 +41,14 @@ def test_the_story_of_219_from_sentence_to_sentence(look: Look) -> None:
     look(check, bug("nano-vllm-219").compare())
 
 
-def test_what_it_costs_later(look: Look) -> None:
+def test_the_follow_up(look: Look) -> None:
     def check(page: ComparePage) -> None:
         page.press("End")
-        later = page.page.get_by_role("button", name="What does it cost later?")
-        assert later.is_visible()
-        later.click()
+        follow_up = page.page.get_by_role("button", name="What does it cost later?")
+        assert follow_up.is_visible()
+        follow_up.click()
         page.until("what comes later", lambda: page.data("stop") == "6" and page.data("playing") == "false")
-        assert not later.is_visible()
+        assert not follow_up.is_visible()
         assert page.text(".le-guide-words").startswith("A step later")
         said = [page.next_stop() for _ in range(3)]
         assert "takes all 8 free blocks" in said[0]
@@ -119,7 +119,7 @@ def test_a_play_rests_where_the_guide_speaks(look: Look) -> None:
 
 
 @pytest.mark.parametrize("id", ["nano-vllm-71", "vllm-44409"])
-def test_the_other_stories_are_told_to_their_ends(look: Look, id: str) -> None:
+def test_the_other_stories_are_shown_to_their_ends(look: Look, id: str) -> None:
     scenario = bug(id)
 
     def check(page: ComparePage) -> None:

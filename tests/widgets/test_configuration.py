@@ -28,7 +28,7 @@ def ask(comparison: Comparison, max_tokens: int = 9) -> None:
         comparison.add(token_ids=range(first, first + 14), max_tokens=max_tokens)
 
 
-def told(comparison: Comparison) -> PairCaptions:
+def pair_captions(comparison: Comparison) -> PairCaptions:
     compared = PairCaptions(*comparison.timelines)
     compared.grow()
     return compared
@@ -48,12 +48,12 @@ def told(comparison: Comparison) -> PairCaptions:
         ({}, {"groups": [GroupSpec(4, "sliding_window", 8)]}, "blocks of 4 tokens (sliding window of 8)"),
     ],
 )
-def test_how_they_were_made_is_told_and_is_no_parting(left: dict[str, Any], right: dict[str, Any], words: str) -> None:
+def test_configurations_are_no_first_difference(left: dict[str, Any], right: dict[str, Any], words: str) -> None:
     with beside(left, right) as comparison:
         assert words in comparison.configuration_difference
-        assert comparison.first_difference() is None and told(comparison).difference is None
+        assert comparison.first_difference() is None and pair_captions(comparison).difference is None
         assert words in repr(comparison) and words in comparison.why().answer
-        first = told(comparison).captions[0]
+        first = pair_captions(comparison).captions[0]
         assert first.pair.differs and first.left != first.right and not first.sentence
         comparison.add(token_ids=PROMPT, max_tokens=2)
         assert comparison.first_difference() is None
@@ -84,7 +84,7 @@ def test_another_block_size_parts_at_the_first_blocks() -> None:
 def test_a_null_block_moves_all_ids_and_decides_nothing() -> None:
     with labengine.compare("nano-vllm", "vllm", num_blocks=12, block_size=4) as comparison:
         assert comparison.first_difference() is None
-        empty = told(comparison).captions[0]
+        empty = pair_captions(comparison).captions[0]
         assert (empty.left, empty.right) == (
             "The engine starts: 12 blocks, all free.",
             "The engine starts: 12 blocks, all free but #0, the null block.",
@@ -94,8 +94,8 @@ def test_a_null_block_moves_all_ids_and_decides_nothing() -> None:
         found = comparison.first_difference()
         assert found is not None and isinstance(found.right, ev.BlockCached), "vllm hashes at allocation"
         parting, _, _ = find_first_difference(*comparison.timelines) or pytest.fail("they part")
-        grown = told(comparison).difference
-        assert grown == parting and not told(comparison).captions[grown.number - 1].pair.differs
+        grown = pair_captions(comparison).difference
+        assert grown == parting and not pair_captions(comparison).captions[grown.number - 1].pair.differs
 
 
 def test_ids_are_renumbered_wherever_an_event_holds_them() -> None:
@@ -121,19 +121,19 @@ def test_equal_sentences_say_what_differs() -> None:
 
 
 @pytest.mark.parametrize("sizes", [{"num_blocks": 9}, {"block_size": 2}, {"edition": "vllm"}, {"edition": "nano-vllm"}])
-def test_beats_that_differ_never_have_the_same_words(sizes: dict[str, Any]) -> None:
+def test_captions_that_differ_never_have_the_same_words(sizes: dict[str, Any]) -> None:
     with beside({}, sizes) as comparison:
         ask(comparison)
         comparison.run()
-        compared = told(comparison)
-        assert any(beat.pair.differs for beat in compared.captions)
-        for beat in compared.captions:
-            assert not beat.pair.differs or beat.left != beat.right
+        compared = pair_captions(comparison)
+        assert any(caption.pair.differs for caption in compared.captions)
+        for caption in compared.captions:
+            assert not caption.pair.differs or caption.left != caption.right
         found, why = comparison.first_difference(), comparison.why()
         assert found is not None and found.sentences[0] != found.sentences[1] and why.links
 
 
-def test_the_null_block_is_told_by_the_engine_that_has_one() -> None:
+def test_the_null_block_is_described_by_the_engine_that_has_one() -> None:
     started = ev.EngineStarted(12, (("full", 4, None),), "vllm", 0)
     with Lab("simulated", edition="vllm", num_blocks=12, block_size=4) as lab:
         why = lab.why(event=0)

@@ -52,7 +52,7 @@ def test_both_are_view_sources(source: FakeViewSource) -> None:
         assert isinstance(lab.view_source(), ViewSource)
 
 
-def wish(dashboard: Dashboard, **content: Any) -> dict[str, Any]:
+def post_command(dashboard: Dashboard, **content: Any) -> dict[str, Any]:
     """Send a wish as the browser does, and wait for its answer."""
     number = len(dashboard.wire.of_type("answer"))
     dashboard._receive(dashboard, {"type": "command", "view": "v", "side": 0, **content}, [])
@@ -60,12 +60,12 @@ def wish(dashboard: Dashboard, **content: Any) -> dict[str, Any]:
     return dashboard.wire.of_type("answer")[-1]
 
 
-def test_wishes_are_posted_and_answered(dashboard: Dashboard, source: FakeViewSource) -> None:
+def test_commands_are_posted_and_answered(dashboard: Dashboard, source: FakeViewSource) -> None:
     for action in ("step", "phase", "start", "pause", "reset"):
-        answer = wish(dashboard, action=action)
+        answer = post_command(dashboard, action=action)
         assert (answer["action"], answer["view"], answer["error"]) == (action, "v", None)
-    wish(dashboard, action="add", prompt="Once upon a time", copies=2, max_tokens=8, evil=1)
-    wish(dashboard, action="abort", request_id=1)
+    post_command(dashboard, action="add", prompt="Once upon a time", copies=2, max_tokens=8, evil=1)
+    post_command(dashboard, action="abort", request_id=1)
     assert [name for name, _ in source.posted] == ["step", "phase", "start", "pause", "reset", "add", "abort"]
     assert source.posted[-2:] == [
         ("add", {"prompt": "Once upon a time", "copies": 2, "max_tokens": 8}),
@@ -87,18 +87,18 @@ def test_wishes_are_posted_and_answered(dashboard: Dashboard, source: FakeViewSo
         ({"action": ["step"]}, "the dashboard knows no action"),
     ],
 )
-def test_bad_wishes_are_refused_with_words(
+def test_bad_commands_are_refused_with_words(
     dashboard: Dashboard, source: FakeViewSource, content: dict[str, Any], words: str
 ) -> None:
-    assert words in wish(dashboard, **content)["error"]
+    assert words in post_command(dashboard, **content)["error"]
     assert source.posted == []
 
 
-def test_the_error_of_a_wish_is_shown(dashboard: Dashboard, source: FakeViewSource) -> None:
+def test_the_error_of_a_command_is_shown(dashboard: Dashboard, source: FakeViewSource) -> None:
     source.error = RuntimeError("<b>no room</b>")
-    assert wish(dashboard, action="step")["error"] == "<b>no room</b>"
+    assert post_command(dashboard, action="step")["error"] == "<b>no room</b>"
     source.error = KeyboardInterrupt()  # type: ignore[assignment]
-    assert wish(dashboard, action="step")["error"] == "KeyboardInterrupt"
+    assert post_command(dashboard, action="step")["error"] == "KeyboardInterrupt"
 
 
 def test_nonsense_from_the_browser_is_ignored(dashboard: Dashboard, source: FakeViewSource) -> None:
@@ -108,7 +108,7 @@ def test_nonsense_from_the_browser_is_ignored(dashboard: Dashboard, source: Fake
     actions = [{**step, "action": action} for action in (None, 5, ["step"], {"step": 1}, "close", "x" * 10_000)]
     for content in (None, [], "step", {}, *sides, *kinds, *actions):
         dashboard._receive(dashboard, content, [])
-    assert wish(dashboard, action="step")["error"] is None
+    assert post_command(dashboard, action="step")["error"] is None
     assert len(source.posted) == 1
 
 

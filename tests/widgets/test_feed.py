@@ -67,7 +67,7 @@ def test_a_step_by_hand_is_one_message_with_its_words(source: FakeViewSource, fe
     assert picture(heard(before, wire.states).state()) == source.fold().snapshot()
 
 
-def test_half_a_step_is_shown_when_it_stands_still(source: FakeViewSource, wire: Wire) -> None:
+def test_half_a_step_is_shown_when_the_lab_pauses(source: FakeViewSource, wire: Wire) -> None:
     feed = Feed(source)
     feed.attach(wire)
     step = merging_step()
@@ -82,7 +82,7 @@ def test_half_a_step_is_shown_when_it_stands_still(source: FakeViewSource, wire:
     feed.detach(wire)
 
 
-def test_a_running_lab_is_followed_and_told_when_it_rests(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
+def test_a_running_lab_is_followed_and_captioned_when_it_pauses(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
     source.is_running = True
     source.say([*merging_step(), ev.StepStarted(2), ev.RequestScheduled(0, 14, 1, False, "running"), ev.StepEnded(2)])
     feed.tick()
@@ -91,9 +91,9 @@ def test_a_running_lab_is_followed_and_told_when_it_rests(source: FakeViewSource
     source.is_running = False
     feed.tick()
     feed.tick()
-    (told,) = wire.of_type("captions")
-    assert told["payload"]["start"] == 33 and len(told["payload"]["captions"]) == 3
-    assert told["payload"]["opening"] == [36, "After step 2: 5 blocks used."]
+    (arrived,) = wire.of_type("captions")
+    assert arrived["payload"]["start"] == 33 and len(arrived["payload"]["captions"]) == 3
+    assert arrived["payload"]["opening"] == [36, "After step 2: 5 blocks used."]
     assert wire.num_rests == 2, "once at the beginning, once after the run"
 
 
@@ -111,7 +111,7 @@ def test_the_end_of_a_runs_last_step_is_followed_and_not_played(source: FakeView
     assert wire.states[-1]["payload"]["captioned"] == 33, "what is done by hand afterwards is told again"
 
 
-def test_of_several_steps_by_hand_the_last_is_told(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
+def test_of_several_steps_by_hand_the_last_is_captioned(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
     source.say([*merging_step(), ev.StepStarted(2), ev.StepEnded(2)])
     feed.tick()
     (more,) = wire.states
@@ -152,15 +152,15 @@ def test_texts_are_known_after_a_new_engine(wire: Wire) -> None:
         lab.reset()
         wait_until(lambda: wire.of_type("full"), "a new beginning")
         lab.add("Once upon a time there was", max_tokens=1)
-        told: dict[int, str] = {}
+        arrived: dict[int, str] = {}
 
-        def are_told() -> bool:
+        def have_arrived() -> bool:
             last = max(i for i, message in enumerate(wire.messages) if message["type"] == "full")
             for message in wire.messages[last:]:
-                told.update(map(tuple, message["payload"].get("texts", [])))  # type: ignore[arg-type]
-            return " upon" in told.values()
+                arrived.update(map(tuple, message["payload"].get("texts", [])))  # type: ignore[arg-type]
+            return " upon" in arrived.values()
 
-        wait_until(are_told, "the prompt's words")
+        wait_until(have_arrived, "the prompt's words")
         lab.feed.detach(wire)
 
 
@@ -184,12 +184,12 @@ def test_what_was_sent_before_is_asked_for(wire: Wire) -> None:
         start, end = lab.timeline.step_moments(3)
         feed.receive(wire, 0, {"type": "captions", "view": "v", "id": "8", "start": start, "end": end})
         wait_until(lambda: any(m.get("id") == "8" for m in wire.of_type("captions")), "the words")
-        beats = next(m for m in wire.of_type("captions") if m.get("id") == "8")["payload"]["captions"]
-        assert beats[0][1].startswith("Step 3 begins") and beats[-1][0] == end
+        captions = next(m for m in wire.of_type("captions") if m.get("id") == "8")["payload"]["captions"]
+        assert captions[0][1].startswith("Step 3 begins") and captions[-1][0] == end
         feed.detach(wire)
 
 
-def test_a_rolled_back_step_is_told_and_the_next_one_too(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
+def test_a_rolled_back_step_is_described_and_the_next_one_too(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
     source.say([*merging_step()[:12], ev.StepRolledBack(1, "KeyboardInterrupt")])
     feed.tick()
     assert "KeyboardInterrupt" in wire.states[-1]["payload"]["captions"][-1][1]
@@ -198,7 +198,7 @@ def test_a_rolled_back_step_is_told_and_the_next_one_too(source: FakeViewSource,
     assert wire.states[-1]["payload"]["captions"][-1][1].startswith("Step 1 ends: 5 blocks used.")
 
 
-def test_a_restarted_engine_starts_all_over(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
+def test_a_restarted_engine_starts_from_nothing(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
     source.say(merging_step())
     feed.tick()
     source.say(begin())
@@ -304,19 +304,19 @@ def test_an_error_of_a_callback_is_said_beside_the_widget(source: FakeViewSource
     assert wire.of_type("failure")[-1]["message"] == "ZeroDivisionError: division by zero"
 
 
-def test_a_dropped_listener_is_told(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
+def test_a_dropped_listener_is_reported(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
     source.hooks.subscribe(lambda event: 1 / 0, ev.StepEnded)
     source.say(merging_step())
     feed.tick()
     assert wire.states[-1]["status"]["listener_failures"] == ["ZeroDivisionError: division by zero"]
 
 
-def test_what_is_chosen_travels_both_ways(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
-    chosen: list[Selection | None] = []
-    feed.on_select = chosen.append
+def test_the_selection_travels_both_ways(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
+    selections: list[Selection | None] = []
+    feed.on_select = selections.append
     feed.receive(wire, 0, {"type": "select", "view": "v", "selection": {"kind": "hash", "id": "0:ab"}})
     feed.tick()
-    assert feed.selection == Selection("hash", "0:ab") == chosen[-1]
+    assert feed.selection == Selection("hash", "0:ab") == selections[-1]
     assert wire.of_type("select")[-1]["from"] == "v"
     feed.select(Selection("block", 3))
     feed.tick()
@@ -330,7 +330,7 @@ def test_what_is_chosen_travels_both_ways(source: FakeViewSource, feed: Feed, wi
     assert feed.selection is None
 
 
-def test_where_the_reader_stands_travels_both_ways(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
+def test_the_shown_moment_travels_both_ways(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
     source.say(merging_step())
     feed.tick()
     feed.receive(wire, 0, {"type": "at", "view": "v", "moment": 12})
@@ -386,11 +386,13 @@ def test_one_feed_serves_all_views_of_a_lab(source: FakeViewSource) -> None:
     assert set(threading.enumerate()) <= threads
 
 
-@pytest.mark.parametrize("told", [None, [], {}, {"kind": "block"}, {"kind": "block", "id": "3"}, {"kind": 3, "id": 3}])
-def test_a_selection_that_is_none(told: object) -> None:
+@pytest.mark.parametrize(
+    "arrived", [None, [], {}, {"kind": "block"}, {"kind": "block", "id": "3"}, {"kind": 3, "id": 3}]
+)
+def test_a_selection_that_is_none(arrived: object) -> None:
     from labengine_widgets.selection import selection_of
 
-    assert selection_of(told) is None
+    assert selection_of(arrived) is None
 
 
 def test_a_selection_says_what_it_wants() -> None:

@@ -36,7 +36,7 @@ def scene_after(events: list[ev.Event]) -> Scene:
     return scene
 
 
-def told(step: list[ev.Event]) -> list[str]:
+def described(step: list[ev.Event]) -> list[str]:
     """The sentences of a step after what went before."""
     first = before()
     timeline = recorded([*first, *step])
@@ -44,7 +44,7 @@ def told(step: list[ev.Event]) -> list[str]:
 
 
 def test_the_story_says_who_takes_what_from_whom() -> None:
-    assert told(interleaved())[1:] == [
+    assert described(interleaved())[1:] == [
         "B looks up its prompt in the prefix cache and finds its first 8 tokens, in #1, #2, #4 and #5: "
         "no need to compute them.",
         "The external tier holds B's next 8 tokens, which need not be computed.",
@@ -69,8 +69,8 @@ def test_a_block_in_two_tables_is_seen_as_such() -> None:
     assert scene.groups_of(9) == ()
 
 
-def test_null_is_told_alike_for_every_edition_and_is_no_block_in_use() -> None:
-    scene, words = scene_after([*before(), *narrow()]), told(narrow())
+def test_null_is_described_alike_for_every_edition_and_is_no_block_in_use() -> None:
+    scene, words = scene_after([*before(), *narrow()]), described(narrow())
     assert scene.fold.null_block == 0 and scene.fold.requests[1].block_tables[1] == [0, 5]
     assert words[1].endswith("finds its first 8 tokens, in #1, #2 and #5: no need to compute them.")
     assert words[4].startswith("B's table of the window group begins with 1 null entry, outside the window")
@@ -93,7 +93,7 @@ def test_a_violation_and_a_save_do_not_end_the_forward_phase() -> None:
     for event in (violation, ev.BlocksSaved(1, ())):
         assert phase_after(event, "forward") == "forward"
     again = ev.ViolationFound("read", "too", (1,), (0, 9), 2, None)
-    assert told([*interleaved(), violation, again])[-1] == "Rule read is broken: wrong (and 1 more)."
+    assert described([*interleaved(), violation, again])[-1] == "Rule read is broken: wrong (and 1 more)."
 
 
 def test_groups_have_names() -> None:
@@ -106,7 +106,7 @@ def test_groups_have_names() -> None:
         assert "the window group begins with 3 null entries" in sentence([event], scene)
 
 
-def test_the_text_picture_shows_groups_nulls_and_what_was_given_twice() -> None:
+def test_the_text_picture_shows_groups_nulls_and_blocks_in_two_tables() -> None:
     text = block_map(fold([*before(), *interleaved()]))
     assert "#0 null" in text and "#4 [~]x2!!" in text and "#5 [~]x2!!" in text and "#1 [p]" in text
     assert "      full group   -> #1 #2 #5 #4 #7\n      window group -> #4 #5 #6 #3 #8\n" in text
@@ -120,7 +120,7 @@ def test_equal_tokens_of_two_groups_are_two_contents() -> None:
     assert "p->(#1)  q->(#2)  r->(#4)  s->(#5)" in text
 
 
-def test_the_svg_tells_the_same() -> None:
+def test_the_svg_shows_the_same() -> None:
     svg = block_map_svg(fold([*before(), *interleaved()]))
     words = [element.text for element in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
     assert words.count("B, twice!") == 2 and words.count("null") == 1
@@ -131,7 +131,7 @@ def test_the_svg_tells_the_same() -> None:
 
 @pytest.mark.parametrize("edition", ["labengine", "vllm"])
 @pytest.mark.parametrize("seed", range(2))
-def test_random_hybrid_runs_are_told(edition: str, seed: int) -> None:
+def test_random_hybrid_runs_are_described(edition: str, seed: int) -> None:
     """Windows, loads, saves, preemption: following tells what a jump to each step tells."""
     random = Random(f"{edition} {seed}")
     groups = (GroupSpec(4), GroupSpec(4, "sliding_window", 9), GroupSpec(4, "sliding_window", 9))

@@ -37,7 +37,7 @@ def test_who_misses_a_message_asks_for_everything(look: Look) -> None:
     look(check)
 
 
-def test_keys_send_wishes_and_stay_out_of_the_prompt(look: Look) -> None:
+def test_keys_send_commands_and_stay_out_of_the_prompt(look: Look) -> None:
     def check(view: View) -> None:
         view.press("s", "p", " ", "?")
         assert view.page.locator(".le-keys").is_visible()
@@ -65,7 +65,7 @@ def test_a_running_lab_can_be_paused_and_not_stepped(look: Look) -> None:
     look(check)
 
 
-def test_the_error_of_a_wish_stands_beside_the_controls(look: Look) -> None:
+def test_the_error_of_a_command_is_beside_the_controls(look: Look) -> None:
     def check(view: View) -> None:
         view.press("s")
         answer = {
@@ -84,7 +84,7 @@ def test_the_error_of_a_wish_stands_beside_the_controls(look: Look) -> None:
     look(check)
 
 
-def test_a_lost_kernel_is_told_and_nothing_waits_for_it(look: Look) -> None:
+def test_a_lost_kernel_is_reported_and_nothing_waits_for_it(look: Look) -> None:
     def check(view: View) -> None:
         assert view.page.get_by_role("button", name="Step", exact=True).is_enabled()
         view.page.evaluate("() => window.loseKernel()")
@@ -97,7 +97,7 @@ def test_a_lost_kernel_is_told_and_nothing_waits_for_it(look: Look) -> None:
     look(check, merging_step())
 
 
-def test_silence_is_told_until_an_answer_comes(look: Look) -> None:
+def test_silence_is_reported_until_an_answer_comes(look: Look) -> None:
     def check(view: View) -> None:
         silence = "No answer yet: this is the state as it was last seen."
         wait_until(lambda: view.text(".le-message").startswith(silence), "the message", between=view.painted)

@@ -14,7 +14,7 @@ from labengine_widgets import block_map, block_map_svg
 from labengine_widgets.pictures import lettering
 from labengine_widgets.pictures.ascii import content_letters
 from widgets.dashboard_page import Look, View, looks
-from widgets.lettered import BEADS, told_in, two_that_part
+from widgets.lettered import BEADS, letters_in, two_that_part
 from widgets.story_219 import begin, merging_step, schedule_and_forward
 
 
@@ -34,14 +34,14 @@ def timeline_of(events: list[ev.Event]) -> Timeline:
 def test_letters_come_in_the_order_of_the_events_at_every_moment() -> None:
     with two_that_part() as lab:
         assert lab.timeline is not None
-        last = told_in(repr(lab))
+        last = letters_in(repr(lab))
         order = [e.block_id for e in lab.timeline.of_kind(ev.BlockCached)]
         first = {block_id: letter for letter, block_id in zip("pqrstuvwxyz", dict.fromkeys(order), strict=False)}
         assert last == {str(block_id): letter for block_id, letter in first.items()}
         for step in range(1, 15):
-            told = told_in(repr(lab.goto(step)))
-            assert told.items() <= last.items(), step
-        assert list(told_in(block_map(lab.snapshot())).values()) != list(last.values()), "a snapshot knows no order"
+            shown = letters_in(repr(lab.goto(step)))
+            assert shown.items() <= last.items(), step
+        assert list(letters_in(block_map(lab.snapshot())).values()) != list(last.values()), "a snapshot knows no order"
 
 
 @pytest.mark.browser
@@ -59,7 +59,7 @@ def test_text_picture_and_widget_agree(look: Look) -> None:
                 view.painted()
                 beads = {block: letter for letter, block in view.page.evaluate(BEADS)}
                 snapshot = timeline.state(moment).snapshot()
-                assert told_in(block_map(snapshot, timeline)) == beads and len(beads) > 3
+                assert letters_in(block_map(snapshot, timeline)) == beads and len(beads) > 3
                 svg = block_map_svg(snapshot, timeline=timeline)
                 [line] = re.findall(r"prefix map: ([^<]*)<", svg)
                 assert {b: a for a, b in re.findall(r"(\w+) → #(\d+)", line)} == beads
@@ -75,7 +75,7 @@ def test_what_a_step_taken_back_has_brought_keeps_its_letter() -> None:
     assert list(letters.values()) == ["p", "q", "r"]
 
 
-def test_a_recording_that_starts_over_is_lettered_anew() -> None:
+def test_a_recording_that_restarts_is_lettered_anew() -> None:
     timeline = timeline_of([*begin(), *merging_step()])
     before = content_letters(timeline.state().snapshot(), timeline)
     for event in [*begin(), *merging_step()]:
@@ -87,7 +87,7 @@ def test_a_recording_that_starts_over_is_lettered_anew() -> None:
 def test_of_a_recording_too_long_to_walk_everything_still_has_a_letter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lettering, "MAX_WALKED", 20)
     with two_that_part() as lab:
-        letters = list(told_in(repr(lab)).values())
+        letters = list(letters_in(repr(lab)).values())
     assert "?" not in letters and len(set(letters)) == len(letters)
 
 
@@ -98,7 +98,7 @@ def test_a_comparison_names_each_side_by_its_own_recording() -> None:
         comparison.run()
         left, right = repr(comparison).split("\n\nnano-vllm+243\n")
         for text, lab in ((left, comparison.left), (right, comparison.right)):
-            assert told_in(text) == told_in(repr(lab))
+            assert letters_in(text) == letters_in(repr(lab))
 
 
 def test_contents_that_nothing_holds_any_more_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:

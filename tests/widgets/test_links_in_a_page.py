@@ -43,7 +43,7 @@ def point_at(view: View, block: int) -> dict[str, Any]:
     return tile
 
 
-def test_a_line_leads_from_every_holder_around_the_tiles(look: Look) -> None:
+def test_a_line_leads_from_every_holder_past_the_tiles(look: Look) -> None:
     def check(view: View) -> None:
         for block, holders in ((0, 2), (2, 2), (3, 1), (7, 1), (8, 0)):
             point_at(view, block)
@@ -57,7 +57,7 @@ def test_a_line_leads_from_every_holder_around_the_tiles(look: Look) -> None:
     look(check, merging_step())
 
 
-def test_a_holder_that_is_scrolled_out_of_sight_has_its_line(look: Look) -> None:
+def test_a_holder_that_is_scrolled_away_has_its_line(look: Look) -> None:
     def check(view: View) -> None:
         view.page.evaluate("() => document.querySelector('.le-tables').style.height = '60px'")
         tile = point_at(view, 1)

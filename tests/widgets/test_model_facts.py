@@ -67,8 +67,8 @@ def steady(ground: Ground, seed: int) -> list[ev.Event]:
 def test_what_events_say_of_requests_and_blocks_is_kept(page: ModelPage, seed: int) -> None:
     events = steady(Ground("labengine"), seed)[:400]
     story = Story()
-    for told, event, seen in zip(range(len(events)), events, facts(page, events)[1:], strict=True):
-        story.hear(told, event)
+    for event_number, event, seen in zip(range(len(events)), events, facts(page, events)[1:], strict=True):
+        story.hear(event_number, event)
         assert seen["requests"] == story.rows(), event
         assert seen["freed"] == story.freed, event
         assert [tuple(pair) for pair in seen["sampled"]] == list(story.sampled.items())
@@ -158,7 +158,7 @@ def test_what_the_map_lost_is_kept_with_the_reason(page: ModelPage, ground: Grou
     assert met
 
 
-def test_traffic_with_the_tier_is_told(page: ModelPage) -> None:
+def test_traffic_with_the_tier_is_described(page: ModelPage) -> None:
     events = events_of(Ground("labengine", True, "late"), 1)
     expected = [
         [i, event.request_id, not isinstance(event, ev.BlocksSaved), isinstance(event, ev.LoadFailed)]
@@ -235,8 +235,8 @@ def test_sentences_have_the_letters_of_the_picture(page: ModelPage) -> None:
     assert any(f"look-ups for {content_name(0)} find it" in text for text in expected)
     assert [text for _, text in texts] != expected
     order = list(range(len(texts)))[::2] + list(range(len(texts)))[1::2]
-    told = page.evaluate(LETTERS, [payload(events), [texts[i] for i in order]])
-    assert told == [expected[i] for i in order]
+    event_number = page.evaluate(LETTERS, [payload(events), [texts[i] for i in order]])
+    assert event_number == [expected[i] for i in order]
 
 
 SHARED = """

@@ -51,15 +51,15 @@ def test_the_story_agrees_with_the_fold(look: Look, events: list[ev.Event]) -> N
         timeline = view.view_source.timeline
         assert timeline is not None
         moments = [*range(1, timeline.end, max(1, timeline.end // 60)), timeline.end]
-        for moment, told in zip(moments, view.js(AT, moments), strict=True):
+        for moment, drawn in zip(moments, view.js(AT, moments), strict=True):
             fold = timeline.state(moment)
-            assert [(life, refs) for life, _, _, refs in told["lives"]] == expected_lives(timeline, moment), moment
-            for block_id, (life, key, owner, _) in enumerate(told["lives"]):
+            assert [(life, refs) for life, _, _, refs in drawn["lives"]] == expected_lives(timeline, moment), moment
+            for block_id, (life, key, owner, _) in enumerate(drawn["lives"]):
                 known = [f"{group}:{block_hash.hex()}" for group, block_hash in fold.block_keys[block_id]]
                 assert key == (known[0] if known and life != FREE else None)
                 owners = [i for i, r in fold.requests.items() if any(block_id in table for table in r.block_tables)]
                 assert owner == (-1 if not owners else owners[0] if len(owners) == 1 else -2), (moment, block_id)
-            states = {request: None if state is None else STATES[state] for request, state in told["states"]}
+            states = {request: None if state is None else STATES[state] for request, state in drawn["states"]}
             for request_id, request in fold.requests.items():
                 expected = {request.status} if request.status != "running" else {"prefill", "decode"}
                 assert states[request_id] in expected, (moment, request_id)

@@ -40,7 +40,7 @@ def test_numbers_are_parted_and_words_are_not() -> None:
     assert joined(["Once", " upon"]) == "Once upon"
 
 
-def test_a_hash_takes_over_the_letter_of_its_prefix() -> None:
+def test_a_hash_takes_the_letter_of_its_prefix() -> None:
     contents = ContentIndex()
     assert contents.of_prefix("a") == 0
     assert contents.of_hash("hash of a", "a") == 0

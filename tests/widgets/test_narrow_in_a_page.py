@@ -50,13 +50,13 @@ def look_at_both() -> Iterator[compare_page.Look]:
 
 def wrong_places(boxes: list[dict[str, float]], right: float) -> list[str]:
     """What is beyond the right edge, and what lies over something else."""
-    beyond = [f"{box['name']} is cut" for box in boxes if box["right"] > right]
-    return beyond + [
-        f"{one['name']} and {other['name']} overlap" for one, other in combinations(boxes, 2) if meet(one, other)
+    cut = [f"{box['name']} is cut" for box in boxes if box["right"] > right]
+    return cut + [
+        f"{one['name']} and {other['name']} overlap" for one, other in combinations(boxes, 2) if overlap(one, other)
     ]
 
 
-def meet(one: dict[str, float], other: dict[str, float]) -> bool:
+def overlap(one: dict[str, float], other: dict[str, float]) -> bool:
     is_beside = one["right"] <= other["left"] + 1 or other["right"] <= one["left"] + 1
     is_above = one["bottom"] <= other["top"] + 1 or other["bottom"] <= one["top"] + 1
     return not (is_beside or is_above)

@@ -38,7 +38,7 @@ def _first_overwrite(lab: Lab) -> int:
     return next(i for i, event in events if isinstance(event, ev.BlockCached) and event.request_id == 1)
 
 
-def test_who_comes_after_it_stands_there_too(lab: Lab, wire: Wire) -> None:
+def test_what_comes_after_it_is_shown_too(lab: Lab, wire: Wire) -> None:
     number = _first_overwrite(lab)
     dashboard = Dashboard(lab.feed)
     dashboard.open_at(number)
@@ -52,9 +52,9 @@ def test_who_comes_after_it_stands_there_too(lab: Lab, wire: Wire) -> None:
 
 def test_the_words_of_its_step_are_there_however_long_the_lab_went_on(lab: Lab, wire: Wire) -> None:
     start, end = lab.timeline.step_moments(1)
-    beats = lab.feed.captions(start, end)
-    told = next(beat for beat in beats if beat[0] > _first_overwrite(lab))
-    assert "overwrites the map's entry for p: #0 is still in use, but no look-up finds it." in told[1]
+    all_captions = lab.feed.captions(start, end)
+    shown = next(caption for caption in all_captions if caption[0] > _first_overwrite(lab))
+    assert "overwrites the map's entry for p: #0 is still in use, but no look-up finds it." in shown[1]
 
 
 def test_the_lab_moves_on_and_the_view_with_it(lab: Lab, wire: Wire) -> None:

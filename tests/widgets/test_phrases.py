@@ -141,13 +141,13 @@ def templates(phrase: Any) -> Iterator[str]:
             yield from templates(choice)
 
 
-def chosen_by(phrase: Any) -> Iterator[tuple[str, set[str]]]:
+def selected_by(phrase: Any) -> Iterator[tuple[str, set[str]]]:
     """Each choice of a phrase: its field and the values that have a phrase of their own."""
     if not isinstance(phrase, str):
         ((name, choices),) = phrase.items()
         yield name, set(choices)
         for choice in choices.values():
-            yield from chosen_by(choice)
+            yield from selected_by(choice)
 
 
 @pytest.mark.parametrize("kind", ev.EVENT_KINDS)
@@ -161,13 +161,13 @@ def test_a_phrase_names_what_the_event_has(kind: type[ev.Event]) -> None:
         assert {one[1] for one in found if one} <= known
         assert {one[2] for one in found if one and one[2]} <= set(TABLE["words"])
         assert template.endswith(".") and template.count("{") == template.count("}") == len(placeholders)
-    assert {name for name, _ in chosen_by(said)} <= known
+    assert {name for name, _ in selected_by(said)} <= known
 
 
 @pytest.mark.parametrize("kind", ev.EVENT_KINDS)
 def test_a_choice_leaves_no_value_out(kind: type[ev.Event]) -> None:
     hints = get_type_hints(kind)
-    for name, values in chosen_by(TABLE["events"][kind.__name__]):
+    for name, values in selected_by(TABLE["events"][kind.__name__]):
         if "*" not in values:
             expected = {"none", "others", "shared", "alone"} if name == "mapping" else {"true", "false"}
             assert values == expected and (name == "mapping" or hints[name] is bool)

@@ -60,7 +60,7 @@ def test_freed_blocks_stay_in_the_picture_and_large_pools_are_small() -> None:
         assert any("and 64768 blocks more" in line for line in lines)
 
 
-def test_the_svg_tells_the_same() -> None:
+def test_the_svg_shows_the_same() -> None:
     svg = block_map_svg(overwritten(), lambda token_id: f"t{token_id}", title="demo")
     words = texts(svg)
     assert {"demo", "8", "used of 12 · 3 findable · 3 lost · step 1"} <= set(words)

@@ -112,7 +112,7 @@ def test_a_hidden_view_waits_with_the_play_until_it_is_seen_again(look: Look) ->
     look(check)
 
 
-def test_a_step_waits_until_its_sentence_and_the_pool_are_in_sight(look: Look) -> None:
+def test_a_step_waits_until_its_sentence_and_the_pool_are_visible(look: Look) -> None:
     def check(view: View) -> None:
         view.page.evaluate("() => (document.getElementById('cell').style.marginTop = '-400px')")
         view.settled()

@@ -18,7 +18,7 @@ def scene_after(events: list[ev.Event]) -> Scene:
     return scene
 
 
-def told(before: list[ev.Event], *events: ev.Event) -> list[str]:
+def sentences_of(before: list[ev.Event], *events: ev.Event) -> list[str]:
     """The sentences of `events`, frame by frame."""
     scene, sentences = scene_after(before), []
     for run in runs(events):
@@ -30,7 +30,7 @@ def told(before: list[ev.Event], *events: ev.Event) -> list[str]:
 
 
 def test_the_merging_step_reads_like_a_story() -> None:
-    story = told(begin(), *merging_step())
+    story = sentences_of(begin(), *merging_step())
     assert story[0] == "Step 1 begins."
     assert story[2] == "4 blocks are allocated to A from the head of the free queue: #0, #1, #2 and #3."
     assert story[8] == (
@@ -48,7 +48,7 @@ def test_the_merging_step_reads_like_a_story() -> None:
 
 
 def test_the_overwriting_step_says_what_is_lost() -> None:
-    story = told(begin(), *overwriting_step())
+    story = sentences_of(begin(), *overwriting_step())
     lost = "#0 is still in use, but no look-up finds it."
     assert story[14] == f"B's #4 is full and overwrites the map's entry for p: {lost}"
     assert story[-1] == "Step 1 ends: 8 blocks used, and 3 of them lost."
@@ -158,7 +158,7 @@ def decoded(*last: ev.Event) -> list[ev.Event]:
     ],
 )
 def test_every_kind_of_event_has_its_sentence(before: list[ev.Event], event: ev.Event, words: str) -> None:
-    (line,) = told(before, event)
+    (line,) = sentences_of(before, event)
     assert words in line
 
 
@@ -167,10 +167,10 @@ def test_no_kind_of_event_was_forgotten() -> None:
     assert {type(row[1]) for row in table.args[1]} == set(ev.EVENT_KINDS)
 
 
-def test_blocks_that_go_together_are_told_together() -> None:
+def test_blocks_that_go_together_are_described_together() -> None:
     ends = ("tail", "tail", "head")
     frees = [ev.BlockFreed(2 - i, 0, 0, 2 - i, 0, end, "finished") for i, end in enumerate(ends)]
-    (line,) = told([*AFTER, ev.BlockFreed(3, 0, 0, 3, 0, "head", "finished")], *frees)
+    (line,) = sentences_of([*AFTER, ev.BlockFreed(3, 0, 0, 3, 0, "head", "finished")], *frees)
     assert (
         line
         == "A frees #2, #1 and #0 (finished); all join the free queue, those without content at the head, content kept."
@@ -181,21 +181,21 @@ def test_a_copy_that_is_freed_before_its_merge_has_a_sentence() -> None:
     """A part may do it in that order."""
     tables = [ev.BlockAllocated(0, 0, 0, 0), ev.BlockAllocated(4, 1, 0, 0)]
     freed, merged = ev.BlockFreed(4, 1, 0, 0, 0, "head", "merged"), ev.BlockMerged(4, 0, 1, 0, 0, 2)
-    (line,) = told([*begin(), *tables], freed, merged)
+    (line,) = sentences_of([*begin(), *tables], freed, merged)
     assert line.startswith("B frees #4 (its copy was merged); it joins the free queue at the head")
 
 
 def test_a_long_row_of_merges_is_one_sentence() -> None:
     tables = [ev.BlockAllocated(i, 0, 0, i) for i in range(6)] + [ev.BlockAllocated(6 + i, 1, 0, i) for i in range(6)]
     merges = [ev.BlockMerged(6 + i, i, 1, 0, i, 2) for i in range(6)]
-    (line,) = told([*begin(), *tables], *merges)
+    (line,) = sentences_of([*begin(), *tables], *merges)
     assert line == (
         "B's #6, #7, #8, #9, #10 and #11 are merged into the equal #0, #1, #2, #3, #4 and #5: "
         "B's table points there, and the copies are no longer needed."
     )
 
 
-def test_at_rest_and_running() -> None:
+def test_paused_and_running() -> None:
     assert resting_sentence(scene_after(begin()[:1])).startswith("12 blocks, 0 used, and no request")
     assert (
         resting_sentence(scene_after(begin())) == "A and B are in the waiting queue: take a step, and watch the blocks."

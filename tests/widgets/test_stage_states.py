@@ -51,7 +51,7 @@ def test_only_a_recording_ends_loading(page: ModelPage) -> None:
     assert all("loading" not in row.values() for row in modes.values())
 
 
-def test_where_python_puts_a_view_it_stands_until_the_lab_goes_on(page: ModelPage) -> None:
+def test_where_python_puts_a_view_it_stays_until_the_lab_goes_on(page: ModelPage) -> None:
     modes = table(page, "MODES")
     assert run(modes, "opened", "placed") == "attached"
     assert run(modes, "opened", "placed", "labMoved") == "following"

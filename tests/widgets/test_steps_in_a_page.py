@@ -93,8 +93,8 @@ def test_one_moment_has_one_label_whoever_goes_there(look: Look) -> None:
         view.feed.show_moment(end)
         view.feed.tick()
         with_words(view)
-        told = (*labels(view), view.data("frame"), view.data("numFrames"))
-        assert told[:3] == ("4", "4", "4") and told[3] == told[4] != "0"
+        shown = (*labels(view), view.data("frame"), view.data("numFrames"))
+        assert shown[:3] == ("4", "4", "4") and shown[3] == shown[4] != "0"
         slide = """([index, value]) => {
           const slider = document.querySelectorAll(".le-scrub input")[index];
           slider.value = value;
@@ -104,7 +104,7 @@ def test_one_moment_has_one_label_whoever_goes_there(look: Look) -> None:
         view.page.evaluate(slide, [0, 4])
         with_words(view)
         assert int(view.data("moment")) == end
-        assert (*labels(view), view.data("frame"), view.data("numFrames")) == told
+        assert (*labels(view), view.data("frame"), view.data("numFrames")) == shown
         view.press("ArrowRight")
         assert labels(view) == ("5", "5", "5") and view.data("frame") == "1"
         view.press("Home")

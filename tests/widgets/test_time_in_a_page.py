@@ -26,7 +26,7 @@ def many_steps(count: int) -> list[ev.Event]:
     return list(chain.from_iterable(step))
 
 
-def test_the_slider_goes_over_steps_that_the_page_has_never_seen(look: Look) -> None:
+def test_the_slider_goes_through_steps_that_the_page_has_never_seen(look: Look) -> None:
     def check(view: View) -> None:
         view.is_deaf = True
         view.say([*merging_step(), *many_steps(200)])
@@ -55,7 +55,7 @@ def test_the_slider_goes_over_steps_that_the_page_has_never_seen(look: Look) -> 
     look(check)
 
 
-def test_python_hears_where_the_reader_stands_and_may_say_so(look: Look) -> None:
+def test_python_hears_the_shown_moment_and_may_set_it(look: Look) -> None:
     def check(view: View) -> None:
         view.press("Home")
         view.answer_until("moment 3", lambda: view.feed.moment == 3)
@@ -100,7 +100,7 @@ def test_python_and_the_picture_agree_whoever_spoke_last(look: Look) -> None:
     look(check, merging_step())
 
 
-def test_what_is_chosen_is_marked_everywhere_and_known_to_python(look: Look) -> None:
+def test_what_is_selected_is_marked_everywhere_and_known_to_python(look: Look) -> None:
     def check(view: View) -> None:
         view.page.locator("canvas.le-pool").click(position={"x": 30, "y": 30})
         view.answer()

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from labengine import events as ev
+from widgets.mounted_view import MountedView, Show, mounted_views
 from widgets.story_219 import begin, merging_step
 from widgets.view_recordings import crowd, preempting
-from widgets.view_stand import Show, Stand, stands
 
 pytestmark = pytest.mark.browser
 
@@ -20,12 +20,12 @@ LISTEN = """() => {
     window.drawn.push(String(text));
     return fillText.call(this, text, ...rest);
   };
-  window.stand.view.resize?.();
-  window.stand.stage.repaint();
+  window.mounted.view.resize?.();
+  window.mounted.stage.repaint();
 }"""
 ROWS = """() => {
-  const { rows, board, story } = window.stand.view;
-  const ids = Object.keys(story.bands).map(Number), tops = ids.map((id) => window.stand.view.yOf(id));
+  const { rows, board, story } = window.mounted.view;
+  const ids = Object.keys(story.bands).map(Number), tops = ids.map((id) => window.mounted.view.yOf(id));
   const ends = { first: Math.min(...tops), last: Math.max(...tops) };
   return { ...ends, height: board.size.height, idle: rows.numIdle, used: ids.length };
 }"""
@@ -42,40 +42,40 @@ HUES = """() => {
 ALARM = "200,0,30"
 THEME = f"""() => {{
   const theme = {{ paper: "#fff", ink: "#222", soft: "#666", faint: "#f3f3f3", line: "#bbb", accent: "#555" }};
-  Object.assign(window.stand.stage.theme, theme, {{ alarm: "rgb({ALARM})", ui: "sans-serif", code: "monospace" }});
-  window.stand.view.board?.refresh();
+  Object.assign(window.mounted.stage.theme, theme, {{ alarm: "rgb({ALARM})", ui: "sans-serif", code: "monospace" }});
+  window.mounted.view.board?.refresh();
 }}"""
 
 
 @pytest.fixture(scope="module")
 def show() -> Iterator[Show]:
-    with stands() as run:
+    with mounted_views() as run:
         yield run
 
 
 def test_of_a_large_pool_the_blocks_that_were_used_fill_the_bands(show: Show) -> None:
-    def check(stand: Stand) -> None:
-        found = stand.page.evaluate(ROWS)
+    def check(mounted: MountedView) -> None:
+        found = mounted.page.evaluate(ROWS)
         assert found["used"] + found["idle"] == 4096 and found["used"] < 1000
         assert found["first"] < 20 and found["last"] > 0.85 * found["height"] - 20, found
-        stand.page.evaluate(LISTEN)
-        assert f"{found['idle']:,} of 4,096 blocks were never used" in stand.page.evaluate("() => window.drawn")
+        mounted.page.evaluate(LISTEN)
+        assert f"{found['idle']:,} of 4,096 blocks were never used" in mounted.page.evaluate("() => window.drawn")
 
     show(check, "bands", crowd(20, 4096, 3, 180))
 
 
 def test_a_row_of_many_blocks_says_what_its_darkness_means(show: Show) -> None:
-    def check(stand: Stand) -> None:
-        assert "blocks a row: the darker, the more of them are in use" in stand.text(".le-time-density")
-        assert not stand.page.locator(".le-time-key").is_visible()
+    def check(mounted: MountedView) -> None:
+        assert "blocks a row: the darker, the more of them are in use" in mounted.text(".le-time-density")
+        assert not mounted.page.locator(".le-time-key").is_visible()
 
     show(check, "bands", crowd(20, 4096, 8, 300), width=900)
 
 
 def test_one_great_step_does_not_flatten_the_others(show: Show) -> None:
-    def check(stand: Stand) -> None:
+    def check(mounted: MountedView) -> None:
         def ask(name: str, *values: object) -> object:
-            return stand.page.evaluate(SCALE, [name, *values])
+            return mounted.page.evaluate(SCALE, [name, *values])
 
         assert ask("scaleOf", [2400, 16, 18, 17, 19, 16]) == {"most": 20, "isCut": True}
         assert ask("scaleOf", [12, 16, 18, 17]) == {"most": 20, "isCut": False}
@@ -92,20 +92,20 @@ def test_one_great_step_does_not_flatten_the_others(show: Show) -> None:
 def test_the_title_of_a_chart_is_never_cut(show: Show, width: int) -> None:
     cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"
 
-    def check(stand: Stand) -> None:
-        assert stand.page.eval_on_selector_all(".le-chart-head, .le-chart-head > *", cut) == []
+    def check(mounted: MountedView) -> None:
+        assert mounted.page.eval_on_selector_all(".le-chart-head, .le-chart-head > *", cut) == []
 
     show(check, "charts", crowd(12, 4096, 3, 180), width=width)
 
 
 @pytest.mark.parametrize("num_blocks", [64, 256, 512])
 def test_a_cell_of_a_large_pool_has_its_letter_or_its_owner(show: Show, num_blocks: int) -> None:
-    def check(stand: Stand) -> None:
-        stand.page.evaluate("() => (window.stand.view.canvas.style.cssText = 'width: 520px; height: 440px')")
-        stand.page.evaluate(THEME)
-        stand.page.evaluate(LISTEN)
-        drawn = stand.page.evaluate("() => window.drawn")
-        assert stand.page.evaluate("() => Boolean(window.stand.view.painter)")
+    def check(mounted: MountedView) -> None:
+        mounted.page.evaluate("() => (window.mounted.view.canvas.style.cssText = 'width: 520px; height: 440px')")
+        mounted.page.evaluate(THEME)
+        mounted.page.evaluate(LISTEN)
+        drawn = mounted.page.evaluate("() => window.drawn")
+        assert mounted.page.evaluate("() => Boolean(window.mounted.view.painter)")
         assert {"p", "q", "z"} <= set(drawn), "contents"
         assert {"A", "B", "C"} <= set(drawn), "whose blocks are not full yet"
 
@@ -116,11 +116,11 @@ def test_in_the_timeline_only_alarm_is_a_strong_colour(show: Show) -> None:
     quiet = preempting()
     found = ev.ViolationFound("partition", "#1 is in the queue, and held", (0,), (1,), 3, 20)
 
-    def check(stand: Stand) -> None:
-        stand.page.evaluate(THEME)
-        assert stand.page.evaluate(HUES) == []
-        stand.more([found])
-        stand.page.evaluate(THEME)
-        assert ALARM in stand.page.evaluate(HUES)
+    def check(mounted: MountedView) -> None:
+        mounted.page.evaluate(THEME)
+        assert mounted.page.evaluate(HUES) == []
+        mounted.more([found])
+        mounted.page.evaluate(THEME)
+        assert ALARM in mounted.page.evaluate(HUES)
 
     show(check, "timeline", quiet)

@@ -19,7 +19,7 @@ def look() -> Iterator[Look]:
         yield run
 
 
-def test_the_log_tells_all_and_filters(look: Look) -> None:
+def test_the_log_lists_all_and_filters(look: Look) -> None:
     events = busy(num_blocks=14)
 
     def check(view: Viewed) -> None:

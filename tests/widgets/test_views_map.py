@@ -8,16 +8,16 @@ import pytest
 
 from labengine import events as ev
 from widgets import story_44409
+from widgets.mounted_view import MountedView, Show, mounted_views
 from widgets.story_219 import begin, block_hash, merging_step, overwriting_step
 from widgets.view_recordings import branching, crowd, hybrid, moment_after, preempting
-from widgets.view_stand import Show, Stand, stands
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
 def show() -> Iterator[Show]:
-    with stands() as run:
+    with mounted_views() as run:
         yield run
 
 
@@ -36,19 +36,19 @@ def twice() -> list[ev.Event]:
 def test_a_chain_grows_bead_by_bead_and_loses_its_first_blocks(show: Show) -> None:
     events = [*begin(), *overwriting_step()]
 
-    def check(stand: Stand) -> None:
-        stand.at(moment_after(events, ev.BlockCached, 2))
-        assert stand.texts(".le-map-bead") == ["p#0", "q#1", ""] and stand.count(".le-map-row") == 1
-        stand.at(moment_after(events, ev.BlockCached, 4))
-        assert stand.texts(".le-map-bead") == ["p#4#0", "q#1", "r#2"]
-        assert stand.texts(".le-map-lost-block") == ["#0"] and "1 lost" in stand.text(".le-map-summary")
-        places = stand.boxes(".le-map-bead")
-        stand.at(stand.end)
-        assert stand.text(".le-map-summary") == "3 hashes · 3 lost" and stand.boxes(".le-map-bead") == places
-        label = str(stand.page.locator(".le-map-bead").first.get_attribute("aria-label"))
+    def check(mounted: MountedView) -> None:
+        mounted.at(moment_after(events, ev.BlockCached, 2))
+        assert mounted.texts(".le-map-bead") == ["p#0", "q#1", ""] and mounted.count(".le-map-row") == 1
+        mounted.at(moment_after(events, ev.BlockCached, 4))
+        assert mounted.texts(".le-map-bead") == ["p#4#0", "q#1", "r#2"]
+        assert mounted.texts(".le-map-lost-block") == ["#0"] and "1 lost" in mounted.text(".le-map-summary")
+        places = mounted.boxes(".le-map-bead")
+        mounted.at(mounted.end)
+        assert mounted.text(".le-map-summary") == "3 hashes · 3 lost" and mounted.boxes(".le-map-bead") == places
+        label = str(mounted.page.locator(".le-map-bead").first.get_attribute("aria-label"))
         assert label == "content p, block 0 of its chain; served with #4; lost: #0"
         for theme in ("light", "dark"):
-            stand.picture("219-lost", theme)
+            mounted.picture("219-lost", theme)
 
     show(check, "map", events)
 
@@ -57,21 +57,21 @@ def test_of_a_long_chain_that_is_still_to_come_no_hash_is_counted(show: Show) ->
     events = crowd(1, 256, 1, 2400)
     more = ".le-map-row > .le-quiet"
 
-    def check(stand: Stand) -> None:
-        stand.at(moment_after(events, ev.BlockAllocated, 5))
-        assert stand.text(".le-map-summary") == "no hashes"
-        assert not stand.page.locator(more).first.is_visible()
-        stand.at(stand.end)
-        assert stand.page.locator(more).first.is_visible() and "more" in stand.text(more)
+    def check(mounted: MountedView) -> None:
+        mounted.at(moment_after(events, ev.BlockAllocated, 5))
+        assert mounted.text(".le-map-summary") == "no hashes"
+        assert not mounted.page.locator(more).first.is_visible()
+        mounted.at(mounted.end)
+        assert mounted.page.locator(more).first.is_visible() and "more" in mounted.text(more)
 
     show(check, "map", events, width=300)
 
 
 def test_of_duplicates_the_one_served_first_is_named(show: Show) -> None:
-    def check(stand: Stand) -> None:
-        assert stand.texts(".le-map-bead") == ["p▸#0#4", "q▸#1#5", "r▸#2#6"]
-        assert stand.count(".le-map-bead.le-map-is-twice") == 3 and stand.count(".le-map-lost-block") == 0
-        stand.picture("twice")
+    def check(mounted: MountedView) -> None:
+        assert mounted.texts(".le-map-bead") == ["p▸#0#4", "q▸#1#5", "r▸#2#6"]
+        assert mounted.count(".le-map-bead.le-map-is-twice") == 3 and mounted.count(".le-map-lost-block") == 0
+        mounted.picture("twice")
 
     show(check, "map", twice())
 
@@ -79,33 +79,33 @@ def test_of_duplicates_the_one_served_first_is_named(show: Show) -> None:
 def test_a_second_ending_branches_off(show: Show) -> None:
     events = branching()
 
-    def check(stand: Stand) -> None:
-        assert stand.texts(".le-map-bead") == ["p#1", "q#2", "r#3", "s#4", "t#5", "u#6"]
-        assert stand.count(".le-map-row") == 2 and stand.count(".le-map-branch") == 1
-        assert stand.count(".le-map-bead.le-map-is-kept") == 6, "all are free, and still a hit"
-        stand.picture("branching")
+    def check(mounted: MountedView) -> None:
+        assert mounted.texts(".le-map-bead") == ["p#1", "q#2", "r#3", "s#4", "t#5", "u#6"]
+        assert mounted.count(".le-map-row") == 2 and mounted.count(".le-map-branch") == 1
+        assert mounted.count(".le-map-bead.le-map-is-kept") == 6, "all are free, and still a hit"
+        mounted.picture("branching")
 
     show(check, "map", events)
 
 
-def test_evicted_hashes_stay_until_the_step_is_over_and_nothing_moves(show: Show) -> None:
+def test_evicted_hashes_stay_until_the_step_ends_and_nothing_moves(show: Show) -> None:
     events = preempting()
 
-    def check(stand: Stand) -> None:
+    def check(mounted: MountedView) -> None:
         evicted = [i for i, event in enumerate(events) if isinstance(event, ev.BlockEvicted)]
         steps = [i for i, event in enumerate(events) if isinstance(event, ev.StepStarted)]
         seen = 0
-        for start, end in zip(steps, [*steps[1:], stand.end], strict=True):
+        for start, end in zip(steps, [*steps[1:], mounted.end], strict=True):
             if not any(start < i < end for i in evicted):
                 continue
-            stand.at(start + 1)
-            places = stand.places(".le-map-bead[data-hash]")
+            mounted.at(start + 1)
+            places = mounted.places(".le-map-bead[data-hash]")
             for moment in range(start + 1, end + 1):
-                stand.at(moment)
-                now = stand.places(".le-map-bead[data-hash]")
+                mounted.at(moment)
+                now = mounted.places(".le-map-bead[data-hash]")
                 assert places.keys() <= now.keys(), f"who is evicted stays in sight: {moment}"
                 assert {key: now[key] for key in places} == places
-                seen += "✕ #" in "".join(stand.texts(".le-map-bead"))
+                seen += "✕ #" in "".join(mounted.texts(".le-map-bead"))
         assert seen > 0
 
     show(check, "map", events)
@@ -114,14 +114,14 @@ def test_evicted_hashes_stay_until_the_step_is_over_and_nothing_moves(show: Show
 def test_the_map_says_the_same_however_one_came_there(show: Show) -> None:
     events = hybrid()
 
-    def check(stand: Stand) -> None:
+    def check(mounted: MountedView) -> None:
         forth = {}
-        for moment in range(0, stand.end + 1, 3):
-            stand.at(moment)
-            forth[moment] = (stand.texts(".le-map-bead"), stand.text(".le-map-summary"))
+        for moment in range(0, mounted.end + 1, 3):
+            mounted.at(moment)
+            forth[moment] = (mounted.texts(".le-map-bead"), mounted.text(".le-map-summary"))
         for moment in sorted(forth, reverse=True):
-            stand.at(moment)
-            assert (stand.texts(".le-map-bead"), stand.text(".le-map-summary")) == forth[moment], moment
+            mounted.at(moment)
+            assert (mounted.texts(".le-map-bead"), mounted.text(".le-map-summary")) == forth[moment], moment
 
     show(check, "map", events)
 
@@ -129,26 +129,26 @@ def test_the_map_says_the_same_however_one_came_there(show: Show) -> None:
 def test_the_queue_keeps_seats_and_says_why(show: Show) -> None:
     events = [*begin(), *merging_step()]
 
-    def check(stand: Stand) -> None:
-        stand.at(3)
-        assert stand.texts(".le-queue-tag")[:3] == ["next", "2", "3"]
-        assert set(stand.texts(".le-queue-why")) == {"never used"}
-        stand.at(4)
-        seats, tenants = stand.boxes(".le-queue-seat"), stand.places(".le-queue-seat")
+    def check(mounted: MountedView) -> None:
+        mounted.at(3)
+        assert mounted.texts(".le-queue-tag")[:3] == ["next", "2", "3"]
+        assert set(mounted.texts(".le-queue-why")) == {"never used"}
+        mounted.at(4)
+        seats, tenants = mounted.boxes(".le-queue-seat"), mounted.places(".le-queue-seat")
         assert len(seats) == 12
-        for moment in [*range(4, stand.end + 1), *range(stand.end, 3, -1)]:
-            stand.at(moment)
-            assert stand.boxes(".le-queue-seat") == seats
+        for moment in [*range(4, mounted.end + 1), *range(mounted.end, 3, -1)]:
+            mounted.at(moment)
+            assert mounted.boxes(".le-queue-seat") == seats
             if moment < moment_after(events, ev.BlockMerged):
-                assert stand.places(".le-queue-seat") == tenants, "nobody moves up when others are taken"
-        stand.at(moment_after(events, ev.BlockAllocated, 8))
-        assert stand.texts(".le-queue-seat:has(s)")[:2] == ["#0given to A", "#1given to A"]
-        assert stand.texts(".le-queue-is-next") == ["next#8never used"]
-        stand.at(stand.end)
-        assert stand.texts(".le-queue-is-next") == ["next#6B's copy, merged"]
-        assert stand.text(".le-queue-summary") == "7 free · next #6: holds nothing"
+                assert mounted.places(".le-queue-seat") == tenants, "nobody moves up when others are taken"
+        mounted.at(moment_after(events, ev.BlockAllocated, 8))
+        assert mounted.texts(".le-queue-seat:has(s)")[:2] == ["#0given to A", "#1given to A"]
+        assert mounted.texts(".le-queue-is-next") == ["next#8never used"]
+        mounted.at(mounted.end)
+        assert mounted.texts(".le-queue-is-next") == ["next#6B's copy, merged"]
+        assert mounted.text(".le-queue-summary") == "7 free · next #6: holds nothing"
         for theme in ("light", "dark"):
-            stand.picture("219-merged", theme)
+            mounted.picture("219-merged", theme)
 
     show(check, "queue", events)
 
@@ -157,15 +157,15 @@ def test_the_queue_agrees_with_the_engine_at_every_moment(show: Show) -> None:
     events = preempting()
     script = "(seats) => seats.map((seat) => Number(seat.dataset.block))"
 
-    def check(stand: Stand) -> None:
-        for moment in [*range(1, stand.end + 1), *range(stand.end, 0, -5)]:
-            stand.at(moment)
-            expected = stand.page.evaluate("() => window.stand.side.scene.queue.first()")
-            assert stand.page.eval_on_selector_all(".le-queue-seat:has(.le-bead)", script) == expected, moment
+    def check(mounted: MountedView) -> None:
+        for moment in [*range(1, mounted.end + 1), *range(mounted.end, 0, -5)]:
+            mounted.at(moment)
+            expected = mounted.page.evaluate("() => window.mounted.side.scene.queue.first()")
+            assert mounted.page.eval_on_selector_all(".le-queue-seat:has(.le-bead)", script) == expected, moment
         why = set()
-        for moment in range(stand.end):
-            stand.at(moment)
-            why |= set(stand.texts(".le-queue-why"))
+        for moment in range(mounted.end):
+            mounted.at(moment)
+            why |= set(mounted.texts(".le-queue-why"))
         assert {"never used", "C was preempted", "A finished", "given to A", "found by B"} <= why, why
 
     show(check, "queue", events)
@@ -173,15 +173,15 @@ def test_the_queue_agrees_with_the_engine_at_every_moment(show: Show) -> None:
 
 @pytest.mark.parametrize("name", ["queue", "map"])
 @pytest.mark.parametrize("width", [300, 1400])
-def test_a_large_pool_is_shown_in_part_and_the_rest_is_counted(show: Show, name: str, width: int) -> None:
-    def check(stand: Stand) -> None:
-        assert stand.count("#root *") < 4000
+def test_a_large_pool_is_shown_in_part_and_the_other_blocks_are_counted(show: Show, name: str, width: int) -> None:
+    def check(mounted: MountedView) -> None:
+        assert mounted.count("#root *") < 4000
         if name == "queue":
-            assert "more …" in stand.text(".le-queue-more") and stand.texts(".le-queue-tag")[-1].isdigit()
+            assert "more …" in mounted.text(".le-queue-more") and mounted.texts(".le-queue-tag")[-1].isdigit()
         else:
-            assert stand.count(".le-map-row") == 64 and "more older chains" in stand.text(".le-map-summary")
-        assert stand.overflow() <= 0
-        stand.picture(f"crowd-{width}")
+            assert mounted.count(".le-map-row") == 64 and "more older chains" in mounted.text(".le-map-summary")
+        assert mounted.overflow() <= 0
+        mounted.picture(f"crowd-{width}")
 
     show(check, name, crowd(70, 65536, 2, 900), width=width)
 
@@ -189,27 +189,27 @@ def test_a_large_pool_is_shown_in_part_and_the_rest_is_counted(show: Show, name:
 def test_the_tier_says_what_it_holds_and_what_moved(show: Show) -> None:
     events = [*story_44409.before(), *story_44409.interleaved()]
 
-    def check(stand: Stand) -> None:
-        assert stand.text(".le-tier-summary").startswith(
+    def check(mounted: MountedView) -> None:
+        assert mounted.text(".le-tier-summary").startswith(
             "holds 8 blocks · this step: ↓ 4 loaded, ↑ 0 saved · B found 8"
         )
-        assert stand.texts(".le-tier-entry") == ["p●", "q●", "r○", "s○", "t↓", "u↓", "v↓", "w↓"]
-        loaded, saved = stand.texts(".le-tier-line")
+        assert mounted.texts(".le-tier-entry") == ["p●", "q●", "r○", "s○", "t↓", "u↓", "v↓", "w↓"]
+        loaded, saved = mounted.texts(".le-tier-line")
         assert loaded.startswith("↓ loaded forBt → #5 full") and saved.startswith("↑ saved ofAp ← #1 full")
         for theme in ("light", "dark"):
-            stand.picture("44409", theme)
-        stand.at(16)
-        assert stand.text(".le-tier-summary") == "Nothing has been saved to an external tier."
+            mounted.picture("44409", theme)
+        mounted.at(16)
+        assert mounted.text(".le-tier-summary") == "Nothing has been saved to an external tier."
 
     show(check, "tier", events)
 
 
-def test_things_stand_for_what_they_are(show: Show) -> None:
-    def check(stand: Stand) -> None:
+def test_elements_name_the_things_they_show(show: Show) -> None:
+    def check(mounted: MountedView) -> None:
         key = f"0:{block_hash(1).hex()}"
-        stand.page.evaluate("(id) => window.stand.view.mark({ kind: 'hash', id })", key)
-        assert stand.texts(".le-selected") == ["q#1"]
-        stand.page.evaluate("() => window.stand.view.mark({ kind: 'block', id: 2 })")
-        assert stand.texts(".le-selected") == ["#2"]
+        mounted.page.evaluate("(id) => window.mounted.view.mark({ kind: 'hash', id })", key)
+        assert mounted.texts(".le-selected") == ["q#1"]
+        mounted.page.evaluate("() => window.mounted.view.mark({ kind: 'block', id: 2 })")
+        assert mounted.texts(".le-selected") == ["#2"]
 
     show(check, "map", [*begin(), *merging_step()])

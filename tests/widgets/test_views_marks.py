@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from labengine import events as ev
+from widgets.mounted_view import MountedView, Show, mounted_views
 from widgets.story_219 import begin, merging_step, overwriting_step
 from widgets.time_page import Look, Viewed, looks
 from widgets.view_recordings import crowd, hybrid
-from widgets.view_stand import Show, Stand, stands
 
 pytestmark = pytest.mark.browser
 
@@ -32,7 +32,7 @@ SEEN = """
 
 @pytest.fixture(scope="module")
 def show() -> Iterator[Show]:
-    with stands() as run:
+    with mounted_views() as run:
         yield run
 
 
@@ -52,27 +52,27 @@ def key(events: Sequence[ev.Event], block: int) -> str:
     return f"{cached.group}:{cached.block_hash.hex()}"
 
 
-def select(stand: Stand, kind: str | None, id: int | str | None = None) -> None:
+def select(mounted: MountedView, kind: str | None, id: int | str | None = None) -> None:
     """As Python does it, or another view."""
-    stand.page.evaluate("(selection) => window.stand.stage.select(selection)", kind and {"kind": kind, "id": id})
+    mounted.page.evaluate("(selection) => window.mounted.stage.select(selection)", kind and {"kind": kind, "id": id})
 
 
-def marked(stand: Stand, name: str = "le-related") -> set[str]:
-    return set(stand.page.evaluate(MARKED, name))
+def marked(mounted: MountedView, name: str = "le-related") -> set[str]:
+    return set(mounted.page.evaluate(MARKED, name))
 
 
 @pytest.mark.parametrize("view", ["tables", "step", "groups", "map"])
 def test_a_hash_is_marked_with_the_blocks_that_hold_its_content(show: Show, view: str) -> None:
-    def check(stand: Stand) -> None:
-        stand.at(number(OVERWRITTEN, ev.StepEnded))
-        select(stand, "hash", key(OVERWRITTEN, 4))
-        assert {"block 0", "block 4"} <= marked(stand), "the one that is found and the one that is lost"
-        assert not marked(stand) & {"block 1", "block 5"}
-        assert (marked(stand, "le-selected") == {f"hash {key(OVERWRITTEN, 4)}"}) == (view == "map")
-        stand.picture("hash")
-        stand.picture("hash", "dark")
-        select(stand, None)
-        assert not marked(stand) and not marked(stand, "le-selected")
+    def check(mounted: MountedView) -> None:
+        mounted.at(number(OVERWRITTEN, ev.StepEnded))
+        select(mounted, "hash", key(OVERWRITTEN, 4))
+        assert {"block 0", "block 4"} <= marked(mounted), "the one that is found and the one that is lost"
+        assert not marked(mounted) & {"block 1", "block 5"}
+        assert (marked(mounted, "le-selected") == {f"hash {key(OVERWRITTEN, 4)}"}) == (view == "map")
+        mounted.picture("hash")
+        mounted.picture("hash", "dark")
+        select(mounted, None)
+        assert not marked(mounted) and not marked(mounted, "le-selected")
 
     show(check, view, OVERWRITTEN)
 
@@ -81,13 +81,13 @@ def test_a_hash_is_marked_with_the_blocks_that_hold_its_content(show: Show, view
 def test_an_event_is_marked_with_what_it_names(show: Show, view: str) -> None:
     merged = number(MERGED, ev.BlockMerged)  # block 4 of request 1 into block 0
 
-    def check(stand: Stand) -> None:
-        stand.at(merged + 1)
-        select(stand, "event", merged)
+    def check(mounted: MountedView) -> None:
+        mounted.at(merged + 1)
+        select(mounted, "event", merged)
         wanted = {"map": {"block 0"}, "queue": {"block 4", "block 0"}}.get(view, {"block 0", "request 1"})
-        assert wanted <= marked(stand)
-        assert "block 1" not in marked(stand) and "request 0" not in marked(stand)
-        stand.picture("event")
+        assert wanted <= marked(mounted)
+        assert "block 1" not in marked(mounted) and "request 0" not in marked(mounted)
+        mounted.picture("event")
 
     show(check, view, MERGED)
 
@@ -95,22 +95,22 @@ def test_an_event_is_marked_with_what_it_names(show: Show, view: str) -> None:
 def test_an_event_that_names_a_hash_marks_it(show: Show) -> None:
     cached = number(MERGED, ev.BlockCached)
 
-    def check(stand: Stand) -> None:
-        select(stand, "event", cached)
-        assert f"hash {key(MERGED, 0)}" in marked(stand)
+    def check(mounted: MountedView) -> None:
+        select(mounted, "event", cached)
+        assert f"hash {key(MERGED, 0)}" in marked(mounted)
 
     show(check, "map", MERGED)
 
 
 def test_marks_stay_with_their_things_when_rows_are_painted_anew(show: Show) -> None:
-    def check(stand: Stand) -> None:
+    def check(mounted: MountedView) -> None:
         moments = range(number(MERGED, ev.BlockMerged), len(MERGED) + 1)
-        stand.at(moments[0])
-        select(stand, "hash", key(MERGED, 0))
+        mounted.at(moments[0])
+        select(mounted, "hash", key(MERGED, 0))
         seen = []
         for moment in moments:
-            stand.at(moment)
-            seen.append(marked(stand))
+            mounted.at(moment)
+            seen.append(marked(mounted))
         assert {"block 0", "block 4"} <= seen[0] and "block 4" not in seen[-1] and "block 0" in seen[-1]
 
     show(check, "tables", MERGED)
@@ -118,14 +118,14 @@ def test_marks_stay_with_their_things_when_rows_are_painted_anew(show: Show) -> 
 
 @pytest.mark.parametrize(("kind", "of"), [("hash", "block"), ("event", "merge"), ("request", "table")])
 def test_the_pool_rings_the_same_blocks(show: Show, kind: str, of: str) -> None:
-    ringed = "() => [...window.stand.view.outlines.ids].sort((a, b) => a - b)"
+    ringed = "() => [...window.mounted.view.outlines.ids].sort((a, b) => a - b)"
 
-    def check(stand: Stand) -> None:
+    def check(mounted: MountedView) -> None:
         merged = number(MERGED, ev.BlockMerged)
-        stand.at(merged)
-        chosen = {"block": key(MERGED, 0), "merge": merged, "table": 1}[of]
-        select(stand, kind, chosen)
-        assert stand.page.evaluate(ringed) == {"block": [0, 4], "merge": [0, 4], "table": [4, 5, 6, 7]}[of]
+        mounted.at(merged)
+        selected = {"block": key(MERGED, 0), "merge": merged, "table": 1}[of]
+        select(mounted, kind, selected)
+        assert mounted.page.evaluate(ringed) == {"block": [0, 4], "merge": [0, 4], "table": [4, 5, 6, 7]}[of]
 
     show(check, "pool", MERGED)
 
@@ -153,49 +153,49 @@ def crowded(num_requests: int) -> list[ev.Event]:
 
 def last_block(events: Sequence[ev.Event], request: int) -> int:
     """The last block that a request is given."""
-    given = [event for event in events if isinstance(event, ev.BlockAllocated) and event.request_id == request]
-    return given[-1].block_id
+    taken = [event for event in events if isinstance(event, ev.BlockAllocated) and event.request_id == request]
+    return taken[-1].block_id
 
 
 @pytest.mark.parametrize("num_requests", [12, 40])
 @pytest.mark.parametrize("kind", ["request", "block"])
-def test_tables_bring_the_marked_row_into_sight(show: Show, kind: str, num_requests: int) -> None:
+def test_tables_scroll_the_marked_row_into_view(show: Show, kind: str, num_requests: int) -> None:
     events, request = crowded(num_requests), num_requests - 2
 
-    def check(stand: Stand) -> None:
+    def check(mounted: MountedView) -> None:
         id = request if kind == "request" else last_block(events, request)
         selector = f".le-selected[data-{kind}='{id}']"
-        stand.page.evaluate("() => document.body.style.height = '3000px'")
-        select(stand, kind, id)
-        stand.page.wait_for_function(SEEN, arg=selector)
-        stand.picture(f"in-sight-{kind}-{num_requests}")
-        assert stand.page.evaluate("() => scrollY") == 0, "the page stays"
-        select(stand, kind, 0 if kind == "request" else last_block(events, 0))
-        stand.page.wait_for_function(SEEN, arg=".le-selected")
+        mounted.page.evaluate("() => document.body.style.height = '3000px'")
+        select(mounted, kind, id)
+        mounted.page.wait_for_function(SEEN, arg=selector)
+        mounted.picture(f"in-sight-{kind}-{num_requests}")
+        assert mounted.page.evaluate("() => scrollY") == 0, "the page stays"
+        select(mounted, kind, 0 if kind == "request" else last_block(events, 0))
+        mounted.page.wait_for_function(SEEN, arg=".le-selected")
 
     show(check, "tables", events)
 
 
-def test_of_what_an_event_names_the_block_comes_into_sight(show: Show) -> None:
+def test_of_what_an_event_names_the_block_is_scrolled_into_view(show: Show) -> None:
     events = crowded(12)
-    given = [i for i, event in enumerate(events) if isinstance(event, ev.BlockAllocated) and event.request_id == 9][-1]
+    taken = [i for i, event in enumerate(events) if isinstance(event, ev.BlockAllocated) and event.request_id == 9][-1]
 
-    def check(stand: Stand) -> None:
-        block = events[given].block_id  # type: ignore[attr-defined]
-        select(stand, "request", 9)
-        select(stand, "event", given)
-        stand.page.wait_for_function(SEEN, arg=f".le-related[data-block='{block}']")
+    def check(mounted: MountedView) -> None:
+        block = events[taken].block_id  # type: ignore[attr-defined]
+        select(mounted, "request", 9)
+        select(mounted, "event", taken)
+        mounted.page.wait_for_function(SEEN, arg=f".le-related[data-block='{block}']")
 
     show(check, "tables", events)
 
 
-def test_the_map_brings_the_marked_bead_into_sight(show: Show) -> None:
+def test_the_map_scrolls_the_marked_bead_into_view(show: Show) -> None:
     events = crowded(40)
     cached = [event for event in events if isinstance(event, ev.BlockCached)][-1]
 
-    def check(stand: Stand) -> None:
-        select(stand, "block", cached.block_id)
-        stand.page.wait_for_function(SEEN, arg=f".le-selected[data-block='{cached.block_id}']")
+    def check(mounted: MountedView) -> None:
+        select(mounted, "block", cached.block_id)
+        mounted.page.wait_for_function(SEEN, arg=f".le-selected[data-block='{cached.block_id}']")
 
     show(check, "map", events)
 
@@ -203,16 +203,16 @@ def test_the_map_brings_the_marked_bead_into_sight(show: Show) -> None:
 def test_nothing_moves_in_the_view_where_one_chooses(show: Show) -> None:
     events = crowded(12)
 
-    def check(stand: Stand) -> None:
-        frame = stand.page.locator(".le-tables")
+    def check(mounted: MountedView) -> None:
+        frame = mounted.page.locator(".le-tables")
         frame.evaluate("(it) => it.addEventListener('click', () => stand.stage.select({ kind: 'request', id: 11 }))")
         frame.click(position={"x": 5, "y": 60})
-        assert marked(stand, "le-selected") and frame.evaluate("(it) => it.scrollTop") == 0
+        assert marked(mounted, "le-selected") and frame.evaluate("(it) => it.scrollTop") == 0
 
     show(check, "tables", events)
 
 
-def test_what_was_chosen_before_the_log_is_opened_is_in_its_sight(look: Look) -> None:
+def test_what_was_selected_before_the_log_is_opened_is_visible_in_it(look: Look) -> None:
     events = hybrid()
     seen = """() => {
       const list = document.querySelector(".le-log-list").getBoundingClientRect();

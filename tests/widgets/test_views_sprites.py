@@ -169,9 +169,9 @@ def page() -> Iterator[ModelPage]:
 
 def test_one_look_is_drawn_once_and_copied(page: ModelPage) -> None:
     """To every place of every canvas."""
-    told = page.evaluate(COPIES)
-    assert told["numDrawn"] == 1 and told["isAlike"]
-    assert told["numPainted"] > 0.9 * 60 * 40
+    counts = page.evaluate(COPIES)
+    assert counts["numDrawn"] == 1 and counts["isAlike"]
+    assert counts["numPainted"] > 0.9 * 60 * 40
 
 
 def test_another_place_is_the_same_sprite(page: ModelPage) -> None:
@@ -206,26 +206,26 @@ def test_a_copy_is_what_was_painted_and_nothing_beside_it(page: ModelPage, ratio
 
 @pytest.mark.parametrize("ratio", [1, 1.25, 1.5, 2, 3])
 def test_a_copy_is_what_painting_it_there_would_be(page: ModelPage, ratio: float) -> None:
-    told = page.evaluate(BESIDE_DIRECT, [ratio, ""])
-    assert told["unlikeness"] == 0 and told["change"] > 100
+    counts = page.evaluate(BESIDE_DIRECT, [ratio, ""])
+    assert counts["unlikeness"] == 0 and counts["change"] > 100
 
 
 @pytest.mark.parametrize("ratio", [1, 1.25, 2])
 @pytest.mark.parametrize("ground", ["#ffffff", "#111111"])
 def test_a_copy_on_paper_differs_by_rounding_alone(page: ModelPage, ratio: float, ground: str) -> None:
     """What can be seen through is rounded to 255ths once more, on the sprite, before it meets the paper."""
-    told = page.evaluate(BESIDE_DIRECT, [ratio, ground])
-    assert told["unlikeness"] <= 2 and told["change"] > 50
+    counts = page.evaluate(BESIDE_DIRECT, [ratio, ground])
+    assert counts["unlikeness"] <= 2 and counts["change"] > 50
 
 
 @pytest.mark.parametrize("ratio", [1, 1.25, 1.5, 2])
 @pytest.mark.parametrize(("x", "w"), [(10, 60), (10.3, 60), (10.5, 60.4), (33.37, 47.9), (0.2, 7.01)])
-def test_a_sprite_fills_whole_pixels_of_the_screen(page: ModelPage, ratio: float, x: float, w: float) -> None:
+def test_a_sprite_fills_complete_pixels_of_the_screen(page: ModelPage, ratio: float, x: float, w: float) -> None:
     """No pixel is half painted, whatever size is asked for; it begins at the nearest one, and no part is cut off."""
-    told = page.evaluate(SPAN, [ratio, x, w])
-    assert told["shades"] == [0, 255]
-    assert abs(told["from"] - x * ratio) <= 0.5
-    assert 0 <= told["to"] - told["from"] - w * ratio < 1
+    counts = page.evaluate(SPAN, [ratio, x, w])
+    assert counts["shades"] == [0, 255]
+    assert abs(counts["from"] - x * ratio) <= 0.5
+    assert 0 <= counts["to"] - counts["from"] - w * ratio < 1
 
 
 @pytest.mark.parametrize("ratio", [1, 1.25, 1.5, 2])
@@ -234,8 +234,8 @@ def test_a_sprite_fills_whole_pixels_of_the_screen(page: ModelPage, ratio: float
 def test_a_copy_between_two_pixels_goes_to_the_nearest_and_is_not_blurred(
     page: ModelPage, ratio: float, x: float, y: float, w: float
 ) -> None:
-    told = page.evaluate(NEAREST, [ratio, x, y, w])
-    assert told["unlikeness"] == 0 and told["numPainted"] > 0.9 * w * 20
+    counts = page.evaluate(NEAREST, [ratio, x, y, w])
+    assert counts["unlikeness"] == 0 and counts["numPainted"] > 0.9 * w * 20
 
 
 def test_as_many_looks_as_a_pool_has_are_kept_and_no_endless_number(page: ModelPage) -> None:
@@ -245,8 +245,8 @@ def test_as_many_looks_as_a_pool_has_are_kept_and_no_endless_number(page: ModelP
 
 def blocks() -> list[dict[str, Any] | None]:
     """Blocks that differ in what their ground shows: contents, how full, held, lost, in two tables, passed over."""
-    whole = {"size": 4, "fill": 4, "tokens": [1, 2, 3, 4], "owners": [0], "groups": [0], "isHashed": True}
-    plain = whole | {"content": 0, "refCount": 1, "isLost": False}
+    full = {"size": 4, "fill": 4, "tokens": [1, 2, 3, 4], "owners": [0], "groups": [0], "isHashed": True}
+    plain = full | {"content": 0, "refCount": 1, "isLost": False}
     partly = plain | {"content": -1, "isHashed": False}
     changes: list[dict[str, Any]] = [{}, {"refCount": 0, "owners": []}, {"isLost": True}, {"groups": [0, 1]}]
     changes += [{"content": content} for content in (1, 5, 6, 7, 12, 13)]
@@ -259,6 +259,6 @@ def blocks() -> list[dict[str, Any] | None]:
 @pytest.mark.parametrize(("width", "height"), [(120, 84), (70, 44), (34, 30)], ids=["card", "small card", "tile"])
 def test_no_block_wears_the_look_of_another(page: ModelPage, width: int, height: int, ratio: int) -> None:
     """Each painted with the sprites of all before it is as it would be painted alone, under a theme of its own."""
-    told = page.evaluate(CARDS, [blocks(), {"cellWidth": width, "cellHeight": height}, ratio])
-    assert told["unlike"] == [] and told["isSeen"]
-    assert told["numLooks"] >= len(blocks()) - 2, "but few of them look alike, so that a look taken over is seen"
+    counts = page.evaluate(CARDS, [blocks(), {"cellWidth": width, "cellHeight": height}, ratio])
+    assert counts["unlike"] == [] and counts["isSeen"]
+    assert counts["numLooks"] >= len(blocks()) - 2, "but few of them look alike, so that a look taken over is seen"

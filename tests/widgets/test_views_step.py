@@ -8,9 +8,9 @@ import pytest
 
 from labengine import events as ev
 from widgets import story_44409
+from widgets.mounted_view import MountedView, Show, mounted_views
 from widgets.story_219 import begin, merging_step
 from widgets.view_recordings import crowd, hybrid, misplaced, moment_after
-from widgets.view_stand import Show, Stand, stands
 
 pytestmark = pytest.mark.browser
 EVIL = "<img src=x onerror='window.pwned=1'>"
@@ -18,49 +18,49 @@ EVIL = "<img src=x onerror='window.pwned=1'>"
 
 @pytest.fixture(scope="module")
 def show() -> Iterator[Show]:
-    with stands() as run:
+    with mounted_views() as run:
         yield run
 
 
-def squares(stand: Stand, request: int, index: int) -> list[str]:
+def squares(mounted: MountedView, request: int, index: int) -> list[str]:
     """The state of every slot of a block of a request's context."""
     selector = f".le-step-request >> nth={request} >> .le-step-block >> nth={index} >> .le-slot"
     script = "(found) => found.map((one) => one.className.split('le-slot-')[1])"
-    found: list[str] = stand.page.locator(selector).evaluate_all(script)
+    found: list[str] = mounted.page.locator(selector).evaluate_all(script)
     return found
 
 
 def test_tokens_get_their_slots_and_are_read_from_there(show: Show) -> None:
     events = [*begin(), *merging_step()]
 
-    def check(stand: Stand) -> None:
-        stand.at(3)
-        assert stand.text(".le-step-summary") == "No step yet."
-        stand.at(moment_after(events, ev.RequestScheduled, 2))
-        assert stand.text(".le-step-summary") == "Step 1: 2 requests, 28 tokens · not computed yet"
-        assert stand.count(".le-step-planned") == 28
-        stand.at(moment_after(events, ev.ForwardRan))
-        assert "KV written" in stand.text(".le-step-summary") and stand.count(".le-step-planned") == 0
-        tokens = stand.texts(".le-step-token")
+    def check(mounted: MountedView) -> None:
+        mounted.at(3)
+        assert mounted.text(".le-step-summary") == "No step yet."
+        mounted.at(moment_after(events, ev.RequestScheduled, 2))
+        assert mounted.text(".le-step-summary") == "Step 1: 2 requests, 28 tokens · not computed yet"
+        assert mounted.count(".le-step-planned") == 28
+        mounted.at(moment_after(events, ev.ForwardRan))
+        assert "KV written" in mounted.text(".le-step-summary") and mounted.count(".le-step-planned") == 0
+        tokens = mounted.texts(".le-step-token")
         assert tokens[5] == "5105#1 +15" and tokens[14 + 13] == "13113#7 +129"
-        assert stand.texts(".le-step-range") == ["14 tokens, positions 0 to 13"] * 2
-        assert squares(stand, 1, 3) == ["fresh", "fresh", "free", "free"]
-        stand.at(stand.end)
-        assert stand.texts(".le-step-block .le-bead-id")[4:] == ["#4", "#5", "#6", "#7"], (
+        assert mounted.texts(".le-step-range") == ["14 tokens, positions 0 to 13"] * 2
+        assert squares(mounted, 1, 3) == ["fresh", "fresh", "free", "free"]
+        mounted.at(mounted.end)
+        assert mounted.texts(".le-step-block .le-bead-id")[4:] == ["#4", "#5", "#6", "#7"], (
             "what the read saw, merged or not"
         )
         for theme in ("light", "dark"):
-            stand.picture("219", theme)
+            mounted.picture("219", theme)
 
     show(check, "step", events)
 
 
-def test_a_chosen_query_reads_what_is_before_it(show: Show) -> None:
-    def check(stand: Stand) -> None:
-        stand.page.locator(".le-step-token").nth(5).click()
-        assert stand.texts(".le-step-label")[1] == "the query at 5 reads 6 tokens"
-        assert squares(stand, 0, 1) == ["fresh", "fresh", "ahead", "ahead"]
-        assert stand.count(".le-step-block") == 2 + 4
+def test_a_selected_query_reads_what_is_before_it(show: Show) -> None:
+    def check(mounted: MountedView) -> None:
+        mounted.page.locator(".le-step-token").nth(5).click()
+        assert mounted.texts(".le-step-label")[1] == "the query at 5 reads 6 tokens"
+        assert squares(mounted, 0, 1) == ["fresh", "fresh", "ahead", "ahead"]
+        assert mounted.count(".le-step-block") == 2 + 4
 
     show(check, "step", [*begin(), *merging_step()])
 
@@ -69,17 +69,17 @@ def test_a_misplaced_slot_glares(show: Show) -> None:
     """nano-vLLM PR 71."""
     events = misplaced()
 
-    def check(stand: Stand) -> None:
-        stand.at(moment_after(events, ev.ForwardRan, 2))
-        assert stand.text(".le-step-summary").endswith("✗ 1 to the wrong slot")
-        assert stand.texts(".le-step-misplaced .le-step-slot") == ["✗ 7"]
-        assert stand.texts(".le-step-wanted") == ["read from 3"]
-        assert stand.text(".le-step-faults") == "✗ position 3: nothing was ever written there"
-        assert squares(stand, 0, 0) == ["read", "read", "read", "hole"]
+    def check(mounted: MountedView) -> None:
+        mounted.at(moment_after(events, ev.ForwardRan, 2))
+        assert mounted.text(".le-step-summary").endswith("✗ 1 to the wrong slot")
+        assert mounted.texts(".le-step-misplaced .le-step-slot") == ["✗ 7"]
+        assert mounted.texts(".le-step-wanted") == ["read from 3"]
+        assert mounted.text(".le-step-faults") == "✗ position 3: nothing was ever written there"
+        assert squares(mounted, 0, 0) == ["read", "read", "read", "hole"]
         for theme in ("light", "dark"):
-            stand.picture("misplaced", theme)
-        stand.at(moment_after(events, ev.ForwardRan, 1))
-        assert stand.count(".le-step-misplaced") == 0 and stand.count(".le-step-faults:visible") == 0
+            mounted.picture("misplaced", theme)
+        mounted.at(moment_after(events, ev.ForwardRan, 1))
+        assert mounted.count(".le-step-misplaced") == 0 and mounted.count(".le-step-faults:visible") == 0
 
     show(check, "step", events)
 
@@ -87,23 +87,25 @@ def test_a_misplaced_slot_glares(show: Show) -> None:
 def test_a_window_cuts_what_is_read(show: Show) -> None:
     events = hybrid()
 
-    def check(stand: Stand) -> None:
-        stand.at(moment_after(events, ev.ForwardRan, 4))
-        names, reads = stand.texts(".le-step-name"), stand.texts(".le-step-label")[1::2]
+    def check(mounted: MountedView) -> None:
+        mounted.at(moment_after(events, ev.ForwardRan, 4))
+        names, reads = mounted.texts(".le-step-name"), mounted.texts(".le-step-label")[1::2]
         assert names[:2] == ["full group", "window group, window 8"]
         assert reads[0] == "its query reads 28 tokens" and reads[1] == "its query reads 8 tokens, 20 to 27"
-        assert stand.texts(".le-step-absent")[0] == "⊘ ×5" and stand.count(".le-slot-hole") == 1, "only the legend's"
-        stand.picture("hybrid")
-        stand.dress("light", 300)
-        assert stand.overflow() <= 0
-        stand.picture("hybrid-300", width=300)
+        assert mounted.texts(".le-step-absent")[0] == "⊘ ×5" and mounted.count(".le-slot-hole") == 1, (
+            "only the legend's"
+        )
+        mounted.picture("hybrid")
+        mounted.dress("light", 300)
+        assert mounted.overflow() <= 0
+        mounted.picture("hybrid-300", width=300)
 
     show(check, "step", events)
 
 
-def test_blocks_in_two_groups_tables_are_told(show: Show) -> None:
-    def check(stand: Stand) -> None:
-        assert "#5, #4 stand in two groups' tables" in stand.text(".le-step-faults")
+def test_blocks_in_two_groups_tables_are_described(show: Show) -> None:
+    def check(mounted: MountedView) -> None:
+        assert "#5, #4 stand in two groups' tables" in mounted.text(".le-step-faults")
 
     show(check, "step", [*story_44409.before(), *story_44409.interleaved()])
 
@@ -111,47 +113,47 @@ def test_blocks_in_two_groups_tables_are_told(show: Show) -> None:
 def test_places_stay_within_a_step(show: Show) -> None:
     events = [*begin(), *merging_step()]
 
-    def check(stand: Stand) -> None:
-        stand.at(moment_after(events, ev.RequestScheduled, 2))
-        places = stand.boxes(".le-step-token")
-        for moment in range(moment_after(events, ev.RequestScheduled, 2), stand.end + 1):
-            stand.at(moment)
-            assert stand.boxes(".le-step-token") == places
+    def check(mounted: MountedView) -> None:
+        mounted.at(moment_after(events, ev.RequestScheduled, 2))
+        places = mounted.boxes(".le-step-token")
+        for moment in range(moment_after(events, ev.RequestScheduled, 2), mounted.end + 1):
+            mounted.at(moment)
+            assert mounted.boxes(".le-step-token") == places
 
     show(check, "step", events)
 
 
 @pytest.mark.parametrize("width", [300, 1400])
 def test_a_crowd_is_capped_and_counted(show: Show, width: int) -> None:
-    def check(stand: Stand) -> None:
-        assert stand.text(".le-step-summary").startswith("Step 2: 70 requests, 70 tokens")
-        assert "and 6 more requests" in stand.text(".le-step-list > p") and stand.count("#root *") < 9000
-        assert stand.overflow() <= 0
-        stand.picture(f"crowd-{width}")
+    def check(mounted: MountedView) -> None:
+        assert mounted.text(".le-step-summary").startswith("Step 2: 70 requests, 70 tokens")
+        assert "and 6 more requests" in mounted.text(".le-step-list > p") and mounted.count("#root *") < 9000
+        assert mounted.overflow() <= 0
+        mounted.picture(f"crowd-{width}")
 
     show(check, "step", crowd(70, 8192, 2, 900), width=width)
 
 
 def test_a_long_prompt_shows_its_ends(show: Show) -> None:
-    def check(stand: Stand) -> None:
-        assert stand.count(".le-step-token") <= 320 and "more …" in stand.text(".le-step-left-out")
+    def check(mounted: MountedView) -> None:
+        assert mounted.count(".le-step-token") <= 320 and "more …" in mounted.text(".le-step-left-out")
 
     show(check, "step", crowd(1, 1024, 1, 8000))
 
 
 def test_token_texts_stay_text(show: Show) -> None:
-    def check(stand: Stand) -> None:
-        assert "<img" in stand.text(".le-step-text") and stand.count("img") == 0
-        assert stand.page.evaluate("() => window.pwned") is None
+    def check(mounted: MountedView) -> None:
+        assert "<img" in mounted.text(".le-step-text") and mounted.count("img") == 0
+        assert mounted.page.evaluate("() => window.pwned") is None
 
     show(check, "step", [*begin(), *merging_step()], words=dict.fromkeys(range(200), EVIL))
 
 
 def test_forced_colours_keep_borders(show: Show) -> None:
-    def check(stand: Stand) -> None:
-        stand.at(moment_after(misplaced(), ev.ForwardRan, 2))
-        style = stand.page.locator(".le-step-misplaced").evaluate("(one) => getComputedStyle(one).borderTopStyle")
+    def check(mounted: MountedView) -> None:
+        mounted.at(moment_after(misplaced(), ev.ForwardRan, 2))
+        style = mounted.page.locator(".le-step-misplaced").evaluate("(one) => getComputedStyle(one).borderTopStyle")
         assert style == "double"
-        stand.picture("misplaced-forced")
+        mounted.picture("misplaced-forced")
 
     show(check, "step", misplaced(), forced_colors="active")

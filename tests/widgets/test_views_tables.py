@@ -9,9 +9,9 @@ import pytest
 from labengine import Lab
 from labengine import events as ev
 from widgets import story_44409
+from widgets.mounted_view import MountedView, Show, mounted_views
 from widgets.story_219 import begin, merging_step, overwriting_step
 from widgets.view_recordings import crowd, hybrid, misplaced, moment_after, preempting
-from widgets.view_stand import Show, Stand, stands
 
 pytestmark = pytest.mark.browser
 
@@ -23,7 +23,7 @@ CELL = "[data-anchor='row:{}:{}:{}']"
 
 @pytest.fixture(scope="module")
 def show() -> Iterator[Show]:
-    with stands() as run:
+    with mounted_views() as run:
         yield run
 
 
@@ -31,37 +31,37 @@ def cell(request: int, index: int, group: int = 0) -> str:
     return CELL.format(request, group, index)
 
 
-def states(stand: Stand, request: int, index: int, group: int = 0) -> list[str]:
+def states(mounted: MountedView, request: int, index: int, group: int = 0) -> list[str]:
     """The state of every token in a cell."""
     script = (
         "(found) => found.map((one) => [...one.classList].find((name) => /^le-tok-(?!generated)/.test(name)).slice(7))"
     )
     selector = f"{cell(request, index, group)} .le-tok"
-    found: list[str] = stand.page.eval_on_selector_all(selector, script)
+    found: list[str] = mounted.page.eval_on_selector_all(selector, script)
     return found
 
 
-def test_219_told_by_the_tables(show: Show) -> None:
+def test_219_shown_by_the_tables(show: Show) -> None:
     events = [*begin(), *merging_step()]
 
-    def check(stand: Stand) -> None:
-        stand.unfold()
-        stand.at(3)
-        assert stand.texts(".le-tables-status") == ["… waiting", "… waiting"]
-        assert "no block yet" in stand.text(cell(0, 0))
-        stand.at(moment_after(events, ev.RequestScheduled, 2))
-        assert "#0" in stand.text(cell(0, 0)) and "#4" in stand.text(cell(1, 0))
-        assert states(stand, 1, 3) == ["plan", "plan", "none", "none"]
-        stand.at(moment_after(events, ev.SlotsWritten, 2))
-        assert states(stand, 0, 0) == ["now"] * 4 and stand.texts(".le-tables-doing") == ["prefill 14"] * 2
-        stand.at(moment_after(events, ev.BlockMerged, 1))
-        assert stand.text(f"{cell(1, 0)} s") == "#4" and stand.text(f"{cell(1, 0)} .le-bead-id") == "#0"
-        assert stand.text(f"{cell(1, 0)} .le-bead-count") == "×2"
-        stand.at(stand.end)
-        assert stand.texts(".le-tables-fresh") == [" t7"] * 2
-        assert stand.texts(".le-tables-facts") == ["14 of 15 computed"] * 2
-        stand.picture("219-merged")
-        stand.picture("219-merged", "dark")
+    def check(mounted: MountedView) -> None:
+        mounted.unfold()
+        mounted.at(3)
+        assert mounted.texts(".le-tables-status") == ["… waiting", "… waiting"]
+        assert "no block yet" in mounted.text(cell(0, 0))
+        mounted.at(moment_after(events, ev.RequestScheduled, 2))
+        assert "#0" in mounted.text(cell(0, 0)) and "#4" in mounted.text(cell(1, 0))
+        assert states(mounted, 1, 3) == ["plan", "plan", "none", "none"]
+        mounted.at(moment_after(events, ev.SlotsWritten, 2))
+        assert states(mounted, 0, 0) == ["now"] * 4 and mounted.texts(".le-tables-doing") == ["prefill 14"] * 2
+        mounted.at(moment_after(events, ev.BlockMerged, 1))
+        assert mounted.text(f"{cell(1, 0)} s") == "#4" and mounted.text(f"{cell(1, 0)} .le-bead-id") == "#0"
+        assert mounted.text(f"{cell(1, 0)} .le-bead-count") == "×2"
+        mounted.at(mounted.end)
+        assert mounted.texts(".le-tables-fresh") == [" t7"] * 2
+        assert mounted.texts(".le-tables-facts") == ["14 of 15 computed"] * 2
+        mounted.picture("219-merged")
+        mounted.picture("219-merged", "dark")
 
     show(check, "tables", events, words=WORDS | {7: " t7"})
 
@@ -69,21 +69,21 @@ def test_219_told_by_the_tables(show: Show) -> None:
 def test_a_request_is_one_row_until_it_is_unfolded(show: Show) -> None:
     events = [*begin(), *merging_step()]
 
-    def check(stand: Stand) -> None:
-        stand.dress("light", 475)
-        rows = stand.boxes(".le-tables-row")
+    def check(mounted: MountedView) -> None:
+        mounted.dress("light", 475)
+        rows = mounted.boxes(".le-tables-row")
         assert len(rows) == 2 and rows[-1][1] + rows[-1][3] < 200, "both are seen at once"
-        assert stand.count(".le-tables-chip") == 8 and stand.count(".le-tok") == 0
-        assert stand.texts(f"{cell(1, 0)} .le-bead-id, {cell(1, 3)} .le-bead-id") == ["#0", "#7"]
-        folds = stand.page.locator(".le-tables-fold")
+        assert mounted.count(".le-tables-chip") == 8 and mounted.count(".le-tok") == 0
+        assert mounted.texts(f"{cell(1, 0)} .le-bead-id, {cell(1, 3)} .le-bead-id") == ["#0", "#7"]
+        folds = mounted.page.locator(".le-tables-fold")
         folds.nth(1).click()
         assert [folds.nth(i).get_attribute("aria-expanded") for i in (0, 1)] == ["false", "true"]
-        assert states(stand, 1, 0) == ["now"] * 4 and stand.count(f"{cell(0, 0)} .le-tok") == 0
-        assert stand.page.evaluate("() => window.stand.stage.selection") is None, "to unfold is not to choose"
-        stand.at(stand.end - 3)
-        assert states(stand, 1, 0) == ["now"] * 4, "it stays unfolded"
+        assert states(mounted, 1, 0) == ["now"] * 4 and mounted.count(f"{cell(0, 0)} .le-tok") == 0
+        assert mounted.page.evaluate("() => window.mounted.stage.selection") is None, "to unfold is not to choose"
+        mounted.at(mounted.end - 3)
+        assert states(mounted, 1, 0) == ["now"] * 4, "it stays unfolded"
         folds.nth(1).click()
-        assert stand.count(".le-tok") == 0
+        assert mounted.count(".le-tok") == 0
 
     show(check, "tables", events, words=WORDS)
 
@@ -95,17 +95,17 @@ def test_a_prompt_of_hundreds_of_words_is_no_wall_of_boxes(show: Show) -> None:
         lab.step()
         events = list(lab.timeline.events())
 
-    def check(stand: Stand) -> None:
-        stand.at(before)
-        assert stand.text(".le-tables-gap") == "0–37: no block yet" and stand.count(".le-tables-unplaced") == 0
-        waiting = stand.boxes(".le-tables-row")[0][3]
-        stand.unfold()
-        assert stand.count(".le-tables-unplaced") == 0
-        stand.at(stand.end)
-        stand.page.locator(".le-tables-fold").click()
-        assert "more" in stand.text(".le-tables-left-out") and stand.count(".le-tables-chip") == 10
-        assert waiting < 70 and stand.boxes(".le-tables-row")[0][3] < 150
-        stand.picture("600-words")
+    def check(mounted: MountedView) -> None:
+        mounted.at(before)
+        assert mounted.text(".le-tables-gap") == "0–37: no block yet" and mounted.count(".le-tables-unplaced") == 0
+        waiting = mounted.boxes(".le-tables-row")[0][3]
+        mounted.unfold()
+        assert mounted.count(".le-tables-unplaced") == 0
+        mounted.at(mounted.end)
+        mounted.page.locator(".le-tables-fold").click()
+        assert "more" in mounted.text(".le-tables-left-out") and mounted.count(".le-tables-chip") == 10
+        assert waiting < 70 and mounted.boxes(".le-tables-row")[0][3] < 150
+        mounted.picture("600-words")
 
     show(check, "tables", events, width=475)
 
@@ -116,13 +116,13 @@ def test_a_chip_of_a_large_pool_has_room_for_number_letter_and_count(show: Show)
             lab.add(token_ids=range(600), max_tokens=4)
             lab.step()
         events = list(lab.timeline.events())
-    over = """(all) => all.filter(
+    overlapping = """(all) => all.filter(
       (one) => one.getBoundingClientRect().right > one.closest(".le-tables-chip").getBoundingClientRect().right
     ).map((one) => one.textContent)"""
 
-    def check(stand: Stand) -> None:
-        assert "×2" in stand.texts(".le-bead")[-2]
-        assert stand.page.eval_on_selector_all(".le-tables-chip:not(.le-tables-moved) .le-bead", over) == []
+    def check(mounted: MountedView) -> None:
+        assert "×2" in mounted.texts(".le-bead")[-2]
+        assert mounted.page.eval_on_selector_all(".le-tables-chip:not(.le-tables-moved) .le-bead", overlapping) == []
 
     show(check, "tables", events)
 
@@ -131,9 +131,9 @@ def test_an_empty_place_of_a_short_table_is_a_thin_pale_box(show: Show) -> None:
     style = "(all) => all.map((one) => { const { borderTopStyle, borderTopWidth } = getComputedStyle(one);"
     style += " return [borderTopStyle, borderTopWidth]; })"
 
-    def check(stand: Stand) -> None:
-        stand.at(3)
-        assert stand.page.eval_on_selector_all(".le-tables-unplaced", style) == [["dotted", "1px"]] * 8
+    def check(mounted: MountedView) -> None:
+        mounted.at(3)
+        assert mounted.page.eval_on_selector_all(".le-tables-unplaced", style) == [["dotted", "1px"]] * 8
 
     show(check, "tables", [*begin(), *merging_step()])
 
@@ -143,28 +143,28 @@ def test_the_numbers_that_are_compared_are_never_cut(show: Show, width: int) -> 
     """567 pixels: what a dashboard of 1,220 has for the tables."""
     cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)"
 
-    def check(stand: Stand) -> None:
+    def check(mounted: MountedView) -> None:
         seen = set()
-        for moment in range(0, stand.end + 1, 3):
-            stand.at(moment)
-            assert stand.page.eval_on_selector_all(".le-tables-facts", cut) == []
-            seen |= set(stand.texts(".le-tables-facts"))
+        for moment in range(0, mounted.end + 1, 3):
+            mounted.at(moment)
+            assert mounted.page.eval_on_selector_all(".le-tables-facts", cut) == []
+            seen |= set(mounted.texts(".le-tables-facts"))
         assert any("cached" in words and "new of" in words for words in seen), seen
-        title = stand.page.locator(".le-tables-facts").first.get_attribute("title") or ""
+        title = mounted.page.locator(".le-tables-facts").first.get_attribute("title") or ""
         assert title.startswith("of ") and "computed" in title
-        stand.picture(f"numbers-{width}")
-        stand.picture(f"numbers-{width}", "dark")
+        mounted.picture(f"numbers-{width}")
+        mounted.picture(f"numbers-{width}", "dark")
 
     for events in (preempting(), hybrid()):
         show(check, "tables", events, width=width + 16)
 
 
 def test_lost_blocks_are_hatched_and_named(show: Show) -> None:
-    def check(stand: Stand) -> None:
-        assert stand.count(".le-is-lost-bead .le-cut") == 3
-        assert stand.text(".le-is-lost-bead").startswith("#0")
-        assert "lost" in str(stand.page.locator(".le-is-lost-bead").first.get_attribute("aria-label"))
-        stand.picture("219-lost")
+    def check(mounted: MountedView) -> None:
+        assert mounted.count(".le-is-lost-bead .le-cut") == 3
+        assert mounted.text(".le-is-lost-bead").startswith("#0")
+        assert "lost" in str(mounted.page.locator(".le-is-lost-bead").first.get_attribute("aria-label"))
+        mounted.picture("219-lost")
 
     show(check, "tables", [*begin(), *overwriting_step()], words=WORDS)
 
@@ -173,29 +173,29 @@ def test_lost_blocks_are_hatched_and_named(show: Show) -> None:
 def test_nothing_moves_from_event_to_event(show: Show, step: object) -> None:
     events = [*begin(), *step()]  # type: ignore[operator]
 
-    def check(stand: Stand) -> None:
-        stand.at(4)
-        first = stand.places("[data-anchor], .le-tables-head")
+    def check(mounted: MountedView) -> None:
+        mounted.at(4)
+        first = mounted.places("[data-anchor], .le-tables-head")
         assert len(first) == 10
-        for moment in [*range(4, stand.end + 1), *range(stand.end, 3, -1)]:
-            stand.at(moment)
-            assert stand.places("[data-anchor], .le-tables-head") == first
+        for moment in [*range(4, mounted.end + 1), *range(mounted.end, 3, -1)]:
+            mounted.at(moment)
+            assert mounted.places("[data-anchor], .le-tables-head") == first
 
     show(check, "tables", events)
 
 
-def test_found_loaded_and_scheduled_are_told_apart_in_each_group(show: Show) -> None:
+def test_found_loaded_and_scheduled_differ_in_each_group(show: Show) -> None:
     events = [*story_44409.before(), *story_44409.interleaved()]
 
-    def check(stand: Stand) -> None:
-        stand.unfold()
-        assert states(stand, 1, 0) == ["hit"] * 4 and states(stand, 1, 3, 1) == ["loaded"] * 4
-        assert states(stand, 1, 4)[0] == "plan"
-        assert stand.texts(".le-tables-facts")[0] == "8 cached + 8 loaded of 17"
-        assert stand.texts(".le-tables-label:visible") == ["full", "window, last 16"]
-        assert stand.count(".le-bead-twofold") == 4, "#4 and #5 stand in two groups' tables"
-        assert stand.text(".le-tables-brief:visible") != "", "who has finished is one line"
-        stand.picture("44409")
+    def check(mounted: MountedView) -> None:
+        mounted.unfold()
+        assert states(mounted, 1, 0) == ["hit"] * 4 and states(mounted, 1, 3, 1) == ["loaded"] * 4
+        assert states(mounted, 1, 4)[0] == "plan"
+        assert mounted.texts(".le-tables-facts")[0] == "8 cached + 8 loaded of 17"
+        assert mounted.texts(".le-tables-label:visible") == ["full", "window, last 16"]
+        assert mounted.count(".le-bead-twofold") == 4, "#4 and #5 stand in two groups' tables"
+        assert mounted.text(".le-tables-brief:visible") != "", "who has finished is one line"
+        mounted.picture("44409")
 
     show(check, "tables", events, words=WORDS)
 
@@ -203,10 +203,10 @@ def test_found_loaded_and_scheduled_are_told_apart_in_each_group(show: Show) -> 
 def test_a_window_leaves_its_places(show: Show) -> None:
     events = hybrid()
 
-    def check(stand: Stand) -> None:
-        stand.unfold()
-        stand.at(moment_after(events, ev.ForwardRan, 4))
-        assert "outside window" in stand.text(cell(0, 0, 1)) and "#" in stand.text(cell(0, 0, 0))
+    def check(mounted: MountedView) -> None:
+        mounted.unfold()
+        mounted.at(moment_after(events, ev.ForwardRan, 4))
+        assert "outside window" in mounted.text(cell(0, 0, 1)) and "#" in mounted.text(cell(0, 0, 0))
 
     show(check, "tables", events)
 
@@ -214,18 +214,18 @@ def test_a_window_leaves_its_places(show: Show) -> None:
 def test_a_preempted_request_says_so_and_keeps_its_words(show: Show) -> None:
     events = preempting()
 
-    def check(stand: Stand) -> None:
-        stand.unfold()
+    def check(mounted: MountedView) -> None:
+        mounted.unfold()
         moment = moment_after(events, ev.RequestPreempted)
-        stand.at(moment - 1)
-        before = stand.places(".le-tables-head, [data-anchor]")
-        stand.at(moment)
-        assert stand.places(".le-tables-head, [data-anchor]") == before
-        assert stand.texts(".le-tables-status")[2] == "↺ preempted"
-        assert "↺1×" in stand.texts(".le-tables-facts")[2]
-        assert stand.texts(".le-tables-words")[2] != "" and "given back" in stand.text(cell(2, 0))
-        stand.picture("preempted")
-        stand.picture("preempted", "dark")
+        mounted.at(moment - 1)
+        before = mounted.places(".le-tables-head, [data-anchor]")
+        mounted.at(moment)
+        assert mounted.places(".le-tables-head, [data-anchor]") == before
+        assert mounted.texts(".le-tables-status")[2] == "↺ preempted"
+        assert "↺1×" in mounted.texts(".le-tables-facts")[2]
+        assert mounted.texts(".le-tables-words")[2] != "" and "given back" in mounted.text(cell(2, 0))
+        mounted.picture("preempted")
+        mounted.picture("preempted", "dark")
 
     show(check, "tables", events)
 
@@ -234,22 +234,22 @@ def test_a_hole_and_a_stray_are_drawn_as_they_lie(show: Show) -> None:
     """nano-vLLM PR 71: position 3 went to the last slot of the next block."""
     events = misplaced()
 
-    def check(stand: Stand) -> None:
-        stand.at(moment_after(events, ev.ForwardRan, 2))
-        assert states(stand, 0, 0) == ["done", "done", "done", "hole"]
-        assert stand.texts(f"{cell(0, 0)} .le-tok")[3] == "3–", "a story about slots has their numbers"
-        assert stand.texts(".le-tok-slot")[:6] == ["0", "1", "2", "3", "4", "5"]
-        stand.picture("misplaced")
+    def check(mounted: MountedView) -> None:
+        mounted.at(moment_after(events, ev.ForwardRan, 2))
+        assert states(mounted, 0, 0) == ["done", "done", "done", "hole"]
+        assert mounted.texts(f"{cell(0, 0)} .le-tok")[3] == "3–", "a story about slots has their numbers"
+        assert mounted.texts(".le-tok-slot")[:6] == ["0", "1", "2", "3", "4", "5"]
+        mounted.picture("misplaced")
 
     show(check, "tables", events)
 
 
 def test_whatever_a_model_writes_stays_text(show: Show) -> None:
-    def check(stand: Stand) -> None:
-        stand.unfold()
-        assert "<img" in stand.text(".le-tok") and "<img" in stand.text(".le-tables-words")
-        assert stand.count("img") == 0 and stand.page.evaluate("() => window.pwned") is None
-        assert stand.count("script") == 0
+    def check(mounted: MountedView) -> None:
+        mounted.unfold()
+        assert "<img" in mounted.text(".le-tok") and "<img" in mounted.text(".le-tables-words")
+        assert mounted.count("img") == 0 and mounted.page.evaluate("() => window.pwned") is None
+        assert mounted.count("script") == 0
 
     words = dict.fromkeys(range(200), EVIL) | {101: "\u202egnp.exe", 102: "\n\x00\x1b[31m"}
     show(check, "tables", [*begin(), *merging_step()], words=words)
@@ -257,30 +257,30 @@ def test_whatever_a_model_writes_stays_text(show: Show) -> None:
 
 @pytest.mark.parametrize("width", [300, 700, 1400])
 def test_a_crowd_fits_any_width(show: Show, width: int) -> None:
-    def check(stand: Stand) -> None:
-        assert stand.count(".le-tables-row") == 64 and "more requests" in stand.text(".le-tables-more")
-        assert stand.overflow() <= 0
-        assert stand.count("#root *") < 9000
-        stand.picture(f"crowd-{width}")
+    def check(mounted: MountedView) -> None:
+        assert mounted.count(".le-tables-row") == 64 and "more requests" in mounted.text(".le-tables-more")
+        assert mounted.overflow() <= 0
+        assert mounted.count("#root *") < 9000
+        mounted.picture(f"crowd-{width}")
 
     show(check, "tables", crowd(70, 8192, 2, 900), width=width)
 
 
-def test_groups_stand_side_by_side(show: Show) -> None:
+def test_groups_are_side_by_side(show: Show) -> None:
     events = hybrid()
 
-    def check(stand: Stand) -> None:
-        stand.at(moment_after(events, ev.ForwardRan, 4))
-        assert stand.texts(".le-groups-name") == ["full attention", "window attention"]
-        assert "window 8 = 2 blocks" in stand.texts(".le-groups-rule")[1]
-        (left, _), (right, _) = stand.places(".le-groups-name").values()
+    def check(mounted: MountedView) -> None:
+        mounted.at(moment_after(events, ev.ForwardRan, 4))
+        assert mounted.texts(".le-groups-name") == ["full attention", "window attention"]
+        assert "window 8 = 2 blocks" in mounted.texts(".le-groups-rule")[1]
+        (left, _), (right, _) = mounted.places(".le-groups-name").values()
         assert right > left + 200
-        assert "next reads" in stand.texts(".le-groups-range")[-1]
-        assert stand.count(".le-groups-ahead:visible") > 0, "null entries are counted, not drawn"
+        assert "next reads" in mounted.texts(".le-groups-range")[-1]
+        assert mounted.count(".le-groups-ahead:visible") > 0, "null entries are counted, not drawn"
         for theme in ("light", "dark"):
-            stand.picture("hybrid", theme)
-        stand.dress("light", 300)
-        assert stand.overflow() <= 0
+            mounted.picture("hybrid", theme)
+        mounted.dress("light", 300)
+        assert mounted.overflow() <= 0
 
     show(check, "groups", events)
 
@@ -288,11 +288,11 @@ def test_groups_stand_side_by_side(show: Show) -> None:
 def test_a_groups_blocks_are_counted_as_they_come_and_go(show: Show) -> None:
     events = hybrid()
 
-    def check(stand: Stand) -> None:
-        for moment in range(0, stand.end, 7):
-            stand.at(moment)
-            counted = [int(text) for text in stand.texts(".le-groups-figure b")]
-            expected = stand.page.evaluate(COUNT_HELD)
+    def check(mounted: MountedView) -> None:
+        for moment in range(0, mounted.end, 7):
+            mounted.at(moment)
+            counted = [int(text) for text in mounted.texts(".le-groups-figure b")]
+            expected = mounted.page.evaluate(COUNT_HELD)
             assert counted == expected, moment
 
     show(check, "groups", events)
@@ -300,7 +300,7 @@ def test_a_groups_blocks_are_counted_as_they_come_and_go(show: Show) -> None:
 
 COUNT_HELD = """
 () => {
-  const { scene } = window.stand.side;
+  const { scene } = window.mounted.side;
   return scene.groups.flatMap((_, group) => {
     const held = new Set([...scene.requests.values()].flatMap(({ tables }) => tables[group]));
     held.delete(scene.nullBlock);
@@ -311,14 +311,14 @@ COUNT_HELD = """
 
 
 def test_the_keyboard_goes_from_thing_to_thing(show: Show) -> None:
-    def check(stand: Stand) -> None:
-        stand.page.locator(".le-tables").focus()
+    def check(mounted: MountedView) -> None:
+        mounted.page.locator(".le-tables").focus()
         for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
-            stand.page.keyboard.press(key)
-        chosen = stand.page.evaluate("() => window.stand.stage.selection")
-        assert chosen == {"kind": "block", "id": 1}, chosen
-        assert stand.count(".le-selected[data-block='1']") == 2, "the merged block stands in both tables"
-        stand.page.keyboard.press("Escape")
-        assert stand.count(".le-at") == 0
+            mounted.page.keyboard.press(key)
+        selected = mounted.page.evaluate("() => window.mounted.stage.selection")
+        assert selected == {"kind": "block", "id": 1}, selected
+        assert mounted.count(".le-selected[data-block='1']") == 2, "the merged block stands in both tables"
+        mounted.page.keyboard.press("Escape")
+        assert mounted.count(".le-at") == 0
 
     show(check, "tables", [*begin(), *merging_step()])

@@ -30,7 +30,7 @@ def look() -> Iterator[Look]:
         yield run
 
 
-def test_a_click_stands_there_and_a_drag_scrubs(look: Look) -> None:
+def test_a_click_goes_there_and_a_drag_scrubs(look: Look) -> None:
     def check(view: Viewed) -> None:
         box, axis = view.page.locator(".le-timeline-canvas").bounding_box(), view.axis(0)
         assert box is not None
@@ -53,32 +53,32 @@ def test_a_click_stands_there_and_a_drag_scrubs(look: Look) -> None:
 def test_the_keys_of_time(look: Look) -> None:
     def check(view: Viewed) -> None:
         canvas = ".le-timeline-canvas"
-        view.stand(500)
+        view.go_to(500)
         view.press(canvas, "ArrowLeft", "ArrowLeft", "ArrowRight")
         assert view.moment == 499
         view.press(canvas, "Shift+ArrowRight")
         ends = view.js("() => storyOf(side.recording).series.moment")
         assert view.moment == min(end for end in ends if end > 499)
-        whole = view.axis(0)
+        full = view.axis(0)
         view.press(canvas, "+", "+")
         close = view.axis(0)
-        assert close["to"] - close["from"] < (whole["to"] - whole["from"]) / 2
+        assert close["to"] - close["from"] < (full["to"] - full["from"]) / 2
         assert close["from"] <= view.moment <= close["to"], "one zooms around where one stands"
-        view.stand(2)
+        view.go_to(2)
         near = view.axis(0)
         assert near["from"] <= 2 <= near["to"], "who goes elsewhere is followed"
         view.press(canvas, "0")
-        assert view.axis(0) == whole
+        assert view.axis(0) == full
         assert view.page.locator(canvas).get_attribute("aria-valuenow") == "2"
         assert "of 1," in (view.page.locator(canvas).get_attribute("aria-valuetext") or "")
 
     look(check, busy(), "timeline")
 
 
-def test_lanes_and_events_are_chosen_by_keys(look: Look) -> None:
+def test_lanes_and_events_are_selected_by_keys(look: Look) -> None:
     def check(view: Viewed) -> None:
         canvas = ".le-timeline-canvas"
-        view.stand(500)
+        view.go_to(500)
         view.press(canvas, "Enter")
         assert view.selection == {"kind": "event", "id": 499}, "the event at the pen"
         lanes = view.js("() => stage.shows[0].view.lanes.placed.map(([lane]) => lane.id)")
@@ -91,7 +91,7 @@ def test_lanes_and_events_are_chosen_by_keys(look: Look) -> None:
     look(check, busy(), "timeline")
 
 
-def test_a_chart_shows_where_one_stands_and_what_is_chosen(look: Look) -> None:
+def test_a_chart_shows_the_shown_moment_and_the_selection(look: Look) -> None:
     pens = """() => {
       const figure = stage.shows[0].view.figures[0], context = figure.canvas.getContext("2d"), rects = [];
       context.fillRect = (x, y, w, h) => context.fillStyle === stage.theme.accent && rects.push([x + w / 2, h]);
@@ -105,9 +105,9 @@ def test_a_chart_shows_where_one_stands_and_what_is_chosen(look: Look) -> None:
     def check(view: Viewed) -> None:
         view.js("() => { stage.theme.accent = '#123456'; }")
         ends = view.js("() => storyOf(side.recording).series.moment")
-        view.stand(ends[6])
+        view.go_to(ends[6])
         assert view.js(pens)["pen"] == pytest.approx([6])
-        view.stand(ends[6] + 3)
+        view.go_to(ends[6] + 3)
         assert view.js(pens)["pen"] == pytest.approx([6.5]), "inside a step, after the one before"
         view.js("([id]) => stage.select({ kind: 'event', id })", ends[3] + 1)
         assert view.js(pens)["marks"] == pytest.approx([4])
@@ -172,7 +172,7 @@ def test_charts_say_the_step_and_leave_out_what_is_unknown(look: Look) -> None:
     look(known, [*begin(), *overwriting_step()], "charts", seconds={1: 0.0125})
 
 
-def test_what_is_new_is_added_and_nothing_is_told_twice(look: Look) -> None:
+def test_what_is_new_is_added_and_nothing_twice(look: Look) -> None:
     events = busy()
     cut = next(i for i, event in enumerate(events) if event == ev.StepStarted(15))
 
@@ -183,7 +183,7 @@ def test_what_is_new_is_added_and_nothing_is_told_twice(look: Look) -> None:
 
         rows = codec.dumps(codec.rows(events[cut:])).decode()
         view.js("([rows]) => { side.recording.more({ start: side.recording.end, events: JSON.parse(rows) }); }", rows)
-        view.stand(len(events))
+        view.go_to(len(events))
         assert view.js("() => [storyOf(side.recording).version, storyOf(side.recording).end]") == [version, len(events)]
         assert view.axis(0)["to"] >= len(events) > before["to"]
         assert f"{len(events):,} events" in (view.page.locator(".le-log-count").text_content() or "")
@@ -224,13 +224,13 @@ def again(events: list[ev.Event], number: int) -> list[ev.Event]:
     from dataclasses import replace
 
     shift = 10_000 * number
-    told: list[ev.Event] = []
+    added: list[ev.Event] = []
     for event in events:
         if hasattr(event, "request_id"):
             event = replace(event, request_id=event.request_id + shift)
-        told.append(event)
+        added.append(event)
     cached = {event.block_id for event in events if isinstance(event, ev.BlockCached)}
-    return [*told, *(ev.BlockEvicted(block_id, "reset") for block_id in sorted(cached))]
+    return [*added, *(ev.BlockEvicted(block_id, "reset") for block_id in sorted(cached))]
 
 
 def test_what_happened_before_can_be_fetched(look: Look) -> None:

@@ -51,20 +51,20 @@ def test_on_random_workloads_everything_is_answered_and_ref_counts_add_up(ground
             pass
         for moment in (rng.randint(1, timeline.end) for _ in range(10)):
             for subject in questions(timeline, moment, rng):
-                told = why(timeline, subject, moment, seams=seams)
-                assert told.question.endswith("?") and told.answer[-1] in ".!" and "  " not in told.answer, told
+                reply = why(timeline, subject, moment, seams=seams)
+                assert reply.question.endswith("?") and reply.answer[-1] in ".!" and "  " not in reply.answer, reply
                 if subject.get("about") == "ref_count":
                     count = timeline.state(moment).ref_counts[subject["block"]]  # type: ignore[call-overload]  # an int
-                    assert sum(link.change for link in told.links) == count, (seed, moment, told)
+                    assert sum(link.change for link in reply.links) == count, (seed, moment, reply)
                 if "event" not in subject:
-                    assert_counts(timeline, moment, told)
+                    assert_counts(timeline, moment, reply)
 
 
-def assert_counts(timeline: Timeline, moment: int, told: Why) -> None:
+def assert_counts(timeline: Timeline, moment: int, reply: Why) -> None:
     """No link leads into a step that was broken off by then."""
     events: Sequence[ev.Event] = timeline.events(0, moment)
     alive = set(surviving(events))
-    assert all(n in alive for n in numbers(told) if n is not None and n < moment), told
+    assert all(n in alive for n in numbers(reply) if n is not None and n < moment), reply
 
 
 def test_an_opened_trace_answers_as_the_recording_did(tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ def test_a_recording_that_lost_its_beginning_still_answers() -> None:
     assert run.timeline.num_dropped > 0
     counts = run.timeline.state().ref_counts
     for block, count in enumerate(counts):
-        told = run.why(block=block, about="ref_count")
-        assert sum(link.change for link in told.links) == count
+        reply = run.why(block=block, about="ref_count")
+        assert sum(link.change for link in reply.links) == count
         run.why(block=block, about="queue"), run.why(block=block)
     assert any(link.event_number is None for link in run.why(block=0, about="ref_count").links)
     for request in (0, 1):

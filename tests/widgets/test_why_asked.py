@@ -41,8 +41,8 @@ def test_bad_subjects_are_refused_by_name(subject: dict[str, object], message: s
     with pytest.raises(WhyError) as error:
         why(recording(MERGED), subject)
     assert message in str(error.value)
-    told = answer(None, recording(MERGED), subject)
-    assert told["is_error"] and message in told["answer"]
+    reply = answer(None, recording(MERGED), subject)
+    assert reply["is_error"] and message in reply["answer"]
 
 
 def test_a_moment_that_is_not_kept_is_refused() -> None:
@@ -52,12 +52,12 @@ def test_a_moment_that_is_not_kept_is_refused() -> None:
 
 
 def test_an_answer_prints_as_text_and_escapes_as_html() -> None:
-    told = Why("Why <b>?", "Because <script>.", (Link(3, 2, "a & b", "C.m", "x < y", -1),))
-    assert repr(told).splitlines()[0] == "Why <b>?" and "event    2  -1  a & b" in repr(told)
-    html = told._repr_html_()
+    reply = Why("Why <b>?", "Because <script>.", (Link(3, 2, "a & b", "C.m", "x < y", -1),))
+    assert repr(reply).splitlines()[0] == "Why <b>?" and "event    2  -1  a & b" in repr(reply)
+    html = reply._repr_html_()
     assert "<script>" not in html and "&lt;script&gt;" in html and "x &lt; y" in html and "a &amp; b" in html
-    assert json.loads(json.dumps(told.to_dict())) == told.to_dict()
-    assert told.to_dict()["links"][0]["change"] == -1
+    assert json.loads(json.dumps(reply.to_dict())) == reply.to_dict()
+    assert reply.to_dict()["links"][0]["change"] == -1
 
 
 def test_a_selection_is_a_subject_too() -> None:

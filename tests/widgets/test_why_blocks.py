@@ -11,33 +11,33 @@ from widgets.why_runs import HYBRID, MERGED, OVERWRITTEN, Run, kinds, numbers, r
 
 def test_219_a_merged_block_is_held_twice() -> None:
     timeline = recording(MERGED)
-    told = why(timeline, {"block": 0})
-    assert told.question == "Why is #0's ref count 2?"
-    assert told.answer.startswith("2 table entries point to #0: A's table[0] and B's table[0].")
-    assert "an equal copy was merged into it" in told.answer
-    assert kinds(timeline, told) == ["BlockAllocated", "BlockMerged"]
-    assert [link.change for link in told.links] == [1, 1]
+    reply = why(timeline, {"block": 0})
+    assert reply.question == "Why is #0's ref count 2?"
+    assert reply.answer.startswith("2 table entries point to #0: A's table[0] and B's table[0].")
+    assert "an equal copy was merged into it" in reply.answer
+    assert kinds(timeline, reply) == ["BlockAllocated", "BlockMerged"]
+    assert [link.change for link in reply.links] == [1, 1]
 
 
 def test_219_a_copy_is_free_for_it_was_merged() -> None:
     timeline = recording(MERGED)
-    told = why(timeline, {"block": 4})
-    assert told.question == "Why is #4 free?" and "merged into an equal block" in told.answer
-    assert kinds(timeline, told) == ["BlockMerged", "BlockFreed"]
+    reply = why(timeline, {"block": 4})
+    assert reply.question == "Why is #4 free?" and "merged into an equal block" in reply.answer
+    assert kinds(timeline, reply) == ["BlockMerged", "BlockFreed"]
 
 
 def test_219_an_overwritten_block_is_lost() -> None:
     timeline = recording(OVERWRITTEN)
-    told = why(timeline, {"block": 1}, seams=seams_of(NANO_VLLM))
-    assert told.question == "Why is #1 lost?"
-    assert told.answer == (
+    reply = why(timeline, {"block": 1}, seams=seams_of(NANO_VLLM))
+    assert reply.question == "Why is #1 lost?"
+    assert reply.answer == (
         "A still reads #1, but no new request can find it: "
         "B registered the same hash later, and #5 took the map's entry."
     )
     cached = [n for n, e in enumerate(OVERWRITTEN) if isinstance(e, ev.BlockCached) and e.index == 1]
-    assert numbers(told) == cached
-    assert told.links[1].seam == "MergePolicy.mapped_after" and "the last hasher wins" in told.links[1].reason
-    assert "took the map's entry" in told.links[1].sentence
+    assert numbers(reply) == cached
+    assert reply.links[1].seam == "MergePolicy.mapped_after" and "the last hasher wins" in reply.links[1].reason
+    assert "took the map's entry" in reply.links[1].sentence
 
 
 def test_a_taker_that_held_something_else_before_keeps_the_entry() -> None:
@@ -46,12 +46,12 @@ def test_a_taker_that_held_something_else_before_keeps_the_entry() -> None:
     for _ in range(2):
         run.add(range(8), 8)
         run.engine.step(), run.engine.step()
-    told = run.why(block=6)
-    assert told.question == "Why is #6 lost?" and told.answer.endswith("and #4 took the map's entry.")
-    assert kinds(run.timeline, told) == ["BlockCached", "BlockCached"]
+    reply = run.why(block=6)
+    assert reply.question == "Why is #6 lost?" and reply.answer.endswith("and #4 took the map's entry.")
+    assert kinds(run.timeline, reply) == ["BlockCached", "BlockCached"]
 
 
-def test_a_block_in_two_tables_of_one_request_is_told_as_such() -> None:
+def test_a_block_in_two_tables_of_one_request_is_described_as_such() -> None:
     tokens = tuple(range(9))
     events: list[ev.Event] = [
         ev.EngineStarted(4, (("full", 4, None), ("sliding_window", 4, 16)), "vllm"),
@@ -63,19 +63,19 @@ def test_a_block_in_two_tables_of_one_request_is_told_as_such() -> None:
         ev.ViolationFound("one_entry", "block 2 stands in two tables", (0,), (2,), 1, 5),
     ]
     timeline, seams = recording(events), seams_of(EDITIONS["vllm"])
-    told = why(timeline, {"block": 2})
-    assert "A's table[0] and A's table[0] of group 1. One request holds it twice" in told.answer
+    reply = why(timeline, {"block": 2})
+    assert "A's table[0] and A's table[0] of group 1. One request holds it twice" in reply.answer
     violation = why(timeline, {"event": 6}, seams=seams)
     assert (
         "Because of event 5" in violation.answer and "KVCacheManager.allocate_computed decided that" in violation.answer
     )
 
 
-def test_a_reference_that_no_event_tells_is_counted_and_named() -> None:
+def test_a_reference_without_an_event_is_counted_and_named() -> None:
     events = [ev.BlockTouched(0, 1, 0, 4, 4) if isinstance(e, ev.StepEnded) else e for e in MERGED]
-    told = why(recording(events), {"block": 0})
-    assert sum(link.change for link in told.links) == 4 and told.links[-1].change == 2
-    assert "a reference that no table holds" in told.links[-1].sentence and "the two should be equal" in told.answer
+    reply = why(recording(events), {"block": 0})
+    assert sum(link.change for link in reply.links) == 4 and reply.links[-1].change == 2
+    assert "a reference that no table holds" in reply.links[-1].sentence and "the two should be equal" in reply.answer
 
 
 def test_a_question_is_asked_at_its_moment() -> None:
@@ -86,16 +86,16 @@ def test_a_question_is_asked_at_its_moment() -> None:
 
 
 def test_a_block_that_nobody_took_is_free_from_the_start() -> None:
-    told = why(recording(MERGED), {"block": 11})
-    assert "No request has held it since the engine started" in told.answer and numbers(told) == [0]
+    reply = why(recording(MERGED), {"block": 11})
+    assert "No request has held it since the engine started" in reply.answer and numbers(reply) == [0]
 
 
-def test_a_free_block_tells_what_it_keeps() -> None:
+def test_a_free_block_names_what_it_keeps() -> None:
     run = Run(num_blocks=6)
     run.play(range(100, 109))
-    told = run.why(block=0)
-    assert "A was the last to hold it, and finished. It still holds 4 tokens" in told.answer
-    assert kinds(run.timeline, told) == ["TokenSampled", "BlockFreed", "RequestFinished"]
+    reply = run.why(block=0)
+    assert "A was the last to hold it, and finished. It still holds 4 tokens" in reply.answer
+    assert kinds(run.timeline, reply) == ["TokenSampled", "BlockFreed", "RequestFinished"]
     assert "It holds no cached content." in run.why(block=2).answer
 
 
@@ -120,10 +120,10 @@ def test_the_next_victim_and_those_before_it_that_are_gone() -> None:
     run.engine.step()
     state = run.timeline.state()
     head = next(iter(state.free_queue))
-    told = run.why(next_victim=True)
-    assert told.question.startswith(f"Why is #{head} next to be")
-    assert "No block is before it." in told.answer
-    gone = [run.timeline.events()[n] for n in numbers(told)[1:] if n is not None]
+    reply = run.why(next_victim=True)
+    assert reply.question.startswith(f"Why is #{head} next to be")
+    assert "No block is before it." in reply.answer
+    gone = [run.timeline.events()[n] for n in numbers(reply)[1:] if n is not None]
     assert gone and all(isinstance(e, ev.BlockAllocated) for e in gone)
     last = list(state.free_queue)[-1]
     assert f"number {len(state.free_queue)} in the free queue" in run.why(block=last, about="queue").question
@@ -133,8 +133,8 @@ def test_a_victim_with_content_says_what_will_be_forgotten() -> None:
     run = Run(num_blocks=3, edition="nano-vllm")
     run.play(range(100, 108))
     run.play(range(200, 203))
-    told = run.why(next_victim=True)
-    assert told.question.endswith("next to be evicted?") and "Its next allocation evicts hash" in told.answer
+    reply = run.why(next_victim=True)
+    assert reply.question.endswith("next to be evicted?") and "Its next allocation evicts hash" in reply.answer
 
 
 def test_nobody_is_next_where_nothing_is_free() -> None:

@@ -14,14 +14,14 @@ from widgets.why_runs import MERGED, OVERWRITTEN, Run, kinds, numbers, recording
 def test_a_hash_is_named_by_its_beginning() -> None:
     timeline = recording(OVERWRITTEN)
     digits = block_hash(0).hex()
-    told = why(timeline, {"hash": digits[:6]})
-    assert why(timeline, {"hash": f"{digits[:8]}…"}) == told, "as it is printed"
+    reply = why(timeline, {"hash": digits[:6]})
+    assert why(timeline, {"hash": f"{digits[:8]}…"}) == reply, "as it is printed"
     assert (
-        told.question == f"Why does hash {digits[:8]}… lead to #4?"
-        and "#0 holds the same, alive, and cannot be found" in told.answer
+        reply.question == f"Why does hash {digits[:8]}… lead to #4?"
+        and "#0 holds the same, alive, and cannot be found" in reply.answer
     )
-    assert why(timeline, {"hash": f"0:{digits}"}) == told == why(timeline, {"hash": block_hash(0)})
-    assert kinds(timeline, told) == ["BlockCached", "BlockCached"]
+    assert why(timeline, {"hash": f"0:{digits}"}) == reply == why(timeline, {"hash": block_hash(0)})
+    assert kinds(timeline, reply) == ["BlockCached", "BlockCached"]
 
 
 def test_a_hash_that_is_gone() -> None:
@@ -29,15 +29,15 @@ def test_a_hash_that_is_gone() -> None:
     run.play(range(100, 109))
     [key, *_] = run.timeline.state().prefix_map
     run.play(range(200, 214))
-    told = run.why(hash=key[1])
-    assert told.question.endswith("not in the map?") and "was evicted at event" in told.answer
+    reply = run.why(hash=key[1])
+    assert reply.question.endswith("not in the map?") and "was evicted at event" in reply.answer
 
 
-def test_an_event_is_told_by_its_causes() -> None:
+def test_an_event_is_explained_by_its_causes() -> None:
     timeline = recording(MERGED)
     merge = next(n for n, e in enumerate(MERGED) if isinstance(e, ev.BlockMerged))
-    told = why(timeline, {"event": merge}, seams=seams_of(NANO_VLLM_243))
-    assert kinds(timeline, told) == [
+    reply = why(timeline, {"event": merge}, seams=seams_of(NANO_VLLM_243))
+    assert kinds(timeline, reply) == [
         "RequestAdded",
         "PrefixHit",
         "RequestScheduled",
@@ -45,7 +45,7 @@ def test_an_event_is_told_by_its_causes() -> None:
         "BlockCached",
         "BlockMerged",
     ]
-    assert "LateMerge.merge_target decided it: Return the first live block of equal content" in told.answer
+    assert "LateMerge.merge_target decided it: Return the first live block of equal content" in reply.answer
 
 
 def test_an_eviction_is_caused_by_who_takes_the_block() -> None:
@@ -60,7 +60,7 @@ def test_an_eviction_is_caused_by_who_takes_the_block() -> None:
 
 def test_two_editions_part_at_a_decision() -> None:
     at = next(n for n, (one, other) in enumerate(zip(MERGED, OVERWRITTEN, strict=False)) if one != other)
-    told = why_different(
+    reply = why_different(
         recording(OVERWRITTEN),
         recording(MERGED),
         at,
@@ -68,8 +68,8 @@ def test_two_editions_part_at_a_decision() -> None:
         (seams_of(NANO_VLLM), seams_of(NANO_VLLM_243)),
         ("nano", "243"),
     )
-    assert told.question == "Why do nano and 243 differ here?"
-    assert "nano has MergePolicy.merge_target" in told.answer and "243 has LateMerge.merge_target" in told.answer
-    assert [(link.side, link.event_number) for link in told.links] == [(0, at), (1, at)]
+    assert reply.question == "Why do nano and 243 differ here?"
+    assert "nano has MergePolicy.merge_target" in reply.answer and "243 has LateMerge.merge_target" in reply.answer
+    assert [(link.side, link.event_number) for link in reply.links] == [(0, at), (1, at)]
     alone = why_different(recording(OVERWRITTEN), recording(MERGED), at, None)
     assert "nothing of the kind happens" in alone.answer and len(alone.links) == 1

@@ -9,32 +9,32 @@ from widgets.story_219 import begin, merging_step
 from widgets.why_runs import HYBRID, OVERWRITTEN, Run, kinds, recording
 
 
-def test_a_miss_of_what_nobody_computed_tells_where_the_prompts_part() -> None:
+def test_a_miss_of_what_nobody_computed_names_the_first_different_token() -> None:
     run = Run(num_blocks=12)
     run.play([*range(100, 109)])
     run.play([*range(100, 106), 7, 7, 7, 7])
-    told = run.why(request=1, about="hit")
-    assert told.question == "Why did B hit 4 of its 10 tokens?"
+    reply = run.why(request=1, about="hit")
+    assert reply.question == "Why did B hit 4 of its 10 tokens?"
     assert (
         "block 1 (positions 4 to 7) had never been computed here: A's first 6 tokens are the same, and at"
-        in told.answer
+        in reply.answer
     )
 
 
 def test_219_a_miss_of_what_is_computed_in_the_same_step() -> None:
     timeline = recording(OVERWRITTEN)
-    told = why(timeline, {"request": 1})
-    assert told.question == "Why did B hit nothing?"
-    assert "was to be computed by A in this very step" in told.answer and "too late" in told.answer
-    assert kinds(timeline, told) == ["RequestScheduled", "PrefixHit", "BlockCached"]
+    reply = why(timeline, {"request": 1})
+    assert reply.question == "Why did B hit nothing?"
+    assert "was to be computed by A in this very step" in reply.answer and "too late" in reply.answer
+    assert kinds(timeline, reply) == ["RequestScheduled", "PrefixHit", "BlockCached"]
 
 
 def test_a_miss_of_what_takes_several_steps_to_compute() -> None:
     run = Run(num_blocks=32, block_size=16, budget=8, long_prefill_token_threshold=5)
     run.add(range(40), 4), run.add(range(40), 4)
     run.engine.step()
-    told = run.why(request=1, about="hit")
-    assert told.answer == (
+    reply = run.why(request=1, about="hit")
+    assert reply.answer == (
         "Its block 0 (positions 0 to 15) is A's too, but A has not computed all of it yet: 5 of 16 tokens after this "
         "step."
     )
@@ -52,11 +52,11 @@ def test_219_a_miss_of_what_is_alive_and_cannot_be_found() -> None:
     run.engine.step()
     run.add(prompt, 1)
     run.engine.step()
-    told = run.why(request=3, about="hit")
-    assert told.question == "Why did D hit nothing?"
-    assert "and C needed a block" in told.answer
-    assert "A's #0 still held the same content, but the map did not lead to it: #3 had taken its entry" in told.answer
-    assert kinds(run.timeline, told)[:4] == ["BlockCached", "BlockCached", "BlockEvicted", "BlockAllocated"]
+    reply = run.why(request=3, about="hit")
+    assert reply.question == "Why did D hit nothing?"
+    assert "and C needed a block" in reply.answer
+    assert "A's #0 still held the same content, but the map did not lead to it: #3 had taken its entry" in reply.answer
+    assert kinds(run.timeline, reply)[:4] == ["BlockCached", "BlockCached", "BlockEvicted", "BlockAllocated"]
 
 
 def test_a_miss_of_what_was_evicted_names_who_took_it() -> None:
@@ -64,9 +64,9 @@ def test_a_miss_of_what_was_evicted_names_who_took_it() -> None:
     run.play(range(100, 109))
     run.play(range(200, 214))
     run.play(range(100, 109))
-    told = run.why(request=2, about="hit")
-    assert "it was free and first in the queue, and B needed a block" in told.answer
-    assert "BlockEvicted" in kinds(run.timeline, told)
+    reply = run.why(request=2, about="hit")
+    assert "it was free and first in the queue, and B needed a block" in reply.answer
+    assert "BlockEvicted" in kinds(run.timeline, reply)
 
 
 def test_a_miss_under_another_salt() -> None:
@@ -87,17 +87,17 @@ def test_a_miss_after_a_reset() -> None:
 def left_out() -> list[ev.Event]:
     """219's first request, whose blocks a policy keeps out of the map, and then the second one's look-up."""
     step = [e for e in merging_step() if getattr(e, "request_id", 0) == 0 and not isinstance(e, ev.BlockMerged)]
-    told = [
+    reply = [
         ev.BlockCached(e.block_id, 0, 0, e.index, e.block_hash, ()) if isinstance(e, ev.BlockCached) else e
         for e in step
     ]
-    return [*begin(), *told, ev.StepStarted(2), ev.PrefixHit(1, 0, ((),))]
+    return [*begin(), *reply, ev.StepStarted(2), ev.PrefixHit(1, 0, ((),))]
 
 
 def test_a_miss_of_what_was_never_put_into_the_map() -> None:
     timeline = recording(left_out())
-    told = why(timeline, {"request": 1, "about": "hit"}).answer
-    assert "full and hashed, but the map was not changed to lead to it" in told
+    reply = why(timeline, {"request": 1, "about": "hit"}).answer
+    assert "full and hashed, but the map was not changed to lead to it" in reply
     lost = why(timeline, {"block": 0})
     assert lost.question == "Why is #0 lost?" and "kept nothing instead" in lost.answer
 
@@ -109,19 +109,19 @@ def test_a_miss_in_a_window_group_ends_the_hit_of_all() -> None:
     window_key = [key for key in state.prefix_map if key[0] == 1][-1]
     run.engine.scheduler.manager.pool.evict_cached(state.prefix_map[window_key], "reused")
     run.play(range(100, 121))
-    told = run.why(request=1, about="hit")
-    assert "All groups have to agree on one length, and the window group ended it." in told.answer
-    assert "was evicted" in told.answer
+    reply = run.why(request=1, about="hit")
+    assert "All groups have to agree on one length, and the window group ended it." in reply.answer
+    assert "was evicted" in reply.answer
 
 
 def test_a_full_hit_leaves_the_last_token() -> None:
     run = Run(num_blocks=12)
     run.play(range(100, 109))
     run.play(range(100, 109))
-    told = run.why(request=1, about="hit")
-    assert told.question == "Why did B hit 8 of its 9 tokens?"
-    assert "The map led it to #0 and #1" in told.answer and "its last token is computed in any case" in told.answer
-    assert kinds(run.timeline, told) == ["BlockCached", "BlockCached", "PrefixHit"]
+    reply = run.why(request=1, about="hit")
+    assert reply.question == "Why did B hit 8 of its 9 tokens?"
+    assert "The map led it to #0 and #1" in reply.answer and "its last token is computed in any case" in reply.answer
+    assert kinds(run.timeline, reply) == ["BlockCached", "BlockCached", "PrefixHit"]
 
 
 def test_a_prompt_without_a_full_block() -> None:
@@ -130,10 +130,10 @@ def test_a_prompt_without_a_full_block() -> None:
     assert "there was none to look for" in run.why(request=0, about="hit").answer
 
 
-def test_a_hit_of_the_tier_is_told() -> None:
+def test_a_hit_of_the_tier_is_explained() -> None:
     run = Run(num_blocks=24, connector=FakeTier())
     run.play(range(100, 117))
     run.engine.reset_prefix_cache()
     run.play(range(100, 117))
-    told = run.why(request=1, about="hit")
-    assert "ExternalHit" in kinds(run.timeline, told) and "the whole cache was reset" in told.answer
+    reply = run.why(request=1, about="hit")
+    assert "ExternalHit" in kinds(run.timeline, reply) and "the whole cache was reset" in reply.answer

@@ -9,17 +9,17 @@ from labengine import events as ev
 from widgets.why_runs import Run, kinds
 
 
-def test_a_preemption_tells_who_needed_room_and_who_took_it() -> None:
+def test_a_preemption_names_the_request_that_needed_room_and_the_one_that_took_it() -> None:
     run = Run(num_blocks=6, edition="nano-vllm")
     run.add(range(100, 108), 9), run.add(range(200, 208), 9)
     while not run.timeline.of_kind(ev.RequestPreempted):
         run.engine.step()
-    told = run.why(request=1)
-    assert told.question == "Why was B preempted?"
-    assert "A needed a block for its next tokens, and no block was free." in told.answer
-    assert "B was the one admitted last of those who ran (before it A), and is preempted first." in told.answer
-    assert "Of its blocks, A took" in told.answer
-    chain = kinds(run.timeline, told)
+    reply = run.why(request=1)
+    assert reply.question == "Why was B preempted?"
+    assert "A needed a block for its next tokens, and no block was free." in reply.answer
+    assert "B was the one admitted last of those who ran (before it A), and is preempted first." in reply.answer
+    assert "Of its blocks, A took" in reply.answer
+    chain = kinds(run.timeline, reply)
     assert chain[0] == "TokenSampled" and chain[-2:] == ["RequestPreempted", "BlockAllocated"]
     assert "not preempted" in run.why(request=0, about="preempted").answer
 
@@ -70,6 +70,6 @@ def test_finished(reason: str, expected: str) -> None:
         run.engine.abort(0)
     elif reason == "length":
         run.engine.step()
-    told = run.why(request=0)
-    assert told.question == "Why is A finished?" and expected in told.answer
-    assert kinds(run.timeline, told) == ["RequestAdded", "TokenSampled", "RequestFinished"]
+    reply = run.why(request=0)
+    assert reply.question == "Why is A finished?" and expected in reply.answer
+    assert kinds(run.timeline, reply) == ["RequestAdded", "TokenSampled", "RequestFinished"]

@@ -20,7 +20,7 @@ NOW = ("in this very step", "has not computed all of it yet")
 
 def questions(run: BusyRun, moment: int, rng: Random) -> list[dict[str, object]]:
     """Every question about every block and the newest requests, and some about events and hashes."""
-    state = run.whole.state(moment)
+    state = run.complete.state(moment)
     requests = [*list(state.requests)[-6:], *list(state.requests)[:2]]
     asked: list[dict[str, object]] = [{"next_victim": True}]
     asked += [{"block": i, "about": about} for i in range(len(state.ref_counts)) for about in (None, *ABOUT["block"])]
@@ -30,13 +30,13 @@ def questions(run: BusyRun, moment: int, rng: Random) -> list[dict[str, object]]
     return asked
 
 
-def is_open(told: Why) -> bool:
+def is_open(reply: Why) -> bool:
     """True for an answer that says where its knowledge ends."""
-    return "the recording" in told.answer
+    return "the recording" in reply.answer
 
 
 @pytest.mark.parametrize("edition", ALL_EDITIONS)
-def test_what_a_shortened_recording_says_is_so_in_the_whole_one(edition: str) -> None:
+def test_what_a_shortened_recording_says_is_so_in_the_complete_one(edition: str) -> None:
     num_open = num_same = 0
     for seed in SEEDS:
         rng = Random(seed)
@@ -45,11 +45,11 @@ def test_what_a_shortened_recording_says_is_so_in_the_whole_one(edition: str) ->
         assert first > 0
         for moment in (first, rng.randint(first, end), rng.randint(first, end), end):
             for subject in questions(run, moment, rng):
-                short, full = why(run.timeline, subject, moment), why(run.whole, subject, moment)
+                short, full = why(run.timeline, subject, moment), why(run.complete, subject, moment)
                 assert not is_open(full) or "Nothing in the recording brought it about" in full.answer, full
                 if is_open(short):
                     assert f"event {first}" in short.answer or "as far as the recording goes back" in short.answer
-                elif not any(told in short.answer for told in NOW):
+                elif not any(reply in short.answer for reply in NOW):
                     assert short.answer == full.answer, (seed, moment, subject, short.answer, full.answer)
                 num_open, num_same = num_open + is_open(short), num_same + (not is_open(short))
     assert num_open > 100 and num_same > 500, "the runs must have what this test is about"
@@ -67,17 +67,17 @@ def shortened() -> Run:
 
 
 def test_a_look_up_before_the_recording_begins() -> None:
-    told = shortened().why(request=0)
-    assert told.answer == "A looked up its prompt before the recording begins (event 62): what it found is not known."
+    reply = shortened().why(request=0)
+    assert reply.answer == "A looked up its prompt before the recording begins (event 62): what it found is not known."
 
 
 def test_a_block_that_was_free_when_the_recording_begins() -> None:
-    told = shortened().why(next_victim=True)
-    assert told.answer.startswith("It was in the free queue already when the recording begins (event 62)")
-    assert told.links[0].event_number is None and told.links[0].moment == 62
+    reply = shortened().why(next_victim=True)
+    assert reply.answer.startswith("It was in the free queue already when the recording begins (event 62)")
+    assert reply.links[0].event_number is None and reply.links[0].moment == 62
 
 
-def test_a_recording_for_a_listener_that_came_late_does_not_tell_the_beginning_either() -> None:
+def test_a_recording_for_a_listener_that_came_late_lacks_the_beginning_too() -> None:
     run = shortened()
     late = Timeline.starting_at(run.timeline.state())
     assert "before the recording begins (event 0)" in why(late, {"request": 0}).answer
@@ -90,5 +90,5 @@ def test_an_end_and_a_preemption_before_the_recording_begins() -> None:
     run.play(range(5), 2)
     run.play(range(100, 114), 30)
     assert run.why(request=0).answer == f"A ended before the recording begins (event {run.timeline.num_dropped})."
-    told = run.why(request=1, about="preempted").answer
-    assert told.startswith("It was not preempted since the recording begins (event ")
+    reply = run.why(request=1, about="preempted").answer
+    assert reply.startswith("It was not preempted since the recording begins (event ")

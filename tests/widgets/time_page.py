@@ -69,7 +69,7 @@ class Viewed:
             self.page.keyboard.press(key)
             self.painted()
 
-    def stand(self, moment: int) -> None:
+    def go_to(self, moment: int) -> None:
         self.js("([moment]) => stage.moveTo(moment)", moment)
 
     def axis(self, name: str) -> dict[str, float]:

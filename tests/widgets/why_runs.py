@@ -24,14 +24,14 @@ def recording(events: Iterable[ev.Event]) -> Timeline:
     return timeline
 
 
-def numbers(told: Why) -> list[int | None]:
-    return [link.event_number for link in told.links]
+def numbers(reply: Why) -> list[int | None]:
+    return [link.event_number for link in reply.links]
 
 
-def kinds(timeline: Timeline, told: Why) -> list[str]:
+def kinds(timeline: Timeline, reply: Why) -> list[str]:
     """The kinds of the events of a chain."""
     events = timeline.events()
-    return [type(events[n]).__name__ for n in numbers(told) if n is not None]
+    return [type(events[n]).__name__ for n in numbers(reply) if n is not None]
 
 
 class Run:

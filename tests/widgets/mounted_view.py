@@ -36,7 +36,7 @@ async ([name, payload]) => {
   };
   const view = module.create(stage, side);
   root.append(view.element);
-  window.stand = { stage, side, view, title: module.title };
+  window.mounted = { stage, side, view, title: module.title };
   const all = { all: true, blocks: new Set(), requests: new Set(), keys: new Set(), queue: true, tier: true };
   window.goTo = (moment) => {
     const changes = window.isPainted ? side.move(moment) : (side.move(moment), all);
@@ -50,7 +50,7 @@ async ([name, payload]) => {
 """
 
 UNFOLD = """() => {
-  const { view, stage, side } = window.stand;
+  const { view, stage, side } = window.mounted;
   for (const id of side.scene.requests.keys()) view.folding.byHand.set(id, true);
   stage.repaint();
 }"""
@@ -78,7 +78,7 @@ THEMES = {
 }
 
 
-class Stand:
+class MountedView:
     """A page that holds one view; moments are numbers of events."""
 
     def __init__(
@@ -101,7 +101,7 @@ class Stand:
         self.at(self.end)
 
     def at(self, moment: int) -> None:
-        """Stand at a moment."""
+        """Show a moment."""
         self.page.evaluate("(moment) => window.goTo(moment)", moment)
 
     def unfold(self) -> None:
@@ -124,7 +124,7 @@ class Stand:
         return self.page.locator(selector).count()
 
     def places(self, selector: str) -> dict[str, list[float]]:
-        """Where things stand on the page, by what they stand for."""
+        """Positions on the page of the elements, by the thing that each one shows."""
         found: dict[str, list[float]] = self.page.evaluate(PLACES, selector)
         return found
 
@@ -154,8 +154,8 @@ class Stand:
         self.page.locator("#root").screenshot(path=str(PICTURES / f"{self.name}-{title}-{theme}.png"))
 
 
-def stands() -> AbstractContextManager[Show]:
-    """Runs checks on fresh stands; a check must leave no error in the page.
+def mounted_views() -> AbstractContextManager[Show]:
+    """Runs checks on fresh mounted views; a check must leave no error in the page.
 
     show(check, view's name, events, words=..., width=..., and options of the browser's context).
     """
@@ -164,7 +164,7 @@ def stands() -> AbstractContextManager[Show]:
 
 def _checked(
     browser: Browser,
-    check: Callable[[Stand], None],
+    check: Callable[[MountedView], None],
     name: str,
     events: Sequence[ev.Event],
     *,
@@ -174,9 +174,9 @@ def _checked(
 ) -> None:
     options = {"viewport": {"width": 1440, "height": 900}, **context_options}
     with new_context(browser, **options) as context:
-        stand = Stand(context.new_page(), name, events, words, width)
-        check(stand)
-        assert stand.errors == []
+        mounted = MountedView(context.new_page(), name, events, words, width)
+        check(mounted)
+        assert mounted.errors == []
 
 
 def _serve(route: Route) -> None:

@@ -35,20 +35,20 @@ def scores(timeline: Timeline, moments: list[int]) -> list[tuple[int, int, int, 
 
 def test_eight_are_seen_before_five() -> None:
     timeline = recorded([*begin(), *merging_step()])
-    told = captions_of(timeline, 3, timeline.end)
-    used = [score[0] for score in scores(timeline, [at for at, _, _ in told])]
+    written = captions_of(timeline, 3, timeline.end)
+    used = [score[0] for score in scores(timeline, [at for at, _, _ in written])]
     assert used.index(8) < used.index(7) < used.index(6) < used.index(5) and used[-1] == 5
-    assert len(told) * 0.3 < 6, "it plays within six seconds"
-    assert told[-1][1] == "Step 1 ends: 5 blocks used. The peak within the step was 8."
+    assert len(written) * 0.3 < 6, "it plays within six seconds"
+    assert written[-1][1] == "Step 1 ends: 5 blocks used. The peak within the step was 8."
 
 
-def test_lost_blocks_are_told_one_by_one() -> None:
+def test_lost_blocks_are_described_one_by_one() -> None:
     timeline = recorded([*begin(), *overwriting_step()])
-    told = captions_of(timeline, 3, timeline.end)
-    lost = [score[3] for score in scores(timeline, [at for at, _, _ in told])]
+    written = captions_of(timeline, 3, timeline.end)
+    lost = [score[3] for score in scores(timeline, [at for at, _, _ in written])]
     assert [number for number in lost if number][:3] == [1, 2, 3]
     assert "B's #4 is full and overwrites the map's entry for p: #0 is still in use, but no look-up finds it." in [
-        words for _, words, _ in told
+        words for _, words, _ in written
     ]
 
 
@@ -58,7 +58,7 @@ def test_moments_rise_and_end_with_the_stretch() -> None:
     assert moments == sorted(set(moments)) and moments[0] > 3 and moments[-1] == timeline.end
 
 
-def test_phases_are_told_from_the_events() -> None:
+def test_phases_are_read_from_the_events() -> None:
     timeline = recorded([*begin(), *merging_step()])
     phases = [phase for _, _, phase in captions_of(timeline, 3, timeline.end)]
     assert list(dict.fromkeys(phases)) == ["schedule", "forward", "update", None]
@@ -74,12 +74,12 @@ def test_contents_are_signs_for_a_browser_and_letters_for_a_reader() -> None:
     assert any("look-ups for \ue0000\ue001 find it" in words for words in signed)
 
 
-def test_a_rolled_back_step_is_told_and_the_next_one_is_as_if_it_had_never_been() -> None:
+def test_a_rolled_back_step_is_described_and_the_next_one_is_as_if_it_had_never_been() -> None:
     broken = [*merging_step()[:12], ev.StepRolledBack(1, "KeyboardInterrupt")]
     timeline = recorded([*begin(), *broken, *merging_step()])
-    told = captions_of(timeline, 3, timeline.end)
-    assert any("KeyboardInterrupt" in words for _, words, _ in told)
-    assert told[-1][1].startswith("Step 1 ends: 5 blocks used.")
+    written = captions_of(timeline, 3, timeline.end)
+    assert any("KeyboardInterrupt" in words for _, words, _ in written)
+    assert written[-1][1].startswith("Step 1 ends: 5 blocks used.")
 
 
 def test_runs_keep_every_event_in_order_and_are_bounded() -> None:
@@ -93,7 +93,7 @@ def test_runs_keep_every_event_in_order_and_are_bounded() -> None:
 
 
 @pytest.mark.parametrize("edition", ["labengine", "nano-vllm", "vllm"])
-def test_a_step_is_told_alike_wherever_the_teller_comes_from(edition: str) -> None:
+def test_a_step_has_the_same_captions_wherever_the_writer_comes_from(edition: str) -> None:
     """Steps in random order; far ones by a jump, near ones by following."""
     random = Random(edition)
     with Lab("simulated", num_blocks=40, block_size=4, edition=edition) as lab:
@@ -103,8 +103,8 @@ def test_a_step_is_told_alike_wherever_the_teller_comes_from(edition: str) -> No
         timeline = lab.timeline
         assert timeline is not None and timeline.end > MAX_FOLLOWED // 4
         steps = [timeline.step_moments(step) for step in range(1, lab.snapshot().step + 1)]
-        teller = CaptionWriter(timeline, signs=True)
-        in_order = {span: teller.captions(*span) for span in steps}
+        writer = CaptionWriter(timeline, signs=True)
+        in_order = {span: writer.captions(*span) for span in steps}
         random.shuffle(steps)
-        assert all(teller.captions(*span) == in_order[span] for span in steps)
-        assert teller.opening_sentence(timeline.end).startswith("After step")
+        assert all(writer.captions(*span) == in_order[span] for span in steps)
+        assert writer.opening_sentence(timeline.end).startswith("After step")
