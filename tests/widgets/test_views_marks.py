@@ -205,7 +205,7 @@ def test_nothing_moves_in_the_view_where_one_chooses(show: Show) -> None:
 
     def check(mounted: MountedView) -> None:
         frame = mounted.page.locator(".le-tables")
-        frame.evaluate("(it) => it.addEventListener('click', () => stand.stage.select({ kind: 'request', id: 11 }))")
+        frame.evaluate("(it) => it.addEventListener('click', () => mounted.stage.select({ kind: 'request', id: 11 }))")
         frame.click(position={"x": 5, "y": 60})
         assert marked(mounted, "le-selected") and frame.evaluate("(it) => it.scrollTop") == 0
 
