@@ -96,7 +96,7 @@ def test_a_choice_is_a_question_and_its_links_lead_to_their_moments(show: Show) 
         armed(mounted, OVERWRITTEN, NANO_VLLM)
         choose(mounted, "block", 0)
         until(mounted, ".le-why-question", "Why is #0 lost?")
-        assert "A still reads #0, but nobody new can find it" in mounted.text(".le-why-answer")
+        assert "A still reads #0, but no new request can find it" in mounted.text(".le-why-answer")
         assert mounted.texts(".le-why-number") == ["20", "25"]
         assert mounted.texts(".le-why-seam code") == ["MergePolicy.mapped_after"], "a seam is told once"
         assert "Why is #0's ref count 1?" in mounted.texts(".le-why-ask")
