@@ -103,8 +103,8 @@ def test_a_python_without_threads_replays_it_too(dashboard: OpenView) -> None:
     """As in JupyterLite: the kernel's event loop answers what the views ask."""
     view = shown(dashboard.notebook, NO_THREADS)
     assert printed(dashboard.notebook, "shown.feeds[0].is_alive") == "False"
-    view.press("PageUp", "PageUp", "ArrowRight")
-    view.notebook.wait_for("an earlier step's words", lambda: "whose turn is it" in view.data("sentence"))
+    view.press("PageUp", "PageUp")
+    view.notebook.wait_for("Python's words of an earlier step", lambda: "used" in (view.data("sentence") or ""))
     view.open_tab("Why?")
     view.root.get_by_role("button", name="Why did the last event happen?").click()
     view.notebook.wait_for("an answer", lambda: len(view.root.locator(".le-why-answer").inner_text()) > 20)

@@ -60,7 +60,7 @@ def test_it_opens_where_it_went_wrong(lab_page: LabPage, theme: str) -> None:
     lab_page.screenshot(f"two-phase-{theme.split()[-1].lower()}", dashboard(lab_page))
     for _ in range(12):
         press(lab_page, "ArrowRight", "")
-    lab_page.wait_for("the load", lambda: "come from the external tier into #5, #4, #6 and #3" in sentence(lab_page))
+    lab_page.wait_for("the load", lambda: "from the external tier into G's #5, #4, #6 and #3" in sentence(lab_page))
     lab_page.screenshot(f"two-phase-loaded-{theme.split()[-1].lower()}", dashboard(lab_page))
 
 

@@ -60,7 +60,7 @@ def test_a_click_on_a_ref_count_shows_the_chain_and_its_links_lead_there(at_the_
     assert drawer.locator(".le-why-link").nth(1).get_attribute("aria-current") == "true"
     drawer.locator(".le-why-link").first.click()
     view.until("moment", "6")
-    assert "from the free queue to entry 0 of A's table" in view.data("sentence")
+    assert "from the head of the free queue, for A's table[0]" in view.data("sentence")
     view.notebook.wait_for("Python to hear of it", lambda: printed(view.notebook, "lab.moment") == "6")
 
 
@@ -76,7 +76,7 @@ def test_the_questions_go_by_keyboard(at_the_end: OpenView) -> None:
     view.root.locator(".le-why-link").first.focus()
     view.page.keyboard.press("ArrowDown")
     view.page.keyboard.press("Enter")
-    view.notebook.wait_for("the merge of #1", lambda: "merged into its twin #1" in view.data("sentence"))
+    view.notebook.wait_for("the merge of #1", lambda: "merged into the equal #1" in view.data("sentence"))
 
 
 def test_python_asks_the_same(at_the_end: OpenView) -> None:

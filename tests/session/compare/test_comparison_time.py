@@ -109,7 +109,7 @@ def test_what_is_selected_is_selected_on_both_sides(pair: Comparison) -> None:
 
 
 def test_why_explains_the_first_difference_and_sends_other_questions_to_a_side(pair: Comparison) -> None:
-    assert "They have not parted" in pair.why().answer
+    assert "They do not differ" in pair.why().answer
     pair.step()
     why = pair.why()
     assert "nano-vllm and nano-vllm+243 differ" in why.question and "MergePolicy" in why.answer
