@@ -7,11 +7,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from labengine import Lab
 from labengine import events as ev
+from labengine.fold import Fold
 from labengine.timeline import Timeline
 from labengine_widgets.feed import worker
 from labengine_widgets.feed.feed import Feed, feed_of
@@ -279,6 +281,41 @@ def test_a_lab_that_records_nothing_is_recorded_from_the_first_look_on(is_runnin
         assert not full["header"]["is_recorded"] and full["header"]["first_step"] > 1
         assert picture(heard(full, []).state()) == lab.snapshot()
         lab.feed.detach(wire)
+
+
+def test_a_view_that_asks_before_there_is_a_recording_waits_for_a_later_tick(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, state = FakeViewSource(begin()), FakeViewSource(begin()).fold()
+    source.timeline, is_stepping, num_looks = None, True, 0
+
+    def fold() -> Fold:
+        if is_stepping:
+            source.hooks.emit(ev.ForwardRan(1, 1))  # no instant between two events at which the state can be taken
+        return state
+
+    def answer(self: Feed, *asked: Any) -> None:
+        nonlocal num_looks, is_stepping
+        num_looks += 1
+        if num_looks > 50:
+            raise AssertionError("one tick looks on and on")
+        answered(self, *asked)
+
+    source.fold = fold  # type: ignore[method-assign]
+    monkeypatch.setattr(Worker, "_run", lambda self, closed: None)
+    answered = Feed._answer_resync
+    monkeypatch.setattr(Feed, "_answer_resync", answer)
+    feed = Feed(source)
+    feed.attach(wire)
+    feed.receive(wire, 0, {"type": "resync", "view": "v"})
+    for tick in (1, 2):
+        feed.tick()
+        assert num_looks == tick and wire.of_type("full") == []
+    is_stepping = False
+    source.say(merging_step())
+    feed.tick()
+    assert wire.of_type("full")[-1]["view"] == "v"
+    feed.detach(wire)
 
 
 def test_an_error_of_the_feed_costs_a_resync_and_not_the_feed(

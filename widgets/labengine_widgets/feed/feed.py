@@ -256,7 +256,7 @@ class Feed:
     def _catch_up(self) -> None:
         if self.timeline is not None:
             self._publish()
-        while self._worker.calls:
+        for _ in range(len(self._worker.calls)):  # a call that must wait puts itself back, for a later tick
             self.guarded(self._worker.calls.popleft())
         self._publisher.publish_status()
 
