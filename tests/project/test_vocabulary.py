@@ -1,7 +1,4 @@
-"""Old words of the code and their plain ones: no file name and no part of an identifier is an old word.
-
-A folder may keep the words of UNFINISHED until it is rewritten; that table only ever shrinks.
-"""
+"""Old words of the code and their plain ones: no file name and no part of an identifier is an old word."""
 
 from __future__ import annotations
 
@@ -79,11 +76,6 @@ LIBRARY_NAMES = {"ast": {"level"}, "hypothesis": {"given"}, "pytest": {"allow_mo
 EXEMPT = ("labengine/deprecated.py", "tests/project/test_vocabulary.py", "tests/test_deprecated.py")
 """Files that name old words on purpose."""
 
-UNFINISHED: dict[str, str] = {
-    "widgets/labengine_widgets/static": "beat",
-}
-"""By folder or file: old words that are still in use there."""
-
 SOURCES = {
     "labengine": (".py", ".c", ".h"),
     "widgets": (".py", ".js", ".ts"),
@@ -130,12 +122,6 @@ def old_words_of(path: Path) -> dict[str, str]:
     return found
 
 
-def allowed_in(name: str) -> set[str]:
-    """Return the old words that a file of this path may still use."""
-    places = (words for place, words in UNFINISHED.items() if name == place or name.startswith(f"{place}/"))
-    return {word for words in places for word in words.split()}
-
-
 @pytest.mark.parametrize("folder", SOURCES)
 def test_no_identifier_and_no_file_name_is_an_old_word(folder: str, project_root: Path) -> None:
     wrong = []
@@ -144,11 +130,7 @@ def test_no_identifier_and_no_file_name_is_an_old_word(folder: str, project_root
         if path.suffix not in SOURCES[folder] or name in EXEMPT or "node_modules" in path.parts or ".min." in name:
             continue
         found = old_words_of(path)
-        wrong += [
-            f"{name}: {identifier} has {word!r} ({PLAIN_WORDS[word]})"
-            for word, identifier in found.items()
-            if word not in allowed_in(name)
-        ]
+        wrong += [f"{name}: {identifier} has {word!r} ({PLAIN_WORDS[word]})" for word, identifier in found.items()]
     assert wrong == []
 
 

@@ -1,4 +1,4 @@
-"""Two recordings beat by beat: what belongs together, where they part, growth, length."""
+"""Two recordings caption by caption: what belongs together, where they first differ, growth, length."""
 
 from __future__ import annotations
 

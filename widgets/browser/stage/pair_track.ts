@@ -1,4 +1,4 @@
-// Where one can stand on two recordings at once: a position is a number of beats, each with a moment on either side.
+// The positions on two recordings at once: a position is a number of captions, each with a moment on either side.
 
 import { lastBefore } from "../model/arrays.ts";
 import type { Phase } from "../model/events.ts";
@@ -89,7 +89,7 @@ export class PairTrack {
     return Math.max(...starts.map((start, side) => this.positionAt(side, start)));
   }
 
-  // Events have come on both sides that no beat tells of.
+  // Events have come on both sides that no caption is about.
   get isShort() {
     const reached = this.moments(this.lastCaption);
     return this.sides.every(({ recording }, side) => recording && reached[side] < recording.end);
@@ -106,7 +106,7 @@ export class PairTrack {
     return end;
   }
 
-  // The beat that leads to a position.
+  // The caption that leads to a position.
   row(position: number): PairRow | null {
     return this.rows[position - this.base - 1] || null;
   }
@@ -205,7 +205,7 @@ export class PairTrack {
     };
   }
 
-  // The position just after the beat that differs first; null while none does.
+  // The position just after the caption that differs first; null while none does.
   get parts() {
     return this.firstDifference === null ? null : this.firstDifference + 1;
   }

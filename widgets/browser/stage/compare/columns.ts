@@ -73,7 +73,7 @@ export class Columns {
     if (!stage.painting.isHurried) for (const column of this.columns) column.paintOverflow();
   }
 
-  // The rows of the requests that the beat is about are brought into sight, and nothing else moves.
+  // The rows of the requests that the caption is about are scrolled into view, and nothing else moves.
   reveal() {
     const { stage } = this,
       { track, position } = stage;

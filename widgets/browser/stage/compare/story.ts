@@ -55,7 +55,7 @@ export class CaptionPanel {
     if (!length) return;
     write(this.words, stop < 0 ? "" : track.guide[stop]);
     write(this.sign, stop < 0 ? "" : stop + 1);
-    this.guide.classList.toggle("le-is-past", !track.isGuided(stage.position)); // the beats have gone on since
+    this.guide.classList.toggle("le-is-past", !track.isGuided(stage.position)); // captions have followed since
     const reached = (track.guided.at(-1)?.[0] ?? -1) + 1,
       hasMore = track.followUp !== null && stage.isLive;
     write(this.count, `${stop + 1} of ${hasMore ? length : reached}`);

@@ -1,4 +1,4 @@
-// One line of time for both sides: a column per beat, a lane per request and one for the pool; a rule where the
+// One line of time for both sides: a column per caption, a lane per request and one for the pool; a rule where the
 // editions part. Drag to scrub.
 
 import { element } from "../../look/element.ts";
@@ -35,7 +35,7 @@ export class PairTime {
     this.lanes = new CaptionLanes(stage);
     this.canvas.tabIndex = 0;
     this.canvas.setAttribute("role", "slider");
-    this.canvas.setAttribute("aria-label", "Time of both sides, in beats. Arrow keys step, drag to scrub.");
+    this.canvas.setAttribute("aria-label", "Time of both sides, caption by caption. Arrow keys step, drag to scrub.");
     this.element.append(this.canvas);
     this.canvas.addEventListener("pointerdown", (event) => this.grab(event));
     this.canvas.addEventListener("pointermove", (event) => this.drag(event));
@@ -61,7 +61,7 @@ export class PairTime {
     );
   }
 
-  // A guided stop is easier to hit than a beat.
+  // A guided stop is easier to hit than a caption.
   under(event: PointerEvent) {
     const stop =
       event.offsetY < TOP &&
@@ -135,8 +135,8 @@ export class PairTime {
 
   describePosition() {
     const { track, position } = this.stage,
-      words = [`beat ${position - track.base} of ${track.lastCaption - track.base}`];
-    if (track.parts !== null) words.push(`the editions part at beat ${track.parts - track.base}`);
+      words = [`caption ${position - track.base} of ${track.lastCaption - track.base}`];
+    if (track.parts !== null) words.push(`the editions differ from caption ${track.parts - track.base} on`);
     for (const [name, value] of [
       ["valuenow", position],
       ["valuemin", track.first],

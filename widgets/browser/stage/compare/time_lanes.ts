@@ -36,7 +36,7 @@ export class CaptionLanes {
     this.order = [...this.shownRequests(), POOL];
   }
 
-  // Per beat and side the lanes of its events: request ids, or the pool.
+  // Per caption and side the lanes of its events: request ids, or the pool.
   lanesOf(index: number): Set<Lane>[] {
     const { track, sides } = this.stage,
       row = track.rows[index],
