@@ -283,7 +283,7 @@ def test_a_lab_that_records_nothing_is_recorded_from_the_first_look_on(is_runnin
         lab.feed.detach(wire)
 
 
-def test_a_view_that_asks_before_there_is_a_recording_waits_for_a_later_tick(
+def test_a_view_that_asks_before_there_is_a_recording_waits_for_another_tick(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, state = FakeViewSource(begin()), FakeViewSource(begin()).fold()
