@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 
 from labengine.magics.table import LineReader, argument
-from labengine.session.step_text import name_of
+from labengine.wording import request_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,7 +60,7 @@ def step_or_event(text: str) -> int | str | tuple[int, int]:
 
 def request_id_of(text: str, known: Iterable[int]) -> int:
     """Return the id of a request given by id (0, 1 ...) or name (A, B ...). Raises UsageError for an unknown one."""
-    names = {name_of(request_id): request_id for request_id in known}
+    names = {request_name(request_id): request_id for request_id in known}
     request_id = int(text) if text.isdecimal() else names.get(text.upper(), -1)
     if request_id not in names.values():
         raise UsageError(f"there is no request {text}; known are {', '.join(names) or 'none yet'}")

@@ -12,7 +12,8 @@ from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
 from labengine.magics.words import added_line, background_error_line, stop_lines, violations_reported
 from labengine.session.compare.comparison import Comparison
-from labengine.session.step_text import NOTHING_TO_DO, name_of
+from labengine.session.step_text import NOTHING_TO_DO
+from labengine.wording import request_name
 
 
 @command(
@@ -135,7 +136,7 @@ def abort(current: CurrentLab, request: str) -> None:
     aborted = current.target.abort(request_id)
     has_ended = any(aborted) if isinstance(aborted, tuple) else aborted
     ended = "is aborted, its blocks are free" if has_ended else "had finished before"
-    print(f"{name_of(request_id)} (id {request_id}) {ended}")
+    print(f"{request_name(request_id)} (id {request_id}) {ended}")
 
 
 @command()

@@ -15,10 +15,10 @@ from labengine.config import ConfigError
 from labengine.lab import Lab
 from labengine.magics.current_lab import CurrentLab
 from labengine.session.history.crash import Crash
-from labengine.session.step_text import counted, name_of
 from labengine.session.stepper import LabClosedError
 from labengine.session.violation_warnings import ViolationWarning
 from labengine.violation import Violation
+from labengine.wording import counted, readable, request_name
 
 display: Callable[[object], object] = ipython_display.display
 """IPython's display, which has no types of its own."""
@@ -26,8 +26,6 @@ display: Callable[[object], object] = ipython_display.display
 
 def request_lines(lab: Lab, newest: int = 10) -> Iterator[str]:
     """Yield a line per newest request: name, id, status, tokens, and the text so far."""
-    from labengine_widgets.words.names import readable
-
     requests = list(lab.snapshot().requests.items())
     if len(requests) > newest:
         yield f"({counted(len(requests) - newest, 'earlier request')})"
@@ -35,7 +33,7 @@ def request_lines(lab: Lab, newest: int = 10) -> Iterator[str]:
         output = lab.output(request_id)
         status = request.status if output.finish_reason is None else f"{request.status} ({output.finish_reason})"
         tokens = f"{request.num_prompt_tokens} + {len(output.token_ids)} tokens"
-        yield f"{name_of(request_id)} (id {request_id})  {status}, {tokens}  {readable(output.text, 60)}".rstrip()
+        yield f"{request_name(request_id)} (id {request_id})  {status}, {tokens}  {readable(output.text, 60)}".rstrip()
 
 
 def place_of(error: BaseException) -> str:
@@ -76,7 +74,7 @@ def stop_lines(current: CurrentLab) -> list[str]:
 
 def added_line(request_ids: Sequence[int], num_tokens: int) -> str:
     """Return a line on the requests that were added and wait."""
-    names = ", ".join(f"{name_of(request_id)} (id {request_id})" for request_id in request_ids)
+    names = ", ".join(f"{request_name(request_id)} (id {request_id})" for request_id in request_ids)
     tokens = counted(num_tokens, "token")
     waiting = f"waits with {tokens}" if len(request_ids) == 1 else f"wait with {tokens} each"
     return f"{names} {waiting}: %lab step, or %lab run"

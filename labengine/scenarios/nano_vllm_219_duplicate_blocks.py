@@ -37,6 +37,7 @@ from labengine.scenarios.scenario import (
     settings,
     wrong_at,
 )
+from labengine.wording import counted, listed
 
 TEXT = "This is a concurrent cache test prompt. " * 200
 
@@ -115,7 +116,7 @@ class LostReuse(Experiment):
         """State how much of the living blocks C can reuse."""
         found = [f"{column['full blocks that C finds']} with {name}" for name, column in table.columns.items()]
         held = table[NANO.name]["full blocks that A holds"]
-        return f"Lost reuse: of the {held} full blocks that A holds, C finds {_listed(found)}."
+        return f"Lost reuse: of the {held} full blocks that A holds, C finds {listed(found)}."
 
 
 class TradeOff(Experiment):
@@ -244,8 +245,8 @@ class Collision(Experiment):
         wrong, right = (table[column.name]["wrong reads"] for column in self.columns)
         return (
             f"When hashes collide, the pull request compares a block's own tokens and not what stands before them: "
-            f"{_counted(wrong, 'request reads', 'requests read')} KV of another prefix, and {right} with labengine, "
-            f"which compares both."
+            f"{counted(wrong, 'request')} {'reads' if wrong == 1 else 'read'} KV of another prefix, and {right} with "
+            f"labengine, which compares both."
         )
 
 
@@ -388,14 +389,6 @@ def _num_rules(lab: Lab) -> int:
 def _num_misread_requests(lab: Lab) -> int:
     """Return the number of requests that attended to KV of other tokens than their own."""
     return len({i for violation in lab.violations if violation.rule == "read" for i in violation.request_ids})
-
-
-def _counted(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
-
-
-def _listed(items: Sequence[str]) -> str:
-    return f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 SCENARIO = DuplicateBlocks()

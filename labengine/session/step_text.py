@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from labengine import events as ev
 from labengine.engine.engine import StepReport
+from labengine.wording import counted, request_name
 
 NOTHING_TO_DO = "nothing to do: no request waits or runs; %%prompt or %lab add adds one"
 
@@ -15,13 +16,6 @@ _BLOCK_VERBS: dict[type[ev.Event], str] = {
     ev.BlockEvicted: "evicted",
     ev.BlockMerged: "merged away",
 }
-
-
-def name_of(request_id: int) -> str:
-    """Return a request's name on the dashboard: A, B, C ..."""
-    from labengine_widgets.words.names import request_name
-
-    return request_name(request_id)
 
 
 def report_line(report: StepReport) -> str:
@@ -50,11 +44,11 @@ def _computed(num_tokens: Mapping[int, int]) -> str:
 
 
 def _per_request(numbers: Mapping[int, int]) -> str:
-    return ", ".join(f"{name_of(request_id)} {number}" for request_id, number in numbers.items())
+    return ", ".join(f"{request_name(request_id)} {number}" for request_id, number in numbers.items())
 
 
 def _requests(what: str, request_ids: Iterable[int]) -> list[str]:
-    names = ", ".join(map(name_of, request_ids))
+    names = ", ".join(map(request_name, request_ids))
     return [f"{what} {names}"] if names else []
 
 
@@ -63,8 +57,3 @@ def _block_counts(events: Sequence[ev.Event]) -> Iterator[str]:
         number = sum(isinstance(event, kind) for event in events)
         if number:
             yield f"{counted(number, 'block')} {verb}"
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number and its noun: "1 block", "2 blocks"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -11,6 +11,7 @@ from labengine.core.step_plan import UNSAMPLED
 from labengine.engine.sources import model_path
 from labengine.session.session import Session
 from labengine.session.settings import request_id_of
+from labengine.wording import readable, request_name
 
 if TYPE_CHECKING:  # torch is for real models only, and the browser half for those who look
     from labengine.engine.model import PagedModel
@@ -35,7 +36,6 @@ def xray(
     select_block: called with the id of a block that is clicked.
     """
     from labengine_widgets.pictures.xray import XRay
-    from labengine_widgets.words.names import readable, request_name
 
     request_id = request_id_of(request)
     attention, token_ids = attention_of(session, request_id, position)

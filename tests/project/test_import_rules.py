@@ -11,6 +11,7 @@
     hooks       events
     fold        events, snapshot
     timeline    ground
+    wording     snapshot
     trace       ground
     core        ground
     engine      ground, core
@@ -19,9 +20,9 @@
     scenarios   everything but widgets, notebook
     front       everything, lazily
 
-The ground is atomic_write, config, deprecated, events, snapshot, violation, hooks, fold and timeline. The front is
-every other module or folder at the top of labengine (lab, session, magics, notebook, __main__ ...); *lazily* means
-that importing it leads to torch or transformers on no path: what needs them is imported inside functions. Imports
+The ground is atomic_write, config, deprecated, events, snapshot, violation, hooks, fold, timeline and wording. The
+front is every other module or folder at the top of labengine (lab, session, magics, notebook ...); *lazily* means that
+importing it leads to torch or transformers on no path: what needs them is imported inside functions. Imports
 inside functions and under TYPE_CHECKING obey the table too. The ground, trace and core use the standard library alone,
 and no imports form a circle.
 
@@ -49,7 +50,18 @@ import pytest
 
 from import_graph import Import, SourceTree, cycles, imports_of, path_to
 
-GROUND = ("atomic_write", "config", "deprecated", "events", "snapshot", "violation", "hooks", "fold", "timeline")
+GROUND = (
+    "atomic_write",
+    "config",
+    "deprecated",
+    "events",
+    "snapshot",
+    "violation",
+    "hooks",
+    "fold",
+    "timeline",
+    "wording",
+)
 ROOMS = (*GROUND, "trace", "core", "engine", "check", "widgets", "scenarios", "notebook", "front")
 HEAVY = {"torch", "transformers"}
 KEPT_OUT = {*HEAVY, "labengine_widgets", "pandas", "plotly", "tqdm"}

@@ -11,9 +11,9 @@ from labengine.config import GroupSpec
 from labengine.engine.external import HostStore
 from labengine.fold import Fold, fold
 from labengine.timeline import Timeline
+from labengine.wording import group_name
 from labengine_widgets import block_map, block_map_svg
 from labengine_widgets.words.captions import CaptionWriter, captions_of
-from labengine_widgets.words.names import group_name
 from labengine_widgets.words.runs import phase_after
 from labengine_widgets.words.scene import Scene, kept_contents
 from labengine_widgets.words.sentences import sentence

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from labengine_widgets.words.names import ContentIndex, content_name, counted, joined, listed, readable, request_name
+from labengine.wording import counted, joined, listed, readable, request_name
+from labengine_widgets.words.names import ContentIndex, content_name
 
 
 @pytest.mark.parametrize(("number", "name"), [(0, "A"), (25, "Z"), (26, "AA"), (51, "AZ"), (52, "BA"), (702, "AAA")])

@@ -13,8 +13,8 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from labengine import events as ev
+from labengine.wording import counted, joined, listed, readable
 from labengine_widgets.words import phrases
-from labengine_widgets.words.names import counted, joined, listed, readable
 from labengine_widgets.words.phrases import phrase, state_phrase, word
 from widgets.model_page import ModelPage, model_page
 from widgets.model_reference import payload

@@ -16,6 +16,7 @@ from labengine.session.saved.trace import Trace
 from labengine.session.session import Session
 from labengine.snapshot import Snapshot
 from labengine.timeline import Timeline
+from labengine.wording import request_name
 
 if TYPE_CHECKING:  # the browser half is for those who look
     from labengine_widgets.feed.feed import Feed
@@ -256,8 +257,6 @@ def _of_recording(timeline: Timeline) -> list[RequestSettings]:
 
 def first_unequal(left: Sequence[RequestSettings], right: Sequence[RequestSettings], first: int = 0) -> str:
     """Describe the first request that differs between the sides; empty when there is none. first: the first id."""
-    from labengine_widgets.words.names import request_name  # widgets are for those who look
-
     for request_id, (one, other) in enumerate(zip(left, right, strict=False), first):
         what = one.differs_from(other)
         if what == "the prompt":

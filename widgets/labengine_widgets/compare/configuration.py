@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from labengine import events as ev
+from labengine.wording import block_name, counted, listed
 from labengine_widgets.why.past import Recording
-from labengine_widgets.words.names import block_name, counted, listed
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ from typing import Any
 
 from labengine import events as ev
 from labengine.timeline import Timeline
+from labengine.wording import counted, readable
 from labengine_widgets.compare.alignment import Ends, Pair, aligned, first_differing
 from labengine_widgets.compare.configuration import configuration_difference, is_of_configuration, shift_of
 from labengine_widgets.why.answer import Why
 from labengine_widgets.why.past import Past, Recording, Seams, seam_of
-from labengine_widgets.words.names import ContentIndex, counted, readable
+from labengine_widgets.words.names import ContentIndex
 from labengine_widgets.words.phrases import phrase
 from labengine_widgets.words.scene import Scene
 from labengine_widgets.words.sentences import sentence

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from labengine.trace.file_access import replace_file
+from labengine.wording import readable
 from labengine_widgets.browser import css, esm
-from labengine_widgets.words.names import readable
 
 LOOK = """
 :root { color-scheme: light dark; --jp-layout-color1: #fff; --jp-ui-font-color1: #212121; --jp-ui-font-color2: #616161;

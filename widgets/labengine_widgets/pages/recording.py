@@ -10,11 +10,11 @@ from labengine.fold import Fold
 from labengine.timeline import Timeline
 from labengine.trace.codec import KINDS, Row, dumps, keyframe, rows
 from labengine.trace.recorded_timeline import RecordedTimeline, rows_between
+from labengine.wording import readable
 from labengine_widgets.feed.payload import Payload, header, status, texts, tokens_of_state
 from labengine_widgets.view_source import ViewSource
 from labengine_widgets.why import answers_along, carried_answers
 from labengine_widgets.words.captions import MAX_CAPTIONED, CaptionWriter
-from labengine_widgets.words.names import readable
 from labengine_widgets.words.scene import kept_contents
 
 SHORT = 2_000

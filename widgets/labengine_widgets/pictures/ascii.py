@@ -8,8 +8,9 @@ from itertools import count
 from labengine.fold import Key
 from labengine.snapshot import BlockState, RequestState, Snapshot, map_key
 from labengine.timeline import Timeline
+from labengine.wording import group_name, request_name
 from labengine_widgets.pictures.lettering import numbers_in
-from labengine_widgets.words.names import content_name, group_name, request_name
+from labengine_widgets.words.names import content_name
 
 MAX_CARDS = 64
 MAX_LINES = 12

@@ -12,10 +12,10 @@ from plotly.subplots import make_subplots
 from labengine import events as ev
 from labengine.hooks import Hooks
 from labengine.timeline import Timeline
+from labengine.wording import readable
 from labengine_widgets.pictures.plots import BLUE, GREEN, ORANGE, PlotWidget, sparkline, template
 from labengine_widgets.pictures.series import StepFigures, StepSeries
 from labengine_widgets.view_source import ViewSource
-from labengine_widgets.words.names import readable
 
 PERIOD = 0.5
 """Seconds between two updates, at least."""

@@ -7,8 +7,9 @@ from html import escape
 
 from labengine.snapshot import BlockState, RequestState, Snapshot
 from labengine.timeline import Timeline
+from labengine.wording import group_name, joined, readable, request_name
 from labengine_widgets.pictures.ascii import content_letter, content_letters, doubled_blocks
-from labengine_widgets.words.names import content_number, group_name, joined, readable, request_name
+from labengine_widgets.words.names import content_number
 
 HUES = ("#56b4e9", "#009e73", "#f0e442", "#cc79a7", "#0072b2", "#e69f00")
 """Okabe and Ito's palette; by order of appearance, as in the browser half."""

@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 from plotly.subplots import make_subplots
 
+from labengine.wording import block_name, readable
 from labengine_widgets.pictures.plots import BLUE, GRID, INK, PlotWidget, sparkline, template
-from labengine_widgets.words.names import block_name, readable
 
 COLORS = "Cividis"
 """Even in lightness, and the same to people of all colour vision."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from labengine import events as ev
+from labengine.wording import block_name, block_names, counted, hash_name, listed, request_name
 from labengine_widgets.why.answer import NO_ENGINE_YET, Link, Why, WhyError
 from labengine_widgets.why.map_entries import is_lost, why_lost
 from labengine_widgets.why.past import Past
 from labengine_widgets.why.references import holders_of, why_ref_count
-from labengine_widgets.words.names import block_name, block_names, counted, hash_name, listed, request_name
 
 
 def why_block(past: Past, block_id: int) -> Why:

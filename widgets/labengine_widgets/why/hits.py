@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from labengine import events as ev
 from labengine.fold import Fold
+from labengine.wording import block_name, block_names, counted, group_name, listed, request_name
 from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.misses import Miss, miss_of
 from labengine_widgets.why.past import Past
 from labengine_widgets.why.prefixes import Equals, Lookup, equals_of
-from labengine_widgets.words.names import block_name, block_names, counted, group_name, listed, request_name
 
 MAX_FOUND = 6
 """Of the blocks that were found, so many have a link to the event that put them into the map."""

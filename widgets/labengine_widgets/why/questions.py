@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from labengine import events as ev
+from labengine.wording import readable
 from labengine_widgets.why.answer import Link, Why, WhyError
 from labengine_widgets.why.blocks import why_block, why_free, why_in_queue, why_next
 from labengine_widgets.why.events import why_event
@@ -18,7 +19,6 @@ from labengine_widgets.why.references import why_ref_count
 from labengine_widgets.why.requests import why_finished, why_preempted, why_request
 from labengine_widgets.why.subjects import Subject, known_block, known_event, known_request, parsed
 from labengine_widgets.why.waiting import why_waiting
-from labengine_widgets.words.names import readable
 
 MAX_FOUND = 3
 """Violations that one answer names."""

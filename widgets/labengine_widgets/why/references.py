@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from labengine import events as ev
+from labengine.wording import block_name, counted, entry_name, listed
 from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.past import Past
-from labengine_widgets.words.names import block_name, counted, entry_name, listed
 from labengine_widgets.words.phrases import phrase
 
 MAX_LINKS = 24

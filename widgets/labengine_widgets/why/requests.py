@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from labengine import events as ev
+from labengine.wording import block_names, counted, listed, readable, request_name
 from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.hits import why_hit
 from labengine_widgets.why.past import Past
 from labengine_widgets.why.waiting import why_waiting
-from labengine_widgets.words.names import block_names, counted, listed, readable, request_name
 
 
 def why_request(past: Past, request_id: int) -> Why:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from labengine import events as ev
 from labengine.fold import Fold
+from labengine.wording import counted, listed, request_name
 from labengine_widgets.why.answer import Why
 from labengine_widgets.why.past import Numbered, Past
-from labengine_widgets.words.names import counted, listed, request_name
 
 
 def why_waiting(past: Past, request_id: int) -> Why:

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 from labengine import events as ev
 from labengine.fold import Changes, Fold, Key
 from labengine.timeline import Timeline
-from labengine_widgets.words.names import ContentIndex, content_name, readable
+from labengine.wording import readable
+from labengine_widgets.words.names import ContentIndex, content_name
 
 MAX_SLOT_TEXTS = 16
 """Tokens of a block whose text is shown; a longer block shows its first ones."""

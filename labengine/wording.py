@@ -1,0 +1,93 @@
+"""Words for what a reader sees: requests A, B, C; blocks #0, #1; counts, lists, and text that is safe to show."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from labengine.snapshot import GroupState
+
+_VISIBLE = {"\n": "⏎", "\r": "⏎", "\t": "⇥"}
+_HIDDEN_CATEGORIES = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
+HASH_DIGITS = 8
+"""Hexadecimal digits of a hash that a reader sees."""
+
+
+def request_name(request_id: int) -> str:
+    """A to Z, then AA, AB ..."""
+    name, number = "", request_id + 1
+    while number:
+        number, digit = divmod(number - 1, 26)
+        name = chr(ord("A") + digit) + name
+    return name
+
+
+def block_name(block_id: int) -> str:
+    """#7."""
+    return f"#{block_id}"
+
+
+def block_names(block_ids: Iterable[int]) -> str:
+    """'#0, #1 and #2', each once."""
+    return listed(map(block_name, dict.fromkeys(block_ids)))
+
+
+def entry_name(request_id: int, group: int, index: int) -> str:
+    """An entry of a block table, counted from 0: "A's table[2]", "A's table[2] of group 1"."""
+    return f"{request_name(request_id)}'s table[{index}]{group_suffix(group)}"
+
+
+def group_suffix(group: int) -> str:
+    """' of group 1'; empty for group 0, which most models have alone."""
+    return f" of group {group}" if group else ""
+
+
+def hash_name(block_hash: bytes) -> str:
+    """The first digits of a hash."""
+    return block_hash.hex()[:HASH_DIGITS] + "…"
+
+
+def group_name(groups: Sequence[GroupState], group: int) -> str:
+    """'full group', 'window group'; with a number from 1 where there are several of a kind."""
+    kind = groups[group].kind
+    alike = [i for i, other in enumerate(groups) if other.kind == kind]
+    number = f" {alike.index(group) + 1}" if len(alike) > 1 else ""
+    return f"{'window' if kind == 'sliding_window' else kind} group{number}"
+
+
+def readable(text: str, limit: int = 160) -> str:
+    """Text of unknown origin in one visible line: line ends as signs, control and direction marks as dots."""
+    if len(text) > limit:
+        return readable(text[: limit - 1], limit) + "…"
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    is_hidden = unicodedata.category(character) in _HIDDEN_CATEGORIES
+    return _VISIBLE.get(character) or ("·" if is_hidden else character)
+
+
+def joined(tokens: Sequence[str]) -> str:
+    """Tokens as running text; a model without words has numbers, which need a space between them."""
+    return (" " if all(token.isdigit() for token in tokens) else "").join(tokens)
+
+
+def listed(words: Iterable[str], limit: int = 6) -> str:
+    """'#0, #1 and #2'; from `limit` words on the first two and the last one."""
+    words = list(words)
+    if len(words) > limit:
+        return f"{words[0]}, {words[1]} … {words[-1]}"
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else "nothing"
+
+
+def counted(number: int, noun: str) -> str:
+    """'1 block', '3 blocks', '1,024 table entries'."""
+    return f"{number:,} {noun if number == 1 else plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """'blocks', 'hashes', 'entries'."""
+    if re.search("[^aeiou]y$", noun):
+        return f"{noun[:-1]}ies"
+    return f"{noun}es" if noun.endswith(("s", "sh", "ch", "x")) else f"{noun}s"
