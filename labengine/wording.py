@@ -11,11 +11,11 @@ from labengine.snapshot import GroupState
 _VISIBLE = {"\n": "⏎", "\r": "⏎", "\t": "⇥"}
 _HIDDEN_CATEGORIES = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp"}
 HASH_DIGITS = 8
-"""Hexadecimal digits of a hash that a reader sees."""
+"""Hexadecimal digits shown of a hash."""
 
 
 def request_name(request_id: int) -> str:
-    """A to Z, then AA, AB ..."""
+    """Return a request's name: A to Z, then AA, AB ..."""
     name, number = "", request_id + 1
     while number:
         number, digit = divmod(number - 1, 26)
@@ -24,32 +24,32 @@ def request_name(request_id: int) -> str:
 
 
 def block_name(block_id: int) -> str:
-    """#7."""
+    """Return a block's name: #7."""
     return f"#{block_id}"
 
 
 def block_names(block_ids: Iterable[int]) -> str:
-    """'#0, #1 and #2', each once."""
+    """Return blocks' names as a list, each once: '#0, #1 and #2'."""
     return listed(map(block_name, dict.fromkeys(block_ids)))
 
 
 def entry_name(request_id: int, group: int, index: int) -> str:
-    """An entry of a block table, counted from 0: "A's table[2]", "A's table[2] of group 1"."""
+    """Return the name of a block table's entry, counted from 0: "A's table[2]", "A's table[2] of group 1"."""
     return f"{request_name(request_id)}'s table[{index}]{group_suffix(group)}"
 
 
 def group_suffix(group: int) -> str:
-    """' of group 1'; empty for group 0, which most models have alone."""
+    """Return ' of group 1'; empty for group 0, the only one of most models."""
     return f" of group {group}" if group else ""
 
 
 def hash_name(block_hash: bytes) -> str:
-    """The first digits of a hash."""
+    """Return the first digits of a hash."""
     return block_hash.hex()[:HASH_DIGITS] + "…"
 
 
 def group_name(groups: Sequence[GroupState], group: int) -> str:
-    """'full group', 'window group'; with a number from 1 where there are several of a kind."""
+    """Return 'full group' or 'window group', with a number from 1 if several groups are of the kind."""
     kind = groups[group].kind
     alike = [i for i, other in enumerate(groups) if other.kind == kind]
     number = f" {alike.index(group) + 1}" if len(alike) > 1 else ""
@@ -57,7 +57,7 @@ def group_name(groups: Sequence[GroupState], group: int) -> str:
 
 
 def readable(text: str, limit: int = 160) -> str:
-    """Text of unknown origin in one visible line: line ends as signs, control and direction marks as dots."""
+    """Return text of unknown origin as one visible line: line ends as signs, control and direction marks as dots."""
     if len(text) > limit:
         return readable(text[: limit - 1], limit) + "…"
     return text if text.isprintable() else "".join(map(_visible, text))
@@ -69,12 +69,12 @@ def _visible(character: str) -> str:
 
 
 def joined(tokens: Sequence[str]) -> str:
-    """Tokens as running text; a model without words has numbers, which need a space between them."""
+    """Return tokens as running text; the simulated model's tokens are numbers, which need a space between them."""
     return (" " if all(token.isdigit() for token in tokens) else "").join(tokens)
 
 
 def listed(words: Iterable[str], limit: int = 6) -> str:
-    """'#0, #1 and #2'; from `limit` words on the first two and the last one."""
+    """Return words as a list, '#0, #1 and #2'; from `limit` words on, the first two and the last one."""
     words = list(words)
     if len(words) > limit:
         return f"{words[0]}, {words[1]} … {words[-1]}"
@@ -82,12 +82,12 @@ def listed(words: Iterable[str], limit: int = 6) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """'1 block', '3 blocks', '1,024 table entries'."""
+    """Return a number and its noun: '1 block', '3 blocks', '1,024 table entries'."""
     return f"{number:,} {noun if number == 1 else plural(noun)}"
 
 
 def plural(noun: str) -> str:
-    """'blocks', 'hashes', 'entries'."""
+    """Return a noun's plural: 'blocks', 'hashes', 'entries'."""
     if re.search("[^aeiou]y$", noun):
         return f"{noun[:-1]}ies"
     return f"{noun}es" if noun.endswith(("s", "sh", "ch", "x")) else f"{noun}s"

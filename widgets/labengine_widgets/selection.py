@@ -1,4 +1,4 @@
-"""What is selected in all views of a lab: one block, request, hash or event."""
+"""The selection of all views of a lab: one block, request, hash or event."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Selection:
             raise TypeError(f"the id of a {self.kind} is {wanted}, not {self.id!r}")
 
     def to_dict(self) -> dict[str, Any]:
-        """As it travels."""
+        """Return the selection serialised for the browser (JSON types only)."""
         return {"kind": self.kind, "id": self.id}
 
 

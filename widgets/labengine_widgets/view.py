@@ -28,17 +28,17 @@ class View(anywidget.AnyWidget):
     """Base of all widgets of a lab; any number of them may show the same one.
 
     It receives from the lab's feed and posts commands to the lab, and touches nothing else. Displayed twice it is one
-    view seen twice. `close()` ends it.
+    view shown twice. `close()` ends it.
     """
 
     _esm = esm()
     _css = css()
     arrangement = traitlets.Dict().tag(sync=True)
-    """What is shown: {"kind": "dashboard", "view" or "compare", "views": [names]}."""
+    """The layout to show: {"kind": "dashboard", "view" or "compare", "views": [names]}."""
     picture = traitlets.Unicode().tag(sync=True)
-    """Names this view's saved pictures in a page; the browser half hides them while it is there."""
+    """Token of this view's saved pictures in a page; the browser half hides them while the view exists."""
     saved = traitlets.List(traitlets.Bytes()).tag(sync=True)
-    """What a saved notebook keeps: the last step of each side, refreshed when the lab comes to rest."""
+    """State for a saved notebook: the last step of each side, refreshed when the lab pauses."""
 
     def __init__(self, source: Feed | ViewSource | Sequence[Feed | ViewSource], arrangement: Arrangement) -> None:
         super().__init__(arrangement=arrangement, picture=uuid4().hex)
@@ -51,27 +51,27 @@ class View(anywidget.AnyWidget):
 
     @property
     def view_source(self) -> ViewSource:
-        """The lab that is shown, the left one of two."""
+        """The source of the shown lab; in a comparison, of the left one."""
         return self.feeds[0].view_source
 
     def close(self) -> None:
-        """Stop watching. The lab goes on; twice is harmless."""
+        """Detach the view from its lab and remove it from the page; the lab goes on. A second call has no effect."""
         for feed in self.feeds:
             feed.detach(self)
         super().close()
         self.layout.close()  # a model of its own, with a comm
 
     def update_saved(self) -> None:
-        """Keep what there is to see, for late views and saved notebooks."""
+        """Save the shown state, for front ends that open later and for saved notebooks."""
         self.saved = [saved_bytes(feed) for feed in self.feeds]
 
     def send(self, content: dict[str, Any], buffers: list[bytes] | None = None) -> None:
-        """To every browser half of this widget; nothing happens once it is closed."""
+        """Send a message to every browser half of this widget; ignored once it is closed."""
         if self.comm is not None:
             super().send(content, buffers)
 
     def _receive(self, _widget: object, content: object, _buffers: object) -> None:
-        """A message from the browser, on whatever thread: post it, and let the Future speak."""
+        """Post a message of the browser, on any thread; the Future of the post reports errors."""
         if not isinstance(content, dict):
             return
         kind, side = content.get("type"), content.get("side") or 0
@@ -126,11 +126,11 @@ MAX_SAVED = 100_000
 """Bytes of state that a saved notebook keeps per side of a view."""
 
 MAX_BLOCKS = 16_384
-"""A larger pool is not saved: its picture is, as an SVG."""
+"""Maximum number of blocks to save as state; a larger pool is saved as its SVG picture only."""
 
 
 def saved_bytes(feed: Feed) -> bytes:
-    """The last step as a gzipped `full` payload, without the code; nothing when it would be too long."""
+    """Return the last step as a gzipped `full` payload, without source code; empty when it would be too long."""
     timeline = feed.timeline
     if timeline is None:
         return b""
@@ -149,19 +149,19 @@ def saved_bytes(feed: Feed) -> bytes:
 
 
 LOOK_AHEAD = 1_000
-"""Events after the one to show that are searched for the end of its run: a run is shown as one."""
+"""Events searched after the one to show for the end of its run, because views show a run as one."""
 
 
 class Dashboard(View):
-    """Everything about one lab at once; any number of them may watch the same one."""
+    """All views of one lab at once; any number of dashboards may show the same lab."""
 
     def __init__(self, source: Feed | ViewSource) -> None:
         super().__init__(source, {"kind": "dashboard", "views": []})
 
     def open_at(self, moment: int) -> None:
-        """Show the state right after event number `moment` of the timeline; from there the reader goes back and forth.
+        """Show the state right after event number `moment` of the timeline, until the lab moves on.
 
-        Until the lab moves on. A moment that is not recorded any more shows the state now.
+        A moment that is not recorded any more shows the present state.
         """
         feed = self.feeds[0]
         timeline = feed.timeline

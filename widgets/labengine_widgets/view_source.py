@@ -1,4 +1,4 @@
-"""What a view may know of its lab or comparison: hooks, recording, state, and a way to post commands."""
+"""The interface between views and their lab or comparison: hooks, recording, state, and posted commands."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from labengine.timeline import Timeline
 
 @runtime_checkable
 class ViewSource(Protocol):
-    """A lab, or an opened trace, as its views see it. Views read and post; they never touch the engine.
+    """The views' interface to a lab or an opened trace. Views read and post; they never touch the engine.
 
     title: one line, such as "smollm2 · edition labengine · 32 blocks of 16".
     lab: a name that no other lab in this process has; all views of one lab share one feed.
-    hooks: None for an opened trace, in which nothing happens any more.
+    hooks: None for an opened trace, which emits no events.
     timeline: the recording; None when the lab records nothing: then the feed keeps a recording of its own.
     is_live: False for a recording to which nothing is added any more (a closed lab's, an opened trace): it cannot be
         stepped, and commands are refused.
-    note: where there are no controls, a sentence that says why; empty for none.
+    note: a sentence that says why there are no controls; empty if there are.
     is_running: True while the lab steps by itself, False while the user steps by hand.
     phase: the phase done last in an open step (schedule, forward, sample or update); None between steps.
     stopped: the breakpoint that the newest run or step has met, in a sentence that names it and the event.
@@ -39,7 +39,7 @@ class ViewSource(Protocol):
 
     @property
     def note(self) -> str:
-        """What a view says in place of its controls."""
+        """Text in place of the controls; empty where there are controls."""
 
     @property
     def is_running(self) -> bool:
@@ -54,15 +54,15 @@ class ViewSource(Protocol):
         """The breakpoint that the newest run or step has met, and its event, in a sentence; None for none."""
 
     def fold(self) -> Fold:
-        """A copy of the state now; may be asked for inside a listener, too."""
+        """Return a copy of the present state; may be called inside a listener, too."""
 
     def token_text(self, token_id: int) -> str:
-        """Readable text of one token."""
+        """Return one token as readable text."""
 
     def seams(self) -> dict[str, Any]:
-        """Which method decided an event, by the event's kind: {"seam", "class", "reason", "source", "base", ...}.
+        """Return the method that decides each kind of event: {"seam", "class", "reason", "source", "base", ...}.
 
-        By "Kind:variant" where they differ within a kind. Plain JSON types. Empty where nothing is known of the code.
+        Keys are kinds, or "Kind:variant" where methods differ within a kind. Plain JSON types; empty if unknown.
         """
 
     def post(self, action: str, **arguments: Any) -> Future[Any]:
@@ -74,34 +74,34 @@ class ViewSource(Protocol):
 
 
 class GuidedSentence(Protocol):
-    """A guided sentence, and the event after which it is said."""
+    """A guided sentence, and the event after which it is shown."""
 
     @property
     def sentence(self) -> str:
-        """What is said."""
+        """The sentence's text."""
 
     @property
     def question(self) -> str:
         """A prediction to ask for here; empty: none."""
 
     def matches(self, event: ev.Event) -> bool:
-        """Whether it belongs to this event."""
+        """Return True if the sentence belongs to this event."""
 
 
 class PairViewSource(Protocol):
-    """The sources of both views of a comparison, as their view sees them."""
+    """The compare view's interface to a comparison: the sources of both sides."""
 
     @property
     def title(self) -> str:
-        """What is compared."""
+        """The comparison's title, one line."""
 
     @property
     def names(self) -> tuple[str, str]:
-        """What to call the sides."""
+        """The names of the sides, left and right."""
 
     @property
     def roles(self) -> tuple[str, str]:
-        """What each side is in the story, such as the bug and the fix; empty where there is none."""
+        """Each side's role in the story, such as the bug and the fix; empty without a story."""
 
     @property
     def guide(self) -> Sequence[GuidedSentence]:
@@ -109,11 +109,11 @@ class PairViewSource(Protocol):
 
     @property
     def view_sources(self) -> tuple[ViewSource, ...]:
-        """Left and right."""
+        """The sources of the left and the right side."""
 
     @property
     def follow_up_question(self) -> str:
-        """The words of the button that goes on with the story, which is there while has_follow_up."""
+        """The label of the button that runs the follow-up, shown while has_follow_up."""
 
     @property
     def timelines(self) -> tuple[Timeline, Timeline]:
@@ -121,11 +121,11 @@ class PairViewSource(Protocol):
 
     @property
     def aligned_at(self) -> tuple[int, int]:
-        """The moments up to which both sides have done the same."""
+        """The last moments (left, right) at which both sides had done the same acts."""
 
     @property
     def last_boundary(self) -> tuple[int, int]:
-        """The moments at which both last stood between two steps."""
+        """The last moments (left, right) at which both sides were between two steps."""
 
     @property
     def is_live(self) -> bool:
@@ -140,4 +140,4 @@ class PairViewSource(Protocol):
         """True while the follow-up command is available."""
 
     def post(self, action: str, **arguments: Any) -> Future[Any]:
-        """Have both do something; the Future carries the error, if any."""
+        """Have both sides run a command; the Future carries the error, if any."""

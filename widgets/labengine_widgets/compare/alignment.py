@@ -1,4 +1,4 @@
-"""Two recordings beside one another: which event of one belongs to which of the other, and where the two part.
+"""Two recordings beside one another: their events in pairs, and the first event at which they differ.
 
 Steps are matched by their numbers, phases by their names, and runs of events by what they are about: the fate of B's
 second full block is one subject, whether it was cached on one side or merged on the other.
@@ -25,7 +25,7 @@ PHASE_ORDER = ("schedule", "forward", "sample", "update", None)
 class Pair:
     """Events of two recordings that belong together, up to the moments `ends`.
 
-    left, right: the events of each side; empty for a side without any. differs: the sides are not the same.
+    left, right: the events of each side; empty for a side without any. differs: True if the sides are not equal.
     """
 
     ends: Ends
@@ -37,7 +37,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Events of one step, or between two steps; key: (number of the step before or at hand, is inside, attempt)."""
+    """Events of one step, or between two steps. key: (the current or last step's number, is inside, attempt)."""
 
     key: tuple[int, bool, int]
     start: int
@@ -58,7 +58,7 @@ def aligned(
 ) -> Iterator[Pair]:
     """Yield pairs for two stretches of events that begin at the moments `starts`; either may be empty.
 
-    shift: by how much the right side's block ids are higher, because of a null block before them.
+    shift: the difference of the right side's block ids from the left side's, which a null block causes.
     """
     ends = starts
     for one, other in _matched(_spans(left, starts[0]), _spans(right, starts[1])):
@@ -68,7 +68,7 @@ def aligned(
 
 
 def first_differing(left: Sequence[ev.Event], right: Sequence[ev.Event], shift: int = 0) -> int | None:
-    """How many events two stretches have in common before they part; None when they are the same."""
+    """Return the index of the first event in which two stretches differ; None when they are equal."""
     for number, (one, other) in enumerate(zip(left, right, strict=False)):
         if (one is not other or shift) and not same(one, other, shift):
             return number
@@ -76,7 +76,7 @@ def first_differing(left: Sequence[ev.Event], right: Sequence[ev.Event], shift: 
 
 
 def same(one: ev.Event, other: ev.Event, shift: int = 0) -> bool:
-    """Equal, but for the name of the edition, and for ids that are all higher on the right."""
+    """Return True for equal events; edition names may differ, and block ids by `shift`."""
     if isinstance(one, ev.EngineStarted) and isinstance(other, ev.EngineStarted):
         return replace(one, edition="") == replace(other, edition="")
     return (renumbered(one, shift) if shift else one) == other
@@ -100,7 +100,7 @@ def about(run: Sequence[ev.Event]) -> Hashable:
 
 
 def _spans(events: Sequence[ev.Event], start: int) -> list[_Span]:
-    """Cut at the steps: each step is a span, and so is what happens between two of them."""
+    """Cut events into spans: one for each step, and one for the events between two steps."""
     spans: list[_Span] = []
     attempts: dict[tuple[int, bool], int] = {}
     step, first, is_inside = 0, 0, False
@@ -125,7 +125,7 @@ def _spans(events: Sequence[ev.Event], start: int) -> list[_Span]:
 
 
 def _matched(left: Sequence[_Span], right: Sequence[_Span]) -> Iterator[tuple[_Span | None, _Span | None]]:
-    """Spans of the same step together, in order; a span without its like alone."""
+    """Yield the spans of equal steps in pairs, in order; a span without a counterpart is paired with None."""
     keys = [span.key for span in left], [span.key for span in right]
     if keys[0] == keys[1]:
         yield from zip(left, right, strict=True)
@@ -209,7 +209,7 @@ _SHIFTED: dict[str, Shifted] = {
     "runs": lambda runs, by: tuple((block_id + by, *others) for block_id, *others in runs),
     "transfers": lambda moved, by: tuple((group, index, block + by, key) for group, index, block, key in moved),
 }
-"""Per field that holds block ids, the same with all of them higher."""
+"""For each field that holds block ids, a function that adds a number to all of them."""
 
 _NAMES: dict[type[ev.Event], tuple[str, ...]] = {
     kind: tuple(f.name for f in fields(kind) if f.name in _SHIFTED) for kind in ev.EVENT_KINDS
@@ -217,11 +217,11 @@ _NAMES: dict[type[ev.Event], tuple[str, ...]] = {
 
 
 def renumbered(event: ev.Event, by: int) -> ev.Event:
-    """With all block ids higher by so much; the null block, -1 or 0, moves with them."""
+    """Return the event with `by` added to all its block ids, the null block's included (-1 or 0)."""
     names = _NAMES.get(type(event), ())
     return replace(event, **{name: _SHIFTED[name](getattr(event, name), by) for name in names}) if names else event
 
 
 def _ids(one: int | tuple[int, ...], by: int) -> int | tuple[int, ...]:
-    """Ids per group, or plain ones."""
+    """Add `by` to one block id, or to the ids of several groups."""
     return tuple(block_id + by for block_id in one) if isinstance(one, tuple) else one + by

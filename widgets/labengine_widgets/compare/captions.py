@@ -30,7 +30,7 @@ MAX_CAPTIONED = 20_000
 
 @dataclass(frozen=True, slots=True)
 class PairCaption:
-    """A pair with its sentence. sentence: that of both sides; left, right: those of each side where they differ.
+    """A pair with its sentences. sentence: for both sides; left, right: for each side, where they differ.
 
     All are empty for old pairs of a long recording. stop: index of the guided sentence reached here.
     """
@@ -49,10 +49,11 @@ class PairCaption:
 
 
 class PairCaptions:
-    """Follows two timelines. Beats are numbered from 0; those before `num_settled` will not change any more.
+    """The captions of two timelines, numbered from 0. Those before `num_settled` do not change any more.
 
-    token_texts: per side, a token's text. guide: sentences in the order in which they are due. signs_letters: contents
-    are named by signs, for whoever numbers them anew (Scene.signs_letters).
+    token_texts: for each side, the function that returns a token's text. guide: sentences in the order in which they
+    are due. signs_letters: sentences name contents by signs, for a browser with letters of its own
+    (Scene.signs_letters).
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class PairCaptions:
 
     @property
     def end(self) -> int:
-        """Captions so far, including dropped ones."""
+        """Number of captions so far, including dropped ones."""
         return self.first + len(self.captions)
 
     @property
@@ -99,8 +100,8 @@ class PairCaptions:
     def grow(self, aligned_at: Ends | None = None, boundary: Ends | None = None) -> int | None:
         """Add captions for new events. Returns the number of the first new caption; None without one.
 
-        level: the moments up to which both sides have done the same; by default their newest. rest: those at which both
-        last stood between two steps: beats up to there are settled.
+        aligned_at: the last moments at which both sides had done the same acts; by default their newest. boundary: the
+        last moments at which both were between two steps; captions up to there are settled.
         """
         aligned_at = (self.timelines[0].end, self.timelines[1].end) if aligned_at is None else aligned_at
         if tuple(timeline.generation for timeline in self.timelines) != self.generations:
@@ -162,7 +163,7 @@ class PairCaptions:
 
     @property
     def _shift_by_now(self) -> int:
-        """How much higher the right side numbers its blocks; found once, when both engines have begun."""
+        """The shift of the right side's block ids; computed once, when both engines have started."""
         if self._shift is None:
             shift = shift_of(*self.timelines)
             self._shift = shift if all(timeline.end for timeline in self.timelines) else None
@@ -179,7 +180,7 @@ class PairCaptions:
         return PairCaption(pair, "", left, right, stop)
 
     def _side(self, side: int, pair: Pair, before: Ends) -> str | None:
-        """Move one side's scene to the end of the pair, and return its sentence."""
+        """Move one side's scene to the end of the pair; return that side's sentence."""
         start, end = before[side], pair.ends[side]
         events = self.timelines[side].events(start, end)
         if any(isinstance(event, ev.StepRolledBack) for event in events):
@@ -201,7 +202,7 @@ class PairCaptions:
         return self._next_stop - 1
 
     def resting(self) -> tuple[str, str]:
-        """Return the caption of either side before its first event."""
+        """Return each side's caption before its first event."""
         left, right = (resting_sentence(scene) for scene in self._scenes_at(self.starts))
         return left, right
 

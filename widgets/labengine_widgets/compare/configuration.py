@@ -1,4 +1,4 @@
-"""How the configurations of two engines differ: sizes, groups, the null block. Apart from what they decided."""
+"""The differences between two engines' configurations: sizes, groups, the null block. Decisions are not compared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from labengine_widgets.why.past import Recording
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What an engine was made with. groups: (kind, tokens per block, window) of each; null_block: -1 for none."""
+    """An engine's configuration. groups: (kind, tokens per block, window) of each; null_block: -1 for none."""
 
     num_blocks: int
     groups: tuple[tuple[str, int, int | None], ...]
@@ -20,7 +20,7 @@ class Configuration:
 
     @classmethod
     def of(cls, timeline: Recording) -> Configuration:
-        """Of the engine that a recording is about."""
+        """Return the configuration of a recording's engine."""
         state = timeline.state(timeline.num_dropped)
         if not state.groups:  # it begins before the engine does
             state = timeline.state(min(timeline.end, timeline.num_dropped + 1))
@@ -28,7 +28,7 @@ class Configuration:
         return cls(len(state.ref_counts), groups, state.null_block)
 
     def words(self, names: Sequence[str]) -> str:
-        """The fields of these names, in words."""
+        """Describe the fields of these names."""
         text = {
             "num_blocks": counted(self.num_blocks, "block"),
             "groups": listed(map(_group_words, self.groups)),
@@ -40,7 +40,7 @@ class Configuration:
 
     @property
     def num_free(self) -> int:
-        """Blocks that can be had at all."""
+        """Blocks that requests can hold: all but a null block set aside."""
         return self.num_blocks - (self.null_block >= 0)
 
 
@@ -53,7 +53,7 @@ def _group_words(group: tuple[str, int, int | None]) -> str:
 
 
 def configuration_difference(left: Recording, right: Recording, names: tuple[str, str]) -> str:
-    """In what two engines were made differently, in a sentence; empty when in nothing."""
+    """Return a sentence on the settings that differ between two engines; empty when all are equal."""
     sides = Configuration.of(left), Configuration.of(right)
     other = [f.name for f in fields(Configuration) if getattr(sides[0], f.name) != getattr(sides[1], f.name)]
     if not other:
@@ -68,5 +68,5 @@ def is_of_configuration(left: Sequence[ev.Event], right: Sequence[ev.Event]) -> 
 
 
 def shift_of(left: Recording, right: Recording) -> int:
-    """By how much the right engine's block ids are higher, for want of a null block in the pool, or because of one."""
+    """Return the right engine's first block id minus the left one's: a null block in the pool takes id 0."""
     return Configuration.of(right).null_block - Configuration.of(left).null_block

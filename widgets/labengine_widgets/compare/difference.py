@@ -1,4 +1,4 @@
-"""Where two recordings first differ: the decision, its sentences on both sides, and why they differ."""
+"""The first difference of two recordings: the decision, its sentences on both sides, and its cause."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from labengine_widgets.words.sentences import sentence
 
 @dataclass(frozen=True, slots=True)
 class DifferencePlace:
-    """Where two recordings part: the first decisions that differ, by their numbers; None where a side has no such one.
+    """The first decisions in which two recordings differ, by their event numbers; None where a side has none.
 
-    How the engines were made is no decision: a difference there is told, and the parting is what comes after it.
+    A difference of configuration is no decision: it gets a caption, but is never the first difference.
     """
 
     number: int
@@ -74,11 +74,11 @@ def side_sentence(
 
 
 Numbers = tuple[int | None, int | None]
-"""An event of the left recording and one of the right, by their numbers; None where a side has no such event."""
+"""Numbers of an event of the left recording and of one of the right; None where a side has no such event."""
 
 
 def blamed(timelines: Sequence[Timeline], numbers: Numbers, shift: int = 0) -> Numbers:
-    """The same numbers; for a ViolationFound the event that it names, and that event's like on the other side."""
+    """Return the numbers; for a ViolationFound, those of the event that it names and of that event's counterpart."""
     for side, number in enumerate(numbers):
         first = _first_event(timelines[side], number)
         if first is not None:
@@ -88,7 +88,7 @@ def blamed(timelines: Sequence[Timeline], numbers: Numbers, shift: int = 0) -> N
 
 
 def _first_event(timeline: Timeline, number: int | None) -> int | None:
-    """The event that a ViolationFound names, where it is still recorded; None for any other event."""
+    """Return the number of the event that a ViolationFound names, if it is still recorded; None otherwise."""
     event = None if number is None else timeline.events(number, number + 1)[0]
     if not isinstance(event, ev.ViolationFound) or event.first_event is None:
         return None
@@ -153,9 +153,9 @@ def why_different(
     seams: tuple[Seams | None, Seams | None] = (None, None),
     names: Names = ("the left one", "the right one"),
 ) -> Why:
-    """The first decision that differs, on both sides, with its method, and in what the two were made differently.
+    """Explain the first decision that differs: both events, their methods, and the settings that differ.
 
-    left_event, right_event: their numbers; None for a side that has no event there. names: how to call the two.
+    left_event, right_event: event numbers; None for a side that has no event there. names: the names of the sides.
     """
     pasts = Past(left, None, seams[0]), Past(right, None, seams[1])
     numbers = left_event, right_event
@@ -172,7 +172,7 @@ def why_different(
 
 
 def why_not_different(left: Recording, right: Recording, names: Names) -> Why:
-    """What is to be said of two that have decided the same so far."""
+    """Return the answer for two recordings whose decisions are equal so far."""
     steps = max(left.state().step, right.state().step)
     text = f"They do not differ: both have done the same, event by event, {_until(steps)}."
     configurations = configuration_difference(left, right, names)
@@ -184,7 +184,7 @@ def _until(steps: int) -> str:
 
 
 def _found(pasts: tuple[Past, Past], numbers: tuple[int | None, int | None], names: Names) -> str:
-    """Where both do the same by their events, and the checks have found that one of them does not."""
+    """Return a sentence on violations that the checks found at events which are equal on both sides; empty for none."""
     text = [
         f"{name}: {readable(one.message, 300)}."
         for past, number, name in zip(pasts, numbers, names, strict=True)
@@ -202,7 +202,7 @@ def _sides(events: list[ev.Event | None], names: Names) -> str:
 
 
 def _decision(events: list[ev.Event | None], seams: tuple[Seams | None, Seams | None], names: Names) -> str:
-    """The first method, among those that had a say, that the two have differently."""
+    """Return a sentence on the first method that decided or took part and that differs between the sides."""
     left, right = (_by_name(event_seams) for event_seams in seams)
     for name in dict.fromkeys(_asked(events, seams)):
         one, other = left.get(name), right.get(name)
@@ -216,7 +216,7 @@ def _decision(events: list[ev.Event | None], seams: tuple[Seams | None, Seams | 
 
 
 def _asked(events: list[ev.Event | None], seams: tuple[Seams | None, Seams | None]) -> Iterator[str]:
-    """The seams of both events, the deciding ones before those that had a say."""
+    """Yield the names of the seams of both events: the deciding methods, then the others that took part."""
     found = [seam for event in events if event is not None for known in seams if (seam := seam_of(known or {}, event))]
     yield from (str(seam["seam"]) for seam in found)
     for seam in found:

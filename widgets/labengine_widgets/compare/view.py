@@ -46,11 +46,11 @@ class CompareView(View):
         self.send({"type": "position", "position": position, "side": 0})
 
     def show_moment(self, side: int, moment: int) -> None:
-        """Have every browser half show where a side has reached a moment, once all captions up to it are sent."""
+        """Have every browser half show the position of one side's moment, once all captions up to it are sent."""
         self.feeds[1].post(lambda: self._show_moment(side, moment))
 
     def show_moments(self, moments: tuple[int, int] | None) -> None:
-        """Have every browser half show where both sides have reached their moments; None: the newest."""
+        """Have every browser half show both sides' moments, once their captions are sent; None: the newest."""
         self.feeds[1].post(lambda: self._show_moments(moments))
 
     def update_saved(self) -> None:

@@ -1,4 +1,4 @@
-"""The widgets of one lab, and what their reader looks at: the same in all of them."""
+"""The widgets of one lab, and the moment and the selection that all of them show."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Audience:
         self._seats = [seat for seat in self._seats if seat[0] is not viewer]
 
     def each(self, act: Callable[[Viewer], object]) -> None:
-        """Call `act` with every viewer, those included that leave meanwhile."""
+        """Call `act` with every viewer, also with those that are removed meanwhile."""
         for viewer, _ in self._seats:
             act(viewer)
 
     def send(self, content: dict[str, Any], payload: Payload | None = None) -> int:
-        """Send a message to every viewer, its payload encoded once. Returns the payload bytes, over all viewers."""
+        """Send a message to every viewer; the payload is encoded once. Returns the payload bytes sent in all."""
         seats, buffers = self._seats, None if payload is None else [packed(payload)]
         for viewer, side in seats:
             viewer.send(content | {"side": side}, buffers)
@@ -57,7 +57,7 @@ class Audience:
 
 
 class Reader:
-    """What is shown and selected in all views of one lab.
+    """The moment and the selection that all views of one lab show.
 
     moment: the moment that the views show; None: the newest one, and they follow.
     """

@@ -10,7 +10,7 @@ class Bell:
     """As threading.Event, for one waiting thread, and without a lock that Python code takes.
 
     An interrupt inside Event.set() can leave the Event's lock taken, and then every thread that sets it or waits for it
-    stands still. Here the worst is that the waiting thread hears of it only when its time is up.
+    blocks. Here, at worst, the waiting thread notices the flag only when its timeout has passed.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Bell:
         self._is_set = False
 
     def wait(self, seconds: float) -> bool:
-        """Wait until it is set, at most so long; whether it is."""
+        """Wait until the flag is set, at most until the timeout; return True if it is set."""
         deadline = time.monotonic() + seconds
         while not self._is_set and (left := deadline - time.monotonic()) > 0:
             try:

@@ -38,7 +38,7 @@ class Feed:
 
     The recording is the buffer: events that were not sent yet are encoded once and sent to every view, at most 50 times
     a second. A step taken by hand is sent with captions; a run is sent without, and its last step gets captions when
-    the lab pauses. An error of a view costs that view a message, which it asks for again; never the engine.
+    the lab pauses. After an error in a view, that view asks for the message again; the engine is not disturbed.
 
     A recording to which nothing is added any more (the view source's is_live is False) needs no thread: questions are
     answered on the thread that brings them.
@@ -62,10 +62,10 @@ class Feed:
         self._late: LateRecording | None = None
         _feeds[view_source.lab] = self
 
-    # -- views come and go ---------------------------------------------------------------------------------------------
+    # -- attaching and detaching views ---------------------------------------------------------------------------------
 
     def attach(self, viewer: Viewer, side: int = 0) -> None:
-        """Send to this widget, too, until `detach`. side: which half of a comparison this lab is."""
+        """Send to this widget, too, until `detach`. side: 0, or 1 if this lab is the right half of a comparison."""
         with self._guard:
             self._audience.admit(viewer, side)
             if self._worker.is_stopped and self.view_source.is_live:
@@ -140,12 +140,12 @@ class Feed:
 
     @property
     def selection(self) -> Selection | None:
-        """What is selected in every view; None for nothing."""
+        """The selection of all views; None for nothing."""
         return self.reader.selection
 
     @property
     def is_following(self) -> bool:
-        """True while the newest events sent are a run's: the views go along, and play nothing."""
+        """True while the newest events sent belong to a run: the views show the newest moment and play nothing."""
         return self._publisher.state is Sent.FOLLOWED
 
     def show_moment(self, moment: int | None) -> None:
@@ -160,11 +160,11 @@ class Feed:
         self.post(lambda: self._audience.send({"type": "select", "selection": message}))
 
     def say(self, message: dict[str, Any]) -> None:
-        """Send a message that is no state, such as an error beside the controls."""
+        """Send a message without state, such as an error to show beside the controls."""
         self.post(lambda: self._audience.send(message))
 
     def hurry(self) -> None:
-        """Send what there is, even while a step is open."""
+        """Send all new events, even while a step is open."""
         self._worker.hurry()
 
     def full(self) -> Payload:
@@ -200,7 +200,7 @@ class Feed:
 
     @property
     def seconds(self) -> float:
-        """CPU seconds that the messages of state took to make."""
+        """CPU seconds spent on encoding the messages of state."""
         return self._publisher.seconds
 
     # -- the engine's thread: take note, and nothing else --------------------------------------------------------------
@@ -230,7 +230,7 @@ class Feed:
         return None if timeline is None or self._steps.state is not NewestStep.OPEN_BY_HAND else timeline.end
 
     def tick(self) -> None:
-        """Send what there is, answer what was asked."""
+        """Send new events, and answer questions."""
         self._worker.begin_tick()
         self._catch_up()
         if self.timeline is not None and not self._publisher.is_running and not self._worker.is_woken:
@@ -241,7 +241,7 @@ class Feed:
         self._publisher.begin_anew()
 
     def guarded(self, call: Callable[[], object]) -> None:
-        """Run a call; report its error beside the widgets."""
+        """Run a call; if it raises, report the error beside the widgets."""
         try:
             call()
         except Exception as error:
@@ -265,7 +265,7 @@ class Feed:
             self._worker.wake_thread()
 
     def _pause(self) -> None:
-        """The lab is quiet: after a run, send the captions of its last step; then have every view save."""
+        """The lab has paused: send the captions of a run's last step, then have every view save."""
         if self._publisher.state is Sent.SAVED or self._steps.state is NewestStep.OPEN_IN_RUN:
             return
         if self.is_following:
@@ -287,7 +287,7 @@ class Feed:
     # -- messages of browser halves ------------------------------------------------------------------------------------
 
     def receive(self, viewer: Viewer, side: int, message: dict[str, Any]) -> None:
-        """Take a message of a browser half, on any thread; it is answered on the feed's."""
+        """Queue a message of a browser half; the feed's thread answers it. Called on any thread."""
         kind = str(message.get("type"))
         acts: dict[str, Callable[[], object]] = {
             "resync": lambda: self._answer_resync(viewer, side, message),
@@ -300,7 +300,7 @@ class Feed:
             self.post(lambda: reply(self, viewer, side, message))
 
     def post(self, call: Callable[[], object]) -> None:
-        """Run a call on the feed's thread; on this one when nothing is added to the recording any more."""
+        """Run a call on the feed's thread, or on this thread when nothing is added to the recording any more."""
         if self.is_alive:
             self._worker.post(call)
         elif self._audience and not self.view_source.is_live:

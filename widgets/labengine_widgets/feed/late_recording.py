@@ -1,4 +1,4 @@
-"""A recording for a lab that keeps none: it begins when the first view comes."""
+"""A recording for a lab that keeps none: it begins when the first view is attached."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from labengine_widgets.view_source import ViewSource
 
 
 class LateRecording:
-    """`timeline` is None until there is an instant between two events at which the state can be taken.
+    """A recording that starts late. `timeline` is None until the state can be read between two events.
 
-    Beside a lab that steps on and on such an instant is the start of a step. Does nothing where the lab records.
+    While a lab runs, this is possible at the start of a step. Does nothing for a lab that records.
     """
 
     def __init__(self, source: ViewSource) -> None:

@@ -1,4 +1,4 @@
-"""Messages of browser halves: questions with answers, what the reader looks at, and commands for the lab."""
+"""Messages of browser halves: questions with answers, the shown moment, the selection, and commands for the lab."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from labengine_widgets.words.captions import Caption
 Message = dict[str, Any]
 
 OLDER_EVENTS = 20_000
-"""Events sent at once, about, to a view that goes back beyond those it has."""
+"""Approximate number of events sent at once to a view that goes back beyond those it has."""
 
 
 class AskedFeed(Protocol):
-    """What an answer takes from a feed."""
+    """The parts of a feed that answers need."""
 
     view_source: ViewSource
     reader: Reader
@@ -77,11 +77,11 @@ def is_moment(value: object, timeline: Timeline) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and timeline.num_dropped <= value <= timeline.end
 
 
-# -- what the reader looks at ------------------------------------------------------------------------------------------
+# -- the shown moment and the selection --------------------------------------------------------------------------------
 
 
 def note_moment(feed: AskedFeed, message: Message) -> None:
-    """Note the moment to which the reader went; None: the newest one. A moment that is not recorded is ignored."""
+    """Note the moment that the reader chose; None: the newest one. A moment that is not recorded is ignored."""
     moment = message.get("moment")
     if moment is None or is_moment(moment, feed.recording):
         feed.reader.moment = moment
@@ -89,7 +89,7 @@ def note_moment(feed: AskedFeed, message: Message) -> None:
 
 
 def note_selection(feed: AskedFeed, audience: Audience, message: Message) -> None:
-    """Select in all views what the reader selected in one. An impossible selection is ignored."""
+    """Copy a selection made in one view to all views. An impossible selection is ignored."""
     if not is_selection(message.get("selection")):
         return
     selection = feed.reader.selection = selection_of(message.get("selection"))
@@ -101,7 +101,7 @@ def note_selection(feed: AskedFeed, audience: Audience, message: Message) -> Non
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 MAX_PROMPT = 200_000
-"""Characters of a prompt that the box sends."""
+"""Maximum length, in characters, of a prompt from the form."""
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "step": (),
@@ -118,7 +118,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 
 def checked_command(content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The action and its arguments. ValueError for an action that is unknown, and for what no form should send."""
+    """Return the action and its arguments. Raises ValueError for an unknown action and for invalid arguments."""
     action = content.get("action")
     if not isinstance(action, str) or action not in COMMANDS:
         raise ValueError(f"the dashboard knows no action {action!r}; it knows {', '.join(COMMANDS)}")
@@ -131,7 +131,7 @@ def checked_command(content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _require_prompt(arguments: dict[str, Any]) -> None:
-    """Refuse what no form should send; the lab judges the rest."""
+    """Raise ValueError for a prompt that the form cannot have sent; the lab checks the rest."""
     prompt = arguments["prompt"]
     if not isinstance(prompt, str) or not prompt.strip():
         raise ValueError("The prompt is empty: type some text first.")

@@ -27,7 +27,7 @@ ByKind = dict[type[ev.Event], list[Any]]
 def full_payload(
     source: ViewSource, timeline: Timeline, start: int, end: int, captions: Sequence[Caption] = ()
 ) -> Payload:
-    """The recording from a step's start on, with the state there: all that a view needs to begin."""
+    """Return the recording from a step's start on, with the state there: all that a view needs to begin."""
     events, state = timeline.events(start, end), timeline.state(start)
     return stretch(source, timeline, start, events, state) | {
         "header": header(source, timeline),
@@ -40,7 +40,7 @@ def full_payload(
 
 
 def stretch(source: ViewSource, timeline: Timeline, start: int, events: Sequence[ev.Event], state: Fold) -> Payload:
-    """Events, the state before them, and the texts of all tokens in either."""
+    """Return events, the state before them, and the texts of all tokens in both."""
     kinds = by_kind(events)
     return {
         "start": start,
@@ -53,7 +53,7 @@ def stretch(source: ViewSource, timeline: Timeline, start: int, events: Sequence
 
 
 def earlier(timeline: Timeline, start: int) -> list[tuple[int, Row]]:
-    """Number and row of the violations and failures before a moment since the engine started, the oldest first."""
+    """Return (number, row) of each violation and failure between the engine's start and a moment, oldest first."""
     found: list[tuple[int, ev.Event]] = []
     for number, event in enumerate(timeline.events(timeline.num_dropped, start), timeline.num_dropped):
         if isinstance(event, ev.EngineStarted):
@@ -64,7 +64,7 @@ def earlier(timeline: Timeline, start: int) -> list[tuple[int, Row]]:
 
 
 def header(source: ViewSource, timeline: Timeline) -> Payload:
-    """What does not change while things happen."""
+    """Return the fields that stay the same while events are added."""
     return {
         "lab": source.lab,
         "title": source.title,
@@ -93,12 +93,12 @@ def status(source: ViewSource) -> Payload:
 
 
 def texts(source: ViewSource, token_ids: Iterable[int]) -> list[tuple[int, str]]:
-    """The tokens' texts, as the model has them: untrusted."""
+    """Return each token's text as the tokenizer gives it: untrusted."""
     return [(token_id, source.token_text(token_id)) for token_id in sorted(token_ids)]
 
 
 def by_kind(events: Iterable[ev.Event]) -> ByKind:
-    """The events of each kind, in their order: what several questions about a stretch are asked of."""
+    """Return the events by kind, in their order, so that several questions need one pass only."""
     kinds: ByKind = defaultdict(list)
     for event in events:
         kinds[type(event)].append(event)
@@ -106,19 +106,19 @@ def by_kind(events: Iterable[ev.Event]) -> ByKind:
 
 
 def seconds(timeline: Timeline, kinds: ByKind) -> list[tuple[int, float]]:
-    """How long the steps took that end among the events, as far as it is known."""
+    """Return the seconds of each step that ends among the events, as far as they are known."""
     known = timeline.step_seconds
     return [(event.step, known[event.step]) for event in kinds[ev.StepEnded] if event.step in known]
 
 
 def tokens_of(kinds: ByKind) -> set[int]:
-    """The tokens that events bring."""
+    """Return the ids of all tokens in the events."""
     sampled = {event.token_id for event in kinds[ev.TokenSampled]}
     return sampled.union(*(event.token_ids for event in kinds[ev.RequestAdded]))
 
 
 def tokens_of_state(state: Fold) -> Iterator[int]:
-    """The tokens of all requests, and of what is cached."""
+    """Yield the ids of all tokens in requests and in cached blocks."""
     for request in state.requests.values():
         yield from request.token_ids
     for block in state.block_tokens:
@@ -134,7 +134,7 @@ def ends_inside_step(events: Sequence[ev.Event], was_inside: bool) -> bool:
 
 
 def step_start(timeline: Timeline, moment: int) -> int:
-    """The moment before the step in which a moment lies; the oldest one kept when it lies before all steps."""
+    """Return the moment before the step that contains a moment; the oldest moment kept if it lies before all steps."""
     first = timeline.num_dropped
     for low in range(moment, first - 1, -1000):
         begin = max(first, low - 1000)
@@ -155,14 +155,16 @@ _GZIP, _WINDOW, _TABLES = 16, 13, 6
 
 
 def packed(document: dict[str, Any]) -> bytes:
-    """The document as `codec.dumps` writes it, and gzipped where that is long."""
+    """Return the document as `codec.dumps` writes it, gzipped if it is long."""
     data = _json(document)
     return _gzipped(data) if len(data) > LONG else data
 
 
 def _json(document: dict[str, Any]) -> bytes:
-    """A running lab is sent 50 times a second, so the fastest writer does it; what that refuses (half a
-    surrogate pair in a model's text, an integer beyond 64 bits) the plain one writes.
+    """Return the document as JSON, by the fastest encoder: a running lab sends 50 documents a second.
+
+    The plain encoder takes what the fast one refuses: half a surrogate pair in a model's text, an integer beyond 64
+    bits.
     """
     try:
         return orjson.dumps(document, default=plain)

@@ -1,4 +1,4 @@
-"""What a feed sends to all its views: new events with captions, the whole recording, the lab's status."""
+"""The messages of a feed to all its views: new events with captions, the whole recording, the lab's status."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from labengine_widgets.view_source import ViewSource
 from labengine_widgets.words.captions import Narration
 
 MAX_BEHIND = 10_000
-"""Events not sent yet from which they are left out: the views begin anew with the newest ones."""
+"""With this many unsent events or more, the views start again from the newest ones, without those in between."""
 
 REMINDERS = (1, 4, 16)
-"""Looks at a quiet lab after which the views get its newest moment again: the last message may have been lost."""
+"""Ticks of a quiet lab after which the views get its newest moment again: the last message may have been lost."""
 
 FIRST_EVENTS = 3_000
-"""Events that a view has from the start, about; older ones come when the reader goes there."""
+"""Approximate number of events that a view has from the start; older ones are sent when the reader goes there."""
 
 
 class Publisher:
-    """Encodes what the recording has gained once, and sends it to every view. Used by one thread at a time.
+    """Encodes new events once, and sends them to every view. Used by one thread at a time.
 
     recording: returns the timeline, or raises LookupError before there is one.
     """
@@ -71,7 +71,7 @@ class Publisher:
         return bool(self._status["running"])
 
     def begin(self, timeline: Timeline | None) -> None:
-        """Follow a recording from its newest moment on; the first views ask for what was before."""
+        """Follow a recording from its newest moment on; the first views ask for the events before."""
         self.narration.forget()
         self._happened(Sending.FULL_RECORDING)
         self._num_quiet = REMINDERS[-1]
@@ -79,12 +79,12 @@ class Publisher:
         self._generation = timeline.generation if timeline is not None else -1
 
     def begin_anew(self) -> None:
-        """Send everything again at the next look, after an error."""
+        """Send everything again at the next tick, after an error."""
         self._generation = -1
         self.narration.forget()
 
     def publish(self) -> bool:
-        """Send what the recording has gained. False if it was replaced meanwhile: publish again."""
+        """Send new events. Returns False if the recording was replaced meanwhile: publish again."""
         timeline, begun = self._recording(), time.thread_time()
         generation, end = timeline.generation, timeline.end
         if generation != self._generation or self.end < timeline.num_dropped or end - self.end > MAX_BEHIND:
@@ -113,7 +113,7 @@ class Publisher:
         self._audience.send({"type": "captions"}, {"start": start, "end": end, **captions})
 
     def note_saving(self) -> None:
-        """Note that the views save what there is."""
+        """Note that the views save the newest state."""
         self._happened(Sending.SAVING)
 
     def answer_full(self) -> Payload:
@@ -182,7 +182,7 @@ class Publisher:
         self.seconds += time.thread_time() - begun
 
     def _remind(self) -> None:
-        """Nothing is new: send the newest moment now and then, so that a view that missed a message asks for all."""
+        """Without new events, send the newest moment now and then: a view that missed a message then asks for all."""
         if self._source.is_running:
             return
         self._num_quiet += 1

@@ -1,4 +1,4 @@
-"""What a feed has sent and where its work is done, as named states with tables of transitions. Steps: see steps.py."""
+"""The states of a feed (its newest message, and the thread that works for it), with tables of transitions."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from enum import Enum, auto
 
 
 class Sent(Enum):
-    """What the newest message of state was."""
+    """The kind of the newest message of state."""
 
     CAPTIONED = auto()
-    """Events with captions: a view plays them. Nothing is saved of them yet."""
+    """Events with captions: views play them, and have not saved them yet."""
     FOLLOWED = auto()
-    """Events of a run, without captions: a view goes along. The last step is captioned when the lab pauses."""
+    """Events of a run, without captions: views show the newest. The last step gets captions when the lab pauses."""
     SAVED = auto()
-    """All there is; every view has saved it."""
+    """All events; every view has saved them."""
 
 
 class Sending(Enum):
-    """What changes `Sent`."""
+    """Events that change `Sent`."""
 
     EVENTS_OF_RUN = auto()
     """Events without captions were sent."""
@@ -48,12 +48,12 @@ TRANSITIONS: Mapping[Sent, Mapping[Sending, Sent]] = {
 
 
 def sent_after(state: Sent, sending: Sending) -> Sent:
-    """Return the state after something was sent or saved."""
+    """Return the state after views were sent a message or saved."""
     return TRANSITIONS[state].get(sending, state)
 
 
 class Work(Enum):
-    """Where a feed's work is done."""
+    """The thread that does a feed's work."""
 
     STOPPED = auto()
     """Nowhere: no view is attached, or nothing is added to the recording any more."""
@@ -64,7 +64,7 @@ class Work(Enum):
 
 
 class WorkSignal(Enum):
-    """What changes `Work`."""
+    """Events that change `Work`."""
 
     STARTED = auto()
     THREAD_REFUSED = auto()
@@ -81,5 +81,5 @@ WORK_TRANSITIONS: Mapping[Work, Mapping[WorkSignal, Work]] = {
 
 
 def work_after(state: Work, signal: WorkSignal) -> Work:
-    """Return where the work is done after a signal."""
+    """Return the state of the work after a signal."""
     return WORK_TRANSITIONS[state].get(signal, state)

@@ -1,4 +1,4 @@
-"""The engine's newest step as a feed hears of it: named states with a table of transitions."""
+"""The engine's newest step as a feed sees it: named states with a table of transitions."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class NewestStep(Enum):
 
 
 class StepSignal(Enum):
-    """What changes `NewestStep`."""
+    """Events that change `NewestStep`."""
 
     STARTED_IN_RUN = auto()
     STARTED_BY_HAND = auto()
     ENDED = auto()
     """The step ended or was rolled back."""
     RECORDING_BEGAN = auto()
-    """The engine started, or the feed begins to follow it: moments of before mean nothing."""
+    """The engine started, or the feed begins to follow it: earlier moments are no longer valid."""
 
 
 STEP_TRANSITIONS: Mapping[NewestStep, Mapping[StepSignal, NewestStep]] = {
@@ -93,7 +93,7 @@ class StepTracker:
         return start if state in (NewestStep.OPEN_BY_HAND, NewestStep.ENDED_BY_HAND) else None
 
     def hear(self, event: ev.Event, start: int | None) -> None:
-        """Take note of an event. start: the moment before it, where it belongs to a step by hand; None otherwise."""
+        """Note an event. start: the moment before it, if it belongs to a step taken by hand; None otherwise."""
         match event:
             case ev.StepStarted():
                 self.signal(StepSignal.STARTED_IN_RUN if start is None else StepSignal.STARTED_BY_HAND, start)

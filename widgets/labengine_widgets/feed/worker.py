@@ -1,4 +1,4 @@
-"""The thread of a feed: it sleeps until it is woken, sends what there is, and keeps to a rate."""
+"""The thread of a feed: it sleeps until it is woken, sends new events, and limits the rate."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ PATIENCE = 0.1
 """Seconds to wait for the end of a step that is taken by hand, before its first part is shown."""
 
 IDLE = 0.5
-"""Seconds between two looks at the lab's status when nothing is heard; and of quiet before the state is saved."""
+"""Seconds between two reads of a quiet lab's status, and seconds without events before the state is saved."""
 
 BYTES_A_SECOND = 500_000
-"""Sent at most, on average: a Jupyter server drops what exceeds a million."""
+"""Upper bound of the average rate: a Jupyter server drops messages above a million."""
 
 Call = Callable[[], object]
 
 
 class Job(Protocol):
-    """What a worker does."""
+    """The work of a worker."""
 
     @property
     def is_live(self) -> bool:
-        """False when nothing more will come: the worker settles the job and ends."""
+        """False when no more events will come: the worker settles the job and ends."""
 
     @property
     def traffic(self) -> tuple[int, int]:
@@ -44,10 +44,10 @@ class Job(Protocol):
         """The recording's newest moment while a step by hand is open; None when there is no step to wait for."""
 
     def tick(self) -> None:
-        """Send what there is, answer what was asked."""
+        """Send new events, and answer questions."""
 
     def guarded(self, call: Call) -> None:
-        """Run a call; report its error beside the widgets."""
+        """Run a call; if it raises, report the error beside the widgets."""
 
     def report(self, error: Exception) -> None:
         """Report an error beside the widgets."""
@@ -56,7 +56,7 @@ class Job(Protocol):
         """Have the next tick send everything again, after an error."""
 
     def settle(self) -> None:
-        """Send what has not been sent, and stop the worker."""
+        """Send all unsent events, and stop the worker."""
 
 
 class Worker:
@@ -126,7 +126,7 @@ class Worker:
         self._wake.set()
 
     def begin_tick(self) -> None:
-        """Note that a tick looks at everything that has happened so far."""
+        """Note that a tick begins, which handles everything up to now."""
         self._wake.clear()
         self._is_hurried = False
 
@@ -162,7 +162,7 @@ class Worker:
                 closed.wait(max(0.0, due - time.monotonic()))
 
     def _wait_for_step(self, closed: Bell) -> None:
-        """A step taken by hand is shown in one piece: wait for its end up to PATIENCE seconds, while events come."""
+        """Wait up to PATIENCE seconds for the end of a step taken by hand: views show such a step in one piece."""
         deadline, seen = time.monotonic() + PATIENCE, -1
         while not self._is_hurried and not closed.is_set():
             end = self._job.awaited_moment

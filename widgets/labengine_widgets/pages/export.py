@@ -28,7 +28,7 @@ def export_html(
 
 
 def html_page(source: ViewSource, title: str | None = None, *, charts: bool = False) -> str:
-    """The page as text: style, recording and browser halves, all inline."""
+    """Return the page as text: style, recording and browser half, all inline."""
     appendix, scripts = "", list[str]()
     if charts:
         appendix, scripts = chart_section([(source.title, source)])
@@ -44,7 +44,7 @@ def html_page(source: ViewSource, title: str | None = None, *, charts: bool = Fa
 
 
 def still(source: ViewSource, title: str) -> str:
-    """The newest state without scripts: a picture, and the same in characters."""
+    """Return the newest state as markup without scripts: a picture, and the same as text."""
     snapshot = source.fold().snapshot()
     picture = block_map_svg(snapshot, source.token_text, title=title, timeline=source.timeline)
     return f"{picture}<pre>{escape(block_map(snapshot, source.timeline))}</pre>"
@@ -62,7 +62,7 @@ def export_pair(
 
 
 def pair_page(source: PairViewSource, title: str | None = None, *, charts: bool = False) -> str:
-    """The page as text, all inline. What has been played of the follow-up is in it; asking for more needs Python."""
+    """Return the page as text, all inline. Follow-ups that were run are in it; running more needs Python."""
     appendix, scripts = "", list[str]()
     if charts:
         appendix, scripts = chart_section(list(zip(source.names, source.view_sources, strict=True)))
@@ -78,7 +78,7 @@ def pair_page(source: PairViewSource, title: str | None = None, *, charts: bool 
 
 
 def pair_payloads(source: PairViewSource, title: str) -> list[bytes]:
-    """Left, right, and what joins them, as `mount` takes them for COMPARE."""
+    """Return the payloads of the left side, the right side and the comparison, as `mount` takes them for COMPARE."""
     without_python = {"follow_up": None, "title": title, "is_live": False, "is_running": False}
     document = PairDocument(source).payload() | without_python
     return [*(recording_payload(side, has_words=False) for side in source.view_sources), dumps(document)]
@@ -93,7 +93,7 @@ for (const place of document.querySelectorAll(".labengine-plot")) {
 
 
 def chart_section(view_sources: Sequence[tuple[str, ViewSource]]) -> tuple[str, list[str]]:
-    """One figure per recording, under its name: markup, and the scripts that draw it."""
+    """Return markup with one figure per recording under its name, and the scripts that draw the figures."""
     from plotly.offline import get_plotlyjs  # plotly is large, and loaded for pages with charts only
 
     from labengine_widgets.pictures.charts import as_figure
@@ -108,5 +108,5 @@ def chart_section(view_sources: Sequence[tuple[str, ViewSource]]) -> tuple[str, 
 
 
 def _inert_json(document: str) -> str:
-    """The same JSON, with nothing in it that markup could begin with."""
+    """Return the JSON with `<` and similar characters escaped, so that no markup can begin in it."""
     return document.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

@@ -1,4 +1,4 @@
-"""A page that needs nothing but a browser: style, recordings and scripts in one file, and leave to do nothing else."""
+"""A page that needs only a browser: style, recordings and scripts in one file, and a policy that forbids all else."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ window.recordings = [...document.querySelectorAll("script.recording")].map(bytes
   }
 })().catch((error) => document.getElementById("lab").append(`This page needs a newer browser: ${error.message}`));
 """
-"""The only script that is in the page as text; the others are packed to a third of their size."""
+"""The only script that the page has as plain text; the others are compressed to a third of their size."""
 
 _START = """
 const lab = document.getElementById("lab");
@@ -77,12 +77,12 @@ def page(
     appendix: str = "",
     scripts: Sequence[str] = (),
 ) -> str:
-    """The page as text.
+    """Return the page as text.
 
     arrangement: what to mount, such as {"kind": "dashboard", "views": []}. recordings: its payloads as JSON.
-    still: markup of what a browser shows that runs no scripts. heading: a line above. appendix: markup below, which
-    the classic `scripts` run.
-    Titles, and whatever comes from a prompt or a model, are escaped here or travel encoded; markup is taken as it is.
+    still: markup for a browser that runs no scripts. heading: a line above. appendix: markup below, for the classic
+    `scripts`.
+    Titles and all text from prompts or models are escaped or encoded here; markup is inserted unchanged.
     """
     programs = [(esm() + _START, "module"), *((script, "text/javascript") for script in scripts)]
     policy = _policy(_UNPACK, *(text for text, _ in programs))
@@ -115,7 +115,7 @@ def write_page(path: str | os.PathLike[str], text: str) -> Path:
 
 
 def _policy(*scripts: str) -> str:
-    """Which scripts may run: these, to the letter, and none that got in otherwise. Nothing may be fetched or sent."""
+    """Return the content security policy: only scripts with these hashes run; nothing is fetched or sent."""
     hashes = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
     style = "style-src 'unsafe-inline'; img-src data: blob:"
     return f"default-src 'none'; script-src {hashes}; {style}; base-uri 'none'; form-action 'none'"

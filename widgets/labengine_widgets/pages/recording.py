@@ -1,4 +1,4 @@
-"""A whole recording as one document: what a page without Python shows, and the words and answers it takes along."""
+"""A whole recording as one document, with captions and answers, for a page without Python."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from labengine_widgets.words.captions import MAX_CAPTIONED, CaptionWriter
 from labengine_widgets.words.scene import kept_contents
 
 SHORT = 2_000
-"""Events of a lesson: answers along the whole way are carried, not only about its end."""
+"""Up to this many events, a page gets answers about every moment, not only about the end."""
 
 _ADDED, _SAMPLED = (ev.EVENT_KINDS.index(kind) for kind in (ev.RequestAdded, ev.TokenSampled))
 _TOKENS, _TOKEN = KINDS[_ADDED].index("token_ids"), KINDS[_SAMPLED].index("token_id")
 
 
 def recording_payload(source: ViewSource, *, has_words: bool = True) -> bytes:
-    """The recording from its oldest moment on as a `full` payload in JSON, for `mount` of the browser half.
+    """Return the recording from its oldest moment on as a `full` payload in JSON, for `mount` of the browser half.
 
-    With a sentence per beat where there are at most MAX_TOLD events, unless has_words is False: a longer recording, and
-    one that somebody else tells, is told event by event by the page itself. No event is made of a saved recording.
+    A recording of at most MAX_CAPTIONED events gets captions, unless has_words is False. Without captions the page
+    itself writes one sentence per event. The rows of a saved recording are not decoded into events.
     """
     timeline = source.timeline or Timeline.starting_at(source.fold())
     start, state, events = _kept(timeline)
@@ -54,16 +54,16 @@ def recording_payload(source: ViewSource, *, has_words: bool = True) -> bytes:
 
 
 def answers(timeline: Timeline, seams: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a reader is likeliest to ask of it, in the order of the moments that the answers hold for.
+    """Return answers to the likeliest questions about a recording, in the order of the moments that they hold for.
 
-    Of a long recording, answered from its newest events: an answer that began earlier says that it did.
+    In a long recording only the newest events are searched: an answer whose cause lies earlier says so.
     """
     is_short = timeline.end - timeline.num_dropped <= SHORT
     return answers_along(timeline, seams) if is_short else carried_answers(Newest(timeline), seams)
 
 
 class Newest:
-    """The newest events of a recording, as all there is: a chain of causes is not followed through a day's work."""
+    """The newest events of a recording, presented as a whole one: this bounds the search for causes."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -71,21 +71,21 @@ class Newest:
         self.num_dropped = max(timeline.num_dropped, self.end - SHORT)
 
     def events(self, start: int | None = None, stop: int | None = None) -> Sequence[ev.Event]:
-        """The events between two moments, as far as they are among the newest."""
+        """Return the events between two moments, as far as they are among the newest."""
         low = self.num_dropped if start is None else max(start, self.num_dropped)
         return self._timeline.events(low, self.end if stop is None else stop)
 
     def state(self, moment: int | None = None) -> Fold:
-        """The state at a moment."""
+        """Return the state at a moment."""
         return self._timeline.state(moment)
 
     def of_kind(self, kind: type[ev.ViolationFound]) -> list[ev.ViolationFound]:
-        """The events of one kind among the newest."""
+        """Return the events of one kind among the newest."""
         return self._timeline.of_kind(kind, self.num_dropped, self.end)
 
 
 def _kept(timeline: Timeline) -> tuple[int, Fold, Sequence[Row]]:
-    """The oldest moment, the state there, and the rows of all events since."""
+    """Return the oldest moment, the state there, and the rows of all events since."""
     if isinstance(timeline, RecordedTimeline):
         return timeline.num_dropped, timeline.state(timeline.num_dropped), rows_between(timeline)
     start, state, events = timeline.kept()
@@ -101,7 +101,7 @@ def _captions(timeline: Timeline, source: ViewSource, start: int, end: int) -> l
 
 
 def _tokens_of(events: Sequence[Row]) -> Iterator[int]:
-    """The tokens that rows of events bring."""
+    """Yield the ids of all tokens in rows of events."""
     for row in events:
         if row[0] == _SAMPLED:
             yield row[_TOKEN]

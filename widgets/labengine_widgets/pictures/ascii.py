@@ -18,10 +18,10 @@ WIDTH = 96
 
 
 def block_map(snapshot: Snapshot, timeline: Timeline | None = None) -> str:
-    """The snapshot in a few lines of at most about 100 columns: score, pool, block tables, prefix map, free queue.
+    """Return the snapshot in a few lines of about 100 columns at most: score, pool, block tables, map, free queue.
 
     [p] live and cached, (p) freed but cached, [~] live and not full, !p! lost: alive, and the map does not lead to it.
-    timeline: the recording that the snapshot is from; the letters are then those of its views.
+    timeline: the snapshot's recording; the letters are then those of its views.
     """
     letters = content_letters(snapshot, timeline)
     cell, doubled = _cells(snapshot, letters), doubled_blocks(snapshot)
@@ -32,9 +32,9 @@ def block_map(snapshot: Snapshot, timeline: Timeline | None = None) -> str:
 
 
 def content_letters(snapshot: Snapshot, timeline: Timeline | None = None) -> dict[str, str]:
-    """A letter per key of the prefix map: of a recording in the order of its events, as in every view.
+    """Return a letter for each key of the prefix map; with a recording, in the order of its events, as in all views.
 
-    A snapshot alone tells no such order: there it is that of the tables, then of the pool; what one meets first is p.
+    A snapshot alone does not hold that order: letters then follow the tables, then the pool, beginning with p.
     """
     keys = _keys_in_order(snapshot)
     known = {} if timeline is None else numbers_in(timeline, keys)
@@ -44,9 +44,9 @@ def content_letters(snapshot: Snapshot, timeline: Timeline | None = None) -> dic
 
 
 def _keys_in_order(snapshot: Snapshot) -> list[Key]:
-    """The key that names each block's content, once, in the order in which one meets the blocks.
+    """Return each key of a block's content once: first the blocks of the tables, then those of the pool.
 
-    An id that is none (wrong code may leave one in a table) names nothing.
+    Invalid ids, which a faulty part may leave in a table, are skipped.
     """
     tables = [table for r in snapshot.requests.values() for table in r.block_tables]
     blocks, null = snapshot.blocks, snapshot.null_block
@@ -57,7 +57,7 @@ def _keys_in_order(snapshot: Snapshot) -> list[Key]:
 
 
 def content_letter(block: BlockState, letters: dict[str, str]) -> str:
-    """The letter of what a block holds; empty while it is not registered."""
+    """Return the letter of a block's content; empty while the content is not registered."""
     if not block.grouped_hashes:
         return ""
     group, block_hash = block.grouped_hashes[0]
@@ -65,7 +65,7 @@ def content_letter(block: BlockState, letters: dict[str, str]) -> str:
 
 
 def doubled_blocks(snapshot: Snapshot) -> frozenset[int]:
-    """Blocks in the tables of two groups, which write different layers' KV into them (vLLM issue 43884)."""
+    """Return the blocks in the tables of two groups, whose layers overwrite each other's KV (vLLM issue 43884)."""
     tables = [set(table) for r in snapshot.requests.values() for table in r.block_tables]
     by_group = [set().union(*tables[group :: len(snapshot.groups)]) for group in range(len(snapshot.groups))]
     times = Counter(block_id for ids in by_group for block_id in ids - {snapshot.null_block})
@@ -73,7 +73,7 @@ def doubled_blocks(snapshot: Snapshot) -> frozenset[int]:
 
 
 def block_sign(block: BlockState, letters: dict[str, str], lost: frozenset[int]) -> str:
-    """One block in three characters or a few more."""
+    """Return one block as three or a few more characters."""
     letter = content_letter(block, letters)
     if block.block_id in lost:
         return f"!{letter}!"
@@ -110,7 +110,7 @@ def _pool(snapshot: Snapshot, cells: list[str], doubled: frozenset[int]) -> list
 
 
 def _small_pool(cells: list[str]) -> list[str]:
-    """One character per block, 64 a line; the first lines of a pool that is larger still."""
+    """Return a pool with one character per block, 64 in a line; of a very large pool, the first lines."""
     signs = "".join(map(_small_sign, cells))
     lines = [f"{f'#{i}':>6} {signs[i : i + 64]}" for i in range(0, len(signs), 64)]
     more = [f"       … and {len(cells) - 64 * MAX_LINES} blocks more"] if len(lines) > MAX_LINES else []
@@ -135,7 +135,7 @@ def _tables(snapshot: Snapshot) -> list[str]:
 
 
 def _table(request_id: int, request: RequestState, snapshot: Snapshot) -> list[str]:
-    """A line; with several groups one for each, too."""
+    """Return a line for the request, and with several groups one line for each."""
     tables = [" ".join("-" if i == snapshot.null_block else f"#{i}" for i in ids) for ids in request.block_tables]
     progress = f"{request.status}, {request.num_computed_tokens} of {len(request.token_ids)} tokens"
     text = f"{request_name(request_id):<6}{progress}"

@@ -1,4 +1,4 @@
-"""Charts of a run, in plotly: blocks in use, hit rate, throughput and step time, alive while the lab runs."""
+"""Charts of a run in plotly: blocks in use, hit rate, throughput and step time, updated while the lab runs."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ PERIOD = 0.5
 """Seconds between two updates, at least."""
 
 MAX_POINTS = 1000
-"""Points of a line; of more steps, each point shows the highest of a few."""
+"""Maximum number of points of a line; with more steps, each point shows the maximum of neighbouring steps."""
 
 SMOOTHED = 8
-"""Steps over which the tokens per second are taken."""
+"""Number of steps over which tokens per second are averaged."""
 
 TITLES = ("Blocks in use", "Prompt tokens found in the cache", "Tokens per second", "Step time")
 
 
 def charts(source: ViewSource | Timeline, title: str | None = None) -> Charts:
-    """A living figure of a lab or an opened trace; `close()` ends it. Of a bare recording, what is there now."""
+    """Return a figure that follows a lab or an opened trace until `close()`; for a bare recording, a fixed figure."""
     return Charts(source, title)
 
 
 class Charts(PlotWidget):
-    """Four charts over the steps. It hears when steps end, and draws at most twice a second.
+    """Four charts over the steps. Listens for the ends of steps, and draws at most twice a second.
 
-    A click on a step of a live lab has the lab's views stand at its end.
+    After a click on a step of a live lab, the lab's views show the end of that step.
     """
 
     def __init__(self, source: ViewSource | Timeline, title: str | None = None) -> None:
@@ -57,17 +57,17 @@ class Charts(PlotWidget):
                 trace.on_click(lambda _trace, points, _state: _go_to(source, points.xs))
 
     def words(self) -> str:
-        """A row of small bars for each chart."""
+        """Each chart as text: a row of small bars."""
         return figure_text(self._series, str(self.layout.title.text or ""))
 
     def settle(self) -> None:
-        """Draw what is new and stop listening; the figure stays. Twice is harmless."""
+        """Draw the newest steps and stop listening; the figure stays. A second call has no effect."""
         self._end_listening()
         if not self._is_closed:
             self.refresh()
 
     def close(self) -> None:
-        """Stop listening and go; twice is harmless."""
+        """Stop listening and remove the figure; a second call has no effect."""
         self._is_closed = True
         self._end_listening()
         super().close()
@@ -82,7 +82,7 @@ class Charts(PlotWidget):
             timer.cancel()
 
     def refresh(self) -> None:
-        """Draw what is new."""
+        """Draw new steps."""
         with self._lock:
             self._timer = None
             if self._is_closed or not self._series.update():
@@ -94,7 +94,7 @@ class Charts(PlotWidget):
                 self.layout.yaxis.range = [0, max(1, self._series.num_blocks)]
 
     def _hear(self, _event: ev.Event) -> None:
-        """On the engine's thread: no more than a timer, and only one at a time."""
+        """Start a timer that redraws, unless one is running. Called on the engine's thread, so it does no more."""
         with self._lock:
             if self._timer is None and not self._is_closed:
                 self._timer = Timer(PERIOD, self.refresh)
@@ -103,7 +103,7 @@ class Charts(PlotWidget):
 
 
 def _go_to(view_source: ViewSource, steps: Sequence[float]) -> None:
-    """Where the lab keeps that step no longer, nothing happens: the figure knows more than the recording."""
+    """Show the end of a step in the lab's views. Ignored for a step that the recording has dropped."""
     if steps:
         view_source.post("goto", step=int(steps[0]))
 
@@ -115,7 +115,7 @@ def _heard(source: ViewSource | Timeline) -> tuple[Hooks | None, Timeline]:
 
 
 def drawn(series: StepSeries, title: str) -> go.Figure:
-    """The figure as it is now."""
+    """Return the figure of the present state."""
     figure = make_subplots(2, 2, subplot_titles=TITLES, horizontal_spacing=0.09, vertical_spacing=0.2)
     looks = [
         (1, 1, "used at the step's end", {"color": BLUE, "width": 2, "shape": "hv"}),
@@ -145,7 +145,7 @@ Curve = tuple[list[int], list[float | None]]
 
 
 def curves(series: StepSeries) -> list[Curve]:
-    """Steps and values of each line, in the figure's order; step times in milliseconds."""
+    """Return steps and values of each line, in the figure's order; step times in milliseconds."""
     steps = series.steps
     return [
         thinned(steps, [float(step.used) for step in steps]),
@@ -158,7 +158,7 @@ def curves(series: StepSeries) -> list[Curve]:
 
 
 def per_second(steps: Sequence[StepFigures], tokens: Sequence[int]) -> list[float | None]:
-    """Tokens per second over the last few steps; None where the time is not known."""
+    """Return tokens per second over the last few steps; None where the time is not known."""
     rates: list[float | None] = []
     for i in range(len(steps)):
         few = range(max(0, i + 1 - SMOOTHED), i + 1)
@@ -170,7 +170,7 @@ def per_second(steps: Sequence[StepFigures], tokens: Sequence[int]) -> list[floa
 
 
 def thinned(steps: Sequence[StepFigures], values: Sequence[float | None]) -> Curve:
-    """At most MAX_POINTS points: of neighbours the highest stays, so that no peak is lost."""
+    """Reduce a line to MAX_POINTS points; of neighbours the highest stays, so that no peak is lost."""
     every = -(-len(steps) // MAX_POINTS) or 1
     x: list[int] = []
     y: list[float | None] = []
@@ -183,7 +183,7 @@ def thinned(steps: Sequence[StepFigures], values: Sequence[float | None]) -> Cur
 
 
 def figure_text(series: StepSeries, title: str) -> str:
-    """The charts in text."""
+    """Return the charts as text."""
     steps = series.steps
     if not steps:
         return f"{title}\nno step yet".strip()
@@ -200,7 +200,7 @@ def figure_text(series: StepSeries, title: str) -> str:
 
 
 def as_figure(source: Any, title: str = "") -> go.Figure:
-    """The same as a figure without life, for `write_html(..., include_plotlyjs=True)` and reports."""
+    """Return the charts as a fixed plotly figure, for `write_html(..., include_plotlyjs=True)` and reports."""
     series = StepSeries(_heard(source)[1])
     series.update()
     return drawn(series, title or getattr(source, "title", ""))

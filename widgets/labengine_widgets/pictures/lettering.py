@@ -1,4 +1,4 @@
-"""Which content has which letter: one rule for text and pictures, the order in which a recording brings them."""
+"""Numbers of contents, from which their letters derive: the order of appearance in a recording."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from labengine.timeline import Timeline
 from labengine_widgets.words.scene import Scene
 
 MAX_WALKED = 200_000
-"""Events that are walked through to number what they bring; of a longer recording the newest ones."""
+"""Maximum number of events that are read to number contents; of a longer recording, the newest ones."""
 
 
 MAX_NUMBERED = 400_000
-"""Names of contents that are remembered; of more, those that no block has and that no look-up finds are let go."""
+"""Numbered contents to keep; beyond that, those that no block holds and no look-up finds are forgotten."""
 
 
 class Lettering:
-    """Numbers the contents of one recording as its events come, as a browser does that has all of them.
+    """Numbers the contents of one recording in the order of its events, as a browser with all events does.
 
-    Asked from any thread. The first question costs a walk over the recording, a later one what has happened since.
+    Any thread may call it. The first call reads the whole recording, a later one the events since.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -30,7 +30,7 @@ class Lettering:
         self._begin(timeline)
 
     def numbers(self, timeline: Timeline, keys: Iterable[Key]) -> dict[Key, int]:
-        """The number of each key, of those that the recording knows; others are left out."""
+        """Return the number of each key that the recording knows; others are left out."""
         with self._guard:
             self._follow(timeline)
             known = ((key, self._contents.number_of_hash(key)) for key in keys)
@@ -56,7 +56,7 @@ class Lettering:
         self._contents.forget_all_but(kept | {self._contents.of_hash(key) for key in state.prefix_map})
 
     def _apply(self, timeline: Timeline, event: ev.Event) -> None:
-        """What a step that was taken back has brought keeps its number."""
+        """Number the contents in these events; those of a rolled-back step keep their numbers."""
         if type(event) is ev.StepRolledBack:
             self._scene = Scene(timeline.state(self._moment), contents=self._contents)
             return
@@ -73,7 +73,7 @@ _guard = Lock()
 
 
 def numbers_in(timeline: Timeline, keys: Iterable[Key]) -> dict[Key, int]:
-    """The numbers of these keys of the prefix map in a recording, from 0 on in order of appearance."""
+    """Return the numbers of these prefix-map keys in a recording, from 0 in order of appearance."""
     with _guard:
         lettering = _known.get(timeline)
         if lettering is None:
@@ -82,7 +82,7 @@ def numbers_in(timeline: Timeline, keys: Iterable[Key]) -> dict[Key, int]:
 
 
 def _written(event: ev.Event) -> list[int]:
-    """The blocks that an event writes to, in its order: a full one is a content from then on."""
+    """Return the blocks that an event writes to, in its order: a full one has a content from then on."""
     if isinstance(event, ev.SlotsWritten):
         return [block_id for block_id, _, _ in event.runs]
     return [block_id for _, _, block_id, _ in event.transfers] if isinstance(event, ev.BlocksLoaded) else []

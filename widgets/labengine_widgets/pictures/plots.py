@@ -1,4 +1,4 @@
-"""How plotly figures look here: clear on light and on dark, and in words where no figure is drawn."""
+"""The style of plotly figures, for light and dark themes, and their text form where no figure is drawn."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import plotly.graph_objects as go
 from labengine_widgets.pictures.saved_picture import display_with_picture
 
 BLUE, ORANGE, GREEN = "#3d85c6", "#c97a00", "#2a9d6f"
-"""Told apart by people of all colour vision, and from white as well as from black; dashes say the same once more."""
+"""Colours that people of all colour vision can distinguish, on white and on black; dashes repeat the distinction."""
 
 INK, GRID = "#7a7a7a", "rgba(128, 128, 128, 0.28)"
-"""Readable on white and on black: what a figure shows where no style sheet of a theme reaches it."""
+"""A grey readable on white and on black, for figures without a theme's style sheet."""
 
 PICTURE = "plot"
-"""The token of all figures' saved pictures: each is hidden by the drawn figure that follows it."""
+"""The token of all figures' saved pictures: the figure drawn below hides the picture above it."""
 
 CSS = """
 .labengine-plot { width: 100%; --le-plot-ink: var(--jp-ui-font-color1, var(--vscode-editor-foreground, currentColor)); }
@@ -30,11 +30,11 @@ CSS = """
 .labengine-plot .modebar-btn path { fill: var(--le-plot-ink) !important; }
 .jp-OutputArea-child:has([data-labengine-picture="plot"]):has(+ .jp-OutputArea-child .js-plotly-plot) { display: none; }
 """
-"""In a notebook, words and grids follow the theme, also when it changes."""
+"""CSS for a notebook: text and grids follow the theme, also when it changes."""
 
 
 def template() -> go.layout.Template:
-    """Transparent ground, grey words and grids, the colours above."""
+    """Return the plotly template: transparent background, grey text and grids, the colours above."""
     axis = {"gridcolor": GRID, "linecolor": GRID, "zerolinecolor": GRID, "automargin": True}
     return go.layout.Template(
         layout={
@@ -71,7 +71,7 @@ FITTED = """const labengineFitted = () => {
 };
 export { labengineFitted as default };
 """
-"""Plotly's widget draws before it knows how wide it is, and listens to the window alone."""
+"""Patch of plotly's browser half: it draws before its width is known, and listens to the window's size only."""
 
 
 @cache
@@ -89,7 +89,7 @@ _EXPORT = re.compile(r"export\s*\{[^}]*?([\w$]+) as default\s*\};?")
 
 
 class PlotWidget(go.FigureWidget):  # type: ignore[misc]
-    """A figure that lives: it follows the theme, and says in words what it shows where no browser draws it."""
+    """A plotly widget that follows the theme, with its content as text for a front end that draws nothing."""
 
     _esm = fitted_esm()
     _css = CSS
@@ -100,7 +100,7 @@ class PlotWidget(go.FigureWidget):  # type: ignore[misc]
         self._config = {"responsive": True, "displaylogo": False}
 
     def words(self) -> str:
-        """What it shows, for text/plain."""
+        """Return the figure's content as text, for text/plain."""
         return str(self.layout.title.text or "a figure")
 
     def _repr_mimebundle_(self, *args: Any, **kwargs: Any) -> Any:
@@ -118,7 +118,7 @@ class PlotWidget(go.FigureWidget):  # type: ignore[misc]
 
 
 def words_svg(words: str) -> str:
-    """Lines of text as a picture, for a page that shows neither widgets nor scripts."""
+    """Return lines of text as an SVG, for a page that shows neither widgets nor scripts."""
     lines = words.splitlines()
     width, height = 16 + 8 * max(map(len, lines), default=1), 16 + 18 * len(lines)
     rows = "".join(f'<tspan x="8" y="{20 + 18 * i}">{escape(line)}</tspan>' for i, line in enumerate(lines))
@@ -129,7 +129,7 @@ def words_svg(words: str) -> str:
 
 
 def sparkline(values: list[float], width: int = 40) -> str:
-    """Values as a row of small bars, the greatest of each stretch."""
+    """Return values as a row of small bars, each the maximum of a stretch."""
     if not values:
         return ""
     ends = [len(values) * (i + 1) // min(width, len(values)) for i in range(min(width, len(values)))]

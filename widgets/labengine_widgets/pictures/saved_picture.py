@@ -1,4 +1,4 @@
-"""A live view in a notebook, and above it the picture that a saved notebook keeps: one of the two is seen."""
+"""A live view in a notebook, and above it the picture that a saved notebook keeps; one of the two is visible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STYLE = (
     ".jp-OutputArea-child:has([data-labengine-picture]) + .jp-OutputArea-child "
     ".jupyter-widgets:not(:has(*)) { display: none; }"
 )
-"""JupyterLab shows an error where a widget's model is gone; this hides it below the picture."""
+"""CSS that hides JupyterLab's error message for a widget without its model, below the picture."""
 
 
 def display_with_picture(bundle: tuple[dict[str, Any], dict[str, Any]], token: str) -> None:
@@ -35,7 +35,7 @@ def display_with_picture(bundle: tuple[dict[str, Any], dict[str, Any]], token: s
 
 
 def picture_html(svg: str, text: str, token: str) -> str:
-    """The picture as an image, which runs nothing, with a line that says how it comes alive."""
+    """Return the picture as an image, which runs no scripts, with a line on how to get the live view."""
     source, first_line = b64encode(svg.encode()).decode(), escape(text.splitlines()[0] if text else "", quote=True)
     image = f'<img alt="{first_line}" src="data:{SVG};base64,{source}" style="max-width: 100%">'
     return (

@@ -1,4 +1,4 @@
-"""Figures per finished step, from the events alone: caught up with a recording as it grows."""
+"""Figures per finished step, computed from events as a recording grows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from labengine.timeline import Timeline
 
 @dataclass(slots=True)
 class Totals:
-    """What the events have added up to; hit and looked_up count prompt tokens since the recording's start."""
+    """Sums over the events so far; hit and looked_up count prompt tokens since the recording's start."""
 
     used: int = 0
     peak: int = 0
@@ -25,7 +25,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class StepFigures:
-    """One step: blocks used after it and at most within it; tokens looked up and found so far; tokens computed.
+    """One step's figures: blocks used after it and at its peak; tokens looked up and found so far; tokens computed.
 
     seconds is None where it is not known.
     """
@@ -54,7 +54,7 @@ class StepSeries:
     _prompt_lengths: dict[int, int] = field(default_factory=dict)
 
     def update(self) -> bool:
-        """Catch up with the recording; True when there was something new."""
+        """Read the recording's new events; return True if there were any."""
         timeline = self.timeline
         if timeline.generation != self._generation or not timeline.num_dropped <= self._end <= timeline.end:
             self._begin()

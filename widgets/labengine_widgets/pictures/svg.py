@@ -1,4 +1,4 @@
-"""The pool as a static SVG: what a saved notebook, a web page or a report shows where no widget lives."""
+"""The pool as a static SVG, for saved notebooks, web pages and reports without live widgets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from labengine_widgets.pictures.ascii import content_letter, content_letters, do
 from labengine_widgets.words.names import content_number
 
 HUES = ("#56b4e9", "#009e73", "#f0e442", "#cc79a7", "#0072b2", "#e69f00")
-"""Okabe and Ito's palette; by order of appearance, as in the browser half."""
+"""Okabe and Ito's palette; contents get hues in order of appearance, as in the browser half."""
 
 LOST_HUE = "#d55e00"
 
@@ -22,7 +22,7 @@ MAX_CELLS = 1024
 MAX_ROWS = 8
 MAX_CHIPS = 24
 _CARDS, _SQUARES = (8, 108.5, 64.0), (62, 14.0, 14.0)
-"""Columns, width and height of a block's place."""
+"""Columns of the pool, and the width and height of a block's cell."""
 
 _INK, _SOFT, _FAINT = "#222222", "#666666", "#f1f1f1"
 _STYLE = "font-family:system-ui,'DejaVu Sans',sans-serif;font-size:13px"
@@ -40,9 +40,9 @@ def block_map_svg(
     title: str = "",
     timeline: Timeline | None = None,
 ) -> str:
-    """The snapshot as one SVG element of 900 px width and a few kilobytes; a large pool shows its first 1024 blocks.
+    """Return the snapshot as one SVG element, 900 px wide, a few kilobytes; of a large pool, the first 1024 blocks.
 
-    timeline: the recording that the snapshot is from; letters and hues are then those of its views.
+    timeline: the snapshot's recording; letters and hues are then those of its views.
     """
     picture = _Picture(snapshot, token_text, content_letters(snapshot, timeline))
     body = picture.head(readable(title, 120)) + picture.pool() + picture.tables() + picture.map() + picture.queue()
@@ -77,7 +77,7 @@ def _rect(
 
 
 class _Picture:
-    """Draws from the top down; `y` is where the next part begins."""
+    """The SVG while it is drawn, from the top down; the next part begins at `y`."""
 
     def __init__(self, snapshot: Snapshot, token_text: Callable[[int], str], letters: dict[str, str]) -> None:
         self.snapshot = snapshot
@@ -90,7 +90,7 @@ class _Picture:
         self.y = 0.0
 
     def head(self, title: str) -> str:
-        """Title and score."""
+        """Draw title and score."""
         used, total = str(self.snapshot.num_used_blocks), len(self.snapshot.blocks)
         found, lost = len(self.snapshot.prefix_map), len(self.lost)
         facts = f"used of {total} · {found} findable · {lost} lost · step {self.snapshot.step}"
@@ -99,7 +99,7 @@ class _Picture:
         return _text(16, 24, title, color=_SOFT) + big + _text(26 + 22 * len(used), 60, facts, size=15)
 
     def pool(self) -> str:
-        """A card per block, or a small square in a larger pool."""
+        """Draw a card per block, or a small square in a larger pool."""
         blocks = self.snapshot.blocks[:MAX_CELLS]
         is_small = len(self.snapshot.blocks) > MAX_CARDS
         columns, width, height = _SQUARES if is_small else _CARDS
@@ -111,14 +111,14 @@ class _Picture:
         return drawn
 
     def tables(self) -> str:
-        """A line per open request."""
+        """Draw a line per open request."""
         rows = [item for item in self.snapshot.requests.items() if item[1].status != "finished"]
         limit = max(2, MAX_ROWS // max(1, len(self.snapshot.groups)))
         drawn = "".join(self._line(text) for item in rows[:limit] for text in _row_texts(*item, self.snapshot))
         return drawn + (self._line(f"… and {len(rows) - limit} requests more") if len(rows) > limit else "")
 
     def map(self) -> str:
-        """The prefix map in a line."""
+        """Draw the prefix map in a line."""
         entries = [
             f"{self.letters.get(key, '?')} → {', '.join(f'#{i}' for i in ids)}"
             for key, ids in list(self.snapshot.prefix_map.items())[:MAX_CHIPS]
@@ -126,12 +126,12 @@ class _Picture:
         return self._line(_listed("prefix map", entries, len(self.snapshot.prefix_map)))
 
     def queue(self) -> str:
-        """The free queue in a line."""
+        """Draw the free queue in a line."""
         queue = self.snapshot.free_queue
         return self._line(_listed("free queue, next first", [f"#{i}" for i in queue[:MAX_CHIPS]], len(queue)))
 
     def _look(self, block: BlockState) -> tuple[str, float, str]:
-        """Fill, its opacity, and border: content and life."""
+        """Return fill, its opacity, and border: fill shows the content, border the state."""
         if block.block_id in self.lost:
             return "url(#le-lost)", 1, LOST_HUE
         letter = content_letter(block, self.letters)
@@ -140,7 +140,7 @@ class _Picture:
         return (self.hues[letter], 0.22, _SOFT) if letter else (_FAINT, 1, "none")
 
     def _squares(self, places: Sequence[tuple[BlockState, float, float]]) -> str:
-        """One path per look, so that a thousand squares stay a few kilobytes."""
+        """Draw equal squares as one path, so that a thousand squares take a few kilobytes."""
         paths: dict[tuple[str, float, str], list[str]] = {}
         for block, x, y in places:
             paths.setdefault(self._look(block), []).append(f"M{x:g} {y:g}h12v12h-12z")
@@ -177,7 +177,7 @@ class _Picture:
         )
 
     def _kept(self, block: BlockState, right: float, top: float, bottom: float, letter: str) -> str:
-        """A free block whose content is still there; kept, as long as a look-up finds it."""
+        """Return the word for a free block with content: kept, as long as a look-up finds it."""
         word = "kept" if block.block_id in self.findable else "freed"
         text = _text(right, top + 15, word, size=11, color=_SOFT, anchor="end")
         return text + _text(right, bottom, letter, size=14, bold=True, color=_SOFT, anchor="end")
@@ -188,7 +188,7 @@ class _Picture:
 
 
 def _row_texts(request_id: int, request: RequestState, snapshot: Snapshot) -> list[str]:
-    """A line; with several groups one for each, too."""
+    """Return a line for the request, and with several groups one line for each."""
     tables = [
         " ".join("–" if i == snapshot.null_block else f"#{i}" for i in ids[:MAX_CHIPS]) for ids in request.block_tables
     ]

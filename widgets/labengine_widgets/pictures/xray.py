@@ -14,14 +14,14 @@ from labengine.wording import block_name, readable
 from labengine_widgets.pictures.plots import BLUE, GRID, INK, PlotWidget, sparkline, template
 
 COLORS = "Cividis"
-"""Even in lightness, and the same to people of all colour vision."""
+"""A colour scale of even lightness, equally readable with every colour vision."""
 
 MAX_TEXT = 48
-"""Characters of a block's text that are shown."""
+"""Maximum number of characters shown of a block's text."""
 
 
 class AttentionByBlock(Protocol):
-    """What the engine's X-ray gives (labengine.engine.xray.BlockAttention)."""
+    """The engine's result (labengine.engine.xray.BlockAttention)."""
 
     @property
     def position(self) -> int: ...
@@ -40,7 +40,7 @@ class AttentionByBlock(Protocol):
 
 
 class XRay(PlotWidget):
-    """The living figure. A click on a cell selects its block in every view of the lab."""
+    """The live figure. A click on a cell selects its block in every view of the lab."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class XRay(PlotWidget):
             trace.on_click(self._select_clicked)
 
     def words(self) -> str:
-        """The blocks that were looked at most, as text."""
+        """Return the blocks with the most attention, as text."""
         return figure_text(self._attention, self._texts, str(self.layout.title.text))
 
     def _select_clicked(self, trace: Any, points: Any, _state: Any) -> None:
@@ -69,7 +69,7 @@ class XRay(PlotWidget):
 
 
 def drawn(attention: AttentionByBlock, texts: Sequence[str], title: str) -> go.Figure:
-    """Above, the mean over layers and heads per block; below, the layers. texts: of each token up to the position."""
+    """Return the figure: above, each block's mean over layers and heads; below, the layers. texts: of the tokens."""
     figure = make_subplots(2, 1, row_heights=[0.22, 0.78], shared_xaxes=True, vertical_spacing=0.04)
     labels, columns = axis_labels(attention, texts), list(range(attention.mass.shape[2]))
     overall = attention.mass.mean((0, 1))
@@ -103,7 +103,7 @@ def drawn(attention: AttentionByBlock, texts: Sequence[str], title: str) -> go.F
 
 
 def heatmap(attention: AttentionByBlock, mass: NDArray[Any], spoken: Sequence[str]) -> go.Heatmap:
-    """Layers by blocks, white where a window does not reach."""
+    """Return the heat map [layers][blocks], white outside a layer's window."""
     notes = [
         [cell_note(attention, layer, column, text) for column, text in enumerate(spoken)]
         for layer in range(len(attention.mass))
@@ -123,14 +123,14 @@ def heatmap(attention: AttentionByBlock, mass: NDArray[Any], spoken: Sequence[st
 
 
 def head_slider(choices: Sequence[tuple[str, list[list[float | None]]]]) -> dict[str, Any]:
-    """One step per head: a key moves it, too."""
+    """Return a slider with one step per head, which keys move, too."""
     steps = [{"label": name, "method": "restyle", "args": [{"z": [mass]}, [1]]} for name, mass in choices]
     look = {"bgcolor": GRID, "bordercolor": INK, "activebgcolor": BLUE, "tickcolor": INK}
     return {"steps": steps, "currentvalue": {"prefix": "heads: "}, "pad": {"t": 46}, "len": 0.9, "x": 0.02, **look}
 
 
 def shown(attention: AttentionByBlock, mass: NDArray[Any]) -> list[list[float | None]]:
-    """[layers][blocks], rounded; None where the layer's window does not reach."""
+    """Return attention [layers][blocks], rounded; None outside a layer's window."""
     rows: list[list[float | None]] = []
     for layer, row in enumerate(mass):
         first = first_column(attention, layer)
@@ -139,18 +139,18 @@ def shown(attention: AttentionByBlock, mass: NDArray[Any]) -> list[list[float | 
 
 
 def first_column(attention: AttentionByBlock, layer: int) -> int:
-    """The first block that the layer reads."""
+    """Return the index of the first block that the layer reads."""
     window = attention.windows[attention.layer_groups[layer]]
     return 0 if window is None else max(0, attention.position - window + 1) // attention.block_size
 
 
 def rounded(values: NDArray[Any]) -> list[float]:
-    """Four digits are more than one sees."""
+    """Round to four digits, which is finer than the colours."""
     return [round(float(value), 4) for value in values]
 
 
 def column_labels(attention: AttentionByBlock) -> list[str]:
-    """Block ids; positions where groups have blocks of their own, or none is held any more."""
+    """Return block ids, or positions where several groups have blocks or the request holds none any more."""
     size, columns = attention.block_size, range(attention.mass.shape[2])
     if len(attention.block_ids) == 1 and min(attention.block_ids[0], default=-1) >= 0:
         return [block_name(block_id) for block_id in attention.block_ids[0]]
@@ -158,7 +158,7 @@ def column_labels(attention: AttentionByBlock) -> list[str]:
 
 
 def axis_labels(attention: AttentionByBlock, texts: Sequence[str]) -> list[str]:
-    """The same with the blocks' first words below, where there is room for them."""
+    """Return the column labels, with the blocks' first words below where there is room."""
     labels = column_labels(attention)
     if len(labels) > 8:
         return labels
@@ -179,13 +179,13 @@ def block_text(attention: AttentionByBlock, texts: Sequence[str], column: int) -
 
 
 def cell_note(attention: AttentionByBlock, layer: int, column: int, text: str) -> str:
-    """Which block a layer reads there."""
+    """Return the hover text of a cell: the block that a layer reads there."""
     block_id = attention.block_ids[attention.layer_groups[layer]][column]
     return f"{block_name(block_id)}, {text}" if block_id >= 0 else text
 
 
 def figure_text(attention: AttentionByBlock, texts: Sequence[str], title: str, limit: int = 5) -> str:
-    """The blocks that were looked at most, over all layers and heads."""
+    """Return the blocks with the most attention over all layers and heads, as text."""
     overall, labels = attention.mass.mean((0, 1)), column_labels(attention)
     most = sorted(range(len(overall)), key=lambda i: -overall[i])[:limit]
     rows = [f"{labels[i]:>9} {overall[i]:6.1%}  {_plain(texts, attention, i)}" for i in most]

@@ -1,4 +1,4 @@
-"""An answer: the question, a sentence or two, and the chain of events that made it so."""
+"""An answer: the question, one or two sentences, and the chain of events that are the causes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from textwrap import wrap
 from typing import Any
 
 NO_ENGINE_YET = "at moment {} there is no engine yet, and no block: ask at a later one (lab.moment = None: the newest)"
-"""What is said to a question about blocks at the very beginning of a recording."""
+"""Message for a question about blocks at a moment before the engine's start."""
 
 
 class WhyError(ValueError):
-    """A question about something that the recording does not know, with what can be asked instead."""
+    """A question about a subject that the recording does not have; the message names those that it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Link:
     seam: str | None = None
     """The method that decided it: "LateMerge.merge_target"."""
     reason: str = ""
-    """Why that method decides so, in one line; empty where no seam is known."""
+    """The method's reason in one line; empty where no seam is known."""
     change: int = 0
-    """In a chain about a ref count: by how much it changed. The chain adds up to the count."""
+    """In a chain about a ref count: the change of the count. The changes add up to the count."""
     side: int = 0
     """0, or 1 for the right-hand one of two recordings."""
 
@@ -40,7 +40,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Why something is as it is. Printing it shows the chain; `to_dict` is what a view gets."""
+    """The answer to a Why? question. Printing it shows the chain; `to_dict` is its form for a view."""
 
     question: str
     answer: str
@@ -59,7 +59,7 @@ class Why:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """The same for a notebook. All text is escaped: it may hold what a model or a prompt says."""
+        """Return the answer as HTML for a notebook. All text is escaped, for it may come from a model or a prompt."""
         seams = [link.seam for link in self.links]
         rows = "".join(
             f"<li style='margin:2px 0'>{_html(link, link.seam not in seams[:i])}</li>"

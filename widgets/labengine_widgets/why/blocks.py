@@ -1,4 +1,4 @@
-"""Why a block is as it is: why it is free, and why it has its place in the free queue."""
+"""Answers about blocks: why one is free, and why it has its place in the free queue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from labengine_widgets.why.references import holders_of, why_ref_count
 
 
 def why_block(past: Past, block_id: int) -> Why:
-    """The question a reader most likely has about it: lost, shared or free."""
+    """Answer the likeliest question about a block: why it is lost, shared or free."""
     if is_lost(past, block_id):
         return why_lost(past, block_id)
     if past.state.ref_counts[block_id]:
@@ -23,7 +23,7 @@ def why_block(past: Past, block_id: int) -> Why:
 
 
 def why_free(past: Past, block_id: int) -> Why:
-    """Who let go of it last, and what it keeps."""
+    """Explain why a block is free: the request that held it last, and the content that it keeps."""
     state, name = past.state, block_name(block_id)
     question = f"Why is {name} free?"
     if block_id == state.null_block:
@@ -41,7 +41,7 @@ def why_free(past: Past, block_id: int) -> Why:
 
 
 def last_freed(past: Past, block_id: int) -> int | None:
-    """The number of the BlockFreed that put a block into the queue; None when it has been there from the beginning."""
+    """Return the number of the BlockFreed that queued a block; None if the block was queued from the beginning."""
     for number, event in past.backwards():
         if isinstance(event, ev.BlockFreed) and event.block_id == block_id and event.queue_end is not None:
             return number
@@ -55,7 +55,7 @@ def _never_held(past: Past) -> str:
 
 
 def start_of(past: Past, block_id: int) -> tuple[Link, ...]:
-    """The first link to a block that is free from the beginning: the engine's start, or the recording's."""
+    """Return the first link for a block that is free from the beginning: the engine's start, or the recording's."""
     if past.is_complete:
         return (past.link(0),)
     return (past.start(f"When the recording begins, {block_name(block_id)} is free."),)
@@ -85,7 +85,7 @@ def _keeps(past: Past, block_id: int) -> str:
 
 
 def _freed_links(past: Past, number: int, event: ev.BlockFreed) -> list[Link]:
-    """Why it let go, that it did, and what was forgotten since."""
+    """Return links to the cause of a free, to the free itself, and to later evictions of the block."""
     links = []
     together = (e for e in past.backwards(number) if not (type(e[1]) is ev.BlockFreed and e[1].reason == event.reason))
     before = next(together, None)
@@ -102,11 +102,11 @@ def _freed_links(past: Past, number: int, event: ev.BlockFreed) -> list[Link]:
 
 
 MAX_GONE = 6
-"""Of the blocks that were before it and are gone, the last so many are links."""
+"""Maximum number of links to blocks that were ahead in the queue and have left it; the last ones are kept."""
 
 
 def why_next(past: Past) -> Why:
-    """Why the head of the queue is the head."""
+    """Explain why the head of the queue is the head."""
     if not past.state.ref_counts:
         raise WhyError(NO_ENGINE_YET.format(past.moment))
     head = next(iter(past.state.free_queue), None)
@@ -117,7 +117,7 @@ def why_next(past: Past) -> Why:
 
 
 def why_in_queue(past: Past, block_id: int) -> Why:
-    """A block's place in the free queue."""
+    """Explain a block's place in the free queue."""
     queue = list(past.state.free_queue)
     if block_id not in past.state.free_queue:
         if past.state.ref_counts[block_id] or block_id == past.state.null_block:
@@ -142,7 +142,7 @@ def _put_links(past: Past, block_id: int, put: int | None) -> tuple[Link, ...]:
 
 
 def _gone(past: Past, block_id: int, put: int | None) -> list[int]:
-    """The events by which the blocks before it left the queue, in order: each block's first since it was there."""
+    """Return the numbers of the events by which the blocks ahead of a block left the queue, in order."""
     since = _start(past) if put is None else put + 1
     ahead = set(_before(list(past.at(since).free_queue), block_id))
     numbers = []
@@ -163,7 +163,7 @@ def _gone(past: Past, block_id: int, put: int | None) -> list[int]:
 
 
 def _start(past: Past) -> int:
-    """The first moment that has a queue."""
+    """Return the first moment that has a queue."""
     return 1 if past.is_complete else past.first
 
 

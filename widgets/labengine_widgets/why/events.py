@@ -1,4 +1,4 @@
-"""What made an event happen: its cause, the cause of that, and so on back to a request that joined the line."""
+"""The cause of an event, the cause of that one, and so on back to the request's arrival in the queue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Finder = Callable[[Past, int, Any], int | None]
 
 
 def why_event(past: Past, number: int) -> Why:
-    """The chain of causes that ends with the event."""
+    """Explain an event by the chain of causes that ends with it."""
     chain = [number]
     while len(chain) < MAX_LINKS and (cause := cause_of(past, chain[-1])) is not None:
         chain.append(cause)
@@ -27,14 +27,14 @@ def why_event(past: Past, number: int) -> Why:
 
 
 def _decided(past: Past, event: ev.Event, chain: list[int]) -> str:
-    """Nobody decides a violation: what counts is who decided the event that made it so."""
+    """Return a sentence on the method that decided the event; for a violation, the event that caused it."""
     is_found = isinstance(event, ev.ViolationFound) and len(chain) > 1
     seam, reason = past.seam(past.event(chain[1]) if is_found else event)
     return f"{seam} decided {'that' if is_found else 'it'}: {reason}" if seam and reason else ""
 
 
 def cause_of(past: Past, number: int) -> int | None:
-    """The number of the event that made this one happen; None where nothing in the recording did."""
+    """Return the number of the event that caused this one; None where the recording has no cause."""
     event = past.event(number)
     finder = _CAUSES.get(type(event))
     cause = finder(past, number, event) if finder is not None else None
@@ -60,7 +60,7 @@ _UNCAUSED: dict[type[ev.Event], str] = {
 
 
 def _last(past: Past, before: int, *kinds: type[ev.Event], **fields: Any) -> int | None:
-    """The newest event of these kinds and fields before a number, those of broken-off steps left out."""
+    """Return the newest event of these kinds and fields before a number, without those of rolled-back steps."""
     for number, event in past.backwards(before):
         if isinstance(event, kinds) and all(getattr(event, name) == value for name, value in fields.items()):
             return number
@@ -68,7 +68,7 @@ def _last(past: Past, before: int, *kinds: type[ev.Event], **fields: Any) -> int
 
 
 def _next(past: Past, after: int, *kinds: type[ev.Event], within: int = 512, **fields: Any) -> int | None:
-    """The next event of these kinds and fields."""
+    """Return the next event of these kinds and fields."""
     for number, event in past.forwards(after + 1, min(past.timeline.end, after + within)):
         if isinstance(event, kinds) and all(getattr(event, name) == value for name, value in fields.items()):
             return number
@@ -76,7 +76,7 @@ def _next(past: Past, after: int, *kinds: type[ev.Event], within: int = 512, **f
 
 
 def _of_request(*kinds: type[ev.Event]) -> Finder:
-    """The cause is the request's newest event of one of these kinds."""
+    """Return a finder whose cause is the request's newest event of one of these kinds."""
     return lambda past, number, event: _last(past, number, *kinds, request_id=event.request_id)
 
 
@@ -85,7 +85,7 @@ def _step(past: Past, number: int, event: Any) -> int | None:
 
 
 def _allocated(past: Past, number: int, event: ev.BlockAllocated) -> int | None:
-    """Room had to be made; or it comes with the look-up, a token that needs a slot, the next piece of the prompt."""
+    """Return the preemption that freed the block, else the event after which the request needed a block."""
     for before, earlier in past.backwards(number):
         if isinstance(earlier, ev.RequestPreempted):
             return before if earlier.request_id != event.request_id else None
@@ -96,7 +96,7 @@ def _allocated(past: Past, number: int, event: ev.BlockAllocated) -> int | None:
 
 
 def _evicted(past: Past, number: int, event: ev.BlockEvicted) -> int | None:
-    """Given away: what the taker needs it for. Else what is said in its reason."""
+    """Return the cause of an eviction, by its reason; for a reused block, the cause of the allocation."""
     if event.reason == "reset":
         return None
     if event.reason == "distrusted":
@@ -123,7 +123,7 @@ def _touched(past: Past, number: int, event: ev.BlockTouched) -> int | None:
 
 
 def _hit(past: Past, number: int, event: ev.PrefixHit) -> int | None:
-    """The cause of a hit is the registration of its last block; of a miss, the request's arrival."""
+    """Return the registration of a hit's last block; for a miss, the request's arrival."""
     ids = [i for group in event.block_ids for i in group]
     if event.num_tokens and ids:
         cached = _last(past, number, ev.BlockCached, block_id=ids[-1])
@@ -133,7 +133,7 @@ def _hit(past: Past, number: int, event: ev.PrefixHit) -> int | None:
 
 
 def _registered(past: Past, number: int, event: Any) -> int | None:
-    """Its last slot was written; or, where hashes are registered early, it was allocated or loaded."""
+    """Return the write of the block's last slot; where hashes are registered early, its allocation or load."""
     return _last(past, number, ev.SlotsWritten, ev.BlocksLoaded, ev.BlockAllocated, request_id=event.request_id)
 
 
@@ -152,7 +152,7 @@ def _freed(past: Past, number: int, event: ev.BlockFreed) -> int | None:
 
 
 def _preempted(past: Past, number: int, event: Any) -> int | None:
-    """A load that failed; else the token of the request that needed the block."""
+    """Return the failed load of the request; else the token because of which another request needed a block."""
     for before, other in past.backwards(number):
         if isinstance(other, ev.LoadFailed) and other.request_id == event.request_id:
             return before
@@ -176,7 +176,7 @@ def _violation(past: Past, number: int, event: ev.ViolationFound) -> int | None:
 
 
 def _rolled_back(past: Past, number: int, event: ev.StepRolledBack) -> int | None:
-    """What failed in it; the step itself where it was interrupted."""
+    """Return the step's StepFailed; its StepStarted if the step was interrupted."""
     for before, earlier in past.everything_backwards(number):
         if isinstance(earlier, (ev.StepStarted, ev.StepFailed)):
             return before

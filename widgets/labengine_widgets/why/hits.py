@@ -1,4 +1,4 @@
-"""Why a look-up hit or missed: what the map held for the request's prompt at that time, group by group."""
+"""Why a look-up hit or missed: the map's entries for the request's prompt at that time, group by group."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from labengine_widgets.why.past import Past
 from labengine_widgets.why.prefixes import Equals, Lookup, equals_of
 
 MAX_FOUND = 6
-"""Of the blocks that were found, so many have a link to the event that put them into the map."""
+"""Maximum number of found blocks that get a link to their registration."""
 
 
 class Limit(NamedTuple):
-    """The block that a longer hit would have needed first."""
+    """The first block that a longer hit would have needed."""
 
     group: int
     block_index: int
 
 
 def why_hit(past: Past, request_id: int) -> Why:
-    """Its last look-up: what it found, where that came from, and what ended it."""
+    """Explain a request's last look-up: the blocks found, their origin, and the end of the hit."""
     name = request_name(request_id)
     lookup = _last_lookup(past, request_id)
     if lookup is None:
@@ -80,7 +80,7 @@ def _question(lookup: Lookup) -> str:
     return f"Why did {name} hit {hit} of its {counted(lookup.num_tokens, 'token')}?"
 
 
-# -- what was found ----------------------------------------------------------------------------------------------------
+# -- the blocks found --------------------------------------------------------------------------------------------------
 
 
 def _found(lookup: Lookup, past: Past) -> str:
@@ -97,7 +97,7 @@ def _found(lookup: Lookup, past: Past) -> str:
 
 
 def _found_links(past: Past, lookup: Lookup) -> list[Link]:
-    """The events that put the hit blocks into the map."""
+    """Return the numbers of the events that registered the hit blocks."""
     wanted = {i for group in lookup.event.block_ids for i in group if i != lookup.state.null_block}
     links = []
     for number, event in past.backwards(lookup.number) if wanted else ():
@@ -115,7 +115,7 @@ def _tier(past: Past, lookup: Lookup) -> list[int]:
     return [n for n, event in past.forwards(lookup.number + 1, stop) if isinstance(event, ev.ExternalHit)]
 
 
-# -- what ended it -----------------------------------------------------------------------------------------------------
+# -- the end of the hit ------------------------------------------------------------------------------------------------
 
 
 def _miss(past: Past, lookup: Lookup, equals: Equals) -> Miss | None:
@@ -147,7 +147,7 @@ def _all_found(lookup: Lookup) -> Miss:
 
 
 def _limit(lookup: Lookup, equals: Equals) -> Limit | None:
-    """Full groups end a hit at their first block that is not there; window groups by what an end reaches back to."""
+    """Return the block that limits a hit: a full group's first missing one, or one in a window before the end."""
     state, hit = lookup.state, lookup.event.num_tokens
     runs = {
         g: _run(state, equals, g, (lookup.num_tokens - 1) // group.block_size)
@@ -171,7 +171,7 @@ def _is_there(state: Fold, equals: Equals, group: int, index: int) -> bool:
 
 
 def _window_limit(state: Fold, equals: Equals, bound: int, hit: int) -> Limit | None:
-    """The last block that a hit of up to `bound` tokens needs and a window group does not have."""
+    """Return the last block that a hit of up to `bound` tokens needs and a window group lacks."""
     for g, group in enumerate(state.groups):
         if group.kind == "full" or group.window is None:
             continue
@@ -184,7 +184,7 @@ def _window_limit(state: Fold, equals: Equals, bound: int, hit: int) -> Limit | 
 
 
 def _unexplained(lookup: Lookup) -> str:
-    """Everything that was asked for seems to be there under some name."""
+    """Return the text for a miss although the map had all blocks, under this or another hash."""
     return (
         "Blocks of equal tokens were in the map, but under other hashes or at places where not all groups have whole "
         "blocks: a cache salt keeps requests apart, and so does an adapter."

@@ -1,4 +1,4 @@
-"""Why a hash leads to the blocks it leads to, and why a block is lost: the history of a prefix map entry."""
+"""The history of a prefix map entry: why a hash leads to its blocks, and why a block is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class EntryChange(NamedTuple):
     number: int
     event: ev.BlockCached | ev.BlockEvicted
     before: tuple[int, ...]
-    """The blocks that the map had under the key, the one served first."""
+    """The blocks that the map had under the key; look-ups get the first."""
     after: tuple[int, ...]
 
     @property
@@ -33,7 +33,7 @@ class EntryChange(NamedTuple):
 
 
 def changes_of(past: Past, key: Key, stop: int | None = None) -> list[EntryChange]:
-    """Every turn of a key up to a moment (by default the question's), oldest first; from the recording's beginning."""
+    """Return all changes of a map entry up to a moment (by default the question's), oldest first."""
     changes: list[EntryChange] = []
     holders = {block_id for block_id, keys in enumerate(past.begin.block_keys) if key in keys}
     mapped = past.begin.prefix_map.get(key, ())
@@ -52,12 +52,12 @@ def changes_of(past: Past, key: Key, stop: int | None = None) -> list[EntryChang
 
 
 def end_of(changes: Iterable[EntryChange]) -> EntryChange | None:
-    """The last eviction that took the key out of the map; None where it never was in it, or never left."""
+    """Return the last eviction that removed the key from the map; None if the key never was in it, or never left."""
     return next((change for change in reversed(list(changes)) if change.is_end), None)
 
 
 def registration_of(changes: Iterable[EntryChange], block_id: int) -> EntryChange | None:
-    """The last registration of a block under the key."""
+    """Return the last registration of a block under the key."""
     own = (t for t in reversed(list(changes)) if isinstance(t.event, ev.BlockCached) and t.event.block_id == block_id)
     return next(own, None)
 
@@ -66,7 +66,7 @@ MAX_LINKS = 16
 
 
 def why_hash(past: Past, key: Key) -> Why:
-    """The registrations under a key of the map, and the evictions of blocks that had it."""
+    """Explain a map entry by the registrations under its key and the evictions of blocks that had it."""
     mapped = past.state.prefix_map.get(key, ())
     changes = changes_of(past, key)
     question = f"Why does hash {hash_name(key[1])} lead to {block_names(mapped)}?"
@@ -78,7 +78,7 @@ def why_hash(past: Past, key: Key) -> Why:
 
 
 def key_of(past: Past, asked: str | bytes) -> Key:
-    """The key that is meant by bytes, "group:hex" or the beginning of the hex. WhyError where none or several fit."""
+    """Return the key for bytes, "group:hex" or first hex digits. Raises WhyError if none or several match."""
     group, hex_digits = _parsed(asked)
     known = dict.fromkeys(past.state.prefix_map)
     known.update(dict.fromkeys((*past.begin.prefix_map, *_registered_keys(past))))
@@ -135,11 +135,11 @@ def _gone(past: Past, changes: list[EntryChange]) -> str:
 
 
 MAX_STORY_LINKS = 12
-"""Of a longer story the first half and the last are links."""
+"""Maximum number of links; of a longer history, the first and the last changes are kept."""
 
 
 def is_lost(past: Past, block_id: int) -> bool:
-    """True for a block that is alive and hashed, and that no look-up leads to."""
+    """Return True for a referenced, hashed block that no look-up finds."""
     state = past.state
     keys = state.block_keys[block_id]
     is_mapped = any(block_id in state.prefix_map.get(key, ()) for key in keys)
@@ -147,7 +147,7 @@ def is_lost(past: Past, block_id: int) -> bool:
 
 
 def why_lost(past: Past, block_id: int) -> Why:
-    """Who took its entry of the map away."""
+    """Explain which block took over a lost block's entry of the map."""
     name = block_name(block_id)
     if not is_lost(past, block_id):
         return Why(f"Why is {name} lost?", f"It is not lost: {_why_not_lost(past, block_id)}.")
@@ -173,7 +173,7 @@ def _reads(holders: str) -> str:
 
 
 def _is_of_story(change: EntryChange, own: EntryChange | None) -> bool:
-    """What changed the entry since the block's own registration."""
+    """Return True for a change of the entry after the block's own registration."""
     return (own is None or change.number > own.number) and change.before != change.after
 
 
@@ -190,7 +190,7 @@ def _how_lost(past: Past, story: list[EntryChange], own: EntryChange | None, blo
 
 
 def _since(story: list[EntryChange], taker: EntryChange) -> str:
-    """What became of the entry after it was taken."""
+    """Return a sentence on the entry's later changes; empty if it still leads to the taker's block."""
     leads_to, end = story[-1].after, end_of(story)
     if not leads_to and end is not None:
         return f" Since {block_name(end.event.block_id)} was evicted, the entry is gone altogether."
@@ -204,7 +204,7 @@ def _links(past: Past, story: list[EntryChange], block_id: int) -> list[Link]:
 
 
 def _taking(change: EntryChange, block_id: int) -> str | None:
-    """What a registration did to the block's entry; None where the event's own sentence says enough."""
+    """Return a sentence on a registration that took over the entry; None where the event's own sentence suffices."""
     event = change.event
     if not isinstance(event, ev.BlockCached) or block_id in change.after or block_id == event.block_id:
         return None

@@ -14,20 +14,20 @@ from labengine_widgets.why.waiting import is_loading
 
 
 class Miss(NamedTuple):
-    """Why a block was not found, in a sentence or two, and the numbers of the events that made it so."""
+    """Why a block was not found, in one or two sentences, and the numbers of the events that caused it."""
 
     sentence: str
     numbers: tuple[int, ...]
 
 
 def where(lookup: Lookup, index: int, group: int) -> str:
-    """A block of the request that looked, by its positions."""
+    """Describe a block of the request by its positions."""
     size = lookup.state.groups[group].block_size
     return f"Its block {index} (positions {index * size} to {(index + 1) * size - 1})"
 
 
 def forgotten_of(past: Past, lookup: Lookup, key: Key, index: int) -> Miss | None:
-    """For a key that the map did not have at the look-up; None where it had never been registered."""
+    """Explain a key that had left the map by the look-up; None if it was never registered."""
     changes = changes_of(past, key, lookup.number)
     last = next((change for change in reversed(changes) if isinstance(change.event, ev.BlockCached)), None)
     end = end_of(changes)
@@ -59,7 +59,7 @@ def _evicted(past: Past, lookup: Lookup, changes: list[EntryChange], end: EntryC
 
 
 def _cause(past: Past, lookup: Lookup, end: EntryChange) -> tuple[str, tuple[int, ...]]:
-    """Why that block was forgotten, and the event that took it."""
+    """Return the reason of an eviction, and the number of the event that reused the block, if there is one."""
     reason = getattr(end.event, "reason", "reused")
     if reason in _EVICTION_REASONS:
         return _EVICTION_REASONS[reason], ()
@@ -78,7 +78,7 @@ _EVICTION_REASONS = {
 
 
 def _alive(lookup: Lookup, changes: list[EntryChange]) -> EntryChange | None:
-    """The registration of a block that still holds the content and is alive, though the map does not lead to it."""
+    """Return the registration of a referenced block that still holds the content, but that the map does not serve."""
     state = lookup.state
     for change in reversed(changes):
         event = change.event
@@ -105,7 +105,7 @@ def _lost(alive: EntryChange, thief: EntryChange | None) -> str:
 
 
 _SCHEDULED = (ev.SlotsWritten, ev.ForwardRan, ev.StepEnded, ev.StepRolledBack, ev.StepStarted)
-"""With the first of these a step's scheduling is over."""
+"""Kinds of events that come only after a step's scheduling."""
 
 
 def never_registered(past: Past, lookup: Lookup, equals: Equals, group: int, index: int) -> Miss:
@@ -125,7 +125,7 @@ def never_registered(past: Past, lookup: Lookup, equals: Equals, group: int, ind
 def _how_far(
     past: Past, lookup: Lookup, holder: int, share: Numbered | None, group: int, index: int
 ) -> tuple[str, bool]:
-    """How much of the block its holder has: in words, and whether that is all of it already."""
+    """Return how much of the block its holder had computed, in words, and True if it was all of it."""
     size, name = lookup.state.groups[group].block_size, request_name(holder)
     request, end = lookup.state.requests[holder], (index + 1) * size
     if is_loading(Past(past.timeline, lookup.number), holder):
@@ -143,7 +143,7 @@ def _how_far(
 
 
 def _unregistered(lookup: Lookup, group: int, block_id: int, name: str) -> str:
-    """All of it is computed: what keeps the look-up from it?"""
+    """Explain why the look-up did not find a block that was computed completely."""
     keys = [key for key in lookup.state.block_keys[block_id] if key[0] == group]
     if any(block_id in lookup.state.prefix_map.get(key, ()) for key in keys):
         text = f"is in {name}'s {block_name(block_id)}, but under another hash than {_asker(lookup)}'s: "
@@ -158,7 +158,7 @@ def _asker(lookup: Lookup) -> str:
 
 
 def _holder(lookup: Lookup, group: int, index: int) -> int | None:
-    """A request with the same tokens and a table that has the block already."""
+    """Return another request with the same tokens whose table has the block; None without one."""
     size, tokens = lookup.state.groups[group].block_size, lookup.token_ids
     end = (index + 1) * size
     for request_id, request in lookup.state.requests.items():
@@ -170,7 +170,7 @@ def _holder(lookup: Lookup, group: int, index: int) -> int | None:
 
 
 def _share_of_step(past: Past, lookup: Lookup, holder: int) -> Numbered | None:
-    """The holder's share of the step in which the look-up was made, whether before it or after."""
+    """Return the holder's RequestScheduled in the step of the look-up, before or after it; None without one."""
     for number, event in past.backwards(lookup.number):
         if isinstance(event, ev.RequestScheduled) and event.request_id == holder:
             return number, event
@@ -206,7 +206,7 @@ def _nobody(past: Past, lookup: Lookup, group: int, index: int) -> Miss:
 
 
 def _how_it_had_none(past: Past, lookup: Lookup, request_id: int, end: int) -> str:
-    """What became of a request that has the same tokens and not this block."""
+    """Return why a request with the same tokens does not have the block."""
     request = lookup.state.requests[request_id]
     if request.status == "finished":
         never = (
@@ -219,7 +219,7 @@ def _how_it_had_none(past: Past, lookup: Lookup, request_id: int, end: int) -> s
 
 
 def _nearest(lookup: Lookup, end: int) -> tuple[int | None, int]:
-    """The other request that shares the longest beginning, and how long it is."""
+    """Return the other request with the longest common prefix, and the prefix's number of tokens."""
     nearest, longest = None, 0
     for request_id, request in lookup.state.requests.items():
         if request_id == lookup.event.request_id:
@@ -239,7 +239,7 @@ def _joined(past: Past, lookup: Lookup, request_id: int) -> tuple[int, ...]:
 
 
 def miss_of(past: Past, lookup: Lookup, equals: Equals, group: int, index: int) -> Miss:
-    """The cause for the request's block `index` of a group."""
+    """Explain why the look-up did not find the request's block `index` of a group."""
     before = equals.before(group, index)
     own = equals.own_hash(group, index)
     named_so = [r for r in before if own is None or r.event.block_hash == own]

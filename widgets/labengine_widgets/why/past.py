@@ -1,4 +1,4 @@
-"""A recording as a question sees it: from one moment backwards."""
+"""A recording up to the moment of a question, read backwards."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Numbered = tuple[int, ev.Event]
 """An event and its number in the recording."""
 
 Seams = Mapping[str, Mapping[str, Any]]
-"""What decides each kind of event, as labengine.session.reasons tells it."""
+"""The method that decides each kind of event, as labengine.session.reasons returns it."""
 
 
 def seam_of(seams: Seams, event: ev.Event) -> Mapping[str, Any] | None:
-    """What decided an event; None where nothing is known of it. Some kinds have a seam per reason, or for tails."""
+    """Return the seam of an event; None if it is unknown. Some kinds have a seam per reason, or for tails."""
     kind, variant = type(event).__name__, str(getattr(event, "reason", ""))
     if isinstance(event, ev.BlockCached):
         variant = "" if event.is_full else "tail"
@@ -31,11 +31,11 @@ def seam_of(seams: Seams, event: ev.Event) -> Mapping[str, Any] | None:
 
 
 class Recording(Protocol):
-    """What a Timeline and an opened trace have in common."""
+    """The common interface of a Timeline and an opened trace."""
 
     @property
     def num_dropped(self) -> int:
-        """The oldest moment that is kept."""
+        """The oldest moment kept."""
 
     @property
     def end(self) -> int:
@@ -52,9 +52,9 @@ class Recording(Protocol):
 
 
 class Past:
-    """A recording up to a moment. Steps that were broken off, and are over by then, are left out.
+    """A recording up to a moment, without the steps that were rolled back by then.
 
-    IndexError-like moments are refused with a WhyError.
+    Raises WhyError for a moment that is not recorded.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Past:
         seams: Seams | None = None,
         found: list[ev.ViolationFound] | None = None,
     ) -> None:
-        """found: all violations that the recording holds, where the caller has them already."""
+        """found: all violations in the recording, if the caller has them already."""
         self.timeline = timeline
         self._found = found
         self.first = timeline.num_dropped
@@ -81,27 +81,27 @@ class Past:
 
     @property
     def is_complete(self) -> bool:
-        """True for a recording that begins with its engine: what it lacks did not happen."""
+        """True for a recording that begins with its engine, so that no event is missing."""
         return self.first == 0 and not self.begin.ref_counts
 
     @property
     def before(self) -> str:
-        """Words for the time before the recording."""
+        """Phrase for the time before the recording."""
         return f"before the recording begins (event {self.first})"
 
     def start(self, sentence: str) -> Link:
-        """Where the recording begins, as the first link of a chain."""
+        """The recording's beginning, as the first link of a chain."""
         return Link(self.first, None, sentence)
 
     @cached_property
     def found(self) -> list[ev.ViolationFound]:
-        """Violations of events before the moment, also those that were found after it."""
+        """Violations at events before the moment, also those found later."""
         known = self._found if self._found is not None else self.timeline.of_kind(ev.ViolationFound)
         return [one for one in known if one.first_event is None or one.first_event < self.moment]
 
     @cached_property
     def state(self) -> Fold:
-        """The state at the moment."""
+        """The state at the question's moment."""
         return self.timeline.state(self.moment)
 
     def at(self, moment: int) -> Fold:
@@ -109,11 +109,11 @@ class Past:
         return self.state if moment == self.moment else self.timeline.state(moment)
 
     def event(self, number: int) -> ev.Event:
-        """The event of that number."""
+        """Return the event of that number."""
         return self.timeline.events(number, number + 1)[0]
 
     def backwards(self, before: int | None = None) -> Iterator[Numbered]:
-        """Events before a moment (by default the question's), newest first, those that were taken back left out."""
+        """Yield events before a moment (by default the question's), newest first, without those rolled back."""
         broken_off: int | None = None
         for number, event in self.everything_backwards(self.moment if before is None else before):
             if broken_off is not None:
@@ -126,20 +126,20 @@ class Past:
             yield number, event
 
     def everything_backwards(self, stop: int) -> Iterator[Numbered]:
-        """Events before a moment, newest first, those of broken-off steps and their StepRolledBack too."""
+        """Yield events before a moment, newest first, with rolled-back steps and their StepRolledBack."""
         while stop > self.first:
             start = max(self.first, stop - _CHUNK)
             yield from reversed(list(enumerate(self.timeline.events(start, stop), start)))
             stop = start
 
     def forwards(self, start: int, stop: int | None = None) -> Iterator[Numbered]:
-        """Events from one moment to another (by default the recording's end), oldest first, whatever became of them."""
+        """Yield events from one moment to another (by default the end), oldest first, rolled-back ones too."""
         stop = self.timeline.end if stop is None else stop
         for low in range(start, stop, _CHUNK):
             yield from enumerate(self.timeline.events(low, min(low + _CHUNK, stop)), low)
 
     def surviving(self, start: int, stop: int | None = None) -> list[Numbered]:
-        """Events between two moments, oldest first, those that were taken back by then left out."""
+        """Return events between two moments, oldest first, without those rolled back by then."""
         found = []
         for number, event in self.backwards(stop):
             if number < start:
@@ -161,14 +161,14 @@ class Past:
         return seam is not None and bool(seam.get("is_custom"))
 
     def seam(self, event: ev.Event) -> tuple[str | None, str]:
-        """The method that decided an event, and its reason; (None, "") where no seams are known."""
+        """Return the method that decided an event, and its reason; (None, "") where no seams are known."""
         seam = seam_of(self.seams, event)
         if seam is None:
             return None, ""
         return f"{seam['class']}.{str(seam['seam']).rpartition('.')[2]}", str(seam["reason"])
 
     def _has_start(self, number: int, step: int) -> bool:
-        """A rollback whose step began before the recording takes nothing back."""
+        """Return True if the recording has a rolled-back step's start; without it the rollback removes no events."""
         for _, event in self.everything_backwards(number):
             if type(event) is ev.StepStarted:
                 return event.step == step

@@ -1,4 +1,4 @@
-"""Who else had the same tokens: blocks that were registered for equal prefixes, whatever their hash."""
+"""Blocks that were registered for equal prefixes, whatever their hash."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from labengine_widgets.why.past import Numbered, Past
 
 
 class Lookup(NamedTuple):
-    """A look-up of the prefix map, and the state in which it was made."""
+    """A look-up in the prefix map, and the state at that moment."""
 
     number: int
     event: ev.PrefixHit
@@ -19,29 +19,29 @@ class Lookup(NamedTuple):
 
     @property
     def token_ids(self) -> Sequence[int]:
-        """What was looked up: the prompt, and after a preemption what was generated."""
+        """Ids of the tokens looked up: the prompt, and after a preemption the generated tokens too."""
         return self.state.requests[self.event.request_id].token_ids
 
     @property
     def num_tokens(self) -> int:
-        """How many tokens that is."""
+        """Number of tokens looked up."""
         return len(self.token_ids)
 
 
 class Registration(NamedTuple):
-    """A BlockCached event of some block of equal tokens."""
+    """A BlockCached event of a block with equal tokens."""
 
     number: int
     event: ev.BlockCached
 
     @property
     def key(self) -> Key:
-        """What the map knows it by."""
+        """The block's key in the prefix map."""
         return self.event.group, self.event.block_hash
 
 
 class Equals:
-    """All registrations, before a look-up and after it, of blocks that hold what the request asked for."""
+    """All registrations, before and after a look-up, of blocks with the requested prefix."""
 
     def __init__(self, registrations: Sequence[Registration], own: dict[tuple[int, int], bytes], at: int) -> None:
         self._by_place: dict[tuple[int, int], list[Registration]] = {}
@@ -52,26 +52,26 @@ class Equals:
         self._at = at
 
     def before(self, group: int, index: int) -> list[Registration]:
-        """Registered before the look-up, oldest first."""
+        """Return the registrations before the look-up, oldest first."""
         return [r for r in self._by_place.get((group, index), ()) if r.number < self._at]
 
     def after(self, group: int, index: int) -> list[Registration]:
-        """Registered after it."""
+        """Return the registrations after the look-up."""
         return [r for r in self._by_place.get((group, index), ()) if r.number >= self._at]
 
     def keys(self, group: int, index: int) -> set[Key]:
-        """The keys it could have been found under: the request's own, where it is known; else all of equal tokens."""
+        """Return the keys that could have led to the block: the request's own if known, else all of equal tokens."""
         if (own := self._own.get((group, index))) is not None:
             return {(group, own)}
         return {r.key for r in self.before(group, index)}
 
     def own_hash(self, group: int, index: int) -> bytes | None:
-        """The request's own hash of that block; None where it never came to be registered."""
+        """Return the request's own hash of that block; None if it was never registered."""
         return self._own.get((group, index))
 
 
 def equals_of(past: Past, lookup: Lookup) -> Equals:
-    """Everything registered for equal tokens, and the request's own hashes, from the whole recording."""
+    """Return all registrations of equal tokens, and the request's own hashes, from the whole recording."""
     asker, tokens = lookup.event.request_id, lookup.token_ids
     registrations: list[Registration] = []
     known: dict[int, Sequence[int]] = {}
@@ -90,7 +90,7 @@ def equals_of(past: Past, lookup: Lookup) -> Equals:
 
 
 def _that_count(past: Past, lookup: int) -> list[Numbered]:
-    """What had happened by the look-up, and of what came after it, what was not taken back."""
+    """Return the events before the look-up, and the later ones that were not rolled back."""
     end = Past(past.timeline)
     return past.surviving(past.first, lookup) + end.surviving(lookup)
 

@@ -1,4 +1,4 @@
-"""Answer a question about a recording, now or beforehand for a page that has no Python to ask."""
+"""Answer questions about a recording, on request or beforehand for a page without Python."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from labengine_widgets.why.subjects import Subject, known_block, known_event, kn
 from labengine_widgets.why.waiting import why_waiting
 
 MAX_FOUND = 3
-"""Violations that one answer names."""
+"""Maximum number of violations in one answer."""
 
 SAID = "said"
-"""The rule that the core holds what the events say it holds (labengine.violation)."""
+"""The rule that the core's state equals the fold of its events (labengine.violation)."""
 
 
 def with_found(past: Past, why: Why, *, block: int | None = None, request: int | None = None) -> Why:
-    """The answer, and behind it what the checks have found about this block or request by the question's moment."""
+    """Append to an answer the violations about its block or request found by the question's moment."""
     found = [one for one in past.found if block in one.block_ids or request in one.request_ids]
     return _with_violations(past, why, found)
 
 
 def with_found_at(past: Past, why: Why, number: int) -> Why:
-    """The answer about an event, and behind it what the checks have found to begin with that event."""
+    """Append to an answer about an event the violations that begin with it."""
     return _with_violations(past, why, [one for one in past.found if one.first_event == number])
 
 
@@ -57,7 +57,7 @@ def _sentence(one: ev.ViolationFound) -> str:
 
 
 def _link(past: Past, number: int, found: list[ev.ViolationFound]) -> Link:
-    """To the event that made it so, as far as it is still kept."""
+    """Return the link to the event that caused a violation, if it is still recorded."""
     rules = ", ".join(dict.fromkeys(one.rule for one in found if one.first_event == number))
     return Link(min(max(number + 1, past.first), past.moment), number, f"Here it goes wrong, by the checks ({rules}).")
 
@@ -81,20 +81,20 @@ _ABOUT_REQUEST: dict[str | None, Callable[[Past, int], Why]] = {
 def why(
     timeline: Recording, subject: Mapping[str, Any], moment: int | None = None, *, seams: Seams | None = None
 ) -> Why:
-    """Why something is as it is at a moment (by default the newest).
+    """Answer why a subject is as it is at a moment (by default the newest).
 
     subject: {"block": 3}, {"request": 2}, {"hash": "1f3a"}, {"event": 17} or {"next_victim": True}, with "about" for
     one question of several; or a selection {"kind", "id"}. seams: what `seams_of` of the
-    lab knows; without them the links name no methods. WhyError for what the recording does not know.
+    lab knows; without them the links name no methods. Raises WhyError for a subject that the recording does not have.
     """
     asked = parsed(subject)
     return _answer(Past(timeline, moment, seams), asked)
 
 
 def answer(source: Any, timeline: Recording, subject: Mapping[str, Any], moment: int | None = None) -> dict[str, Any]:
-    """The same for a view: plain JSON types, and what went wrong as an answer. Never raises.
+    """Return the answer for a view, in plain JSON types; an error becomes an answer's text. Never raises.
 
-    source: asked for its seams(), if it has any.
+    source: its seams() name the methods, if it has that method.
     """
     try:
         return why(timeline, subject, moment, seams=getattr(source, "seams", dict)()).to_dict()
@@ -128,17 +128,17 @@ MAX_STEPS = 12
 MAX_EVENTS = 400
 
 Carried = dict[str, Any]
-"""{subject: {kind, id, about}, moment, answer}: what `header.answers` of a page holds, for views/why.js."""
+"""{subject: {kind, id, about}, moment, answer}: an item of a page's `header.answers`, which views/why reads."""
 
 
 def carried_answers(timeline: Recording, seams: Seams | None = None, moment: int | None = None) -> list[Carried]:
-    """Answers about the requests and blocks at a moment (by default the newest), at most MAX_ANSWERS of them."""
+    """Return answers about the requests and blocks at a moment (by default the newest), at most MAX_ANSWERS."""
     past = Past(timeline, moment, seams)
     return [_carried(past, *row) for row in islice(_answers(past), MAX_ANSWERS)]
 
 
 def answers_along(timeline: Recording, seams: Seams | None = None) -> list[Carried]:
-    """The same at the ends of the newest steps too, and about each of the newest events: for a lesson to go back in."""
+    """Return answers at the ends of the newest steps and about each of the newest events, for pages that scrub."""
     first = max(timeline.num_dropped, timeline.end - MAX_EVENTS)
     events = timeline.events(first, timeline.end)
     ended = [first + i + 1 for i, event in enumerate(events) if type(event) is ev.StepEnded]
@@ -186,7 +186,7 @@ def _answers(past: Past) -> Iterator[tuple[str, int | str, str, Why]]:
 
 
 def _touched(past: Past) -> Iterator[int]:
-    """Blocks that hold something."""
+    """Yield the blocks with references or content."""
     state = past.state
     for block_id, count in enumerate(state.ref_counts):
         if count or state.block_keys[block_id]:

@@ -1,4 +1,4 @@
-"""Why a block's ref count is what it is: the touches, merges and frees since it was last taken."""
+"""The cause of a block's ref count: the touches, merges and frees since its last allocation."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from labengine_widgets.why.past import Past
 from labengine_widgets.words.phrases import phrase
 
 MAX_LINKS = 24
-"""Links of a chain; a longer one keeps its ends."""
+"""Maximum number of links in a chain; of a longer one, the ends are kept."""
 
 
 class Reference(NamedTuple):
-    """A change of a block's ref count, in the stream."""
+    """An event that changes a block's ref count."""
 
     number: int
     event: ev.BlockAllocated | ev.BlockTouched | ev.BlockMerged | ev.BlockFreed
     ref_count: int
-    """After it."""
+    """The ref count after the event."""
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """(request id, group, index): the table entry that it is about."""
+        """(request id, group, index) of the table entry."""
         return self.event.request_id, self.event.group, self.event.index
 
 
 class Life(NamedTuple):
-    """A block since it was last free: its references in order, after `base` that are older than the recording."""
+    """A block's references since it was last free, in order; `base` counts those older than the recording."""
 
     base: int
     references: tuple[Reference, ...]
@@ -37,7 +37,7 @@ class Life(NamedTuple):
 
 
 def life_of(past: Past, block_id: int) -> Life:
-    """Everything that moved a block's ref count since it was last free, up to the moment."""
+    """Return all changes of a block's ref count since it was last free, up to the moment."""
     found: list[Reference] = []
     for number, event in past.backwards():
         count = _count_after(event, block_id)
@@ -54,7 +54,7 @@ def life_of(past: Past, block_id: int) -> Life:
 
 
 def _count_after(event: ev.Event, block_id: int) -> int | None:
-    """The block's ref count after an event that moves it; None for any other event."""
+    """Return the block's ref count after an event that changes it; None for any other event."""
     match event:
         case ev.BlockAllocated() if event.block_id == block_id:
             return 1
@@ -66,7 +66,7 @@ def _count_after(event: ev.Event, block_id: int) -> int | None:
 
 
 def why_ref_count(past: Past, block_id: int) -> Why:
-    """The chain of touches, merges and frees; its changes add up to the count."""
+    """Explain a ref count by its chain of touches, merges and frees, whose changes add up to the count."""
     count = past.state.ref_counts[block_id]
     life = life_of(past, block_id)
     links, before = [], life.base
@@ -89,7 +89,7 @@ def _link(past: Past, reference: Reference, change: int) -> Link:
 
 
 def _shortened(links: list[Link], life: Life) -> tuple[Link, ...]:
-    """A long chain keeps those that still count: what came and went cancels out, and the middle is put together."""
+    """Shorten a long chain: leave out references that were dropped again, and sum up the middle."""
     if len(links) <= MAX_LINKS:
         return tuple(links)
     gone = _come_and_gone(life)
@@ -103,7 +103,7 @@ def _shortened(links: list[Link], life: Life) -> tuple[Link, ...]:
 
 
 def _come_and_gone(life: Life) -> set[int | None]:
-    """The numbers of references that were dropped again, with their drops; the first, which took the block, stays."""
+    """Return the numbers of references that were dropped again, and of their drops, without the first reference."""
     open_at: dict[tuple[int, int, int], Reference] = {}
     gone: set[int | None] = set()
     for reference in life.references[1:]:
@@ -131,7 +131,7 @@ def _answer(past: Past, block_id: int, life: Life) -> str:
 
 
 def holders_of(past: Past, block_id: int) -> list[tuple[int, int, int]]:
-    """(request id, group, index) of every table entry that points at a block."""
+    """Return (request id, group, index) of every table entry that points at a block."""
     return [
         (request_id, group, index)
         for request_id, request in past.state.requests.items()

@@ -13,7 +13,7 @@ from labengine_widgets.why.waiting import why_waiting
 
 
 def why_request(past: Past, request_id: int) -> Why:
-    """The question a reader most likely has about it now."""
+    """Answer the likeliest question about a request, by its status."""
     status = past.state.requests[request_id].status
     if status == "preempted":
         return why_preempted(past, request_id)
@@ -28,7 +28,7 @@ def why_request(past: Past, request_id: int) -> Why:
 
 
 def why_finished(past: Past, request_id: int) -> Why:
-    """Its reason, and the token that brought it about."""
+    """Explain the end of a request: its reason, and the token that caused it."""
     name = request_name(request_id)
     question = f"Why is {name} finished?"
     end = added = sampled = None
@@ -78,13 +78,13 @@ def _how_finished(
 
 
 class Preemption(NamedTuple):
-    """A RequestPreempted, the frees before it, and what came right before and after."""
+    """A RequestPreempted, the frees before it, and the events right before and after."""
 
     number: int
     frees: list[tuple[int, ev.BlockFreed]]
     before: tuple[int, ev.Event] | None
     asker: tuple[int, int] | None
-    """(event number, request id) of the first who got blocks or a turn after it, in the same step."""
+    """(event number, request id) of the first allocation to, or scheduling of, another request later in the step."""
 
 
 def why_preempted(past: Past, request_id: int) -> Why:
@@ -152,7 +152,7 @@ def _is_after_rollback(past: Past, number: int) -> bool:
 
 
 def _asker(past: Past, number: int, victim: int) -> tuple[int, int] | None:
-    """Who had asked goes on as soon as there is room: the next to get a block or its turn, unless others go first."""
+    """Return the request that needed the room: the next one that gets a block or is scheduled; None if unknown."""
     for n, event in past.forwards(number + 1):
         match event:
             case ev.BlockAllocated() | ev.RequestScheduled() if event.request_id != victim:
@@ -201,7 +201,7 @@ def _admitted_last(past: Past, before: int, running: list[int]) -> int | None:
 
 
 def _takers(past: Past, found: Preemption) -> list[tuple[int, ev.BlockAllocated]]:
-    """Who was given the freed blocks, up to the moment: the first taker of each."""
+    """Return the first allocation of each freed block, up to the moment."""
     left = {event.block_id for _, event in found.frees if event.queue_end is not None}
     takers = []
     for number, event in past.surviving(found.number):
@@ -222,7 +222,7 @@ def _who_took(past: Past, takers: list[tuple[int, ev.BlockAllocated]]) -> str:
 
 
 def _need(past: Past, found: Preemption) -> list[int]:
-    """What made the asker need room: its newest token."""
+    """Return the number of the newest token of the request that needed room."""
     if found.asker is None:
         return []
     for number, event in past.backwards(found.number):

@@ -1,4 +1,4 @@
-"""What a question or a selection is about: blocks, requests, hashes and events that the recording knows."""
+"""Subjects of questions and selections: blocks, requests, hashes and events of the recording."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ABOUT: dict[str, tuple[str, ...]] = {
     "event": (),
     "next_victim": (),
 }
-"""Per kind of subject, the questions one can ask about it; without one, the likeliest is answered."""
+"""The questions for each kind of subject; without one, the likeliest is answered."""
 
 EXAMPLES = "why(block=3), why(request=0), why(hash='1f3a'), why(event=17) or why(next_victim=True)"
 
@@ -61,11 +61,11 @@ def parsed(subject: Mapping[str, Any] | Selection) -> Subject:
 FORGOTTEN = "had finished, and is kept no longer: see Lab(keep_finished=...); at an earlier moment it may be there"
 
 MAX_NAMED = 8
-"""Of more requests than these the first two and the last are named."""
+"""Maximum number of requests to list; of more, the first two and the last are named."""
 
 
 def number(kind: str, asked: Any) -> int:
-    """An id, of Python's, numpy's or torch's integers. WhyError for anything but a whole number from 0 on."""
+    """Return an id as an int, from Python's, numpy's or torch's integers. Raises WhyError unless it is an int >= 0."""
     value = _as_int(asked)
     if value is None or value < 0:
         raise WhyError(f"{kind}= is a whole number from 0 on; got {asked!r}")
@@ -73,7 +73,7 @@ def number(kind: str, asked: Any) -> int:
 
 
 def known_block(past: Past, asked: Any) -> int:
-    """A block of the pool."""
+    """Return the id of a block of the pool. Raises WhyError for another one."""
     block_id, total = number("block", asked), len(past.state.ref_counts)
     if not total:
         raise WhyError(NO_ENGINE_YET.format(past.moment))
@@ -83,7 +83,7 @@ def known_block(past: Past, asked: Any) -> int:
 
 
 def known_request(past: Past, asked: Any) -> int:
-    """A request that had joined by the moment."""
+    """Return the id of a request that was added by the moment. Raises WhyError for another one."""
     request_id, known = _as_int(asked), past.state.requests
     if request_id in known and request_id is not None:
         return request_id
@@ -97,7 +97,7 @@ def known_request(past: Past, asked: Any) -> int:
 
 
 def known_event(past: Past, asked: Any) -> int:
-    """An event that is kept, by its number."""
+    """Return the number of a recorded event. Raises WhyError for another one."""
     wanted, first, last = number("event", asked), past.first, past.timeline.end - 1
     if first <= wanted <= last:
         return wanted
@@ -121,7 +121,7 @@ def _as_int(asked: Any) -> int | None:
 
 
 def known_selection(timeline: Recording, selection: Selection) -> Selection:
-    """The selection, a hash in full. WhyError for a block, request, hash or event that is not there, naming what is."""
+    """Return the selection, with a hash in full. Raises WhyError, naming those that exist, for an unknown subject."""
     past = Past(timeline)
     if selection.kind == "hash":
         group, block_hash = key_of(past, str(selection.id))

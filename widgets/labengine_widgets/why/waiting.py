@@ -10,7 +10,7 @@ from labengine_widgets.why.past import Numbered, Past
 
 
 def why_waiting(past: Past, request_id: int) -> Why:
-    """What the last step did instead of taking it in."""
+    """Explain why the last step did not admit the request."""
     name, request = request_name(request_id), past.state.requests[request_id]
     question = f"Why is {name} waiting?"
     if request.status not in ("waiting", "preempted"):
@@ -38,7 +38,7 @@ def _no_step(past: Past, status: str, joined: int | None) -> str:
 
 
 def _joined(past: Past, request_id: int) -> int | None:
-    """When it came into the line last."""
+    """Return the number of the event by which the request last joined the queue."""
     for number, event in past.backwards():
         if isinstance(event, (ev.RequestAdded, ev.RequestPreempted)) and event.request_id == request_id:
             return number
@@ -53,7 +53,7 @@ def _last_scheduled(past: Past, request_id: int) -> int | None:
 
 
 def is_loading(past: Past, request_id: int) -> bool:
-    """True while the external tier is bringing something of it."""
+    """Return True while the external tier loads blocks of the request."""
     for _, event in past.backwards():
         if getattr(event, "request_id", None) == request_id:
             if isinstance(event, ev.ExternalHit):
@@ -72,7 +72,7 @@ def _loading(past: Past, request_id: int, question: str) -> Why:
 
 
 def _last_schedule(past: Past, joined: int | None) -> list[Numbered]:
-    """The scheduling of the newest step that began since the request joined: its events up to the forward pass."""
+    """Return the events of the newest step since the request joined, up to its forward pass."""
     found: list[Numbered] = []
     for number, event in past.backwards():
         if joined is not None and number < joined and not isinstance(past.event(joined), ev.RequestPreempted):

@@ -1,4 +1,4 @@
-"""Captions of a recording: one sentence per run of events, at the moment at which it has become true."""
+"""Captions of a recording: one sentence per run of events, at the moment after the run."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Caption = tuple[int, str, str | None]
 """(moment after its events, sentence, phase)."""
 
 MAX_CAPTIONED = 20_000
-"""Events that get captions at once, at most; of a longer stretch the first ones."""
+"""Maximum number of events that get captions at once; of a longer stretch, the first ones."""
 
 
 MAX_FOLLOWED = 5_000
-"""Events that are walked through; a longer way is a jump to a state of the recording."""
+"""Maximum number of events to replay; a longer way is a jump to a state of the recording."""
 
 
 def captions_of(timeline: Timeline, start: int, end: int, token_text: Callable[[int], str] = str) -> list[Caption]:
@@ -30,7 +30,7 @@ def captions_of(timeline: Timeline, start: int, end: int, token_text: Callable[[
 class CaptionWriter:
     """Writes captions for stretches of one recording; cheap for stretches that follow one another.
 
-    signs: contents are not named by letters but by signs, for a browser that has numbered them itself.
+    signs: sentences name contents by signs instead of letters, for a browser with letters of its own.
     """
 
     def __init__(self, timeline: Timeline, token_text: Callable[[int], str] = str, *, signs: bool = False) -> None:
@@ -83,7 +83,7 @@ class CaptionWriter:
 
 
 class Narration:
-    """Asked from any thread. Contents are named by signs, for a browser half, which has numbered them itself."""
+    """Captions of a lab for any thread. Sentences name contents by signs; the browser half inserts its own letters."""
 
     def __init__(self, recording: Callable[[], Timeline], token_text: Callable[[int], str]) -> None:
         self._recording, self._token_text = recording, token_text
@@ -91,7 +91,7 @@ class Narration:
         self._writer: CaptionWriter | None = None
 
     def forget(self) -> None:
-        """Begin anew: the recording is another one, or writing a caption failed."""
+        """Start again, because the recording was replaced or writing a caption failed."""
         with self._guard:
             self._writer = None
 

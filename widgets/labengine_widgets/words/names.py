@@ -8,18 +8,18 @@ _CONTENT_LETTERS = "pqrstuvwxyz"
 
 
 def content_name(index: int) -> str:
-    """Letters p to z, then p1 to z1, p2 ..."""
+    """Return a content's name: p to z, then p1 to z1, p2 ..."""
     rounds, letter = divmod(index, len(_CONTENT_LETTERS))
     return _CONTENT_LETTERS[letter] + (str(rounds) if rounds else "")
 
 
 def content_number(name: str) -> int:
-    """The index that has this name: the other way round."""
+    """Return the number of the content with this name, the inverse of `content_name`."""
     return _CONTENT_LETTERS.index(name[0]) + len(_CONTENT_LETTERS) * int(name[1:] or 0)
 
 
 class ContentIndex:
-    """Numbers contents in order of appearance, and keeps each number: equal content, equal letter and hue.
+    """The numbers of contents, in order of appearance: equal contents have equal letters and hues.
 
     A block's content is known by the tokens before and in it as soon as its KV is written, and by its hash once that is
     registered; the first hash registered for a prefix takes over its number. Another hash of the same prefix (a salt)
@@ -32,11 +32,11 @@ class ContentIndex:
         self._next = 0
 
     def of_prefix(self, prefix: Hashable) -> int:
-        """The number of a prefix, a new one if it is new."""
+        """Return the number of a prefix; a new prefix gets a new number."""
         return self._number(("prefix", prefix))
 
     def of_hash(self, key: Hashable, prefix: Hashable | None = None) -> int:
-        """The number of a registered hash; a new hash takes its prefix's number, if no other hash has it."""
+        """Return the number of a registered hash; a new hash takes its prefix's number, if no other hash has it."""
         if (known := self._numbers.get(("hash", key))) is not None:
             return known
         number = None if prefix is None else self.of_prefix(prefix)
@@ -47,18 +47,18 @@ class ContentIndex:
         return number
 
     def number_of_hash(self, key: Hashable) -> int | None:
-        """The number of a registered hash; None where it is not known, and it is not numbered by asking."""
+        """Return the number of a registered hash; None for an unknown hash, which gets no number."""
         return self._numbers.get(("hash", key))
 
     def link(self, prefix: Hashable, key: Hashable) -> None:
-        """A block known by this hash was found for this prefix: they are one content."""
+        """Note that a hash and a prefix are one content: a look-up for the prefix found a block with the hash."""
         self._numbers.setdefault(("prefix", prefix), self.of_hash(key))
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def forget_all_but(self, kept: Container[int]) -> None:
-        """Let contents go that nothing holds or finds any more. Should one come again, it gets a new number."""
+        """Forget all other contents. A forgotten content that appears again gets a new number."""
         self._numbers = {key: number for key, number in self._numbers.items() if number in kept}
         self._hashed = {number for number in self._hashed if number in kept}
 

@@ -26,7 +26,7 @@ from labengine.wording import (
 )
 
 MAX_TEXT = 200
-"""Characters of an error or a message that a phrase shows."""
+"""Maximum number of characters shown of an error or a message."""
 
 _TABLE = json.loads((Path(__file__).parent / "phrases.json").read_text(encoding="utf-8"))
 _PLACEHOLDER = re.compile(r"\{(\w+)(?:/(\w+)| ([^{}]+))?\}")
@@ -36,7 +36,7 @@ Field = Callable[[str], Any]
 
 
 def phrase(event: ev.Event, token_text: Callable[[int], str] | None = None) -> str:
-    """Return what happens in an event, in one sentence. token_text: the readable text of a token; None shows its id."""
+    """Return one sentence that describes an event. token_text: returns a token's readable text; None shows its id."""
 
     def field(name: str) -> Any:
         if name in _VALUES:
@@ -48,12 +48,12 @@ def phrase(event: ev.Event, token_text: Callable[[int], str] | None = None) -> s
 
 
 def state_phrase(name: str, numbers: Mapping[str, Any]) -> str:
-    """Return what a view says of a lab's state ("empty", "running" ...), from its numbers."""
+    """Return the sentence for a lab's state ("empty", "running" ...), with its numbers."""
     return _written(_TABLE["states"][name], numbers.__getitem__)
 
 
 def word(table: str, value: object) -> str:
-    """Return a table's word for a value; a value without one stands for itself."""
+    """Return a table's word for a value; the value itself if the table has none."""
     known = _TABLE["words"][table].get(_key(value))
     return readable(str(value), MAX_TEXT) if known is None else str(known)
 
@@ -88,7 +88,7 @@ def _positions(first: int, num_tokens: int) -> str:
 
 
 def _mapping(mapped: tuple[int, ...], block_id: int) -> str:
-    """Which blocks the map lists under a hash: none of them, only others, this one and others, this one alone."""
+    """Return which blocks the map lists under a hash: none, only others, this one and others, or this one alone."""
     if block_id not in mapped:
         return "others" if mapped else "none"
     return "shared" if len(mapped) > 1 else "alone"
@@ -115,4 +115,4 @@ _VALUES: dict[str, Callable[[Field], str]] = {
     "written_positions": lambda field: _positions(field("start"), sum(length for _, _, length in field("runs"))),
     "token": _token,
 }
-"""What a template may name besides fields."""
+"""Values that a template may name besides fields."""

@@ -9,28 +9,28 @@ from typing import NamedTuple
 from labengine import events as ev
 
 MAX_SINGLES = 4
-"""So many blocks cached or merged in a row get a frame each; a longer row gets one frame."""
+"""Up to this many blocks cached or merged in a row get a caption each; a longer row gets one caption."""
 
 MAX_FRAMES = 240
-"""A step of more runs than this has neighbours put together; the caption is the last one's."""
+"""Maximum number of runs in a step; with more, neighbours are combined under the last one's caption."""
 
 PHASES = ("schedule", "forward", "sample", "update")
 
 
 class Run(NamedTuple):
-    """Events of one caption: those it is about, `captioned`, after `silent` ones that only change the state."""
+    """The events of one caption: `captioned` ones that it describes, after `silent` ones that only change the state."""
 
     silent: tuple[ev.Event, ...]
     captioned: tuple[ev.Event, ...]
 
     @property
     def events(self) -> tuple[ev.Event, ...]:
-        """All of them, in order."""
+        """All events of the run, in order."""
         return self.silent + self.captioned
 
 
 def runs(events: Iterable[ev.Event]) -> list[Run]:
-    """The frames that a reader should see for these events, in order."""
+    """Divide events into runs, in order."""
     found: list[Run] = []
     silent: tuple[ev.Event, ...] = ()
     for _, group in groupby(events, _kinship):
@@ -47,7 +47,7 @@ def runs(events: Iterable[ev.Event]) -> list[Run]:
 
 
 def phase_after(event: ev.Event, phase: str | None) -> str | None:
-    """The phase an event belongs to, given the one before it; None outside a step and at its end."""
+    """Return an event's phase, from the phase before it; None outside a step and at its end."""
     if isinstance(event, ev.StepStarted):
         return "schedule"
     if phase is None or isinstance(event, (ev.StepEnded, ev.StepRolledBack, ev.EngineStarted)):
@@ -79,7 +79,7 @@ def _kinship(event: ev.Event) -> tuple[object, ...]:
 
 
 def _pieces(together: tuple[ev.Event, ...]) -> Iterator[tuple[ev.Event, ...]]:
-    """A short row of cached or merged blocks falls into single ones, each merge with the free that follows it."""
+    """Split a short row of cached or merged blocks into one run per block, each merge with the free after it."""
     starts = [i for i, event in enumerate(together) if isinstance(event, (ev.BlockCached, ev.BlockMerged))]
     if not starts or starts[0] or len(starts) > MAX_SINGLES:
         yield together
@@ -89,7 +89,7 @@ def _pieces(together: tuple[ev.Event, ...]) -> Iterator[tuple[ev.Event, ...]]:
 
 
 def at_most(limit: int, found: Sequence[Run]) -> list[Run]:
-    """The same events in no more frames than that: neighbours are put together; the caption is the last one's."""
+    """Combine neighbours until there are at most so many runs; a combined run has the last one's caption."""
     size = -(-len(found) // limit) or 1
     return [_together(found[i : i + size]) for i in range(0, len(found), size)]
 

@@ -1,4 +1,4 @@
-"""The state as a reader sees it: the fold, and what only a picture needs: contents, owners, slots written."""
+"""The state as it is drawn: the fold, and the contents, owners and written slots that only pictures need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from labengine.wording import readable
 from labengine_widgets.words.names import ContentIndex, content_name
 
 MAX_SLOT_TEXTS = 16
-"""Tokens of a block whose text is shown; a longer block shows its first ones."""
+"""Maximum number of tokens shown as text in a block; a longer block shows its first ones."""
 
 MAX_BLOCKS_WITH_TEXT = 2048
 """In a larger pool the cells are too small for text, and none is sent."""
@@ -22,23 +22,25 @@ MAX_BLOCKS_WITH_TEXT = 2048
 HASHED, MAPPED, LOST = 1, 2, 4
 
 LETTER_OF, END_OF_LETTER = "\ue000", "\ue001"
-"""A block id between them stands for the letter of its content at the sentence's moment: a browser
-numbers contents from the oldest event that it has, and must say in words what it says in the picture.
+"""Delimiters of a block id that stands for the letter of the block's content at the sentence's moment.
+
+A browser numbers contents from the oldest event that it has, and inserts the letters of its own pictures.
 """
 
 _SIGN = re.compile(f"{LETTER_OF}(\\d+){END_OF_LETTER}")
 
 NOTHING = "–"
-"""Stands in a slot that was never written, in front of one that was."""
+"""The text of a slot that was never written, although a later slot was."""
 
 Place = tuple[int, int, int]
-"""(request id, group, index): an entry of a block table."""
+"""(request id, group, index) of a block table's entry."""
 
 
 class Cell(NamedTuple):
-    """One block as drawn. content -1: none; fill: slots written; flags: HASHED, MAPPED, LOST; tokens: text per slot.
+    """One block as drawn. content: its number, -1 for none; fill: slots written; flags: HASHED, MAPPED, LOST.
 
-    groups: the KV-cache groups whose tables it stands in; more than one is a fault (vLLM issue 43884).
+    tokens: text per slot. groups: the KV-cache groups whose tables name the block; more than one is a fault (vLLM
+    issue 43884).
     """
 
     block_id: int
@@ -61,7 +63,7 @@ class Score(NamedTuple):
 
 
 class Scene:
-    """The state and what a picture needs: apply events, then read cells and score.
+    """The state of a picture: apply events, then read cells and score.
 
     Costs grow with what changed, not with the pool.
     """
@@ -76,9 +78,9 @@ class Scene:
         self.fold = state
         self.contents = contents or ContentIndex()
         self.tier: dict[Key, None] = dict.fromkeys(tier)
-        """What the external tier is known to hold, in the order in which it came to be known."""
+        """Known contents of the external tier, in order of their first save or load."""
         self.signs_letters = False
-        """Whether `letter` gives signs."""
+        """True if `letter` returns signs."""
         self._token_text = token_text
         self._texts: dict[int, str] = {}
         self._slot_texts: dict[int, str] = {}
@@ -91,7 +93,7 @@ class Scene:
         self._chains: dict[tuple[int, int], list[int]] = {}
         self._also_changed: set[int] = set()
         self._strays: dict[int, dict[int, int | None]] = {}
-        """Slots that are not as the tables say, by block and offset: the token that went there, None for nothing."""
+        """Slots that differ from the tables, by block and offset: the token written there, None for none."""
         self._take_stock()
 
     @property
@@ -118,7 +120,7 @@ class Scene:
         self.peak = max(self.peak, self.num_used)
 
     def _noted(self, note: Callable[[Any, Any], None], event: ev.Event) -> None:
-        """Of an event that cannot have happened, as wrong parts emit them, as much is noted as there is."""
+        """Note an event. Of an impossible one, as faulty parts emit, the possible changes are noted."""
         try:
             note(self, event)
         except (IndexError, KeyError):
@@ -126,11 +128,11 @@ class Scene:
                 raise
 
     def is_block(self, block_id: int) -> bool:
-        """False for an id that no block has: wrong parts put such ids into tables."""
+        """Return False for an id that no block has: faulty parts put such ids into tables."""
         return 0 <= block_id < self.num_blocks
 
     def take_changes(self) -> Changes:
-        """What changed since the last call; owners, lost blocks and written slots are up to date after it."""
+        """Return the changes since the last call, and update owners, lost blocks and written slots."""
         changes = self.fold.take_changes()
         if changes.is_restarted:
             changes.blocks = set(range(self.num_blocks))
@@ -144,7 +146,7 @@ class Scene:
         return changes
 
     def cell(self, block_id: int) -> Cell:
-        """A block as drawn now."""
+        """Return a block as drawn now."""
         ref_count, keys = self.fold.ref_counts[block_id], self.fold.block_keys[block_id]
         if not ref_count and not keys:
             return Cell(block_id)
@@ -165,7 +167,7 @@ class Scene:
         return tuple(sorted({group for owner in owners for group in self._held[owner].get(block_id, ())}))
 
     def content(self, block_id: int) -> int:
-        """The number of a block's content; -1 while it is not full, and for an id that no block has."""
+        """Return the number of a block's content; -1 while it is not full, and for an id that no block has."""
         if not self.is_block(block_id):
             return -1
         if keys := self.fold.block_keys[block_id]:
@@ -176,7 +178,7 @@ class Scene:
         return self.contents.of_prefix(self._prefix(home))
 
     def letter(self, block_id: int) -> str:
-        """A content's letter as sentences say it, or the block's sign, for a browser to put its own letter there."""
+        """Return the letter of a block's content for a sentence, or the block's sign, which a browser replaces."""
         return f"{LETTER_OF}{block_id}{END_OF_LETTER}" if self.signs_letters else content_name(self.content(block_id))
 
     def with_letters(self, text: str) -> str:
@@ -184,7 +186,7 @@ class Scene:
         return _SIGN.sub(lambda sign: content_name(max(0, self.content(int(sign[1])))), text)
 
     def twins(self, block_ids: Iterable[int]) -> dict[int, int]:
-        """Which of these blocks hold what another live block holds too: {block: the other one of lowest id}."""
+        """Return which of these blocks have a live block of equal content: {block: the other one of lowest id}."""
         asked = {block_id: content for block_id in block_ids if (content := self.content(block_id)) >= 0}
         others: dict[int, int] = {}
         for block_id in sorted(self._home, reverse=True):
@@ -193,11 +195,11 @@ class Scene:
         return {block_id: others[content] for block_id, content in asked.items() if content in others}
 
     def slot_texts(self, token_ids: Iterable[int]) -> tuple[str, ...]:
-        """Text per token, safe to show, the first MAX_SLOT_TEXTS of them."""
+        """Return one text per token, safe to show, for the first MAX_SLOT_TEXTS tokens."""
         return tuple(self._slot_text(token_id) for token_id in islice(token_ids, MAX_SLOT_TEXTS))
 
     def token_text(self, token_id: int) -> str:
-        """A token's text as the model has it: untrusted."""
+        """Return a token's text as the tokenizer gives it: untrusted."""
         if token_id not in self._texts:
             self._texts[token_id] = self._token_text(token_id)
         return self._texts[token_id]
@@ -237,7 +239,7 @@ class Scene:
         )
 
     def misplaced(self, event: ev.SlotsWritten) -> list[tuple[int, int, int]]:
-        """(position, slot it went to, slot where it will be looked for), where the two differ (nano-vLLM PR 71)."""
+        """Return (position, slot written, slot that reads will use) where the two differ (nano-vLLM PR 71)."""
         request = self.fold.requests.get(event.request_id)
         if request is None:
             return []
@@ -270,7 +272,7 @@ class Scene:
         return self.slot_texts(self.fold.requests[home[0]].token_ids[start : start + self._fill(block_id)])
 
     def _prefix(self, home: Place) -> tuple[int, int]:
-        """Names the tokens up to a block's end by a chain over the request's blocks, as the engine's hashes do."""
+        """Return a name for the tokens up to a block's end: a chain over the request's blocks, like the hash chain."""
         request_id, group, index = home
         size, tokens = self._size(home), self.fold.requests[request_id].token_ids
         chain = self._chains.setdefault((request_id, group), [])
@@ -278,10 +280,10 @@ class Scene:
             chain.append(hash((chain[-1] if chain else 0, tuple(tokens[i * size : (i + 1) * size]))))
         return group, chain[index]
 
-    # -- what the fold does not keep -----------------------------------------------------------------------------------
+    # -- state beside the fold -----------------------------------------------------------------------------------------
 
     def _take_stock(self) -> None:
-        """Everything from the fold alone: for a view that comes late, and after a restart."""
+        """Rebuild all state from the fold, for a view that is attached late and after a restart."""
         self._written, self._home, self._held, self._owners, self._chains = {}, {}, {}, {}, {}
         self._strays = {}
         self._also_changed, self.peak = set(), self.num_used
@@ -348,7 +350,7 @@ class Scene:
                     self.contents.link(self._prefix((event.request_id, group, index)), keys[0])
 
     def _note_loaded(self, event: ev.BlocksLoaded) -> None:
-        """The load comes before anything else is written: what it fills is filled from the start."""
+        """Note loaded blocks. The load precedes all writes, so it fills blocks from their first slot."""
         for group, index, block_id, _ in event.transfers:
             size = self.fold.groups[group].block_size
             written = self._written.get((event.request_id, group), 0)
@@ -389,7 +391,7 @@ _TRANSFERS: tuple[type[ev.BlocksSaved | ev.BlocksLoaded], ...] = (ev.BlocksSaved
 
 
 def kept_contents(timeline: Timeline | None, until: int | None = None) -> list[Key]:
-    """The contents that were saved or loaded before a moment, in the order in which they came to be known."""
+    """Return the contents saved or loaded before a moment, in order of their first save or load."""
     if timeline is None:
         return []
     transfers = timeline.of_kind(_TRANSFERS, stop=until)

@@ -1,4 +1,4 @@
-"""Captions: what has just happened, in one sentence, from events and the state after them. Plain text of any origin."""
+"""Captions: one sentence for a run of events, from the events and the state after them. Plain, untrusted text."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _WORDINGS: dict[type[ev.Event], Wording] = {}
 
 
 def sentence(run: Sequence[ev.Event], scene: Scene) -> str:
-    """The sentence for events that happened together: one event, or a run that `frames.runs` put into one frame.
+    """Return the sentence for one event, or for a run of events (words.runs).
 
-    scene: the state just after the run. Where events cannot have happened, as wrong parts emit them, the state may lack
-    what the sentence is about: then the sentence is about the first event alone.
+    scene: the state just after the run. For impossible events, as faulty parts emit, the state may lack the subject of
+    the sentence: then the sentence describes the first event alone.
     """
     if (wording := _WORDINGS.get(type(run[0]))) is None:
         return phrase(run[0])
@@ -32,7 +32,7 @@ def sentence(run: Sequence[ev.Event], scene: Scene) -> str:
 
 
 def resting_sentence(scene: Scene) -> str:
-    """What a reader sees first, and after the lab has started over."""
+    """Return the caption before the first event, and after a reset."""
     open_ids = [i for i, request in scene.fold.requests.items() if request.status != "finished"]
     if scene.fold.step:
         return paused_sentence(scene) if open_ids else finished_sentence(scene)
@@ -43,19 +43,19 @@ def resting_sentence(scene: Scene) -> str:
 
 
 def finished_sentence(scene: Scene) -> str:
-    """What a reader sees when all the work is done."""
+    """Return the caption when all requests are finished."""
     used, _, findable, _ = scene.score
     return state_phrase("finished", {"step": scene.fold.step, "used": used, "findable": 0 if used else findable})
 
 
 def paused_sentence(scene: Scene) -> str:
-    """What a reader sees of a lab that has taken steps before anybody looked."""
+    """Return the caption of a paused lab for a view that opens now."""
     used, _, _, lost = scene.score
     return state_phrase("stepped", {"step": scene.fold.step, "used": used, "lost": lost})
 
 
 def running_sentence(scene: Scene) -> str:
-    """What a reader sees of an engine that steps by itself."""
+    """Return the caption of a running lab."""
     statuses = [request.status for request in scene.fold.requests.values()]
     numbers = {"num_running": statuses.count("running"), "num_waiting": statuses.count("waiting")}
     numbers["num_waiting"] += statuses.count("preempted")
@@ -165,7 +165,7 @@ def _block_touched(run: Sequence[ev.BlockTouched], scene: Scene) -> str:
 
 
 def _is_elsewhere(event: ev.BlockTouched, scene: Scene) -> bool:
-    """True when another group of the same request holds the block as well."""
+    """Return True if another group of the same request holds the block too."""
     tables = scene.fold.requests[event.request_id].block_tables
     return any(event.block_id in table for group, table in enumerate(tables) if group != event.group)
 
@@ -248,7 +248,7 @@ def _block_merged(run: Sequence[ev.BlockMerged | ev.BlockFreed], scene: Scene) -
 
 @_words(ev.BlockFreed)
 def _block_freed(freed: Sequence[ev.BlockFreed | ev.BlockMerged], scene: Scene) -> str:
-    """Of the frees alone: a part may free a copy before its merge, and both are described together."""
+    """Describe the frees of a run; the run may also hold a merge, if a faulty part freed the copy before it."""
     run = [event for event in freed if isinstance(event, ev.BlockFreed)]
     free = [event for event in run if event.queue_end is not None]
     words = f"{request_name(run[0].request_id)} frees {_blocks(run)} ({word('freed', run[0].reason)})"
