@@ -135,7 +135,6 @@ class ExternalHit(Event):
 
     They count as computed at once, for the load precedes the forward pass. With is_loading they count only from
     BlocksLoaded on, and the request waits meanwhile.
-    so, and the request waits meanwhile.
     """
 
     request_id: int

@@ -5,7 +5,7 @@ A site in the engine reads
     if BlockFreed in hooks:
         hooks.emit(BlockFreed(...))
 
-so that nothing is built when nobody listens. Hooks is a dict from event kind to listeners: the guard is one look-up.
+so that no event is built without a listener. Hooks is a dict from event kind to listeners: the guard is one look-up.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Hooks(dict[type[Event], tuple[Subscription, ...]]):
     Events are delivered in emission order, each to its listeners in subscription order. An event emitted inside a
     listener waits until all listeners have received the current one. A listener that raises is dropped and kept in
     `failures`; with strict=True its error is raised instead. An interrupt is raised after the other listeners have
-    received the event: a state that follows the engine by its events must not miss one. Listeners look and never steer.
+    received the event: a state that follows the engine by its events must not miss one. Listeners only read.
     """
 
     def __init__(self, *, strict: bool = False) -> None:

@@ -40,7 +40,7 @@ from labengine.snapshot import Snapshot
 from labengine.timeline import Timeline
 from labengine.violation import Violation
 
-if TYPE_CHECKING:  # torch is for real models only; pandas and the browser half are for those who look
+if TYPE_CHECKING:  # torch is loaded for real models only, pandas and widgets for views only
     import pandas
     import torch
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:  # torch is for real models only; pandas and the browser half 
 
 @with_old_names
 class Lab:
-    """A real engine to step, watch and argue with.
+    """A real engine to step, inspect and question.
 
     lab = Lab(); lab.add("Once upon a time"); lab.step(); and `lab` at the end of a cell is its dashboard. lab.goto(1)
     looks at an earlier moment and lab.why(block=0) asks about it; lab.rewind(1) takes the engine back there, and
@@ -66,17 +66,17 @@ class Lab:
     external: a tier outside the pool that keeps full blocks: "host" (memory), "disk", a folder, or a Connector.
     watermark, long_prefill_token_threshold, retention_interval: see EngineConfig; all off.
     dtype, device: None picks float32 on a CPU and bfloat16 on CUDA.
-    attention: who computes it ("cpu", "triton", "flash_attn", "torch"); None picks the fastest that can, see status().
+    attention: its backend ("cpu", "triton", "flash_attn", "torch"); None picks the fastest possible, see status().
     cuda_graphs: record decode steps on a GPU; without, every step runs module by module.
-    overlap: schedule a free step while the one before is computed; None: where it gains something, see status().
+    overlap: schedule the next step while one is computed; None: where this saves time, see status().
     keep_finished: finished requests that are kept, the newest ones; older ones are forgotten. None keeps all.
     record: keep a timeline (the newest 100,000 events, or as many as the number given).
     check: judge every step: invariants on what it changed, what each attention read has seen, and whether the core is
     what its events say (`violations`, and a warning for each rule); "stop" ends a run at the first violation.
 
     One fair lock serves all threads. A step left open by phases() is finished by the next call that steps, adds or
-    aborts. What a lab does is done by its parts: `session` (session/session.py) has the engine, requests, runs and
-    outputs; session/history/ forks and rewinds it; session/recording_views.py has the views.
+    aborts. A lab delegates to its parts: `session` (session/session.py) has the engine, requests, runs and outputs;
+    session/history/ forks and rewinds it; session/recording_views.py has the views.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Lab:
 
     @property
     def model(self) -> str | PathLike[str]:
-        """The model as it was asked for: a name, or its directory."""
+        """The model's name or directory, as passed to Lab."""
         return self.settings.model
 
     # -- requests ------------------------------------------------------------------------------------------------------
@@ -319,33 +319,33 @@ class Lab:
         """True while the newest thing that has happened is a step in which a part raised, and which was taken back."""
         return self._history.is_at_crash
 
-    # -- going back, and another way -----------------------------------------------------------------------------------
+    # -- rewind and fork -----------------------------------------------------------------------------------------------
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """What this lab was given since it was made or reset, in order: requests, aborts, resets of the cache."""
+        """The lab's inputs since it was made or reset, in order: requests, aborts, resets of the prefix cache."""
         return self._history.inputs
 
     @property
     def num_known_steps(self) -> int:
-        """The newest step on this way: also those that a rewind took back, as long as nothing new was done."""
+        """The newest step that the known inputs lead to, also one that a rewind took back, until a new input."""
         return self._history.num_known_steps
 
     def fork(
         self, step: int | None = None, *, edition: str | None = None, parts: Parts | None = None, **settings: Any
     ) -> Self:
-        """Return a second lab that was given the same inputs up to a step, and can go another way from there.
+        """Return a second lab with the same inputs up to a step, which can continue with other inputs.
 
-        step: the fork stands where step `step + 1` is about to begin; None is now, an open step left out. It has this
-        lab's loaded weights (they go with the last lab that uses them) and a KV pool of its own.
-        edition, parts, settings: in what it differs from this lab, from its first step on: any keyword of Lab but those
-        of the weights. parts replaces fields of the edition's, or else of this lab's own. With the same settings it
-        has gone the same way, event by event; with others the same inputs come before the same steps, or, where it has
-        nothing left to do, at once.
+        step: the fork's state is the one before step `step + 1`; None is now, an open step left out. The fork shares
+        this lab's loaded weights (released with the last lab that uses them) and has a KV pool of its own.
+        edition, parts, settings: differences from this lab, from the first step on: any keyword of Lab but those of the
+        weights. parts replaces fields of the edition's, or else of this lab's own. With the same settings the fork's
+        events are equal to this lab's; with others the same inputs come before the same steps, or at once where the
+        fork has no work left.
         Steps in which a part of this lab has raised are left out where the parts differ; a fork whose own parts raise
-        stands at its crash, and warns of it.
-        An external tier in host memory begins empty; another one cannot be had twice: give external=. ConfigError for
-        a step that was not taken, and for settings that cannot work. This lab does not change.
+        ends at its crash, and warns of it.
+        An external tier in host memory begins empty; any other one cannot be shared: pass external=. Raises ConfigError
+        for a step that was not taken, and for settings that cannot work. This lab does not change.
         """
         return self._of(self._history.fork(step, edition=edition, parts=parts, **settings))
 
@@ -378,12 +378,12 @@ class Lab:
         return Fold.of(self.snapshot())
 
     def check(self) -> list[Violation]:
-        """Judge every invariant now, and return what the steps before have shown, too; empty when all is well."""
+        """Judge every invariant now; return the violations, also those of earlier steps. Empty when all is well."""
         return self.session.inspection.check()
 
     @property
     def violations(self) -> list[Violation]:
-        """What the checks have found so far, oldest first, each with the number of the event that caused it."""
+        """Violations that the checks have found, oldest first, each with the number of the event that caused it."""
         return self.session.inspection.violations
 
     def kv(self, block_id: int, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -420,19 +420,19 @@ class Lab:
         at: the moment to show, as for `goto`: 2 is the end of step 2, (2, 5) is after event 5 of step 2, "crash" is
         where a part has raised. Such a view stays there, whatever the lab does later; the reader can go back in it,
         and on to the end of that step.
-        Two are figures of plotly, each alone: "charts", and "xray" (request=0, position=None), what a token of the real
-        model attends to. ConfigError for a name that no view has (it lists those there are), and for a moment that is
-        not recorded.
+        Two are figures of plotly, each alone: "charts", and "xray" (request=0, position=None), the attention of a token
+        in a real model. Raises ConfigError for an unknown name, listing the known ones, and for a moment that
+        is not recorded.
         """
         return self._views.view(names, at, settings)
 
     @property
     def feed(self) -> Feed:
-        """What all views of this lab are fed by."""
+        """The feed of all views of this lab."""
         return self._views.feed
 
     def view_source(self) -> LabViewSource:
-        """Return what a view may read and ask of this lab (a labengine_widgets.ViewSource)."""
+        """Return the views' interface to this lab (a labengine_widgets.ViewSource)."""
 
         def add(prompt: str, copies: int, max_tokens: int) -> list[int]:
             return [self.add(prompt, max_tokens=max_tokens) for _ in range(copies)]
@@ -452,9 +452,9 @@ class Lab:
 
     @property
     def selection(self) -> Selection | None:
-        """The thing selected in all views. Settable: Selection("block", 3), ("request", "A"), or None for nothing.
+        """The selection of all views. Settable: Selection("block", 3), ("request", "A"), or None for nothing.
 
-        ConfigError for what is not there, naming what is.
+        Raises ConfigError, naming those that exist, for an unknown subject.
         """
         return self._views.selection
 
@@ -488,14 +488,14 @@ class Lab:
         return self._views.forward(num_steps)
 
     def why(self, *selected: Any, **subject: Any) -> Why:
-        """Return why it is so at the moment that the views show: a chain of events, each with the reason in the code.
+        """Answer why a subject is as it is at the shown moment: a chain of events, each with the reason in the code.
 
         subject: block=3 (about="ref_count", "lost", "free", "queue"), request=2 or "C" (about="hit", "preempted" ...),
         hash="0:ab12", event=17, next_victim=True. Or the selection: lab.why(lab.selection).
         """
         return self._views.why(selected, subject)
 
-    # -- taking along --------------------------------------------------------------------------------------------------
+    # -- exports -------------------------------------------------------------------------------------------------------
 
     def events_frame(self) -> pandas.DataFrame:
         """Return the recorded events as a pandas frame, one row each. ConfigError without pandas, or a recording."""
@@ -516,14 +516,14 @@ class Lab:
         save_session(self.session, path)
 
     def to_code(self) -> str:
-        """Return a script that does again what was done here."""
+        """Return a script that repeats this lab's inputs and steps."""
         return to_code(facts_of(self.session), self.token_text)
 
     def close(self) -> None:
-        """Stop the background and let the model go. Twice is harmless.
+        """Stop the background and release the model. A second call has no effect.
 
-        What was recorded can still be looked at, asked and exported; views that are open stay, as the recording.
-        A step left open is taken back, and late loads are cancelled: a connector of yours may serve the next lab.
+        The recording can still be shown, questioned and exported; open views stay and show the recording.
+        An open step is taken back, and late loads are cancelled, so that a user's connector can serve the next lab.
         """
         with interrupts_deferred():
             self.session.stop()
@@ -539,7 +539,7 @@ class Lab:
         self.close()
 
     def __repr__(self) -> str:
-        from labengine_widgets.pictures.ascii import block_map  # widgets are for those who look
+        from labengine_widgets.pictures.ascii import block_map  # for views only
 
         return f"{self.title}\n{block_map(self.snapshot(), self.timeline)}"
 

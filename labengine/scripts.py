@@ -8,7 +8,7 @@ from labengine.session.history import rerun
 
 
 def break_off(lab: Lab, reached: Phase, reason: str = "KeyboardInterrupt") -> None:
-    """Take a step of a lab up to a phase, and take it back: the slots it wrote to are trusted no more.
+    """Take a step of a lab up to a phase, and take it back; the content of the slots it wrote to is invalid afterwards.
 
     reached: "schedule" (blocks may have been loaded), "forward" (the forward pass failed) or "sample" (it was done).
     reason: the name of the error that ends the step. ConfigError for another phase, and for what is no name.

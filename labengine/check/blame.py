@@ -38,7 +38,7 @@ def blame(one: Contradiction, recent: Sequence[NumberedEvent], parts: Parts) -> 
 
 
 def blame_nobody(one: Contradiction, number: int, parts: Parts) -> Blamed:
-    """Return a violation for a change of the core that no event reported."""
+    """Return a violation for a change of the core without an event."""
     text = f"by all events {one.claimed}; {one.actual}, and no event says so{_overrides(parts)}"
     return _blamed(one, text, number)
 

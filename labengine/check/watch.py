@@ -77,7 +77,7 @@ MAX_FIRST_EVENTS = 50
 
 
 class Watch:
-    """Looks at an engine and never steers it.
+    """Reads an engine and never changes it.
 
     Make it after the timeline has subscribed and before the engine; give the engine `wrap(runner)` for a runner, and
     `follow` it. Violations are reported by ViolationFound at the end of the forward pass or of the step, and of a

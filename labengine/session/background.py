@@ -1,4 +1,4 @@
-"""A thread of the lab's own: it takes steps while the notebook stays free, and runs the calls posted to it."""
+"""The lab's background thread: it takes steps while the notebook stays free, and runs the calls posted to it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _raise_in.argtypes, _raise_in.restype = (ctypes.c_ulong, ctypes.py_object), ctyp
 
 
 class UnitOfWork:
-    """The current call of a thread. Another thread may have a step in it interrupted."""
+    """The current call of a thread, in which another thread may interrupt a step."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -36,7 +36,7 @@ class UnitOfWork:
         self._loop: EndlessLoop | None = None
 
     def do(self, call: Callable[[], T]) -> T:
-        """Call, on the thread whose work it is. The notes of an interrupt name the loop that it ended."""
+        """Run the call on its own thread. The notes of an interrupt name the loop that it ended."""
         self._number += 1
         self._thread_id = threading.get_ident()
         try:
@@ -49,7 +49,7 @@ class UnitOfWork:
             self._thread_id = self._loop = None
 
     def hurry(self) -> None:
-        """Interrupt a step of this call if it has not ended when the patience has run out. Does not wait."""
+        """Interrupt a step of this call if it has not ended within the patience. Does not wait."""
         if self._thread_id is not None and self._loop is None:
             _thread.start_new_thread(self._watch, (self._number, self._thread_id))
 
@@ -76,7 +76,7 @@ def _interrupt(thread_id: int, care: Care) -> bool:
     at = frame.f_lasti
     if not (is_in_step(frame) and is_safe_point(frame, care) and frame_of(thread_id) is frame):
         return False
-    # From here to the call no instruction lets another thread run: what has not moved is interrupted where it stands.
+    # From here to the call no instruction lets another thread run, so the step is interrupted at the point just read.
     return frame.f_lasti == at and _raise_in(number, error) == 1
 
 
@@ -91,7 +91,7 @@ class Outcome(Future[Any]):
     """
 
     def of(self, call: Callable[[], Any]) -> None:
-        """Call, and take over the result or the error."""
+        """Run the call; keep its result or its error."""
         try:
             result = call()
         except BaseException as error:
@@ -134,7 +134,7 @@ class Outcome(Future[Any]):
             gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
 
 
-Job = tuple[Outcome, Callable[[], Any]]  # a call returns what it likes
+Job = tuple[Outcome, Callable[[], Any]]  # a call may return any type
 
 
 class Background:

@@ -1,4 +1,4 @@
-"""Looking at a session: its state, the checks' findings, KV, figures, and a description of the running engine."""
+"""Reading a session: its state, the checks' findings, KV, figures, and a description of the running engine."""
 
 from __future__ import annotations
 

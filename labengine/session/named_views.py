@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from labengine.config import ConfigError
 from labengine.session.settings import refuse_unknown
 
-if TYPE_CHECKING:  # the browser half is for those who look
+if TYPE_CHECKING:  # widgets are imported for views only
     from labengine_widgets.feed.feed import Feed
     from labengine_widgets.pictures.xray import XRay
     from labengine_widgets.view_source import ViewSource

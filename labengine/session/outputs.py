@@ -1,4 +1,4 @@
-"""Outputs of requests: completions so far, streamed text, and prompts run to their end."""
+"""Outputs of requests: completions so far, streamed text, and prompts that are run to their end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RequestOutput:
 
 
 class Outputs:
-    """Reads completions, and has steps taken until they are there."""
+    """Reads completions, and takes steps until they are complete."""
 
     def __init__(
         self, model: LoadedModel, stepper: Stepper, requests: Requests, runs: Runs, breakpoints: Breakpoints
@@ -76,7 +76,7 @@ class Outputs:
         return RequestOutput(request.request_id, token_ids, self._model.tokenizer.decode(token_ids), finish_reason)
 
     def _have_finished(self, requests: Sequence[Request]) -> bool:
-        """Look between steps: an end seen in the middle of another thread's step may be taken back with it."""
+        """Return True if the requests have finished. Reads between steps: an open step may still be rolled back."""
         with self._stepper.reading():
             return all(request.finish_reason is not None for request in requests)
 
@@ -90,7 +90,7 @@ class Outputs:
         yield from text.remainder(self._seen_between_steps(request)[0])
 
     def _seen_between_steps(self, request: Request) -> tuple[tuple[int, ...], bool]:
-        """Return its tokens, and False when no more will come: it has finished, or reset() has removed it."""
+        """Return a request's tokens, and False when no more will come: it has finished, or reset() has removed it."""
         with self._stepper.reading():
             is_known = self._stepper.engine.requests.get(request.request_id) is request
             return tuple(request.token_ids), is_known and request.status is not RequestStatus.FINISHED

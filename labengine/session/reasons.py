@@ -152,11 +152,11 @@ def _attribute_docstring(owner: type, name: str) -> str | None:
 Seam = dict[str, Any]
 """JSON-able: seam "MergePolicy.merge_target", class (the one that decides), module, line, reason, source, base (what it
 overrides: {class, source, reason}, or None), is_custom (the class is not one of labengine's own core or engine), and
-methods: others that had a say, in the same shape, the one that emits the event last ("is_emitter")."""
+methods: others that take part, in the same shape, the one that emits the event last ("is_emitter")."""
 
 
 def seams_of(parts: Parts) -> dict[str, Seam]:
-    """Return what decides each kind of event with these parts: {"BlockMerged": seam, "BlockFreed:window": ...}.
+    """Return the seam of each kind of event with these parts: {"BlockMerged": seam, "BlockFreed:window": ...}.
 
     A method that the parts do not have (an edition that never preempts this way) is left out, and so is a kind for
     which none is left. Source that Python keeps no text of is described in its place.
@@ -189,5 +189,5 @@ def _seam(methods: list[Method]) -> Seam | None:
         return None
     found = [method.to_dict() for method in methods]
     found[-1]["is_emitter"] = True
-    found.sort(key=lambda method: not method["is_custom"])  # what the user replaced comes first
+    found.sort(key=lambda method: not method["is_custom"])  # the user's methods come first
     return found[0] | {"methods": found[1:]}

@@ -1,6 +1,6 @@
-"""The views of one recording, and what else can be done with it: go to a moment, ask why, export.
+"""The views of one recording, and the operations on it: go to a moment, ask why, export.
 
-A lab has them, and so has an opened trace. A view with at= has its own, of a recording that ends there.
+A lab and an opened trace have one instance each. A view with at= has its own, for a recording that ends there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from labengine.session.settings import request_id_of
 from labengine.session.view_source import At, picture_of
 from labengine.timeline import Timeline
 
-if TYPE_CHECKING:  # the browser half and pandas are for those who look
+if TYPE_CHECKING:  # widgets and pandas are loaded for views only
     import pandas
 
     from labengine_widgets.feed.feed import Feed
@@ -39,17 +39,17 @@ CRASH: Final = "crash"
 
 @runtime_checkable
 class Listening(Protocol):
-    """A widget that listens to the engine itself, not through a feed."""
+    """A widget that subscribes to the engine's events itself, not through a feed."""
 
     def settle(self) -> None:
-        """Stop listening and stay as it is."""
+        """Stop listening, and keep the widget as it is."""
 
 
 class RecordingViews:
     """The widgets of one recording, made once each, and the moment that they show.
 
-    view_source: returns what the widgets read. crash: returns the newest crash. held_still: a block in which nothing is
-    recorded. xray: makes the attention X-ray; None where there is no model to compute with.
+    view_source: returns the widgets' interface. crash: returns the newest crash. held_still: a context manager during
+    which nothing is recorded. xray: makes the attention X-ray; None without a model.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class RecordingViews:
         self._held_still, self._xray = held_still, xray
         self._feed: Feed | None = None
         self._views: dict[tuple[object, ...], Closeable] = {}
-        """Widgets by what they show."""
+        """Widgets by their views' key."""
         self._newest_picture: tuple[object, RecordingViews] | None = None
         self._shown: tuple[int, int, int] | None = None
-        """(generation, end, moment) of the last call that moved the views; until something happens."""
+        """(generation, end, moment) of the last call that moved the views; outdated once an event is added."""
 
     # -- views ---------------------------------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class RecordingViews:
             made.settle()
 
     def _picture(self, at: At) -> RecordingViews:
-        """Return the views of this recording at a moment: the same ones for equal moments, until something happens."""
+        """Return the views of this recording at a moment: the same ones for equal moments, until an event is added."""
         timeline = self._recording()
         key = (timeline.generation, timeline.end, repr(at))
         newest = self._newest_picture
@@ -133,7 +133,7 @@ class RecordingViews:
         return picture
 
     def settle(self) -> None:
-        """Let all views stay as they are, without a thread or a listener: nothing is recorded any more."""
+        """Stop the threads and listeners of all views, which keep their last state: nothing is recorded any more."""
         for view in list(self._views.values()):
             if isinstance(view, Listening):
                 view.settle()
@@ -146,21 +146,21 @@ class RecordingViews:
         for view in views.values():
             view.close()
 
-    # -- what is selected, and which moment is shown -------------------------------------------------------------------
+    # -- the selection and the shown moment ----------------------------------------------------------------------------
 
     @property
     def selection(self) -> Selection | None:
-        """The thing selected in all views."""
+        """The selection of all views."""
         return self.feed.selection
 
     def select(self, wanted: Selection | tuple[str, int | str] | None) -> None:
-        """Select something in all views. Raises ConfigError for something that does not exist, naming what does."""
+        """Select a subject in all views. Raises ConfigError, naming those that exist, for an unknown subject."""
         with interrupts_deferred():
             from labengine_widgets.selection import Selection
             from labengine_widgets.why import WhyError
             from labengine_widgets.why.subjects import known_selection
 
-        asked: Any = wanted  # what a user gives is checked here
+        asked: Any = wanted  # a user's value is checked here
         if isinstance(asked, (tuple, list)) and len(asked) == 2:
             kind, id_ = asked
             try:
@@ -246,7 +246,7 @@ class RecordingViews:
     # -- questions and exports -----------------------------------------------------------------------------------------
 
     def why(self, selected: tuple[Any, ...], subject: dict[str, Any]) -> Why:
-        """Return the causes of something at the moment that the views show."""
+        """Return the answer to why a subject is as it is at the shown moment."""
         with interrupts_deferred():
             from labengine_widgets.why import why
 

@@ -67,7 +67,7 @@ class Session:
         )
         self.external = self._open_external()
         self.has_used_tier = False
-        """True once reset() has begun anew on a tier that may hold blocks."""
+        """True after a reset() on an external tier that may still hold blocks."""
         self.stepper = Stepper(self._make_engine, lambda: self.runs.background.hurry())
         self.breakpoints = Breakpoints(self.hooks, self.timeline, lambda: self.stepper.engine.step_number)
         self.runs = Runs(self.stepper, self.breakpoints)
@@ -154,7 +154,7 @@ class Session:
 
     @property
     def _tier_name(self) -> str:
-        """Return the name of all that KV depends on besides tokens: a tier separates the KV of different names."""
+        """A name for all inputs of the KV besides tokens; a tier separates the KV of different names."""
         chain = "" if self.parts.hash_chain is HashChain else f"-{self.parts.hash_chain.__name__}"
         return f"{self.model.fingerprint}{chain}"
 

@@ -151,7 +151,7 @@ class StatsListener:
         self._run.counts.num_finished += 1
 
     def _forgotten(self, event: RequestForgotten) -> None:
-        """Drop the request's own figures; the sums keep them."""
+        """Drop a forgotten request's own figures; the sums keep them."""
         times = self._run.requests.pop(event.request_id, None)
         if times is not None and times.first_token_at is not None:
             self._run.counts.num_forgotten_firsts += 1

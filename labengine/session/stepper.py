@@ -36,7 +36,7 @@ class Stepper:
         self.restart()
 
     def restart(self, *also: Callable[[], object]) -> None:
-        """Replace the engine with an empty one, reset all figures, and call `also`, before listeners hear of it.
+        """Replace the engine with an empty one, reset all figures, and call `also`; listeners get events afterwards.
 
         Either all of this happens or none of it (a part may refuse to be made). An open step is taken back anyway.
         """

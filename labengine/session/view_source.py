@@ -22,10 +22,10 @@ At = int | tuple[int, int] | Literal["crash"]
 """A moment: the end of a step, (step, event) for after an event inside it, counted from 0, or "crash"."""
 
 Command = Callable[..., Any]
-"""Called with the arguments that a view sends, JSON values by name; its result goes back to the view."""
+"""A command: called with a view's arguments, JSON values by name; its result is returned to the view."""
 
 CLOSED = "This lab is closed. Its recording can still be looked at and asked; a new lab can be stepped."
-"""What a view of a closed lab shows in place of its controls."""
+"""Text of a closed lab's view in place of its controls."""
 
 _NOTE = "This picture stays where it is: it does not follow the lab. lab.show() shows the lab as it is now."
 _REFUSAL = "this picture stands at an earlier moment; lab.show() has the controls"
@@ -34,9 +34,9 @@ _numbers = count(1)
 
 
 class LabViewSource:
-    """A lab's labengine_widgets.ViewSource. Reads go straight through; commands are posted to the lab's own thread.
+    """A lab's labengine_widgets.ViewSource. Reads are direct; commands are posted to the lab's own thread.
 
-    commands: what a view may ask for, by name. Widget callbacks, which may arrive on any thread, post them.
+    commands: functions by the names that views send. Widget callbacks, on any thread, post them.
     """
 
     def __init__(self, session: Session, commands: Mapping[str, Command]) -> None:
@@ -60,7 +60,7 @@ class LabViewSource:
 
     @property
     def is_running(self) -> bool:
-        """True while the lab steps by itself."""
+        """True while the lab runs."""
         return self._session.runs.is_running
 
     @property

@@ -1,4 +1,4 @@
-"""The attention X-ray of a session: what one token of a request attends to, as a figure."""
+"""The attention X-ray of a session: a figure of one token's attention to the blocks of its request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from labengine.session.session import Session
 from labengine.session.settings import request_id_of
 from labengine.wording import readable, request_name
 
-if TYPE_CHECKING:  # torch is for real models only, and the browser half for those who look
+if TYPE_CHECKING:  # torch is loaded for real models only, widgets for views only
     from labengine.engine.model import PagedModel
     from labengine.engine.model_runner import ModelRunner
     from labengine.engine.xray import BlockAttention
@@ -30,7 +30,7 @@ def xray(
     request: int | str = 0,
     position: int | None = None,
 ) -> XRay:
-    """Return a figure of what the token at `position` attends to, layer by layer, block by block, head by head.
+    """Return a figure of the attention of the token at `position`, by layer, block and head.
 
     request: its id, or its letter. position: the newest token's by default, from which the next token is computed.
     select_block: called with the id of a block that is clicked.
@@ -64,7 +64,7 @@ def attention_of(
     stepper = session.stepper
     stepper.refuse_if_closed()
     runner = cast("ModelRunner", session.model.runner)
-    modules = _modules_of(session, runner)  # before the lock is taken: nobody waits for files
+    modules = _modules_of(session, runner)  # before the lock is taken, so that no thread waits for files
     with stepper.reading():
         stepper.refuse_if_closed()
         state = stepper.engine.snapshot()

@@ -1,1 +1,1 @@
-"""Two labs side by side: the same done to both, and where they part."""
+"""Two labs side by side, driven by the same acts, and the first difference between them."""

@@ -31,7 +31,7 @@ from labengine.session.view_source import Command
 from labengine.snapshot import Snapshot
 from labengine.timeline import Timeline
 
-if TYPE_CHECKING:  # the browser half is for those who look
+if TYPE_CHECKING:  # widgets are imported for views only
     from labengine_widgets.compare.view import CompareView
     from labengine_widgets.selection import Selection
     from labengine_widgets.view_source import GuidedSentence
@@ -45,15 +45,15 @@ class Comparison:
     """Two labs in lockstep: each call of the comparison is done to both, left first.
 
     left, right: labs that have seen the same requests, or opened traces (which cannot be stepped).
-    names: what to call them; by default their editions.
-    title, guide, follow_ups: a scenario's title, its guided sentences, and the acts that show what it costs later.
-    follow_up_question: the words of the button that does these acts.
-    roles: what each side is in the story, in a few words: "the bug ...", "the fix ...".
-    ConfigError, before anything happens, for sides that have nothing to do with each other.
+    names: names of the sides; by default their editions.
+    title, guide, follow_ups: a scenario's title, its guided sentences, and the acts that show its later cost.
+    follow_up_question: the label of the button that runs these acts.
+    roles: each side's role in the story, in a few words: "the bug ...", "the fix ...".
+    Raises ConfigError, before anything happens, for sides that cannot be compared.
 
-    An interrupt may leave one side a step ahead: the next call first brings the other along. An error of one side does
-    not hold up the other: the act is done to both, then the error is raised. A call on both sides raises ConfigError,
-    before anything happens, once one side was led another way by itself.
+    An interrupt may leave one side a step ahead: the next call first completes the act on the other. An error on one
+    side does not stop the other: the act is done to both, then the error is raised. A call on both sides raises
+    ConfigError, before anything happens, once one side alone was given other inputs.
     """
 
     @with_old_keywords
@@ -108,7 +108,7 @@ class Comparison:
         extra_keys: Mapping[str, str] | None = None,
         **sampling: Any,
     ) -> int:
-        """Queue a request on both sides, as Lab.add does; return its id. Both sides take it, or neither."""
+        """Queue a request on both sides, as Lab.add does; return its id. Either both sides accept it or neither."""
         asked = (prompt, token_ids, cache_salt, extra_keys, sampling)
         checked = {id(lab): lab.session.requests.checked(Requests.add, *asked) for lab in self._pair.labs}
         queued = self._pair.do(lambda lab: lab.session.requests.queue([checked[id(lab)]])[0].request_id)
@@ -127,17 +127,17 @@ class Comparison:
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def step(self) -> tuple[StepReport, StepReport]:
-        """Take one step on either side; return the two reports.
+        """Take one step on each side; return the two reports.
 
         After an interrupt, or when one lab was stepped or rewound by itself, only the other one takes it: then both are
-        aligned again. A side whose part raises stays at its crash from then on, while the other one is led on.
+        aligned again. A side whose part raises stays at its crash from then on, while the other one takes the steps.
         ConfigError when one of them was given other requests.
         """
         left, right = self._runs.step()
         return left, right
 
     def next_phase(self) -> tuple[Phase | None, Phase | None]:
-        """Do the next phase on either side: schedule, forward, sample, update. None where there is nothing to do."""
+        """Do the next phase on each side: schedule, forward, sample, update. None where there is nothing to do."""
         left, right = self._pair.do(lambda lab: lab.next_phase())
         return left, right
 
@@ -160,7 +160,7 @@ class Comparison:
 
     @property
     def is_running(self) -> bool:
-        """True while the comparison steps by itself."""
+        """True while the comparison steps in the background or in run()."""
         return self._runs.is_running
 
     @property
@@ -173,7 +173,7 @@ class Comparison:
         checked_call("call", call)
         return self._runs.background.post(call)
 
-    # -- breakpoints, and the way back ---------------------------------------------------------------------------------
+    # -- breakpoints and rewind ----------------------------------------------------------------------------------------
 
     def break_on(
         self, kind: type[Event] | str | Callable[[Event], object] | None = None, **fields: Any
@@ -198,14 +198,14 @@ class Comparison:
     def rewind(self, step: int) -> None:
         """Go back, with both engines, to where step `step + 1` was about to begin; see Lab.rewind.
 
-        A side that took fewer steps, for want of work, is at its end. Follow-ups done after that step can be
-        done again. ConfigError, before anything changes, for a step not taken, and where the two had not been
-        given the same requests by then. An interrupt may leave the sides at different steps: the same call goes on.
+        A side that took fewer steps, because it had no work left, is at its end. Follow-ups done after that step can
+        be done again. Raises ConfigError, before anything changes, for a step not taken, and if the two had not been
+        given the same requests by then. An interrupt may leave the sides at different steps: repeat the call.
         """
         self._history.rewind(step)
 
     def reset(self) -> None:
-        """Reset to two empty engines; what was interrupted half-way is forgotten, and so are follow-ups."""
+        """Reset to two empty engines; an interrupted act and the follow-ups are forgotten."""
         self._runs.reset()
 
     def fork(self, step: int | None = None, **settings: Any) -> NoReturn:
@@ -217,9 +217,9 @@ class Comparison:
         )
 
     def follow_up(self) -> None:
-        """Run the scenario's follow-up on both sides, from its end before any rewind.
+        """Run the scenario's follow-up on both sides, from the end of the scenario.
 
-        ConfigError when it has no more to show.
+        Raises ConfigError when no follow-up is left.
         """
         self._history.follow_up()
 
@@ -228,7 +228,7 @@ class Comparison:
         """True while follow_up() has something to show."""
         return self._history.has_follow_up
 
-    # -- the state, and the moments that the view shows ----------------------------------------------------------------
+    # -- the state, and the shown moments ------------------------------------------------------------------------------
 
     @property
     def snapshots(self) -> tuple[Snapshot, Snapshot]:
@@ -241,17 +241,17 @@ class Comparison:
 
     @property
     def aligned_at(self) -> Ends:
-        """The last moments at which both sides had done the same; an interrupted side may be further."""
+        """The last moments (left, right) at which both sides had done the same acts; one side may be further now."""
         return self._pair.aligned_at
 
     @property
     def last_boundary(self) -> Ends:
-        """The last moments at which both sides were between two steps, neither ahead of the other."""
+        """The last moments (left, right) at which both sides were between two steps, neither ahead of the other."""
         return self._pair.last_boundary
 
     @property
     def moments(self) -> Ends | None:
-        """The moments that goto, back, forward or a breakpoint have put the view at; None: the newest ones."""
+        """The moments that goto, back, forward or a breakpoint selected for the view; None: the newest ones."""
         return self._cursor.moments
 
     def goto(self, step: int | Literal["crash"], event: int | None = None) -> PairLook:
@@ -273,9 +273,9 @@ class Comparison:
 
     @property
     def selection(self) -> Selection | None:
-        """The thing selected on both sides. Settable: Selection("block", 3), ("block", 3), or None for nothing.
+        """The selection on both sides. Settable: Selection("block", 3), ("block", 3), or None for nothing.
 
-        ConfigError, and nothing changes, for what neither side has.
+        Raises ConfigError, and changes nothing, for a subject that neither side has.
         """
         return self.left.selection
 
@@ -292,7 +292,7 @@ class Comparison:
     # -- differences ---------------------------------------------------------------------------------------------------
 
     def first_difference(self) -> Difference | None:
-        """Return the first event at which the two decide differently, with both sides' words; None when they do not.
+        """Return the first event at which the sides decide differently, with a sentence for each; None without one.
 
         Settings (blocks, their size, the null block) are no decisions: see `configuration_difference`.
         """
@@ -301,14 +301,14 @@ class Comparison:
     @property
     def configuration_difference(self) -> str:
         """The settings that differ, in one sentence; empty when nothing but the parts does."""
-        from labengine_widgets.compare.configuration import configuration_difference  # widgets are for those who look
+        from labengine_widgets.compare.configuration import configuration_difference  # for views only
 
         return configuration_difference(*self.timelines, self.names)
 
     def why(self, **subject: Any) -> Why:
         """Return the first difference's causes: both events, and the methods that decided them.
 
-        ConfigError for a subject: a thing is asked about on its own side.
+        Raises ConfigError for a subject: ask the side that has it.
         """
         if subject:
             asked = ", ".join(f"{name}={value!r}" for name, value in subject.items())
@@ -328,14 +328,14 @@ class Comparison:
         if self._view is None:
             with interrupts_deferred():
                 made = CompareView(self.view_source())
-                with self._view_guard:  # of views that several threads have made at once the first one stays
+                with self._view_guard:  # several threads may have made a view at once: the first one stays
                     self._view = self._view or made
                 if self._view is not made:
                     made.close()
         return self._view
 
     def view_source(self) -> ComparisonViewSource:
-        """Return what the compare view may read and ask (a labengine_widgets.view_source.PairViewSource)."""
+        """Return the compare view's interface to this comparison (a labengine_widgets.view_source.PairViewSource)."""
 
         def add(prompt: str, copies: int, max_tokens: int) -> list[int]:
             return [self.add(prompt, max_tokens=max_tokens) for _ in range(copies)]
@@ -369,7 +369,7 @@ class Comparison:
 
         charts: plotly's figures of both sides too, with plotly itself (5 MB more).
         """
-        from labengine_widgets.pages.export import export_pair  # widgets are for those who look
+        from labengine_widgets.pages.export import export_pair  # for views only
 
         charts = checked_bool("charts", charts)
         if title is not None:
@@ -404,7 +404,7 @@ class Comparison:
         self.close()
 
     def __repr__(self) -> str:
-        from labengine_widgets.pictures.ascii import block_map  # widgets are for those who look
+        from labengine_widgets.pictures.ascii import block_map  # for views only
 
         maps = zip(self.names, map(block_map, self.snapshots, self.timelines), strict=True)
         found = self.first_difference()

@@ -14,7 +14,7 @@ from labengine.session.history.moments import Look, moment_of
 from labengine.session.recording_views import CRASH
 from labengine.timeline import Timeline
 
-if TYPE_CHECKING:  # the browser half is for those who look
+if TYPE_CHECKING:  # widgets are imported for views only
     from labengine_widgets.compare.view import CompareView
 
 Timelines = tuple[Timeline, Timeline]
@@ -39,12 +39,12 @@ class PairLook:
 
 
 class Cursor:
-    """Moves the view of a pair; engines do not move. view: returns the view, None while it was not shown."""
+    """The shown moments of a pair. Engines do not move. view: returns the view, None while it was not shown."""
 
     def __init__(self, pair: SidePair, names: tuple[str, str], view: Callable[[], CompareView | None]) -> None:
         self._pair, self._names, self._view = pair, names, view
         self._shown: tuple[Ends, Ends, Ends] | None = None
-        """(generations, newest moments, shown moments) of the last move; until something happens."""
+        """(generations, newest moments, shown moments) of the last move; outdated once an event is added."""
 
     @property
     def moments(self) -> Ends | None:
@@ -54,7 +54,7 @@ class Cursor:
         return self._shown[2]
 
     def goto(self, step: int | Literal["crash"], event: int | None = None) -> PairLook:
-        """Show both sides after a step, or at the crash of one. See Comparison.goto."""
+        """Show both sides after a step, or at one side's crash. See Comparison.goto."""
         if event is not None:
             raise ConfigError(f"a moment inside a step is one side's own: comparison.left.goto({step!r}, {event!r})")
         timelines = self._pair.timelines
@@ -92,7 +92,7 @@ def _look_at(timeline: Timeline, moment: int) -> Look:
     first, newest = _steps(timeline)
     if first != newest:
         return Look.at(timeline, moment)
-    from labengine_widgets.pictures.ascii import block_map  # widgets are for those who look
+    from labengine_widgets.pictures.ascii import block_map  # for views only
 
     return Look(moment, newest, f"no step taken\n{block_map(timeline.state(moment).snapshot(), timeline)}")
 
@@ -134,9 +134,9 @@ def _recorded_steps(timelines: Timelines) -> Ends:
 
 
 def _neighbouring_steps(timelines: Timelines, moments: Ends, num_steps: object) -> Ends:
-    """Return the steps so many before and after the shown one. Inside a step, its own end is the first one after.
+    """Return the steps a number of steps before and after the shown one; inside a step, its end is the first after.
 
-    ConfigError for what is no number of steps.
+    Raises ConfigError for an invalid number of steps.
     """
     asked = as_int(num_steps)
     if asked is None or asked < 1:

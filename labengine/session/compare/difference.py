@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from labengine.events import Event
 from labengine.session.compare.sides import RecordedSide, timeline_of
 
-if TYPE_CHECKING:  # the browser half is for those who look
+if TYPE_CHECKING:  # widgets are imported for views only
     from labengine_widgets.why import Why
 
 Sides = tuple[RecordedSide, RecordedSide]
@@ -21,10 +21,10 @@ _WRAPPED = "margin:0 0 6px;white-space:pre-wrap;word-break:normal;overflow-wrap:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Difference:
-    """The first difference. left, right: the events, None on a side that has none of the kind; moments: their numbers.
+    """The first difference. left, right: the events, None on a side without one; moments: their numbers.
 
-    sentences: what each side does, never the same. reasons: the deciding method of each side and why it decides so,
-    where it is known. configuration: the settings that differ, in a sentence; empty when none do.
+    sentences: one for each side, always different. reasons: each side's deciding method and its reason, if known.
+    configuration: the settings that differ, in a sentence; empty when none do.
     """
 
     step: int
@@ -39,7 +39,7 @@ class Difference:
 
     @property
     def sentence(self) -> str:
-        """Step and phase, and what either side does, in one line."""
+        """Step, phase and each side's sentence, in one line."""
         sides = (f"{name}: {text}" for name, text in zip(self.names, self.sentences, strict=True))
         return " ".join(filter(None, [self._place, *sides, self.configuration]))
 
@@ -84,7 +84,7 @@ def difference_of(sides: Sides, names: tuple[str, str]) -> Difference | None:
     """Return the first difference between two sides; None when there is none."""
     from labengine_widgets.compare.configuration import configuration_difference
     from labengine_widgets.compare.difference import (
-        distinct_sentences,  # widgets are for those who look
+        distinct_sentences,  # for views only
         find_first_difference,
     )
 
@@ -118,8 +118,8 @@ class _Share:
 
 
 def _share(side: RecordedSide, at: int | None, events: Sequence[Event], span: tuple[int, int]) -> _Share:
-    """at: the number of the deciding event; None for none. events: those of the caption, from span[0] to span[1]."""
-    from labengine_widgets.compare.difference import side_sentence  # widgets are for those who look
+    """at: the deciding event's number, or None. events: the caption's events, from span[0] to span[1]."""
+    from labengine_widgets.compare.difference import side_sentence  # for views only
     from labengine_widgets.words.phrases import phrase
 
     timeline = timeline_of(side)
@@ -129,9 +129,9 @@ def _share(side: RecordedSide, at: int | None, events: Sequence[Event], span: tu
 
 
 def why_of(sides: Sides, names: tuple[str, str]) -> Why:
-    """Return the causes of the first difference, as the view's drawer shows them; or that there is none."""
+    """Return the answer with the causes of the first difference, or the answer that there is none."""
     from labengine_widgets.compare.difference import (
-        find_first_difference,  # widgets are for those who look
+        find_first_difference,  # for views only
         why_different,
         why_not_different,
     )

@@ -1,4 +1,4 @@
-"""Breakpoints of both sides of a comparison, the way back, and a scenario's follow-ups."""
+"""Breakpoints, rewinds and follow-ups of both sides of a comparison."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from labengine.session.history.history import History
 class PairBreakpoint:
     """One breakpoint on both sides. `close()` removes both, twice is harmless; usable in a `with` block.
 
-    number: its number in %lab break, counted from 1. left, right: each side's own.
+    number: its number in %lab break, counted from 1. left, right: the breakpoint of each side.
     """
 
     number: int
@@ -40,7 +40,7 @@ class PairBreakpoint:
         return self.left.num_hits, self.right.num_hits
 
     def close(self) -> None:
-        """Remove it from both sides."""
+        """Remove the breakpoint from both sides."""
         self.left.close()
         self.right.close()
 
@@ -85,7 +85,7 @@ class PairBreakpoints:
 
 
 class PairHistory:
-    """Takes both engines back to a step, and goes on with a scenario's follow-ups."""
+    """Rewinds both engines, and runs a scenario's follow-ups."""
 
     def __init__(self, pair: SidePair, runs: PairRuns) -> None:
         self._pair = pair
@@ -112,7 +112,7 @@ class PairHistory:
             raise
 
     def _steps_for(self, step: object) -> list[int]:
-        """Return the step for either side. ConfigError, before anything has changed, where they cannot go there."""
+        """Return each side's step. Raises ConfigError, before anything has changed, if a side cannot go there."""
         histories = [History(lab.session) for lab in self._pair.labs]
         known = [history.num_known_steps for history in histories]
         asked = as_int(step)
@@ -137,7 +137,7 @@ class PairHistory:
         return bool(self._pair.follow_ups) and self._pair.is_live
 
     def follow_up(self) -> None:
-        """Do all follow-ups on both sides, from where they are due. ConfigError when there are none."""
+        """Do all follow-ups on both sides, after the step at which they are due. Raises ConfigError if none is left."""
         pair = self._pair
         if not pair.follow_ups:
             raise ConfigError("there is nothing more to show: labengine.bug(id).compare() prepares follow-ups")

@@ -1,4 +1,4 @@
-"""Doing the same to two labs, act by act: neither is ever further ahead than one act. And acts kept for later."""
+"""Two labs in lockstep: acts done to both, so that neither is ahead by more than one act, and follow-up acts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from labengine.session.compare.sides import LiveSide
 
 Act = Callable[[Any], Any]
-"""One thing to do to a lab: add, take a step. An interrupt leaves the lab as before the act, or as after it.
+"""One operation on a lab, such as add or a step. An interrupt leaves the lab as before the act or as after it.
 
 Any: a scenario's acts take a Lab, those of a comparison a LiveSide."""
 
@@ -36,7 +36,7 @@ class Lockstep:
 
     @property
     def is_behind(self) -> bool:
-        """True after an interrupt, while one side has not done what the other has."""
+        """True after an interrupt, while one side has not done an act that the other has."""
         return not all(side.is_done for side in self.sides)
 
     @property
@@ -91,7 +91,7 @@ def progress(lab: LiveSide) -> tuple[int, int]:
 
 
 class FollowUps:
-    """The acts that a scenario has still to show, in order: some done, some to come, some taken back by a rewind.
+    """A scenario's follow-up acts in order: some done, some still to do, some taken back by a rewind.
 
     begins_after: the step after which the first one is due.
     """
@@ -103,7 +103,7 @@ class FollowUps:
         self._num_done = 0
 
     def __bool__(self) -> bool:
-        """True while there are acts to come."""
+        """True while acts are left to do."""
         return self._num_done < len(self._acts)
 
     @property
@@ -128,5 +128,5 @@ class FollowUps:
         self._done_after = [step if after is None else after for after in self._done_after]
 
     def note_rewound(self, step: int) -> None:
-        """Note that both sides are after that step: acts done by then are done, later ones are to come."""
+        """Note that both sides are after that step: acts done by then stay done, later ones are to do again."""
         self._num_done = sum(after is not None and after <= step for after in self._done_after)

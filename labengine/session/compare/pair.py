@@ -1,4 +1,4 @@
-"""The two sides of a comparison, one lock for both, and how far they have come together."""
+"""The two sides of a comparison, with one lock for both, and the acts that both have done."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ON_THEIR_OWN = "comparison.left and comparison.right are labs of their own: "
 
 
 class SidePair:
-    """Two sides, after the same step at first, and acts that are done to both, left first.
+    """Two sides that start after the same step, and acts that are done to both, left first.
 
     on_progress: called after each act.
     """
@@ -46,7 +46,7 @@ class SidePair:
         self._num_known_requests = 0
         """Leading requests that are known to be equal on both sides."""
         self._drift = self._lead
-        """Steps that the left side has taken more because the right one had nothing to do."""
+        """Extra steps of the left side that the right one could not take because it had nothing to do."""
         self._ahead_before = 0
         self._aligned_at = self._last_boundary = self.newest
         self._generations = self.generations
@@ -77,12 +77,12 @@ class SidePair:
 
     @property
     def aligned_at(self) -> Ends:
-        """The last moments at which both sides had done the same; an interrupted side may be further."""
+        """The last moments (left, right) at which both sides had done the same acts; one side may be further now."""
         return self._aligned_at if self._generations == self.generations else self.newest
 
     @property
     def last_boundary(self) -> Ends:
-        """The last moments at which both sides were between two steps, neither ahead of the other."""
+        """The last moments (left, right) at which both sides were between two steps, neither ahead of the other."""
         return self._last_boundary if self._generations == self.generations else self.newest
 
     # -- acts ----------------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class SidePair:
             return self.do_aligned(act)
 
     def do_aligned(self, act: Act) -> list[Any]:
-        """Do one act to both, which are known to be aligned, or which it aligns. The caller holds the lock."""
+        """Do one act to both sides, which are aligned or which the act aligns. The caller holds the lock."""
         self._ahead_before = self.ahead
         try:
             return self.lockstep.do(act)
@@ -117,7 +117,7 @@ class SidePair:
             self._note_progress()
 
     def require_aligned(self) -> None:
-        """Raise ConfigError when one side was led another way, or further, by itself. Nothing has changed then."""
+        """Raise ConfigError when one side alone was stepped or given other inputs. Nothing has changed then."""
         self.require_same_requests()
         if self.ahead:
             behind, number = ("right", self.ahead) if self.ahead > 0 else ("left", -self.ahead)
@@ -129,7 +129,7 @@ class SidePair:
             )
 
     def require_same_requests(self) -> None:
-        """Raise ConfigError when one side was given other requests by itself."""
+        """Raise ConfigError when one side alone was given other requests."""
         counts = [progress(lab)[1] for lab in self.labs]
         is_known = self._generations == self.generations
         first = min(self._num_known_requests, *counts) if is_known else 0
@@ -143,16 +143,16 @@ class SidePair:
             )
         self._num_known_requests = counts[0]
 
-    # -- how far they are ----------------------------------------------------------------------------------------------
+    # -- progress ------------------------------------------------------------------------------------------------------
 
     @property
     def ahead(self) -> int:
-        """Steps by which the left side (below 0 the right one) is ahead because it was stepped by itself."""
+        """Steps by which the left side (below 0: the right one) is ahead because it alone was stepped."""
         return self._lead - self._drift
 
     @property
     def _lead(self) -> int:
-        """Steps that the left side has taken more: a side that has nothing to do takes none."""
+        """Finished steps of the left side minus those of the right one, which takes none without work."""
         if not self.is_live:
             return 0
         left, right = (progress(side.lab)[0] for side in self.lockstep.sides)
@@ -167,7 +167,7 @@ class SidePair:
         self._note_aligned()
 
     def _note_progress(self) -> None:
-        """A side that found nothing to do has not fallen behind; one that was brought along has caught up."""
+        """Note an act's progress: a side without work is not behind, and a side that did the act has caught up."""
         if not self.lockstep.is_behind and not self._ahead_before:
             self._drift = self._lead
         self._note_aligned()
@@ -183,5 +183,5 @@ class SidePair:
 
 
 def _live(left: Any, right: Any) -> tuple[LiveSide, LiveSide]:
-    """Any: both have a session, so they are labs."""
+    """Return both sides as live ones. Any: both have a session, so they are labs."""
     return left, right

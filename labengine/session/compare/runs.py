@@ -15,7 +15,7 @@ from labengine.session.history.breakpoints import BreakpointHit
 
 
 class PairRuns:
-    """Has both sides take steps. show_hits: called after a run or a step by hand, which may have hit a breakpoint."""
+    """Runs both sides step by step. show_hits: called after a run or a single step, which may have hit a breakpoint."""
 
     def __init__(self, pair: SidePair, show_hits: Callable[[], object]) -> None:
         self._pair = pair
@@ -23,13 +23,13 @@ class PairRuns:
         self._num_running = 0
         """Runs in progress on threads that wait for their end."""
         self._background_run = ExitStack()
-        """What a run in the background leaves when it ends."""
+        """Cleanup to do when a background run ends."""
         self.background = Background(self._step_in_background, self._background_run.close)
 
     # -- by hand -------------------------------------------------------------------------------------------------------
 
     def step(self) -> list[Any]:
-        """Take one step on either side; return the reports. A side that was stepped by itself waits for the other."""
+        """Take one step on each side; return the reports. A side that is ahead waits for the other."""
         with self._pair.lock:
             reports = self._pair.complete()
             if reports is None:
@@ -128,7 +128,7 @@ class PairRuns:
             self._pair.begin_aligned()
 
     def _step_in_background(self) -> bool:
-        """Take a step of the background's run, which both labs are in until it ends."""
+        """Take one step of the background run, during which both labs count as running."""
         if self._num_running == 0:
             self._background_run.enter_context(self._running())
         has_more = False

@@ -18,7 +18,7 @@ from labengine.snapshot import Snapshot
 from labengine.timeline import Timeline
 from labengine.wording import request_name
 
-if TYPE_CHECKING:  # the browser half is for those who look
+if TYPE_CHECKING:  # widgets are imported for views only
     from labengine_widgets.feed.feed import Feed
     from labengine_widgets.selection import Selection
     from labengine_widgets.view_source import ViewSource
@@ -31,11 +31,11 @@ class RecordedSide(Protocol):
 
     @property
     def timeline(self) -> Timeline | None:
-        """Its recording."""
+        """The side's recording."""
 
     @property
     def title(self) -> str:
-        """One line."""
+        """The side's title, one line."""
 
     @property
     def crash(self) -> Crash | None:
@@ -47,7 +47,7 @@ class RecordedSide(Protocol):
 
     @property
     def selection(self) -> Selection | None:
-        """The thing selected in its views."""
+        """The selection of its views."""
 
     @selection.setter
     def selection(self, selected: Selection | tuple[str, int | str] | None) -> None: ...
@@ -59,10 +59,10 @@ class RecordedSide(Protocol):
         """Return one token as text."""
 
     def view_source(self) -> ViewSource:
-        """Return the view source: all that views read."""
+        """Return the views' interface to the side."""
 
     def close(self) -> None:
-        """End it."""
+        """Close the side."""
 
 
 class LiveSide(RecordedSide, Protocol):
@@ -90,7 +90,7 @@ class LiveSide(RecordedSide, Protocol):
 
     @property
     def is_at_crash(self) -> bool:
-        """True while the newest thing that has happened is a step in which a part raised."""
+        """True while the newest input is a step in which a part raised."""
 
     @property
     def num_known_steps(self) -> int:
@@ -135,11 +135,11 @@ def checked_names(names: object) -> tuple[str, str] | None:
     return names[0], names[1]
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- refusals ----------------------------------------------------------------------------------------------------------
 
 
 def refuse_incomparable(left: RecordedSide, right: RecordedSide) -> None:
-    """Raise ConfigError for two sides between which there is nothing to compare. Nothing has changed then."""
+    """Raise ConfigError for two sides that cannot be compared. Nothing has changed then."""
     for side in (left, right):
         if session_of(side) is None and not isinstance(side, Trace):
             raise ConfigError(f"a side is a lab or an opened trace; got {side!r}. {_instead(side)}")
@@ -185,7 +185,7 @@ def _refuse_other_requests(left: RecordedSide, right: RecordedSide) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RequestSettings:
-    """How a request was asked for. settings: max_tokens, temperature, cache_salt ..., as far as they are known."""
+    """A request's prompt and settings (max_tokens, temperature, cache_salt ...), as far as they are known."""
 
     token_ids: tuple[int, ...]
     settings: Mapping[str, Any]
@@ -220,7 +220,7 @@ def _of_input(add: AddInput, request_id: int, config: EngineConfig) -> RequestSe
 
 
 def _keys(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Return the salt, and the other keys that KV depends on."""
+    """Return the cache salt, and the other keys that KV depends on."""
     keys = dict(pairs)
     return {"cache_salt": keys.pop("cache_salt", None) or None, "extra_keys": keys}
 
@@ -244,7 +244,7 @@ def _of_recording(timeline: Timeline) -> list[RequestSettings]:
     """Read a recording alone: prompts, and max_tokens of requests whose RequestAdded is kept."""
     max_tokens = {event.request_id: event.max_tokens for event in timeline.of_kind(RequestAdded)}
     kept = timeline.state().requests
-    if [*kept] != [*range(len(kept))]:  # some are forgotten, and what they were is unknown
+    if [*kept] != [*range(len(kept))]:  # some requests are forgotten, and their prompts are unknown
         return []
     return [
         RequestSettings(

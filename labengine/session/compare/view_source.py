@@ -1,4 +1,4 @@
-"""A comparison as its view reads it: the sources of both sides, and commands that run on its own thread."""
+"""The interface of a comparison's view: the sources of both sides, and commands that run on its own thread."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from labengine.session.compare.runs import PairRuns
 from labengine.session.view_source import Command
 from labengine.timeline import Timeline
 
-if TYPE_CHECKING:  # the browser half is for those who look
+if TYPE_CHECKING:  # widgets are imported for views only
     from labengine_widgets.view_source import GuidedSentence, ViewSource
 
 
 class ComparisonViewSource:
     """A comparison's labengine_widgets.view_source.PairViewSource.
 
-    commands: what the view may ask for, by name. guide, follow_up_question: a scenario's story.
+    commands: functions by the names that the view sends. guide, follow_up_question: a scenario's story.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class ComparisonViewSource:
 
     @property
     def aligned_at(self) -> Ends:
-        """The last moments at which both sides had done the same."""
+        """The last moments (left, right) at which both sides had done the same acts."""
         return self._pair.aligned_at
 
     @property
     def last_boundary(self) -> Ends:
-        """The last moments at which both sides were between two steps."""
+        """The last moments (left, right) at which both sides were between two steps."""
         return self._pair.last_boundary
 
     @property
@@ -64,7 +64,7 @@ class ComparisonViewSource:
 
     @property
     def is_running(self) -> bool:
-        """True while both step by themselves."""
+        """True while both sides run."""
         return self._runs.is_running
 
     @property

@@ -1,1 +1,1 @@
-"""A session's history: inputs, fork and rewind, breakpoints, crashes."""
+"""The history of a session: inputs, fork and rewind, breakpoints, crashes."""

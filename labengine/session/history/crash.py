@@ -79,7 +79,7 @@ class Crashes:
         self._failed = event, self._failure()
 
     def _note_rollback(self, event: StepRolledBack) -> None:
-        """Keep the crash. Only now all events of the step are known: violations may follow StepFailed."""
+        """Keep the crash. All events of the step are known only now, because violations may follow StepFailed."""
         if self._failed is None:
             return
         failed, exception = self._failed

@@ -1,4 +1,4 @@
-"""Going back: a session rewound to an earlier step, or a second session that repeats it up to there."""
+"""Rewind and fork: a session brought back to an earlier step, or a second session that repeats it up to there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_THE_WEIGHTS = ("model", "dtype", "device", "attention", "cuda_graphs")
 
 
 class History:
-    """The inputs of a session, and what they allow: a rewind and forks."""
+    """The inputs of a session, and the rewinds and forks that repeat them."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -123,7 +123,7 @@ class History:
         return self._now < step or (is_there and all(done.num_steps <= step for done in self._inputs.done))
 
     def _go_on(self, step: int) -> None:
-        """Repeat inputs and steps up to a step. An error leaves the lab between two steps, and says where."""
+        """Repeat inputs and steps up to a step. After an error the lab is between two steps; the message names them."""
         try:
             rerun(self._stepper, self._inputs, step)
         except BaseException as error:
@@ -139,7 +139,7 @@ class History:
         return asked
 
     def _refuse_lasting_tier(self, call: str, instead: str) -> None:
-        """Raise ConfigError for an external tier that cannot be emptied, as it was at first."""
+        """Raise ConfigError for an external tier that cannot be emptied to its first state."""
         external = self._session.external
         if external is None:
             return
@@ -154,7 +154,7 @@ class History:
 
 
 def _repeat(fork: Session, inputs: tuple[Input, ...], step: int) -> None:
-    """Give a new session inputs of another one, up to a step. An error closes it, unless its own parts raised."""
+    """Repeat another session's inputs in a new one, up to a step. An error closes it, unless its own parts raised."""
     try:
         with fork.stepper.exclusive():
             fork.inputs.expect(inputs)

@@ -25,7 +25,7 @@ _CODES = ((2**16, "H"), (2**32, "I"), (2**64, "Q"))
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One thing that was done to an engine between two steps. num_steps: steps finished before it."""
+    """One change of an engine between two steps. num_steps: steps finished before it."""
 
     num_steps: int
 
@@ -35,7 +35,7 @@ class AddInput(Input):
     """A request was queued. Its id is the number of requests added before it."""
 
     packed_tokens: bytes
-    """Its prompt, packed: inputs are kept as long as the lab lives."""
+    """The prompt, packed, because inputs are kept as long as the lab."""
     sampling: SamplingParams
     cache_salt: str | None = None
     extra_keys: ExtraKeys = ()
@@ -62,8 +62,8 @@ class ResetInput(Input):
 class BrokenStep(Input):
     """A step was broken off and taken back: interrupted, failed, or left open and dropped.
 
-    reached: how far it had come. "schedule": blocks were loaded; "forward": the forward pass had begun; "sample": the
-    forward pass was done, and its blocks were saved; None: the step left no traces.
+    reached: the last phase begun. "schedule": blocks were loaded; "forward": the forward pass had begun; "sample": the
+    forward pass was done, and its blocks were saved; None: the step had no lasting effect.
     """
 
     reached: Phase | None
@@ -82,7 +82,7 @@ class BrokenStep(Input):
 
 
 class Inputs:
-    """The inputs of one engine in order: those that were done, and those that a rewind took back.
+    """The inputs of one engine in order: those that it had, and those that a rewind took back.
 
     A new input forgets those taken back. Every call needs the stepper's lock.
     """
@@ -107,7 +107,7 @@ class Inputs:
 
     @property
     def next(self) -> Input | None:
-        """The first input of those taken back; None when there is none."""
+        """The first of the inputs taken back; None when there is none."""
         return self._known[self._num_done] if self._num_done < len(self._known) else None
 
     @property
@@ -150,7 +150,7 @@ class Inputs:
 
     @contextmanager
     def rerunning(self) -> Iterator[None]:
-        """Inside the block inputs are done again: a step that is broken off is then an accident, not a new input."""
+        """Repeat inputs inside the block: a step broken off there is an accident, not a new input."""
         self._is_rerunning = True
         try:
             yield
@@ -160,7 +160,7 @@ class Inputs:
 
     @property
     def had_accident(self) -> bool:
-        """True when a step of a rerun was broken off: the state is sound, but the inputs alone lead to another one."""
+        """True if a step of a rerun was broken off: the state is valid, but the inputs alone lead to another one."""
         return self._accident is not None
 
     @property

@@ -57,13 +57,13 @@ def _not_recorded(timeline: Timeline) -> str:
 
 
 def steps_after(timeline: Timeline, moment: int | None, num_steps: int) -> int:
-    """Return the end of the step so many after a moment, at most the newest. Inside a step its own end is first."""
+    """Return the end of a later step, at most the newest, counted from a moment; inside a step, its end is first."""
     now, is_inside = _where(timeline, moment, num_steps)
     return moment_of(timeline, min(now + num_steps - is_inside, recorded_steps(timeline)[1]))
 
 
 def steps_before(timeline: Timeline, moment: int | None, num_steps: int) -> int:
-    """Return the end of the step so many before a moment. ConfigError when it is not recorded."""
+    """Return the end of an earlier step, counted from a moment. Raises ConfigError when it is not recorded."""
     now, first = _where(timeline, moment, num_steps)[0], recorded_steps(timeline)[0]
     if num_steps > now - first:
         way = f"back({now - first}) goes to its beginning" if now > first else "you stand at its beginning"
@@ -90,7 +90,7 @@ def recorded_steps(timeline: Timeline) -> tuple[int, int]:
 
 
 def _first_and_newest(timeline: Timeline) -> tuple[int, int]:
-    """Return the same, or one number twice where no step was taken, or the first one has failed."""
+    """Return the first and the newest recorded step; one number twice if no step was taken or the first one failed."""
     return timeline.state(timeline.num_dropped).step, timeline.state().step
 
 

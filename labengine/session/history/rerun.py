@@ -1,4 +1,4 @@
-"""Repeating a run: an engine gets recorded inputs again, each before the step that it came before."""
+"""Repeating a run: an engine gets its recorded inputs again, each before the same step."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _do(engine: Engine, due: Input) -> None:
 
 
 def break_off(stepper: Stepper, reached: Phase, reason: str = "KeyboardInterrupt") -> None:
-    """Take a step up to a phase, and take it back: the slots it wrote to are trusted no more.
+    """Take a step up to a phase, and take it back; the content of the slots it wrote to is invalid afterwards.
 
     Scripts made by to_code() call this. reached: "schedule" (blocks may have been loaded), "forward" (the forward pass
     failed) or "sample" (it was done). reason: the name of the error that ends the step. ConfigError for another phase,

@@ -1,1 +1,1 @@
-"""Taking a run along: files, frames, scripts, and a saved run opened again."""
+"""Exports of a run as files, frames and scripts, and saved runs opened again."""

@@ -18,7 +18,7 @@ from labengine.session.source_text import class_text
 from labengine.trace.file import save
 
 Facts = dict[str, Any]
-"""What a saved session says of its lab, by name; JSON values."""
+"""A saved session's facts about its lab, by name; JSON values."""
 
 
 def save_session(session: Session, path: str | PathLike[str]) -> None:

@@ -1,4 +1,4 @@
-"""A saved session, opened again: everything a lab shows, with no engine and no torch."""
+"""A saved session, opened again: all views of a lab, without an engine and without torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from labengine.trace.parsing import TraceError
 from labengine.trace.recorded_timeline import RecordedTimeline
 from labengine.violation import Violation
 
-if TYPE_CHECKING:  # pandas and the browser half are for those who look
+if TYPE_CHECKING:  # pandas and widgets, for views only
     import pandas
 
     from labengine_widgets.feed.feed import Feed
@@ -51,7 +51,7 @@ _BASE = ("class", "source", "reason")
 def open(
     path: str | PathLike[str], *, max_bytes: int = MAX_BYTES, max_seconds: float = MAX_SECONDS, **unknown: object
 ) -> Trace:
-    """Open a session that lab.save(path) wrote, to look at as at the lab itself. Nothing in the file is run.
+    """Open a session that lab.save(path) wrote; its views are those of the lab. Nothing in the file is run.
 
     max_bytes, max_seconds: memory and time that opening may take. Every event and keyframe is checked: a trace that
     opens can be shown, exported and walked. TraceError, before anything else, for a file that is damaged, contradicts
@@ -65,7 +65,7 @@ def open(
 class Trace:
     """A saved session: show(), view(...), why(...), goto(...), events_frame(), to_code(), export_html(...) as a Lab.
 
-    timeline: its events, and the state at any moment among them. facts: what else is known of it, in JSON types.
+    timeline: its events, and the state at any moment among them. facts: its other data, in JSON types.
     """
 
     def __init__(self, saved: SavedRun) -> None:
@@ -78,7 +78,7 @@ class Trace:
         self._seams = _checked_seams(saved.facts)
         self._views = RecordingViews(self.timeline, self.view_source, crash=lambda: self.crash)
 
-    # -- what was recorded ---------------------------------------------------------------------------------------------
+    # -- the recording -------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
         """Return the state at the end of the recording. At another moment: `timeline.state(moment).snapshot()`."""
@@ -127,7 +127,7 @@ class Trace:
         return self._views.feed
 
     def view_source(self) -> RecordingViewSource:
-        """Return the view source: all that views read (a labengine_widgets.ViewSource)."""
+        """Return the views' interface to this trace (a labengine_widgets.ViewSource)."""
         return RecordingViewSource(self.title, self._lab, self.timeline, self.token_text, self._seams, _REFUSAL)
 
     @property
@@ -164,7 +164,7 @@ class Trace:
         """Return why the subject is as it is at the moment that the views show."""
         return self._views.why(selected, subject)
 
-    # -- taking along --------------------------------------------------------------------------------------------------
+    # -- exports -------------------------------------------------------------------------------------------------------
 
     def events_frame(self) -> pandas.DataFrame:
         """Return the recorded events as a pandas frame, one row each."""
@@ -195,7 +195,7 @@ class Trace:
         self.close()
 
     def __repr__(self) -> str:
-        from labengine_widgets.pictures.ascii import block_map  # widgets are for those who look
+        from labengine_widgets.pictures.ascii import block_map  # for views only
 
         return f"{self.summary()}\n\n{block_map(self.snapshot(), self.timeline)}"
 
