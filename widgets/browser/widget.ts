@@ -42,7 +42,7 @@ export const internals = {
   axisLabel,
 };
 
-// What to show: "dashboard", "compare", or "view" with the names of some views.
+// The layout to show: "dashboard", "compare", or "view" with the names of some views.
 export interface Arrangement {
   kind: keyof typeof LAYOUTS;
   views: string[];

@@ -1,8 +1,8 @@
-// The small parts of which everything is made. Text only ever enters as textContent.
+// Helpers that create and update elements. Text is only ever set as textContent.
 
 const UNSEEN = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;
 
-// Text as it may be shown: what is not seen, or turns the direction of its neighbours, is a dot.
+// Text that is safe to show: invisible characters and direction marks become dots.
 export function seen(text: string | number) {
   return String(text).replace(UNSEEN, "·");
 }
@@ -18,7 +18,7 @@ export function element<Tag extends keyof HTMLElementTagNameMap>(
   return made;
 }
 
-// The element that an event of the browser is about.
+// The target of a browser event, as an element.
 export function targetOf(event: Event): HTMLElement {
   return event.target as HTMLElement; // listeners are added to elements only
 }
@@ -31,13 +31,13 @@ export function button(text: string, title: string, className = "") {
   return made;
 }
 
-// Writes a text only where it is another one: no layout for nothing.
+// Writes a text only if it has changed, which saves a layout.
 export function write(target: Element, text: string | number) {
   const wanted = seen(text);
   if (target.textContent !== wanted) target.textContent = wanted;
 }
 
-// Sets a property only where it is another one: each writing costs, one of the same value too.
+// Sets a property only if it has changed: writing an equal value costs as much.
 export function put<T, K extends keyof T>(target: T, name: K, value: T[K]) {
   if (target[name] !== value) target[name] = value;
 }

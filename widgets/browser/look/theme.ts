@@ -1,9 +1,9 @@
-// The theme's colours as the style sheet resolved them, read once per theme: for what is drawn on a canvas.
+// The theme's colours as the style sheet resolved them, read once per theme, for drawing on a canvas.
 import { inkOn } from "./palette.ts";
 
 const CHANGES_SETTLE_MS = [0, 200, 800];
 
-// Colours as CSS text, fonts, and what the system asks for.
+// Colours as CSS text, fonts, and the system's preferences.
 export interface Theme {
   paper: string;
   ink: string;

@@ -1,4 +1,4 @@
-// What must not be overlooked: rules found broken, and steps that failed, of a recording up to any moment since the
+// Alarms: broken rules and failed steps of a recording, up to any moment since the
 // engine started.
 
 import { lastBefore } from "./arrays.ts";
@@ -7,7 +7,7 @@ import type { AnyRow, EventKind } from "./events.ts";
 import { entryFor } from "./events.ts";
 import type { Recording } from "./recording.ts";
 
-// A rule that was found broken. isSaid: the core is not what its events say.
+// A rule that was found broken. isSaid: the core's state differs from the fold of its events.
 export interface Violation {
   event: number;
   rule: string;
@@ -77,7 +77,7 @@ function logOf(recording: Recording) {
   return log;
 }
 
-// Those before the oldest event here came with the recording.
+// Alarms before the oldest event here came with the recording.
 function begun(recording: Recording) {
   const log: AlarmLog = { start: recording.start, end: recording.start, violations: [], crashes: [], starts: [] };
   for (const [event, row] of recording.earlier) if (event < recording.start) note(log, recording, event, row);

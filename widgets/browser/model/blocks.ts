@@ -1,4 +1,4 @@
-// What follows for one block: its fill, its content's number, whether it is lost, the tokens in its slots.
+// Derived state of one block: its fill, its content's number, whether it is lost, the tokens in its slots.
 
 import type { EventRows } from "./event_rows.ts";
 import type { RequestRecord } from "./requests.ts";
@@ -50,7 +50,7 @@ function isLost(scene: SceneState, id: number) {
   return !(scene.moreKeys.get(id) ?? []).some((key) => scene.map.holds(key, id));
 }
 
-// Brings what is kept of it up to date.
+// Updates the cached values of a block.
 export function refresh(scene: SceneState, id: number) {
   const lost = isLost(scene, id) ? 1 : 0;
   scene.numLost += lost - scene.isLostFlag[id];
@@ -61,7 +61,7 @@ export function refresh(scene: SceneState, id: number) {
   if (held !== scene.twins.held[id]) for (const other of scene.twins.hold(held, id)) if (other >= 0) scene.mark(other);
 }
 
-// A block is not as it was, or may not be.
+// Notes that a block has changed, or may have.
 export function touch(scene: SceneState, id: number) {
   if (id < 0 || id >= scene.numBlocks) return;
   scene.mark(id);

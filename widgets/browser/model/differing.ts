@@ -1,7 +1,7 @@
-// What is not as it was at another moment: blocks, requests and entries of the map.
+// Differences between two states: blocks, requests and entries of the map.
 import type { Scene } from "./scene.ts";
 
-// What is not the same in two states.
+// The subjects that differ between two states.
 export interface Differences {
   blocks: Set<number>;
   requests: Set<number>;
@@ -24,8 +24,7 @@ function blocks(scene: Scene, reference: Scene) {
   return found;
 }
 
-// Blocks that are not alike on two sides at the same time; what a free block holds matters as long as a look-up finds
-// it.
+// Blocks that differ between two sides at the same time. A free block's content counts only while a look-up finds it.
 export function unlike(scene: Scene, other: Scene) {
   const found = new Set<number>();
   for (let id = 0; id < Math.min(scene.numBlocks, other.numBlocks); id++) {

@@ -1,4 +1,4 @@
-// What a long run may forget when its oldest events go: hashes that nothing names any more, requests that ended long
+// Forgetting in a long run, when its oldest events are dropped: hashes without any reference, requests that ended long
 // ago.
 import type { EventRows } from "./event_rows.ts";
 import type { AnyRow, Kinds } from "./events.ts";
@@ -6,7 +6,7 @@ import type { Keyframe } from "./keyframe.ts";
 import type { SceneState } from "./scene_state.ts";
 import type { Shared } from "./shared.ts";
 
-// What grows with a recording's length.
+// The data that grows with a recording's length.
 interface LongRecording {
   start: number;
   rows: AnyRow[];
@@ -17,7 +17,7 @@ interface LongRecording {
   shared: Shared;
 }
 
-// Everything that neither the oldest state here nor an event after it knows.
+// Forgets everything that neither the oldest state here nor a later event names.
 export function forgetOld(recording: LongRecording) {
   const [base] = recording.keyframes,
     { shared } = recording;

@@ -1,4 +1,4 @@
-// Scenes put away: what cannot be derived, packed close; and the kernel's own kind of keyframe, brought into a scene.
+// Keyframes: scenes packed without derivable values; and the kernel's keyframes, converted to scenes.
 
 import { refresh } from "./blocks.ts";
 import type { PackedMap } from "./key_maps.ts";
@@ -26,7 +26,7 @@ const SMALL = [
 type KeptArrays = Pick<SceneState, (typeof KEPT_ARRAYS)[number]>;
 type SmallFields = Pick<SceneState, (typeof SMALL)[number]>;
 
-// A scene that is put away.
+// A packed scene.
 export type Keyframe = KeptArrays &
   SmallFields &
   Pick<
@@ -88,7 +88,7 @@ export function restore(scene: SceneState, kept: Keyframe) {
   scene.changes.all = scene.changes.queue = scene.changes.tier = true;
 }
 
-// Where blocks stand and which are equal follows from the rest.
+// The places of blocks and equal contents are derived from the rest.
 function rebuild(scene: SceneState) {
   const { places, twins, refCounts, contentOfBlock } = scene;
   places.reset(scene.numBlocks);
@@ -106,7 +106,7 @@ function addPlaces({ places, nullBlock }: SceneState, { id, tables }: { id: numb
   }
 }
 
-// A Fold as the kernel wrote it. What it does not tell (where free blocks stood, what went astray) is not known.
+// A Fold as the kernel wrote it. It lacks the former places of free blocks and misplaced writes.
 export function takeUp(scene: SceneState, wire: WireKeyframe) {
   const { keys } = scene.shared;
   scene.empty(wire.ref_counts.length, wire.groups, wire.null_block);

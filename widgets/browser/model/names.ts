@@ -1,4 +1,4 @@
-// The names that people read: requests A, B, C; contents p, q, r; blocks #7; lists and counts. As names.py writes them.
+// Names on screen: requests A, B, C; contents p, q, r; blocks #7; lists and counts. Equal to those of wording.py.
 
 const LETTERS = "pqrstuvwxyz";
 const HASH_DIGITS = 8;

@@ -1,7 +1,7 @@
 // Documents that Python sends: recordings, stretches of them, captions, comparisons, answers.
 import type { AnyRow, KindNames, Phase } from "./events.ts";
 
-// A method that had a say in an event, with the method that it overrides.
+// A method that takes part in an event, with the method that it overrides.
 export interface SeamMethod {
   class: string;
   seam: string;
@@ -14,7 +14,7 @@ export interface SeamMethod {
   base?: { class: string; source: string } | null;
 }
 
-// The method that decided a kind of event, and the others that had a say.
+// The method that decides a kind of event, and the others that take part.
 export interface Seam extends SeamMethod {
   methods?: SeamMethod[];
 }
@@ -43,7 +43,7 @@ export interface Answer {
   links?: AnswerLink[];
 }
 
-// What does not change while events happen.
+// The fields that stay the same while events are added.
 export interface Header {
   lab?: string;
   title?: string;
@@ -112,7 +112,7 @@ interface Stretch {
   seconds?: [step: number, seconds: number][];
 }
 
-// A recording from some moment on: all that a view needs to begin.
+// A recording from some moment on: all that a new view needs.
 export interface FullPayload extends WordsPayload {
   header: Header;
   start?: number;
@@ -192,7 +192,7 @@ export interface WireContent {
   action?: string;
 }
 
-// What the reader selected; of an event in a comparison, on which side.
+// The reader's selection; for an event in a comparison, with its side.
 export interface Selection {
   kind: "block" | "request" | "hash" | "event";
   id: number | string;

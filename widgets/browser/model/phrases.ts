@@ -20,7 +20,7 @@ const EVENTS: Record<string, Phrase> = table.events;
 const STATES: Record<keyof typeof table.states, Phrase> = table.states;
 const WORDS: Record<keyof typeof table.words, Record<string, string>> = table.words;
 
-// What happens in an event of a recording. Without `tokenText` a token is its id.
+// The sentence for an event of a recording. Without `tokenText` a token is its id.
 export function phrase(recording: Recording, event: number, tokenText?: TokenText) {
   const kind = recording.kind(event);
   const get = ((name: string) => {
@@ -31,17 +31,17 @@ export function phrase(recording: Recording, event: number, tokenText?: TokenTex
   return written(own(EVENTS, kind) ?? `${kind} happens.`, value);
 }
 
-// What a view says of a lab's state, from its numbers.
+// The sentence for a lab's state, with its numbers.
 export function statePhrase(name: keyof typeof STATES, numbers: Record<string, number | string>) {
   return written(STATES[name], (field) => numbers[field]);
 }
 
-// The word of a table for a value; a value without one stands for itself.
+// A table's word for a value; the value itself if the table has none.
 export function word(words: keyof typeof table.words, value: unknown) {
   return own(WORDS[words], String(value)) ?? readable(String(value), MAX_TEXT);
 }
 
-// What a table has under a name that may come from a recording ("constructor" is no entry).
+// A table's entry under a name that may come from a recording ("constructor" is no entry).
 function own<Entry>(table: Record<string, Entry>, name: string): Entry | undefined {
   return Object.hasOwn(table, name) ? table[name] : undefined;
 }
@@ -69,7 +69,7 @@ function mapping(mapped: number[], block: number) {
   return mapped.length > 1 ? "shared" : "alone";
 }
 
-// What a template may name besides fields.
+// Values that a template may name besides fields.
 const VALUES: Record<string, (get: Field, tokenText?: TokenText) => string> = {
   request: (get) => requestName(get("request_id")),
   block: (get) => `#${get("block_id")}`,

@@ -1,4 +1,4 @@
-// Where blocks are: the table entries that name each one, and the live blocks that hold the same content.
+// The table entries that name each block, and the live blocks of equal content.
 import { grown } from "./arrays.ts";
 
 const FIELDS = ["request", "group", "index", "next"] as const;
@@ -33,7 +33,7 @@ export class Places {
     this.head[block] = node;
   }
 
-  // Nothing happens when the block does not stand there.
+  // No effect when the block is not there.
   remove(block: number, request: number, group: number, index: number) {
     let before = -1;
     for (let node = this.head[block]; node >= 0; before = node, node = this.next[node]) {

@@ -1,4 +1,4 @@
-// A doubly linked queue of small whole numbers over typed arrays: any one leaves or enters at either end at once.
+// A doubly linked queue of small integers over typed arrays: removal and insertion at either end are O(1).
 
 // Slot 0 is the sentinel: its `next` is the first, its `prev` the last. Id i has slot i + 1. next < 0: not in the
 // queue.
@@ -25,7 +25,7 @@ export class LinkedQueue {
     this.insert(id, 0);
   }
 
-  // Nothing happens to one that is not here.
+  // No effect for an id that is not queued.
   remove(id: number) {
     if (!this.has(id)) return;
     const slot = id + 1,

@@ -1,4 +1,4 @@
-// A request as the events have told it so far. Copies of a scene share it until one of them has something new to note.
+// A request's state according to the events so far. Copies of a scene share it until one of them changes it.
 import type { RequestStatus } from "./payloads.ts";
 
 export class RequestRecord {
@@ -81,7 +81,7 @@ export class RequestRecord {
     return this.tables;
   }
 
-  // Preempted and finished requests hold nothing.
+  // Empties the tables: preempted and finished requests hold no blocks.
   clear(status: RequestStatus) {
     this.status = status;
     this.numComputed = 0;

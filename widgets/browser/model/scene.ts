@@ -1,10 +1,10 @@
-// The state at a moment as a reader sees it: blocks with content, owners and slots, requests, queue, map, tier, score.
+// The state at a moment as it is drawn: blocks with content, owners and slots, requests, queue, map, tier, score.
 
 import { fillOf, tokensOf } from "./blocks.ts";
 import type { Place } from "./places.ts";
 import { SceneState } from "./scene_state.ts";
 
-// A block as a reader sees it.
+// A block as it is drawn.
 export interface Block {
   id: number;
   refCount: number;

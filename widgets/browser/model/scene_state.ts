@@ -1,4 +1,4 @@
-// The state that events change: blocks, requests, queue, map and tier at one moment. Scene adds what readers ask of it.
+// The state that events change: blocks, requests, queue, map and tier at one moment. Scene adds the derived values.
 
 import type { EventFields, EventRows } from "./event_rows.ts";
 import type { Phase, Transfer } from "./events.ts";
@@ -132,7 +132,7 @@ export class SceneState {
     return this.moreKeys.size && this.moreKeys.has(id) ? [first, ...(this.moreKeys.get(id) ?? [])] : [first];
   }
 
-  // What changed since the last call.
+  // Returns the changes since the last call.
   takeChanges() {
     const { changes, changedBlocks, changedKeys } = this;
     for (const id of changedBlocks) {
@@ -159,7 +159,7 @@ export class SceneState {
     return request;
   }
 
-  // A request to change: copies of this scene keep the one they know.
+  // Returns a request that may be changed: copies of this scene keep their own.
   own(id: number) {
     this.changes.requests.add(id);
     const request = this.request(id);
@@ -194,7 +194,7 @@ export class SceneState {
     this.changes = new Changes(true);
   }
 
-  // A pool of free blocks and nobody there.
+  // An empty state: all blocks are free, and there are no requests.
   empty(numBlocks: number, groups: EventFields["EngineStarted"]["groups"], nullBlock: number) {
     const ids = Array.from({ length: numBlocks }, (_, id) => id).filter((id) => id !== nullBlock);
     this.share();

@@ -1,4 +1,4 @@
-// What all scenes of a recording share: numbers of keys and contents, chains of hashes, tokens of requests, the tier.
+// Data that all scenes of a recording share: numbers of keys and contents, hash chains, tokens of requests, the tier.
 
 import { lastBefore } from "./arrays.ts";
 import type { EventRows } from "./event_rows.ts";

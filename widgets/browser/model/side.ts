@@ -1,4 +1,4 @@
-// One recording on the stage: where it stands, and what has changed since it was painted.
+// One recording on the stage: its shown moment, and the changes since the last paint.
 
 import { readable } from "./names.ts";
 import type { FullPayload, Status } from "./payloads.ts";

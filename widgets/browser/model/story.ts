@@ -11,7 +11,7 @@ import { LIFE, NOBODY, STATE, StoryState, TOPICS } from "./story_state.ts";
 
 const stories = new WeakMap<Recording, Story>();
 
-// One story per recording, brought up to date: whoever asks first pays for the events that are new.
+// One story per recording, updated on demand: the first caller after new events pays for reading them.
 export function storyOf(recording: Recording) {
   let story = stories.get(recording);
   if (!story) stories.set(recording, (story = new Story(recording)));

@@ -1,4 +1,4 @@
-// What events change of a story: requests' states, blocks' lives, steps and figures per step.
+// The state of a story, which events change: requests' states, blocks' lives, steps and figures per step.
 
 import type { EventKind } from "./events.ts";
 
@@ -44,7 +44,7 @@ interface Counts {
 // Figures per step that ended.
 export type StorySeries = Record<"step" | "moment" | keyof Counts, number[]>;
 
-// What a step that is taken back changes back.
+// The values to restore when a step is rolled back.
 interface Undo {
   states: Map<number, number | undefined>;
   blocks: Map<number, BlockLife>;
@@ -205,7 +205,7 @@ export class StoryState {
     for (const name of COUNTS) series[name].push(counts[name]);
   }
 
-  // The state is again what it was before the step; what was seen of it stays on the axis.
+  // Restores the state before the step; its events stay on the axis.
   takeBack(at: number) {
     const { steps, undo } = this,
       last = steps.end.length - 1;

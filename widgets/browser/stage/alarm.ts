@@ -1,4 +1,4 @@
-// Rules that were found broken, and a step that failed: counted in red, told in words, each leading to its Why?.
+// The alarm: broken rules and a failed step, counted in red, with a sentence and a link to the Why? answer.
 
 import { button, element, put, write } from "../look/element.ts";
 import type { Crash, Violation } from "../model/alarms.ts";

@@ -1,4 +1,4 @@
-// What is not as it was at the marked moment gets an outline, in every view: found by what its elements stand for.
+// Outlines, in every view, the elements whose subjects have changed since the marked moment.
 
 import type { Differences } from "../model/differing.ts";
 import { differing } from "../model/differing.ts";
@@ -60,7 +60,7 @@ function changedWords(found: Differences) {
   return parts.length ? `${parts.join(", ")} changed` : "nothing has changed";
 }
 
-// What an element is first of all: a row of the map leads to blocks, and is a hash.
+// The first subject of an element: a row of the map names blocks, but is a hash.
 function mostly(one: HTMLElement) {
   return ["hash", "block", "request"].find((kind) => kind in one.dataset);
 }

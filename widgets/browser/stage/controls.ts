@@ -1,4 +1,4 @@
-// Buttons, form and the lab's answers. They send commands; what comes of them is seen when the lab's events arrive.
+// Buttons, form and the lab's answers. They send commands, whose effects show when the lab's events arrive.
 
 import { button, element, put, write } from "../look/element.ts";
 import type { WireContent } from "../model/payloads.ts";
@@ -136,7 +136,7 @@ export class Controls {
     this.showStatus();
   }
 
-  // What to do next, where nothing more important is to be said.
+  // A hint on the next action, if there is no more important message.
   paint() {
     const { player } = this.stage;
     const hint = player.isHeld ? "The step waits until you can see it: scroll up, or press Play." : "";
@@ -158,7 +158,7 @@ export class Controls {
   }
 }
 
-// What a view without controls says: that its kernel is gone, that nobody answers, that a callback has raised.
+// The message of a view without controls: its kernel is gone or does not answer, or a callback has raised.
 export class Notice {
   element = element("div", "le-notice le-error");
   words = { absence: "", failure: "", listener: "" };

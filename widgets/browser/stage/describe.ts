@@ -1,6 +1,6 @@
 import { contentName, counted, groupName, joined, requestName } from "../model/names.ts";
 import { phrase } from "../model/phrases.ts";
-// One thing in words, for the tooltip.
+// The tooltip's text on one subject.
 
 import type { Violation } from "../model/alarms.ts";
 import { alarmsAt, saidAndIs } from "../model/alarms.ts";
@@ -70,7 +70,7 @@ function hashWords(scene: Scene, key: string) {
 
 const MAX_BROKEN = 3; // violations that are told of a block
 
-// Which rules the checks found broken: what the events say, and what is, where it is that.
+// The broken rules; for the rule `said`, the value in the events and the value in the core.
 function brokenBlock(side: Side, id: number) {
   const found = alarmsAt(side.recording, side.moment).violations.filter(({ blocks }) => blocks.includes(id));
   const more = found.length > MAX_BROKEN ? `\n… and ${found.length - MAX_BROKEN} more` : "";
@@ -93,7 +93,7 @@ function violationWords(violation: Violation) {
   return is ? `said: ${said}\n    is: ${is}` : said;
 }
 
-// What an outlined thing was at the marked moment; in a comparison nothing is marked.
+// The state of an outlined subject at the marked moment; a comparison has no marked moment.
 function marked(stage: ViewHost, side: Side, kind: "blocks" | "requests" | "keys", id: number | string) {
   if (stage.isPair || !side.reference) return null;
   return (differing(side.scene, side.reference)[kind] as Set<number | string>).has(id) ? side.reference : null;

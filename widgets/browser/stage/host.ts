@@ -1,4 +1,4 @@
-// What the parts of a stage may ask of it; each part names what else it needs.
+// The stage's interface for its parts; each part names what else it needs.
 
 import type { MorePayload, Selection, Status, WireContent } from "../model/payloads.ts";
 import type { Side } from "../model/side.ts";
@@ -6,7 +6,7 @@ import type { ViewHost } from "../views/view.ts";
 import type { PairTrack } from "./pair_track.ts";
 import type { SoloTrack } from "./track.ts";
 
-// What parts of the stage tell one another.
+// Notifications between parts of the stage.
 export interface StageEvents {
   status: [status: Status, side: Side];
   began: [side: Side];

@@ -22,7 +22,7 @@ import type { Wire } from "./wire.ts";
 
 const SILENCE_MS = 4000;
 
-// What is known of the question for the whole recording.
+// The state of the question for the whole recording.
 // answered: no answer is due
 // asked:    one is due
 // outdated: one is due, and may be older than what was missed since: ask again when it comes
@@ -176,7 +176,7 @@ export class Inbox {
     stage.changed();
   }
 
-  // Where the lab stands when it is quiet: a view that stands elsewhere has missed something.
+  // The newest moment of a quiet lab: a view with another one has missed a message.
   ended({ generation, end }: WireContent, side: Side) {
     const isMissing = !side.hasRecording || side.recording.header.generation !== generation;
     if (isMissing || side.recording.end !== end) this.resync();
@@ -247,7 +247,7 @@ export class Inbox {
 
 type Act<Payload> = (inbox: Inbox, content: WireContent, payload: Payload, side: Side) => void;
 
-// What each type of message does. `older` and `why` answer questions, which the wire settles.
+// The handler of each type of message. `older` and `why` answer questions, which the wire settles.
 const MESSAGES: Record<string, Act<never>> = {
   full(inbox, content, payload: FullPayload, side) {
     const isFirstAnswer = Boolean(content.view) && !inbox.hasOpened;

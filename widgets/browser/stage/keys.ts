@@ -1,4 +1,4 @@
-// Everything by keyboard, and the page that says so.
+// Keyboard commands, and the help page that lists them.
 
 import { element, targetOf } from "../look/element.ts";
 import type { Scrubber } from "./scrubber.ts";
@@ -23,7 +23,7 @@ const KEYS = [
   ["?", "these keys"],
 ];
 
-// What keys act on. controls: of a layout that has them; the buttons are clicked.
+// The targets of keys. controls: of a layout that has them; keys click their buttons.
 interface KeyTargets {
   stage: Stage;
   controls?: Record<"run" | "step" | "phase", HTMLButtonElement>;

@@ -1,4 +1,4 @@
-// Where a stage stands relative to its lab: named modes, and a table of what changes them.
+// The relation of a stage's shown moment to its lab: named modes, with a table of transitions.
 
 // loading:   no recording has come yet
 // reading:   the reader stands at an older moment; the lab's news leave the view where it is

@@ -1,4 +1,4 @@
-// What slides, and where to look, while events are played: read from the events themselves.
+// The chips that slide and the blocks in focus while events are played, read from the events.
 
 import type { EventRows } from "../model/event_rows.ts";
 import type { EventKind, Transfer } from "../model/events.ts";

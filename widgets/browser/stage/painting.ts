@@ -1,4 +1,4 @@
-// Painting: once a frame, what changed, in the views that can be seen; and nothing while nobody looks.
+// Painting: once per frame, the changes, in visible views only.
 
 import type { Selection } from "../model/payloads.ts";
 import { Changes } from "../model/scene_state.ts";
@@ -130,7 +130,7 @@ export class Painting {
     return Boolean(this.stage.isFollowed && this.stage.status.running);
   }
 
-  // The blocks that the events told last are about, per side; none while a lab is followed.
+  // The blocks of the newest events, per side; none while a lab is followed.
   focused(moments: number[]): number[][] {
     const { track, position, sides } = this.stage;
     if (position <= track.span(position).start || this.isHurried) return sides.map((): number[] => []);
@@ -197,7 +197,7 @@ export class Painting {
     entry.took = performance.now() - begun;
   }
 
-  // Who measures does it when everything is written; the layout that it asks for is part of what it costs.
+  // Views measure after all writes; the layout that this forces counts as their cost.
   settle(entry: Shown) {
     const { view, kind, took, costs } = entry,
       begun = performance.now();

@@ -48,7 +48,7 @@ export class PairTrack {
     this.sides = sides;
   }
 
-  // Beats from Python, from a number on; false when some between are missing.
+  // Adds captions from Python, from a number on; returns false when some before them are missing.
   hear(payload: ComparePayload) {
     const isComplete = payload.from === payload.first;
     if (!isComplete && (payload.from < this.base || payload.from > this.base + this.rows.length)) return false;

@@ -15,7 +15,7 @@ interface PanelStage extends StageHost {
   show(module: ViewModule, side: number, parent: HTMLElement, isShown?: () => boolean): Shown;
 }
 
-// What the thing is that a view shows.
+// The explanation of a view's subject.
 const ABOUT: Record<string, string> = {
   pool: meaning("block pool"),
   tables: meaning("block table"),
@@ -106,7 +106,7 @@ export class Drawer {
     this.reveal();
   }
 
-  // Below the fold nobody sees that something has opened.
+  // Scrolls to the opened drawer, which may lie below the visible part of the page.
   reveal() {
     if (this.open) requestAnimationFrame(() => this.element.scrollIntoView({ block: "nearest" }));
   }

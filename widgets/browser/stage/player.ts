@@ -18,7 +18,7 @@ export const PLAY_STATES: Record<PlayState, Partial<Record<PlayEvent, PlayState>
   held: { start: "playing", stop: "idle" },
 };
 
-// What is played: the track from a position on.
+// The source of a play: the track from a position on.
 interface PlayedStage {
   track: Track;
   position: number;

@@ -1,4 +1,4 @@
-// Hover, click and highlight for everything that stands for something, in any view: by delegation on the root.
+// Hover, click and highlight for all elements with a subject, in any view, by event delegation on the root.
 
 import { targetOf, write } from "../look/element.ts";
 import type { Selection } from "../model/payloads.ts";
@@ -18,7 +18,7 @@ interface PointedStage extends StageHost {
   links?: Links;
 }
 
-// What the mouse points at: on which side, and by which element (null on a canvas).
+// The subject under the mouse, its side, and its element (null on a canvas).
 interface PointedSubject extends Subject {
   side: number;
   from: HTMLElement | null;
@@ -39,7 +39,7 @@ export class Pointing {
     root.addEventListener("keydown", (event) => event.key === "Enter" && this.chooseFocused(event), { signal });
   }
 
-  // What an event of the mouse is about: {kind, id, side, from} or null.
+  // The subject of a mouse event: {kind, id, side, from} or null.
   subjectAt(event: MouseEvent): PointedSubject | null {
     const found = targetOf(event).closest?.<HTMLElement>(SELECTOR);
     if (found && this.stage.root.contains(found)) return subjectOf(found);
@@ -77,7 +77,7 @@ export class Pointing {
     for (const { view } of stage.painting.painted) view.point?.(subject);
   }
 
-  // Whoever holds the block that is pointed at.
+  // The requests that hold the block under the mouse.
   link() {
     const { stage, subject } = this;
     if (subject?.kind === "block") stage.links?.show(Number(subject.id), subject.side);

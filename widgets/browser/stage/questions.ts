@@ -1,4 +1,4 @@
-// What is asked of Python, and told to it: older events, missing words, where the reader stands.
+// Questions and reports to Python: older events, missing captions, the reader's moment.
 import type { CaptionsPayload, OlderPayload } from "../model/payloads.ts";
 import type { StageHost } from "./host.ts";
 import type { Wire } from "./wire.ts";
@@ -31,7 +31,7 @@ export class Questions {
     return this.stage.sides[0].recording;
   }
 
-  // The events before those that are here; false where there are none, or nobody to ask.
+  // Asks for the events before those that are here; false if there are none, or no kernel.
   askOlder() {
     const { stage, recording } = this;
     if (this.older || !stage.wire.canAsk || stage.isPair || recording.start <= recording.first)
@@ -66,7 +66,7 @@ export class Questions {
     stage.moveTo(index + 1 < recording.steps.length ? stage.track.endOf(index) : stage.track.end);
   }
 
-  // The words of the step where one stands, and of the one that begins there, once one has stood there for a moment.
+  // Asks for the captions of the shown step and of the next one, once the position has stayed the same for a moment.
   askWords() {
     clearTimeout(this.wordsTimer);
     const { stage } = this,

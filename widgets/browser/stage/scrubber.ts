@@ -107,7 +107,7 @@ export class Scrubber {
     this.flags[1].place(isHere && reference ? indexOf(this.positions, reference.position) : null, name);
   }
 
-  // What is not as it was at the marked moment, counted.
+  // The number of changes since the marked moment.
   showChanges(words: string) {
     write(this.since, words);
     put(this.since, "title", words);

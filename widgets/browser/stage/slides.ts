@@ -1,4 +1,4 @@
-// What moves over the picture: a chip that slides from place to place while an event is played.
+// The overlay for animated chips: a block's chip slides from its old to its new place while an event is played.
 import { element } from "../look/element.ts";
 import type { Point } from "../views/view.ts";
 import type { StageHost } from "./host.ts";

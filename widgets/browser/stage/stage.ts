@@ -1,4 +1,4 @@
-// The stage: recordings, the moment that is shown, what is selected, and the views that show it.
+// The stage: recordings, the shown moment, the selection, and the views.
 
 import type { Theme } from "../look/theme.ts";
 import { onThemeChange, readTheme } from "../look/theme.ts";
@@ -95,7 +95,7 @@ export class Stage {
     this.root.remove();
   }
 
-  // -- what views and layouts use
+  // -- the interface for views and layouts
 
   // Puts a view into an element. isShown: can it be seen at all (an open tab)?
   show(module: ViewModule, side: number, parent: HTMLElement, isShown: () => boolean = () => true) {
@@ -128,7 +128,7 @@ export class Stage {
     this.painting.repaint();
   }
 
-  // Calls `act` whenever a part tells this.
+  // Calls `act` at each notification of this kind.
   on<Name extends keyof StageEvents>(name: Name, act: (...details: StageEvents[Name]) => void) {
     const acts: ((...details: StageEvents[Name]) => void)[] = (this.listeners[name] ??= []);
     acts.push(act);
@@ -176,7 +176,7 @@ export class Stage {
     return (typeof side === "number" ? this.sides[side] : side).text(tokenId);
   }
 
-  // Stand somewhere, as the reader wishes: a play ends, and Python hears of it.
+  // Shows a position that the reader chose: a play ends, and Python is notified.
   moveTo(position: number) {
     this.player.stop();
     this.go(this.within(position), false);
@@ -244,7 +244,7 @@ export class Stage {
     if (isHeard) this.wire.send({ type: "select", side: 0, selection: this.selection });
   }
 
-  // What changed since this moment is marked; null: nothing is.
+  // Marks the changes since this moment; null marks nothing.
   compareWith(position: number | null) {
     const moments = position === null ? null : this.track.moments(position);
     this.reference =

@@ -59,7 +59,7 @@ export class SoloTrack {
     };
   }
 
-  // Where a step is over, before anything that follows it; of a step that goes on, the newest moment.
+  // The end of a step, before any later event; for an open step, the newest moment.
   endOf(index: number) {
     return (index < 0 ? null : this.side.recording.steps[index].end) ?? this.spanOf(index).end;
   }

@@ -1,4 +1,4 @@
-// Who can see what: nothing is painted out of sight, and a step is played only to somebody who can follow it.
+// Visibility: views out of sight are not painted, and a step is played only where it can be watched.
 
 // An element, and the share of it that must be seen to follow a play.
 export type Landmark = [element: Element, share: number];
@@ -54,7 +54,7 @@ export class Visibility {
   }
 }
 
-// What is not on the page yet will come: it counts as seen.
+// An element that is not on the page yet counts as visible.
 function isInWindow(element: HTMLElement) {
   if (!element.isConnected) return true;
   const { top, bottom } = element.getBoundingClientRect();

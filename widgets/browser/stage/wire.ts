@@ -37,7 +37,7 @@ export class Wire {
     return this.source !== null;
   }
 
-  // After a restart of the kernel there is nobody to send to: false.
+  // Returns false after a restart of the kernel, when the message has no receiver.
   send(message: Record<string, unknown>) {
     if (!this.source) return false;
     try {

@@ -1,4 +1,4 @@
-// What is said of a lab's state where Python's captions are missing: while it runs, and at a recording's start.
+// Sentences on a lab's state where Python's captions are missing: while it runs, and at a recording's start.
 import { statePhrase } from "../model/phrases.ts";
 import type { Scene } from "../model/scene.ts";
 

@@ -1,4 +1,4 @@
-// What a selection is about, and which events mention it.
+// The subjects related to a selection, and the events that name them.
 
 import type { Transfer } from "../model/events.ts";
 import type { Selection } from "../model/payloads.ts";
@@ -6,7 +6,7 @@ import type { Recording } from "../model/recording.ts";
 import type { Scene } from "../model/scene.ts";
 import type { Side } from "../model/side.ts";
 
-// The things that a selection is about.
+// The subjects related to a selection.
 export interface About {
   block: Set<number>;
   request: Set<number>;
@@ -47,7 +47,7 @@ const OF: Record<Selection["kind"], (about: About, id: number | string, side: Si
   },
 };
 
-// Who holds a content, whether the map knows it or not.
+// The blocks in use that hold a content, registered in the map or not.
 function* holders({ contentOfBlock, refCounts }: Scene, content: number) {
   if (content < 0) return;
   for (let id = contentOfBlock.indexOf(content); id >= 0; id = contentOfBlock.indexOf(content, id + 1))
@@ -68,10 +68,10 @@ const ids: { block: Readers; request: Readers } = {
   request: { request_id: (value: number) => [value], request_ids: (value: number[]) => value },
 };
 
-// Whether an event speaks of what is selected; null where nothing is.
+// Whether an event names the selection; null without a selection.
 export type Mentions = ((event: number) => boolean) | null;
 
-// (event number) -> whether it speaks of what is selected; null when nothing is.
+// (event number) -> whether it names the selection; null without a selection.
 export function mentions(recording: Recording, selection: Selection | null): Mentions {
   if (!selection?.kind) return null;
   const { kind } = selection;
@@ -87,7 +87,7 @@ export function mentions(recording: Recording, selection: Selection | null): Men
   };
 }
 
-// What an event names: {block: [ids], request: [ids], hash: ["group:hex"]}.
+// The subjects of an event: {block: [ids], request: [ids], hash: ["group:hex"]}.
 function namedBy(recording: Recording, i: number) {
   const row = recording.row(i),
     [, ...fields] = recording.header.kinds[row[0]],
@@ -129,7 +129,7 @@ function hashPlaces(fields: string[]) {
   };
 }
 
-// The events that speak of what is selected: looked for once per selection, and in what is new.
+// The events that name the selection, searched once per selection and then in new events only.
 
 export class Mentioned {
   events: number[] = [];

@@ -1,4 +1,4 @@
-// The keyboard inside a view: one stop for Tab, arrows from thing to thing, Enter or Space to choose.
+// The keyboard inside a view: one Tab stop, arrows move between elements, Enter or Space selects.
 
 import { targetOf } from "../look/element.ts";
 import type { Selection } from "../model/payloads.ts";
@@ -44,7 +44,7 @@ export function arrows(element: HTMLElement, stage: ViewHost) {
   element.addEventListener("focus", () => isHere(current) && current.classList.add("le-at"));
 }
 
-// The innermost thing that an element stands for.
+// The innermost subject of an element.
 function subjectOf(thing: HTMLElement): Selection {
   const { dataset } = thing;
   if (dataset.block !== undefined) return { kind: "block", id: Number(dataset.block) };

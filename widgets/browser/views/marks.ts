@@ -1,4 +1,4 @@
-// Marks what is chosen, and what that is about, in a view of elements; and brings it into sight within the view's own
+// Marks the selection and its related subjects in a view of elements, and scrolls them into view within the view's own
 // frame.
 
 import type { Selection } from "../model/payloads.ts";
@@ -46,7 +46,7 @@ export class Marks {
     for (const kind of HANDS) frame.addEventListener(kind, () => this.noteHand(), { capture: true, passive: true });
   }
 
-  // Who chooses something in this view has it before them: nothing moves there.
+  // A reader who selects something in this view sees it already, so nothing scrolls.
   noteHand() {
     this.isByHand = true;
     this.tries = 0;
@@ -55,7 +55,7 @@ export class Marks {
     });
   }
 
-  // Something else is chosen.
+  // Handles a new selection.
   mark(selection: Selection | null) {
     this.selection = selection?.kind ? selection : null;
     this.tries = this.selection && !this.isByHand ? TRIES : 0;
@@ -63,7 +63,7 @@ export class Marks {
     this.late();
   }
 
-  // After all was painted. What was found before may have moved with what happened since: nobody runs after it.
+  // Called after painting. Elements found before may have moved since; the view does not scroll after them.
   again() {
     if (this.wasFound) this.tries = 0;
     this.late();

@@ -1,4 +1,4 @@
-// What the DOM views are made of: keyed children that keep their places, block beads, badges, letters.
+// Parts of the DOM views: keyed children that keep their places, block beads, badges, letters.
 
 import { element, element as make } from "../look/element.ts";
 import { hueOf, roundOf, shapeOf } from "../look/palette.ts";

@@ -1,5 +1,5 @@
-// What the events of one step have told up to a moment, and the scene as it stood at another moment of it.
-// `base` is the moment from which all this is told: the step's start, or that of an engine that began anew.
+// The facts of one step's events up to a moment, and the scene at another moment of the step.
+// `base` is the moment at which these events begin: the step's start, or the start of a new engine.
 // A step's span lasts until the next step begins: what happens between steps belongs to the one before.
 
 import { lastBefore } from "../model/arrays.ts";
@@ -76,7 +76,7 @@ export function factsAt(recording: Recording, moment: number): StepFacts {
   return facts;
 }
 
-// Who has no turn in a step that is over, as far as the recording goes: nobody while it is under way.
+// Returns a predicate for the requests that a finished step did not schedule; none while the step is open.
 function idleIn(facts: StepFacts, recording: Recording, step: StepRecord | null): (request: number) => boolean {
   if (!step || (step.end === null && facts.stop === recording.end)) return () => false;
   let { scheduledIn } = facts;

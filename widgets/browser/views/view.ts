@@ -1,4 +1,4 @@
-// What a view is: an element that shows one recording, painted by what changed.
+// The view interface: an element that shows one recording, painted by changes.
 
 import type { Theme } from "../look/theme.ts";
 import type { Answer, Selection } from "../model/payloads.ts";
@@ -29,12 +29,12 @@ export interface Box {
   bottom: number;
 }
 
-// What something on screen stands for. about: what a click on it asks ("ref_count", "event").
+// The subject of an element on screen. about: the question of a click on it ("ref_count", "event").
 export interface Subject extends Selection {
   about?: string;
 }
 
-// The moment that a paint shows, and how it came there.
+// The moment that a paint shows, and how the view came there.
 export interface PaintMoment {
   moment: number;
   from?: number; // the moment painted before
@@ -46,7 +46,7 @@ export interface PaintMoment {
 
 export type CsvRow = unknown[];
 
-// What a view may ask of the stage that shows it.
+// The stage's interface for its views.
 export interface ViewHost {
   sides: Side[];
   isPair: boolean;

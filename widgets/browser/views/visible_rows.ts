@@ -69,7 +69,7 @@ export class VisibleRows {
     this.waiting.delete(row);
   }
 
-  // A short list again: everybody is painted.
+  // For a list that is short again: paints all rows.
   forget() {
     const acts = [...this.waiting].filter(([row]) => row.parentNode === this.list);
     for (const row of [...this.watched]) this.drop(row);

@@ -1,5 +1,5 @@
-// Two recordings side by side: what happened, once where they agree and twice where they differ; one shared line of
-// time.
+// The layout of two recordings side by side: one caption where they agree and two where they differ; one shared time
+// line.
 import { element, targetOf } from "../../look/element.ts";
 import { meaning } from "../../model/glossary.ts";
 import type { OlderPayload } from "../../model/payloads.ts";
@@ -95,7 +95,7 @@ async function fetchOlder(stage: PairStage, side: Side) {
   }
 }
 
-// What tests and style sheets may read of the moment.
+// Attributes of the moment for tests and style sheets.
 class CompareMomentData {
   stage: PairStage;
 
@@ -130,7 +130,7 @@ class CompareMomentData {
   }
 }
 
-// What the marks mean, in one line below the columns.
+// The key to the marks, in one line below the columns.
 const MARKS: [name: string, text: string | null, words: string, title: string][] = [
   [
     "alike",

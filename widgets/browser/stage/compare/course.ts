@@ -1,4 +1,4 @@
-// Where a comparison's view goes as captions and events of both sides come in.
+// The position of a comparison's view as captions and events of both sides arrive.
 
 import type { ComparePayload } from "../../model/payloads.ts";
 import { isAlong } from "../mode.ts";
@@ -15,8 +15,8 @@ export class Course {
     this.stage = stage;
   }
 
-  // True if the view goes along when the engines go on: it stands at the newest caption, is on its way there, or waits
-  // for events. A guided story is told from stop to stop, as the reader wishes: a play in it leads nowhere else.
+  // True if the view follows the engines: it shows the newest caption, plays towards it, or waits for events. In a
+  // guided story the reader moves from stop to stop, so a play there does not count.
   get isAlong() {
     const { mode, track, player } = this.stage,
       isOnItsWay = !track.guide.length && player.target !== null;
@@ -39,8 +39,7 @@ export class Course {
     this.catchUp();
   }
 
-  // Where the view stands at first: at the first guided stop, or where the sides first differ, or at the newest
-  // caption.
+  // Sets the first position: the first guided stop, the first difference, or the newest caption.
   settle() {
     const { stage } = this,
       { track, sides } = stage;

@@ -1,6 +1,6 @@
-// What is not the same on the two sides is marked in both: places of tables, entries of the map, numbers. (The pools
-// mark what is not as in their reference: the other side's scene.) Equal blocks under other ids are no difference: who
-// got which free block does not matter, but in the queue itself.
+// Marks the differences between the two sides in both columns: table entries, map entries, numbers. (The pools mark
+// differences from their reference, the other side's scene.) Equal blocks under other ids are no difference, except in
+// the queue, because it does not matter which free block a request got.
 
 import type { Scene } from "../../model/scene.ts";
 import type { Side } from "../../model/side.ts";

@@ -1,5 +1,5 @@
-// Below the comparison, closed at first: why the two part, or why something is as it is; the code that decided; the
-// log. Of one side or the other.
+// The drawer below the comparison, closed at first, for one side at a time: the answers to Why?, the code that decided,
+// and the log.
 
 import { element, write } from "../../look/element.ts";
 import { Drawer } from "../panel.ts";

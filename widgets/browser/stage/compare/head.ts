@@ -1,4 +1,4 @@
-// The first two lines of a comparison: its title and the play, the phase and what one may ask of both engines.
+// The first two lines of a comparison: title and play buttons, then the phase and the commands for both engines.
 
 import { button, element, put, write } from "../../look/element.ts";
 import type { Keys } from "../keys.ts";
@@ -122,7 +122,7 @@ class PairPhases {
   }
 }
 
-// Asked of both engines at once.
+// Commands for both engines at once.
 class PairControls {
   stage: PairStage;
   element = element("div", "le-compare-controls");
@@ -176,7 +176,7 @@ class PairControls {
     this.show();
   }
 
-  // What went wrong; or else, as a note, the breakpoint at which a run has stopped.
+  // The error message; without one, a note on the breakpoint at which a run stopped.
   show() {
     const text = this.wrong || this.stopped;
     write(this.message, text);

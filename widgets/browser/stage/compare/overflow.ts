@@ -1,4 +1,4 @@
-// What a frame that scrolls does not show: said beside its heading, so that nobody takes what is cut for all there is.
+// The number of items that a scrolling frame hides, written beside its heading so that readers know of them.
 import { element, put, write } from "../../look/element.ts";
 
 export class Overflow {

@@ -1,5 +1,5 @@
-// A side's numbers in fixed places: what is used now and was at the step's peak; what a look-up finds, and what it
-// cannot; what was computed.
+// A side's numbers in fixed places: blocks used now and at the step's peak, findable and lost blocks, computed
+// tokens.
 
 import { element, write } from "../../look/element.ts";
 import { countUpTo } from "../../model/arrays.ts";

@@ -1,4 +1,4 @@
-// The words of the moment: the guided sentence and its question, if there is a guide; below it what happens, in two
+// The text of the moment: the guided sentence and its question, if there is a guide; below it the caption, in two
 // columns where the sides differ.
 import { button, element, write } from "../../look/element.ts";
 import type { PairTrack } from "../pair_track.ts";
@@ -79,7 +79,7 @@ export function nextStop(stage: PairStage) {
   stage.changed();
 }
 
-// What is recorded is told, and the engines can go on with the story.
+// True if the end of the recording is shown and the engines can run the follow-up.
 function canGoOn(stage: PairStage) {
   const { track, position } = stage;
   return stage.isLive && track.followUp !== null && track.guide.length > 0 && position >= track.end;

@@ -1,5 +1,5 @@
-// One line of time for both sides: a column per caption, a lane per request and one for the pool; a rule where the
-// editions part. Drag to scrub.
+// One time line for both sides: a column per caption, a lane per request and one for the pool; a vertical rule at the
+// first difference. Drag to scrub.
 
 import { element } from "../../look/element.ts";
 import type { Theme } from "../../look/theme.ts";
@@ -124,7 +124,7 @@ export class PairTime {
     return this.picture;
   }
 
-  // What has not happened yet is paler.
+  // Events after the shown moment are paler.
   paintAhead(context: CanvasRenderingContext2D, theme: Theme) {
     const x = this.x(this.stage.position) + 1;
     context.globalAlpha = 0.5;
@@ -179,7 +179,7 @@ export class PairTime {
     }
   }
 
-  // What the marks mean, where the names of the steps leave room.
+  // The key to the marks, where the names of the steps leave room.
   paintMeaning(context: CanvasRenderingContext2D, theme: Theme, free: number) {
     const right = this.width - RIGHT,
       left = right - context.measureText(MEANING).width;

@@ -51,7 +51,7 @@ export class CaptionLanes {
     });
   }
 
-  // All of them while there is room; else those of which the sides tell different things, and the newest.
+  // All requests while there is room; else those in which the sides differ, and the newest.
   shownRequests(): Lane[] {
     const { rows } = this.stage.track,
       counts = new Map<number, number>();

@@ -1,5 +1,5 @@
-// Who held which block, and for how long: a row per block, a band per life. Hue is content, border and hatch are life,
-// letters are owners.
+// The use of each block over time: a row per block, a band per stretch of its life. Hue shows content, border and hatch
+// show state, letters are owners.
 
 import { element, targetOf, write } from "../../look/element.ts";
 import type { Theme } from "../../look/theme.ts";
@@ -243,7 +243,7 @@ class Bands {
     context.fillRect(this.board.axis.left - 3, y, 3, Math.max(2, this.rows.height - 1));
   }
 
-  // -- hands
+  // -- pointer and keyboard
 
   at(event: MouseEvent) {
     if (targetOf(event) !== this.board.canvas || !this.rows) return null;

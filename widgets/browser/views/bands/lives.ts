@@ -1,4 +1,4 @@
-// A stretch of a block's life as a band: hue is content, border and hatch are life, letters are owners.
+// A stretch of a block's life as a band: hue shows content, border and hatch show state, letters are owners.
 
 import { hueOf, LOST_HUE } from "../../look/palette.ts";
 import type { Theme } from "../../look/theme.ts";

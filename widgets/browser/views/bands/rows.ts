@@ -47,7 +47,7 @@ export function layRows(story: Story, height: number): Rows {
   };
 }
 
-// Null for a block that has no row, because nobody ever used it.
+// Null for a block without a row, because it was never used.
 export function yOf(rows: Rows, block: number) {
   const place = rows.places.get(block);
   return place === undefined ? null : TOP + Math.floor(place / rows.perRow) * rows.height;

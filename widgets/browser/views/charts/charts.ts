@@ -73,7 +73,7 @@ class Charts {
     this.draw();
   }
 
-  // The steps in which the run speaks of what is selected.
+  // The steps with events that name the selection.
   findMarked() {
     const { series } = this.story,
       events = this.mentioned.find(this.side.recording, this.selection);

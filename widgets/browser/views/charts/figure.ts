@@ -15,7 +15,7 @@ const TOP = 6,
   BOTTOM = 15,
   LEAST_STEPS = 12;
 
-// What a chart asks of the view that has all four.
+// The interface of the view that has all four charts.
 interface ChartsHost {
   stage: ViewHost;
   side: Side;
@@ -81,7 +81,7 @@ export class Figure {
     return this.left + ((index + 0.5) / this.span) * this.width;
   }
 
-  // What is drawn, and how high: anew when there is more of the run.
+  // The drawn values and the axis's height, computed again when the run has new steps.
   measure(story: Story, recording: Recording) {
     const { figure } = this,
       values = (this.values = figure.values(story, recording));

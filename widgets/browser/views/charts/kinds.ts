@@ -1,4 +1,4 @@
-// The four charts: which figure of a step each one draws, what it says of it, and how high its axis is.
+// The four charts: each one's figure per step, its text, and the height of its axis.
 
 import type { Recording } from "../../model/recording.ts";
 import type { Story } from "../../model/story.ts";
@@ -43,7 +43,7 @@ function milliseconds(time: number) {
   return time < 10 ? time.toPrecision(2) : time < 100 ? time.toFixed(1) : Math.round(time).toLocaleString();
 }
 
-// What a figure draws of each step. stacked: bars of these values stand on bars of the values; peaks: a line above.
+// The values that a chart draws per step. stacked: bars of these values on top of the others; peaks: a line above.
 export interface FigureKind {
   name: string;
   unit?: string;

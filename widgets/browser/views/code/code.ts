@@ -1,5 +1,5 @@
-// The method that decided the event one looks at, and the one that emitted it; an override as a difference from what it
-// overrides.
+// The method that decided the shown event, and the method that emitted it; an override is shown as a difference from
+// the method that it overrides.
 
 import { element, seen, targetOf, write } from "../../look/element.ts";
 import type { Seam, SeamMethod, Selection } from "../../model/payloads.ts";
@@ -92,7 +92,7 @@ class Code {
     return this.side.recording;
   }
 
-  // The newest of the events up to one that speak of what is chosen, and of which the method is known.
+  // The newest event up to a number that names the selection and whose method is known.
   lastDecision(last: number): number | null {
     const { recording } = this,
       speaks = recording && mentions(recording, this.selection);

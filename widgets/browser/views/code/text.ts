@@ -65,7 +65,7 @@ export function pieces(lines: string[]): PythonPiece[][] {
   });
 }
 
-// Two texts, line by line: what stayed, what went, what came.
+// The difference of two texts, line by line: kept, removed and added lines.
 
 const MAX_CELLS = 250000; // longer texts are shown one after the other
 

@@ -30,7 +30,7 @@ export function create(stage: ViewHost, side: Side) {
   return new Groups(stage, side);
 }
 
-// An entry of a table, or what stands for those left out.
+// An entry of a table, or the mark for entries left out.
 interface Entry extends Keyed {
   index?: number;
   block?: number;

@@ -8,7 +8,7 @@ import { storyOf } from "../../model/story.ts";
 import { TOPIC_NAMES } from "../../model/story_state.ts";
 import { mentions } from "../about.ts";
 
-// "#3 A" -> a block and a request; what is neither finds nothing.
+// "#3 A" -> a block and a request; any other word matches no event.
 function subjectsOf(text: string): (Selection | null)[] {
   return text
     .split(/[\s,]+/)
@@ -43,7 +43,7 @@ const NOT_RECORDED =
   "Recording is off: this lab keeps no events, and the log begins where its first view came. Lab(..., " +
   "record=True) keeps them all.";
 
-// What the filter asks of the log.
+// The log's interface for the filter.
 interface LogActs {
   onChange: () => void;
   leave: () => void; // to the lines

@@ -162,7 +162,7 @@ class Log {
     this.fill();
   }
 
-  // Brings a chosen event into sight, as soon as there is something to be seen.
+  // Scrolls the selected event into view, as soon as its line can be painted.
   seek() {
     if (this.sought === null || !this.list.clientHeight) return;
     this.reveal((this.looked = this.sought));
@@ -244,9 +244,9 @@ class Log {
     else line.element.removeAttribute("aria-current");
   }
 
-  // -- hands
+  // -- pointer and keyboard
 
-  // The stage selects what is clicked, as everywhere; here one stands there, too.
+  // The stage selects a clicked event, as in every view; the log also moves to its moment.
   click(event: MouseEvent) {
     const line = targetOf(event).closest<HTMLElement>("[data-event]");
     if (line) this.go(Number(line.dataset.event));

@@ -1,7 +1,7 @@
-// Where a hash stands: chains as rows. A hash follows its parent in the parent's row, if it was the first to; another
-// child begins a row of its own.
-// Rows are in order of first appearance, so nothing that comes later moves what is there. Unknown parents begin rows,
-// too.
+// The layout of hashes: chains as rows. A parent's first child follows it in its row; any other child begins a row of
+// its own.
+// Rows are in order of first appearance, so that new hashes never move old ones. A hash with an unknown parent begins a
+// row, too.
 
 export interface ChainRow {
   index: number;

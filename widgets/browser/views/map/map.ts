@@ -1,5 +1,5 @@
-// The prefix map as what it is: chains of hashes. Each bead is a content; the blocks in it are what the map serves, the
-// first one first.
+// The prefix map as chains of hashes. Each bead is a content, with the blocks that the map serves for it, in order of
+// service.
 
 import { element as make, write as say } from "../../look/element.ts";
 import { contentName, groupName } from "../../model/names.ts";
@@ -253,7 +253,7 @@ class HashMap {
     this.marks.mark(selection);
   }
 
-  // Where it stands once it is painted.
+  // The place of a hash once it is painted.
   rowOf({ hash, block }: About) {
     if (!this.scene) return null;
     const keys = new Set([...hash, ...[...block].flatMap((id) => this.scene.block(id).keys)]);

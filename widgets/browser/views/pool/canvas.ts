@@ -1,4 +1,4 @@
-// What the pool's painters ask of a canvas: text that is cut to fit, and small pictures that many cells share.
+// Canvas helpers of the pool's painters: text that is cut to fit, and small pictures that many cells share.
 
 import type { Theme } from "../../look/theme.ts";
 import type { Rect } from "../view.ts";

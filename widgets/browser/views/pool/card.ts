@@ -181,7 +181,7 @@ function besides(block: Block) {
   return block.content >= 0 ? letterWidth(block) + 6 : block.fill ? 26 : 0;
 }
 
-// Whose tables: the group's name; two names are one too many.
+// The name of the group whose tables hold the block; two names show a fault.
 function drawGroups(
   context: CanvasRenderingContext2D,
   { x, y, w }: Omit<Rect, "h">,

@@ -1,4 +1,4 @@
-// A block's cell in the pool: what its painters share, its ground, and rings around it.
+// A block's cell in the pool: common data of its painters, its background, and rings around it.
 
 import { hueOf, LOST_HUE, roundOf } from "../../look/palette.ts";
 import type { Theme } from "../../look/theme.ts";

@@ -1,4 +1,4 @@
-// The pool's grid: cells as large as fit, and what is drawn in cells of that size.
+// The pool's grid: cells as large as fit, and the level of detail for cells of that size.
 
 import { drawCard } from "./card.ts";
 import type { CellPainter } from "./cell.ts";

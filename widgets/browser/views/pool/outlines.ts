@@ -1,4 +1,4 @@
-// Which blocks of the pool want a ring, and the rings.
+// The blocks of the pool with rings, and the rings.
 
 import type { Theme } from "../../look/theme.ts";
 import type { Violation } from "../../model/alarms.ts";
@@ -26,7 +26,7 @@ export class Outlines {
     this.side = side;
   }
 
-  // All blocks that want a ring. In a comparison the reference is the other side.
+  // All blocks with a ring. In a comparison the reference is the other side.
   find(scene: Scene, reference: Scene | null, focus: number[]) {
     this.takeViolations();
     this.focus = new Set(focus);
@@ -55,7 +55,7 @@ export class Outlines {
     }
   }
 
-  // The blocks that something leads to.
+  // The blocks related to a subject.
   named(subject: Subject | null) {
     return aboutOf(subject, this.side).block;
   }

@@ -62,7 +62,7 @@ class Pool {
 
   destroy() {}
 
-  // -- where things are
+  // -- layout
 
   // The canvas's size is asked for when it changes, never while painting.
   resize() {
@@ -301,7 +301,7 @@ class Pool {
   }
 }
 
-// A block that nobody holds and no look-up could want is nothing to draw.
+// A free block without findable content is not drawn.
 function shown(scene: Scene, id: number) {
   if (!scene.refCounts[id] && !scene.isMapped(id)) return null;
   return scene.block(id);

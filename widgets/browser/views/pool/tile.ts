@@ -74,7 +74,7 @@ function drawTileName(
     );
 }
 
-// How many hold it, beside its letter; false where there is no room.
+// Draws the number of references beside the letter; returns false where there is no room.
 function drawBeside(
   context: CanvasRenderingContext2D,
   { x, y, w, h }: Rect,

@@ -1,4 +1,4 @@
-// The free queue in order: why each block is in it, whether its content is kept, and who is evicted next.
+// The free queue in order: why each block is in it, whether its content is kept, and which block is evicted next.
 
 import { element as make, write as say } from "../../look/element.ts";
 import type { Violation } from "../../model/alarms.ts";
@@ -119,7 +119,7 @@ class Queue {
     this.marks.again();
   }
 
-  // Where the core's queue is not what the events say; true if that has changed.
+  // Finds the places where the core's queue differs from the events; returns true if these have changed.
   takeViolations(moment: number) {
     this.violations = alarmsAt(this.side.recording, moment).violations.filter(({ isSaid }) => isSaid);
     const before = this.broken;

@@ -1,11 +1,11 @@
-// The free queue in fixed places: within a step every block keeps its seat. Who is taken leaves an empty seat with a
-// note;
-// who comes to the head sits down in front, where room was kept for it; who comes to the tail sits down behind.
+// The free queue in fixed places: within a step every block keeps its seat. A block that is taken leaves an empty seat
+// with a note; a block queued at the head gets a seat in front, where room was kept for it; one queued at the tail gets
+// a seat at the end.
 
 import type { Recording } from "../../model/recording.ts";
 import type { Scene } from "../../model/scene.ts";
 
-// Who took a block from the queue, and how ("given to", "found by").
+// The request that took a block from the queue, and the way ("given to", "found by").
 export interface Taken {
   how: string;
   request: number;

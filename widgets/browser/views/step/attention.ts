@@ -1,5 +1,5 @@
-// What an attention read sees: the context of one query, block by block and slot by slot, as the block table leads
-// there.
+// An attention read: the context of one query, block by block and slot by slot, through the block
+// table.
 
 import type { RequestRecord } from "../../model/requests.ts";
 import type { Scene } from "../../model/scene.ts";

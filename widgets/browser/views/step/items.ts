@@ -1,4 +1,4 @@
-// What the Step view draws, worked out: each request's tokens with their slots, and the blocks that attention reads.
+// The items of the Step view: each request's tokens with their slots, and the blocks that attention reads.
 
 import type { Scene } from "../../model/scene.ts";
 import type { Group } from "../../model/scene_state.ts";

@@ -40,7 +40,7 @@ export function makeHead(id: number) {
   return head;
 }
 
-// Its status, its part of this step, and how far it is.
+// The request's status, its share of this step, and its progress.
 export function paintHead(head: HeadElement, { scene, facts, violations }: TablesView, id: number) {
   paintBroken(head.broken, violationOf(violations, { request: id }));
   const request = scene.request(id),

@@ -24,7 +24,7 @@ export interface TableLayout {
   hasNumbers?: boolean;
 }
 
-// What is drawn of the view of block tables.
+// The interface of the block tables view.
 export interface TablesView {
   scene: Scene;
   facts: StepFacts;
@@ -142,7 +142,7 @@ function withGaps(view: TablesView, places: TablePlace[]): (TablePlace | Gap)[] 
   return shown;
 }
 
-// What lies in a slot that was written by mistake, or was not where it should have been.
+// The token in a slot that was written by mistake, or that is not in its slot.
 function putStray(
   { stage, side }: TablesView,
   states: string[],

@@ -23,7 +23,7 @@ export function hasEnded({ scene, facts }: { scene: Scene; facts: StepFacts }, i
   return !request || (request.status === "finished" && !facts.finished.has(id));
 }
 
-// The oldest of those who wait or run, and the last who ended.
+// The oldest waiting or running requests, and the last ones that ended.
 export function shownRequests(scene: Scene, facts: StepFacts) {
   const open: number[] = [],
     ended: number[] = []; // those who ended before this step come last, a line each

@@ -1,5 +1,5 @@
-// The axis of moments that timeline and bands share: where a moment lies, and how one zooms. Follows the run until
-// asked to stay.
+// The axis of moments that timeline and bands share: places of moments, and the zoom. Follows the run until the reader
+// zooms or pans.
 const LEAST = 48;
 const CLOSEST = 12;
 

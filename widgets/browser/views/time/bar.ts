@@ -1,4 +1,4 @@
-// The line above a view of time: what the patterns mean, where one stands, and the zoom. Its keys are the view's.
+// The line above a view of time: the key to the patterns, the shown moment, and the zoom. Its keys are the view's.
 
 import { element } from "../../look/element.ts";
 import type { Theme } from "../../look/theme.ts";

@@ -103,7 +103,7 @@ class Timeline {
     return STEPS + 8 + this.tick * TOPICS;
   }
 
-  // Where the run speaks of what is selected.
+  // The events that name the selection.
   findMarked() {
     this.marked = this.mentioned.find(this.side.recording, this.selection);
   }

@@ -1,5 +1,5 @@
-// Which questions one can ask of what is chosen, likeliest first: {text, subject: {kind, id, about}}; of a parting,
-// with the answer.
+// The questions about a selection, likeliest first: {text, subject: {kind, id, about}}; on the first difference, with
+// the answer.
 
 import { requestName } from "../../model/names.ts";
 import type { Answer, AskedSubject, Selection } from "../../model/payloads.ts";

@@ -1,4 +1,4 @@
-// Why? The question, the answer, and the chain of events that made it so; each link leads to its moment.
+// The Why? view: the question, the answer, and the chain of events that caused it; each link leads to its moment.
 
 import { element, targetOf, write } from "../../look/element.ts";
 import type { Answer, AnswerLink, AskedSubject, Selection } from "../../model/payloads.ts";
@@ -88,7 +88,7 @@ class WhyDrawer {
     this.element.remove();
   }
 
-  // -- what can be asked
+  // -- the questions
 
   offer() {
     const { scene, recording } = this.side;
