@@ -5,9 +5,10 @@ code takes and releases can stay locked. So SIGINT has another handler while a l
 handler keeps the interrupt, and raises it
 
 * where the outermost block of `interrupts_deferred` ends;
-* at once inside `interrupts_allowed`: a forward pass, or waiting for a lock;
+* at once inside `interrupts_allowed`: ModelRunner.forward and ModelRunner.sample, or waiting for a lock;
 * where `raise_deferred` is called, such as between two steps of a run;
-* after half a second at any place where nothing is half changed (safe_points.py): a part may be endless.
+* after half a second, or at a second Ctrl-C, at a safe point (safe_points.py): a part may be endless;
+* after two seconds anywhere in the core, which may then be left half changed.
 
 Only the main thread receives signals. In other threads all functions here do nothing.
 """
@@ -243,10 +244,11 @@ _deferred, _deferred_firmly = _Deferred(), _DeferredFirmly()
 
 
 def interrupts_deferred(*, firmly: bool = False) -> AbstractContextManager[None]:
-    """Hold a KeyboardInterrupt back until the outermost such block ends, but no more than half a second.
+    """Hold a KeyboardInterrupt back until the outermost such block ends, or for half a second.
 
-    After that it is raised where nothing is half changed, with a note that names the loop. A second Ctrl-C is raised at
-    once. Has no effect where interrupts are ignored, and in any thread but the main one.
+    After that, or at a second Ctrl-C, it is raised at the next safe point; after two seconds anywhere in the core.
+    After half a second a note on it names the loop. Has no effect where interrupts are ignored, and in any thread but
+    the main one.
     firmly: also inside `interrupts_allowed`.
     """
     return _deferred_firmly if firmly else _deferred

@@ -2,8 +2,9 @@
 
 An exception between a change of the core and its journal entry would leave it half done. So it is raised where a part
 could have raised by itself: at the start of a function of the core, or in foreign code (a part, a listener, a
-connector). It is never raised in code that follows the engine's events (checks, timeline, figures), in a rollback, or
-while a lock changes its owner.
+connector). It is not raised in code that follows the engine's events (checks, timeline, figures), in a rollback, or
+while a lock changes its owner. After two seconds only the locks count (Care.OF_LOCKS): it is raised at any instruction
+of the core or of foreign code, and the lab may then need reset() or rewind().
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ _ROOT = str(Path(__file__).parents[1])
 _STDLIB = sysconfig.get_paths()["stdlib"]
 
 _FOLLOWERS = ("check/", "timeline.py", "fold.py", "trace/", "session/stats.py", "session/history/inputs.py")
-"""They hear of changes, and would miss one. (A runner that is watched computes: it is none of them.)"""
+"""They hear of changes, and would miss one."""
+_WATCHED_RUNNER = ("check/watch.py", "WatchedRunner.")
+"""Its methods pass calls on to a runner, and follow no event: a runner may be endless with checks, too."""
 _CORE = ("core/",)
 _NOT_UNDONE = ("core/journal.py", "core/state.py")
 _ENGINES = ("engine/engine.py", "engine/ahead.py")
 _STEPS = ("phases", "_attempt", "step", "_schedule", "_forward", "_update", "_anticipate", "_run_ahead")
-"""Methods of an engine during which whatever fails is taken back."""
+"""Methods of an engine whose failure rolls the step back."""
 _COMPUTING = ("engine/model_runner.py",)
 """A forward pass takes long, but ends by itself."""
 
@@ -35,7 +38,7 @@ class Care(IntEnum):
     OF_LOCKS = 1
     """Locks only: after so long a wait a broken lab is better than one that hangs."""
     OF_THE_CORE = 2
-    """The core: a call in a part's own code may be cut off."""
+    """The core: a call in a part's own code may be interrupted."""
     OF_PARTS = 3
     """Parts too: only between two rounds of their loops, and at the start of a function."""
 
@@ -78,8 +81,8 @@ def _may_unwind(frame: FrameType | None) -> bool:
     while frame is not None:
         room = _room(frame)
         if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return False  # an import that is cut off leaves broken modules
-        if room.startswith(_FOLLOWERS + _COMPUTING) and not room.endswith("watched_runner.py"):
+            return False  # an interrupted import leaves broken modules
+        if room.startswith(_FOLLOWERS + _COMPUTING) and not _is_watched_runner(frame):
             return False
         if room in _ENGINES:
             return frame.f_code.co_name in _STEPS
@@ -87,6 +90,11 @@ def _may_unwind(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return True
+
+
+def _is_watched_runner(frame: FrameType) -> bool:
+    room, methods = _WATCHED_RUNNER
+    return _room(frame) == room and frame.f_code.co_qualname.startswith(methods)
 
 
 def is_in_step(frame: FrameType | None) -> bool:

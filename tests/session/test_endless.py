@@ -15,10 +15,14 @@ from ctrl_c import press_ctrl_c_in_main_thread
 from endless_parts import EndlessStore, EndlessTouch, switch
 from interrupting import assert_nothing_held, labengine_threads, python_takes_ctrl_c
 from labengine import Parts, compare
+from labengine.check.watch import Watch, WatchedRunner
+from labengine.core.step_plan import StepPlan
 from labengine.engine import endless, interrupts, safe_points
-from labengine.events import StepStarted
+from labengine.events import StepStarted, ViolationFound
+from labengine.hooks import Hooks
 from labengine.lab import Lab
 from labengine.session.compare.comparison import Comparison
+from labengine.violation import Violation
 from waiting import PATIENCE, wait_until
 
 PROMPT = list(range(1, 10))
@@ -263,3 +267,32 @@ def test_the_files_that_follow_events_are_where_they_are_said_to_be() -> None:
     package = Path(safe_points.__file__).parents[1]
     rooms = (*safe_points._FOLLOWERS, *safe_points._CORE, *safe_points._ENGINES, *safe_points._COMPUTING)
     assert [room for room in rooms if not (package / room).exists()] == []
+    room, methods = safe_points._WATCHED_RUNNER
+    assert Path(sys.modules[WatchedRunner.__module__].__file__ or "") == package / room
+    assert WatchedRunner.forward.__qualname__.startswith(methods)
+
+
+class LooksAtItself:
+    """A runner, an observer and a listener: notes in each call whether it could be interrupted there."""
+
+    def __init__(self) -> None:
+        self.seen: list[bool] = []
+
+    def look(self, *_: object) -> None:
+        self.seen.append(safe_points.is_safe_point(sys._getframe(), safe_points.Care.OF_THE_CORE))
+
+    forward = sample = read_block = write_block = look
+    before_forward = after_forward = block_overwritten = look
+
+
+def test_a_runner_may_be_interrupted_although_it_is_watched() -> None:
+    runner = LooksAtItself()
+    WatchedRunner(runner, LooksAtItself()).forward(StepPlan(()))  # type: ignore[arg-type]
+    assert runner.seen == [True]
+
+
+def test_the_watch_itself_is_not_interrupted() -> None:
+    hooks, listener = Hooks(), LooksAtItself()
+    hooks.subscribe(listener.look, ViolationFound)
+    Watch(hooks)._keep(Violation("said", "something"), None)
+    assert listener.seen == [False]
