@@ -33,7 +33,7 @@ class HashChain:
 
 
 PrefixMap = dict[Key, tuple[int, ...]]
-"""Block ids by (group, hash), the one served first. An entry may lead to a free block: still an ordinary hit.
+"""Block ids by (group, hash), the one served first. An entry may lead to a free block: a look-up still finds it.
 
 Only the block pool changes it.
 """

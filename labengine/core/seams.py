@@ -67,7 +67,12 @@ DECIDED_BY: dict[str, tuple[str, ...]] = {
     ),
     "RequestForgotten": ("Scheduler.forget_finished",),
     "ExternalHit": ("Scheduler.match_external", "ExternalLoads.match", "KVCacheManager.admit"),
-    "BlocksLoaded": ("KVCacheManager.external_blocks", "ExternalLoads.load", "Transfers.load"),
+    "BlocksLoaded": (
+        "KVCacheManager.external_blocks",
+        "ExternalLoads.load",
+        "Scheduler.take_arrived",
+        "Transfers.load",
+    ),
     "BlocksSaved": ("Scheduler.choose_saves", "ExternalLoads.saves", "Transfers.save"),
     "LoadFailed": ("Transfers.forget", "Scheduler.take_arrived"),
     "PrefixCacheReset": ("KVCacheManager.reset_prefix_cache",),
@@ -156,7 +161,9 @@ DECIDED_BY: dict[str, tuple[str, ...]] = {
     "TokenSampled": ("Scheduler.update", "Scheduler.append_token"),
     "ViolationFound": ("Watch._report",),
 }
-"""Per kind of event, or kind:variant: the deciding method, others that take part, and last the one that emits it.
+"""Per kind of event, or kind:variant: the method that usually decides, others that take part, and last the emitter.
+
+For a late load Scheduler.take_arrived emits BlocksLoaded and LoadFailed, for a load within the step Transfers.
 
 A variant is the event's `reason`, or "tail" for the BlockCached of a block that is not full."""
 

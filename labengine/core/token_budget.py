@@ -139,7 +139,10 @@ class TokenBudgetScheduler(Scheduler):
         self.external.wait_for(request, num_computed)
 
     def take_arrived(self) -> None:
-        """Requeue requests whose loads are over at the front, in order of arrival: with KV, or to recompute it."""
+        """Queue requests whose loads are over at the front, in the order in which they began to wait.
+
+        A request whose load failed gives its blocks back, recomputes, and does not ask the tier again.
+        """
         for request, num_computed, is_there in reversed(self.external.take_arrived()):
             self._set(request, "is_loading", False)
             if is_there:

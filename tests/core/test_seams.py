@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from labengine.core.part_methods import definers, is_custom
 from labengine.core.parts import Parts
 from labengine.core.seams import DECIDED_BY, decider, owners
 from labengine.core.sliding_window import SlidingWindowGroup
+from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
 from labengine.session.reasons import method_of, seams_of
 
@@ -33,24 +34,37 @@ def reasons() -> dict[str, str]:
     return found
 
 
-def classes_with(seam: str) -> Iterator[type]:
-    part, method = seam.split(".")
+@cache
+def part_classes() -> dict[str, tuple[type, str]]:
+    """Each class of an edition's parts, and its base classes, by name; and the name of the part that it plays."""
+    found: dict[str, tuple[type, str]] = {}
     for parts in EDITIONS.values():
-        yield from (cls for cls in owners(parts)[part] if definers(cls, method))
+        for part, classes in owners(parts).items():
+            for base in (base for cls in classes for base in cls.__mro__[:-1]):
+                found.setdefault(base.__name__, (base, part))
+    return found
+
+
+def seam_of(row: str) -> str:
+    """The seam of a row: its part and its method, where the row names the subclass that adds the method."""
+    name, method = row.split(".")
+    return f"{part_classes()[name][1]}.{method}"
 
 
 def test_the_table_of_the_core_page_has_every_deciding_method() -> None:
     deciding = {seam for seams in DECIDED_BY.values() for seam in seams if not seam.startswith(NOT_THE_CORES)}
     windowed = {seam for seam in deciding if seam.startswith("SlidingWindowGroup.")}
     named = {seam.replace("SlidingWindowGroup", "KVCacheGroup") for seam in windowed} | (deciding - windowed)
-    assert named <= set(reasons()), named - set(reasons())
+    assert named <= set(map(seam_of, reasons())), named - set(map(seam_of, reasons()))
 
 
 @pytest.mark.parametrize("seam", reasons())
 def test_a_seam_is_public_and_says_what_it_does(seam: str) -> None:
-    part, method = seam.split(".")
+    name, method = seam.split(".")
+    cls, part = part_classes()[name]
     assert not method.startswith("_")
-    owner = next(classes_with(seam))
+    assert hasattr(cls, method), f"{name} has no {method}"
+    owner = next(cls for parts in EDITIONS.values() for cls in owners(parts)[part] if definers(cls, method))
     text = method_of(owner, method, part)
     assert text is not None and text.reason, f"{seam} has no docstring"
     assert len(reasons()[seam]) > 10
@@ -67,6 +81,17 @@ def test_a_part_of_ones_own_is_the_decider() -> None:
     assert found is not None and found.owner is WrongTouch and str(found).endswith("WrongTouch.touch")
     assert str(decider(LABENGINE, touched)) == "KVCacheManager.allocate_computed"
     assert is_custom(WrongTouch) and not is_custom(BlockPool)
+
+
+def test_an_override_of_late_loads_is_the_decider_of_what_it_emits() -> None:
+    class Forgetful(TokenBudgetScheduler):
+        def take_arrived(self) -> None:
+            """Leaves the requests waiting."""
+
+    parts = Parts(scheduler=Forgetful).overriding(LABENGINE)
+    for event in (ev.BlocksLoaded(0, ()), ev.LoadFailed(0, "")):
+        assert str(decider(parts, event)).endswith("Forgetful.take_arrived")
+    assert str(decider(LABENGINE, ev.BlocksLoaded(0, ()))) == "KVCacheManager.external_blocks"
 
 
 def test_a_reason_narrows_the_decider() -> None:
