@@ -122,14 +122,15 @@ def step_and_event() -> str:
     kernel = (
         ("Hooks", "listeners by kind,", "in order"),
         ("Timeline", "record(): one", "list append"),
-        ("Feed", "own thread: rows and", "captions, encoded once"),
+        ("Feed", "own thread: reads what", "is new, encodes it once"),
         ("View", "the widget: one", "message to the browser"),
     )
     browser = (
-        ("Wire, Inbox", "unpack; ask again", "for a lost message"),
+        ("Wire, Inbox", "unpack; on a", "loss, ask again"),
         ("Recording", "keeps rows and", "keyframes"),
-        ("Scene", "the state folded at", "the moment shown"),
-        ("Painting", "once a frame: what", "changed, per view"),
+        ("Stage", "decides which", "moment shows"),
+        ("Scene", "the state folded", "at that moment"),
+        ("Painting", "once a frame:", "what changed"),
         ("paint()", "the view draws", "DOM or canvas"),
     )
     for i, (name, *lines) in enumerate(kernel):
@@ -137,14 +138,16 @@ def step_and_event() -> str:
         if i:
             parts.append(arrow((216 * i - 30, 231), (216 * i + 18, 231)))
     parts += [
+        arrow((150, 198), (150, 184), (534, 184), (534, 196)),
+        text(526, 178, "wakes", size=12, end="end"),
         text(20, 288, "kernel (Python)", size=12),
         arrow((750, 266), (750, 300), (90, 300), (90, 324)),
         text(419, 316, "browser (TypeScript)", size=12, end="middle"),
     ]
     for i, (name, *lines) in enumerate(browser):
-        parts.append(box(20 + 170 * i, 326, 132, 66, SHOWS, name, *lines))
+        parts.append(box(20 + 140 * i, 326, 112, 66, SHOWS, name, *lines))
         if i:
-            parts.append(arrow((170 * i - 16, 359), (170 * i + 18, 359)))
+            parts.append(arrow((140 * i - 6, 359), (140 * i + 18, 359)))
     return svg(852, 404, "A step, and the way of an event from emit to the screen", parts)
 
 

@@ -170,9 +170,9 @@ class Engine:
         return self.report
 
     def phases(self) -> Generator[Phase]:
-        """Take the same step, and yield after each phase. A step that is closed before its end is taken back.
+        """Take the same step, and yield after each phase. A step that is closed before its end is rolled back.
 
-        When the external tier cannot deliver, the step is taken back and attempted again without that load.
+        When the external tier cannot deliver, the step is rolled back and attempted again without that load.
         """
         self._refuse_while_busy("step()")
         if self.scheduler.is_idle:

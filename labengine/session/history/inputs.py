@@ -1,7 +1,7 @@
 """The inputs of an engine, each with the step before which it came: enough to repeat a run exactly.
 
 An engine decides by its inputs alone, so a fork or a rewind needs nothing else: requests, aborts, resets of the prefix
-cache, and steps that were broken off, because these leave blocks whose content is no longer trusted.
+cache, and steps that were rolled back, because these leave blocks whose content is no longer trusted.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ResetInput(Input):
 
 @dataclass(frozen=True, slots=True)
 class BrokenStep(Input):
-    """A step was broken off and taken back: interrupted, failed, or left open and dropped.
+    """A step was rolled back: interrupted, failed, or left open and dropped.
 
     reached: the last phase begun. "schedule": blocks were loaded; "forward": the forward pass had begun; "sample": the
     forward pass was done, and its blocks were saved; None: the step had no lasting effect.

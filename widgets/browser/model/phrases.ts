@@ -1,5 +1,5 @@
-// One sentence for an event, from the event alone. labengine_widgets/phrases.json has the words, phrases.py tells how
-// they are written.
+// One sentence for an event, from the event alone. labengine_widgets/words/phrases.json has the words,
+// phrases.py beside it describes the format.
 
 import table from "../../labengine_widgets/words/phrases.json";
 import { DEFAULTS } from "./event_rows.ts";

@@ -22,7 +22,7 @@ import type { Wire } from "./wire.ts";
 
 const SILENCE_MS = 4000;
 
-// The state of the question for the whole recording.
+// The state of the question for the newest steps.
 // answered: no answer is due
 // asked:    one is due
 // outdated: one is due, and may be older than what was missed since: ask again when it comes
@@ -75,7 +75,8 @@ export class Inbox {
     return this.state === "asked" || this.state === "outdated";
   }
 
-  // Asks for the whole recording, unless an answer is due. isAnew: the kernel that was asked before is gone.
+  // Asks for the newest steps (about 3,000 events), unless an answer is due. isAnew: the kernel that was asked before
+  // is gone.
   resync(isAnew = false) {
     if (isAnew) this.state = ASK_STATES[this.state].silence;
     this.ask("ask");
