@@ -24,11 +24,17 @@ CASES = ("attention", "ops", "ops_models", "model")
 GRAPHS = "graphs"
 """Where there is a GPU, test_cuda.py has real graphs."""
 
+SAMPLE = "not triton_graphs_cases or (gemma3 and (every_size or writes_nowhere))"
+"""What runs at every change: of graphs, the model with windows. The others are in the sweep."""
 
-def run_cases(project_root: Path, *cases: str, interpreted: bool, only: str) -> None:
-    """Run triton_{case}_cases.py of each, all in one process: what they import takes its time. only: the marks."""
+
+def run_cases(project_root: Path, *cases: str, interpreted: bool, only: str, names: str = "") -> None:
+    """Run triton_{case}_cases.py of each, all in one process: what they import takes its time.
+
+    only: the marks, names: the names of the tests to run, as pytest's -m and -k have them.
+    """
     files = [f"tests/engine/triton_{case}_cases.py" for case in cases]
-    options = ["-q", "-p", "no:cacheprovider", "-m", only, "-k", "not (triton_graphs_cases and llama)"]
+    options = ["-q", "-p", "no:cacheprovider", "-m", only, "-k", names]
     command = [sys.executable, "-m", "pytest", *options, *files]
     environment = {**os.environ, "TRITON_INTERPRET": "1" if interpreted else "0", "OMP_NUM_THREADS": "1"}
     child = subprocess.run(command, cwd=project_root, env=environment, capture_output=True, text=True)
@@ -38,13 +44,14 @@ def run_cases(project_root: Path, *cases: str, interpreted: bool, only: str) -> 
 
 @pytest.mark.timeout(900)
 def test_interpreted(project_root: Path) -> None:
-    run_cases(project_root, *CASES, GRAPHS, interpreted=True, only="not sweep")
+    run_cases(project_root, *CASES, GRAPHS, interpreted=True, only="not sweep", names=SAMPLE)
 
 
 @pytest.mark.sweep
 @pytest.mark.timeout(1800)
 def test_interpreted_in_every_combination(project_root: Path) -> None:
     run_cases(project_root, *CASES, interpreted=True, only="sweep")
+    run_cases(project_root, GRAPHS, interpreted=True, only="not sweep", names="not llama")
 
 
 @pytest.mark.gpu
