@@ -6,7 +6,7 @@ from browser.lab_page import LabPage
 
 MAKE = """
 from labengine import Lab
-from labengine_widgets.charts import charts
+from labengine_widgets.pictures.charts import charts
 lab = Lab("simulated", num_blocks=24, block_size=4, max_num_seqs=4)
 figure = charts(lab.view_source())
 figure

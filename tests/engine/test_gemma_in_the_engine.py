@@ -6,6 +6,7 @@ cache, from the external tier after eviction, from a disk after a restart, and a
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -69,6 +70,7 @@ def weights_are_dropped() -> Iterator[None]:
     """No test after these keeps a gigabyte of weights."""
     yield
     loaded.cache_clear()
+    gc.collect()
 
 
 class Run:
@@ -163,7 +165,8 @@ def test_external_hits_after_a_restart(tmp_path: Path, reference: Rows, encode: 
     """Another process computes and saves; this one has never seen the prompt."""
     code = f"from test_gemma_in_the_engine import save_in; save_in({str(tmp_path)!r})"
     here = Path(__file__).parent
-    paths = os.pathsep.join([str(here), str(here.parent / "support"), os.environ.get("PYTHONPATH", "")])
+    folders = (here, here.parent, here.parent / "support", os.environ.get("PYTHONPATH", ""))
+    paths = os.pathsep.join(map(str, folders))
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": paths})
     run = Run(300, connector=DiskStore(tmp_path))
     run.add(encode(LIBRARY))

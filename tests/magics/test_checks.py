@@ -34,7 +34,7 @@ def test_a_step_says_what_it_has_broken_and_how_to_ask(wrong: Notebook) -> None:
     number, rules = len(wrong.lab.violations), {violation.rule for violation in wrong.lab.violations}
     assert number > 1 and printed.count("violations (") == 1 and f"{number} violations (" in printed
     assert all(rule in printed for rule in rules) and "WrongTouch.touch" in printed
-    assert f"%lab why event {wrong.lab.violations[0].first_event} tells" in printed and "Warning" not in printed
+    assert f"%lab why event {wrong.lab.violations[0].first_event} shows" in printed and "Warning" not in printed
     assert f"{number} (" in wrong.printed("%lab status")
 
 

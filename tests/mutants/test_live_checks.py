@@ -28,7 +28,8 @@ MAX_MEGABYTES = 1000
 
 def seen(project_root: Path, *names: str) -> list[dict[str, Any]]:
     """What was seen of each of these mutants; names may be options, too."""
-    paths = (project_root, project_root / "widgets", project_root / "tests")
+    tests = project_root / "tests"
+    paths = (project_root, project_root / "widgets", tests, tests / "support")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
     finished = subprocess.run(
         [sys.executable, "-m", "mutants.live", *names], env=environment, check=True, capture_output=True, text=True

@@ -15,7 +15,8 @@ from mutants.table import MUTANTS
 
 def first_failures(project_root: Path, *names: str) -> dict[str, str | None]:
     """By name, the test that saw a mutant first."""
-    paths = (project_root, project_root / "widgets", project_root / "tests")
+    tests = project_root / "tests"
+    paths = (project_root, project_root / "widgets", tests, tests / "support")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
     command = [sys.executable, "-m", "mutants.suite", *names]
     finished = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)

@@ -74,6 +74,6 @@ for late in Delayed(open_store("host")), Threaded(open_store(sys.argv[1])):
 print("loaded:", *{"torch", "numpy", "transformers"} & set(sys.modules))
 """
     command = [sys.executable, "-c", code, str(tmp_path), str(PATIENCE)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "support")}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
     assert run.stdout == "loaded:\n", run.stdout + run.stderr
