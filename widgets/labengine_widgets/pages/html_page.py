@@ -59,7 +59,7 @@ const stage = await labengine.mount(lab, recordings, JSON.parse(lab.dataset.arra
 stage.root.focus({ preventScroll: true });
 const goThere = () => {
   const at = Number(new URLSearchParams(location.hash.slice(1)).get("at") || NaN);
-  if (Number.isInteger(at)) stage.stand(at);
+  if (Number.isInteger(at)) stage.moveTo(at);
 };
 addEventListener("hashchange", goThere);
 goThere();
