@@ -5,19 +5,14 @@ from __future__ import annotations
 import base64
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page
-
-from browser.chromium import new_context
+from browser.bare_pages import BROWSER, BarePage, BarePages
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.browser import css, esm
 from labengine_widgets.compare.view import CompareView
 from waiting import wait_until
-from widgets.browser_thread import Look as Look
-from widgets.browser_thread import looking
 from widgets.mounted_view import THEMES
 
 PICTURES = Path(__file__).parents[2] / ".artifacts" / "compare"
@@ -75,14 +70,11 @@ class Carried(CompareView):
 class ComparePage:
     """A page on which one comparison is shown; has_kernel=False: as a notebook that was saved and opened again."""
 
-    def __init__(self, page: Page, comparison: Comparison, width: int = 1220, *, has_kernel: bool = True) -> None:
-        self.page, self.comparison, self.has_kernel = page, comparison, has_kernel
-        self.errors: list[str] = []
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
+    def __init__(self, bare: BarePage, comparison: Comparison, width: int = 1220, *, has_kernel: bool = True) -> None:
+        self.bare, self.page, self.comparison, self.has_kernel = bare, bare.page, comparison, has_kernel
         self.widget = comparison._view = Carried(comparison.view_source())
-        page.set_content(f'<body data-jp-theme-light="true"><div id="cell" style="width: {width}px"></div></body>')
-        page.add_style_tag(content=css())
+        self.page.set_content(f'<body data-jp-theme-light="true"><div id="cell" style="width: {width}px"></div></body>')
+        self.page.add_style_tag(content=css())
         self.carried: list[tuple[dict[str, Any], list[str]]] = []
         self.mount(self.widget.saved)
 
@@ -111,7 +103,7 @@ class ComparePage:
             self.carry()
             self.page.evaluate(FRAME)
 
-        wait_until(holds, lambda: f"{what}: {self.errors} {self.all_data()}", between=carried)
+        wait_until(holds, lambda: f"{what}: {self.bare.errors} {self.all_data()}", between=carried)
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
@@ -184,25 +176,13 @@ def numbers(page: ComparePage) -> list[dict[str, str]]:
     return [dict(zip(names, head.locator("b").all_text_contents(), strict=True)) for head in heads]
 
 
-def looks() -> AbstractContextManager[Look]:
-    """Runs checks on fresh pages; a check must leave no error in the page.
-
-    look(check, comparison, width=..., has_kernel=..., and options of the browser's context).
-    """
-    return looking(_checked)
-
-
-def _checked(
-    browser: Browser,
-    check: Callable[[ComparePage], None],
-    comparison: Comparison,
-    *,
-    width: int = 1220,
-    has_kernel: bool = True,
-    **context_options: Any,
+def show_comparison(
+    check: Callable[[ComparePage], None], comparison: Comparison, *, width: int = 1220, has_kernel: bool = True
 ) -> None:
-    options: dict[str, Any] = {"viewport": {"width": 1300, "height": 1200}, **context_options}
-    with comparison, new_context(browser, **options) as context:
-        shown = ComparePage(context.new_page(), comparison, width, has_kernel=has_kernel)
-        check(shown)
-        assert shown.errors == []
+    """Run a check on a comparison's view, and close the comparison; it must leave no error in the page."""
+
+    def run(pages: BarePages) -> None:
+        with comparison, pages.lent(1300, 1200) as bare:
+            check(ComparePage(bare, comparison, width, has_kernel=has_kernel))
+
+    BROWSER.run(run)

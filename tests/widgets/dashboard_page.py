@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page
 
-from browser.chromium import new_context
+from browser.bare_pages import BROWSER, BarePage, BarePages
 from labengine import events as ev
 from labengine_widgets.browser import css, esm
 from labengine_widgets.feed import worker
@@ -18,8 +17,6 @@ from labengine_widgets.feed.feed import Feed
 from labengine_widgets.feed.worker import Worker
 from labengine_widgets.view import saved_bytes
 from waiting import wait_until
-from widgets.browser_thread import Look as Look
-from widgets.browser_thread import looking
 from widgets.fake_view_source import FakeViewSource
 from widgets.story_219 import begin
 
@@ -68,18 +65,15 @@ async () => {
 class View:
     """A page with one dashboard, and the feed that it hangs on; the tests tick the feed."""
 
-    def __init__(self, page: Page, events: list[ev.Event], words: dict[int, str]) -> None:
-        self.page = page
-        self.errors: list[str] = []
+    def __init__(self, bare: BarePage, events: list[ev.Event], words: dict[int, str]) -> None:
+        self.bare, self.page = bare, bare.page
         self.is_deaf = False
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
         self.view_source = FakeViewSource(begin())
         self.view_source.words = words
         self.feed = Feed(self.view_source)
         self.feed.attach(self)
-        page.set_content('<body data-jp-theme-light="true"><div id="cell" style="width: 1100px"></div></body>')
-        page.add_style_tag(content=css())
+        self.page.set_content('<body data-jp-theme-light="true"><div id="cell" style="width: 1100px"></div></body>')
+        self.page.add_style_tag(content=css())
         self.mount()
         self.until("used", "0")
         if events:
@@ -163,29 +157,27 @@ class View:
         return [message for message in self.page.evaluate("() => window.sent") if message["type"] == kind]
 
 
-def looks() -> AbstractContextManager[Look]:
-    """Runs checks on fresh views; a check must leave no error in the page.
-
-    look(check, events, words, and options of the browser's context).
-    """
-    return looking(_checked)
-
-
-def _checked(
-    browser: Browser,
+def show_dashboard(
     check: Callable[[View], None],
     events: list[ev.Event] | None = None,
     words: dict[int, str] | None = None,
     **options: Any,
 ) -> None:
-    """A check must leave no error in the page, nor one that the feed met when it sent something there."""
-    with _ticked(), new_context(browser, viewport={"width": 1200, "height": 900}, **options) as context:
-        view = View(context.new_page(), events or [], words or {})
-        try:
-            check(view)
-            assert view.errors == [] and list(view.feed.failures) == []
-        finally:
-            view.close()
+    """Run a check on a dashboard; it must leave no error in the page, nor one that the feed met when it sent.
+
+    events: one step; words: texts of tokens; options: the browser's context's.
+    """
+
+    def run(pages: BarePages) -> None:
+        with _ticked(), pages.lent(1200, 900, **options) as bare:
+            view = View(bare, events or [], words or {})
+            try:
+                check(view)
+                assert list(view.feed.failures) == []
+            finally:
+                view.close()
+
+    BROWSER.run(run)
 
 
 @contextmanager

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Page
 
-from browser.chromium import launched, new_context
+from browser.bare_pages import BROWSER, BarePages
 from labengine_widgets.browser import esm
 
 _LOAD = """
@@ -24,32 +23,29 @@ async (sources) => {
 
 
 class ModelPage:
-    """The page, on a thread of its own: Playwright refuses one in which somebody's event loop runs."""
+    """A page in which `model.Recording` and everything of model_check.js can be used."""
 
-    def __init__(self, thread: ThreadPoolExecutor, page: Page) -> None:
-        self._thread, self._page = thread, page
+    def __init__(self, page: Page) -> None:
+        self._page = page
 
     def evaluate(self, script: str, argument: Any = None) -> Any:
-        """What a script comes to in the page."""
-        return self._thread.submit(self._page.evaluate, script, argument).result()
+        """Return the value of a script in the page."""
+        return BROWSER.run(lambda _: self._page.evaluate(script, argument))
 
 
 @contextmanager
 def model_page() -> Iterator[ModelPage]:
-    """A page in which `model.Recording` and everything of model_check.js can be used."""
-    with ThreadPoolExecutor(1) as thread, ExitStack() as stack:
-        page = thread.submit(_opened, stack).result()
-        try:
-            yield ModelPage(thread, page)
-        finally:
-            thread.submit(stack.close).result()
+    """A page with the browser's model, for the tests of a module."""
+    lent = ExitStack()
+    try:
+        yield ModelPage(BROWSER.run(_opened, lent))
+    finally:
+        BROWSER.run(lambda _: lent.close())
 
 
-def _opened(stack: ExitStack) -> Page:
-    checks = Path(__file__).with_name("model_check.js").read_text(encoding="utf-8")
-    browser = stack.enter_context(launched())
-    page = stack.enter_context(new_context(browser)).new_page()
+def _opened(pages: BarePages, lent: ExitStack) -> Page:
+    page = lent.enter_context(pages.lent(1280, 720)).page
     page.set_content("<body></body>")
-    sources = (esm(), checks)
-    page.evaluate(_LOAD, [base64.b64encode(source.encode()).decode() for source in sources])
+    checks = Path(__file__).with_name("model_check.js").read_text(encoding="utf-8")
+    page.evaluate(_LOAD, [base64.b64encode(source.encode()).decode() for source in (esm(), checks)])
     return page

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
-from playwright.sync_api import Browser, Page, Route
+from playwright.sync_api import Route
 
-from browser.chromium import new_context
+from browser.bare_pages import BROWSER, BarePage, BarePages
 from labengine import events as ev
 from labengine.trace import codec
 from labengine_widgets.browser import css, esm
-from widgets.browser_thread import Look as Show
-from widgets.browser_thread import looking
 
 PICTURES = Path(__file__).parents[2] / ".artifacts" / "views"
 ORIGIN = "http://labengine.test/"
@@ -82,12 +80,15 @@ class MountedView:
     """A page that holds one view; moments are numbers of events."""
 
     def __init__(
-        self, page: Page, name: str, events: Sequence[ev.Event], words: dict[int, str] | None = None, width: int = 640
+        self,
+        bare: BarePage,
+        name: str,
+        events: Sequence[ev.Event],
+        words: dict[int, str] | None = None,
+        width: int = 640,
     ) -> None:
-        self.page, self.name = page, name
-        self.errors: list[str] = []
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
+        self.bare, self.page, self.name = bare, bare.page, name
+        page = self.page
         page.route(f"{ORIGIN}**", _serve)
         page.goto(ORIGIN)
         page.add_style_tag(content=css())
@@ -154,29 +155,25 @@ class MountedView:
         self.page.locator("#root").screenshot(path=str(PICTURES / f"{self.name}-{title}-{theme}.png"))
 
 
-def mounted_views() -> AbstractContextManager[Show]:
-    """Runs checks on fresh mounted views; a check must leave no error in the page.
-
-    show(check, view's name, events, words=..., width=..., and options of the browser's context).
-    """
-    return looking(_checked)
-
-
-def _checked(
-    browser: Browser,
+def show_view(
     check: Callable[[MountedView], None],
     name: str,
     events: Sequence[ev.Event],
     *,
     words: dict[int, str] | None = None,
     width: int = 640,
-    **context_options: str,
+    **options: Any,
 ) -> None:
-    options = {"viewport": {"width": 1440, "height": 900}, **context_options}
-    with new_context(browser, **options) as context:
-        mounted = MountedView(context.new_page(), name, events, words, width)
-        check(mounted)
-        assert mounted.errors == []
+    """Run a check on a mounted view; it must leave no error in the page.
+
+    words: texts of tokens; options: the browser's context's.
+    """
+
+    def run(pages: BarePages) -> None:
+        with pages.lent(1440, 900, **options) as bare:
+            check(MountedView(bare, name, events, words, width))
+
+    BROWSER.run(run)
 
 
 def _serve(route: Route) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from labengine import events as ev
@@ -11,9 +9,8 @@ from labengine.fold import Fold
 from labengine.scenarios import bug
 from labengine.timeline import Timeline
 from labengine_widgets.feed.payload import earlier
-from widgets import compare_page
-from widgets.compare_page import ComparePage
-from widgets.dashboard_page import Look, View, looks
+from widgets.compare_page import ComparePage, show_comparison
+from widgets.dashboard_page import View, show_dashboard
 from widgets.story_219 import begin, merging_step
 
 pytestmark = pytest.mark.browser
@@ -40,27 +37,15 @@ SIGN = """(id) => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def look() -> Iterator[Look]:
-    with looks() as run:
-        yield run
-
-
-@pytest.fixture(scope="module")
-def look_at_both() -> Iterator[compare_page.Look]:
-    with compare_page.looks() as run:
-        yield run
-
-
-def test_no_violation_no_alarm(look: Look) -> None:
+def test_no_violation_no_alarm() -> None:
     def check(view: View) -> None:
         assert view.page.locator(".le-alarm-count:visible, .le-alarm:visible, .le-violated").count() == 0
         assert view.page.locator(".le-is-doubtful").count() == 0
 
-    look(check, merging_step())
+    show_dashboard(check, merging_step())
 
 
-def test_they_are_counted_in_red_and_described_in_words(look: Look) -> None:
+def test_they_are_counted_in_red_and_described_in_words() -> None:
     def check(view: View) -> None:
         counts = view.page.locator(".le-alarm-count:visible")
         assert counts.all_text_contents() == ["⚠ 2 violations"] * 2, "in the header, and above the sentence"
@@ -72,10 +57,10 @@ def test_they_are_counted_in_red_and_described_in_words(look: Look) -> None:
         view.press("Home")
         assert counts.count() == 0, "at the step's beginning none was found yet"
 
-    look(check, [*merging_step(), SAID, PARTITION])
+    show_dashboard(check, [*merging_step(), SAID, PARTITION])
 
 
-def test_each_leads_to_its_why(look: Look) -> None:
+def test_each_leads_to_its_why() -> None:
     def check(view: View) -> None:
         first = len(begin()) + len(merging_step())
         count = view.page.locator(".le-facts .le-alarm-count")
@@ -89,10 +74,10 @@ def test_each_leads_to_its_why(look: Look) -> None:
         view.page.mouse.click(*view.page.evaluate(SIGN, 0))
         assert view.page.evaluate(SELECTED) == {"kind": "event", "id": first}
 
-    look(check, [*merging_step(), SAID, PARTITION])
+    show_dashboard(check, [*merging_step(), SAID, PARTITION])
 
 
-def test_blocks_and_entries_are_marked_as_said_and_as_is(look: Look) -> None:
+def test_blocks_and_entries_are_marked_as_said_and_as_is() -> None:
     def check(view: View) -> None:
         marks = view.page.locator(".le-tables .le-violated")
         places = [mark.evaluate("(one) => one.closest('[data-anchor]').dataset.anchor") for mark in marks.all()]
@@ -105,10 +90,10 @@ def test_blocks_and_entries_are_marked_as_said_and_as_is(look: Look) -> None:
         assert "said: block 0 left the free queue\n" in tip and "is: it is still in it, at place 3" in tip
         assert "Rules are broken about 2 blocks." in str(view.page.locator(".le-pool").get_attribute("aria-label"))
 
-    look(check, [*merging_step(), SAID, PARTITION])
+    show_dashboard(check, [*merging_step(), SAID, PARTITION])
 
 
-def test_in_the_free_queue_what_the_core_has_otherwise_is_marked(look: Look) -> None:
+def test_in_the_free_queue_what_the_core_has_otherwise_is_marked() -> None:
     def check(view: View) -> None:
         assert "the core's queue differs" in view.text(".le-queue-summary")
         seats = view.page.locator(".le-queue-seat", has=view.page.locator(".le-violated"))
@@ -118,10 +103,10 @@ def test_in_the_free_queue_what_the_core_has_otherwise_is_marked(look: Look) -> 
         view.press("Home")
         assert "differs" not in view.text(".le-queue-summary") and seats.count() == 0
 
-    look(check, [*merging_step(), SAID, PARTITION])
+    show_dashboard(check, [*merging_step(), SAID, PARTITION])
 
 
-def test_the_failed_step_is_shown(look: Look) -> None:
+def test_the_failed_step_is_shown() -> None:
     def check(view: View) -> None:
         crash = view.page.locator(".le-alarm .le-alarm-crash")
         assert crash.text_content() == "step 2 failed"
@@ -134,10 +119,10 @@ def test_the_failed_step_is_shown(look: Look) -> None:
         assert int(view.data("moment")) == end - 1, "just before the step was taken back"
         assert "Step 2 fails in BlockPool.release: RuntimeError" in view.data("sentence")
 
-    look(check, STORY)
+    show_dashboard(check, STORY)
 
 
-def test_a_view_that_comes_late_knows_of_them_and_a_reset_ends_them(look: Look) -> None:
+def test_a_view_that_comes_late_knows_of_them_and_a_reset_ends_them() -> None:
     def check(view: View) -> None:
         view.take([ev.StepStarted(3), ev.StepEnded(3)])
         view.mount()
@@ -148,7 +133,7 @@ def test_a_view_that_comes_late_knows_of_them_and_a_reset_ends_them(look: Look) 
         view.take([*begin()])
         assert view.page.locator(".le-alarm-count:visible, .le-alarm:visible").count() == 0
 
-    look(check, STORY)
+    show_dashboard(check, STORY)
 
 
 def test_what_lies_before_the_events_that_are_sent_is_sent_by_itself() -> None:
@@ -164,7 +149,7 @@ def test_what_lies_before_the_events_that_are_sent_is_sent_by_itself() -> None:
     assert earlier(timeline, timeline.end) == [], "the engine has started anew"
 
 
-def test_in_a_comparison_the_side_that_breaks_a_rule_says_so(look_at_both: compare_page.Look) -> None:
+def test_in_a_comparison_the_side_that_breaks_a_rule_says_so() -> None:
     def check(page: ComparePage) -> None:
         page.press("End")
         heads = page.page.locator(".le-column-head")
@@ -176,4 +161,4 @@ def test_in_a_comparison_the_side_that_breaks_a_rule_says_so(look_at_both: compa
         page.picture("violations")
         page.picture("violations", "dark")
 
-    look_at_both(check, bug("nano-vllm-71").compare())
+    show_comparison(check, bug("nano-vllm-71").compare())

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from labengine_widgets.selection import selection_of
-from widgets.dashboard_page import Look, View, looks
+from widgets.dashboard_page import View, show_dashboard
 from widgets.story_219 import merging_step
 
 pytestmark = pytest.mark.browser
@@ -25,13 +23,7 @@ DRAWN = "() => [...document.querySelector('.labengine').stage.drawer.tabs.keys()
 MARKED = "() => document.querySelector('.le-tables .le-selected')?.dataset.block ?? null"
 
 
-@pytest.fixture(scope="module")
-def look() -> Iterator[Look]:
-    with looks() as run:
-        yield run
-
-
-def test_a_dashboard_below_the_window_hears_a_selection_before_it_is_painted(look: Look) -> None:
+def test_a_dashboard_below_the_window_hears_a_selection_before_it_is_painted() -> None:
     def check(view: View) -> None:
         view.page.evaluate("() => document.getElementById('cell').style.marginTop = '5000px'")
         view.feed.reader.selection = selection_of(SELECTED)
@@ -43,10 +35,10 @@ def test_a_dashboard_below_the_window_hears_a_selection_before_it_is_painted(loo
         view.until("used", "5")
         assert view.page.evaluate(MARKED) == "2"
 
-    look(check, merging_step())
+    show_dashboard(check, merging_step())
 
 
-def test_every_view_of_the_drawer_may_be_asked_before_its_first_paint(look: Look) -> None:
+def test_every_view_of_the_drawer_may_be_asked_before_its_first_paint() -> None:
     def check(view: View) -> None:
         names = view.page.evaluate(DRAWN)
         assert view.page.evaluate(ASK, [SELECTED, names]) == len(names), "none of them was painted when it was asked"
@@ -54,4 +46,4 @@ def test_every_view_of_the_drawer_may_be_asked_before_its_first_paint(look: Look
             view.page.evaluate("(name) => document.querySelector('.labengine').stage.drawer.show(name)", name)
             view.painted()
 
-    look(check, merging_step())
+    show_dashboard(check, merging_step())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from labengine import Lab, Parts
 from labengine import events as ev
 from labengine.core.block_pool import BlockPool
-from widgets.dashboard_page import Look, View, looks
+from widgets.dashboard_page import View, show_dashboard
 from widgets.story_219 import merging_step
 
 TABS = ("Timeline", "Step", "Bands", "KV-cache groups", "Log", "Why?", "Code", "Charts")
@@ -41,24 +40,18 @@ class ManyIds(BlockPool):
         return [block_id if block_id % 2 else block_id + 1000 for block_id in super().take(num_blocks)]
 
 
-@pytest.fixture(scope="module")
-def look() -> Iterator[Look]:
-    with looks() as run:
-        yield run
-
-
 @pytest.mark.browser
-def test_a_dashboard_shows_every_moment_of_what_cannot_have_happened(look: Look) -> None:
+def test_a_dashboard_shows_every_moment_of_what_cannot_have_happened() -> None:
     def check(view: View) -> None:
         for name in TABS:
             view.page.get_by_role("tab", name=name, exact=True).click()
             for _ in range(len(WILD)):
                 view.press("ArrowLeft")
             view.press("End")
-            assert view.errors == [], name
+            assert view.bare.errors == [], name
             assert view.data("step") == "2", name
 
-    look(check, [*merging_step(), *WILD])
+    show_dashboard(check, [*merging_step(), *WILD])
 
 
 def broken_lab() -> Lab:

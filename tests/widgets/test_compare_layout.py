@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 import labengine
 from labengine.scenarios import bug
 from labengine.session.compare.comparison import Comparison
-from widgets.compare_page import ComparePage, Look, looks
+from widgets.compare_page import ComparePage, show_comparison
 
 pytestmark = pytest.mark.browser
 
@@ -54,12 +53,6 @@ FRAMES = """() => [0, 1].flatMap((side) => ["tables", "map", "queue"].map((name)
 NAMES = "() => document.querySelector('.labengine').stage.parts.find((part) => part.stepNames).stepNames"
 
 
-@pytest.fixture(scope="module")
-def look() -> Iterator[Look]:
-    with looks() as run:
-        yield run
-
-
 def sizes() -> Comparison:
     """A pool of 12 blocks beside one of 24: on the left requests are preempted, and end later."""
     sides = [labengine.Lab("simulated", num_blocks=size, block_size=4) for size in (12, 24)]
@@ -90,7 +83,7 @@ def nothing_is_cut_in_silence(page: ComparePage) -> None:
 
 
 @pytest.mark.parametrize("width", [1220, 950])
-def test_of_two_sizes_the_rows_are_in_one_order(look: Look, width: int) -> None:
+def test_of_two_sizes_the_rows_are_in_one_order(width: int) -> None:
     def check(page: ComparePage) -> None:
         page.press("End")
         left, right = page.page.evaluate(BADGES)
@@ -103,10 +96,10 @@ def test_of_two_sizes_the_rows_are_in_one_order(look: Look, width: int) -> None:
             assert left == right
             nothing_is_cut_in_silence(page)
 
-    look(check, sizes(), width=width)
+    show_comparison(check, sizes(), width=width)
 
 
-def test_in_the_follow_up_of_44409_no_word_is_cut_and_the_groups_are_aligned(look: Look) -> None:
+def test_in_the_follow_up_of_44409_no_word_is_cut_and_the_groups_are_aligned() -> None:
     def check(page: ComparePage) -> None:
         follow_up(page)
         for _ in range(30):
@@ -117,10 +110,10 @@ def test_in_the_follow_up_of_44409_no_word_is_cut_and_the_groups_are_aligned(loo
         page.picture("44409-later")
         page.picture("44409-later", "dark")
 
-    look(check, bug("vllm-44409").compare())
+    show_comparison(check, bug("vllm-44409").compare())
 
 
-def test_page_up_goes_to_the_end_of_the_step_before_and_page_down_back(look: Look) -> None:
+def test_page_up_goes_to_the_end_of_the_step_before_and_page_down_back() -> None:
     def check(page: ComparePage) -> None:
         follow_up(page)
         page.press("End")
@@ -139,10 +132,10 @@ def test_page_up_goes_to_the_end_of_the_step_before_and_page_down_back(look: Loo
             "within a step, to where it began"
         )
 
-    look(check, bug("vllm-44409").compare())
+    show_comparison(check, bug("vllm-44409").compare())
 
 
-def test_the_sign_leads_to_what_is_cut(look: Look) -> None:
+def test_the_sign_leads_to_what_is_cut() -> None:
     def check(page: ComparePage) -> None:
         follow_up(page)
         page.press("End")
@@ -152,4 +145,4 @@ def test_the_sign_leads_to_what_is_cut(look: Look) -> None:
         click = lambda: sign.evaluate("(sign) => sign.click()")  # noqa: E731
         page.until("the end of the list", lambda: not sign.is_visible() or click())
 
-    look(check, bug("vllm-44409").compare())
+    show_comparison(check, bug("vllm-44409").compare())

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import labengine
 from labengine.scenarios import bug
-from widgets.compare_page import ComparePage, Look, looks
+from widgets.compare_page import ComparePage, show_comparison
 
 pytestmark = pytest.mark.browser
 
@@ -17,13 +16,7 @@ PROMPT = list(range(100, 114))
 EVIL = "<img src=x onerror='window.pwned=1'>"
 
 
-@pytest.fixture(scope="module")
-def look() -> Iterator[Look]:
-    with looks() as look:
-        yield look
-
-
-def test_why_is_asked_of_what_was_selected_before(look: Look) -> None:
+def test_why_is_asked_of_what_was_selected_before() -> None:
     def check(page: ComparePage) -> None:
         page.press("End")
         page.page.locator(".le-column[data-side='0'] [data-block='0']").first.click()
@@ -38,10 +31,10 @@ def test_why_is_asked_of_what_was_selected_before(look: Look) -> None:
         again.click()
         page.until("the newer answer", lambda: not again.is_visible())
 
-    look(check, bug("nano-vllm-219").compare())
+    show_comparison(check, bug("nano-vllm-219").compare())
 
 
-def test_what_a_look_up_still_finds_is_unlike_what_it_does_not(look: Look) -> None:
+def test_what_a_look_up_still_finds_is_unlike_what_it_does_not() -> None:
     unlike = """(side) => {
       const { shows } = document.querySelector(".labengine").stage;
       return [...shows.find((one) => one.side === side && one.view.outlines).view.outlines.different];
@@ -54,10 +47,10 @@ def test_what_a_look_up_still_finds_is_unlike_what_it_does_not(look: Look) -> No
         kept_left = {4, 5, 6}  # freed with B, on the left only they are in the map
         assert kept_left <= set(page.page.evaluate(unlike, 0)) and kept_left <= set(page.page.evaluate(unlike, 1))
 
-    look(check, bug("nano-vllm-219").compare())
+    show_comparison(check, bug("nano-vllm-219").compare())
 
 
-def test_nothing_moves_within_the_step(look: Look) -> None:
+def test_nothing_moves_within_the_step() -> None:
     def check(page: ComparePage) -> None:
         page.press("n", "n")
         page.until("rest", lambda: page.data("playing") == "false")
@@ -70,10 +63,10 @@ def test_nothing_moves_within_the_step(look: Look) -> None:
         anchors = [name for name in left if name.startswith("row:")]
         assert len(anchors) == 8 and all(left[name][1] == right[name][1] for name in anchors)
 
-    look(check, bug("nano-vllm-219").compare())
+    show_comparison(check, bug("nano-vllm-219").compare())
 
 
-def test_the_place_where_they_part_is_ruled_and_explained(look: Look) -> None:
+def test_the_place_where_they_part_is_ruled_and_explained() -> None:
     def check(page: ComparePage) -> None:
         assert page.data("parts") == "17"
         slider = page.page.get_by_role("slider", name="Time of both sides")
@@ -86,10 +79,10 @@ def test_the_place_where_they_part_is_ruled_and_explained(look: Look) -> None:
         page.page.locator(".le-why-link").first.click()
         assert page.data("position") == "17"
 
-    look(check, bug("nano-vllm-219").compare())
+    show_comparison(check, bug("nano-vllm-219").compare())
 
 
-def test_an_event_of_one_side_marks_nothing_on_the_other(look: Look) -> None:
+def test_an_event_of_one_side_marks_nothing_on_the_other() -> None:
     def check(page: ComparePage) -> None:
         page.press("End")
         page.page.get_by_role("tab", name="Log").first.click()
@@ -98,10 +91,10 @@ def test_an_event_of_one_side_marks_nothing_on_the_other(look: Look) -> None:
         related = [page.page.locator(f".le-column[data-side='{side}'] .le-related") for side in "01"]
         assert related[0].count() and not related[1].count()
 
-    look(check, bug("nano-vllm-219").compare())
+    show_comparison(check, bug("nano-vllm-219").compare())
 
 
-def test_why_they_part_can_be_asked_again_after_another_question(look: Look) -> None:
+def test_why_they_part_can_be_asked_again_after_another_question() -> None:
     def check(page: ComparePage) -> None:
         page.press("End")
         page.page.locator(".le-column[data-side='0'] [data-block='0']").first.click()
@@ -116,10 +109,10 @@ def test_why_they_part_can_be_asked_again_after_another_question(look: Look) -> 
         page.picture("why-they-part")
         page.picture("why-they-part", "dark")
 
-    look(check, bug("nano-vllm-219").compare())
+    show_comparison(check, bug("nano-vllm-219").compare())
 
 
-def test_differences_are_marked_on_both_sides(look: Look) -> None:
+def test_differences_are_marked_on_both_sides() -> None:
     def check(page: ComparePage) -> None:
         page.next_stop()
         assert page.page.locator(".le-differs").count() == 0
@@ -131,10 +124,10 @@ def test_differences_are_marked_on_both_sides(look: Look) -> None:
             ]
         assert page.texts(".le-column-head b.le-differs") == ["8", "3", "5", "0"]
 
-    look(check, bug("nano-vllm-219").compare())
+    show_comparison(check, bug("nano-vllm-219").compare())
 
 
-def test_one_choice_is_marked_on_both_sides(look: Look) -> None:
+def test_one_choice_is_marked_on_both_sides() -> None:
     def check(page: ComparePage) -> None:
         page.press("End")
         page.page.locator(".le-column[data-side='0'] .le-tables [data-block='0']").first.click()
@@ -143,10 +136,10 @@ def test_one_choice_is_marked_on_both_sides(look: Look) -> None:
         page.press("Escape")
         assert page.page.locator(".le-selected").count() == 0
 
-    look(check, bug("nano-vllm-219").compare())
+    show_comparison(check, bug("nano-vllm-219").compare())
 
 
-def test_a_narrow_cell_has_tabs_and_both_numbers(look: Look) -> None:
+def test_a_narrow_cell_has_tabs_and_both_numbers() -> None:
     def check(page: ComparePage) -> None:
         page.press("End")
         tabs = page.page.locator(".le-column-head[role='tab']")
@@ -161,10 +154,10 @@ def test_a_narrow_cell_has_tabs_and_both_numbers(look: Look) -> None:
         script = "() => { const r = document.querySelector('.labengine'); return r.scrollWidth - r.clientWidth; }"
         assert page.page.evaluate(script) == 0
 
-    look(check, bug("nano-vllm-219").compare(), width=800)
+    show_comparison(check, bug("nano-vllm-219").compare(), width=800)
 
 
-def test_steps_by_hand_are_played_on_both_sides(look: Look) -> None:
+def test_steps_by_hand_are_played_on_both_sides() -> None:
     comparison = labengine.compare("nano-vllm", "nano-vllm+243", num_blocks=12, block_size=4)
     for _ in range(2):
         comparison.add(token_ids=PROMPT, max_tokens=3)
@@ -182,10 +175,10 @@ def test_steps_by_hand_are_played_on_both_sides(look: Look) -> None:
         comparison.reset()
         page.until("a new start", lambda: page.data("step") == "0 0" and page.data("parts") == "")
 
-    look(check, comparison)
+    show_comparison(check, comparison)
 
 
-def test_a_side_that_was_interrupted_is_not_shown_ahead(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_side_that_was_interrupted_is_not_shown_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     comparison = labengine.compare("nano-vllm", "nano-vllm+243", num_blocks=12, block_size=4)
     comparison.add(token_ids=PROMPT, max_tokens=3)
 
@@ -203,20 +196,20 @@ def test_a_side_that_was_interrupted_is_not_shown_ahead(look: Look, monkeypatch:
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    look(check, comparison)
+    show_comparison(check, comparison)
 
 
-def test_a_saved_notebook_shows_it_without_a_kernel(look: Look) -> None:
+def test_a_saved_notebook_shows_it_without_a_kernel() -> None:
     def check(page: ComparePage) -> None:
         assert sum(map(len, page.widget.saved)) < 150_000
         page.press("End")
         assert page.data("used") == "8 5"
         assert not page.page.get_by_role("button", name="Step both").is_visible()
 
-    look(check, bug("nano-vllm-219").compare(), has_kernel=False)
+    show_comparison(check, bug("nano-vllm-219").compare(), has_kernel=False)
 
 
-def test_the_view_shows_the_event_for_which_a_run_has_stopped(look: Look) -> None:
+def test_the_view_shows_the_event_for_which_a_run_has_stopped() -> None:
     comparison = labengine.compare("nano-vllm", "nano-vllm+243", num_blocks=12, block_size=4)
     for _ in range(2):
         comparison.add(token_ids=PROMPT, max_tokens=3)
@@ -229,10 +222,10 @@ def test_the_view_shows_the_event_for_which_a_run_has_stopped(look: Look) -> Non
         page.press("ArrowLeft")
         assert page.data("used") == "8 8"
 
-    look(check, comparison)
+    show_comparison(check, comparison)
 
 
-def test_what_is_said_while_the_saved_state_is_unpacked_is_the_newer(look: Look) -> None:
+def test_what_is_said_while_the_saved_state_is_unpacked_is_the_newer() -> None:
     comparison = labengine.compare("nano-vllm", "nano-vllm+243", num_blocks=12, block_size=4)
     comparison.add(token_ids=PROMPT, max_tokens=3)
 
@@ -247,10 +240,10 @@ def test_what_is_said_while_the_saved_state_is_unpacked_is_the_newer(look: Look)
                 page.carry()
             assert page.data("step") == "1 1" and page.data("position") == page.data("end")
 
-    look(check, comparison)
+    show_comparison(check, comparison)
 
 
-def test_text_stays_text(look: Look) -> None:
+def test_text_stays_text() -> None:
     comparison = labengine.compare(
         "nano-vllm", "nano-vllm+243", num_blocks=64, block_size=4, title=EVIL, names=(EVIL, "b")
     )
@@ -262,10 +255,10 @@ def test_text_stays_text(look: Look) -> None:
         assert page.text(".le-compare-title") == EVIL and page.text(".le-column-name") == EVIL
         assert page.page.locator(".labengine img").count() == 0 and page.page.evaluate("() => window.pwned") is None
 
-    look(check, comparison)
+    show_comparison(check, comparison)
 
 
-def test_the_exported_page_shows_it_with_no_python_and_no_network(look: Look, tmp_path: Path) -> None:
+def test_the_exported_page_shows_it_with_no_python_and_no_network(tmp_path: Path) -> None:
     comparison = bug("nano-vllm-219").compare()
     comparison.follow_up()
     path = comparison.export_html(tmp_path / "219.html")
@@ -280,4 +273,4 @@ def test_the_exported_page_shows_it_with_no_python_and_no_network(look: Look, tm
         page.press("b")
         assert "finds nothing" in (page.data("left") or "")
 
-    look(check, comparison)
+    show_comparison(check, comparison)

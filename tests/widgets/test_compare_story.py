@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from labengine.scenarios import bug
-from widgets.compare_page import ComparePage, Look, looks, numbers
+from widgets.compare_page import ComparePage, numbers, show_comparison
 
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(scope="module")
-def look() -> Iterator[Look]:
-    with looks() as look:
-        yield look
-
-
-def test_the_story_of_219_from_sentence_to_sentence(look: Look) -> None:
+def test_the_story_of_219_from_sentence_to_sentence() -> None:
     def check(page: ComparePage) -> None:
         assert page.text(".le-compare-title").startswith("nano-vllm-219")
         assert page.texts(".le-column-name") == ["nano-vllm", "nano-vllm+243"]
@@ -38,10 +30,10 @@ def test_the_story_of_219_from_sentence_to_sentence(look: Look) -> None:
         page.picture("219-6")
         page.picture("219-6", "dark")
 
-    look(check, bug("nano-vllm-219").compare())
+    show_comparison(check, bug("nano-vllm-219").compare())
 
 
-def test_the_follow_up(look: Look) -> None:
+def test_the_follow_up() -> None:
     def check(page: ComparePage) -> None:
         page.press("End")
         follow_up = page.page.get_by_role("button", name="What does it cost later?")
@@ -65,10 +57,10 @@ def test_the_follow_up(look: Look) -> None:
         assert (left["used"], right["used"]) == ("8", "5")
         assert (left["computed"], right["computed"]) == ("74", "62")
 
-    look(check, bug("nano-vllm-219").compare())
+    show_comparison(check, bug("nano-vllm-219").compare())
 
 
-def test_a_prediction_is_asked_for_and_judged(look: Look) -> None:
+def test_a_prediction_is_asked_for_and_judged() -> None:
     def check(page: ComparePage) -> None:
         form = page.page.locator(".le-predict")
         assert not form.is_visible()
@@ -86,10 +78,10 @@ def test_a_prediction_is_asked_for_and_judged(look: Look) -> None:
         assert page.text(".le-predict-words") == "You said 8 and 6: it is 8 and 5."
         assert not form.locator("input").first.is_visible()
 
-    look(check, bug("nano-vllm-219").compare())
+    show_comparison(check, bug("nano-vllm-219").compare())
 
 
-def test_no_more_blocks_can_be_predicted_than_there_are(look: Look) -> None:
+def test_no_more_blocks_can_be_predicted_than_there_are() -> None:
     def check(page: ComparePage) -> None:
         for _ in range(3):
             page.next_stop()
@@ -100,10 +92,10 @@ def test_no_more_blocks_can_be_predicted_than_there_are(look: Look) -> None:
         page.page.wait_for_timeout(500)
         assert page.data("stop") == "3" and page.data("playing") == "false" and form.is_visible()
 
-    look(check, bug("nano-vllm-219").compare())
+    show_comparison(check, bug("nano-vllm-219").compare())
 
 
-def test_a_play_rests_where_the_guide_speaks(look: Look) -> None:
+def test_a_play_rests_where_the_guide_speaks() -> None:
     pace = "(position) => document.querySelector('.labengine').stage.player.pace(position)"
 
     def check(page: ComparePage) -> None:
@@ -115,11 +107,11 @@ def test_a_play_rests_where_the_guide_speaks(look: Look) -> None:
         page.press("ArrowRight")
         assert page.page.locator(".le-guide.le-is-past").count(), "the sentence is about what was before"
 
-    look(check, bug("nano-vllm-219").compare())
+    show_comparison(check, bug("nano-vllm-219").compare())
 
 
 @pytest.mark.parametrize("id", ["nano-vllm-71", "vllm-44409"])
-def test_the_other_stories_are_shown_to_their_ends(look: Look, id: str) -> None:
+def test_the_other_stories_are_shown_to_their_ends(id: str) -> None:
     scenario = bug(id)
 
     def check(page: ComparePage) -> None:
@@ -130,4 +122,4 @@ def test_the_other_stories_are_shown_to_their_ends(look: Look, id: str) -> None:
         assert said == list(scenario.sentences)
         page.picture(id)
 
-    look(check, scenario.compare())
+    show_comparison(check, scenario.compare())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from waiting import wait_until
-from widgets.dashboard_page import Look, View, looks
+from widgets.dashboard_page import View, show_dashboard
 from widgets.story_219 import merging_step, overwriting_step
 
 pytestmark = pytest.mark.browser
@@ -22,23 +21,17 @@ OVERFLOW = """
 VERMILION = [0xD5, 0x5E, 0x00]
 
 
-@pytest.fixture(scope="module")
-def look() -> Iterator[Look]:
-    with looks() as run:
-        yield run
-
-
-def test_a_saved_state_is_drawn_with_no_kernel_to_ask(look: Look) -> None:
+def test_a_saved_state_is_drawn_with_no_kernel_to_ask() -> None:
     def check(view: View) -> None:
         assert view.data("sentence") == "A and B are in the waiting queue: take a step, and watch the blocks."
         assert view.text(".le-title") == "fake · 12 blocks of 4"
         assert view.page.locator(".le-tables-row").count() == 2
         assert [message["type"] for message in view.page.evaluate("() => window.sent")] == ["resync"]
 
-    look(check)
+    show_dashboard(check)
 
 
-def test_vermilion_is_for_lost_blocks_alone(look: Look) -> None:
+def test_vermilion_is_for_lost_blocks_alone() -> None:
     def merged(view: View) -> None:
         assert (view.data("lost"), view.pixels(VERMILION)) == ("0", 0)
 
@@ -48,11 +41,11 @@ def test_vermilion_is_for_lost_blocks_alone(look: Look) -> None:
         assert view.page.locator(".le-is-lost").text_content() == "3 lost"
         assert view.page.locator(".le-tables-chip .le-is-lost-bead").count() == 3
 
-    look(merged, merging_step())
-    look(overwritten, overwriting_step())
+    show_dashboard(merged, merging_step())
+    show_dashboard(overwritten, overwriting_step())
 
 
-def test_whatever_a_model_or_a_person_writes_stays_text(look: Look) -> None:
+def test_whatever_a_model_or_a_person_writes_stays_text() -> None:
     evil = "<img src=x onerror='window.pwned=1'>"
 
     def check(view: View) -> None:
@@ -72,10 +65,10 @@ def test_whatever_a_model_or_a_person_writes_stays_text(look: Look) -> None:
         assert view.page.locator("img").count() == 0
         assert view.page.evaluate("() => window.pwned") is None
 
-    look(check, merging_step(), dict.fromkeys(range(200), evil))
+    show_dashboard(check, merging_step(), dict.fromkeys(range(200), evil))
 
 
-def test_the_frame_keeps_its_size_and_the_cells_their_places(look: Look) -> None:
+def test_the_frame_keeps_its_size_and_the_cells_their_places() -> None:
     def check(view: View) -> None:
         def places() -> list[Any]:
             boxes = [view.page.locator(selector).bounding_box() for selector in (".labengine", "canvas")]
@@ -94,10 +87,10 @@ def test_the_frame_keeps_its_size_and_the_cells_their_places(look: Look) -> None
                 box = view.page.get_by_role("button", name=button, exact=True).bounding_box()
                 assert box["x"] + box["width"] <= 8 + width
 
-    look(check, merging_step())
+    show_dashboard(check, merging_step())
 
 
-def test_the_canvas_follows_the_theme(look: Look) -> None:
+def test_the_canvas_follows_the_theme() -> None:
     def check(view: View) -> None:
         dark = "document.documentElement.style.setProperty('--jp-layout-color1', '#111111');"
         dark += "document.documentElement.style.setProperty('--jp-ui-font-color1', '#ffffff');"
@@ -108,10 +101,10 @@ def test_the_canvas_follows_the_theme(look: Look) -> None:
         assert view.pixels([0xF4, 0xF4, 0xF4]) < 1000
         assert view.pixels([0xFF, 0xFF, 0xFF]) != number
 
-    look(check, merging_step())
+    show_dashboard(check, merging_step())
 
 
-def test_nothing_moves_when_a_request_speaks_and_a_block_is_lost(look: Look) -> None:
+def test_nothing_moves_when_a_request_speaks_and_a_block_is_lost() -> None:
     def check(view: View) -> None:
         def place(of: str) -> tuple[float, float, float]:
             box = view.page.locator(of).last.bounding_box()
@@ -124,4 +117,4 @@ def test_nothing_moves_when_a_request_speaks_and_a_block_is_lost(look: Look) -> 
             view.press("ArrowRight")
         assert len(places) == 1
 
-    look(check, overwriting_step())
+    show_dashboard(check, overwriting_step())

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from labengine import events as ev
 from waiting import wait_until
-from widgets.dashboard_page import Look, View, looks
+from widgets.dashboard_page import View, show_dashboard
 from widgets.story_219 import merging_step
 
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(scope="module")
-def look() -> Iterator[Look]:
-    with looks() as run:
-        yield run
-
-
-def test_who_misses_a_message_asks_for_everything(look: Look) -> None:
+def test_who_misses_a_message_asks_for_everything() -> None:
     def check(view: View) -> None:
         view.answer()
         view.is_deaf = True
@@ -34,10 +26,10 @@ def test_who_misses_a_message_asks_for_everything(look: Look) -> None:
         view.say([ev.StepStarted(3), ev.StepEnded(3)])
         assert view.sent("resync") == [] and view.data("end") == "37"
 
-    look(check)
+    show_dashboard(check)
 
 
-def test_keys_send_commands_and_stay_out_of_the_prompt(look: Look) -> None:
+def test_keys_send_commands_and_stay_out_of_the_prompt() -> None:
     def check(view: View) -> None:
         view.press("s", "p", " ", "?")
         assert view.page.locator(".le-keys").is_visible()
@@ -50,10 +42,10 @@ def test_keys_send_commands_and_stay_out_of_the_prompt(look: Look) -> None:
         ]
         assert actions == [("step", None, None), ("phase", None, None), ("start", None, None), ("add", "so, s p ?", 2)]
 
-    look(check)
+    show_dashboard(check)
 
 
-def test_a_running_lab_can_be_paused_and_not_stepped(look: Look) -> None:
+def test_a_running_lab_can_be_paused_and_not_stepped() -> None:
     def check(view: View) -> None:
         view.view_source.is_running = True
         view.say(merging_step())
@@ -62,10 +54,10 @@ def test_a_running_lab_can_be_paused_and_not_stepped(look: Look) -> None:
         view.page.get_by_role("button", name="Pause").click()
         assert view.sent("command")[-1]["action"] == "pause"
 
-    look(check)
+    show_dashboard(check)
 
 
-def test_the_error_of_a_command_is_beside_the_controls(look: Look) -> None:
+def test_the_error_of_a_command_is_beside_the_controls() -> None:
     def check(view: View) -> None:
         view.press("s")
         answer = {
@@ -81,10 +73,10 @@ def test_the_error_of_a_command_is_beside_the_controls(look: Look) -> None:
         assert view.text(".le-message") == "step: <b>no room</b>"
         assert view.page.locator(".le-message b").count() == 0
 
-    look(check)
+    show_dashboard(check)
 
 
-def test_a_lost_kernel_is_reported_and_nothing_waits_for_it(look: Look) -> None:
+def test_a_lost_kernel_is_reported_and_nothing_waits_for_it() -> None:
     def check(view: View) -> None:
         assert view.page.get_by_role("button", name="Step", exact=True).is_enabled()
         view.page.evaluate("() => window.loseKernel()")
@@ -94,24 +86,24 @@ def test_a_lost_kernel_is_reported_and_nothing_waits_for_it(look: Look) -> None:
         view.press("Home")
         assert view.data("used") == "0", "what was seen can still be replayed"
 
-    look(check, merging_step())
+    show_dashboard(check, merging_step())
 
 
-def test_silence_is_reported_until_an_answer_comes(look: Look) -> None:
+def test_silence_is_reported_until_an_answer_comes() -> None:
     def check(view: View) -> None:
         silence = "No answer yet: this is the state as it was last seen."
         wait_until(lambda: view.text(".le-message").startswith(silence), "the message", between=view.painted)
         view.answer()
         assert view.text(".le-message") == ""
 
-    look(check)
+    show_dashboard(check)
 
 
-def test_the_view_leaves_nothing_behind(look: Look) -> None:
+def test_the_view_leaves_nothing_behind() -> None:
     def check(view: View) -> None:
         view.page.evaluate("() => window.unmount()")
         assert view.page.locator(".labengine").count() == 0
         assert view.page.evaluate("() => window.numListeners()") == 0
         view.say([ev.StepStarted(2), ev.StepEnded(2)])
 
-    look(check, merging_step())
+    show_dashboard(check, merging_step())

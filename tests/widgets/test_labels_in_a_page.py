@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from labengine.scenarios import bug
-from widgets import compare_page, dashboard_page
-from widgets.compare_page import ComparePage
-from widgets.dashboard_page import View
+from widgets import compare_page
+from widgets.compare_page import ComparePage, show_comparison
+from widgets.dashboard_page import View, show_dashboard
 from widgets.story_219 import overwriting_step
 
 pytestmark = pytest.mark.browser
@@ -41,19 +39,7 @@ OPEN = """(name) => {
 TABS = "() => [...(document.querySelector('.labengine').stage.drawer?.tabs.keys() ?? [])]"
 
 
-@pytest.fixture(scope="module")
-def look() -> Iterator[dashboard_page.Look]:
-    with dashboard_page.looks() as run:
-        yield run
-
-
-@pytest.fixture(scope="module")
-def look_at_both() -> Iterator[compare_page.Look]:
-    with compare_page.looks() as run:
-        yield run
-
-
-def test_in_the_dashboard_and_all_its_tabs(look: dashboard_page.Look) -> None:
+def test_in_the_dashboard_and_all_its_tabs() -> None:
     def check(view: View) -> None:
         view.page.evaluate(LISTEN)
         for name in view.page.evaluate(TABS):
@@ -62,11 +48,11 @@ def test_in_the_dashboard_and_all_its_tabs(look: dashboard_page.Look) -> None:
             assert view.page.evaluate(SMALL, LEAST) == [], name
         assert len(view.page.evaluate("() => window.drawn")) > 50
 
-    look(check, overwriting_step())
+    show_dashboard(check, overwriting_step())
 
 
 @pytest.mark.parametrize("width", [1220, 720])
-def test_in_a_comparison(look_at_both: compare_page.Look, width: int) -> None:
+def test_in_a_comparison(width: int) -> None:
     def check(page: ComparePage) -> None:
         page.page.evaluate(LISTEN)
         page.press("End")
@@ -74,11 +60,11 @@ def test_in_a_comparison(look_at_both: compare_page.Look, width: int) -> None:
         page.page.evaluate(compare_page.FRAME)
         assert page.page.evaluate(SMALL, LEAST) == []
 
-    look_at_both(check, bug("nano-vllm-219").compare(), width=width)
+    show_comparison(check, bug("nano-vllm-219").compare(), width=width)
 
 
 @pytest.mark.parametrize("width", [1024, 720])
-def test_a_question_is_asked_in_full_beside_nothing_else(look_at_both: compare_page.Look, width: int) -> None:
+def test_a_question_is_asked_in_full_beside_nothing_else(width: int) -> None:
     boxes = """() => Object.fromEntries(["le-predict", "le-phases", "le-compare-controls", "le-guide", "labengine"].map(
       (name) => [name, document.querySelector(`.${name}`).getBoundingClientRect().toJSON()]))"""
 
@@ -97,4 +83,4 @@ def test_a_question_is_asked_in_full_beside_nothing_else(look_at_both: compare_p
         assert last and root["left"] <= asked["left"] and last["x"] + last["width"] <= root["right"]
         page.picture(f"question-{width}")
 
-    look_at_both(check, bug("nano-vllm-219").compare(), width=width)
+    show_comparison(check, bug("nano-vllm-219").compare(), width=width)

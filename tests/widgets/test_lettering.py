@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,15 +12,9 @@ from labengine.timeline import Timeline
 from labengine_widgets import block_map, block_map_svg
 from labengine_widgets.pictures import lettering
 from labengine_widgets.pictures.ascii import content_letters
-from widgets.dashboard_page import Look, View, looks
+from widgets.dashboard_page import View, show_dashboard
 from widgets.lettered import BEADS, letters_in, two_that_part
 from widgets.story_219 import begin, merging_step, schedule_and_forward
-
-
-@pytest.fixture(scope="module")
-def look() -> Iterator[Look]:
-    with looks() as run:
-        yield run
 
 
 def timeline_of(events: list[ev.Event]) -> Timeline:
@@ -45,7 +38,7 @@ def test_letters_come_in_the_order_of_the_events_at_every_moment() -> None:
 
 
 @pytest.mark.browser
-def test_text_picture_and_widget_agree(look: Look) -> None:
+def test_text_picture_and_widget_agree() -> None:
     with two_that_part() as lab:
         assert lab.timeline is not None
         events = list(lab.timeline.events())
@@ -64,7 +57,7 @@ def test_text_picture_and_widget_agree(look: Look) -> None:
                 [line] = re.findall(r"prefix map: ([^<]*)<", svg)
                 assert {b: a for a, b in re.findall(r"(\w+) → #(\d+)", line)} == beads
 
-        look(check, events)
+        show_dashboard(check, events)
 
 
 def test_what_a_step_taken_back_has_brought_keeps_its_letter() -> None:

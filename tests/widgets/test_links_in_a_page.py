@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from widgets.dashboard_page import Look, View, looks
+from widgets.dashboard_page import View, show_dashboard
 from widgets.story_219 import merging_step
 
 pytestmark = pytest.mark.browser
@@ -31,19 +30,13 @@ COVERED = """(own) => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def look() -> Iterator[Look]:
-    with looks() as run:
-        yield run
-
-
 def point_at(view: View, block: int) -> dict[str, Any]:
     tile: dict[str, Any] = view.page.evaluate(TILE, block)
     view.page.mouse.move((tile["left"] + tile["right"]) / 2, (tile["top"] + tile["bottom"]) / 2)
     return tile
 
 
-def test_a_line_leads_from_every_holder_past_the_tiles(look: Look) -> None:
+def test_a_line_leads_from_every_holder_past_the_tiles() -> None:
     def check(view: View) -> None:
         for block, holders in ((0, 2), (2, 2), (3, 1), (7, 1), (8, 0)):
             point_at(view, block)
@@ -54,10 +47,10 @@ def test_a_line_leads_from_every_holder_past_the_tiles(look: Look) -> None:
         view.page.mouse.move(5, 5)
         assert view.page.locator(".le-link").count() == 0
 
-    look(check, merging_step())
+    show_dashboard(check, merging_step())
 
 
-def test_a_holder_that_is_scrolled_away_has_its_line(look: Look) -> None:
+def test_a_holder_that_is_scrolled_away_has_its_line() -> None:
     def check(view: View) -> None:
         view.page.evaluate("() => document.querySelector('.le-tables').style.height = '60px'")
         tile = point_at(view, 1)
@@ -65,4 +58,4 @@ def test_a_holder_that_is_scrolled_away_has_its_line(look: Look) -> None:
         ends = view.page.eval_on_selector_all(".le-link", "(all) => all.map((one) => one.getBBox().y)")
         assert all(end < tile["bottom"] for end in ends)
 
-    look(check, merging_step())
+    show_dashboard(check, merging_step())

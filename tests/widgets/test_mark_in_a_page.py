@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from labengine import events as ev
-from widgets.dashboard_page import Look, View, looks
+from widgets.dashboard_page import View, show_dashboard
 from widgets.story_219 import begin, merging_step
 
 pytestmark = pytest.mark.browser
@@ -20,12 +18,6 @@ FRAME = "() => { const { width, height } = document.querySelector('.labengine').
 FRAME += "return [width, height]; }"
 
 
-@pytest.fixture(scope="module")
-def look() -> Iterator[Look]:
-    with looks() as run:
-        yield run
-
-
 def two_steps() -> list[ev.Event]:
     """The merging step, and one in which nothing changes."""
     return [*merging_step(), ev.StepStarted(2), ev.ForwardRan(1, 1), ev.StepEnded(2)]
@@ -36,7 +28,7 @@ def show_moment(view: View, moment: int) -> None:
     view.painted()
 
 
-def test_a_flag_and_words_say_which_moment_is_marked(look: Look) -> None:
+def test_a_flag_and_words_say_which_moment_is_marked() -> None:
     def check(view: View) -> None:
         frame = view.page.evaluate(FRAME)
         assert view.page.evaluate(FLAGS) == [None, None] and not view.page.locator(".le-since").is_visible()
@@ -55,20 +47,20 @@ def test_a_flag_and_words_say_which_moment_is_marked(look: Look) -> None:
         view.press("m")
         assert view.page.evaluate(FLAGS) == [None, None] and view.text(".le-since") == ""
 
-    look(check, two_steps())
+    show_dashboard(check, two_steps())
 
 
-def test_the_end_of_a_step_is_named_so(look: Look) -> None:
+def test_the_end_of_a_step_is_named_so() -> None:
     def check(view: View) -> None:
         view.press("PageUp", "m")
         assert view.text(".le-since").startswith("since the end of step 1: ")
         view.press("m", "PageUp", "m")
         assert view.text(".le-since").startswith("since before step 1: ")
 
-    look(check, two_steps())
+    show_dashboard(check, two_steps())
 
 
-def test_what_is_outlined_says_what_it_was(look: Look) -> None:
+def test_what_is_outlined_says_what_it_was() -> None:
     def check(view: View) -> None:
         show_moment(view, 21)
         view.press("m", "End")
@@ -82,10 +74,10 @@ def test_what_is_outlined_says_what_it_was(look: Look) -> None:
         view.page.locator("canvas.le-pool").hover(position={"x": 31, "y": 30})
         assert "was:" not in view.text(".le-tip")
 
-    look(check, two_steps())
+    show_dashboard(check, two_steps())
 
 
-def test_another_recording_has_no_marked_moment(look: Look) -> None:
+def test_another_recording_has_no_marked_moment() -> None:
     def check(view: View) -> None:
         view.press("m")
         assert view.text(".le-pin") == "Unmark"
@@ -94,10 +86,10 @@ def test_another_recording_has_no_marked_moment(look: Look) -> None:
         assert view.text(".le-pin") == "Mark" and view.page.locator(".le-changed").count() == 0
         assert view.page.evaluate(FLAGS) == [None, None] and not view.page.locator(".le-since").is_visible()
 
-    look(check, two_steps())
+    show_dashboard(check, two_steps())
 
 
-def test_the_same_recording_sent_anew_keeps_it(look: Look) -> None:
+def test_the_same_recording_sent_anew_keeps_it() -> None:
     def check(view: View) -> None:
         show_moment(view, 21)
         view.press("m", "End")
@@ -110,4 +102,4 @@ def test_the_same_recording_sent_anew_keeps_it(look: Look) -> None:
         assert view.data("step") == "4" and view.text(".le-pin") == "Unmark"
         assert view.page.locator(".le-changed").count() == changed > 0
 
-    look(check, two_steps())
+    show_dashboard(check, two_steps())

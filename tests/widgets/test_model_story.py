@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from labengine import events as ev
 from labengine.timeline import Timeline
 from widgets.story_219 import begin, overwriting_step
-from widgets.time_page import Look, Viewed, busy, looks, with_rollback
+from widgets.time_page import Viewed, busy, show_views, with_rollback
 
 pytestmark = pytest.mark.browser
 
@@ -28,12 +26,6 @@ FREE, LIVE, CACHED, LOST = range(4)
 STATES = ["waiting", "prefill", "decode", "preempted", "finished", "loading"]
 
 
-@pytest.fixture(scope="module")
-def look() -> Iterator[Look]:
-    with looks() as run:
-        yield run
-
-
 def expected_lives(timeline: Timeline, moment: int) -> list[tuple[int, int]]:
     """(life, references) of each block, by the fold."""
     fold, lives = timeline.state(moment), []
@@ -46,7 +38,7 @@ def expected_lives(timeline: Timeline, moment: int) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("events", [busy(), with_rollback(busy(), 20), [*begin(), *overwriting_step()]])
-def test_the_story_agrees_with_the_fold(look: Look, events: list[ev.Event]) -> None:
+def test_the_story_agrees_with_the_fold(events: list[ev.Event]) -> None:
     def check(view: Viewed) -> None:
         timeline = view.view_source.timeline
         assert timeline is not None
@@ -64,10 +56,10 @@ def test_the_story_agrees_with_the_fold(look: Look, events: list[ev.Event]) -> N
                 expected = {request.status} if request.status != "running" else {"prefill", "decode"}
                 assert states[request_id] in expected, (moment, request_id)
 
-    look(check, events, "timeline")
+    show_views(check, events, "timeline")
 
 
-def test_the_figures_per_step_are_those_of_the_run(look: Look) -> None:
+def test_the_figures_per_step_are_those_of_the_run() -> None:
     events = with_rollback(busy(), 20)
 
     def check(view: Viewed) -> None:
@@ -86,7 +78,7 @@ def test_the_figures_per_step_are_those_of_the_run(look: Look) -> None:
         assert series["looked"][-1] == sum(lengths[event.request_id] for event in hits)
         assert series["hit"][-1] == sum(min(event.num_tokens, lengths[event.request_id]) for event in hits) > 0
 
-    look(check, events, "charts")
+    show_views(check, events, "charts")
 
 
 def undone(events: list[ev.Event]) -> set[int]:

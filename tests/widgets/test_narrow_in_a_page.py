@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import combinations
 
 import pytest
 
 from labengine.scenarios import bug
-from widgets import compare_page, dashboard_page
-from widgets.compare_page import ComparePage
-from widgets.dashboard_page import View
+from widgets.compare_page import ComparePage, show_comparison
+from widgets.dashboard_page import View, show_dashboard
 from widgets.story_219 import merging_step
 from widgets.test_alarms_in_a_page import FAILED, SAID, STORY
 
@@ -36,18 +34,6 @@ PAIR_PARTS = ".labengine .le-compare-head > *, .labengine .le-guide > *, .labeng
 CELL = "(width) => (document.getElementById('cell').style.width = width + 'px')"
 
 
-@pytest.fixture(scope="module")
-def look() -> Iterator[dashboard_page.Look]:
-    with dashboard_page.looks() as run:
-        yield run
-
-
-@pytest.fixture(scope="module")
-def look_at_both() -> Iterator[compare_page.Look]:
-    with compare_page.looks() as run:
-        yield run
-
-
 def wrong_places(boxes: list[dict[str, float]], right: float) -> list[str]:
     """What is beyond the right edge, and what lies over something else."""
     cut = [f"{box['name']} is cut" for box in boxes if box["right"] > right]
@@ -63,7 +49,7 @@ def overlap(one: dict[str, float], other: dict[str, float]) -> bool:
 
 
 @pytest.mark.parametrize("width", [844, 545])
-def test_a_dashboard_with_a_failed_step(look: dashboard_page.Look, width: int) -> None:
+def test_a_dashboard_with_a_failed_step(width: int) -> None:
     def check(view: View) -> None:
         view.page.evaluate(CELL, width)
         view.painted()
@@ -73,21 +59,21 @@ def test_a_dashboard_with_a_failed_step(look: dashboard_page.Look, width: int) -
         view.page.locator(".le-pin").click()
         assert wrong_places(view.page.evaluate(BOXES, PARTS), view.page.evaluate(RIGHT)) == []
 
-    look(check, STORY)
+    show_dashboard(check, STORY)
 
 
 @pytest.mark.parametrize("width", [844, 545])
-def test_the_words_of_a_violation_are_read_to_their_end(look: dashboard_page.Look, width: int) -> None:
+def test_the_words_of_a_violation_are_read_to_their_end(width: int) -> None:
     def check(view: View) -> None:
         view.page.evaluate(CELL, width)
         view.painted()
         assert view.text(".le-alarm-words").endswith("(WrongTouch.touch)")
         assert view.page.evaluate(CUT, ".le-alarm-words, .le-sentence") == []
 
-    look(check, [*merging_step(), SAID])
+    show_dashboard(check, [*merging_step(), SAID])
 
 
-def test_a_comparison_beside_its_story(look_at_both: compare_page.Look) -> None:
+def test_a_comparison_beside_its_story() -> None:
     def check(page: ComparePage) -> None:
         for _ in range(5):
             page.next_stop()
@@ -96,4 +82,4 @@ def test_a_comparison_beside_its_story(look_at_both: compare_page.Look) -> None:
             page.picture("narrow")
             assert page.page.evaluate(OUTSIDE) == []
 
-    look_at_both(check, bug("nano-vllm-219").compare(), width=545)
+    show_comparison(check, bug("nano-vllm-219").compare(), width=545)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from browser.steady_clock import STEADY_CLOCK
 from labengine import events as ev
 from waiting import wait_until
-from widgets.dashboard_page import Look, View, looks
+from widgets.dashboard_page import View, show_dashboard
 from widgets.story_219 import merging_step
 
 pytestmark = pytest.mark.browser
@@ -44,13 +42,7 @@ SCROLL_AWAY_FROM_A_PLAY = """
 """
 
 
-@pytest.fixture(scope="module")
-def look() -> Iterator[Look]:
-    with looks() as run:
-        yield run
-
-
-def test_the_moments_of_a_step_back_and_forth(look: Look) -> None:
+def test_the_moments_of_a_step_back_and_forth() -> None:
     def check(view: View) -> None:
         assert (view.data("frame"), view.data("numFrames"), view.data("used")) == ("19", "19", "5")
         view.press("Home")
@@ -66,10 +58,10 @@ def test_the_moments_of_a_step_back_and_forth(look: Look) -> None:
         view.press("End")
         assert view.text("[data-anchor='row:1:0:0'] .le-tables-target") == "#4#0p×2", "with what it was before"
 
-    look(check, merging_step())
+    show_dashboard(check, merging_step())
 
 
-def test_a_step_plays_by_itself_within_six_seconds(look: Look) -> None:
+def test_a_step_plays_by_itself_within_six_seconds() -> None:
     def check(view: View) -> None:
         view.page.evaluate(STEADY_CLOCK)
         view.page.evaluate(WATCH)
@@ -81,10 +73,10 @@ def test_a_step_plays_by_itself_within_six_seconds(look: Look) -> None:
         assert list(dict.fromkeys(used)) == ["4", "8", "7", "6", "5"] and ghosts > 0
         assert 2_000 < now - begun < 7_000
 
-    look(check, [])
+    show_dashboard(check, [])
 
 
-def test_reduced_motion_slides_nothing_and_strikes_the_old_block_through(look: Look) -> None:
+def test_reduced_motion_slides_nothing_and_strikes_the_old_block_through() -> None:
     def check(view: View) -> None:
         view.page.evaluate(WATCH)
         view.say(merging_step())
@@ -93,10 +85,10 @@ def test_reduced_motion_slides_nothing_and_strikes_the_old_block_through(look: L
         assert (view.data("frame"), view.data("playing")) == ("19", "false")
         assert view.page.evaluate("() => window.ghosts") == 0
 
-    look(check, [], reduced_motion="reduce")
+    show_dashboard(check, [], reduced_motion="reduce")
 
 
-def test_a_hidden_view_waits_with_the_play_until_it_is_seen_again(look: Look) -> None:
+def test_a_hidden_view_waits_with_the_play_until_it_is_seen_again() -> None:
     def check(view: View) -> None:
         view.page.evaluate("() => (document.getElementById('cell').style.display = 'none')")
         view.settled()
@@ -109,10 +101,10 @@ def test_a_hidden_view_waits_with_the_play_until_it_is_seen_again(look: Look) ->
         view.press("Escape")
         assert (view.data("used"), view.data("frame"), view.data("playing")) == ("5", "19", "false")
 
-    look(check)
+    show_dashboard(check)
 
 
-def test_a_step_waits_until_its_sentence_and_the_pool_are_visible(look: Look) -> None:
+def test_a_step_waits_until_its_sentence_and_the_pool_are_visible() -> None:
     def check(view: View) -> None:
         view.page.evaluate("() => (document.getElementById('cell').style.marginTop = '-400px')")
         view.settled()
@@ -126,10 +118,10 @@ def test_a_step_waits_until_its_sentence_and_the_pool_are_visible(look: Look) ->
         view.page.wait_for_function("() => window.plays.includes('true') && window.plays.at(-1) === 'false'")
         assert int(view.data("frame")) < 19, "who scrolls away in the middle goes on from there"
 
-    look(check)
+    show_dashboard(check)
 
 
-def test_the_next_step_overtakes_one_that_nobody_saw(look: Look) -> None:
+def test_the_next_step_overtakes_one_that_nobody_saw() -> None:
     def check(view: View) -> None:
         view.page.evaluate("() => (document.getElementById('cell').style.marginTop = '-400px')")
         view.settled()
@@ -137,10 +129,10 @@ def test_the_next_step_overtakes_one_that_nobody_saw(look: Look) -> None:
             view.say(events)
         assert (view.data("used"), view.data("frame"), view.data("numFrames")) == ("5", "19", "19")
 
-    look(check)
+    show_dashboard(check)
 
 
-def test_a_late_view_replays_the_last_step(look: Look) -> None:
+def test_a_late_view_replays_the_last_step() -> None:
     def check(view: View) -> None:
         view.is_deaf = True
         view.say(merging_step())
@@ -156,4 +148,4 @@ def test_a_late_view_replays_the_last_step(look: Look) -> None:
         view.press("Escape")
         assert view.data("used") == "5"
 
-    look(check)
+    show_dashboard(check)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from labengine import Lab
 from labengine import events as ev
 from labengine.session.history.moments import steps_after, steps_before
 from labengine.timeline import Timeline
-from widgets.dashboard_page import Look, View, looks
+from widgets.dashboard_page import View, show_dashboard
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def look() -> Iterator[Look]:
-    with looks() as run:
-        yield run
 
 
 def five_steps() -> list[ev.Event]:
@@ -50,7 +42,7 @@ def labels(view: View) -> tuple[str, str, str]:
     return view.data("step"), view.text(".le-step-count").split()[1], slider.input_value()
 
 
-def test_page_up_goes_where_lab_back_goes_and_page_down_takes_it_back(look: Look) -> None:
+def test_page_up_goes_where_lab_back_goes_and_page_down_takes_it_back() -> None:
     def check(view: View) -> None:
         timeline = recorded(view)
         view.press("End")
@@ -64,10 +56,10 @@ def test_page_up_goes_where_lab_back_goes_and_page_down_takes_it_back(look: Look
             view.press("PageDown")
             assert int(view.data("moment")) == moment
 
-    look(check, five_steps())
+    show_dashboard(check, five_steps())
 
 
-def test_from_anywhere_the_keys_move_and_agree_with_the_lab(look: Look) -> None:
+def test_from_anywhere_the_keys_move_and_agree_with_the_lab() -> None:
     def check(view: View) -> None:
         timeline = recorded(view)
         start, end = timeline.step_moments(3)
@@ -81,10 +73,10 @@ def test_from_anywhere_the_keys_move_and_agree_with_the_lab(look: Look) -> None:
             on = int(view.data("moment"))
             assert on > moment and on == steps_after(timeline, moment, 1), moment
 
-    look(check, five_steps())
+    show_dashboard(check, five_steps())
 
 
-def test_one_moment_has_one_label_whoever_goes_there(look: Look) -> None:
+def test_one_moment_has_one_label_whoever_goes_there() -> None:
     def check(view: View) -> None:
         timeline = recorded(view)
         view.answer()
@@ -110,13 +102,13 @@ def test_one_moment_has_one_label_whoever_goes_there(look: Look) -> None:
         view.press("Home")
         assert (int(view.data("moment")), *labels(view)) == (end, "4", "4", "4")
 
-    look(check, five_steps())
+    show_dashboard(check, five_steps())
 
 
-def test_at_every_moment_head_and_slider_name_the_same_step(look: Look) -> None:
+def test_at_every_moment_head_and_slider_name_the_same_step() -> None:
     def check(view: View) -> None:
         for moment in range(recorded(view).end + 1):
             view.page.evaluate("(at) => document.querySelector('.labengine').stage.moveTo(at)", moment)
             assert len(set(labels(view))) == 1, moment
 
-    look(check, five_steps())
+    show_dashboard(check, five_steps())

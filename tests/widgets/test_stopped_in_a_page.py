@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 import labengine
 from labengine.scenarios import bug
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.compare.alignment import aligned
-from widgets import compare_page, dashboard_page
-from widgets.compare_page import ComparePage
-from widgets.dashboard_page import View
+from widgets.compare_page import ComparePage, show_comparison
+from widgets.dashboard_page import View, show_dashboard
 from widgets.story_219 import merging_step
 
 pytestmark = pytest.mark.browser
 
 PROMPT = list(range(100, 114))
 MESSAGE = ".le-message"
-
-
-@pytest.fixture(scope="module")
-def look() -> Iterator[dashboard_page.Look]:
-    with dashboard_page.looks() as run:
-        yield run
-
-
-@pytest.fixture(scope="module")
-def look_at_both() -> Iterator[compare_page.Look]:
-    with compare_page.looks() as run:
-        yield run
 
 
 def asked() -> Comparison:
@@ -44,7 +29,7 @@ def is_wrong(page: ComparePage | View) -> bool:
     return "le-error" in (page.page.locator(MESSAGE).first.get_attribute("class") or "")
 
 
-def test_a_lab_says_where_it_has_stopped_as_a_note_and_no_error(look: dashboard_page.Look) -> None:
+def test_a_lab_says_where_it_has_stopped_as_a_note_and_no_error() -> None:
     evil = "stopped after step 1, event 24: <b>B points at #0 now</b> (BlockMerged)"
 
     def check(view: View) -> None:
@@ -61,10 +46,10 @@ def test_a_lab_says_where_it_has_stopped_as_a_note_and_no_error(look: dashboard_
         view.feed.tick()
         assert view.text(MESSAGE) == ""
 
-    look(check, merging_step())
+    show_dashboard(check, merging_step())
 
 
-def test_both_say_which_side_has_stopped_and_where(look_at_both: compare_page.Look) -> None:
+def test_both_say_which_side_has_stopped_and_where() -> None:
     comparison = asked()
     breakpoint = comparison.break_on("BlockMerged", into_block_id=0)
 
@@ -81,10 +66,10 @@ def test_both_say_which_side_has_stopped_and_where(look_at_both: compare_page.Lo
         assert [snapshot.step for snapshot in comparison.snapshots] == [3, 3]
         page.until("the view", lambda: page.data("step") == "3 3" and page.data("position") == page.data("end"))
 
-    look_at_both(check, comparison)
+    show_comparison(check, comparison)
 
 
-def test_a_run_of_the_button_says_so_too(look_at_both: compare_page.Look) -> None:
+def test_a_run_of_the_button_says_so_too() -> None:
     comparison = asked()
     comparison.break_on("RequestFinished", request_id=1)
 
@@ -93,10 +78,10 @@ def test_a_run_of_the_button_says_so_too(look_at_both: compare_page.Look) -> Non
         page.until("the stops", lambda: page.text(MESSAGE).count("stopped after step 3") == 2)
         assert page.text(MESSAGE).startswith("nano-vllm stopped") and "; nano-vllm+243 stopped" in page.text(MESSAGE)
 
-    look_at_both(check, comparison)
+    show_comparison(check, comparison)
 
 
-def test_the_view_goes_where_python_says_on_both_sides(look_at_both: compare_page.Look) -> None:
+def test_the_view_goes_where_python_says_on_both_sides() -> None:
     comparison = asked()
 
     def check(page: ComparePage) -> None:
@@ -113,10 +98,10 @@ def test_the_view_goes_where_python_says_on_both_sides(look_at_both: compare_pag
         comparison.goto(1)
         page.until("the choice on both sides", lambda: all(one.count() for one in marked))
 
-    look_at_both(check, comparison)
+    show_comparison(check, comparison)
 
 
-def test_a_rewind_of_both_is_followed_and_the_story_goes_on_again(look_at_both: compare_page.Look) -> None:
+def test_a_rewind_of_both_is_followed_and_the_story_goes_on_again() -> None:
     comparison = bug("nano-vllm-219").compare()
     question = "What does it cost later?"
 
@@ -138,4 +123,4 @@ def test_a_rewind_of_both_is_followed_and_the_story_goes_on_again(look_at_both: 
         page.until("the way back", lambda: page.data("step") == "1 1" and page.data("used") == "8 5")
         go_on(page)
 
-    look_at_both(check, comparison)
+    show_comparison(check, comparison)

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain
 
 import pytest
 
 from labengine import events as ev
-from widgets.dashboard_page import Look, View, looks
+from widgets.dashboard_page import View, show_dashboard
 from widgets.story_219 import merging_step, overwriting_step
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def look() -> Iterator[Look]:
-    with looks() as run:
-        yield run
 
 
 def many_steps(count: int) -> list[ev.Event]:
@@ -26,7 +19,7 @@ def many_steps(count: int) -> list[ev.Event]:
     return list(chain.from_iterable(step))
 
 
-def test_the_slider_goes_through_steps_that_the_page_has_never_seen(look: Look) -> None:
+def test_the_slider_goes_through_steps_that_the_page_has_never_seen() -> None:
     def check(view: View) -> None:
         view.is_deaf = True
         view.say([*merging_step(), *many_steps(200)])
@@ -52,10 +45,10 @@ def test_the_slider_goes_through_steps_that_the_page_has_never_seen(look: Look) 
         view.press("End")
         assert view.data("step") == "201"
 
-    look(check)
+    show_dashboard(check)
 
 
-def test_python_hears_the_shown_moment_and_may_set_it(look: Look) -> None:
+def test_python_hears_the_shown_moment_and_may_set_it() -> None:
     def check(view: View) -> None:
         view.press("Home")
         view.answer_until("moment 3", lambda: view.feed.moment == 3)
@@ -65,10 +58,10 @@ def test_python_hears_the_shown_moment_and_may_set_it(look: Look) -> None:
         view.press("End")
         view.answer_until("the newest moment", lambda: view.feed.moment is None)
 
-    look(check, merging_step())
+    show_dashboard(check, merging_step())
 
 
-def test_python_and_the_picture_agree_whoever_spoke_last(look: Look) -> None:
+def test_python_and_the_picture_agree_whoever_spoke_last() -> None:
     def check(view: View) -> None:
         def hears(moment: int | None) -> None:
             view.answer_until(f"moment {moment}", lambda: view.feed.moment == moment)
@@ -97,10 +90,10 @@ def test_python_and_the_picture_agree_whoever_spoke_last(look: Look) -> None:
         )
         hears(3)  # after a run, of a reader who has stayed behind
 
-    look(check, merging_step())
+    show_dashboard(check, merging_step())
 
 
-def test_what_is_selected_is_marked_everywhere_and_known_to_python(look: Look) -> None:
+def test_what_is_selected_is_marked_everywhere_and_known_to_python() -> None:
     def check(view: View) -> None:
         view.page.locator("canvas.le-pool").click(position={"x": 30, "y": 30})
         view.answer()
@@ -115,10 +108,10 @@ def test_what_is_selected_is_marked_everywhere_and_known_to_python(look: Look) -
         view.answer()
         assert view.feed.selection is not None and view.feed.selection.id == 2
 
-    look(check, merging_step())
+    show_dashboard(check, merging_step())
 
 
-def test_a_marked_moment_shows_what_has_changed_since(look: Look) -> None:
+def test_a_marked_moment_shows_what_has_changed_since() -> None:
     def check(view: View) -> None:
         view.press(*["ArrowLeft"] * 6, "m")
         assert view.page.locator(".le-changed").count() == 0
@@ -128,11 +121,11 @@ def test_a_marked_moment_shows_what_has_changed_since(look: Look) -> None:
         view.press("m")
         assert view.page.locator(".le-changed").count() == 0
 
-    look(check, merging_step())
+    show_dashboard(check, merging_step())
 
 
 @pytest.mark.parametrize(("kind", "begins"), [("PNG", b"\x89PNG"), ("SVG", b"<svg "), ("CSV", b"block,ref_count")])
-def test_a_view_is_saved_as_a_file(look: Look, kind: str, begins: bytes) -> None:
+def test_a_view_is_saved_as_a_file(kind: str, begins: bytes) -> None:
     def check(view: View) -> None:
         panel = view.page.locator(".le-pool-panel")
         panel.get_by_title("save this view as PNG, SVG or CSV").click()
@@ -143,4 +136,4 @@ def test_a_view_is_saved_as_a_file(look: Look, kind: str, begins: bytes) -> None
         if kind == "CSV":
             assert b"'=cmd" in data, "a spreadsheet must not take a token for a formula"
 
-    look(check, overwriting_step(), dict.fromkeys(range(200), "=cmd"))
+    show_dashboard(check, overwriting_step(), dict.fromkeys(range(200), "=cmd"))

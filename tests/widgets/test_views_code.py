@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
 from labengine.session.reasons import seams_of
 from labengine.timeline import Timeline
 from labengine_widgets.why import Link, Why, carried_answers, why
-from widgets.mounted_view import MountedView, Show, mounted_views
+from widgets.mounted_view import MountedView, show_view
 from widgets.story_219 import begin, merging_step, overwriting_step
 from widgets.view_recordings import moment_after
 
@@ -42,12 +42,6 @@ ARM = """
 """
 
 
-@pytest.fixture(scope="module")
-def show() -> Iterator[Show]:
-    with mounted_views() as run:
-        yield run
-
-
 def armed(
     mounted: MountedView,
     events: Sequence[ev.Event],
@@ -62,6 +56,7 @@ def armed(
         timeline.record(event)
     seams = seams_of(parts)
     if mode == "python":
+        mounted.bare.is_worn = True  # a page keeps an exposed function
         mounted.page.expose_function("askPython", lambda subject, at: why(timeline, subject, at, seams=seams).to_dict())
     mounted.page.evaluate(ARM, [seams if code is None else code, answers or [], mode])
     mounted.at(mounted.end)
@@ -81,17 +76,17 @@ def until(mounted: MountedView, selector: str, text: str) -> None:
 # -- why ---------------------------------------------------------------------------------------------------------------
 
 
-def test_paused_it_says_what_can_be_asked(show: Show) -> None:
+def test_paused_it_says_what_can_be_asked() -> None:
     def check(mounted: MountedView) -> None:
         armed(mounted, OVERWRITTEN, NANO_VLLM)
         assert "Choose a block, a request, a hash or an event" in mounted.text(".le-why-answer")
         assert mounted.texts(".le-why-ask") == ["Why did the last event happen?", "Why is #8 next in the free queue?"]
         mounted.picture("rest")
 
-    show(check, "why", OVERWRITTEN)
+    show_view(check, "why", OVERWRITTEN)
 
 
-def test_a_choice_is_a_question_and_its_links_lead_to_their_moments(show: Show) -> None:
+def test_a_choice_is_a_question_and_its_links_lead_to_their_moments() -> None:
     def check(mounted: MountedView) -> None:
         armed(mounted, OVERWRITTEN, NANO_VLLM)
         choose(mounted, "block", 0)
@@ -110,10 +105,10 @@ def test_a_choice_is_a_question_and_its_links_lead_to_their_moments(show: Show) 
         mounted.picture("lost-narrow", width=320)
         assert mounted.overflow() <= 0
 
-    show(check, "why", OVERWRITTEN)
+    show_view(check, "why", OVERWRITTEN)
 
 
-def test_a_ref_count_shows_what_it_adds_up_from(show: Show) -> None:
+def test_a_ref_count_shows_what_it_adds_up_from() -> None:
     def check(mounted: MountedView) -> None:
         armed(mounted, MERGED, NANO_VLLM_243)
         choose(mounted, "block", 0)
@@ -122,10 +117,10 @@ def test_a_ref_count_shows_what_it_adds_up_from(show: Show) -> None:
         assert mounted.texts(".le-why-seam code")[1] == "LateMerge.merge_target"
         mounted.picture("count")
 
-    show(check, "why", MERGED)
+    show_view(check, "why", MERGED)
 
 
-def test_requests_hashes_and_events_have_questions(show: Show) -> None:
+def test_requests_hashes_and_events_have_questions() -> None:
     def check(mounted: MountedView) -> None:
         armed(mounted, OVERWRITTEN, NANO_VLLM)
         choose(mounted, "request", 1)
@@ -143,10 +138,10 @@ def test_requests_hashes_and_events_have_questions(show: Show) -> None:
         assert [about for _, *about in asked][-1] == ["block", "queue"]
         assert {type_ for type_, *_ in asked} == {"why"}
 
-    show(check, "why", OVERWRITTEN)
+    show_view(check, "why", OVERWRITTEN)
 
 
-def test_by_keyboard_alone(show: Show) -> None:
+def test_by_keyboard_alone() -> None:
     def check(mounted: MountedView) -> None:
         armed(mounted, MERGED, NANO_VLLM_243)
         mounted.page.locator(".le-why-ask").first.focus()
@@ -157,10 +152,10 @@ def test_by_keyboard_alone(show: Show) -> None:
         number = int(mounted.texts(".le-why-number")[0])
         assert mounted.page.evaluate("() => window.mounted.side.moment") == number + 1
 
-    show(check, "why", MERGED)
+    show_view(check, "why", MERGED)
 
 
-def test_a_busy_kernel_is_reported_and_waited_for(show: Show) -> None:
+def test_a_busy_kernel_is_reported_and_waited_for() -> None:
     def check(mounted: MountedView) -> None:
         armed(mounted, MERGED, NANO_VLLM_243, "hanging")
         choose(mounted, "block", 0)
@@ -172,10 +167,10 @@ def test_a_busy_kernel_is_reported_and_waited_for(show: Show) -> None:
         until(mounted, ".le-why-answer", "At last.")
         assert mounted.page.locator(".le-why-sheet").get_attribute("aria-busy") is None
 
-    show(check, "why", MERGED)
+    show_view(check, "why", MERGED)
 
 
-def test_a_late_answer_to_an_older_question_is_dropped(show: Show) -> None:
+def test_a_late_answer_to_an_older_question_is_dropped() -> None:
     def check(mounted: MountedView) -> None:
         armed(mounted, MERGED, NANO_VLLM_243, "hanging")
         choose(mounted, "block", 0)
@@ -185,20 +180,20 @@ def test_a_late_answer_to_an_older_question_is_dropped(show: Show) -> None:
         mounted.page.wait_for_timeout(50)
         assert mounted.text(".le-why-question") == "Why is #4 free?" and mounted.text(".le-why-answer") == "Asking …"
 
-    show(check, "why", MERGED)
+    show_view(check, "why", MERGED)
 
 
-def test_without_a_kernel_it_says_so(show: Show) -> None:
+def test_without_a_kernel_it_says_so() -> None:
     def check(mounted: MountedView) -> None:
         armed(mounted, MERGED, NANO_VLLM_243, "failing")
         choose(mounted, "block", 0)
         until(mounted, ".le-why-answer", "The kernel does not answer.")
         assert mounted.count(".le-why-link") == 0
 
-    show(check, "why", MERGED)
+    show_view(check, "why", MERGED)
 
 
-def test_an_exported_page_uses_the_answers_it_carries(show: Show) -> None:
+def test_an_exported_page_uses_the_answers_it_carries() -> None:
     timeline = Timeline()
     for event in OVERWRITTEN:
         timeline.record(event)
@@ -215,10 +210,10 @@ def test_an_exported_page_uses_the_answers_it_carries(show: Show) -> None:
         choose(mounted, "event", 3)
         until(mounted, ".le-why-answer", "It was saved with answers to other questions.")
 
-    show(check, "why", OVERWRITTEN)
+    show_view(check, "why", OVERWRITTEN)
 
 
-def test_hostile_words_stay_words(show: Show) -> None:
+def test_hostile_words_stay_words() -> None:
     evil = "<img src=x onerror='window.pwned=1'>"
 
     def check(mounted: MountedView) -> None:
@@ -230,13 +225,13 @@ def test_hostile_words_stay_words(show: Show) -> None:
         mounted.page.wait_for_timeout(50)
         assert mounted.count("img") == 0 and mounted.page.evaluate("() => window.pwned") is None
 
-    show(check, "why", MERGED)
+    show_view(check, "why", MERGED)
 
 
 # -- code --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_method_that_decided_the_current_event(show: Show) -> None:
+def test_the_method_that_decided_the_current_event() -> None:
     def check(mounted: MountedView) -> None:
         armed(mounted, MERGED, NANO_VLLM_243)
         mounted.at(moment_after(MERGED, ev.BlockMerged))
@@ -251,10 +246,10 @@ def test_the_method_that_decided_the_current_event(show: Show) -> None:
         mounted.page.get_by_role("button", name="whole text").click()
         assert set(mounted.texts(".le-code-sign")) == {" "}
 
-    show(check, "code", MERGED)
+    show_view(check, "code", MERGED)
 
 
-def test_a_selected_event_comes_before_the_current_one(show: Show) -> None:
+def test_a_selected_event_comes_before_the_current_one() -> None:
     def check(mounted: MountedView) -> None:
         armed(mounted, MERGED, NANO_VLLM_243)
         freed = next(i for i, event in enumerate(MERGED) if isinstance(event, ev.BlockFreed))
@@ -265,10 +260,10 @@ def test_a_selected_event_comes_before_the_current_one(show: Show) -> None:
         choose(mounted, None)
         assert mounted.text(".le-code-head").startswith("StepEnded")
 
-    show(check, "code", MERGED)
+    show_view(check, "code", MERGED)
 
 
-def test_what_is_selected_opens_at_the_last_decision_about_it(show: Show) -> None:
+def test_what_is_selected_opens_at_the_last_decision_about_it() -> None:
     def check(mounted: MountedView) -> None:
         armed(mounted, MERGED, NANO_VLLM_243)
         merged = next(i for i, event in enumerate(MERGED) if isinstance(event, ev.BlockMerged))
@@ -280,10 +275,10 @@ def test_what_is_selected_opens_at_the_last_decision_about_it(show: Show) -> Non
         choose(mounted, "block", 11)
         assert mounted.text(".le-code-head").startswith(type(MERGED[merged - 1]).__name__), "nobody has used #11"
 
-    show(check, "code", MERGED)
+    show_view(check, "code", MERGED)
 
 
-def test_an_override_is_a_difference_from_production(show: Show) -> None:
+def test_an_override_is_a_difference_from_production() -> None:
     def check(mounted: MountedView) -> None:
         armed(mounted, MERGED, NO_ALIVE_CHECK)
         mounted.at(moment_after(MERGED, ev.BlockMerged))
@@ -299,10 +294,10 @@ def test_an_override_is_a_difference_from_production(show: Show) -> None:
         mounted.picture("narrow", width=320)
         assert mounted.overflow() <= 0
 
-    show(check, "code", MERGED)
+    show_view(check, "code", MERGED)
 
 
-def test_a_recording_without_code_says_so(show: Show) -> None:
+def test_a_recording_without_code_says_so() -> None:
     def check(mounted: MountedView) -> None:
         armed(mounted, MERGED, NANO_VLLM_243, code={"BlockMerged": seams_of(NANO_VLLM_243)["BlockMerged"]})
         assert "No method is known for StepEnded" in mounted.text(".le-code-head")
@@ -310,10 +305,10 @@ def test_a_recording_without_code_says_so(show: Show) -> None:
         mounted.at(3)
         assert mounted.text(".le-code-head") == "This recording was saved without its code."
 
-    show(check, "code", MERGED)
+    show_view(check, "code", MERGED)
 
 
-def test_hostile_source_stays_text(show: Show) -> None:
+def test_hostile_source_stays_text() -> None:
     code = {"StepEnded": {"seam": "A.b", "class": "<b>", "module": "m", "line": 1, "reason": "<i>", "base": None}}
     code["StepEnded"] |= {"source": '<img src=x onerror=\'window.pwned=1\'>\n"""never\nclosed', "methods": []}
 
@@ -322,4 +317,4 @@ def test_hostile_source_stays_text(show: Show) -> None:
         assert "onerror" in mounted.text(".le-code-sheet") and mounted.count("img") == 0
         assert mounted.page.evaluate("() => window.pwned") is None
 
-    show(check, "code", MERGED)
+    show_view(check, "code", MERGED)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from labengine import events as ev
-from widgets.mounted_view import MountedView, Show, mounted_views
+from widgets.mounted_view import MountedView, show_view
 from widgets.story_219 import begin, merging_step
 from widgets.view_recordings import crowd, preempting
 
@@ -47,13 +45,7 @@ THEME = f"""() => {{
 }}"""
 
 
-@pytest.fixture(scope="module")
-def show() -> Iterator[Show]:
-    with mounted_views() as run:
-        yield run
-
-
-def test_of_a_large_pool_the_blocks_that_were_used_fill_the_bands(show: Show) -> None:
+def test_of_a_large_pool_the_blocks_that_were_used_fill_the_bands() -> None:
     def check(mounted: MountedView) -> None:
         found = mounted.page.evaluate(ROWS)
         assert found["used"] + found["idle"] == 4096 and found["used"] < 1000
@@ -61,18 +53,18 @@ def test_of_a_large_pool_the_blocks_that_were_used_fill_the_bands(show: Show) ->
         mounted.page.evaluate(LISTEN)
         assert f"{found['idle']:,} of 4,096 blocks were never used" in mounted.page.evaluate("() => window.drawn")
 
-    show(check, "bands", crowd(20, 4096, 3, 180))
+    show_view(check, "bands", crowd(20, 4096, 3, 180))
 
 
-def test_a_row_of_many_blocks_says_what_its_darkness_means(show: Show) -> None:
+def test_a_row_of_many_blocks_says_what_its_darkness_means() -> None:
     def check(mounted: MountedView) -> None:
         assert "blocks a row: the darker, the more of them are in use" in mounted.text(".le-time-density")
         assert not mounted.page.locator(".le-time-key").is_visible()
 
-    show(check, "bands", crowd(20, 4096, 8, 300), width=900)
+    show_view(check, "bands", crowd(20, 4096, 8, 300), width=900)
 
 
-def test_one_great_step_does_not_flatten_the_others(show: Show) -> None:
+def test_one_great_step_does_not_flatten_the_others() -> None:
     def check(mounted: MountedView) -> None:
         def ask(name: str, *values: object) -> object:
             return mounted.page.evaluate(SCALE, [name, *values])
@@ -85,21 +77,21 @@ def test_one_great_step_does_not_flatten_the_others(show: Show) -> None:
         said = [ask("axisLabel", *value) for value in values]
         assert said == ["20 s", "5 ms", "0", "12k", "4096", "50%"]
 
-    show(check, "charts", [*begin(), *merging_step()])
+    show_view(check, "charts", [*begin(), *merging_step()])
 
 
 @pytest.mark.parametrize("width", [900, 480, 300])
-def test_the_title_of_a_chart_is_never_cut(show: Show, width: int) -> None:
+def test_the_title_of_a_chart_is_never_cut(width: int) -> None:
     cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"
 
     def check(mounted: MountedView) -> None:
         assert mounted.page.eval_on_selector_all(".le-chart-head, .le-chart-head > *", cut) == []
 
-    show(check, "charts", crowd(12, 4096, 3, 180), width=width)
+    show_view(check, "charts", crowd(12, 4096, 3, 180), width=width)
 
 
 @pytest.mark.parametrize("num_blocks", [64, 256, 512])
-def test_a_cell_of_a_large_pool_has_its_letter_or_its_owner(show: Show, num_blocks: int) -> None:
+def test_a_cell_of_a_large_pool_has_its_letter_or_its_owner(num_blocks: int) -> None:
     def check(mounted: MountedView) -> None:
         mounted.page.evaluate("() => (window.mounted.view.canvas.style.cssText = 'width: 520px; height: 440px')")
         mounted.page.evaluate(THEME)
@@ -109,10 +101,10 @@ def test_a_cell_of_a_large_pool_has_its_letter_or_its_owner(show: Show, num_bloc
         assert {"p", "q", "z"} <= set(drawn), "contents"
         assert {"A", "B", "C"} <= set(drawn), "whose blocks are not full yet"
 
-    show(check, "pool", crowd(3, num_blocks, 2, 180))
+    show_view(check, "pool", crowd(3, num_blocks, 2, 180))
 
 
-def test_in_the_timeline_only_alarm_is_a_strong_colour(show: Show) -> None:
+def test_in_the_timeline_only_alarm_is_a_strong_colour() -> None:
     quiet = preempting()
     found = ev.ViolationFound("partition", "#1 is in the queue, and held", (0,), (1,), 3, 20)
 
@@ -123,4 +115,4 @@ def test_in_the_timeline_only_alarm_is_a_strong_colour(show: Show) -> None:
         mounted.page.evaluate(THEME)
         assert ALARM in mounted.page.evaluate(HUES)
 
-    show(check, "timeline", quiet)
+    show_view(check, "timeline", quiet)

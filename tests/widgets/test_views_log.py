@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from labengine import events as ev
 from widgets.story_219 import begin, overwriting_step
-from widgets.time_page import Look, Viewed, blocks_of, busy, looks, speaks_of_request
+from widgets.time_page import Viewed, blocks_of, busy, show_views, speaks_of_request
 
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(scope="module")
-def look() -> Iterator[Look]:
-    with looks() as run:
-        yield run
-
-
-def test_the_log_lists_all_and_filters(look: Look) -> None:
+def test_the_log_lists_all_and_filters() -> None:
     events = busy(num_blocks=14)
 
     def check(view: Viewed) -> None:
@@ -38,7 +30,7 @@ def test_the_log_lists_all_and_filters(look: Look) -> None:
         view.page.locator(".le-log-text").fill("IS PREEMPTED")
         assert lines(view) == [i for i, event in enumerate(events) if isinstance(event, ev.RequestPreempted)] != []
 
-    look(check, events, "log")
+    show_views(check, events, "log")
 
 
 def lines(view: Viewed) -> list[int]:
@@ -54,7 +46,7 @@ def counted(view: Viewed) -> int:
     return int((view.page.locator(".le-log-count").text_content() or "").split()[0].replace(",", ""))
 
 
-def test_a_line_leads_to_its_moment(look: Look) -> None:
+def test_a_line_leads_to_its_moment() -> None:
     def check(view: Viewed) -> None:
         view.page.locator('.le-log-line[data-event="20"]').click()
         assert view.moment == 21 and view.selection == {"kind": "event", "id": 20}
@@ -69,10 +61,10 @@ def test_a_line_leads_to_its_moment(look: Look) -> None:
         view.page.locator(".le-log-only").click()
         assert lines(view) == [i for i, event in enumerate(events) if "0" in blocks_of(event)]
 
-    look(check, [*begin(), *overwriting_step()], "log")
+    show_views(check, [*begin(), *overwriting_step()], "log")
 
 
-def test_a_lab_that_records_nothing_says_so(look: Look) -> None:
+def test_a_lab_that_records_nothing_says_so() -> None:
     def check(view: Viewed) -> None:
         note, steps = view.page.locator(".le-log-note"), view.page.locator(".le-step-count")
         assert note.is_hidden() and steps.text_content() == "no step yet"
@@ -80,10 +72,10 @@ def test_a_lab_that_records_nothing_says_so(look: Look) -> None:
         assert "Lab(..., record=True)" in (note.text_content() or "") and note.is_visible()
         assert steps.text_content() == "recording is off" and "record=True" in (steps.get_attribute("title") or "")
 
-    look(check, begin(), "log")
+    show_views(check, begin(), "log")
 
 
-def test_hostile_text_stays_text(look: Look) -> None:
+def test_hostile_text_stays_text() -> None:
     evil = "<img src=x onerror='window.pwned=1'>"
     trouble = ev.ViolationFound(evil, evil, (0,), (0,), 1, None)
 
@@ -92,4 +84,4 @@ def test_hostile_text_stays_text(look: Look) -> None:
         assert view.page.locator("img").count() == 0
         assert view.page.evaluate("() => window.pwned") is None
 
-    look(check, [*begin(), *overwriting_step(), trouble], "log", words=dict.fromkeys(range(200), evil))
+    show_views(check, [*begin(), *overwriting_step(), trouble], "log", words=dict.fromkeys(range(200), evil))

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from labengine import events as ev
 from widgets import story_44409
-from widgets.mounted_view import MountedView, Show, mounted_views
+from widgets.mounted_view import MountedView, show_view
 from widgets.story_219 import begin, block_hash, merging_step, overwriting_step
 from widgets.view_recordings import branching, crowd, hybrid, moment_after, preempting
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def show() -> Iterator[Show]:
-    with mounted_views() as run:
-        yield run
 
 
 def twice() -> list[ev.Event]:
@@ -33,7 +25,7 @@ def twice() -> list[ev.Event]:
     return events
 
 
-def test_a_chain_grows_bead_by_bead_and_loses_its_first_blocks(show: Show) -> None:
+def test_a_chain_grows_bead_by_bead_and_loses_its_first_blocks() -> None:
     events = [*begin(), *overwriting_step()]
 
     def check(mounted: MountedView) -> None:
@@ -50,10 +42,10 @@ def test_a_chain_grows_bead_by_bead_and_loses_its_first_blocks(show: Show) -> No
         for theme in ("light", "dark"):
             mounted.picture("219-lost", theme)
 
-    show(check, "map", events)
+    show_view(check, "map", events)
 
 
-def test_of_a_long_chain_that_is_still_to_come_no_hash_is_counted(show: Show) -> None:
+def test_of_a_long_chain_that_is_still_to_come_no_hash_is_counted() -> None:
     events = crowd(1, 256, 1, 2400)
     more = ".le-map-row > .le-quiet"
 
@@ -64,19 +56,19 @@ def test_of_a_long_chain_that_is_still_to_come_no_hash_is_counted(show: Show) ->
         mounted.at(mounted.end)
         assert mounted.page.locator(more).first.is_visible() and "more" in mounted.text(more)
 
-    show(check, "map", events, width=300)
+    show_view(check, "map", events, width=300)
 
 
-def test_of_duplicates_the_one_served_first_is_named(show: Show) -> None:
+def test_of_duplicates_the_one_served_first_is_named() -> None:
     def check(mounted: MountedView) -> None:
         assert mounted.texts(".le-map-bead") == ["p▸#0#4", "q▸#1#5", "r▸#2#6"]
         assert mounted.count(".le-map-bead.le-map-is-twice") == 3 and mounted.count(".le-map-lost-block") == 0
         mounted.picture("twice")
 
-    show(check, "map", twice())
+    show_view(check, "map", twice())
 
 
-def test_a_second_ending_branches_off(show: Show) -> None:
+def test_a_second_ending_branches_off() -> None:
     events = branching()
 
     def check(mounted: MountedView) -> None:
@@ -85,10 +77,10 @@ def test_a_second_ending_branches_off(show: Show) -> None:
         assert mounted.count(".le-map-bead.le-map-is-kept") == 6, "all are free, and still a hit"
         mounted.picture("branching")
 
-    show(check, "map", events)
+    show_view(check, "map", events)
 
 
-def test_evicted_hashes_stay_until_the_step_ends_and_nothing_moves(show: Show) -> None:
+def test_evicted_hashes_stay_until_the_step_ends_and_nothing_moves() -> None:
     events = preempting()
 
     def check(mounted: MountedView) -> None:
@@ -108,10 +100,10 @@ def test_evicted_hashes_stay_until_the_step_ends_and_nothing_moves(show: Show) -
                 seen += "✕ #" in "".join(mounted.texts(".le-map-bead"))
         assert seen > 0
 
-    show(check, "map", events)
+    show_view(check, "map", events)
 
 
-def test_the_map_says_the_same_however_one_came_there(show: Show) -> None:
+def test_the_map_says_the_same_however_one_came_there() -> None:
     events = hybrid()
 
     def check(mounted: MountedView) -> None:
@@ -123,10 +115,10 @@ def test_the_map_says_the_same_however_one_came_there(show: Show) -> None:
             mounted.at(moment)
             assert (mounted.texts(".le-map-bead"), mounted.text(".le-map-summary")) == forth[moment], moment
 
-    show(check, "map", events)
+    show_view(check, "map", events)
 
 
-def test_the_queue_keeps_seats_and_says_why(show: Show) -> None:
+def test_the_queue_keeps_seats_and_says_why() -> None:
     events = [*begin(), *merging_step()]
 
     def check(mounted: MountedView) -> None:
@@ -150,10 +142,10 @@ def test_the_queue_keeps_seats_and_says_why(show: Show) -> None:
         for theme in ("light", "dark"):
             mounted.picture("219-merged", theme)
 
-    show(check, "queue", events)
+    show_view(check, "queue", events)
 
 
-def test_the_queue_agrees_with_the_engine_at_every_moment(show: Show) -> None:
+def test_the_queue_agrees_with_the_engine_at_every_moment() -> None:
     events = preempting()
     script = "(seats) => seats.map((seat) => Number(seat.dataset.block))"
 
@@ -168,12 +160,12 @@ def test_the_queue_agrees_with_the_engine_at_every_moment(show: Show) -> None:
             why |= set(mounted.texts(".le-queue-why"))
         assert {"never used", "C was preempted", "A finished", "given to A", "found by B"} <= why, why
 
-    show(check, "queue", events)
+    show_view(check, "queue", events)
 
 
 @pytest.mark.parametrize("name", ["queue", "map"])
 @pytest.mark.parametrize("width", [300, 1400])
-def test_a_large_pool_is_shown_in_part_and_the_other_blocks_are_counted(show: Show, name: str, width: int) -> None:
+def test_a_large_pool_is_shown_in_part_and_the_other_blocks_are_counted(name: str, width: int) -> None:
     def check(mounted: MountedView) -> None:
         assert mounted.count("#root *") < 4000
         if name == "queue":
@@ -183,10 +175,10 @@ def test_a_large_pool_is_shown_in_part_and_the_other_blocks_are_counted(show: Sh
         assert mounted.overflow() <= 0
         mounted.picture(f"crowd-{width}")
 
-    show(check, name, crowd(70, 65536, 2, 900), width=width)
+    show_view(check, name, crowd(70, 65536, 2, 900), width=width)
 
 
-def test_the_tier_says_what_it_holds_and_what_moved(show: Show) -> None:
+def test_the_tier_says_what_it_holds_and_what_moved() -> None:
     events = [*story_44409.before(), *story_44409.interleaved()]
 
     def check(mounted: MountedView) -> None:
@@ -201,10 +193,10 @@ def test_the_tier_says_what_it_holds_and_what_moved(show: Show) -> None:
         mounted.at(16)
         assert mounted.text(".le-tier-summary") == "Nothing has been saved to an external tier."
 
-    show(check, "tier", events)
+    show_view(check, "tier", events)
 
 
-def test_elements_name_the_things_they_show(show: Show) -> None:
+def test_elements_name_the_things_they_show() -> None:
     def check(mounted: MountedView) -> None:
         key = f"0:{block_hash(1).hex()}"
         mounted.page.evaluate("(id) => window.mounted.view.mark({ kind: 'hash', id })", key)
@@ -212,4 +204,4 @@ def test_elements_name_the_things_they_show(show: Show) -> None:
         mounted.page.evaluate("() => window.mounted.view.mark({ kind: 'block', id: 2 })")
         assert mounted.texts(".le-selected") == ["#2"]
 
-    show(check, "map", [*begin(), *merging_step()])
+    show_view(check, "map", [*begin(), *merging_step()])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 from labengine import events as ev
-from widgets.mounted_view import MountedView, Show, mounted_views
+from widgets.mounted_view import MountedView, show_view
 from widgets.story_219 import begin, merging_step, overwriting_step
-from widgets.time_page import Look, Viewed, looks
+from widgets.time_page import Viewed, show_views
 from widgets.view_recordings import crowd, hybrid
 
 pytestmark = pytest.mark.browser
@@ -28,18 +28,6 @@ SEEN = """
   return height > 0 && top >= frame.top && bottom <= frame.bottom;
 }
 """
-
-
-@pytest.fixture(scope="module")
-def show() -> Iterator[Show]:
-    with mounted_views() as run:
-        yield run
-
-
-@pytest.fixture(scope="module")
-def look() -> Iterator[Look]:
-    with looks() as run:
-        yield run
 
 
 def number(events: Sequence[ev.Event], kind: type[ev.Event], which: int = 0) -> int:
@@ -62,7 +50,7 @@ def marked(mounted: MountedView, name: str = "le-related") -> set[str]:
 
 
 @pytest.mark.parametrize("view", ["tables", "step", "groups", "map"])
-def test_a_hash_is_marked_with_the_blocks_that_hold_its_content(show: Show, view: str) -> None:
+def test_a_hash_is_marked_with_the_blocks_that_hold_its_content(view: str) -> None:
     def check(mounted: MountedView) -> None:
         mounted.at(number(OVERWRITTEN, ev.StepEnded))
         select(mounted, "hash", key(OVERWRITTEN, 4))
@@ -74,11 +62,11 @@ def test_a_hash_is_marked_with_the_blocks_that_hold_its_content(show: Show, view
         select(mounted, None)
         assert not marked(mounted) and not marked(mounted, "le-selected")
 
-    show(check, view, OVERWRITTEN)
+    show_view(check, view, OVERWRITTEN)
 
 
 @pytest.mark.parametrize("view", ["tables", "step", "groups", "map", "queue"])
-def test_an_event_is_marked_with_what_it_names(show: Show, view: str) -> None:
+def test_an_event_is_marked_with_what_it_names(view: str) -> None:
     merged = number(MERGED, ev.BlockMerged)  # block 4 of request 1 into block 0
 
     def check(mounted: MountedView) -> None:
@@ -89,20 +77,20 @@ def test_an_event_is_marked_with_what_it_names(show: Show, view: str) -> None:
         assert "block 1" not in marked(mounted) and "request 0" not in marked(mounted)
         mounted.picture("event")
 
-    show(check, view, MERGED)
+    show_view(check, view, MERGED)
 
 
-def test_an_event_that_names_a_hash_marks_it(show: Show) -> None:
+def test_an_event_that_names_a_hash_marks_it() -> None:
     cached = number(MERGED, ev.BlockCached)
 
     def check(mounted: MountedView) -> None:
         select(mounted, "event", cached)
         assert f"hash {key(MERGED, 0)}" in marked(mounted)
 
-    show(check, "map", MERGED)
+    show_view(check, "map", MERGED)
 
 
-def test_marks_stay_with_their_things_when_rows_are_painted_anew(show: Show) -> None:
+def test_marks_stay_with_their_things_when_rows_are_painted_anew() -> None:
     def check(mounted: MountedView) -> None:
         moments = range(number(MERGED, ev.BlockMerged), len(MERGED) + 1)
         mounted.at(moments[0])
@@ -113,11 +101,11 @@ def test_marks_stay_with_their_things_when_rows_are_painted_anew(show: Show) -> 
             seen.append(marked(mounted))
         assert {"block 0", "block 4"} <= seen[0] and "block 4" not in seen[-1] and "block 0" in seen[-1]
 
-    show(check, "tables", MERGED)
+    show_view(check, "tables", MERGED)
 
 
 @pytest.mark.parametrize(("kind", "of"), [("hash", "block"), ("event", "merge"), ("request", "table")])
-def test_the_pool_rings_the_same_blocks(show: Show, kind: str, of: str) -> None:
+def test_the_pool_rings_the_same_blocks(kind: str, of: str) -> None:
     ringed = "() => [...window.mounted.view.outlines.ids].sort((a, b) => a - b)"
 
     def check(mounted: MountedView) -> None:
@@ -127,10 +115,10 @@ def test_the_pool_rings_the_same_blocks(show: Show, kind: str, of: str) -> None:
         select(mounted, kind, selected)
         assert mounted.page.evaluate(ringed) == {"block": [0, 4], "merge": [0, 4], "table": [4, 5, 6, 7]}[of]
 
-    show(check, "pool", MERGED)
+    show_view(check, "pool", MERGED)
 
 
-def test_the_bands_tag_what_an_event_names(look: Look) -> None:
+def test_the_bands_tag_what_an_event_names() -> None:
     tagged = """([id]) => {
       const { view } = stage.shows[0], tagged = [], tag = view.tagRow.bind(view);
       view.tagRow = (context, block, theme) => (tagged.push(block), tag(context, block, theme));
@@ -141,7 +129,7 @@ def test_the_bands_tag_what_an_event_names(look: Look) -> None:
     def check(view: Viewed) -> None:
         assert sorted(view.js(tagged, number(MERGED, ev.BlockMerged))) == [0, 4]
 
-    look(check, MERGED, "bands")
+    show_views(check, MERGED, "bands")
 
 
 # -- in sight ----------------------------------------------------------------------------------------------------------
@@ -159,7 +147,7 @@ def last_block(events: Sequence[ev.Event], request: int) -> int:
 
 @pytest.mark.parametrize("num_requests", [12, 40])
 @pytest.mark.parametrize("kind", ["request", "block"])
-def test_tables_scroll_the_marked_row_into_view(show: Show, kind: str, num_requests: int) -> None:
+def test_tables_scroll_the_marked_row_into_view(kind: str, num_requests: int) -> None:
     events, request = crowded(num_requests), num_requests - 2
 
     def check(mounted: MountedView) -> None:
@@ -173,10 +161,10 @@ def test_tables_scroll_the_marked_row_into_view(show: Show, kind: str, num_reque
         select(mounted, kind, 0 if kind == "request" else last_block(events, 0))
         mounted.page.wait_for_function(SEEN, arg=".le-selected")
 
-    show(check, "tables", events)
+    show_view(check, "tables", events)
 
 
-def test_of_what_an_event_names_the_block_is_scrolled_into_view(show: Show) -> None:
+def test_of_what_an_event_names_the_block_is_scrolled_into_view() -> None:
     events = crowded(12)
     taken = [i for i, event in enumerate(events) if isinstance(event, ev.BlockAllocated) and event.request_id == 9][-1]
 
@@ -186,10 +174,10 @@ def test_of_what_an_event_names_the_block_is_scrolled_into_view(show: Show) -> N
         select(mounted, "event", taken)
         mounted.page.wait_for_function(SEEN, arg=f".le-related[data-block='{block}']")
 
-    show(check, "tables", events)
+    show_view(check, "tables", events)
 
 
-def test_the_map_scrolls_the_marked_bead_into_view(show: Show) -> None:
+def test_the_map_scrolls_the_marked_bead_into_view() -> None:
     events = crowded(40)
     cached = [event for event in events if isinstance(event, ev.BlockCached)][-1]
 
@@ -197,10 +185,10 @@ def test_the_map_scrolls_the_marked_bead_into_view(show: Show) -> None:
         select(mounted, "block", cached.block_id)
         mounted.page.wait_for_function(SEEN, arg=f".le-selected[data-block='{cached.block_id}']")
 
-    show(check, "map", events)
+    show_view(check, "map", events)
 
 
-def test_nothing_moves_in_the_view_where_one_chooses(show: Show) -> None:
+def test_nothing_moves_in_the_view_where_one_chooses() -> None:
     events = crowded(12)
 
     def check(mounted: MountedView) -> None:
@@ -209,10 +197,10 @@ def test_nothing_moves_in_the_view_where_one_chooses(show: Show) -> None:
         frame.click(position={"x": 5, "y": 60})
         assert marked(mounted, "le-selected") and frame.evaluate("(it) => it.scrollTop") == 0
 
-    show(check, "tables", events)
+    show_view(check, "tables", events)
 
 
-def test_what_was_selected_before_the_log_is_opened_is_visible_in_it(look: Look) -> None:
+def test_what_was_selected_before_the_log_is_opened_is_visible_in_it() -> None:
     events = hybrid()
     seen = """() => {
       const list = document.querySelector(".le-log-list").getBoundingClientRect();
@@ -229,4 +217,4 @@ def test_what_was_selected_before_the_log_is_opened_is_visible_in_it(look: Look)
         )
         assert view.js(seen)
 
-    look(check, events, "log")
+    show_views(check, events, "log")

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from labengine import events as ev
 from widgets import story_44409
-from widgets.mounted_view import MountedView, Show, mounted_views
+from widgets.mounted_view import MountedView, show_view
 from widgets.story_219 import begin, merging_step
 from widgets.view_recordings import crowd, hybrid, misplaced, moment_after
 
 pytestmark = pytest.mark.browser
 EVIL = "<img src=x onerror='window.pwned=1'>"
-
-
-@pytest.fixture(scope="module")
-def show() -> Iterator[Show]:
-    with mounted_views() as run:
-        yield run
 
 
 def squares(mounted: MountedView, request: int, index: int) -> list[str]:
@@ -30,7 +22,7 @@ def squares(mounted: MountedView, request: int, index: int) -> list[str]:
     return found
 
 
-def test_tokens_get_their_slots_and_are_read_from_there(show: Show) -> None:
+def test_tokens_get_their_slots_and_are_read_from_there() -> None:
     events = [*begin(), *merging_step()]
 
     def check(mounted: MountedView) -> None:
@@ -52,20 +44,20 @@ def test_tokens_get_their_slots_and_are_read_from_there(show: Show) -> None:
         for theme in ("light", "dark"):
             mounted.picture("219", theme)
 
-    show(check, "step", events)
+    show_view(check, "step", events)
 
 
-def test_a_selected_query_reads_what_is_before_it(show: Show) -> None:
+def test_a_selected_query_reads_what_is_before_it() -> None:
     def check(mounted: MountedView) -> None:
         mounted.page.locator(".le-step-token").nth(5).click()
         assert mounted.texts(".le-step-label")[1] == "the query at 5 reads 6 tokens"
         assert squares(mounted, 0, 1) == ["fresh", "fresh", "ahead", "ahead"]
         assert mounted.count(".le-step-block") == 2 + 4
 
-    show(check, "step", [*begin(), *merging_step()])
+    show_view(check, "step", [*begin(), *merging_step()])
 
 
-def test_a_misplaced_slot_glares(show: Show) -> None:
+def test_a_misplaced_slot_glares() -> None:
     """nano-vLLM PR 71."""
     events = misplaced()
 
@@ -81,10 +73,10 @@ def test_a_misplaced_slot_glares(show: Show) -> None:
         mounted.at(moment_after(events, ev.ForwardRan, 1))
         assert mounted.count(".le-step-misplaced") == 0 and mounted.count(".le-step-faults:visible") == 0
 
-    show(check, "step", events)
+    show_view(check, "step", events)
 
 
-def test_a_window_cuts_what_is_read(show: Show) -> None:
+def test_a_window_cuts_what_is_read() -> None:
     events = hybrid()
 
     def check(mounted: MountedView) -> None:
@@ -100,17 +92,17 @@ def test_a_window_cuts_what_is_read(show: Show) -> None:
         assert mounted.overflow() <= 0
         mounted.picture("hybrid-300", width=300)
 
-    show(check, "step", events)
+    show_view(check, "step", events)
 
 
-def test_blocks_in_two_groups_tables_are_described(show: Show) -> None:
+def test_blocks_in_two_groups_tables_are_described() -> None:
     def check(mounted: MountedView) -> None:
         assert "#5, #4 stand in two groups' tables" in mounted.text(".le-step-faults")
 
-    show(check, "step", [*story_44409.before(), *story_44409.interleaved()])
+    show_view(check, "step", [*story_44409.before(), *story_44409.interleaved()])
 
 
-def test_places_stay_within_a_step(show: Show) -> None:
+def test_places_stay_within_a_step() -> None:
     events = [*begin(), *merging_step()]
 
     def check(mounted: MountedView) -> None:
@@ -120,40 +112,40 @@ def test_places_stay_within_a_step(show: Show) -> None:
             mounted.at(moment)
             assert mounted.boxes(".le-step-token") == places
 
-    show(check, "step", events)
+    show_view(check, "step", events)
 
 
 @pytest.mark.parametrize("width", [300, 1400])
-def test_a_crowd_is_capped_and_counted(show: Show, width: int) -> None:
+def test_a_crowd_is_capped_and_counted(width: int) -> None:
     def check(mounted: MountedView) -> None:
         assert mounted.text(".le-step-summary").startswith("Step 2: 70 requests, 70 tokens")
         assert "and 6 more requests" in mounted.text(".le-step-list > p") and mounted.count("#root *") < 9000
         assert mounted.overflow() <= 0
         mounted.picture(f"crowd-{width}")
 
-    show(check, "step", crowd(70, 8192, 2, 900), width=width)
+    show_view(check, "step", crowd(70, 8192, 2, 900), width=width)
 
 
-def test_a_long_prompt_shows_its_ends(show: Show) -> None:
+def test_a_long_prompt_shows_its_ends() -> None:
     def check(mounted: MountedView) -> None:
         assert mounted.count(".le-step-token") <= 320 and "more …" in mounted.text(".le-step-left-out")
 
-    show(check, "step", crowd(1, 1024, 1, 8000))
+    show_view(check, "step", crowd(1, 1024, 1, 8000))
 
 
-def test_token_texts_stay_text(show: Show) -> None:
+def test_token_texts_stay_text() -> None:
     def check(mounted: MountedView) -> None:
         assert "<img" in mounted.text(".le-step-text") and mounted.count("img") == 0
         assert mounted.page.evaluate("() => window.pwned") is None
 
-    show(check, "step", [*begin(), *merging_step()], words=dict.fromkeys(range(200), EVIL))
+    show_view(check, "step", [*begin(), *merging_step()], words=dict.fromkeys(range(200), EVIL))
 
 
-def test_forced_colours_keep_borders(show: Show) -> None:
+def test_forced_colours_keep_borders() -> None:
     def check(mounted: MountedView) -> None:
         mounted.at(moment_after(misplaced(), ev.ForwardRan, 2))
         style = mounted.page.locator(".le-step-misplaced").evaluate("(one) => getComputedStyle(one).borderTopStyle")
         assert style == "double"
         mounted.picture("misplaced-forced")
 
-    show(check, "step", misplaced(), forced_colors="active")
+    show_view(check, "step", misplaced(), forced_colors="active")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from labengine import Lab
 from labengine import events as ev
 from widgets import story_44409
-from widgets.mounted_view import MountedView, Show, mounted_views
+from widgets.mounted_view import MountedView, show_view
 from widgets.story_219 import begin, merging_step, overwriting_step
 from widgets.view_recordings import crowd, hybrid, misplaced, moment_after, preempting
 
@@ -19,12 +17,6 @@ SENTENCE = "The capital of France is the city that we call by its"
 WORDS = {100 + i: f" {word}" for i, word in enumerate(SENTENCE.split(" "))}
 EVIL = "<img src=x onerror='window.pwned=1'>"
 CELL = "[data-anchor='row:{}:{}:{}']"
-
-
-@pytest.fixture(scope="module")
-def show() -> Iterator[Show]:
-    with mounted_views() as run:
-        yield run
 
 
 def cell(request: int, index: int, group: int = 0) -> str:
@@ -41,7 +33,7 @@ def states(mounted: MountedView, request: int, index: int, group: int = 0) -> li
     return found
 
 
-def test_219_shown_by_the_tables(show: Show) -> None:
+def test_219_shown_by_the_tables() -> None:
     events = [*begin(), *merging_step()]
 
     def check(mounted: MountedView) -> None:
@@ -63,10 +55,10 @@ def test_219_shown_by_the_tables(show: Show) -> None:
         mounted.picture("219-merged")
         mounted.picture("219-merged", "dark")
 
-    show(check, "tables", events, words=WORDS | {7: " t7"})
+    show_view(check, "tables", events, words=WORDS | {7: " t7"})
 
 
-def test_a_request_is_one_row_until_it_is_unfolded(show: Show) -> None:
+def test_a_request_is_one_row_until_it_is_unfolded() -> None:
     events = [*begin(), *merging_step()]
 
     def check(mounted: MountedView) -> None:
@@ -85,10 +77,10 @@ def test_a_request_is_one_row_until_it_is_unfolded(show: Show) -> None:
         folds.nth(1).click()
         assert mounted.count(".le-tok") == 0
 
-    show(check, "tables", events, words=WORDS)
+    show_view(check, "tables", events, words=WORDS)
 
 
-def test_a_prompt_of_hundreds_of_words_is_no_wall_of_boxes(show: Show) -> None:
+def test_a_prompt_of_hundreds_of_words_is_no_wall_of_boxes() -> None:
     with Lab("simulated", num_blocks=128, block_size=16) as lab:
         lab.add(token_ids=[i % 50 for i in range(600)], max_tokens=2)
         before = lab.timeline.end
@@ -107,10 +99,10 @@ def test_a_prompt_of_hundreds_of_words_is_no_wall_of_boxes(show: Show) -> None:
         assert waiting < 70 and mounted.boxes(".le-tables-row")[0][3] < 150
         mounted.picture("600-words")
 
-    show(check, "tables", events, width=475)
+    show_view(check, "tables", events, width=475)
 
 
-def test_a_chip_of_a_large_pool_has_room_for_number_letter_and_count(show: Show) -> None:
+def test_a_chip_of_a_large_pool_has_room_for_number_letter_and_count() -> None:
     with Lab("simulated", num_blocks=256, block_size=4, seed=1) as lab:
         for _ in range(2):
             lab.add(token_ids=range(600), max_tokens=4)
@@ -124,10 +116,10 @@ def test_a_chip_of_a_large_pool_has_room_for_number_letter_and_count(show: Show)
         assert "×2" in mounted.texts(".le-bead")[-2]
         assert mounted.page.eval_on_selector_all(".le-tables-chip:not(.le-tables-moved) .le-bead", overlapping) == []
 
-    show(check, "tables", events)
+    show_view(check, "tables", events)
 
 
-def test_an_empty_place_of_a_short_table_is_a_thin_pale_box(show: Show) -> None:
+def test_an_empty_place_of_a_short_table_is_a_thin_pale_box() -> None:
     style = "(all) => all.map((one) => { const { borderTopStyle, borderTopWidth } = getComputedStyle(one);"
     style += " return [borderTopStyle, borderTopWidth]; })"
 
@@ -135,11 +127,11 @@ def test_an_empty_place_of_a_short_table_is_a_thin_pale_box(show: Show) -> None:
         mounted.at(3)
         assert mounted.page.eval_on_selector_all(".le-tables-unplaced", style) == [["dotted", "1px"]] * 8
 
-    show(check, "tables", [*begin(), *merging_step()])
+    show_view(check, "tables", [*begin(), *merging_step()])
 
 
 @pytest.mark.parametrize("width", [460, 567])
-def test_the_numbers_that_are_compared_are_never_cut(show: Show, width: int) -> None:
+def test_the_numbers_that_are_compared_are_never_cut(width: int) -> None:
     """567 pixels: what a dashboard of 1,220 has for the tables."""
     cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)"
 
@@ -156,21 +148,21 @@ def test_the_numbers_that_are_compared_are_never_cut(show: Show, width: int) -> 
         mounted.picture(f"numbers-{width}", "dark")
 
     for events in (preempting(), hybrid()):
-        show(check, "tables", events, width=width + 16)
+        show_view(check, "tables", events, width=width + 16)
 
 
-def test_lost_blocks_are_hatched_and_named(show: Show) -> None:
+def test_lost_blocks_are_hatched_and_named() -> None:
     def check(mounted: MountedView) -> None:
         assert mounted.count(".le-is-lost-bead .le-cut") == 3
         assert mounted.text(".le-is-lost-bead").startswith("#0")
         assert "lost" in str(mounted.page.locator(".le-is-lost-bead").first.get_attribute("aria-label"))
         mounted.picture("219-lost")
 
-    show(check, "tables", [*begin(), *overwriting_step()], words=WORDS)
+    show_view(check, "tables", [*begin(), *overwriting_step()], words=WORDS)
 
 
 @pytest.mark.parametrize("step", [merging_step, overwriting_step])
-def test_nothing_moves_from_event_to_event(show: Show, step: object) -> None:
+def test_nothing_moves_from_event_to_event(step: object) -> None:
     events = [*begin(), *step()]  # type: ignore[operator]
 
     def check(mounted: MountedView) -> None:
@@ -181,10 +173,10 @@ def test_nothing_moves_from_event_to_event(show: Show, step: object) -> None:
             mounted.at(moment)
             assert mounted.places("[data-anchor], .le-tables-head") == first
 
-    show(check, "tables", events)
+    show_view(check, "tables", events)
 
 
-def test_found_loaded_and_scheduled_differ_in_each_group(show: Show) -> None:
+def test_found_loaded_and_scheduled_differ_in_each_group() -> None:
     events = [*story_44409.before(), *story_44409.interleaved()]
 
     def check(mounted: MountedView) -> None:
@@ -197,10 +189,10 @@ def test_found_loaded_and_scheduled_differ_in_each_group(show: Show) -> None:
         assert mounted.text(".le-tables-brief:visible") != "", "who has finished is one line"
         mounted.picture("44409")
 
-    show(check, "tables", events, words=WORDS)
+    show_view(check, "tables", events, words=WORDS)
 
 
-def test_a_window_leaves_its_places(show: Show) -> None:
+def test_a_window_leaves_its_places() -> None:
     events = hybrid()
 
     def check(mounted: MountedView) -> None:
@@ -208,10 +200,10 @@ def test_a_window_leaves_its_places(show: Show) -> None:
         mounted.at(moment_after(events, ev.ForwardRan, 4))
         assert "outside window" in mounted.text(cell(0, 0, 1)) and "#" in mounted.text(cell(0, 0, 0))
 
-    show(check, "tables", events)
+    show_view(check, "tables", events)
 
 
-def test_a_preempted_request_says_so_and_keeps_its_words(show: Show) -> None:
+def test_a_preempted_request_says_so_and_keeps_its_words() -> None:
     events = preempting()
 
     def check(mounted: MountedView) -> None:
@@ -227,10 +219,10 @@ def test_a_preempted_request_says_so_and_keeps_its_words(show: Show) -> None:
         mounted.picture("preempted")
         mounted.picture("preempted", "dark")
 
-    show(check, "tables", events)
+    show_view(check, "tables", events)
 
 
-def test_a_hole_and_a_stray_are_drawn_as_they_lie(show: Show) -> None:
+def test_a_hole_and_a_stray_are_drawn_as_they_lie() -> None:
     """nano-vLLM PR 71: position 3 went to the last slot of the next block."""
     events = misplaced()
 
@@ -241,10 +233,10 @@ def test_a_hole_and_a_stray_are_drawn_as_they_lie(show: Show) -> None:
         assert mounted.texts(".le-tok-slot")[:6] == ["0", "1", "2", "3", "4", "5"]
         mounted.picture("misplaced")
 
-    show(check, "tables", events)
+    show_view(check, "tables", events)
 
 
-def test_whatever_a_model_writes_stays_text(show: Show) -> None:
+def test_whatever_a_model_writes_stays_text() -> None:
     def check(mounted: MountedView) -> None:
         mounted.unfold()
         assert "<img" in mounted.text(".le-tok") and "<img" in mounted.text(".le-tables-words")
@@ -252,21 +244,21 @@ def test_whatever_a_model_writes_stays_text(show: Show) -> None:
         assert mounted.count("script") == 0
 
     words = dict.fromkeys(range(200), EVIL) | {101: "\u202egnp.exe", 102: "\n\x00\x1b[31m"}
-    show(check, "tables", [*begin(), *merging_step()], words=words)
+    show_view(check, "tables", [*begin(), *merging_step()], words=words)
 
 
 @pytest.mark.parametrize("width", [300, 700, 1400])
-def test_a_crowd_fits_any_width(show: Show, width: int) -> None:
+def test_a_crowd_fits_any_width(width: int) -> None:
     def check(mounted: MountedView) -> None:
         assert mounted.count(".le-tables-row") == 64 and "more requests" in mounted.text(".le-tables-more")
         assert mounted.overflow() <= 0
         assert mounted.count("#root *") < 9000
         mounted.picture(f"crowd-{width}")
 
-    show(check, "tables", crowd(70, 8192, 2, 900), width=width)
+    show_view(check, "tables", crowd(70, 8192, 2, 900), width=width)
 
 
-def test_groups_are_side_by_side(show: Show) -> None:
+def test_groups_are_side_by_side() -> None:
     events = hybrid()
 
     def check(mounted: MountedView) -> None:
@@ -282,10 +274,10 @@ def test_groups_are_side_by_side(show: Show) -> None:
         mounted.dress("light", 300)
         assert mounted.overflow() <= 0
 
-    show(check, "groups", events)
+    show_view(check, "groups", events)
 
 
-def test_a_groups_blocks_are_counted_as_they_come_and_go(show: Show) -> None:
+def test_a_groups_blocks_are_counted_as_they_come_and_go() -> None:
     events = hybrid()
 
     def check(mounted: MountedView) -> None:
@@ -295,7 +287,7 @@ def test_a_groups_blocks_are_counted_as_they_come_and_go(show: Show) -> None:
             expected = mounted.page.evaluate(COUNT_HELD)
             assert counted == expected, moment
 
-    show(check, "groups", events)
+    show_view(check, "groups", events)
 
 
 COUNT_HELD = """
@@ -310,7 +302,7 @@ COUNT_HELD = """
 """
 
 
-def test_the_keyboard_goes_from_thing_to_thing(show: Show) -> None:
+def test_the_keyboard_goes_from_thing_to_thing() -> None:
     def check(mounted: MountedView) -> None:
         mounted.page.locator(".le-tables").focus()
         for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
@@ -321,4 +313,4 @@ def test_the_keyboard_goes_from_thing_to_thing(show: Show) -> None:
         mounted.page.keyboard.press("Escape")
         assert mounted.count(".le-at") == 0
 
-    show(check, "tables", [*begin(), *merging_step()])
+    show_view(check, "tables", [*begin(), *merging_step()])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from labengine import events as ev
 from widgets.story_219 import begin, merging_step, overwriting_step
-from widgets.time_page import Look, Viewed, busy, looks, speaks_of_request
+from widgets.time_page import Viewed, busy, show_views, speaks_of_request
 
 pytestmark = pytest.mark.browser
 
@@ -24,13 +22,7 @@ VERMILION = """
 """
 
 
-@pytest.fixture(scope="module")
-def look() -> Iterator[Look]:
-    with looks() as run:
-        yield run
-
-
-def test_a_click_goes_there_and_a_drag_scrubs(look: Look) -> None:
+def test_a_click_goes_there_and_a_drag_scrubs() -> None:
     def check(view: Viewed) -> None:
         box, axis = view.page.locator(".le-timeline-canvas").bounding_box(), view.axis(0)
         assert box is not None
@@ -47,10 +39,10 @@ def test_a_click_goes_there_and_a_drag_scrubs(look: Look) -> None:
         view.page.mouse.click(x(299.5), box["y"] + 30)
         assert view.moment == 300 and view.selection["kind"] == "event"
 
-    look(check, busy(), "timeline")
+    show_views(check, busy(), "timeline")
 
 
-def test_the_keys_of_time(look: Look) -> None:
+def test_the_keys_of_time() -> None:
     def check(view: Viewed) -> None:
         canvas = ".le-timeline-canvas"
         view.go_to(500)
@@ -72,10 +64,10 @@ def test_the_keys_of_time(look: Look) -> None:
         assert view.page.locator(canvas).get_attribute("aria-valuenow") == "2"
         assert "of 1," in (view.page.locator(canvas).get_attribute("aria-valuetext") or "")
 
-    look(check, busy(), "timeline")
+    show_views(check, busy(), "timeline")
 
 
-def test_lanes_and_events_are_selected_by_keys(look: Look) -> None:
+def test_lanes_and_events_are_selected_by_keys() -> None:
     def check(view: Viewed) -> None:
         canvas = ".le-timeline-canvas"
         view.go_to(500)
@@ -88,10 +80,10 @@ def test_lanes_and_events_are_selected_by_keys(look: Look) -> None:
         view.press(canvas, "ArrowUp", "ArrowUp", "ArrowUp", "ArrowLeft", "Enter")
         assert view.selection == {"kind": "event", "id": 498}, "up from the lanes to the events again"
 
-    look(check, busy(), "timeline")
+    show_views(check, busy(), "timeline")
 
 
-def test_a_chart_shows_the_shown_moment_and_the_selection(look: Look) -> None:
+def test_a_chart_shows_the_shown_moment_and_the_selection() -> None:
     pens = """() => {
       const figure = stage.shows[0].view.figures[0], context = figure.canvas.getContext("2d"), rects = [];
       context.fillRect = (x, y, w, h) => context.fillStyle === stage.theme.accent && rects.push([x + w / 2, h]);
@@ -117,10 +109,10 @@ def test_a_chart_shows_the_shown_moment_and_the_selection(look: Look) -> None:
         view.page.mouse.click(box["x"] + x, box["y"] + 30)
         assert view.moment == ends[9]
 
-    look(check, busy(), "charts")
+    show_views(check, busy(), "charts")
 
 
-def test_a_lane_is_its_request(look: Look) -> None:
+def test_a_lane_is_its_request() -> None:
     def check(view: Viewed) -> None:
         box = view.page.locator(".le-timeline-canvas").bounding_box()
         top = view.js("() => stage.shows[0].view.lanesTop")
@@ -132,10 +124,10 @@ def test_a_lane_is_its_request(look: Look) -> None:
             i for i, event in enumerate(view.view_source.timeline.events()) if speaks_of_request(event, 1)
         ]
 
-    look(check, [*begin(), *merging_step()], "timeline")
+    show_views(check, [*begin(), *merging_step()], "timeline")
 
 
-def test_bands_choose_block_and_moment_and_hatch_what_is_lost(look: Look) -> None:
+def test_bands_choose_block_and_moment_and_hatch_what_is_lost() -> None:
     def lost(view: Viewed) -> None:
         box, axis = view.page.locator(".le-bands-canvas").bounding_box(), view.axis(0)
         rows = view.js("() => stage.shows[0].view.rows")
@@ -151,11 +143,11 @@ def test_bands_choose_block_and_moment_and_hatch_what_is_lost(look: Look) -> Non
     def merged(view: Viewed) -> None:
         assert view.page.evaluate(VERMILION) == 0
 
-    look(lost, [*begin(), *overwriting_step()], "bands")
-    look(merged, [*begin(), *merging_step()], "bands")
+    show_views(lost, [*begin(), *overwriting_step()], "bands")
+    show_views(merged, [*begin(), *merging_step()], "bands")
 
 
-def test_charts_say_the_step_and_leave_out_what_is_unknown(look: Look) -> None:
+def test_charts_say_the_step_and_leave_out_what_is_unknown() -> None:
     def unknown(view: Viewed) -> None:
         shown = view.page.locator(".le-chart:visible")
         assert shown.count() == 3
@@ -168,11 +160,11 @@ def test_charts_say_the_step_and_leave_out_what_is_unknown(look: Look) -> None:
         view.press(".le-chart canvas", "ArrowLeft")
         assert view.moment == view.js("() => storyOf(side.recording).series.moment[0]")
 
-    look(unknown, [*begin(), *overwriting_step()], "charts")
-    look(known, [*begin(), *overwriting_step()], "charts", seconds={1: 0.0125})
+    show_views(unknown, [*begin(), *overwriting_step()], "charts")
+    show_views(known, [*begin(), *overwriting_step()], "charts", seconds={1: 0.0125})
 
 
-def test_what_is_new_is_added_and_nothing_twice(look: Look) -> None:
+def test_what_is_new_is_added_and_nothing_twice() -> None:
     events = busy()
     cut = next(i for i, event in enumerate(events) if event == ev.StepStarted(15))
 
@@ -188,10 +180,10 @@ def test_what_is_new_is_added_and_nothing_twice(look: Look) -> None:
         assert view.axis(0)["to"] >= len(events) > before["to"]
         assert f"{len(events):,} events" in (view.page.locator(".le-log-count").text_content() or "")
 
-    look(check, events[:cut], "timeline", "bands", "log")
+    show_views(check, events[:cut], "timeline", "bands", "log")
 
 
-def test_a_moment_of_100_000_events_is_painted_as_fast_as_one_of_10_000(look: Look) -> None:
+def test_a_moment_of_100_000_events_is_painted_as_fast_as_one_of_10_000() -> None:
     """Standing elsewhere must not cost the whole run again, which is ten times as long."""
     once = [event for event in busy(60, 256, 3) if not isinstance(event, ev.EngineStarted)]
     events: list[ev.Event] = [ev.EngineStarted(256, (("full", 4, None),), "labengine")]
@@ -214,7 +206,7 @@ def test_a_moment_of_100_000_events_is_painted_as_fast_as_one_of_10_000(look: Lo
         assert view.page.locator("#cell *").count() < 700
 
     for some in (events[:10_000], events):
-        look(check, some, "timeline", "bands", "log", "charts")
+        show_views(check, some, "timeline", "bands", "log", "charts")
     for short, long in zip(*milliseconds, strict=True):
         assert long < 4 * short + 4, milliseconds
 
@@ -233,7 +225,7 @@ def again(events: list[ev.Event], number: int) -> list[ev.Event]:
     return [*added, *(ev.BlockEvicted(block_id, "reset") for block_id in sorted(cached))]
 
 
-def test_what_happened_before_can_be_fetched(look: Look) -> None:
+def test_what_happened_before_can_be_fetched() -> None:
     """A recording of which the page has the end alone says so, and asks for the rest; without a kernel it does not."""
 
     def check(view: Viewed) -> None:
@@ -245,4 +237,4 @@ def test_what_happened_before_can_be_fetched(look: Look) -> None:
         earlier.click()
         assert view.js("() => window.asked.type") == "older"
 
-    look(check, [*begin(), *merging_step()], "timeline")
+    show_views(check, [*begin(), *merging_step()], "timeline")

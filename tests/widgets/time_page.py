@@ -5,18 +5,13 @@ from __future__ import annotations
 import base64
 import random
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
-from playwright.sync_api import Browser, Page
-
-from browser.chromium import new_context
+from browser.bare_pages import BROWSER, BarePage, BarePages
 from labengine import Lab
 from labengine import events as ev
 from labengine_widgets.browser import css, esm
 from labengine_widgets.pages.recording import recording_payload
-from widgets.browser_thread import Look as Look
-from widgets.browser_thread import looking
 from widgets.fake_view_source import FakeViewSource
 
 MOUNT = """
@@ -34,11 +29,9 @@ ROOT = "--jp-layout-color1: #ffffff; --jp-ui-font-color1: #222222"
 class Viewed:
     """A page that shows views of a recording, by the widget's own layout for single views."""
 
-    def __init__(self, page: Page, view_source: FakeViewSource, views: list[str], width: int) -> None:
-        self.page, self.view_source = page, view_source
-        self.errors: list[str] = []
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", lambda line: self.errors.append(line.text) if line.type == "error" else None)
+    def __init__(self, bare: BarePage, view_source: FakeViewSource, views: list[str], width: int) -> None:
+        self.bare, self.page, self.view_source = bare, bare.page, view_source
+        page = self.page
         page.set_content(f'<body style="{ROOT}"><div id="cell" style="width: {width}px"></div></body>')
         page.add_style_tag(content=css())
         source = base64.b64encode(esm().encode()).decode()
@@ -113,16 +106,7 @@ def blocks_of(event: ev.Event) -> set[str]:
     return {str(block_id) for block_id in ids}
 
 
-def looks() -> AbstractContextManager[Look]:
-    """Runs checks on views of a recording; a check must leave no error in the page.
-
-    look(check, events, the views' names, words=..., width=..., seconds=...).
-    """
-    return looking(_checked)
-
-
-def _checked(
-    browser: Browser,
+def show_views(
     check: Callable[[Viewed], None],
     events: list[ev.Event],
     *views: str,
@@ -130,12 +114,18 @@ def _checked(
     width: int = 1100,
     seconds: dict[int, float] | None = None,
 ) -> None:
+    """Run a check on views of a recording; it must leave no error in the page.
+
+    views: their names; words: texts of tokens; seconds: how long each step took.
+    """
     view_source = FakeViewSource(events)
     view_source.words = words or {}
     assert view_source.timeline is not None
     view_source.timeline.step_seconds.clear()
     view_source.timeline.step_seconds.update(seconds or {})
-    with new_context(browser, viewport={"width": 1440, "height": 800}) as context:
-        viewed = Viewed(context.new_page(), view_source, list(views), width)
-        check(viewed)
-        assert viewed.errors == []
+
+    def run(pages: BarePages) -> None:
+        with pages.lent(1440, 800) as bare:
+            check(Viewed(bare, view_source, list(views), width))
+
+    BROWSER.run(run)
