@@ -113,7 +113,7 @@ test-all: setup models browser
 
 test-fast: setup
 	@$(PY) -m pytest -n $(WORKERS) -m "not sweep" $(PYTEST_FLAGS) tests/core tests/check \
-	    tests/widgets/test_sentences.py tests/widgets/test_beats.py tests/widgets/test_names.py tests/widgets/test_why_*.py
+	    tests/widgets/test_sentences.py tests/widgets/test_captions.py tests/widgets/test_names.py tests/widgets/test_why_*.py
 
 pictures: setup browser
 	@$(PY) docs/pictures.py

@@ -24,7 +24,7 @@ from time import sleep
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support")]
 
 from machine import facts, headline, listening_for_noise  # noqa: E402
 from open_trace import session  # noqa: E402

@@ -25,7 +25,7 @@ from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "support")]
 
 from browser.chromium import launched  # noqa: E402
 from browser.jupyter_server import JupyterServer  # noqa: E402

@@ -20,7 +20,8 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 DOCS = Path(__file__).resolve().parent
-sys.path.insert(0, str(DOCS.parent / "tests"))
+TESTS = DOCS.parent / "tests"
+sys.path[:0] = [str(TESTS), str(TESTS / "support")]
 
 from PIL import Image  # noqa: E402
 from playwright.sync_api import Browser, Page  # noqa: E402

@@ -1,6 +1,6 @@
 """Edition nano-vllm-2025-07 holds what nano-vLLM at 38baf0b held, after every step: recorded always, live on request.
 
-LABENGINE_NANO_VLLM_2025_07=path/to/nano-vllm-at-38baf0b pytest tests/test_nano_vllm_2025_07.py
+LABENGINE_NANO_VLLM_2025_07=path/to/nano-vllm-at-38baf0b pytest tests/core/test_nano_vllm_2025_07.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Print the first difference of each recorded workload that labengine's edition vllm does not follow, one line each.
 
-    cd tests && python -m differential.vllm_first_differences ops-full|ops-hybrid|scheduler [NUMBER ...]
+    export PYTHONPATH=tests:tests/support
+    python -m differential.vllm_first_differences ops-full|ops-hybrid|scheduler [NUMBER ...]
 
 NUMBERs choose among the recorded workloads; the exit status is the number that differ, at most 100.
 """

@@ -1,6 +1,6 @@
-"""What the live checks of a default lab see of each mutant: python -m mutants.live [--labs N] [NAME ...].
+"""What the live checks of a default lab see of each mutant, one line of JSON each; all mutants unless some are named.
 
-Prints a line of JSON for each, of all that the table has unless some are named.
+    PYTHONPATH=tests:tests/support python -m mutants.live [--labs N] [NAME ...]
 
 Every mutant has a process of its own, forked from one that has imported all but labengine.
 """

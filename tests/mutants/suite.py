@@ -1,4 +1,6 @@
-"""Which test sees each mutant first: python -m mutants.suite [NAME ...] prints a line of JSON each.
+"""Which test sees each mutant first, one line of JSON each; all mutants unless some are named.
+
+    PYTHONPATH=tests:tests/support python -m mutants.suite [NAME ...]
 
 Every mutant has processes of its own, forked from one that has imported all but labengine; a name that the table lacks
 stands for the code as it is. The files that take the fewest seconds come first; none that needs a model or a browser.

@@ -26,7 +26,14 @@ def run_tests(package: Path, mutant: Mutant, project_root: Path) -> subprocess.C
     environment = {**os.environ, "PYTHONPATH": paths, "TRITON_INTERPRET": str(int("triton_" in mutant.tests))}
     if "csrc" in mutant.file:
         environment["LABENGINE_CACHE"] = str(package.parent / "cache")
-    alone = ["-x", "-q", "-p", "no:cacheprovider", "-o", "pythonpath=tests"]  # not the project's own labengine
+    alone = [
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "pythonpath=tests tests/support",
+    ]  # not the project's own labengine
     command = [sys.executable, "-P", "-m", "pytest", *alone, *shlex.split(f"tests/engine/{mutant.tests}")]
     return subprocess.run(command, cwd=project_root, env=environment, capture_output=True, text=True)
 
