@@ -9,13 +9,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 from labengine import Lab
+from labengine.scenarios import bug
 from labengine_widgets import Dashboard, ViewSource
 from labengine_widgets.browser import css, esm
+from labengine_widgets.compare.view import CompareView
 from labengine_widgets.view import MAX_SAVED, View
 from waiting import wait_until
 from widgets.fake_view_source import FakeViewSource
@@ -52,7 +55,7 @@ def test_both_are_view_sources(source: FakeViewSource) -> None:
         assert isinstance(lab.view_source(), ViewSource)
 
 
-def post_command(dashboard: Dashboard, **content: Any) -> dict[str, Any]:
+def post_command(dashboard: View, **content: Any) -> dict[str, Any]:
     """Send a wish as the browser does, and wait for its answer."""
     number = len(dashboard.wire.of_type("answer"))
     dashboard._receive(dashboard, {"type": "command", "view": "v", "side": 0, **content}, [])
@@ -99,6 +102,33 @@ def test_the_error_of_a_command_is_shown(dashboard: Dashboard, source: FakeViewS
     assert post_command(dashboard, action="step")["error"] == "<b>no room</b>"
     source.error = KeyboardInterrupt()  # type: ignore[assignment]
     assert post_command(dashboard, action="step")["error"] == "KeyboardInterrupt"
+
+
+@pytest.fixture
+def compare_view(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompareView]:
+    wire = Wire()
+    monkeypatch.setattr(View, "send", lambda self, content, buffers=None: wire.send(content, buffers))
+    with bug("nano-vllm-219").compare() as comparison:
+        view = CompareView(comparison.view_source())
+        view.wire = wire
+        yield view
+        view.close()
+
+
+def test_a_cancelled_command_of_a_comparison_is_answered(
+    compare_view: CompareView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cancelled: Future[None] = Future()
+    cancelled.cancel()
+    monkeypatch.setattr(type(compare_view.compared), "post", lambda self, action: cancelled)
+    assert post_command(compare_view, action="step")["error"] == "CancelledError"
+
+
+def test_a_saved_comparison_has_no_source_code(compare_view: CompareView) -> None:
+    compare_view.update_saved()
+    left, right, _ = (json.loads(gzip.decompress(data)) for data in compare_view.saved)
+    assert [side["header"]["code"] for side in (left, right)] == [{}, {}]
+    assert all(source.seams() for source in compare_view.compared.view_sources)
 
 
 def test_nonsense_from_the_browser_is_ignored(dashboard: Dashboard, source: FakeViewSource) -> None:

@@ -439,17 +439,21 @@ def test_a_selection_says_what_it_wants() -> None:
         Selection("block", "3")
 
 
-def test_where_there_are_no_threads_the_event_loop_does_the_work(
-    source: FakeViewSource, wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def has_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread starts after this, as in a Python without threads."""
+
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+@pytest.mark.usefixtures("has_no_threads")
+def test_where_there_are_no_threads_the_event_loop_does_the_work(source: FakeViewSource, wire: Wire) -> None:
     async def watch() -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", refuse)
-            feed = Feed(source)
-            feed.attach(wire)
+        feed = Feed(source)
+        feed.attach(wire)
         source.say(merging_step())
         await asyncio.sleep(0)
         assert heard(read(packed(feed.full())), []).state().snapshot() == source.fold().snapshot()
@@ -459,5 +463,39 @@ def test_where_there_are_no_threads_the_event_loop_does_the_work(
         assert wire.messages[-1]["type"] == "full" or wire.messages[-2]["type"] == "full"
         feed.detach(wire)
         assert not feed.is_alive and feed.failures == deque()
+
+    asyncio.run(watch())
+
+
+@pytest.mark.usefixtures("has_no_threads")
+def test_on_the_event_loop_views_go_on_after_a_runs_last_step(source: FakeViewSource, wire: Wire) -> None:
+    async def watch() -> None:
+        feed = Feed(source)
+        feed.attach(wire)
+        source.is_running = True
+        source.say(merging_step())
+        source.is_running = False
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert len(wire.of_type("captions")) == wire.num_rests == 1
+        source.say([ev.StepStarted(2), ev.StepEnded(2)])
+        await asyncio.sleep(0)
+        assert wire.states[-1]["payload"]["start"] == 33
+        feed.detach(wire)
+
+    asyncio.run(watch())
+
+
+@pytest.mark.usefixtures("has_no_threads")
+def test_on_the_event_loop_a_view_that_is_opened_again_is_served(source: FakeViewSource, wire: Wire) -> None:
+    async def watch() -> None:
+        feed = Feed(source)
+        feed.attach(wire)
+        feed.detach(wire)
+        feed.attach(wire)
+        source.say(merging_step())
+        await asyncio.sleep(0)
+        assert len(wire.states) == 1
+        feed.detach(wire)
 
     asyncio.run(watch())

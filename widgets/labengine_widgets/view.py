@@ -15,11 +15,12 @@ from labengine.trace.codec import dumps
 from labengine_widgets.browser import css, esm
 from labengine_widgets.feed.feed import Feed, feed_of
 from labengine_widgets.feed.messages import checked_command
-from labengine_widgets.feed.payload import full_payload, step_start
+from labengine_widgets.feed.payload import Payload, full_payload, step_start
 from labengine_widgets.pictures.ascii import block_map
 from labengine_widgets.pictures.saved_picture import display_with_picture
 from labengine_widgets.pictures.svg import block_map_svg
 from labengine_widgets.view_source import ViewSource
+from labengine_widgets.words.captions import Caption
 
 Arrangement = dict[str, Any]
 
@@ -84,12 +85,16 @@ class View(anywidget.AnyWidget):
 
     def _run_command(self, feed: Feed, side: int, content: dict[str, Any]) -> None:
         try:
-            action, arguments = checked_command(content)
-            future = feed.view_source.post(action, **arguments)
+            future = self._post_command(feed, content)
         except Exception as error:
             self._answer(feed, side, content, error)
         else:
             future.add_done_callback(lambda done: self._answer(feed, side, content, _error_of(done)))
+
+    def _post_command(self, feed: Feed, content: dict[str, Any]) -> Future[Any]:
+        """Post a command of the browser half to the lab. Raises an exception for a command that it does not have."""
+        action, arguments = checked_command(content)
+        return feed.view_source.post(action, **arguments)
 
     def _answer(self, feed: Feed, side: int, content: dict[str, Any], error: BaseException | None) -> None:
         message = {"type": "answer", "action": content.get("action"), "view": str(content.get("view")), "error": None}
@@ -140,12 +145,18 @@ def saved_bytes(feed: Feed) -> bytes:
     if len(state.ref_counts) > MAX_BLOCKS or end - start > MAX_BLOCKS:
         return b""
     captions = feed.signed_captions(start, end)
-    payload: dict[str, Any] = full_payload(feed.view_source, timeline, start, end, captions)
-    payload["header"]["code"] = {}
+    payload = payload_without_code(feed, start, end, captions)
     payload["shown"] = None if feed.view_source.is_live else feed.moment
     payload |= {"captioned": [[start, end]] if captions else [], "opening": feed.opening_caption(end)}
     data = compress(dumps(payload), compresslevel=3, mtime=0)
     return data if len(data) <= MAX_SAVED else b""
+
+
+def payload_without_code(feed: Feed, start: int, end: int, captions: Sequence[Caption] = ()) -> Payload:
+    """Return a `full` payload to save: its header has no source code, which an open kernel sends anew."""
+    payload = full_payload(feed.view_source, feed.recording, start, end, captions)
+    payload["header"]["code"] = {}
+    return payload
 
 
 LOOK_AHEAD = 1_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from gzip import compress
 from typing import Any
 
@@ -11,9 +12,8 @@ from labengine.trace.codec import dumps
 from labengine_widgets.compare.captions import PairDocument
 from labengine_widgets.feed.feed import Feed
 from labengine_widgets.feed.messages import checked_command
-from labengine_widgets.feed.payload import full_payload
 from labengine_widgets.pictures.ascii import block_map
-from labengine_widgets.view import View
+from labengine_widgets.view import View, payload_without_code
 from labengine_widgets.view_source import PairViewSource as PairViewSource
 
 MAX_SAVED_EVENTS = 3_000
@@ -89,15 +89,10 @@ class CompareView(View):
             self.document.grow()
             self.send({"type": "compare", "side": 0, "view": view}, [dumps(self.document.payload())])
 
-    def _run_command(self, feed: Feed, side: int, content: dict[str, Any]) -> None:
+    def _post_command(self, feed: Feed, content: dict[str, Any]) -> Future[Any]:
         """Post a command of the browser half to both labs."""
-        try:
-            action, arguments = (FOLLOW_UP, {}) if content.get("action") == FOLLOW_UP else checked_command(content)
-            future = self.compared.post(action, **arguments)
-        except Exception as error:
-            self._answer(feed, side, content, error)
-        else:
-            future.add_done_callback(lambda done: self._answer(feed, side, content, done.exception()))
+        action, arguments = (FOLLOW_UP, {}) if content.get("action") == FOLLOW_UP else checked_command(content)
+        return self.compared.post(action, **arguments)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         bundle = super()._repr_mimebundle_(**kwargs)
@@ -116,5 +111,4 @@ def _saved(feed: Feed) -> bytes:
     if timeline is None or timeline.end - timeline.num_dropped > MAX_SAVED_EVENTS:
         return b""
     start, end = timeline.num_dropped, timeline.end
-    payload = full_payload(feed.view_source, timeline, start, end) | {"code": {}, "captioned": [], "opening": None}
-    return compress(dumps(payload), mtime=0)
+    return compress(dumps(payload_without_code(feed, start, end) | {"captioned": [], "opening": None}), mtime=0)

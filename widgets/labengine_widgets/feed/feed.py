@@ -262,7 +262,7 @@ class Feed:
 
     def _publish(self) -> None:
         if not self._publisher.publish():
-            self._worker.wake_thread()
+            self._worker.wake()
 
     def _pause(self) -> None:
         """The lab has paused: send the captions of a run's last step, then have every view save."""
@@ -270,7 +270,7 @@ class Feed:
             return
         if self.is_following:
             self._publisher.send_last_step()
-            self._worker.wake_thread()
+            self._worker.wake()
         elif self._worker.is_quiet():
             self._publisher.note_saving()
             self._save()

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Protocol
 
 from labengine_widgets.feed.bell import Bell
@@ -89,6 +88,7 @@ class Worker:
         try:
             self._thread.start()
         except RuntimeError:
+            self._wake.clear()  # set by `stop`
             self._state = work_after(self._state, WorkSignal.THREAD_REFUSED)
 
     def stop(self) -> Callable[[], None]:
@@ -107,23 +107,19 @@ class Worker:
     def post(self, call: Call) -> None:
         """Run a call at the next tick, which comes at once."""
         self.calls.append(call)
-        self._wake.set()
-        self._wake_loop()
+        self.wake()
 
     def wake(self) -> None:
         """Run a tick soon. Cheap: an engine's listener calls it for every event."""
         if not self._wake.is_set():
             self._wake.set()
-            self._wake_loop()
-
-    def wake_thread(self) -> None:
-        """Run a tick soon, if a thread does the work."""
-        self._wake.set()
+            if self._state is Work.ON_EVENT_LOOP:
+                self._schedule()
 
     def hurry(self) -> None:
         """Run a tick at once, without waiting for the end of an open step."""
         self._is_hurried = True
-        self._wake.set()
+        self.wake()
 
     def begin_tick(self) -> None:
         """Note that a tick begins, which handles everything up to now."""
@@ -134,10 +130,11 @@ class Worker:
         """Wait for IDLE seconds; True if nothing happened. An event loop is not kept waiting."""
         return self._state is Work.ON_EVENT_LOOP or not self._wake.wait(IDLE)
 
-    def _wake_loop(self) -> None:
-        if self._state is Work.ON_EVENT_LOOP:
-            with suppress(RuntimeError):  # without a running loop no front end is connected
-                asyncio.get_running_loop().call_soon(self._job.guarded, self._job.tick)
+    def _schedule(self) -> None:
+        try:
+            asyncio.get_running_loop().call_soon(self._job.guarded, self._job.tick)
+        except RuntimeError:  # without a running loop no front end is connected; a later wake tries again
+            self._wake.clear()
 
     def _run(self, closed: Bell) -> None:
         job, due = self._job, 0.0
