@@ -7,8 +7,10 @@ should live with it. On a machine with a GPU the same cases run there, compiled.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -25,26 +27,31 @@ GRAPHS = "graphs"
 """Where there is a GPU, test_cuda.py has real graphs."""
 
 SAMPLE = "not triton_graphs_cases or (gemma3 and (every_size or writes_nowhere))"
-"""What runs at every change: of graphs, the model with windows. The others are in the sweep."""
+"""What runs at every change: two tests of graphs, for the model with windows. The others are in the sweep."""
 
 
-def run_cases(project_root: Path, *cases: str, interpreted: bool, only: str, names: str = "") -> None:
+def run_cases(project_root: Path, *cases: str, interpreted: bool, only: str, names: str = "") -> Counter[str]:
     """Run triton_{case}_cases.py of each, all in one process: what they import takes its time.
 
-    only: the marks, names: the names of the tests to run, as pytest's -m and -k have them.
+    only: the marks, names: the names of the tests to run, as pytest's -m and -k have them. Returns the number of
+    passed tests of each case; every case has some.
     """
     files = [f"tests/engine/triton_{case}_cases.py" for case in cases]
-    options = ["-q", "-p", "no:cacheprovider", "-m", only, "-k", names]
+    options = ["-q", "-rp", "-p", "no:cacheprovider", "-m", only, "-k", names]
     command = [sys.executable, "-m", "pytest", *options, *files]
     environment = {**os.environ, "TRITON_INTERPRET": "1" if interpreted else "0", "OMP_NUM_THREADS": "1"}
     child = subprocess.run(command, cwd=project_root, env=environment, capture_output=True, text=True)
     assert child.returncode == 0, child.stdout[-8000:] + child.stderr[-2000:]
-    assert " passed" in child.stdout and " skipped" not in child.stdout
+    assert " skipped" not in child.stdout
+    passed = Counter(re.findall(r"^PASSED tests/engine/triton_(\w+)_cases\.py::", child.stdout, re.MULTILINE))
+    assert {*passed} == {*cases}, passed
+    return passed
 
 
 @pytest.mark.timeout(900)
 def test_interpreted(project_root: Path) -> None:
-    run_cases(project_root, *CASES, GRAPHS, interpreted=True, only="not sweep", names=SAMPLE)
+    passed = run_cases(project_root, *CASES, GRAPHS, interpreted=True, only="not sweep", names=SAMPLE)
+    assert passed[GRAPHS] == 2
 
 
 @pytest.mark.sweep

@@ -155,10 +155,12 @@ TILES = {*zip(HEADS, cycle((torch.float32, torch.float16, torch.bfloat16)), stri
 
 @pytest.mark.parametrize(("heads", "dtype"), sampled(product(HEADS, TOLERANCES), TILES), ids=str)
 def test_tiles_as_they_are(heads: Heads, dtype: torch.dtype) -> None:
-    """Of every shape of heads; the last step, a decode of a long context, is cut into spans."""
-    texts = Texts.deal([202, 40], group_of(16), heads, dtype)
-    assert largest_error(texts, backend_for(texts), [[100, 39], [100, 1]]) < TOLERANCES[dtype]
-    assert largest_error(texts, backend_for(texts, IDLE), [[1, 0], [1, 0]]) < TOLERANCES[dtype]
+    """Of every shape of heads; the last two steps, decodes of a context longer than one span, are cut into spans."""
+    texts = Texts.deal([270, 40], group_of(16), heads, dtype)
+    prefilling, decoding = backend_for(texts, BUSY), backend_for(texts, IDLE)
+    assert largest_error(texts, prefilling, [[134, 39], [134, 1]]) < TOLERANCES[dtype]
+    assert num_spans(IDLE, decoding.decode_shape, heads.keys, 269) > 1
+    assert largest_error(texts, decoding, [[1, 0], [1, 0]]) < TOLERANCES[dtype]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
