@@ -173,11 +173,12 @@ def test_a_null_block_of_the_pool_is_never_allocated() -> None:
 
 @pytest.mark.parametrize("kind", [BlockPool, NanoBlockPool, PadsWithBlockZero])
 def test_random_operations_are_taken_back_exactly(kind: type[BlockPool]) -> None:
-    for_random(lambda rng: _takes_back_exactly(rng, make_pool(6, kind)), examples=30)
+    for_random(lambda rng: _takes_back_exactly(rng, make_pool(6, kind), rng.randint(1, 10)), examples=30)
+    _takes_back_exactly(Random(1), make_pool(6, kind), num_rounds=100)
 
 
-def _takes_back_exactly(rng: Random, pool: BlockPool) -> None:
-    for _ in range(rng.randint(1, 10)):
+def _takes_back_exactly(rng: Random, pool: BlockPool, num_rounds: int) -> None:
+    for _ in range(num_rounds):
         before = state(pool)
         pool._journal.open()
         for _ in range(rng.randint(1, 8)):

@@ -17,13 +17,18 @@ def test_starts_with_all_blocks_in_order() -> None:
 
 
 def test_equals_a_list_after_every_operation_and_undo() -> None:
-    for_random(_equals_a_list, examples=100)
+    for_random(lambda rng: _equals_a_list(rng, rng.randint(1, 60)), examples=100)
 
 
-def _equals_a_list(rng: Random) -> None:
+@pytest.mark.parametrize("seed", range(20))
+def test_equals_a_list_in_a_long_episode(seed: int) -> None:
+    _equals_a_list(Random(seed), 300)
+
+
+def _equals_a_list(rng: Random, num_operations: int) -> None:
     num_blocks = rng.randint(1, 12)
     queue, model = FreeQueue(num_blocks), list(range(num_blocks))
-    for _ in range(rng.randint(1, 60)):
+    for _ in range(num_operations):
         before = list(model)
         undo = operate(rng, queue, model, num_blocks)
         assert (list(queue), len(queue)) == (model, len(model))
