@@ -13,40 +13,48 @@ from browser.jupyter_server import JupyterServer
 from browser.lab_page import LabPage
 
 VIEWPORT = {"width": 1400, "height": 1000}
-NOTEBOOKS_A_PAGE = 12
-"""A page keeps some memory of each notebook it has shown."""
+TESTS_A_PAGE = 12
+"""A page keeps some memory of each test."""
 
 
 class LabPages:
-    """Lends a loaded JupyterLab. A page is closed after some loans, after a failed test, or if a test has worn it."""
+    """Lends a loaded JupyterLab. A page is closed after TESTS_A_PAGE tests, a failed test, or one that sets is_worn."""
 
     def __init__(self, context: BrowserContext, server: JupyterServer, artifacts: Path) -> None:
         self._context, self._server, self._artifacts = context, server, artifacts
         self._idle: LabPage | None = None
-        self._num_loans = 0
+        self._num_tests = 0
 
     @contextmanager
-    def lent(self, request: pytest.FixtureRequest) -> Iterator[LabPage]:
-        """A page without notebooks, for a fixture's request; raises AssertionError for what it complained of."""
-        num_failed = request.session.testsfailed
-        lab = self._take()
-        yield lab
-        complaints = lab.watch.complaints()
-        if complaints or lab.is_worn or request.session.testsfailed > num_failed or self._num_loans >= NOTEBOOKS_A_PAGE:
-            lab.page.close()
-        else:
-            lab.empty()
-            lab.page.set_viewport_size(VIEWPORT)
-            self._idle = lab
-        self._server.end_kernels()
-        self._server.forget_user()
-        lab.watch.forget()
-        assert complaints == []
+    def lent(self, request: pytest.FixtureRequest, *, is_new: bool = False) -> Iterator[LabPage]:
+        """Lend a page without notebooks to a fixture; AssertionError if it has complaints at the end, emptied.
 
-    def _take(self) -> LabPage:
+        is_new: the page has not served other tests.
+        """
+        num_failed = request.session.testsfailed
+        lab = self._take(is_new)
+        try:
+            yield lab
+            has_failed = request.session.testsfailed > num_failed
+            is_reusable = not (lab.is_worn or has_failed or self._num_tests >= TESTS_A_PAGE)
+            if is_reusable:
+                lab.empty()
+                lab.page.set_viewport_size(VIEWPORT)
+            assert lab.watch.complaints() == []
+            self._idle = lab if is_reusable else None
+        finally:
+            if self._idle is None:
+                lab.page.close()
+            self._server.end_kernels()
+            self._server.forget_user()
+
+    def _take(self, is_new: bool) -> LabPage:
         lab, self._idle = self._idle, None
+        if lab is not None and is_new:
+            lab.page.close()
+            lab = None
         if lab is None:
-            self._num_loans = 0
+            self._num_tests = 0
             lab = LabPage(self._context.new_page(), self._server, self._artifacts)
-        self._num_loans += 1
+        self._num_tests += 1
         return lab

@@ -81,6 +81,7 @@ class Wear:
 
     def __init__(self, lab: LabPage, blocks: int = 128, record: int = 20_000) -> None:
         self.lab = lab
+        lab.is_worn = True  # its DevTools stay attached
         lab.open_cells(SHOWN.format(blocks=blocks, record=record))
         lab.run_cell(0)
         lab.wait_for("the dashboard", lambda: lab.page.locator(".labengine[data-step='400']").count() > 0)
