@@ -104,7 +104,9 @@ def test_a_python_without_threads_replays_it_too(dashboard: OpenView) -> None:
     view = shown(dashboard.notebook, NO_THREADS)
     assert printed(dashboard.notebook, "shown.feeds[0].is_alive") == "False"
     view.press("PageUp", "PageUp")
-    view.notebook.wait_for("Python's words of an earlier step", lambda: "used" in (view.data("sentence") or ""))
+    view.until("step", str(NUM_STEPS - 2))
+    caption = f"Step {NUM_STEPS - 2} ends: "
+    view.notebook.wait_for("Python's caption of an earlier step", lambda: view.data("sentence").startswith(caption))
     view.open_tab("Why?")
     view.root.get_by_role("button", name="Why did the last event happen?").click()
     view.notebook.wait_for("an answer", lambda: len(view.root.locator(".le-why-answer").inner_text()) > 20)

@@ -13,10 +13,12 @@
     views            what a view is, and what views are made of
       |
     look, model      colours, theme, elements; a recording and its state at any moment, without a page
+      |
+    tables           JSON that Python reads too: words/phrases.json and labengine/glossary.json
 
     folder         may import, besides itself
     -------------  ----------------------------------------------
-    model          nothing
+    model          tables
     look           nothing
     views          look, model
     views/time     look, model, views
@@ -36,7 +38,8 @@ from pathlib import Path
 
 import pytest
 
-IMPORT = re.compile(r"""(?:\bfrom|\bimport)\s*\(?\s*["'](\.[^"']+\.ts)["']""")
+IMPORT = re.compile(r"""(?:\bfrom|\bimport)\s*\(?\s*["'](\.[^"']+\.(?:ts|json))["']""")
+TABLES = ("../labengine_widgets/words/phrases.json", "../../labengine/glossary.json")
 OWN_ROOMS = ("model", "look", "views", "views/time", "stage", "stage/compare", "widget.ts", "views/index.ts")
 
 
@@ -44,6 +47,8 @@ def room_of(path: str) -> str:
     """Return the row of the table that holds for a file: views/log/lines.ts -> views/NAME."""
     if path in OWN_ROOMS:
         return path
+    if path in TABLES:
+        return "tables"
     folder = posixpath.dirname(path)
     return folder if folder in OWN_ROOMS else "views/NAME"
 
@@ -98,6 +103,9 @@ def test_every_folder_of_the_table_was_read(imports: list[tuple[str, str]]) -> N
         ("model/scene.ts", 'import { lastBefore } from "./arrays.ts";', True),
         ("model/scene.ts", 'import { element } from "../look/element.ts";', False),
         ("model/scene.ts", 'import type { View } from "../views/view.ts";', False),
+        ("model/glossary.ts", 'import terms from "../../../labengine/glossary.json";', True),
+        ("model/glossary.ts", 'import colours from "../../../labengine/colours.json";', False),
+        ("views/log/log.ts", 'import table from "../../../labengine_widgets/words/phrases.json";', False),
         ("views/pool/pool.ts", 'import { keep } from "../pieces.ts";', True),
         ("views/pool/pool.ts", 'import { cards } from "./cards.ts";', True),
         ("views/pool/pool.ts", 'import { rows } from "../map/rows.ts";', False),

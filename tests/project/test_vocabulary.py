@@ -60,7 +60,6 @@ FIELD_TERMS = {
     "StandInDevice",
     "VLLM_LOGGING_LEVEL",
     "F_SEAL_SHRINK",
-    "shrink",
     "is_over",
     "mouseover",
     "pointerover",
@@ -70,7 +69,7 @@ FIELD_TERMS = {
 }
 """Identifiers of the field, of a library or of the platform that contain such a word."""
 
-LIBRARY_NAMES = {"ast": {"level"}, "hypothesis": {"given"}, "pytest": {"allow_module_level"}}
+LIBRARY_NAMES = {"ast": {"level"}, "hypothesis": {"given", "shrink"}, "pytest": {"allow_module_level"}}
 """Names of a library, allowed in Python files that import it."""
 
 EXEMPT = ("labengine/deprecated.py", "tests/project/test_vocabulary.py", "tests/test_deprecated.py")

@@ -24,12 +24,11 @@ async ([name, payload]) => {
   const side = new Side(0), root = document.getElementById("root");
   side.begin(JSON.parse(payload), null);
   const stage = {
-    sides: [side], root, selection: null, isPlaying: false, speed: 1, theme: {},
-    isPair: false, wire: { canAsk: false },
+    sides: [side], isPair: false, isLive: false, selection: null, theme: {}, wire: { canAsk: false },
     track: { guide: [], whyDifferent: null, positionAt: (_side, moment) => moment },
     text: (which, id) => side.text(id),
     select(selection) { this.selection = selection; view.mark(selection); },
-    ask: () => new Promise(() => {}), wish() {}, on: () => () => {}, moveTo() {},
+    ask: () => new Promise(() => {}), askOlder() {}, moveTo() {},
     repaint: () => view.paint(side.scene, all, { moment: side.moment, isPlaying: false }),
   };
   const view = module.create(stage, side);

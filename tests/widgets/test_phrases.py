@@ -13,6 +13,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from labengine import events as ev
+from labengine.core.request import FinishReason
 from labengine.wording import counted, joined, listed, readable
 from labengine_widgets.words import phrases
 from labengine_widgets.words.phrases import phrase, state_phrase, word
@@ -177,5 +178,5 @@ def test_every_known_reason_has_its_words() -> None:
     assert set(TABLE["words"]["freed"]) == set(get_args(ev.FreeReason))
     assert set(TABLE["words"]["evicted"]) == set(get_args(ev.EvictReason))
     assert set(TABLE["words"]["freed_to"]) == {"null", *get_args(ev.QueueEnd)}
-    assert set(TABLE["words"]["finished"]) == {"stop", "length", "abort"}
+    assert set(TABLE["words"]["finished"]) == set(get_args(FinishReason))
     assert word("freed", "an own\nreason") == "an own⏎reason"

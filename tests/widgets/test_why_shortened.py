@@ -81,7 +81,7 @@ def test_a_recording_for_a_listener_that_came_late_lacks_the_beginning_too() -> 
     run = shortened()
     late = Timeline.starting_at(run.timeline.state())
     assert "before the recording begins (event 0)" in why(late, {"request": 0}).answer
-    assert "was in the free queue already when the recording begins" in why(late, {"next_victim": True}).answer
+    assert "in the free queue already when the recording begins (event 0)" in why(late, {"next_victim": True}).answer
 
 
 def test_an_end_and_a_preemption_before_the_recording_begins() -> None:
