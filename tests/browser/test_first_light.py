@@ -61,7 +61,7 @@ def wait_painted(lab: LabPage, name: str, value: str, which: int = 0) -> None:
     lab.wait_for(f"data-{name} = {value}", lambda: painted(lab, name, which) == value)
 
 
-def test_the_complete_notebook_runs_after_a_restart_too(lab_page: LabPage) -> None:
+def test_the_notebook_runs_in_a_restarted_kernel(lab_page: LabPage) -> None:
     lab_page.open(NOTEBOOK)
     run_until(lab_page, "%lab step")
     lab_page.restart_and_run_all()

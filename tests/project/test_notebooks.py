@@ -1,4 +1,4 @@
-"""The course runs: every notebook, top to bottom, in a fresh kernel of this very environment."""
+"""The course runs: every notebook, top to bottom, in a new kernel of this environment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ EXPECTED = {
     "06_ask_why",
 }
 RUN_IN_A_BROWSER = {"01_first_light", "02_late_merge", "06_ask_why"}
-"""Notebooks that tests/browser runs from top to bottom in JupyterLab."""
+"""Notebooks that tests/browser runs from top to bottom in JupyterLab: 01 in test_first_light.py, in a restarted kernel,
+02 and 06 in test_notebooks_open.py."""
 NOTEBOOKS = sorted({*FOLDER.glob("*.ipynb"), *(FOLDER / f"{name}.ipynb" for name in EXPECTED)})  # a missing one fails
 
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
