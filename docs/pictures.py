@@ -31,8 +31,8 @@ from browser.chromium import launched  # noqa: E402
 from labengine import Lab  # noqa: E402
 from labengine.events import BlockCached, Event  # noqa: E402
 from labengine.session.compare.comparison import Comparison  # noqa: E402
-from labengine_widgets.browser import css, esm  # noqa: E402
-from labengine_widgets.pages.export import COMPARE, pair_payloads  # noqa: E402
+from labengine_widgets.browser import COMPARE, DASHBOARD, css, esm  # noqa: E402
+from labengine_widgets.pages.export import pair_payloads  # noqa: E402
 from labengine_widgets.pages.html_page import LOOK  # noqa: E402
 from labengine_widgets.pages.recording import recording_payload  # noqa: E402
 
@@ -40,7 +40,6 @@ WIDTH = 1220
 SCALE = 2
 """Pixels of a still picture per pixel of the page: it is read on fine screens, too."""
 
-DASHBOARD = {"kind": "dashboard", "views": []}
 MOUNT = """
 async ([source, recordings, arrangement]) => {
   const bytes = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
@@ -123,7 +122,7 @@ def compare_219(browser: Browser) -> None:
 
 
 def animation(browser: Browser) -> None:
-    """The step of #219, beat by beat; the end is held."""
+    """The step of #219, caption by caption; the end is held."""
     frames: list[tuple[Image.Image, int]] = []
     with (
         labengine.bug("nano-vllm-219").compare() as comparison,
@@ -146,8 +145,8 @@ def animation(browser: Browser) -> None:
     print(f"{path.name}: {len(frames)} frames, {sum(durations) / 1000:.0f} s, {path.stat().st_size / 1024:.0f} KB")
 
 
-EVENT_MS, STOP_MS, HELD_MS, SLIDE_MS = 650, 1900, 7000, 60
-"""How long one sees an event, a guided sentence, the end, and each picture of a slide."""
+CAPTION_MS, STOP_MS, HELD_MS, SLIDE_MS = 650, 1900, 7000, 60
+"""Milliseconds for which a caption, a guided sentence, the end, and each picture of a slide are shown."""
 
 
 def filmed(page: Shown, position: int) -> Iterator[tuple[Image.Image, int]]:
@@ -164,7 +163,7 @@ def filmed(page: Shown, position: int) -> Iterator[tuple[Image.Image, int]]:
     page.page.evaluate("() => { for (const one of document.getAnimations()) one.finish(); }")
     page.settle()
     is_stop = page.page.evaluate("(position) => stage.track.guided.some(([, at]) => at === position)", position)
-    yield page.shot(), STOP_MS if is_stop else EVENT_MS
+    yield page.shot(), STOP_MS if is_stop else CAPTION_MS
 
 
 def inside_219(browser: Browser) -> None:

@@ -102,7 +102,7 @@ def test_the_magic_opens_one_too(dashboard: OpenView) -> None:
 def test_a_python_without_threads_replays_it_too(dashboard: OpenView) -> None:
     """As in JupyterLite: the kernel's event loop answers what the views ask."""
     view = shown(dashboard.notebook, NO_THREADS)
-    assert printed(dashboard.notebook, "shown.feeds[0].is_alive") == "False"
+    assert printed(dashboard.notebook, "shown.feeds[0].is_sending") == "False"
     view.press("PageUp", "PageUp")
     view.until("step", str(NUM_STEPS - 2))
     caption = f"Step {NUM_STEPS - 2} ends: "

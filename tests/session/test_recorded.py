@@ -189,7 +189,7 @@ def test_one_dashboard_one_feed_and_views_by_name(recorded: Lab | Trace) -> None
     data, _ = recorded.view("tables")._repr_mimebundle_()  # type: ignore[attr-defined]
     assert "5 of 12 blocks used" in data["text/plain"]
     recorded.close()
-    assert (dashboard.comm is None) == isinstance(recorded, Trace) and not recorded.feed.is_alive
+    assert (dashboard.comm is None) == isinstance(recorded, Trace) and not recorded.feed.is_sending
 
 
 def test_unknown_settings_of_a_view_are_refused_by_name(lab: Lab) -> None:

@@ -26,7 +26,7 @@ MARKED = "() => document.querySelector('.le-tables .le-selected')?.dataset.block
 def test_a_dashboard_below_the_window_hears_a_selection_before_it_is_painted() -> None:
     def check(view: View) -> None:
         view.page.evaluate("() => document.getElementById('cell').style.marginTop = '5000px'")
-        view.feed.reader.selection = selection_of(SELECTED)
+        view.feed.shown.selection = selection_of(SELECTED)
         view.mount()
         view.answer()
         assert view.page.evaluate("() => document.querySelector('.labengine').stage.selection.id") == 2

@@ -194,7 +194,7 @@ def test_two_dashboards_watch_one_lab_through_one_feed(source: FakeViewSource) -
     source.say(merging_step())
     wait_until(lambda: saved_step(second) == 1, "the second one")
     second.close()
-    assert not second.feeds[0].is_alive
+    assert not second.feeds[0].is_sending
 
 
 def test_the_mimebundle_has_pictures_for_everybody(dashboard: Dashboard, source: FakeViewSource) -> None:

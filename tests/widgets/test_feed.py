@@ -401,7 +401,7 @@ def test_an_impossible_message_changes_nothing(source: FakeViewSource, feed: Fee
             feed.select(Selection("block", 3))  # these are possible
             feed.show_moment(7)
         assert (feed.moment, feed.selection) == (7, Selection("block", 3)), value
-    assert feed.is_alive and ask(feed, wire, type="resync")["shown"] == 7
+    assert feed.is_sending and ask(feed, wire, type="resync")["shown"] == 7
 
 
 def test_one_feed_serves_all_views_of_a_lab(source: FakeViewSource) -> None:
@@ -462,7 +462,7 @@ def test_where_there_are_no_threads_the_event_loop_does_the_work(source: FakeVie
         await asyncio.sleep(0)
         assert wire.messages[-1]["type"] == "full" or wire.messages[-2]["type"] == "full"
         feed.detach(wire)
-        assert not feed.is_alive and feed.failures == deque()
+        assert not feed.is_sending and feed.failures == deque()
 
     asyncio.run(watch())
 

@@ -9,22 +9,11 @@ from typing import Any
 import pytest
 
 from labengine import events as ev
-from labengine_widgets.feed.states import (
-    TRANSITIONS,
-    WORK_TRANSITIONS,
-    Sending,
-    Sent,
-    Work,
-    WorkSignal,
-    sent_after,
-    work_after,
-)
-from labengine_widgets.feed.steps import STEP_TRANSITIONS, NewestStep, StepSignal, StepTracker, step_after
+from labengine_widgets.feed.states import TRANSITIONS, Sending, Sent, state_after
+from labengine_widgets.feed.steps import STEP_TRANSITIONS, NewestStep, StepSignal, StepTracker
 
 
-@pytest.mark.parametrize(
-    ("states", "table"), [(Sent, TRANSITIONS), (NewestStep, STEP_TRANSITIONS), (Work, WORK_TRANSITIONS)]
-)
+@pytest.mark.parametrize(("states", "table"), [(Sent, TRANSITIONS), (NewestStep, STEP_TRANSITIONS)])
 def test_every_state_has_a_way_to_every_other(states: type[Enum], table: Mapping[Any, Mapping[Any, Any]]) -> None:
     assert set(table) == set(states)
     for start in states:
@@ -37,17 +26,20 @@ def test_every_state_has_a_way_to_every_other(states: type[Enum], table: Mapping
 @pytest.mark.parametrize("sending", Sending)
 def test_nothing_but_captions_ends_following(sending: Sending) -> None:
     ends = {Sending.EVENTS_BY_HAND, Sending.LAST_STEP}
-    assert (sent_after(Sent.FOLLOWED, sending) is Sent.FOLLOWED) == (sending not in ends)
+    assert (state_after(TRANSITIONS, Sent.FOLLOWED, sending) is Sent.FOLLOWED) == (sending not in ends)
 
 
 @pytest.mark.parametrize("sending", [one for one in Sending if one not in (Sending.SAVING, Sending.LAST_STEP)])
 def test_whatever_is_sent_is_to_be_saved(sending: Sending) -> None:
-    assert sent_after(Sent.SAVED, sending) is not Sent.SAVED
+    assert state_after(TRANSITIONS, Sent.SAVED, sending) is not Sent.SAVED
 
 
 def test_a_run_is_not_saved_before_its_last_step_is_captioned() -> None:
-    assert sent_after(Sent.FOLLOWED, Sending.SAVING) is Sent.FOLLOWED
-    assert sent_after(sent_after(Sent.FOLLOWED, Sending.LAST_STEP), Sending.SAVING) is Sent.SAVED
+    assert state_after(TRANSITIONS, Sent.FOLLOWED, Sending.SAVING) is Sent.FOLLOWED
+    assert (
+        state_after(TRANSITIONS, state_after(TRANSITIONS, Sent.FOLLOWED, Sending.LAST_STEP), Sending.SAVING)
+        is Sent.SAVED
+    )
 
 
 @pytest.mark.parametrize("state", NewestStep)
@@ -58,17 +50,17 @@ def test_a_run_is_not_saved_before_its_last_step_is_captioned() -> None:
 def test_a_step_that_starts_is_open_whatever_was_before(
     state: NewestStep, signal: StepSignal, after: NewestStep
 ) -> None:
-    assert step_after(state, signal) is after
+    assert state_after(STEP_TRANSITIONS, state, signal) is after
 
 
 @pytest.mark.parametrize("state", NewestStep)
 def test_no_step_is_open_after_an_end(state: NewestStep) -> None:
-    assert step_after(state, StepSignal.ENDED) in (NewestStep.NONE, NewestStep.ENDED_BY_HAND)
+    assert state_after(STEP_TRANSITIONS, state, StepSignal.ENDED) in (NewestStep.NONE, NewestStep.ENDED_BY_HAND)
 
 
 @pytest.mark.parametrize("state", NewestStep)
 def test_moments_of_before_mean_nothing_when_a_recording_begins(state: NewestStep) -> None:
-    after = step_after(state, StepSignal.RECORDING_BEGAN)
+    after = state_after(STEP_TRANSITIONS, state, StepSignal.RECORDING_BEGAN)
     is_open = {NewestStep.OPEN_IN_RUN, NewestStep.OPEN_BY_HAND}
     assert after in (NewestStep.NONE, NewestStep.OPEN_IN_RUN) and (after in is_open) == (state in is_open)
 
@@ -84,9 +76,3 @@ def test_a_tracker_knows_where_a_step_by_hand_began_until_another_one_starts() -
     assert (steps.state, steps.start_by_hand) == (NewestStep.ENDED_BY_HAND, 17)
     steps.hear(ev.StepStarted(2), None)
     assert steps.start_by_hand is None
-
-
-def test_work_falls_back_to_the_event_loop_only_where_a_thread_was_refused() -> None:
-    started = work_after(Work.STOPPED, WorkSignal.STARTED)
-    assert started is Work.ON_THREAD and work_after(started, WorkSignal.THREAD_REFUSED) is Work.ON_EVENT_LOOP
-    assert all(work_after(state, WorkSignal.STOPPED) is Work.STOPPED for state in Work)

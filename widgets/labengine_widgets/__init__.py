@@ -1,6 +1,8 @@
 """The views of a lab: Python prepares recordings, words and answers; widgets/browser draws them.
 
-    view, compare, pages    widgets, two recordings side by side, HTML files without Python
+    pages                   HTML files without Python
+    compare                 two recordings side by side
+    view                    the widgets
     feed, pictures          from a recording to its views; text, SVG and plotly figures
     why                     answers to "Why?"
     words                   names, runs of events, captions and sentences

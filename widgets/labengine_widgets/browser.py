@@ -1,9 +1,16 @@
-"""The browser half: one ES module and one style sheet, bundled from `widgets/browser` and committed in `static`."""
+"""The browser half: one ES module and one style sheet, bundled from `widgets/browser`; the layouts that it shows."""
 
 from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+Arrangement = dict[str, Any]
+"""The layout to show: {"kind": "dashboard", "view" or "compare", "views": [names]}."""
+
+DASHBOARD: Arrangement = {"kind": "dashboard", "views": []}
+COMPARE: Arrangement = {"kind": "compare", "views": []}
 
 _STATIC = Path(__file__).parent / "static"
 

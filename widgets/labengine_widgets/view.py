@@ -12,7 +12,7 @@ import anywidget
 import traitlets
 
 from labengine.trace.codec import dumps
-from labengine_widgets.browser import css, esm
+from labengine_widgets.browser import DASHBOARD, Arrangement, css, esm
 from labengine_widgets.feed.feed import Feed, feed_of
 from labengine_widgets.feed.messages import checked_command
 from labengine_widgets.feed.payload import Payload, full_payload, step_start
@@ -21,8 +21,6 @@ from labengine_widgets.pictures.saved_picture import display_with_picture
 from labengine_widgets.pictures.svg import block_map_svg
 from labengine_widgets.view_source import ViewSource
 from labengine_widgets.words.captions import Caption
-
-Arrangement = dict[str, Any]
 
 
 class View(anywidget.AnyWidget):
@@ -35,7 +33,7 @@ class View(anywidget.AnyWidget):
     _esm = esm()
     _css = css()
     arrangement = traitlets.Dict().tag(sync=True)
-    """The layout to show: {"kind": "dashboard", "view" or "compare", "views": [names]}."""
+    """The layout to show."""
     picture = traitlets.Unicode().tag(sync=True)
     """Token of this view's saved pictures in a page; the browser half hides them while the view exists."""
     saved = traitlets.List(traitlets.Bytes()).tag(sync=True)
@@ -167,7 +165,7 @@ class Dashboard(View):
     """All views of one lab at once; any number of dashboards may show the same lab."""
 
     def __init__(self, source: Feed | ViewSource) -> None:
-        super().__init__(source, {"kind": "dashboard", "views": []})
+        super().__init__(source, DASHBOARD)
 
     def open_at(self, moment: int) -> None:
         """Show the state right after event number `moment` of the timeline, until the lab moves on.

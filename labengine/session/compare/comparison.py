@@ -393,7 +393,7 @@ class Comparison:
 
     def _note_progress(self) -> None:
         if self._view is not None:
-            self._view.has_grown()
+            self._view.send_new_soon()
 
     def __enter__(self) -> Self:
         return self

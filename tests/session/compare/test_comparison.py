@@ -308,7 +308,7 @@ def test_a_closed_comparison_can_still_be_seen() -> None:
     pair.close()
     assert pair.show() is view and view.comm is not None
     assert pair.goto(1).left.step == 1 and "image/svg+xml" in pair._repr_mimebundle_()[0]
-    assert not any(feed.is_alive for feed in view.feeds)
+    assert not any(feed.is_sending for feed in view.feeds)
 
 
 def test_without_a_story_there_is_no_follow_up(pair: Comparison) -> None:

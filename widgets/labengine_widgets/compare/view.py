@@ -9,6 +9,7 @@ from gzip import compress
 from typing import Any
 
 from labengine.trace.codec import dumps
+from labengine_widgets.browser import COMPARE
 from labengine_widgets.compare.captions import PairDocument
 from labengine_widgets.feed.feed import Feed
 from labengine_widgets.feed.messages import checked_command
@@ -17,7 +18,7 @@ from labengine_widgets.view import View, payload_without_code
 from labengine_widgets.view_source import PairViewSource as PairViewSource
 
 MAX_SAVED_EVENTS = 3_000
-"""A side with more events is not kept in a saved notebook."""
+"""If a side has more events, the saved notebook keeps no state."""
 
 MAX_SAVED = 150_000
 """Bytes that a saved notebook keeps of a compare view, in all."""
@@ -33,9 +34,9 @@ class CompareView(View):
         self.compared, self.document = source, PairDocument(source)
         self._guard = threading.RLock()
         self._is_pending = False
-        super().__init__([*(feeds or source.view_sources)], {"kind": "compare", "views": []})
+        super().__init__([*(feeds or source.view_sources)], COMPARE)
 
-    def has_grown(self) -> None:
+    def send_new_soon(self) -> None:
         """Send the new captions as soon as the feeds have sent the events. Called from any thread."""
         if not self._is_pending:
             self._is_pending = True

@@ -56,7 +56,7 @@ class Audience:
         return len(buffers[0]) * len(seats) if buffers else 0
 
 
-class Reader:
+class ShownState:
     """The moment and the selection that all views of one lab show.
 
     moment: the moment that the views show; None: the newest one, and they follow.

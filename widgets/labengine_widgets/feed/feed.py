@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from labengine import events as ev
 from labengine.timeline import Timeline
-from labengine_widgets.feed.audience import Audience, Reader, Viewer
+from labengine_widgets.feed.audience import Audience, ShownState, Viewer
 from labengine_widgets.feed.late_recording import LateRecording
 from labengine_widgets.feed.messages import ANSWERS, note_moment, note_selection, reply
 from labengine_widgets.feed.payload import Payload, packed
@@ -52,9 +52,9 @@ class Feed:
         self.on_select: Callable[[Selection | None], object] = lambda selection: None
         self.on_moment_shown: Callable[[int | None], object] = lambda moment: None
         self.failures: deque[Exception] = deque(maxlen=20)
-        self.reader = Reader()
+        self.shown = ShownState()
         self._audience, self._steps = Audience(), StepTracker()
-        self._publisher = Publisher(view_source, self._audience, self.reader, self._steps, lambda: self.recording)
+        self._publisher = Publisher(view_source, self._audience, self.shown, self._steps, lambda: self.recording)
         self._worker = Worker(self)
         self._guard = threading.Lock()
         self._answering = threading.RLock()
@@ -116,7 +116,7 @@ class Feed:
     # -- what the views show -------------------------------------------------------------------------------------------
 
     @property
-    def is_alive(self) -> bool:
+    def is_sending(self) -> bool:
         """True while events are sent as they come: a view is attached, and the recording grows."""
         return not self._worker.is_stopped
 
@@ -136,12 +136,12 @@ class Feed:
     @property
     def moment(self) -> int | None:
         """The moment that the views show; None: the newest one."""
-        return self.reader.moment
+        return self.shown.moment
 
     @property
     def selection(self) -> Selection | None:
         """The selection of all views; None for nothing."""
-        return self.reader.selection
+        return self.shown.selection
 
     @property
     def is_following(self) -> bool:
@@ -150,12 +150,12 @@ class Feed:
 
     def show_moment(self, moment: int | None) -> None:
         """Have every view show a moment; None: the newest one, and follow."""
-        self.reader.show(moment, self.timeline)
+        self.shown.show(moment, self.timeline)
         self.post(lambda: self._audience.send({"type": "show", "moment": moment}))
 
     def select(self, selection: Selection | None) -> None:
         """Select something in every view; None: nothing."""
-        self.reader.selection = selection
+        self.shown.selection = selection
         message = selection and selection.to_dict()
         self.post(lambda: self._audience.send({"type": "select", "selection": message}))
 
@@ -217,11 +217,6 @@ class Feed:
     def is_live(self) -> bool:
         """False when nothing is added to the recording any more."""
         return self.view_source.is_live
-
-    @property
-    def traffic(self) -> tuple[int, int]:
-        """Messages of state sent so far, and their bytes."""
-        return self._publisher.num_messages, self._publisher.num_bytes
 
     @property
     def awaited_moment(self) -> int | None:
@@ -301,7 +296,7 @@ class Feed:
 
     def post(self, call: Callable[[], object]) -> None:
         """Run a call on the feed's thread, or on this thread when nothing is added to the recording any more."""
-        if self.is_alive:
+        if self.is_sending:
             self._worker.post(call)
         elif self._audience and not self.view_source.is_live:
             with self._answering:

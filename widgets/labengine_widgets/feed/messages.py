@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from labengine.timeline import Timeline
-from labengine_widgets.feed.audience import Audience, Reader, Viewer
+from labengine_widgets.feed.audience import Audience, ShownState, Viewer
 from labengine_widgets.feed.payload import Payload, packed, step_start, stretch
 from labengine_widgets.selection import Selection, is_selection, selection_of
 from labengine_widgets.view_source import ViewSource
@@ -23,7 +23,7 @@ class AskedFeed(Protocol):
     """The parts of a feed that answers need."""
 
     view_source: ViewSource
-    reader: Reader
+    shown: ShownState
     on_select: Callable[[Selection | None], object]
     on_moment_shown: Callable[[int | None], object]
 
@@ -81,10 +81,10 @@ def is_moment(value: object, timeline: Timeline) -> bool:
 
 
 def note_moment(feed: AskedFeed, message: Message) -> None:
-    """Note the moment that the reader chose; None: the newest one. A moment that is not recorded is ignored."""
+    """Note the moment that a view shows; None: the newest one. A moment that is not recorded is ignored."""
     moment = message.get("moment")
     if moment is None or is_moment(moment, feed.recording):
-        feed.reader.moment = moment
+        feed.shown.moment = moment
         feed.on_moment_shown(moment)
 
 
@@ -92,7 +92,7 @@ def note_selection(feed: AskedFeed, audience: Audience, message: Message) -> Non
     """Copy a selection made in one view to all views. An impossible selection is ignored."""
     if not is_selection(message.get("selection")):
         return
-    selection = feed.reader.selection = selection_of(message.get("selection"))
+    selection = feed.shown.selection = selection_of(message.get("selection"))
     sent = selection and selection.to_dict()
     audience.send({"type": "select", "selection": sent, "from": message.get("view")})
     feed.on_select(selection)

@@ -9,7 +9,7 @@ from typing import Any
 from labengine import events as ev
 from labengine.timeline import Timeline
 from labengine.trace.codec import rows
-from labengine_widgets.feed.audience import Audience, Reader
+from labengine_widgets.feed.audience import Audience, ShownState
 from labengine_widgets.feed.payload import (
     ByKind,
     Payload,
@@ -22,7 +22,7 @@ from labengine_widgets.feed.payload import (
     texts,
     tokens_of,
 )
-from labengine_widgets.feed.states import Sending, Sent, sent_after
+from labengine_widgets.feed.states import TRANSITIONS, Sending, Sent, state_after
 from labengine_widgets.feed.steps import NewestStep, StepTracker
 from labengine_widgets.view_source import ViewSource
 from labengine_widgets.words.captions import Narration
@@ -47,7 +47,7 @@ class Publisher:
         self,
         source: ViewSource,
         audience: Audience,
-        reader: Reader,
+        shown: ShownState,
         steps: StepTracker,
         recording: Callable[[], Timeline],
     ) -> None:
@@ -57,7 +57,7 @@ class Publisher:
         self.end = 0
         """The moment up to which events were sent."""
         self.state = Sent.CAPTIONED
-        self._source, self._audience, self._reader, self._steps = source, audience, reader, steps
+        self._source, self._audience, self._shown, self._steps = source, audience, shown, steps
         self._recording = recording
         self._generation = -1
         self._ends_inside_step = False
@@ -131,7 +131,7 @@ class Publisher:
             last if end - last > FIRST_EVENTS else step_start(timeline, max(timeline.num_dropped, end - FIRST_EVENTS))
         )
         captions = [] if source.is_running else self.narration.captions(last, end)
-        payload = full_payload(source, timeline, start, end, captions) | self._reader.payload()
+        payload = full_payload(source, timeline, start, end, captions) | self._shown.payload()
         return payload | {"captioned": [[last, end]] if captions else [], "opening": self.opening_caption(end)}
 
     def opening_caption(self, moment: int) -> tuple[int, str] | None:
@@ -153,7 +153,7 @@ class Publisher:
         payload |= {"captioned": captioned, "captions": captions}
         by_hand = Sending.EVENTS_BETWEEN_STEPS if start_by_hand is None else Sending.EVENTS_BY_HAND
         self._happened(Sending.EVENTS_OF_RUN if captioned is None else by_hand)
-        self._reader.move_on(now)
+        self._shown.move_on(now)
         self._send_state({"type": "more", "generation": now[0], "status": status(self._source)}, payload, begun)
 
     def _captions_start(self, start: int, start_by_hand: int | None, kinds: ByKind) -> int | None:
@@ -168,7 +168,7 @@ class Publisher:
         self._happened(Sending.FULL_RECORDING)
         self._generation = generation
         self._ends_inside_step = self._steps.state in (NewestStep.OPEN_IN_RUN, NewestStep.OPEN_BY_HAND)
-        self._reader.move_on((generation, self._recording().end))
+        self._shown.move_on((generation, self._recording().end))
         begun, self.end = time.thread_time(), self._recording().end
         payload = self.full(self.end)
         self._know_texts(payload)
@@ -190,7 +190,7 @@ class Publisher:
             self._audience.send({"type": "end", "generation": self._generation, "end": self.end})
 
     def _happened(self, sending: Sending) -> None:
-        self.state = sent_after(self.state, sending)
+        self.state = state_after(TRANSITIONS, self.state, sending)
 
     def _know_texts(self, payload: Payload) -> None:
         """A view that begins anew has forgotten all texts but those in its payload."""

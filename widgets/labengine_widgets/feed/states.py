@@ -1,9 +1,10 @@
-"""The states of a feed (its newest message, and the thread that works for it), with tables of transitions."""
+"""The states of a feed's newest message, with their table of transitions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
+from typing import TypeVar
 
 
 class Sent(Enum):
@@ -44,42 +45,13 @@ TRANSITIONS: Mapping[Sent, Mapping[Sending, Sent]] = {
         Sending.FULL_RECORDING: Sent.CAPTIONED,
     },
 }
-"""What follows a state; a pair that is missing leaves the state as it is."""
+"""The next state, by state and event; see state_after for the pairs that are missing."""
 
 
-def sent_after(state: Sent, sending: Sending) -> Sent:
-    """Return the state after views were sent a message or saved."""
-    return TRANSITIONS[state].get(sending, state)
+_State = TypeVar("_State")
+_Signal = TypeVar("_Signal")
 
 
-class Work(Enum):
-    """The thread that does a feed's work."""
-
-    STOPPED = auto()
-    """Nowhere: no view is attached, or nothing is added to the recording any more."""
-    ON_THREAD = auto()
-    """On the feed's own thread."""
-    ON_EVENT_LOOP = auto()
-    """On the kernel's event loop: this Python has no threads, as JupyterLite's."""
-
-
-class WorkSignal(Enum):
-    """Events that change `Work`."""
-
-    STARTED = auto()
-    THREAD_REFUSED = auto()
-    """This Python could not start the thread."""
-    STOPPED = auto()
-
-
-WORK_TRANSITIONS: Mapping[Work, Mapping[WorkSignal, Work]] = {
-    Work.STOPPED: {WorkSignal.STARTED: Work.ON_THREAD},
-    Work.ON_THREAD: {WorkSignal.THREAD_REFUSED: Work.ON_EVENT_LOOP, WorkSignal.STOPPED: Work.STOPPED},
-    Work.ON_EVENT_LOOP: {WorkSignal.STOPPED: Work.STOPPED},
-}
-"""What follows a state; a pair that is missing leaves the state as it is."""
-
-
-def work_after(state: Work, signal: WorkSignal) -> Work:
-    """Return the state of the work after a signal."""
-    return WORK_TRANSITIONS[state].get(signal, state)
+def state_after(transitions: Mapping[_State, Mapping[_Signal, _State]], state: _State, signal: _Signal) -> _State:
+    """Return the state that a table of transitions has after a signal: the same one if the table lacks the pair."""
+    return transitions[state].get(signal, state)

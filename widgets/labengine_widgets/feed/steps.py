@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 
 from labengine import events as ev
+from labengine_widgets.feed.states import state_after
 
 HEARD = (
     ev.EngineStarted,
@@ -64,12 +65,7 @@ STEP_TRANSITIONS: Mapping[NewestStep, Mapping[StepSignal, NewestStep]] = {
         StepSignal.RECORDING_BEGAN: NewestStep.NONE,
     },
 }
-"""What follows a state; a pair that is missing leaves the state as it is."""
-
-
-def step_after(state: NewestStep, signal: StepSignal) -> NewestStep:
-    """Return the state of the newest step after a signal."""
-    return STEP_TRANSITIONS[state].get(signal, state)
+"""The next state, by state and signal; see state_after for the pairs that are missing."""
 
 
 class StepTracker:
@@ -105,4 +101,4 @@ class StepTracker:
     def signal(self, signal: StepSignal, start: int | None = None) -> None:
         """Change the state. start: the moment before a step that begins."""
         state, known = self._now
-        self._now = step_after(state, signal), known if start is None else start
+        self._now = state_after(STEP_TRANSITIONS, state, signal), known if start is None else start

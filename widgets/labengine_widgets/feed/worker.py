@@ -7,10 +7,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from enum import Enum, auto
 from typing import Protocol
 
 from labengine_widgets.feed.bell import Bell
-from labengine_widgets.feed.states import Work, WorkSignal, work_after
 
 PERIOD = 1 / 50
 """Seconds between two messages of state, at least."""
@@ -35,8 +35,12 @@ class Job(Protocol):
         """False when no more events will come: the worker settles the job and ends."""
 
     @property
-    def traffic(self) -> tuple[int, int]:
-        """Messages of state sent so far, and their bytes."""
+    def num_messages(self) -> int:
+        """Messages of state sent."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all messages of state, over all views."""
 
     @property
     def awaited_moment(self) -> int | None:
@@ -56,6 +60,17 @@ class Job(Protocol):
 
     def settle(self) -> None:
         """Send all unsent events, and stop the worker."""
+
+
+class Work(Enum):
+    """The thread that runs a worker's ticks."""
+
+    STOPPED = auto()
+    """None: no view is attached, or nothing is added to the recording any more."""
+    ON_THREAD = auto()
+    """The feed's own thread."""
+    ON_EVENT_LOOP = auto()
+    """The thread of the kernel's event loop: this Python has no other threads, as JupyterLite's."""
 
 
 class Worker:
@@ -84,17 +99,17 @@ class Worker:
         """Begin to run ticks."""
         self._closed = Bell()
         self._thread = threading.Thread(target=self._run, args=(self._closed,), name="labengine-feed", daemon=True)
-        self._state = work_after(self._state, WorkSignal.STARTED)
+        self._state = Work.ON_THREAD
         try:
             self._thread.start()
         except RuntimeError:
             self._wake.clear()  # set by `stop`
-            self._state = work_after(self._state, WorkSignal.THREAD_REFUSED)
+            self._state = Work.ON_EVENT_LOOP
 
     def stop(self) -> Callable[[], None]:
         """End the ticks. Returns a function that waits for the thread's end, at most two seconds."""
         thread, self._thread = self._thread, None
-        self._state = work_after(self._state, WorkSignal.STOPPED)
+        self._state = Work.STOPPED
         self._closed.set()
         self._wake.set()
 
@@ -142,7 +157,7 @@ class Worker:
             self._wake.wait(IDLE)
             self._wake.clear()
             due = max(due, time.monotonic() - PERIOD)
-            num_sent, num_bytes = job.traffic
+            num_messages, num_bytes = job.num_messages, job.num_bytes
             try:
                 self._wait_for_step(closed)
                 job.tick()
@@ -153,9 +168,8 @@ class Worker:
                 self._wake.set()
             if not job.is_live:
                 return job.settle()
-            sent_now, bytes_now = job.traffic
-            if sent_now > num_sent:
-                due += max(PERIOD, (bytes_now - num_bytes) / BYTES_A_SECOND)
+            if job.num_messages > num_messages:
+                due += max(PERIOD, (job.num_bytes - num_bytes) / BYTES_A_SECOND)
                 closed.wait(max(0.0, due - time.monotonic()))
 
     def _wait_for_step(self, closed: Bell) -> None:

@@ -8,6 +8,7 @@ from html import escape
 from pathlib import Path
 
 from labengine.trace.codec import dumps
+from labengine_widgets.browser import COMPARE, DASHBOARD
 from labengine_widgets.compare.captions import PairDocument
 from labengine_widgets.pages.html_page import page, write_page
 from labengine_widgets.pages.recording import recording_payload
@@ -29,12 +30,10 @@ def export_html(
 
 def html_page(source: ViewSource, title: str | None = None, *, charts: bool = False) -> str:
     """Return the page as text: style, recording and browser half, all inline."""
-    appendix, scripts = "", list[str]()
-    if charts:
-        appendix, scripts = chart_section([(source.title, source)])
+    appendix, scripts = _charts([(source.title, source)]) if charts else ("", [])
     return page(
         title or source.title,
-        {"kind": "dashboard", "views": []},
+        DASHBOARD,
         [recording_payload(source)],
         still(source, title or source.title),
         heading=title or "",
@@ -50,10 +49,6 @@ def still(source: ViewSource, title: str) -> str:
     return f"{picture}<pre>{escape(block_map(snapshot, source.timeline))}</pre>"
 
 
-COMPARE = {"kind": "compare", "views": []}
-"""The arrangement to mount."""
-
-
 def export_pair(
     source: PairViewSource, path: str | os.PathLike[str], title: str | None = None, *, charts: bool = False
 ) -> Path:
@@ -63,9 +58,8 @@ def export_pair(
 
 def pair_page(source: PairViewSource, title: str | None = None, *, charts: bool = False) -> str:
     """Return the page as text, all inline. Follow-ups that were run are in it; running more needs Python."""
-    appendix, scripts = "", list[str]()
-    if charts:
-        appendix, scripts = chart_section(list(zip(source.names, source.view_sources, strict=True)))
+    view_sources = list(zip(source.names, source.view_sources, strict=True))
+    appendix, scripts = _charts(view_sources) if charts else ("", [])
     named = title or source.title
     return page(
         named,
@@ -92,7 +86,7 @@ for (const place of document.querySelectorAll(".labengine-plot")) {
 """
 
 
-def chart_section(view_sources: Sequence[tuple[str, ViewSource]]) -> tuple[str, list[str]]:
+def _charts(view_sources: Sequence[tuple[str, ViewSource]]) -> tuple[str, list[str]]:
     """Return markup with one figure per recording under its name, and the scripts that draw the figures."""
     from plotly.offline import get_plotlyjs  # plotly is large, and loaded for pages with charts only
 
