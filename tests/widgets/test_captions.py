@@ -69,7 +69,7 @@ def test_phases_are_read_from_the_events() -> None:
 def test_contents_are_signs_for_a_browser_and_letters_for_a_reader() -> None:
     timeline = recorded([*begin(), *merging_step()])
     plain = [words for _, words, _ in captions_of(timeline, 3, timeline.end)]
-    signed = [words for _, words, _ in CaptionWriter(timeline, signs=True).captions(3, timeline.end)]
+    signed = [words for _, words, _ in CaptionWriter(timeline, signs_letters=True).captions(3, timeline.end)]
     assert any("look-ups for p find it" in words for words in plain)
     assert any("look-ups for \ue0000\ue001 find it" in words for words in signed)
 
@@ -103,7 +103,7 @@ def test_a_step_has_the_same_captions_wherever_the_writer_comes_from(edition: st
         timeline = lab.timeline
         assert timeline is not None and timeline.end > MAX_FOLLOWED // 4
         steps = [timeline.step_moments(step) for step in range(1, lab.snapshot().step + 1)]
-        writer = CaptionWriter(timeline, signs=True)
+        writer = CaptionWriter(timeline, signs_letters=True)
         in_order = {span: writer.captions(*span) for span in steps}
         random.shuffle(steps)
         assert all(writer.captions(*span) == in_order[span] for span in steps)

@@ -21,7 +21,7 @@ from widgets.story_219 import begin, merging_step, overwriting_step
 
 @pytest.fixture(scope="module")
 def events() -> list[ev.Event]:
-    """Preemptions, shared prefixes, and a step that was taken back."""
+    """Preemptions, shared prefixes, and a rolled-back step."""
     dice = random.Random(1)
     with Lab("simulated", num_blocks=14, block_size=4, max_num_seqs=4, max_num_batched_tokens=16) as lab:
         for _ in range(14):

@@ -138,7 +138,7 @@ def test_random_hybrid_runs_are_described(edition: str, seed: int) -> None:
     with Lab("simulated", num_blocks=30, groups=groups, edition=edition, external=HostStore(), seed=seed) as lab:
         timeline = lab.timeline
         assert timeline is not None
-        follower = CaptionWriter(timeline, signs=True)
+        follower = CaptionWriter(timeline, signs_letters=True)
         for _ in range(40):
             if random.random() < 0.3:
                 shared = list(range(1, random.choice([6, 10, 14, 22])))
@@ -146,5 +146,5 @@ def test_random_hybrid_runs_are_described(edition: str, seed: int) -> None:
             start = timeline.end
             lab.step()
             words = follower.captions(start, timeline.end)
-            assert words == CaptionWriter(timeline, signs=True).captions(start, timeline.end)
+            assert words == CaptionWriter(timeline, signs_letters=True).captions(start, timeline.end)
             assert all(sentence for _, sentence, _ in words)

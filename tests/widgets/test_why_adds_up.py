@@ -61,7 +61,7 @@ def test_on_random_workloads_everything_is_answered_and_ref_counts_add_up(ground
 
 
 def assert_counts(timeline: Timeline, moment: int, reply: Why) -> None:
-    """No link leads into a step that was broken off by then."""
+    """No link leads into a step that was rolled back by then."""
     events: Sequence[ev.Event] = timeline.events(0, moment)
     alive = set(surviving(events))
     assert all(n in alive for n in numbers(reply) if n is not None and n < moment), reply

@@ -126,7 +126,7 @@ def test_the_next_victim_and_those_before_it_that_are_gone() -> None:
     gone = [run.timeline.events()[n] for n in numbers(reply)[1:] if n is not None]
     assert gone and all(isinstance(e, ev.BlockAllocated) for e in gone)
     last = list(state.free_queue)[-1]
-    assert f"number {len(state.free_queue)} in the free queue" in run.why(block=last, about="queue").question
+    assert f"in the free queue (number {len(state.free_queue)})" in run.why(block=last, about="queue").question
 
 
 def test_a_victim_with_content_says_what_will_be_forgotten() -> None:

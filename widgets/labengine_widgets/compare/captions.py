@@ -22,7 +22,7 @@ from labengine_widgets.compare.difference import (
 from labengine_widgets.view_source import GuidedSentence, PairViewSource
 from labengine_widgets.words.names import ContentIndex
 from labengine_widgets.words.scene import Scene, kept_contents
-from labengine_widgets.words.sentences import resting_sentence, sentence
+from labengine_widgets.words.sentences import opening_sentence, sentence
 
 MAX_CAPTIONED = 20_000
 """Newest events of one side that get captions at once; older ones are aligned only."""
@@ -201,9 +201,9 @@ class PairCaptions:
         self._next_stop += 1
         return self._next_stop - 1
 
-    def resting(self) -> tuple[str, str]:
-        """Return each side's caption before its first event."""
-        left, right = (resting_sentence(scene) for scene in self._scenes_at(self.starts))
+    def opening(self) -> tuple[str, str]:
+        """Return each side's caption for a view that opens at the oldest caption's beginning."""
+        left, right = (opening_sentence(scene) for scene in self._scenes_at(self.starts))
         return left, right
 
     def _scenes_at(self, ends: Ends) -> list[Scene]:
@@ -212,9 +212,8 @@ class PairCaptions:
     def _scene_at(self, side: int, moment: int) -> Scene:
         timeline = self.timelines[side]
         tier = kept_contents(timeline, moment)
-        scene = Scene(timeline.state(moment), self._token_texts[side], self._contents[side], tier)
-        scene.signs_letters = self._signs_letters
-        return scene
+        state, words, contents = timeline.state(moment), self._token_texts[side], self._contents[side]
+        return Scene(state, words, contents, tier, signs_letters=self._signs_letters)
 
 
 class PairDocument:
@@ -242,7 +241,7 @@ class PairDocument:
             "first": captions.first,
             "starts": captions.starts,
             "captions": [caption.row() for caption in captions.captions[start - captions.first :]],
-            "opening": captions.resting(),
+            "opening": captions.opening(),
             "first_difference": difference and difference.number,
             "why_different": self._why_different(difference),
             "guide": [stop.sentence for stop in source.guide],

@@ -209,7 +209,8 @@ def _decision(events: list[ev.Event | None], seams: tuple[Seams | None, Seams | 
         if one and other and one["source"] != other["source"]:
             sides = zip(names, (one, other), strict=True)
             text = "; ".join(
-                f"{who} has {m['class']}.{name.partition('.')[2]} ({str(m['reason']).rstrip('.')})" for who, m in sides
+                f"{name_of_side} has {m['class']}.{name.partition('.')[2]} ({str(m['reason']).rstrip('.')})"
+                for name_of_side, m in sides
             )
             return f"The decision is {name}: {text}."
     return ""

@@ -94,7 +94,7 @@ def _kept(timeline: Timeline) -> tuple[int, Fold, Sequence[Row]]:
 
 def _captions(timeline: Timeline, source: ViewSource, start: int, end: int) -> list[Any]:
     return (
-        CaptionWriter(timeline, source.token_text, signs=True).captions(start, end)
+        CaptionWriter(timeline, source.token_text, signs_letters=True).captions(start, end)
         if end - start <= MAX_CAPTIONED
         else []
     )

@@ -42,7 +42,7 @@ class StepFigures:
 
 @dataclass(slots=True)
 class StepSeries:
-    """The figures of all steps that a recording keeps, oldest first; a step that was taken back has none."""
+    """The figures of all steps that a recording keeps, oldest first; a rolled-back step has none."""
 
     timeline: Timeline
     steps: list[StepFigures] = field(default_factory=list)

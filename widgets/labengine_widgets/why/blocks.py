@@ -133,7 +133,7 @@ def why_in_queue(past: Past, block_id: int) -> Why:
 def _question(past: Past, block_id: int, place: int) -> str:
     name = block_name(block_id)
     if place:
-        return f"Why is {name} number {place + 1} in the free queue?"
+        return f"Why is {name} at this place in the free queue (number {place + 1})?"
     return f"Why is {name} next to be {'evicted' if past.state.block_keys[block_id] else 'allocated'}?"
 
 

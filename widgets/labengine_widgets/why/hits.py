@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from labengine import events as ev
 from labengine.fold import Fold
-from labengine.wording import block_name, block_names, counted, group_name, listed, request_name
+from labengine.wording import block_names, counted, group_name, request_name
 from labengine_widgets.why.answer import Link, Why
 from labengine_widgets.why.misses import Miss, miss_of
 from labengine_widgets.why.past import Past
@@ -91,13 +91,13 @@ def _found(lookup: Lookup, past: Past) -> str:
     text = f"The map led it to {block_names(ids)}"
     if free:
         are = "was" if len(free) == 1 else "were"
-        which = "all of them" if 1 < len(free) == len(set(ids)) else listed(map(block_name, free))
+        which = "all of them" if 1 < len(free) == len(set(ids)) else block_names(free)
         text += f"; {which} {are} free, but not reused since"
     return text + "."
 
 
 def _found_links(past: Past, lookup: Lookup) -> list[Link]:
-    """Return the numbers of the events that registered the hit blocks."""
+    """Return links to the events that registered the hit blocks."""
     wanted = {i for group in lookup.event.block_ids for i in group if i != lookup.state.null_block}
     links = []
     for number, event in past.backwards(lookup.number) if wanted else ():
@@ -110,7 +110,7 @@ def _found_links(past: Past, lookup: Lookup) -> list[Link]:
 
 
 def _tier(past: Past, lookup: Lookup) -> list[int]:
-    """Return the number of the ExternalHit event that follows the look-up, if there is one."""
+    """Return the numbers of the ExternalHit events that follow the look-up: one, or none."""
     stop = min(lookup.number + 2, past.moment)
     return [n for n, event in past.forwards(lookup.number + 1, stop) if isinstance(event, ev.ExternalHit)]
 

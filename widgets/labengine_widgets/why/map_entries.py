@@ -113,13 +113,13 @@ def _here(past: Past, key: Key, mapped: tuple[int, ...]) -> str:
     first, state = mapped[0], past.state
     holders = sum(first in table for request in state.requests.values() for table in request.block_tables)
     text = f"{block_name(first)} holds what the hash stands for"
-    text += f", and is held by {counted(holders, 'table entry') if holders == 1 else f'{holders} table entries'}"
+    text += f", and is held by {counted(holders, 'table entry')}"
     if not state.ref_counts[first]:
         text = (
             f"{block_name(first)} is free, and still holds what the hash stands for: until it is reused it can be found"
         )
     if len(mapped) > 1:
-        text += f". {counted(len(mapped) - 1, 'equal block')} {'stands' if len(mapped) == 2 else 'stand'} behind it"
+        text += f". {counted(len(mapped) - 1, 'equal block')} {'is' if len(mapped) == 2 else 'are'} listed after it"
     lost = [i for i, keys in enumerate(state.block_keys) if key in keys and i not in mapped and state.ref_counts[i]]
     if lost:
         text += f". {block_names(lost)} {'holds' if len(lost) == 1 else 'hold'} the same, alive, and cannot be found"

@@ -201,7 +201,7 @@ def _nobody(past: Past, lookup: Lookup, group: int, index: int) -> Miss:
         text = f"No request had computed i{place[1:]}{before}: {name} has the same tokens, but {had}."
         return Miss(text, numbers)
     text = f"{place} had never been computed here{before}: {name}'s first {counted(shared, 'token')} "
-    text += f"{'is' if shared == 1 else 'are'} the same, and at position {shared} they part."
+    text += f"{'is' if shared == 1 else 'are'} the same; they differ from position {shared} on."
     return Miss(text, numbers)
 
 

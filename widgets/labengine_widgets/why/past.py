@@ -114,14 +114,14 @@ class Past:
 
     def backwards(self, before: int | None = None) -> Iterator[Numbered]:
         """Yield events before a moment (by default the question's), newest first, without those rolled back."""
-        broken_off: int | None = None
+        rolled_back: int | None = None
         for number, event in self.everything_backwards(self.moment if before is None else before):
-            if broken_off is not None:
-                if type(event) is ev.StepStarted and event.step == broken_off:
-                    broken_off = None
+            if rolled_back is not None:
+                if type(event) is ev.StepStarted and event.step == rolled_back:
+                    rolled_back = None
                 continue
             if type(event) is ev.StepRolledBack and self._has_start(number, event.step):
-                broken_off = event.step
+                rolled_back = event.step
                 continue
             yield number, event
 

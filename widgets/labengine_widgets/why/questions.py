@@ -174,7 +174,7 @@ def _answers(past: Past) -> Iterator[tuple[str, int | str, str, Why]]:
             yield "request", request_id, "preempted", why_preempted(past, request_id)
         elif request.status == "waiting":
             yield "request", request_id, "waiting", why_request(past, request_id)
-    for block_id in islice(_touched(past), MAX_BLOCKS):
+    for block_id in islice(_used_or_cached(past), MAX_BLOCKS):
         if past.state.ref_counts[block_id]:
             yield "block", block_id, "ref_count", why_ref_count(past, block_id)
         else:
@@ -185,7 +185,7 @@ def _answers(past: Past) -> Iterator[tuple[str, int | str, str, Why]]:
         yield "hash", f"{group}:{hash_.hex()}", "", why_hash(past, (group, hash_))
 
 
-def _touched(past: Past) -> Iterator[int]:
+def _used_or_cached(past: Past) -> Iterator[int]:
     """Yield the blocks with references or content."""
     state = past.state
     for block_id, count in enumerate(state.ref_counts):

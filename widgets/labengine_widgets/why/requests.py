@@ -98,8 +98,8 @@ def why_preempted(past: Past, request_id: int) -> Why:
         text = f"The external tier could not deliver what {name} waited for: it starts over, and computes it itself."
         return Why(question, text, _links(past, found, [found.before[0]], []))
     if _is_after_rollback(past, found.number):
-        text = f"A step was broken off after it had handed {name}'s blocks on, and had written into them: "
-        return Why(question, text + f"{name} starts over.", _links(past, found, [], []))
+        text = f"A step was rolled back after it had allocated {name}'s blocks to another request and written into them"
+        return Why(question, f"{text}: {name} starts over.", _links(past, found, [], []))
     takers = _takers(past, found)
     text = f"{_who_asked(past, request_id, found)} {_why_this_one(past, request_id, found)}{_who_took(past, takers)}"
     return Why(question, text, _links(past, found, _need(past, found), [number for number, _ in takers]))
@@ -181,16 +181,17 @@ def _why_this_one(past: Past, victim: int, found: Preemption) -> str:
     running = [i for i, request in state.requests.items() if request.status == "running" and any(request.block_tables)]
     name = request_name(victim)
     if state.requests[victim].status != "running":
-        return f"{name} held blocks and did not run yet: such a request goes before one that runs."
+        return f"{name} held blocks and did not run yet: such a request is preempted before a running one."
     if len(running) == 1:
         return f"No other request was running: {name} had to preempt itself."
     others = listed(request_name(i) for i in running if i != victim)
     last = _admitted_last(past, _first(found), running)
+    selected = f"{name} was selected among the running requests (the others: {others})"
     if last is None and not past.is_complete:
-        return f"{name} was chosen among those who ran (beside it {others}), all of them admitted {past.before}."
+        return f"{selected}, all of them admitted {past.before}."
     if last != victim:
-        return f"{name} was chosen among those who ran (beside it {others})."
-    return f"{name} was the one admitted last of those who ran (before it {others}), and is preempted first."
+        return f"{selected}."
+    return f"{name} was the last of the running requests to be admitted (after {others}), and is preempted first."
 
 
 def _admitted_last(past: Past, before: int, running: list[int]) -> int | None:

@@ -145,7 +145,7 @@ def _ahead(state: Fold, request_id: int) -> list[int]:
 
 
 def _who(scheduled: list[tuple[int, ev.RequestScheduled]]) -> str:
-    return listed(request_name(event.request_id) for _, event in scheduled) if scheduled else "nobody"
+    return listed(request_name(event.request_id) for _, event in scheduled)
 
 
 def _names(preempted: list[tuple[int, ev.RequestPreempted]]) -> str:

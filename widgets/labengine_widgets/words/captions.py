@@ -9,7 +9,7 @@ from labengine import events as ev
 from labengine.timeline import Timeline
 from labengine_widgets.words.runs import phase_after, runs
 from labengine_widgets.words.scene import Scene, kept_contents
-from labengine_widgets.words.sentences import resting_sentence, sentence
+from labengine_widgets.words.sentences import opening_sentence, sentence
 
 Caption = tuple[int, str, str | None]
 """(moment after its events, sentence, phase)."""
@@ -30,11 +30,13 @@ def captions_of(timeline: Timeline, start: int, end: int, token_text: Callable[[
 class CaptionWriter:
     """Writes captions for stretches of one recording; cheap for stretches that follow one another.
 
-    signs: sentences name contents by signs instead of letters, for a browser with letters of its own.
+    signs_letters: sentences name contents by signs instead of letters, for a browser with letters of its own.
     """
 
-    def __init__(self, timeline: Timeline, token_text: Callable[[int], str] = str, *, signs: bool = False) -> None:
-        self._timeline, self._token_text, self._signs = timeline, token_text, signs
+    def __init__(
+        self, timeline: Timeline, token_text: Callable[[int], str] = str, *, signs_letters: bool = False
+    ) -> None:
+        self._timeline, self._token_text, self._signs_letters = timeline, token_text, signs_letters
         self._jump(timeline.num_dropped)
 
     def captions(self, start: int, end: int) -> list[Caption]:
@@ -50,7 +52,7 @@ class CaptionWriter:
     def opening_sentence(self, moment: int) -> str:
         """Return the caption for a view that opens at a moment."""
         self.move_to(moment)
-        return resting_sentence(self._scene)
+        return opening_sentence(self._scene)
 
     def move_to(self, moment: int) -> None:
         """Move to a moment: replay events if it is near, load a state of the recording otherwise."""
@@ -77,9 +79,8 @@ class CaptionWriter:
 
     def _scene_at(self, moment: int) -> Scene:
         timeline = self._timeline
-        scene = Scene(timeline.state(moment), self._token_text, tier=kept_contents(timeline, moment))
-        scene.signs_letters = self._signs
-        return scene
+        tier = kept_contents(timeline, moment)
+        return Scene(timeline.state(moment), self._token_text, tier=tier, signs_letters=self._signs_letters)
 
 
 class Narration:
@@ -111,5 +112,5 @@ class Narration:
 
     def _known(self) -> CaptionWriter:
         if self._writer is None:
-            self._writer = CaptionWriter(self._recording(), self._token_text, signs=True)
+            self._writer = CaptionWriter(self._recording(), self._token_text, signs_letters=True)
         return self._writer

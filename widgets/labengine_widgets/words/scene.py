@@ -74,12 +74,14 @@ class Scene:
         token_text: Callable[[int], str] = str,
         contents: ContentIndex | None = None,
         tier: Iterable[Key] = (),
+        *,
+        signs_letters: bool = False,
     ) -> None:
         self.fold = state
         self.contents = contents or ContentIndex()
         self.tier: dict[Key, None] = dict.fromkeys(tier)
         """Known contents of the external tier, in order of their first save or load."""
-        self.signs_letters = False
+        self.signs_letters = signs_letters
         """True if `letter` returns signs."""
         self._token_text = token_text
         self._texts: dict[int, str] = {}

@@ -31,8 +31,8 @@ def sentence(run: Sequence[ev.Event], scene: Scene) -> str:
         return phrase(run[0])
 
 
-def resting_sentence(scene: Scene) -> str:
-    """Return the caption before the first event, and after a reset."""
+def opening_sentence(scene: Scene) -> str:
+    """Return the caption for a view that opens at this state."""
     open_ids = [i for i, request in scene.fold.requests.items() if request.status != "finished"]
     if scene.fold.step:
         return paused_sentence(scene) if open_ids else finished_sentence(scene)
@@ -52,14 +52,6 @@ def paused_sentence(scene: Scene) -> str:
     """Return the caption of a paused lab for a view that opens now."""
     used, _, _, lost = scene.score
     return state_phrase("stepped", {"step": scene.fold.step, "used": used, "lost": lost})
-
-
-def running_sentence(scene: Scene) -> str:
-    """Return the caption of a running lab."""
-    statuses = [request.status for request in scene.fold.requests.values()]
-    numbers = {"num_running": statuses.count("running"), "num_waiting": statuses.count("waiting")}
-    numbers["num_waiting"] += statuses.count("preempted")
-    return state_phrase("running", {"step": scene.fold.step, "used": scene.num_used, **numbers})
 
 
 def _words(kind: type[E]) -> Callable[[Callable[[Sequence[E], Scene], str]], Wording]:
