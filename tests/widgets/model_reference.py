@@ -35,7 +35,7 @@ class Reference:
     before_step: Scene | None = None
 
     def apply(self, event: ev.Event) -> None:
-        """Move on by one event; a step that was taken back leaves what was before it, but for what the tier keeps."""
+        """Move on by one event; a rolled-back step leaves what was before it, but for what the tier keeps."""
         if isinstance(event, ev.StepStarted):
             self.open_step, self.before_step = event.step, self._put_away()
         if isinstance(event, ev.StepRolledBack):

@@ -116,7 +116,7 @@ def test_the_failed_step_is_shown() -> None:
         end = int(view.data("end"))
         crash.click()
         view.painted()
-        assert int(view.data("moment")) == end - 1, "just before the step was taken back"
+        assert int(view.data("moment")) == end - 1, "just before the step was rolled back"
         assert "Step 2 fails in BlockPool.release: RuntimeError" in view.data("sentence")
 
     show_dashboard(check, STORY)

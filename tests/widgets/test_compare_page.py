@@ -70,7 +70,7 @@ def test_the_place_where_they_part_is_ruled_and_explained() -> None:
     def check(page: ComparePage) -> None:
         assert page.data("parts") == "17"
         slider = page.page.get_by_role("slider", name="Time of both sides")
-        assert "the editions differ from caption 17 on" in (slider.get_attribute("aria-valuetext") or "")
+        assert "first difference at caption 17" in (slider.get_attribute("aria-valuetext") or "")
         page.press("End")
         page.page.get_by_role("tab", name="Why?").first.click()
         page.until("an answer", lambda: page.page.locator(".le-why-answer").first.is_visible())

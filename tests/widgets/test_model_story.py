@@ -82,7 +82,7 @@ def test_the_figures_per_step_are_those_of_the_run() -> None:
 
 
 def undone(events: list[ev.Event]) -> set[int]:
-    """The numbers of the events of the step that was taken back."""
+    """The numbers of the events of the rolled-back step."""
     end = next(i for i, event in enumerate(events) if isinstance(event, ev.StepRolledBack))
     start = max(i for i in range(end) if isinstance(events[i], ev.StepStarted))
     return set(range(start, end + 1))

@@ -134,7 +134,7 @@ def test_the_queue_keeps_seats_and_says_why() -> None:
             if moment < moment_after(events, ev.BlockMerged):
                 assert mounted.places(".le-queue-seat") == tenants, "nobody moves up when others are taken"
         mounted.at(moment_after(events, ev.BlockAllocated, 8))
-        assert mounted.texts(".le-queue-seat:has(s)")[:2] == ["#0given to A", "#1given to A"]
+        assert mounted.texts(".le-queue-seat:has(s)")[:2] == ["#0allocated to A", "#1allocated to A"]
         assert mounted.texts(".le-queue-is-next") == ["next#8never used"]
         mounted.at(mounted.end)
         assert mounted.texts(".le-queue-is-next") == ["next#6B's copy, merged"]
@@ -158,7 +158,7 @@ def test_the_queue_agrees_with_the_engine_at_every_moment() -> None:
         for moment in range(mounted.end):
             mounted.at(moment)
             why |= set(mounted.texts(".le-queue-why"))
-        assert {"never used", "C was preempted", "A finished", "given to A", "found by B"} <= why, why
+        assert {"never used", "C was preempted", "A finished", "allocated to A", "found by B"} <= why, why
 
     show_view(check, "queue", events)
 

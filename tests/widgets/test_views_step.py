@@ -97,7 +97,7 @@ def test_a_window_cuts_what_is_read() -> None:
 
 def test_blocks_in_two_groups_tables_are_described() -> None:
     def check(mounted: MountedView) -> None:
-        assert "#5, #4 stand in two groups' tables" in mounted.text(".le-step-faults")
+        assert "#5, #4 are in two groups' tables" in mounted.text(".le-step-faults")
 
     show_view(check, "step", [*story_44409.before(), *story_44409.interleaved()])
 

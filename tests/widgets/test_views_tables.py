@@ -215,7 +215,7 @@ def test_a_preempted_request_says_so_and_keeps_its_words() -> None:
         assert mounted.places(".le-tables-head, [data-anchor]") == before
         assert mounted.texts(".le-tables-status")[2] == "↺ preempted"
         assert "↺1×" in mounted.texts(".le-tables-facts")[2]
-        assert mounted.texts(".le-tables-words")[2] != "" and "given back" in mounted.text(cell(2, 0))
+        assert mounted.texts(".le-tables-words")[2] != "" and "freed" in mounted.text(cell(2, 0))
         mounted.picture("preempted")
         mounted.picture("preempted", "dark")
 

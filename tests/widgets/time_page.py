@@ -88,7 +88,7 @@ def busy(num_requests: int = 14, num_blocks: int = 24, seed: int = 1) -> list[ev
 
 
 def with_rollback(events: list[ev.Event], step: int) -> list[ev.Event]:
-    """The same run, but that a step was taken back just before its end, and then done."""
+    """The same run, but that a step was rolled back just before its end, and then done."""
     start = next(i for i, event in enumerate(events) if event == ev.StepStarted(step))
     end = next(i for i, event in enumerate(events) if event == ev.StepEnded(step))
     return [*events[:end], ev.StepRolledBack(step, "KeyboardInterrupt"), *events[start:]]

@@ -19,7 +19,7 @@ export interface Violation {
   isSaid: boolean;
 }
 
-// A step that failed. moment: just before the step was taken back, so that what was held then can be seen there.
+// A step that failed. moment: just before the step was rolled back, so that what was held then can be seen there.
 export interface Crash {
   event: number;
   step: number;
@@ -27,7 +27,7 @@ export interface Crash {
   message: string;
   method: string;
   moment: number;
-  isTakenBack?: boolean;
+  isRolledBack?: boolean;
 }
 
 interface AlarmLog {
@@ -43,7 +43,7 @@ const at = ({ event }: { event: number }) => event;
 
 // {violations: [{event, rule, message, requests, blocks, step, first, isSaid}], crash: {event, step, error, message,
 // method, moment} or null}.
-// crash.moment is the one just before the step was taken back: what was held then can be seen there.
+// crash.moment is the one just before the step was rolled back: what was held then can be seen there.
 export function alarmsAt(recording: Recording, moment: number): { violations: Violation[]; crash: Crash | null } {
   const { violations, crashes, starts } = logOf(recording),
     from = starts.findLast((start) => start < moment) ?? -1;
@@ -98,9 +98,9 @@ const NOTES: { [Kind in EventKind]?: (log: AlarmLog, event: number, row: EventRo
   },
   StepRolledBack({ crashes }, event) {
     const crash = crashes.at(-1);
-    if (crash && !crash.isTakenBack) {
+    if (crash && !crash.isRolledBack) {
       crash.moment = event;
-      crash.isTakenBack = true;
+      crash.isRolledBack = true;
     }
   },
 };

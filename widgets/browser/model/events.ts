@@ -67,8 +67,8 @@ type OfAnyRow<Act> = Act extends (...args: infer Args) => infer Result
   ? (...args: { [I in keyof Args]: Args[I] extends EventRows[EventKind] ? AnyRow : Args[I] }) => Result
   : never;
 
-// The entry of a table for an event's kind. The table pairs each kind with its rows; that a row read at run time is of
-// the kind that its first field names is beyond TypeScript: this cast is the only one.
+// The entry of a table for an event's kind. The table pairs each kind with its rows; TypeScript cannot know that a row
+// read at run time is of the kind that its first field names, so the entry takes any row.
 export function entryFor<Entries extends { [Kind in EventKind]?: unknown }>(
   entries: Entries,
   kind: string,

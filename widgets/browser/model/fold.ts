@@ -1,4 +1,4 @@
-// What each kind of event does to a scene. Rows are [kind, ...fields], fields in the order of events.js.
+// What each kind of event does to a scene. Rows are [kind, ...fields], fields in the order of event_rows.ts.
 
 import { noteSlots, touch } from "./blocks.ts";
 import type { EventRows } from "./event_rows.ts";

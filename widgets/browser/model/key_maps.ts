@@ -1,4 +1,5 @@
 // Maps by keys of the prefix cache that read like a Map from "group:hex": the prefix map, and the external tier.
+import { countUpTo } from "./arrays.ts";
 import type { KeyIndex } from "./keys.ts";
 import { LinkedQueue } from "./queue.ts";
 
@@ -108,14 +109,7 @@ export class TierLog {
 
   // How many were known at a moment.
   countAt(moment: number) {
-    let low = 0,
-      high = this.moments.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.moments[middle] <= moment) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+    return countUpTo(this.moments, moment);
   }
 }
 

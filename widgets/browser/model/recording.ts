@@ -191,7 +191,7 @@ export class Recording {
     return this.near && this.near.moment <= moment && this.near.moment > kept.moment ? this.near : kept;
   }
 
-  // Steps that were taken back are passed over, unless the way ends in them.
+  // Rolled-back steps are passed over, unless the way ends in them.
   forward(scene: Scene, moment: number) {
     let rollback = this.log.rollbackAfter(scene.moment);
     if (rollback && rollback.start < scene.moment && rollback.end <= moment) this.seek(scene, rollback.start);
@@ -257,8 +257,8 @@ export class Recording {
       const i = this.rows.push(event) - 1 + this.start,
         row = kinds.ordered(event);
       apply(head, handlers[row[0]], row);
-      const taken = this.log.note(i, kinds.names[event[0]], row);
-      if (taken) this.takeBack(taken);
+      const rollback = this.log.note(i, kinds.names[event[0]], row);
+      if (rollback) this.rollBack(rollback);
       else if (i + 1 - this.keyframes[this.keyframes.length - 1].moment >= this.spacing) this.keep();
     }
     this.settle(head);
@@ -276,8 +276,8 @@ export class Recording {
     this.keyframes.push(packed(this.head));
   }
 
-  // The newest step never was. No keyframe stands in it.
-  takeBack({ start, end }: Rollback) {
+  // Restore the state before a rolled-back step. No keyframe lies inside the step.
+  rollBack({ start, end }: Rollback) {
     this.near = null;
     while (this.keyframes[this.keyframes.length - 1].moment > start) this.keyframes.pop();
     restore(this.head, this.keyframes[this.keyframes.length - 1]);

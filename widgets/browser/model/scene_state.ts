@@ -24,7 +24,7 @@ export class Changes {
   }
 }
 
-// One block's arrays, by id; `restart` makes them.
+// One block's arrays, by id; `resize` makes them.
 const BLOCK_ARRAYS = [
   "refCounts",
   "firstKey",

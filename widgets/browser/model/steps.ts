@@ -1,4 +1,4 @@
-// The steps of a recording: where each begins and ends, its phases, and which were taken back.
+// The steps of a recording: where each begins and ends, its phases, and which were rolled back.
 
 import { lastBefore } from "./arrays.ts";
 import type { AnyRow, Phase } from "./events.ts";
@@ -16,24 +16,24 @@ export interface StepRecord {
   phases: { moment: number; phase: Phase }[];
 }
 
-// A step that was taken back.
+// A step that was rolled back.
 export interface Rollback extends StepRecord {
   end: number;
 }
 
 export class StepLog {
   steps: StepRecord[] = [];
-  rollbacks: Rollback[] = []; // the steps that were taken back
+  rollbacks: Rollback[] = []; // the steps that were rolled back
   phases: { moment: number; phase: Phase | null }[] = [{ moment: 0, phase: null }];
-  open: StepRecord | null = null; // the step that a rollback would take back
+  open: StepRecord | null = null; // the step that a StepRolledBack event would roll back
 
-  // Event number i, of this kind. Returns the step that it takes back, or null.
+  // Event number i, of this kind. Returns the step that it rolls back, or null.
   note(i: number, name: string, row: AnyRow): Rollback | null {
     this.notePhase(i + 1, phaseAfter(name, this.phases[this.phases.length - 1].phase));
     if (name === "StepStarted") this.begin(i, row[1] as number);
     else if (name === "ForwardRan" && this.open) this.open.forward = i + 1;
     else if (name === "StepEnded") this.end(i + 1, row[1] as number);
-    else if (name === "StepRolledBack") return this.takeBack(i + 1, row[1] as number);
+    else if (name === "StepRolledBack") return this.rollBack(i + 1, row[1] as number);
     else if (name === "EngineStarted") this.open = null;
     return null;
   }
@@ -47,7 +47,7 @@ export class StepLog {
     return this.phases[lastBefore(this.phases, moment + 1, (phase) => phase.moment)]?.phase ?? null;
   }
 
-  // The first step taken back that ends after this moment, or undefined.
+  // The first rolled-back step that ends after this moment, or undefined.
   rollbackAfter(moment: number): Rollback | undefined {
     return this.rollbacks[lastBefore(this.rollbacks, moment + 1, (step) => step.end) + 1];
   }
@@ -76,11 +76,11 @@ export class StepLog {
     if (ended && ended.end === null) ended.end = moment;
   }
 
-  takeBack(moment: number, step: number): Rollback | null {
-    const taken = this.open?.step === step ? this.open : null;
+  rollBack(moment: number, step: number): Rollback | null {
+    const rolledBack = this.open?.step === step ? this.open : null;
     this.open = null;
-    if (!taken) return null;
-    const rollback = Object.assign(taken, { end: moment, isRolledBack: true });
+    if (!rolledBack) return null;
+    const rollback = Object.assign(rolledBack, { end: moment, isRolledBack: true });
     this.rollbacks.push(rollback);
     return rollback;
   }

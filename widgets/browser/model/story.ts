@@ -131,7 +131,7 @@ const APPLY: { [Kind in EventKind]?: Apply<Kind> } = {
   EngineStarted: (story, [, numBlocks]) => story.restart(numBlocks),
   StepStarted: (story, [, step], i) => story.openStep(step, i),
   StepEnded: (story, _row, i) => story.endStep(i),
-  StepRolledBack: (story, _row, i) => story.takeBack(i),
+  StepRolledBack: (story, _row, i) => story.rollBack(i),
   RequestAdded(story, [, request, tokens], i) {
     story.promptLengths.set(request, tokens.length);
     story.enter(request, i, STATE.waiting);

@@ -28,7 +28,7 @@ interface StorySteps {
   number: number[];
   start: number[];
   end: (number | null)[];
-  isTakenBack: boolean[];
+  isRolledBack: boolean[];
 }
 
 interface Counts {
@@ -70,7 +70,7 @@ export class StoryState {
   counts!: Counts;
 
   clear() {
-    this.steps = { number: [], start: [], end: [], isTakenBack: [] };
+    this.steps = { number: [], start: [], end: [], isRolledBack: [] };
     this.series = {
       step: [],
       moment: [],
@@ -190,7 +190,7 @@ export class StoryState {
     steps.number.push(number);
     steps.start.push(at);
     steps.end.push(null);
-    steps.isTakenBack.push(false);
+    steps.isRolledBack.push(false);
     this.undo = { states: new Map(), blocks: new Map(), map: new Map(), counts: { ...counts } };
     Object.assign(counts, { peak: counts.used, prefill: 0, decode: 0, sampled: 0 });
   }
@@ -206,12 +206,12 @@ export class StoryState {
   }
 
   // Restores the state before the step; its events stay on the axis.
-  takeBack(at: number) {
+  rollBack(at: number) {
     const { steps, undo } = this,
       last = steps.end.length - 1;
     if (last >= 0) {
       steps.end[last] = at + 1;
-      steps.isTakenBack[last] = true;
+      steps.isRolledBack[last] = true;
     }
     this.undo = null;
     if (!undo) return;

@@ -47,10 +47,10 @@ export class AlarmCount {
   }
 }
 
-// The step that failed last: a click stands at the moment before it was taken back.
+// The step that failed last: a click shows the moment before it was rolled back.
 export class CrashSign {
   side: Side;
-  element = button("", "stand where it failed, with what was held at that moment", "le-alarm-crash");
+  element = button("", "show the moment at which it failed, with the blocks held then", "le-alarm-crash");
   crash!: Crash | null;
 
   constructor(stage: Stage, side: Side) {

@@ -19,7 +19,8 @@ export class Difference {
   report: (words: string) => void;
   marked = new Set<HTMLElement>();
   found!: Differences | null;
-  // tell(words): what has changed, counted.
+
+  // report(words): is called with the number of changes of each kind.
   constructor(stage: Stage, report: (words: string) => void) {
     this.stage = stage;
     this.report = report;

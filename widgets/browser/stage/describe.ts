@@ -1,10 +1,10 @@
-import { contentName, counted, groupName, joined, requestName } from "../model/names.ts";
-import { phrase } from "../model/phrases.ts";
 // The tooltip's text on one subject.
 
 import type { Violation } from "../model/alarms.ts";
 import { alarmsAt, saidAndIs } from "../model/alarms.ts";
 import { differing } from "../model/differing.ts";
+import { contentName, counted, groupName, joined, requestName } from "../model/names.ts";
+import { phrase } from "../model/phrases.ts";
 import type { Scene } from "../model/scene.ts";
 import type { Side } from "../model/side.ts";
 import type { Subject, ViewHost } from "../views/view.ts";

@@ -90,7 +90,10 @@ export class Inbox {
   ask(event: AskEvent) {
     const wasWaiting = this.isWaiting;
     this.state = ASK_STATES[this.state][event];
-    if (wasWaiting) return;
+    if (!wasWaiting) this.sendQuestion();
+  }
+
+  sendQuestion() {
     clearTimeout(this.patience);
     this.patience = setTimeout(() => this.silent(), SILENCE_MS);
     for (const { index } of this.stage.sides) if (!this.stage.wire.send({ type: "resync", side: index })) this.gone();
@@ -108,11 +111,10 @@ export class Inbox {
   }
 
   present() {
-    const isOutdated = this.state === "outdated" || this.state === "overdue";
-    this.state = "answered";
+    this.state = ASK_STATES[this.state].answer;
     clearTimeout(this.patience);
     this.stage.emit("present");
-    if (isOutdated) this.resync();
+    if (this.state === "asked") this.sendQuestion();
   }
 
   begin(payload: FullPayload, side: Side) {

@@ -18,7 +18,7 @@ const KEYS = [
   ["− +", "slower, faster"],
   ["m", "mark this moment: changes from it on are outlined"],
   ["tab, arrows, Enter", "into a view, within it, choose"],
-  ["w", "why? of what is chosen"],
+  ["w", "why? of the selection"],
   ["Esc", "skip the play, choose nothing"],
   ["?", "these keys"],
 ];

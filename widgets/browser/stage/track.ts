@@ -1,11 +1,11 @@
-import { phrase } from "../model/phrases.ts";
 // The recording of one lab as a track: a position is a moment; the stops of a step are its captions, or its events.
 
 import { lastBefore } from "../model/arrays.ts";
 import type { Phase } from "../model/events.ts";
 import type { Answer, CaptionRow } from "../model/payloads.ts";
+import { phrase } from "../model/phrases.ts";
 import type { Side } from "../model/side.ts";
-import { restingWords } from "./words.ts";
+import { openingWords } from "./words.ts";
 
 // A step with what follows it up to the next one. index: the number of the step among those recorded, -1 before the
 // first.
@@ -112,7 +112,7 @@ export class SoloTrack {
     if (known) return this.lettered(known);
     const { scene, recording } = this.side;
     const sentence =
-      position > recording.start ? phrase(recording, position - 1, (id) => this.side.text(id)) : restingWords(scene);
+      position > recording.start ? phrase(recording, position - 1, (id) => this.side.text(id)) : openingWords(scene);
     return { at: position, sentence, phase: scene.phase };
   }
 

@@ -14,7 +14,7 @@ export function runningWords(scene: Scene) {
   });
 }
 
-export function restingWords(scene: Scene) {
+export function openingWords(scene: Scene) {
   const { used, lost } = scene.score;
   return scene.step
     ? statePhrase("stepped", { step: scene.step, used, lost })

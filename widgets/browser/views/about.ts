@@ -139,12 +139,12 @@ export class Mentioned {
 
   find(recording: Recording, selection: Selection | null) {
     const name = `${recording.header.lab} ${JSON.stringify(selection)}`,
-      speaks = mentions(recording, selection);
+      names = mentions(recording, selection);
     if (name !== this.name || recording.start !== this.start || recording.end < this.end) {
       this.events = [];
       this.end = recording.start;
     }
-    if (speaks) for (let i = this.end; i < recording.end; i++) if (speaks(i)) this.events.push(i);
+    if (names) for (let i = this.end; i < recording.end; i++) if (names(i)) this.events.push(i);
     this.name = name;
     this.start = recording.start;
     this.end = recording.end;

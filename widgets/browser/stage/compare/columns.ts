@@ -196,17 +196,8 @@ function overflowOf(made: Panel) {
   return new Overflow(view, noun, (frame) => [...frame.querySelectorAll(selector)], beside);
 }
 
-const EXPLAINED = {
-  tables: "which block of the pool holds which tokens of a request",
-  pool: "all blocks of the cache, each in its place",
-  map: "the hash of a content leads to the block that a look-up is served with",
-  queue: "free blocks in the order in which they are used again",
-};
-
-// In words beside the heading, where there is room for them.
+// The heading's explanation as text beside it, where there is room.
 function explain(made: Panel) {
-  const [, words = ""] = Object.entries(EXPLAINED).find(([name]) => made.classList.contains(`le-${name}-panel`)) ?? [],
-    heading = made.querySelector<HTMLElement>("h3 > span");
-  if (heading) heading.title = words;
-  heading?.after(element("span", "le-explained", words));
+  const heading = made.querySelector<HTMLElement>("h3 > span") as HTMLElement;
+  heading.after(element("span", "le-explained", heading.title));
 }

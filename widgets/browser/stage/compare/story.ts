@@ -20,7 +20,7 @@ export class CaptionPanel {
   constructor(stage: PairStage) {
     this.stage = stage;
     this.element.setAttribute("aria-label", "what happens");
-    this.sign.title = "the story's sentences are numbered; the numbers stand in the line of time too";
+    this.sign.title = "the story's sentences are numbered; the timeline shows the numbers too";
     this.back.addEventListener("click", () => previousStop(stage));
     this.next.addEventListener("click", () => nextStop(stage));
     this.guide.append(this.sign, this.words, this.count, this.back, this.next);

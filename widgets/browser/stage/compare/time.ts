@@ -136,7 +136,7 @@ export class PairTime {
   describePosition() {
     const { track, position } = this.stage,
       words = [`caption ${position - track.base} of ${track.lastCaption - track.base}`];
-    if (track.parts !== null) words.push(`the editions differ from caption ${track.parts - track.base} on`);
+    if (track.parts !== null) words.push(`first difference at caption ${track.parts - track.base}`);
     for (const [name, value] of [
       ["valuenow", position],
       ["valuemin", track.first],

@@ -51,7 +51,7 @@ export class Figure {
     this.head.append(element("b", "", figure.name), this.said);
     this.canvas.tabIndex = 0;
     this.canvas.setAttribute("role", "img");
-    this.canvas.title = "click a step: stand at its end (← →)";
+    this.canvas.title = "click a step: show its end (← →)";
     this.element.append(this.head, this.canvas);
     this.canvas.addEventListener("pointermove", (event) => charts.hover(this.indexAt(event.offsetX)));
     this.canvas.addEventListener("pointerleave", () => charts.hover(null));

@@ -3,8 +3,7 @@
 import type { Recording } from "../../model/recording.ts";
 import type { Story } from "../../model/story.ts";
 
-// name, what is said of a step, the values, and how they are drawn: a line, or bars of prefill (striped) on decode
-// (solid).
+// Most charts are lines; the tokens per step are bars of prefill (striped) on bars of decode (solid).
 export function figures(): FigureKind[] {
   return [
     {

@@ -95,10 +95,10 @@ class Code {
   // The newest event up to a number that names the selection and whose method is known.
   lastDecision(last: number): number | null {
     const { recording } = this,
-      speaks = recording && mentions(recording, this.selection);
-    if (speaks)
+      names = recording && mentions(recording, this.selection);
+    if (names)
       for (let i = last; i >= Math.max(recording.start, last - FAR); i--)
-        if (speaks(i) && seamOf(recording, i)) return i;
+        if (names(i) && seamOf(recording, i)) return i;
     return null;
   }
 
@@ -124,7 +124,7 @@ class Code {
     if (seam && event !== null) return this.head.replaceChildren(...this.headOf(recording, event, seam));
     const nothing =
       event === null
-        ? "Nothing has happened yet: take a step, or stand at an event."
+        ? "Nothing has happened yet: take a step, or show an event."
         : `No method is known for ${recording.kind(event)}.`;
     this.head.replaceChildren(
       element("span", "le-code-quiet", hasCode ? nothing : "This recording was saved without its code."),

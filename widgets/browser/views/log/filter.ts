@@ -61,7 +61,7 @@ export class LogFilter {
   text = input("words", "words in the line", "le-log-text");
   count = element("span", "le-log-count");
   only = element("button", "le-button le-log-only", "selection");
-  isOnly = false; // only what speaks of the selection
+  isOnly = false; // only events that name the selection
   offered?: Header;
 
   constructor(side: Side, acts: LogActs) {
@@ -76,7 +76,7 @@ export class LogFilter {
     this.kinds.className = "le-log-kinds";
     this.count.setAttribute("role", "status");
     this.only.type = "button";
-    this.only.title = "only what speaks of the selection";
+    this.only.title = "only events that name the selection";
     this.only.setAttribute("aria-pressed", "false");
     this.only.addEventListener("click", () => this.toggleOnly());
     this.kinds.addEventListener("change", () => this.acts.onChange());

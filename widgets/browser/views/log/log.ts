@@ -52,7 +52,7 @@ class Log {
   pending?: number;
   news?: string;
   start!: number;
-  speaks!: Mentions;
+  names!: Mentions;
   asked!: number;
   name!: string;
 
@@ -155,8 +155,8 @@ class Log {
     this.selection = selection;
     if (isNew) this.sought = selection?.kind === "event" ? Number(selection.id) : null;
     if (!this.news) return;
-    this.speaks = mentions(this.side.recording, selection);
-    this.filter.only.disabled = !this.speaks && !this.filter.isOnly;
+    this.names = mentions(this.side.recording, selection);
+    this.filter.only.disabled = !this.names && !this.filter.isOnly;
     if (isNew && this.filter.isOnly) this.refilter();
     this.seek();
     this.fill();
@@ -236,7 +236,7 @@ class Log {
       isSelected = this.selection?.kind === "event" && Number(this.selection.id) === i;
     classList.toggle("le-is-now", i === this.moment - 1);
     classList.toggle("le-is-ahead", i >= this.moment);
-    classList.toggle("le-is-related", !isSelected && Boolean(this.speaks?.(i)));
+    classList.toggle("le-is-related", !isSelected && Boolean(this.names?.(i)));
     classList.toggle("le-is-selected", isSelected);
     classList.toggle("le-is-active", i === this.active);
     line.element.setAttribute("aria-selected", String(isSelected));

@@ -50,7 +50,7 @@ const known = new WeakMap<Recording, Play>();
 
 function moveOf(recording: Recording, event: number): Pick<QueueMove, "kind" | "how"> | null {
   const kind = recording.kind(event);
-  if (kind === "BlockAllocated") return { kind: "take", how: "given to" };
+  if (kind === "BlockAllocated") return { kind: "take", how: "allocated to" };
   if (kind === "BlockTouched" && recording.field(event, "ref_count") === 1) return { kind: "take", how: "found by" };
   const end = kind === "BlockFreed" ? recording.field(event, "queue_end") : null;
   return end ? { kind: end, how: "" } : null;

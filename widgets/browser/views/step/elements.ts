@@ -48,7 +48,7 @@ function sayFaults(faults: Faults, blocks: GroupItem["blocks"]) {
   const shared = blocks.flatMap((one) => ("look" in one && one.look?.isDoubled ? [`#${one.look.id}`] : []));
   if (shared.length)
     words.push(
-      `${shared.join(", ")} ${shared.length === 1 ? "stands" : "stand"} in two groups' tables: one group's ` +
+      `${shared.join(", ")} ${shared.length === 1 ? "is" : "are"} in two groups' tables: one group's ` +
         "KV overwrites the other's",
     );
   return words.length ? `✗ ${words.join("; ")}` : "";

@@ -198,18 +198,18 @@ function targetOf(view: TablesView, place: TablePlace, isChip: boolean) {
   return made;
 }
 
-// A null entry is outside the window; in a group without one, its block has just been given back.
+// A null entry is outside the window; in a group without one, its block has just been freed.
 function noBlockWords({ scene, facts, stage }: TablesView, { request, id, group, found }: TablePlace, isChip: boolean) {
   const isWaiting = scene.request(request).status === "waiting" && facts.hits.has(request);
   const { isPair } = stage; // and less room
   if (isWaiting && found !== undefined && found !== scene.nullBlock)
     return isChip ? `#${found}` : isPair ? `#${found} found` : `found in #${found}`;
   if (id !== undefined && groupOf(scene, group).window) return isChip ? "⊘" : isPair ? "outside" : "outside window";
-  if (id !== undefined) return isChip ? "–" : "given back";
+  if (id !== undefined) return isChip ? "–" : "freed";
   const { status, numComputed, tables } = scene.request(request);
   const isGone =
     !isWaiting && (status === "finished" || status === "preempted" || (numComputed > 0 && !tables[group]?.length));
-  return isChip ? "–" : isGone ? (isPair ? "freed" : "given back") : isPair ? "none yet" : "no block yet";
+  return isChip ? "–" : isGone ? "freed" : isPair ? "none yet" : "no block yet";
 }
 
 // Written where it is new: a style written again would have all cells styled again.

@@ -8,8 +8,6 @@ import { Axis } from "./axis.ts";
 
 const ZOOM = 1.6;
 
-// paintAll(context, size): everything but the moment; paintOver(context, size): what moves. stand(moment), say(): after
-// a change of zoom.
 export type Paint = (context: CanvasRenderingContext2D, size: Size) => void;
 
 export interface BoardActs {
@@ -265,7 +263,8 @@ export function labelSteps(
   let free = -Infinity;
   for (const { i, x, right } of shown) {
     const number = steps.number[i].toLocaleString(),
-      text = `${right - x > 62 ? "step " : ""}${number}${steps.isTakenBack[i] && right - x > 110 ? " taken back" : ""}`;
+      isNoted = steps.isRolledBack[i] && right - x > 110,
+      text = `${right - x > 62 ? "step " : ""}${number}${isNoted ? " rolled back" : ""}`;
     if (
       x < free ||
       !label(context, text, x + 4, y, right - x < 22 ? null : right - x - 3, `12px ${theme.ui}`, theme.soft)

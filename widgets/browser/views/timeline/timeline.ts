@@ -153,7 +153,7 @@ class Timeline {
       if (steps.number[i] % 2 && right - x > 1) context.fillRect(x, 0, right - x, height);
       context.fillStyle = theme.line;
       if (right - x > 3) context.fillRect(x, 0, 1, STEPS);
-      if (steps.isTakenBack[i]) hatch(context, { x, y: 0, w: right - x, h: this.lanesTop - 4 }, theme.soft, 5, 1);
+      if (steps.isRolledBack[i]) hatch(context, { x, y: 0, w: right - x, h: this.lanesTop - 4 }, theme.soft, 5, 1);
     }
     labelSteps(context, story, shown, STEPS / 2 + 1, theme);
   }

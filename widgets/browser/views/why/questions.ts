@@ -67,7 +67,7 @@ function ofBlock(subjectId: number | string, scene: Scene) {
     const isNext = scene.queue.first(1)[0] === id;
     questions.push(
       question(
-        isNext ? `Why is #${id} next in the free queue?` : `Why does #${id} moveTo where it stands in the queue?`,
+        isNext ? `Why is #${id} next in the free queue?` : `Why is #${id} at this place in the free queue?`,
         "block",
         id,
         "queue",

@@ -229,7 +229,10 @@ class WhyDrawer {
       link.change ? (link.change > 0 ? `+${link.change}` : `−${-link.change}`) : "",
     );
     button.append(change, element("span", "le-why-sentence", link.sentence));
-    button.title = `moveTo at event ${link.event_number ?? link.moment}`;
+    button.title =
+      link.event_number === null
+        ? "show the beginning of the recording"
+        : `show the moment after event ${link.event_number}`;
     made.append(button);
     if (hasSeam) made.append(seamLine(link));
     return made;
