@@ -201,8 +201,8 @@ def test_charts_are_drawn_by_the_plotly_that_the_page_carries(
     with opened(browser, path) as page:
         page.page.wait_for_function("() => document.querySelectorAll('.labengine-plot .main-svg').length >= 2")
         assert page.page.locator(".labengine-plot").count() == 2
-        sentence = page.page.locator(".labengine-plot").first.text_content() or ""
-        assert "Blocks in use" in sentence and "nano-vllm" in sentence
+        text = page.page.locator(".labengine-plot").first.text_content() or ""
+        assert "Blocks in use" in text and "nano-vllm" in text
 
 
 def test_an_opened_trace_is_exported_too(browser: Browser, comparison: Comparison, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from browser.jupyter_server import JupyterServer
 from browser.lab_page import LabPage
 from browser.notebook_files import exported_by_nbconvert
-from browser.open_view import OpenView, printed, shown
+from browser.open_view import FRAME, OpenView, printed, shown
 
 MAKE = """
 lab = labengine.Lab("simulated", num_blocks=12, block_size=4)
@@ -190,7 +190,7 @@ def test_reduced_motion_slides_nothing(dashboard: OpenView) -> None:
     view = dashboard
     view.page.emulate_media(reduced_motion="reduce")
     try:
-        view.page.wait_for_timeout(300)
+        view.page.evaluate(FRAME)
         view.press("Home", "r")
         ghosts = 0
         while view.data("playing") == "true":

@@ -1,4 +1,4 @@
-"""Waits end on their condition or fail with its name, and no test has a patience of its own."""
+"""Waits end on their condition or fail with its name; no test has a patience of its own, or waits for a time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,15 @@ import waiting
 from waiting import join, wait_until
 
 OWN_PATIENCE = re.compile(r"\btimeout=\d|\bmonotonic\(\) \+|\.(join|result)\([1-9]")
+SLEEP = re.compile(r"(?<!between=lambda: )(?<![\w.])[\w.]*\bwait_for_timeout\(")
+FOR_PICTURES = {
+    "browser/test_219_in_lab.py",
+    "browser/test_first_light.py",
+    "browser/test_manners_in_lab.py",
+    "browser/test_views_in_lab.py",
+    "widgets/compare_page.py",
+}
+"""Files that wait for a time before they take a picture, until colours have changed: no assertion depends on it."""
 TESTS = Path(__file__).parents[1]
 
 
@@ -39,8 +48,20 @@ def test_a_thread_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatch)
     may_end.set()
 
 
-def test_no_test_has_a_patience_of_its_own() -> None:
+def lines_of_tests() -> list[tuple[str, str]]:
+    """Return (file, line) of all tests and their helpers."""
     files = [path for path in TESTS.rglob("*.py") if path.name not in ("waiting.py", "test_waiting.py")]
-    lines = [(path, line) for path in files for line in path.read_text(encoding="utf-8").splitlines()]
     assert len(files) > 100
-    assert [f"{path.relative_to(TESTS)}: {line.strip()}" for path, line in lines if OWN_PATIENCE.search(line)] == []
+    return [
+        (path.relative_to(TESTS).as_posix(), line.strip())
+        for path in files
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+
+
+def test_no_test_has_a_patience_of_its_own() -> None:
+    assert [found for found in lines_of_tests() if OWN_PATIENCE.search(found[1])] == []
+
+
+def test_only_pictures_wait_for_a_time() -> None:
+    assert {file for file, line in lines_of_tests() if SLEEP.search(line)} == FOR_PICTURES

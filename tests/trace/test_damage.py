@@ -125,8 +125,8 @@ def test_what_is_foreign_is_refused(folder: Path, content: bytes) -> None:
 
 
 def changed_header(**changes: Any) -> bytes:
-    first, others = gzip.decompress(sound()).split(b"\n", 1)
-    return gzip.compress(json.dumps(json.loads(first) | changes, separators=(",", ":")).encode() + b"\n" + others)
+    header, body = gzip.decompress(sound()).split(b"\n", 1)
+    return gzip.compress(json.dumps(json.loads(header) | changes, separators=(",", ":")).encode() + b"\n" + body)
 
 
 def test_a_newer_format_says_what_to_do(folder: Path) -> None:

@@ -89,7 +89,6 @@ def test_no_more_blocks_can_be_predicted_than_there_are() -> None:
         for field, number in zip(form.locator("input").all(), ("13", "5"), strict=True):
             field.fill(number)
         form.get_by_role("button", name="Predict").click()
-        page.page.wait_for_timeout(500)
         assert page.data("stop") == "3" and page.data("playing") == "false" and form.is_visible()
 
     show_comparison(check, bug("nano-vllm-219").compare())

@@ -96,7 +96,7 @@ def test_a_running_lab_is_followed_and_captioned_when_it_pauses(source: FakeView
     (arrived,) = wire.of_type("captions")
     assert arrived["payload"]["start"] == 33 and len(arrived["payload"]["captions"]) == 3
     assert arrived["payload"]["opening"] == [36, "After step 2: 5 blocks used."]
-    assert wire.num_rests == 2, "once at the beginning, once after the run"
+    assert wire.num_updates == 2, "once at the beginning, once after the run"
 
 
 def test_the_end_of_a_runs_last_step_is_followed_and_not_played(source: FakeViewSource, feed: Feed, wire: Wire) -> None:
@@ -477,7 +477,7 @@ def test_on_the_event_loop_views_go_on_after_a_runs_last_step(source: FakeViewSo
         source.is_running = False
         for _ in range(3):
             await asyncio.sleep(0)
-        assert len(wire.of_type("captions")) == wire.num_rests == 1
+        assert len(wire.of_type("captions")) == wire.num_updates == 1
         source.say([ev.StepStarted(2), ev.StepEnded(2)])
         await asyncio.sleep(0)
         assert wire.states[-1]["payload"]["start"] == 33

@@ -235,8 +235,8 @@ def test_sentences_have_the_letters_of_the_picture(page: ModelPage) -> None:
     assert any(f"look-ups for {content_name(0)} find it" in text for text in expected)
     assert [text for _, text in texts] != expected
     order = list(range(len(texts)))[::2] + list(range(len(texts)))[1::2]
-    event_number = page.evaluate(LETTERS, [payload(events), [texts[i] for i in order]])
-    assert event_number == [expected[i] for i in order]
+    lettered = page.evaluate(LETTERS, [payload(events), [texts[i] for i in order]])
+    assert lettered == [expected[i] for i in order]
 
 
 SHARED = """

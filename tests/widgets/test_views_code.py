@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from browser.open_view import FRAME
 from labengine import events as ev
 from labengine.core.editions import NANO_VLLM, NANO_VLLM_243
 from labengine.core.parts import Parts
@@ -40,6 +41,9 @@ ARM = """
   };
 }
 """
+
+# An image made now has failed to load: so has any that was made before it.
+IMAGE_FAILS = "() => new Promise((done) => { Object.assign(new Image(), { onerror: done, src: 'x' }); })"
 
 
 def armed(
@@ -177,7 +181,7 @@ def test_a_late_answer_to_an_older_question_is_dropped() -> None:
         mounted.page.evaluate("() => { window.first = window.answerNow; }")
         choose(mounted, "block", 4)
         mounted.page.evaluate("(answer) => window.first(answer)", Why("Old?", "Too late.").to_dict())
-        mounted.page.wait_for_timeout(50)
+        mounted.page.evaluate(FRAME)
         assert mounted.text(".le-why-question") == "Why is #4 free?" and mounted.text(".le-why-answer") == "Asking …"
 
     show_view(check, "why", MERGED)
@@ -222,7 +226,7 @@ def test_hostile_words_stay_words() -> None:
         answer = Why(evil, evil, (Link(3, 2, evil, evil, evil),)).to_dict()
         mounted.page.evaluate("(answer) => window.answerNow(answer)", answer)
         until(mounted, ".le-why-answer", "onerror")
-        mounted.page.wait_for_timeout(50)
+        mounted.page.evaluate(IMAGE_FAILS)
         assert mounted.count("img") == 0 and mounted.page.evaluate("() => window.pwned") is None
 
     show_view(check, "why", MERGED)

@@ -85,11 +85,11 @@ def test_a_miss_after_a_reset() -> None:
 def left_out() -> list[ev.Event]:
     """219's first request, whose blocks a policy keeps out of the map, and then the second one's look-up."""
     step = [e for e in merging_step() if getattr(e, "request_id", 0) == 0 and not isinstance(e, ev.BlockMerged)]
-    reply = [
+    events = [
         ev.BlockCached(e.block_id, 0, 0, e.index, e.block_hash, ()) if isinstance(e, ev.BlockCached) else e
         for e in step
     ]
-    return [*begin(), *reply, ev.StepStarted(2), ev.PrefixHit(1, 0, ((),))]
+    return [*begin(), *events, ev.StepStarted(2), ev.PrefixHit(1, 0, ((),))]
 
 
 def test_a_miss_of_what_was_never_put_into_the_map() -> None:

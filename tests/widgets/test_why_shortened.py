@@ -49,7 +49,7 @@ def test_what_a_shortened_recording_says_is_so_in_the_complete_one(edition: str)
                 assert not is_open(full) or "Nothing in the recording brought it about" in full.answer, full
                 if is_open(short):
                     assert f"event {first}" in short.answer or "as far as the recording goes back" in short.answer
-                elif not any(reply in short.answer for reply in NOW):
+                elif not any(words in short.answer for words in NOW):
                     assert short.answer == full.answer, (seed, moment, subject, short.answer, full.answer)
                 num_open, num_same = num_open + is_open(short), num_same + (not is_open(short))
     assert num_open > 100 and num_same > 500, "the runs must have what this test is about"

@@ -23,14 +23,14 @@ class Wire:
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self.num_rests = 0
+        self.num_updates = 0
 
     def send(self, content: Message, buffers: list[bytes] | None = None) -> None:
         payload = read(buffers[0]) if buffers else {}
         self.messages.append(json.loads(json.dumps(content)) | {"payload": payload})
 
     def update_saved(self) -> None:
-        self.num_rests += 1
+        self.num_updates += 1
 
     def close(self) -> None:
         pass

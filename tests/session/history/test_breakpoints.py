@@ -166,10 +166,10 @@ def test_the_first_violation() -> None:
         """Counts a touch of a used block once too few."""
 
         def touch(self, *args: Any, **settings: Any) -> Any:
-            expected = super().touch(*args, **settings)
+            result = super().touch(*args, **settings)
             if self.blocks[0].ref_count > 1:
                 self.blocks[0].ref_count -= 1
-            return expected
+            return result
 
     with Lab("simulated", num_blocks=12, block_size=4, parts=Parts(block_pool=Forgetful)) as lab:
         lab.add(token_ids=range(13), max_tokens=9)
