@@ -32,12 +32,12 @@ def test_219_an_overwritten_block_is_lost() -> None:
     assert reply.question == "Why is #1 lost?"
     assert reply.answer == (
         "A still reads #1, but no new request can find it: "
-        "B registered the same hash later, and #5 took the map's entry."
+        "B registered the same hash later, and #5 overwrote the map's entry."
     )
     cached = [n for n, e in enumerate(OVERWRITTEN) if isinstance(e, ev.BlockCached) and e.index == 1]
     assert numbers(reply) == cached
     assert reply.links[1].seam == "MergePolicy.mapped_after" and "the last hasher wins" in reply.links[1].reason
-    assert "took the map's entry" in reply.links[1].sentence
+    assert "overwrote the map's entry" in reply.links[1].sentence
 
 
 def test_a_taker_that_held_something_else_before_keeps_the_entry() -> None:
@@ -47,7 +47,7 @@ def test_a_taker_that_held_something_else_before_keeps_the_entry() -> None:
         run.add(range(8), 8)
         run.engine.step(), run.engine.step()
     reply = run.why(block=6)
-    assert reply.question == "Why is #6 lost?" and reply.answer.endswith("and #4 took the map's entry.")
+    assert reply.question == "Why is #6 lost?" and reply.answer.endswith("and #4 overwrote the map's entry.")
     assert kinds(run.timeline, reply) == ["BlockCached", "BlockCached"]
 
 

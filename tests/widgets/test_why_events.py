@@ -18,7 +18,7 @@ def test_a_hash_is_named_by_its_beginning() -> None:
     assert why(timeline, {"hash": f"{digits[:8]}…"}) == reply, "as it is printed"
     assert (
         reply.question == f"Why does hash {digits[:8]}… lead to #4?"
-        and "#0 holds the same, alive, and cannot be found" in reply.answer
+        and "#0 holds the same content, in use, but no look-up finds it" in reply.answer
     )
     assert why(timeline, {"hash": f"0:{digits}"}) == reply == why(timeline, {"hash": block_hash(0)})
     assert kinds(timeline, reply) == ["BlockCached", "BlockCached"]

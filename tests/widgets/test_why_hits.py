@@ -53,7 +53,10 @@ def test_219_a_miss_of_what_is_alive_and_cannot_be_found() -> None:
     reply = run.why(request=3, about="hit")
     assert reply.question == "Why did D hit nothing?"
     assert "and C needed a block" in reply.answer
-    assert "A's #0 still held the same content, but the map did not lead to it: #3 had taken its entry" in reply.answer
+    assert (
+        "A's #0 still held the same content, but the map did not lead to it: #3 had overwritten its entry"
+        in reply.answer
+    )
     assert kinds(run.timeline, reply)[:4] == ["BlockCached", "BlockCached", "BlockEvicted", "BlockAllocated"]
 
 
@@ -79,7 +82,7 @@ def test_a_miss_after_a_reset() -> None:
     run.play(range(100, 109))
     run.engine.reset_prefix_cache()
     run.play(range(100, 109))
-    assert "the whole cache was reset" in run.why(request=1, about="hit").answer
+    assert "the cache is reset" in run.why(request=1, about="hit").answer
 
 
 def left_out() -> list[ev.Event]:
@@ -134,4 +137,4 @@ def test_a_hit_of_the_tier_is_explained() -> None:
     run.engine.reset_prefix_cache()
     run.play(range(100, 117))
     reply = run.why(request=1, about="hit")
-    assert "ExternalHit" in kinds(run.timeline, reply) and "the whole cache was reset" in reply.answer
+    assert "ExternalHit" in kinds(run.timeline, reply) and "the cache is reset" in reply.answer

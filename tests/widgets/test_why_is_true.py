@@ -97,7 +97,7 @@ def test_a_lost_block_names_what_took_its_entry_and_what_became_of_it() -> None:
             taken = next(n for n in range(moment - 1, -1, -1) if block_id in truth.maps[n].get(key, ()))
             taker = truth.events[taken]
             assert isinstance(taker, ev.BlockCached) and taken in numbers(reply)
-            assert f"and #{taker.block_id} took the map's entry." in reply.answer, (seed, moment, reply)
+            assert f"and #{taker.block_id} overwrote the map's entry." in reply.answer, (seed, moment, reply)
             is_gone = key not in truth.maps[moment]
             assert ("gone altogether" in reply.answer) == is_gone, (seed, moment, reply)
             assert not is_gone or linked(reply, truth)[-1] == truth.left_at(key, moment), (seed, moment, reply)

@@ -18,7 +18,7 @@ def test_a_preemption_names_the_request_that_needed_room_and_the_one_that_took_i
     assert reply.question == "Why was B preempted?"
     assert "A needed a block for its next tokens, and no block was free." in reply.answer
     assert "B was the last of the running requests to be admitted (after A), and is preempted first." in reply.answer
-    assert "Of its blocks, A took" in reply.answer
+    assert "Of its blocks, the engine then allocated" in reply.answer
     chain = kinds(run.timeline, reply)
     assert chain[0] == "TokenSampled" and chain[-2:] == ["RequestPreempted", "BlockAllocated"]
     assert "not preempted" in run.why(request=0, about="preempted").answer

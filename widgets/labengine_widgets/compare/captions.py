@@ -20,12 +20,10 @@ from labengine_widgets.compare.difference import (
     why_different,
 )
 from labengine_widgets.view_source import GuidedSentence, PairViewSource
+from labengine_widgets.words.captions import MAX_CAPTIONED
 from labengine_widgets.words.names import ContentIndex
 from labengine_widgets.words.scene import Scene, kept_contents
 from labengine_widgets.words.sentences import opening_sentence, sentence
-
-MAX_CAPTIONED = 20_000
-"""Newest events of one side that get captions at once; older ones are aligned only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +141,7 @@ class PairCaptions:
     # -- words ---------------------------------------------------------------------------------------------------------
 
     def _write(self, ends: Ends) -> None:
-        """Add the captions from the newest settled ones to these moments."""
+        """Add captions from the newest settled one to these moments; with words for the newest MAX_CAPTIONED events."""
         starts = self._settled
         sides = [t.events(start, end) for t, start, end in zip(self.timelines, starts, ends, strict=True)]
         before, has_words, shift = starts, True, self._shift_by_now

@@ -174,7 +174,9 @@ def _before(queue: list[int], block_id: int) -> list[int]:
 def _answer(past: Past, block_id: int, ahead: list[int], put: int | None, num_gone: int) -> str:
     text = _how_it_came(past, put)
     if num_gone:
-        text += f" Since then {counted(num_gone, 'block')} before it {'was' if num_gone == 1 else 'were'} taken."
+        text += (
+            f" Since then {counted(num_gone, 'block')} before it {'has' if num_gone == 1 else 'have'} left the queue."
+        )
     if ahead:
         return f"{text} Before it {'is' if len(ahead) == 1 else 'are'} {block_names(ahead)}."
     return f"{text} No block is before it. {_price(past, block_id)}"
@@ -190,8 +192,8 @@ def _how_it_came(past: Past, put: int | None) -> str:
     assert isinstance(event, ev.BlockFreed)
     if event.queue_end == "head":
         why = "" if past.at(put).block_keys[event.block_id] else ", for it had no cached content"
-        return f"It was put to the front of the queue when it was freed{why}."
-    return "It went to the end of the queue when it was freed."
+        return f"It was put at the head of the queue when it was freed{why}."
+    return "It was put at the tail of the queue when it was freed."
 
 
 def _price(past: Past, block_id: int) -> str:

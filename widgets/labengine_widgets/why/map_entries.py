@@ -112,17 +112,16 @@ def _registered_keys(past: Past) -> list[Key]:
 def _here(past: Past, key: Key, mapped: tuple[int, ...]) -> str:
     first, state = mapped[0], past.state
     holders = sum(first in table for request in state.requests.values() for table in request.block_tables)
-    text = f"{block_name(first)} holds what the hash stands for"
+    text = f"{block_name(first)} holds the content of this hash"
     text += f", and is held by {counted(holders, 'table entry')}"
     if not state.ref_counts[first]:
-        text = (
-            f"{block_name(first)} is free, and still holds what the hash stands for: until it is reused it can be found"
-        )
+        text = f"{block_name(first)} is free, and holds the content of this hash: a look-up finds it until it is reused"
     if len(mapped) > 1:
         text += f". {counted(len(mapped) - 1, 'equal block')} {'is' if len(mapped) == 2 else 'are'} listed after it"
     lost = [i for i, keys in enumerate(state.block_keys) if key in keys and i not in mapped and state.ref_counts[i]]
     if lost:
-        text += f". {block_names(lost)} {'holds' if len(lost) == 1 else 'hold'} the same, alive, and cannot be found"
+        hold, them = ("holds", "it") if len(lost) == 1 else ("hold", "them")
+        text += f". {block_names(lost)} {hold} the same content, in use, but no look-up finds {them}"
     return text + "."
 
 
@@ -183,10 +182,10 @@ def _how_lost(past: Past, story: list[EntryChange], own: EntryChange | None, blo
         return f"but the map never led to it: it kept {kept} instead."
     taker = next((change for change in story if change.takes_from(block_id)), None)
     if taker is None:
-        return f"but no look-up finds it: its entry of the map was taken away {past.before}."
+        return f"but no look-up finds it: its entry was removed from the map {past.before}."
     assert isinstance(taker.event, ev.BlockCached)
     text = f"but no new request can find it: {request_name(taker.event.request_id)} registered the same hash later, "
-    return f"{text}and {block_name(taker.event.block_id)} took the map's entry.{_since(story, taker)}"
+    return f"{text}and {block_name(taker.event.block_id)} overwrote the map's entry.{_since(story, taker)}"
 
 
 def _since(story: list[EntryChange], taker: EntryChange) -> str:
@@ -209,4 +208,4 @@ def _taking(change: EntryChange, block_id: int) -> str | None:
     if not isinstance(event, ev.BlockCached) or block_id in change.after or block_id == event.block_id:
         return None
     taker, key = f"{request_name(event.request_id)}'s {block_name(event.block_id)}", hash_name(event.block_hash)
-    return f"{taker} took the map's entry: hash {key} leads to {block_names(change.after)} now."
+    return f"{taker} overwrote the map's entry: hash {key} leads to {block_names(change.after)} now."

@@ -11,6 +11,7 @@ from labengine_widgets.why.map_entries import EntryChange, changes_of, end_of, r
 from labengine_widgets.why.past import Numbered, Past
 from labengine_widgets.why.prefixes import Equals, Lookup, Registration
 from labengine_widgets.why.waiting import is_loading
+from labengine_widgets.words.phrases import word
 
 
 class Miss(NamedTuple):
@@ -48,33 +49,26 @@ def _evicted(past: Past, lookup: Lookup, changes: list[EntryChange], end: EntryC
     cause, numbers = _cause(past, lookup, end)
     text = f"{where(lookup, index, group)} had been in {block_name(_block(end))}, "
     text += f"which was evicted at event {end.number}: {cause}"
-    thief = None
+    overwriter = None
     if alive is not None:
-        thief = next(
+        overwriter = next(
             (change for change in changes if change.number > alive.number and change.takes_from(_block(alive))), None
         )
-        text += _lost(alive, thief)
-    found = (change.number for change in (own, end, alive, thief) if change is not None)
+        text += _lost(alive, overwriter)
+    found = (change.number for change in (own, end, alive, overwriter) if change is not None)
     return Miss(text, tuple(sorted({*found, *numbers})))
 
 
 def _cause(past: Past, lookup: Lookup, end: EntryChange) -> tuple[str, tuple[int, ...]]:
     """Return the reason of an eviction, and the number of the event that reused the block, if there is one."""
     reason = getattr(end.event, "reason", "reused")
-    if reason in _EVICTION_REASONS:
-        return _EVICTION_REASONS[reason], ()
+    if reason != "reused":
+        return f"{word('evicted', reason)}.", ()
     for number, event in past.forwards(end.number + 1, lookup.number):
         if isinstance(event, ev.BlockAllocated) and event.block_id == _block(end):
             taker = request_name(event.request_id)
             return f"it was free and first in the queue, and {taker} needed a block.", (number,)
     return "it was free and first in the queue.", ()
-
-
-_EVICTION_REASONS = {
-    "reset": "the whole cache was reset.",
-    "distrusted": "a failed step may have written to it.",
-    "replaced": "a longer prefix replaced it.",
-}
 
 
 def _alive(lookup: Lookup, changes: list[EntryChange]) -> EntryChange | None:
@@ -95,13 +89,13 @@ def _block(change: EntryChange) -> int:
     return change.event.block_id
 
 
-def _lost(alive: EntryChange, thief: EntryChange | None) -> str:
+def _lost(alive: EntryChange, overwriter: EntryChange | None) -> str:
     assert isinstance(alive.event, ev.BlockCached)
     text = f" {request_name(alive.event.request_id)}'s {block_name(_block(alive))} still held the same content"
-    if thief is None:
+    if overwriter is None:
         return f"{text}, but the map did not lead to it."
-    taken = f"{block_name(_block(thief))} had taken its entry at event {thief.number}"
-    return f"{text}, but the map did not lead to it: {taken}."
+    overwritten = f"{block_name(_block(overwriter))} had overwritten its entry at event {overwriter.number}"
+    return f"{text}, but the map did not lead to it: {overwritten}."
 
 
 _SCHEDULED = (ev.SlotsWritten, ev.ForwardRan, ev.StepEnded, ev.StepRolledBack, ev.StepStarted)
@@ -112,7 +106,7 @@ def never_registered(past: Past, lookup: Lookup, equals: Equals, group: int, ind
     """Explain a block that was never registered: another request may have had its tokens."""
     holder = _holder(lookup, group, index)
     if holder is None:
-        return _nobody(past, lookup, group, index)
+        return _never_computed(past, lookup, group, index)
     after = [r.number for r in equals.after(group, index) if r.event.request_id == holder and r.event.mapped][:1]
     share = _share_of_step(past, lookup, holder)
     text, is_there = _how_far(past, lookup, holder, share, group, index)
@@ -184,7 +178,7 @@ def _share_of_step(past: Past, lookup: Lookup, holder: int) -> Numbered | None:
     return None
 
 
-def _nobody(past: Past, lookup: Lookup, group: int, index: int) -> Miss:
+def _never_computed(past: Past, lookup: Lookup, group: int, index: int) -> Miss:
     """Explain a block that no request had computed, by the request with the longest common prefix."""
     place = where(lookup, index, group)
     end = (index + 1) * lookup.state.groups[group].block_size
@@ -267,9 +261,7 @@ def _present(lookup: Lookup, found: Registration, index: int) -> Miss:
     event = found.event
     text = f"{where(lookup, index, event.group)} was in the map ({block_name(event.block_id)}, hash "
     text += (
-        f"{hash_name(event.block_hash)}), and yet was not taken: the hash of {request_name(lookup.event.request_id)} "
+        f"{hash_name(event.block_hash)}), and yet was not used: the hash of {request_name(lookup.event.request_id)} "
     )
-    text += (
-        "was another (a cache salt or an adapter), or the engine compared what they stand for and found a difference."
-    )
+    text += "was another (a cache salt or an adapter), or the engine compared the contents and found a difference."
     return Miss(text, (found.number,))

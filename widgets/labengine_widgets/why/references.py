@@ -109,8 +109,8 @@ def _come_and_gone(life: Life) -> set[int | None]:
     for reference in life.references[1:]:
         if not isinstance(reference.event, ev.BlockFreed):
             open_at[reference.place] = reference
-        elif (taken := open_at.pop(reference.place, None)) is not None:
-            gone |= {taken.number, reference.number}
+        elif (added := open_at.pop(reference.place, None)) is not None:
+            gone |= {added.number, reference.number}
     return gone
 
 
@@ -118,7 +118,9 @@ def _answer(past: Past, block_id: int, life: Life) -> str:
     holders = holders_of(past, block_id)
     count, name = past.state.ref_counts[block_id], block_name(block_id)
     if not holders:
-        return f"No block table points to {name}, yet it has ref count {count}: a reference was taken and never freed."
+        return (
+            f"No block table points to {name}, yet it has ref count {count}: a reference was added and never removed."
+        )
     text = f"{counted(len(holders), 'table entry')} "
     text += (
         f"{'points' if len(holders) == 1 else 'point'} to {name}: {listed(entry_name(*holder) for holder in holders)}."
@@ -151,5 +153,5 @@ def _how(past: Past, life: Life, count: int) -> str:
     copies = "an equal copy was" if merged == 1 else f"{merged} equal copies were"
     ways = [f"{counted(touched, 'request')} found it in the cache"] * bool(touched)
     ways += [f"{copies} merged into it"] * bool(merged)
-    since = "it was taken" if life.begins_in_recording else f"the recording begins (event {past.first})"
+    since = "it was allocated" if life.begins_in_recording else f"the recording begins (event {past.first})"
     return f" Since {since}, {' and '.join(ways)}."

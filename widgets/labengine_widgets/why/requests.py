@@ -218,8 +218,8 @@ def _who_took(past: Past, takers: list[tuple[int, ev.BlockAllocated]]) -> str:
     by_request: dict[int, list[int]] = {}
     for _, event in takers:
         by_request.setdefault(event.request_id, []).append(event.block_id)
-    text = listed(f"{request_name(request_id)} took {block_names(ids)}" for request_id, ids in by_request.items())
-    return f" Of its blocks, {text}."
+    allocated = (f"{block_names(ids)} to {request_name(request_id)}" for request_id, ids in by_request.items())
+    return f" Of its blocks, the engine then allocated {listed(allocated)}."
 
 
 def _need(past: Past, found: Preemption) -> list[int]:

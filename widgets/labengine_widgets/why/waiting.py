@@ -109,8 +109,8 @@ def _cause(
 ) -> str:
     name, free = request_name(request_id), len(state.free_queue)
     needed = sum(-(-len(state.requests[request_id].token_ids) // group.block_size) for group in state.groups)
-    taken = sum(event.num_tokens for _, event in scheduled)
-    spent = f"In step {state.step}, {_who(scheduled)} got {counted(taken, 'token')} computed"
+    computed = sum(event.num_tokens for _, event in scheduled)
+    spent = f"Step {state.step} computed {counted(computed, 'token')} of {_who(scheduled)}"
     spent = spent if scheduled else f"In step {state.step}, no request was scheduled"
     if preempted:
         return f"{spent}, and {_names(preempted)} had to be preempted for blocks: no new request is admitted then."
@@ -123,8 +123,8 @@ def _cause(
         are = "was" if free == 1 else "were"
         return f"{spent}. For all its tokens {name} needs up to {counted(needed, 'block')}, and {free} {are} free."
     if scheduled and not any(event.is_prefill for _, event in scheduled):
-        return f"{spent}, and nothing but decodes: there was room, but no seat left for a prompt."
-    return f"{spent}. There was room for {name}: what the step may compute, or how many it may take, was used up."
+        return f"{spent}, all decodes: there were free blocks, but the step could take no more requests or tokens."
+    return f"{spent}. There were free blocks for {name}, but the step could take no more requests or tokens."
 
 
 def _lacks(state: Fold, first: int) -> str:
