@@ -77,7 +77,7 @@ SCRUB = """async ([kind, count]) => {
     else seek(kind === "anywhere" ? Math.ceil(random() * last) : (last >> 1) - i - 1);
     await painted();
     if (side.moment === before) throw new Error("nothing moved");
-    if (pool.from !== side.moment) throw new Error("the pool stands elsewhere");
+    if (pool.from !== side.moment) throw new Error("the pool shows another moment");
     times.push(performance.now() - begun);
     scripts.push(script);
     while (!isWhole()) await painted();

@@ -81,7 +81,7 @@ def rooms() -> str:
         box(440, 164, 200, 64, SHOWS, "labengine_widgets/", "words, answers, pictures,", "the feed"),
         box(20, 236, 412, 64, DECIDES, "core/", "decides: scheduler, KV-cache manager, block pool", "(no torch)"),
         box(440, 236, 200, 64, SHOWS, "trace/", "events as rows:", "wire, file, page"),
-        box(20, 308, 620, 56, GROUND, ground, "frozen records, and who receives them"),
+        box(20, 308, 620, 56, GROUND, ground, "frozen records, hooks, recordings"),
         outline(716, 158, 170, 76),
         text(801, 186, "widgets/browser/", bold=True, end="middle"),
         text(801, 204, "TypeScript: model,", size=12, end="middle"),
@@ -92,7 +92,7 @@ def rooms() -> str:
         text(716, 262, "torch is loaded by engine/", size=12),
         text(716, 278, "alone, with a real model.", size=12),
     ]
-    return svg(898, 376, "The rooms of labengine: who may import whom", parts)
+    return svg(898, 376, "The rooms of labengine and their imports", parts)
 
 
 def step_and_event() -> str:

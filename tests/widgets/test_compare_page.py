@@ -68,7 +68,7 @@ def test_nothing_moves_within_the_step() -> None:
 
 def test_the_place_where_they_part_is_ruled_and_explained() -> None:
     def check(page: ComparePage) -> None:
-        assert page.data("parts") == "17"
+        assert page.data("differsAt") == "17"
         slider = page.page.get_by_role("slider", name="Time of both sides")
         assert "first difference at caption 17" in (slider.get_attribute("aria-valuetext") or "")
         page.press("End")
@@ -173,7 +173,7 @@ def test_steps_by_hand_are_played_on_both_sides() -> None:
         page.click("Run")
         page.until("the end of the run", lambda: page.data("used") == "0 0" and not comparison.is_running)
         comparison.reset()
-        page.until("a new start", lambda: page.data("step") == "0 0" and page.data("parts") == "")
+        page.until("a new start", lambda: page.data("step") == "0 0" and page.data("differsAt") == "")
 
     show_comparison(check, comparison)
 
@@ -218,7 +218,7 @@ def test_the_view_shows_the_event_for_which_a_run_has_stopped() -> None:
     def check(page: ComparePage) -> None:
         comparison.run()
         page.until("the first merge", lambda: page.data("used") == "8 7" and page.data("position") != page.data("end"))
-        assert page.data("step") == "1 1" and page.data("parts") == page.data("position")
+        assert page.data("step") == "1 1" and page.data("differsAt") == page.data("position")
         page.press("ArrowLeft")
         assert page.data("used") == "8 8"
 

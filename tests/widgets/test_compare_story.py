@@ -71,7 +71,7 @@ def test_a_prediction_is_asked_for_and_judged() -> None:
             field.fill(number)
         form.get_by_role("button", name="Predict").click()
         page.until("the parting", lambda: page.data("stop") == "4" and page.data("playing") == "false")
-        assert page.data("position") == page.data("parts")
+        assert page.data("position") == page.data("differsAt")
         assert page.text(".le-predict-words") == "You predict 8 and 6 blocks."
         page.next_stop()
         page.until("the end of the step", lambda: page.data("used") == "8 5" and page.data("stop") == "5")

@@ -15,9 +15,9 @@ import { PLAY_STATES } from "./stage/player.ts";
 import { Stage } from "./stage/stage.ts";
 import type { Source, WireBuffer } from "./stage/wire.ts";
 import { bytesOf } from "./stage/wire.ts";
+import { sprite } from "./views/canvas.ts";
 import { axisLabel, scaleOf } from "./views/charts/kinds.ts";
 import { VIEWS } from "./views/index.ts";
-import { sprite } from "./views/pool/canvas.ts";
 import { painterFor } from "./views/pool/grid.ts";
 
 // Parts that tests, benchmarks and the browser's console use one by one.

@@ -68,8 +68,7 @@ export class Places {
 // A block's place in a table.
 export type Place = [request: number, group: number, index: number];
 
-// No blocks.
-const NOBODY: number[] = [];
+const NO_BLOCKS: number[] = [];
 
 // How many live blocks hold each content, and which block does where it is alone: its look changes with its twin's.
 // An open hash table over typed arrays: content -> number of live blocks, and all their ids xor'ed (one's own id for
@@ -107,7 +106,7 @@ export class Twins {
   // none.
   hold(content: number, id: number) {
     const before = this.held[id];
-    if (before === content) return NOBODY;
+    if (before === content) return NO_BLOCKS;
     this.held[id] = content;
     return [before < 0 ? -1 : this.remove(before, id), content < 0 ? -1 : this.add(content, id)];
   }

@@ -7,7 +7,7 @@ import type { AnyRow, EventKind } from "./events.ts";
 import { entryFor } from "./events.ts";
 import type { Recording } from "./recording.ts";
 import type { Scene } from "./scene.ts";
-import { LIFE, NOBODY, STATE, StoryState, TOPICS } from "./story_state.ts";
+import { LIFE, NO_OWNER, STATE, StoryState, TOPICS } from "./story_state.ts";
 
 const stories = new WeakMap<Recording, Story>();
 
@@ -111,7 +111,7 @@ export class Story extends StoryState {
     const band = this.bands[block],
       index = band ? countUpTo(band.at, moment - 1) - 1 : -1;
     return index < 0
-      ? { life: LIFE.free, key: null, owner: NOBODY, refs: 0 }
+      ? { life: LIFE.free, key: null, owner: NO_OWNER, refs: 0 }
       : {
           life: band.life[index],
           key: this.keys[band.key[index]] ?? null,

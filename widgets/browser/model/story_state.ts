@@ -149,7 +149,7 @@ export class StoryState {
         ? LIFE.cached
         : LIFE.free;
     const key = life === LIFE.free || !block.keys.length ? -1 : this.keyNumber(block.keys[0]);
-    const owner = block.owners.length > 1 ? SHARED : (block.owners[0] ?? NOBODY);
+    const owner = block.owners.length > 1 ? SHARED : (block.owners[0] ?? NO_OWNER);
     const band = (this.bands[id] ??= { at: [], life: [], key: [], owner: [], refs: [] }),
       last = band.at.length - 1;
     if (
@@ -237,7 +237,7 @@ export const LIFE_NAMES = ["free", "in use", "freed, still cached", "in use, but
 // Owners of a block that are no request.
 export const SHARED = -2;
 
-export const NOBODY = -1;
+export const NO_OWNER = -1;
 
 // What an event is about, for the ticks: 0 frame of a step, 1 requests, 2 blocks, 3 the model, 4 the external tier, 5
 // trouble.

@@ -3,7 +3,7 @@
 import type { Violation } from "../model/alarms.ts";
 import { alarmsAt, saidAndIs } from "../model/alarms.ts";
 import { differing } from "../model/differing.ts";
-import { contentName, counted, groupName, joined, requestName } from "../model/names.ts";
+import { blockNames, contentName, counted, groupName, joined, requestName } from "../model/names.ts";
 import { phrase } from "../model/phrases.ts";
 import type { Scene } from "../model/scene.ts";
 import type { Side } from "../model/side.ts";
@@ -62,10 +62,7 @@ function hashWords(scene: Scene, key: string) {
   const ids = scene.map.get(key),
     content = scene.contentOf(key),
     name = content >= 0 ? `content ${contentName(content)} · ` : "";
-  return (
-    `${name}${key.slice(0, 18)}… · ` +
-    `${ids?.length ? `the map leads to ${ids.map((id) => `#${id}`).join(", ")}` : "not in the map"}`
-  );
+  return `${name}${key.slice(0, 18)}… · ` + `${ids?.length ? `the map leads to ${blockNames(ids)}` : "not in the map"}`;
 }
 
 const MAX_BROKEN = 3; // violations that are told of a block
@@ -120,5 +117,5 @@ function wasRequest(stage: ViewHost, side: Side, id: number) {
 function wasHash(stage: ViewHost, side: Side, key: string) {
   const before = marked(stage, side, "keys", key),
     ids = before?.map.get(key);
-  return before ? `\nwas: ${ids?.length ? ids.map((id) => `#${id}`).join(", ") : "not in the map"}` : "";
+  return before ? `\nwas: ${ids?.length ? blockNames(ids) : "not in the map"}` : "";
 }

@@ -40,8 +40,8 @@ export class PairTrack {
   roles: [string, string] = ["", ""];
   followUp: string | null = null; // the label of what both engines can do next
   title = "";
-  resting: [string, string] = ["", ""]; // what is said of each side where there is no caption
-  readonly captions = null; // captions are rows here, and what is said at rest is one of them
+  openings: [string, string] = ["", ""]; // each side's caption before the first row
+  readonly captions = null; // captions are rows here
   opening: [moment: number, sentence: string] | null = null;
 
   constructor(sides: Side[]) {
@@ -69,7 +69,7 @@ export class PairTrack {
     this.roles = roles;
     this.followUp = payload.follow_up;
     this.title = title;
-    this.resting = payload.opening;
+    this.openings = payload.opening;
     this.spans = [];
     this.rows.forEach((row, i) => {
       const step = row[STEP];
@@ -182,7 +182,7 @@ export class PairTrack {
     if (!row)
       return {
         at: position,
-        sentence: this.resting[0] === this.resting[1] ? this.resting[0] : "",
+        sentence: this.openings[0] === this.openings[1] ? this.openings[0] : "",
         phase: null,
         differs: false,
         left: null,
@@ -206,7 +206,7 @@ export class PairTrack {
   }
 
   // The position just after the caption that differs first; null while none does.
-  get parts() {
+  get differsAt() {
     return this.firstDifference === null ? null : this.firstDifference + 1;
   }
 

@@ -1,9 +1,9 @@
-// Canvas helpers of the pool's painters: text that is cut to fit, and small pictures that many cells share.
+// Canvas helpers: text that is cut to fit, hatching, and small pictures that many cells share.
 
-import type { Theme } from "../../look/theme.ts";
-import type { Rect } from "../view.ts";
+import type { Theme } from "../look/theme.ts";
+import type { Rect } from "./view.ts";
 
-export function label(
+export function drawText(
   context: CanvasRenderingContext2D,
   text: string,
   x: number,
@@ -16,6 +16,24 @@ export function label(
   context.fillStyle = color;
   context.textAlign = align;
   context.fillText(text, x, y);
+}
+
+// Text that is drawn if it fits, centred on y. Returns false for text wider than `room`.
+export function label(
+  context: CanvasRenderingContext2D,
+  text: string,
+  x: number,
+  y: number,
+  room: number | null,
+  font: string,
+  color: string,
+  align: CanvasTextAlign = "left",
+) {
+  context.font = font;
+  if (room !== null && context.measureText(text).width > room) return false;
+  context.textBaseline = "middle";
+  drawText(context, text, x, y, font, color, align);
+  return true;
 }
 
 // Measured once per font and text: to measure costs more than to draw.
@@ -84,4 +102,56 @@ function drawn(w: number, h: number, ratio: number, draw: Draw) {
   context.scale(canvas.width / w, canvas.height / h);
   draw(context, { x: 0, y: 0, w, h });
   return canvas;
+}
+
+// Lines at 45 degrees, as a pattern that is drawn once per colour: a large pool has thousands of hatched stretches.
+export function hatch(
+  context: CanvasRenderingContext2D,
+  { x, y, w, h }: Rect,
+  color: string,
+  every: number,
+  width: number,
+  isFalling = false,
+) {
+  context.fillStyle = hatchPattern(context, color, every, width, isFalling);
+  context.fillRect(x, y, w, h);
+}
+
+const patterns = new Map<string, CanvasPattern>();
+const MAX_PATTERNS = 64;
+
+function hatchPattern(
+  context: CanvasRenderingContext2D,
+  color: string,
+  every: number,
+  width: number,
+  isFalling: boolean,
+) {
+  const ratio = Math.max(1, Math.round(window.devicePixelRatio || 1)),
+    name = `${color}:${every}:${width}:${isFalling}:${ratio}`;
+  if (patterns.size > MAX_PATTERNS) patterns.clear();
+  let pattern = patterns.get(name);
+  if (!pattern) patterns.set(name, (pattern = patternOf(context, hatchTile(color, every, width, isFalling, ratio))));
+  pattern.setTransform(new DOMMatrix([1 / ratio, 0, 0, 1 / ratio, 0, 0]));
+  return pattern;
+}
+
+function patternOf(context: CanvasRenderingContext2D, tile: HTMLCanvasElement) {
+  return context.createPattern(tile, "repeat") as CanvasPattern; // null only for an image that is not loaded
+}
+
+function hatchTile(color: string, every: number, width: number, isFalling: boolean, ratio: number) {
+  const tile = document.createElement("canvas"),
+    pen = tile.getContext("2d") as CanvasRenderingContext2D,
+    size = every * ratio;
+  tile.width = tile.height = size;
+  if (isFalling) pen.setTransform(-1, 0, 0, 1, size, 0);
+  pen.strokeStyle = color;
+  pen.lineWidth = width * ratio * 0.75;
+  for (const shift of [-size, 0, size]) {
+    pen.moveTo(shift - 1, size + 1);
+    pen.lineTo(shift + size + 1, -1);
+  }
+  pen.stroke();
+  return tile;
 }

@@ -55,7 +55,7 @@ export interface ViewHost {
   theme: Theme;
   track: {
     guide: string[]; // sentences of a guided comparison
-    whyDifferent: Answer | null; // why two sides differ first where they do
+    whyDifferent: Answer | null; // the answer to why the first difference is there
     positionAt(side: number, moment: number): number;
   };
   wire: { canAsk: boolean };

@@ -115,7 +115,7 @@ class CompareMomentData {
       position: stage.position,
       end: stage.track.end,
       stop: stage.track.guideAt(stage.position),
-      parts: stage.track.parts ?? "",
+      differsAt: stage.track.differsAt ?? "",
       phase: caption.phase || "",
       sentence: caption.sentence,
       left: caption.left ?? "",

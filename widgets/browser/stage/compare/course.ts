@@ -45,7 +45,7 @@ export class Course {
       { track, sides } = stage;
     for (const side of sides) side.reference = sides[1 - side.index].scene;
     if (!track.lastCaption || stage.isPlaying) return;
-    if (!this.hasSettled) this.put(track.guided[0]?.[1] ?? track.parts ?? track.end);
+    if (!this.hasSettled) this.put(track.guided[0]?.[1] ?? track.differsAt ?? track.end);
     else if (this.isAlong) {
       stage.player.stop();
       this.put((track.guide.length && track.nextStop(stage.position)) || track.end); // a story is told stop by stop
@@ -90,7 +90,7 @@ export class Course {
   }
 }
 
-// The end of a run is not played. What a guided story goes on with is, however both engines came there.
+// True for captions of a run's end, which are not played. A guided story's captions are always played.
 function isRunsEnd({ track }: PairStage, payload: ComparePayload) {
   return Boolean(payload.is_followed) && !track.guide.length;
 }

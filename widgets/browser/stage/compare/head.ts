@@ -138,7 +138,7 @@ class PairControls {
   constructor(stage: PairStage) {
     this.stage = stage;
     this.followUp = this.make(
-      "Later",
+      "Follow-up",
       "both engines run the next requests of the story",
       () => stage.command("follow_up"),
       "le-follow-up",

@@ -85,8 +85,8 @@ export class PairScore {
     this.facts.get("lost")?.made.classList.toggle("le-is-lost", score.lost > 0);
   }
 
-  // How many tokens were computed before a moment: counted where their slots are written, once per event. A step taken
-  // back counts.
+  // How many tokens were computed before a moment: counted where their slots are written, once per event. A
+  // rolled-back step counts.
   computedUpTo(moment: number) {
     const { recording } = this.side;
     let { work } = this;

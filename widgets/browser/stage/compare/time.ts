@@ -100,7 +100,7 @@ export class PairTime {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.textBaseline = "middle";
     this.paintAhead(context, stage.theme);
-    this.paintParting(context, stage.theme);
+    this.paintFirstDifference(context, stage.theme);
     this.paintPen(context, stage.theme);
     this.paintStops(context, stage.theme);
     this.describePosition();
@@ -136,7 +136,7 @@ export class PairTime {
   describePosition() {
     const { track, position } = this.stage,
       words = [`caption ${position - track.base} of ${track.lastCaption - track.base}`];
-    if (track.parts !== null) words.push(`first difference at caption ${track.parts - track.base}`);
+    if (track.differsAt !== null) words.push(`first difference at caption ${track.differsAt - track.base}`);
     for (const [name, value] of [
       ["valuenow", position],
       ["valuemin", track.first],
@@ -238,10 +238,10 @@ export class PairTime {
     context.fillRect(x, y, w, h);
   }
 
-  paintParting(context: CanvasRenderingContext2D, theme: Theme) {
+  paintFirstDifference(context: CanvasRenderingContext2D, theme: Theme) {
     const { track } = this.stage;
-    if (track.parts === null || track.parts <= track.base) return;
-    const x = Math.round(this.x(track.parts) - this.markWidth - 3) + 0.5; // just before the first mark that differs
+    if (track.differsAt === null || track.differsAt <= track.base) return;
+    const x = Math.round(this.x(track.differsAt) - this.markWidth - 3) + 0.5; // just before the first mark that differs
     context.save();
     context.strokeStyle = theme.ink;
     context.setLineDash([3, 2]);

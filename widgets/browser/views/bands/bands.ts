@@ -11,11 +11,12 @@ import type { Changes } from "../../model/scene_state.ts";
 import type { Side } from "../../model/side.ts";
 import type { Story } from "../../model/story.ts";
 import { storyOf } from "../../model/story.ts";
-import { LIFE, LIFE_NAMES, NOBODY, SHARED } from "../../model/story_state.ts";
+import { LIFE, LIFE_NAMES, NO_OWNER, SHARED } from "../../model/story_state.ts";
 import { aboutOf } from "../about.ts";
+import { label } from "../canvas.ts";
 import type { TimeBar } from "../time/bar.ts";
 import { timeBar } from "../time/bar.ts";
-import { Board, drawPen, label, labelSteps, shownSteps } from "../time/board.ts";
+import { Board, drawPen, labelSteps, shownSteps } from "../time/board.ts";
 import type { CsvRow, PaintMoment, Size, ViewHost } from "../view.ts";
 import { moveToMoment } from "../view.ts";
 import { legend, paintLife } from "./lives.ts";
@@ -267,7 +268,7 @@ class Bands {
   lifeWords(block: number, moment: number) {
     const { life, key, owner, refs } = this.story.lifeAt(block, moment),
       content = key === null ? -1 : this.scene.contentOf(key);
-    const whose = owner === SHARED ? `, ${refs} references` : owner === NOBODY ? "" : `, of ${requestName(owner)}`;
+    const whose = owner === SHARED ? `, ${refs} references` : owner === NO_OWNER ? "" : `, of ${requestName(owner)}`;
     return (
       `#${block} is ${LIFE_NAMES[life]}${life === LIFE.free ? "" : whose}` +
       `${content >= 0 ? `, content ${contentName(content)}` : ""}`
@@ -278,7 +279,7 @@ class Bands {
     const rows: CsvRow[] = [["block", "from_moment", "to_moment", "life", "hash", "owner", "ref_count"]];
     this.story.bands.forEach((band, block) =>
       band.at.forEach((at, i) => {
-        const owner = band.owner[i] === SHARED ? "shared" : band.owner[i] === NOBODY ? "" : band.owner[i];
+        const owner = band.owner[i] === SHARED ? "shared" : band.owner[i] === NO_OWNER ? "" : band.owner[i];
         rows.push([
           block,
           at,

@@ -3,9 +3,9 @@
 import { hueOf, LOST_HUE } from "../../look/palette.ts";
 import type { Theme } from "../../look/theme.ts";
 import { contentName, requestName } from "../../model/names.ts";
-import { LIFE, NOBODY, SHARED } from "../../model/story_state.ts";
+import { LIFE, NO_OWNER, SHARED } from "../../model/story_state.ts";
+import { hatch, label } from "../canvas.ts";
 import type { Pattern } from "../time/bar.ts";
-import { hatch, label } from "../time/board.ts";
 import type { Rect } from "../view.ts";
 
 // A stretch of a block's life.
@@ -68,7 +68,7 @@ function paintWords(
   { content, owner, refs, life, isLive, isSame }: Omit<Life, "isHashed"> & { isLive: boolean },
   theme: Theme,
 ) {
-  const who = owner === SHARED ? `×${refs}` : owner === NOBODY ? "" : requestName(owner),
+  const who = owner === SHARED ? `×${refs}` : owner === NO_OWNER ? "" : requestName(owner),
     name = content < 0 || isSame ? "" : contentName(content);
   const font = `600 12px ${theme.ui}`,
     color = isLive ? theme.ink : theme.soft;
@@ -90,7 +90,7 @@ export function legend(): Pattern[] {
       paintLife(
         context,
         { ...rect, h: rect.h },
-        { life: LIFE.live, content: -1, isHashed: false, owner: NOBODY, refs: 1, isSame: true, ...parts },
+        { life: LIFE.live, content: -1, isHashed: false, owner: NO_OWNER, refs: 1, isSame: true, ...parts },
         theme,
       ),
   });

@@ -4,8 +4,8 @@ import type { Theme } from "../../look/theme.ts";
 import { countUpTo } from "../../model/arrays.ts";
 import type { Story } from "../../model/story.ts";
 import { LIFE } from "../../model/story_state.ts";
+import { hatch } from "../canvas.ts";
 import type { Axis } from "../time/axis.ts";
-import { hatch } from "../time/board.ts";
 
 export const TOP = 14;
 export const IDLE = 16; // the line that counts the blocks without a row

@@ -5,7 +5,7 @@ import type { Theme } from "../../look/theme.ts";
 import type { Recording } from "../../model/recording.ts";
 import type { Side } from "../../model/side.ts";
 import type { Story } from "../../model/story.ts";
-import { hatch, label } from "../time/board.ts";
+import { hatch, label } from "../canvas.ts";
 import type { ViewHost } from "../view.ts";
 import { moveToMoment } from "../view.ts";
 import type { FigureKind } from "./kinds.ts";

@@ -2,7 +2,7 @@
 
 import { element as make } from "../../look/element.ts";
 import { hueOf, roundOf } from "../../look/palette.ts";
-import { contentName } from "../../model/names.ts";
+import { blockNames, contentName } from "../../model/names.ts";
 import { word } from "../../model/phrases.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Evicted } from "../../model/scene_state.ts";
@@ -63,7 +63,7 @@ function sayBead(
   if (numBlocks)
     parts.push(`served with ${blocks.map(([id, count]) => `#${id}${count ? "" : ", free and kept"}`).join(", then ")}`);
   else parts.push(evicted ? `evicted: ${word("evicted", evicted.reason)}` : "no longer in the map");
-  if (lost.length) parts.push(`lost: ${lost.map((id) => `#${id}`).join(", ")}`);
+  if (lost.length) parts.push(`lost: ${blockNames(lost)}`);
   if (isBroken) parts.push("cannot be reached: the hash before it is not in the map");
   return parts.join("; ");
 }

@@ -2,7 +2,7 @@
 // service.
 
 import { element as make, write as say } from "../../look/element.ts";
-import { contentName, groupName } from "../../model/names.ts";
+import { contentName, counted, groupName } from "../../model/names.ts";
 import type { Selection } from "../../model/payloads.ts";
 import type { Recording } from "../../model/recording.ts";
 import type { Scene } from "../../model/scene.ts";
@@ -142,7 +142,7 @@ class HashMap {
 
   paintSummary(numHidden: number) {
     const { map } = this.scene,
-      parts = [map.size ? `${map.size.toLocaleString("en")} ${map.size === 1 ? "hash" : "hashes"}` : "no hashes"];
+      parts = [map.size ? counted(map.size, "hash") : "no hashes"];
     if (this.lost.size) parts.push(`${this.lost.size} lost`);
     if (numHidden) parts.push(moreText(numHidden, "older chains"));
     say(this.summary, parts.join(" · "));

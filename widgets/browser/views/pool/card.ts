@@ -4,8 +4,8 @@ import type { Theme } from "../../look/theme.ts";
 import { groupName, joined } from "../../model/names.ts";
 import type { Block } from "../../model/scene.ts";
 import type { Group } from "../../model/scene_state.ts";
+import { breakText, drawText, fit, widthOf } from "../canvas.ts";
 import type { Rect } from "../view.ts";
-import { breakText, fit, label, widthOf } from "./canvas.ts";
 import type { CardLook } from "./cell.ts";
 import { drawGround, isDoubled, numWritten, ROOMY, roundRect } from "./cell.ts";
 import { drawBadge, drawCutLink, drawLetter, drawUnlike, letterWidth, sign } from "./signs.ts";
@@ -21,19 +21,19 @@ export function drawCard(
   const { theme } = look,
     { x, y, w } = rect;
   drawGround(context, rect, block, look, 6);
-  label(context, `#${id}`, x + 7, y + 14, `600 12px ${theme.ui}`, block?.refCount ? theme.ink : theme.soft);
+  drawText(context, `#${id}`, x + 7, y + 14, `600 12px ${theme.ui}`, block?.refCount ? theme.ink : theme.soft);
   if (look.isUnlike) drawUnlike(context, rect, id, block, look);
   const word = look.isNull ? "null" : look.isNext ? "next" : "";
   if (!block)
     return hasRoom(context, id, word, w, theme)
-      ? label(context, word, x + w - 7, y + 14, `12px ${theme.ui}`, theme.soft, "right")
+      ? drawText(context, word, x + w - 7, y + 14, `12px ${theme.ui}`, theme.soft, "right")
       : undefined;
   drawRefCount(context, rect, id, block, theme);
   drawTokens(context, rect, block, look);
   drawOwners(context, rect, block, look);
   if (block.content >= 0) drawLetter(context, rect, block, theme);
   else if (block.fill)
-    label(
+    drawText(
       context,
       `${numWritten(block)}/${block.size}`,
       x + w - 7,
@@ -64,9 +64,9 @@ function groupsAreOne({ groups }: { groups: unknown[] }) {
 function drawRefCount(context: CanvasRenderingContext2D, { x, y, w }: Rect, id: number, block: Block, theme: Theme) {
   if (!block.refCount)
     return hasRoom(context, id, "kept", w, theme)
-      ? label(context, "kept", x + w - 7, y + 14, `12px ${theme.ui}`, theme.soft, "right")
+      ? drawText(context, "kept", x + w - 7, y + 14, `12px ${theme.ui}`, theme.soft, "right")
       : undefined;
-  label(context, String(block.refCount), x + w - 7, y + 14, `700 13px ${theme.ui}`, theme.ink, "right");
+  drawText(context, String(block.refCount), x + w - 7, y + 14, `700 13px ${theme.ui}`, theme.ink, "right");
   const right = x + w - 11 - widthOf(context, String(block.refCount));
   const pips = Math.min(block.refCount, 4),
     room = right - x - 7 - widthOf(context, `#${id}`),
@@ -100,7 +100,7 @@ function drawTokens(
   let remaining = text + (words.length < block.fill ? "…" : "");
   for (let line = 0; line < lines && remaining; line++) {
     const [head, tail] = breakText(context, remaining, w - 14, line === lines - 1);
-    label(context, head, x + 7, top + 10 + line * 13, font, color);
+    drawText(context, head, x + 7, top + 10 + line * 13, font, color);
     remaining = tail;
   }
 }
@@ -147,7 +147,7 @@ function drawSlots(
     if (isWritten) {
       context.font = `12px ${theme.code}`;
       const text = fit(context, words[slot].trim() || "␣", slotWidth - 7);
-      label(context, text, rect.x + rect.w / 2, rect.y + rect.h / 2 + 4.3, context.font, color, "center");
+      drawText(context, text, rect.x + rect.w / 2, rect.y + rect.h / 2 + 4.3, context.font, color, "center");
     }
     context.restore();
   }
@@ -173,7 +173,7 @@ function drawOwners(
     .slice(0, count)
     .forEach((request, i) => drawBadge(context, x + 14 + i * 19, y + h - 12, 9, request, theme));
   if (more > 0 && w - 10 - besides(block) - 19 * count >= 16)
-    label(context, `+${more}`, x + 7 + count * 19, y + h - 8, `12px ${theme.ui}`, theme.ink);
+    drawText(context, `+${more}`, x + 7 + count * 19, y + h - 8, `12px ${theme.ui}`, theme.ink);
 }
 
 // Room that the letter takes, or how full the block is.
@@ -195,5 +195,5 @@ function drawGroups(
     text = isDoubled(block) ? names.join("+") : names[0],
     isFitting = widthOf(context, text) <= room;
   const shown = isFitting || room >= 34 ? fit(context, text, room) : isDoubled(block) ? "!!" : "";
-  label(context, shown, x, y, context.font, isDoubled(block) ? theme.ink : theme.soft);
+  drawText(context, shown, x, y, context.font, isDoubled(block) ? theme.ink : theme.soft);
 }

@@ -4,8 +4,8 @@ import { hueOf, LOST_HUE, roundOf } from "../../look/palette.ts";
 import type { Theme } from "../../look/theme.ts";
 import type { Block } from "../../model/scene.ts";
 import type { Group } from "../../model/scene_state.ts";
+import { sprite } from "../canvas.ts";
 import type { Rect } from "../view.ts";
-import { sprite } from "./canvas.ts";
 
 // A card of this width has room for its slots, and for everything in its first line.
 export const ROOMY = 100;

@@ -3,6 +3,7 @@
 
 import { element } from "../../look/element.ts";
 import type { Theme } from "../../look/theme.ts";
+import { counted } from "../../model/names.ts";
 import type { Selection } from "../../model/payloads.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Changes } from "../../model/scene_state.ts";
@@ -275,7 +276,7 @@ class Pool {
   say(scene: Scene) {
     const { used, lost } = scene.score,
       numBroken = this.outlines.violated.size,
-      broken = numBroken ? ` Rules are broken about ${numBroken === 1 ? "1 block" : `${numBroken} blocks`}.` : "";
+      broken = numBroken ? ` Rules are broken about ${counted(numBroken, "block")}.` : "";
     const label = `Block pool: ${used} of ${scene.numBlocks} blocks used, ${lost} lost.${broken}`;
     if (label === this.label) return;
     this.label = label;

@@ -5,8 +5,8 @@ import type { Theme } from "../../look/theme.ts";
 import type { Violation } from "../../model/alarms.ts";
 import { contentName, requestName } from "../../model/names.ts";
 import type { Block } from "../../model/scene.ts";
+import { drawText, widthOf } from "../canvas.ts";
 import type { Rect } from "../view.ts";
-import { label, widthOf } from "./canvas.ts";
 import type { CardLook } from "./cell.ts";
 import { isDoubled, ring, roundRect } from "./cell.ts";
 
@@ -28,7 +28,15 @@ export function drawViolated(context: CanvasRenderingContext2D, rect: Rect, viol
   if (rect.w < TAG) return fillCorner(context, box);
   roundRect(context, box, 3);
   context.fill();
-  label(context, box.w > 20 ? "said/is" : "!", box.x + box.w / 2, box.y + 12, `700 12px ${theme.ui}`, "#fff", "center");
+  drawText(
+    context,
+    box.w > 20 ? "said/is" : "!",
+    box.x + box.w / 2,
+    box.y + 12,
+    `700 12px ${theme.ui}`,
+    "#fff",
+    "center",
+  );
 }
 
 function fillCorner(context: CanvasRenderingContext2D, { x, y, w, h }: Rect) {
@@ -49,7 +57,7 @@ export function sign(context: CanvasRenderingContext2D, text: string, x: number,
   roundRect(context, { x: x - wide / 2, y: y - 10, w: wide, h: 13 }, 3);
   context.fill();
   context.restore();
-  label(context, text, x, y, `700 12px ${theme.ui}`, theme.ink, "center");
+  drawText(context, text, x, y, `700 12px ${theme.ui}`, theme.ink, "center");
 }
 
 // ≠ beside the letter, or where there is room: not as on the other side.
@@ -63,7 +71,7 @@ export function drawUnlike(
   const isLettered = block && (block.content >= 0 || block.fill),
     font = `700 12px ${theme.ui}`;
   if (!isLettered || w >= 84)
-    return label(
+    return drawText(
       context,
       "≠",
       x + w - (!isLettered ? 8 : block.content >= 0 ? 11 + letterWidth(block) : 29),
@@ -75,8 +83,8 @@ export function drawUnlike(
   if (block.isLost || isDoubled(block)) return;
   const from = 5 + 19 * Math.min(block.owners.length, 3),
     to = w - (block.content >= 0 ? letterWidth(block) + 7 : 28);
-  if (to - from >= 10) return label(context, "≠", x + (from + to) / 2, y + h - 8, font, theme.ink, "center");
-  label(context, "≠", x + 8 + widthOf(context, `#${id}`), y + 14, font, theme.ink);
+  if (to - from >= 10) return drawText(context, "≠", x + (from + to) / 2, y + h - 8, font, theme.ink, "center");
+  drawText(context, "≠", x + 8 + widthOf(context, `#${id}`), y + 14, font, theme.ink);
 }
 
 export function letterWidth(block: Block) {
@@ -106,7 +114,7 @@ export function drawBadge(
       );
   context.fill();
   const name = requestName(request);
-  label(context, name, x, y + 4.2, `700 12px ${theme.ui}`, theme.paper, "center");
+  drawText(context, name, x, y + 4.2, `700 12px ${theme.ui}`, theme.paper, "center");
   context.restore();
 }
 
@@ -126,7 +134,7 @@ export function drawLetter(context: CanvasRenderingContext2D, { x, y, w, h }: Re
     context.stroke();
   }
   const ink = block.isHashed ? inkOn(hue) : theme.ink;
-  label(context, name, box.x + width / 2, box.y + 12, `700 12px ${theme.ui}`, ink, "center");
+  drawText(context, name, box.x + width / 2, box.y + 12, `700 12px ${theme.ui}`, ink, "center");
   context.restore();
 }
 

@@ -4,8 +4,8 @@ import { LOST_HUE } from "../../look/palette.ts";
 import type { Theme } from "../../look/theme.ts";
 import { contentName, requestName } from "../../model/names.ts";
 import type { Block } from "../../model/scene.ts";
+import { drawText, widthOf } from "../canvas.ts";
 import type { Rect } from "../view.ts";
-import { label, widthOf } from "./canvas.ts";
 import type { CardLook } from "./cell.ts";
 import { drawGround } from "./cell.ts";
 
@@ -27,7 +27,7 @@ export function drawTile(
   const count = block && block.refCount > 1 ? `×${block.refCount}` : "",
     hasId = (isTall || !name) && widthOf(context, String(id)) <= w - 5;
   if (hasId)
-    label(
+    drawText(
       context,
       String(id),
       isTall ? x + 4 : x + w / 2,
@@ -43,7 +43,7 @@ export function drawTile(
     hasCount: count !== "" && !isTall && drawBeside(context, rect, name, count, theme),
   });
   if (isTall && count && hasId && widthOf(context, `${id}${count}`) <= w - 10)
-    label(context, count, x + w - 3, y + 13, font, theme.ink, "right");
+    drawText(context, count, x + w - 3, y + 13, font, theme.ink, "right");
   if (block.isLost) cross(context, rect);
 }
 
@@ -61,9 +61,9 @@ function drawTileName(
 ) {
   context.font = `700 12px ${theme.ui}`;
   if (!name || widthOf(context, name) > w - 2) return;
-  if (isTall) label(context, name, x + w - 4, y + h - 5, context.font, theme.ink, "right");
+  if (isTall) drawText(context, name, x + w - 4, y + h - 5, context.font, theme.ink, "right");
   else
-    label(
+    drawText(
       context,
       name,
       hasCount ? x + 3 : x + w / 2,
@@ -84,7 +84,7 @@ function drawBeside(
 ) {
   context.font = `700 12px ${theme.ui}`;
   if (widthOf(context, name + count) > w - 8) return false;
-  label(context, count, x + w - 3, y + h / 2 + 4.3, `12px ${theme.ui}`, theme.ink, "right");
+  drawText(context, count, x + w - 3, y + h / 2 + 4.3, `12px ${theme.ui}`, theme.ink, "right");
   return true;
 }
 

@@ -223,7 +223,7 @@ class Queue {
     child.sign.replaceChildren(...(broken ? [violated(broken)] : []));
     say(child.tag, isNext ? "next" : rank || "");
     if (block === undefined || !look) {
-      child.bead.className = "le-queue-nobody";
+      child.bead.className = "le-queue-none";
       child.bead.replaceChildren();
       return say(child.why, "");
     }

@@ -1,7 +1,7 @@
 // The elements of the Step view: a request, its groups, tokens with their slots, blocks with theirs.
 
 import { element as make, write as say } from "../../look/element.ts";
-import { groupName, requestName } from "../../model/names.ts";
+import { counted, groupName, requestName } from "../../model/names.ts";
 import type { Scene } from "../../model/scene.ts";
 import { badge, dressBead, keep, runsOf } from "../pieces.ts";
 import type { Faults, SlotState } from "./attention.ts";
@@ -126,7 +126,7 @@ export function paintRequest(before: Scene, child: RequestElement, { id, now, gr
   say(child.kind, now.isPrefill ? "prefill" : "decode");
   say(
     child.range,
-    `${now.num} ${now.num === 1 ? "token" : "tokens"}, ` +
+    `${counted(now.num, "token")}, ` +
       `${now.num === 1 ? `position ${now.start}` : `positions ${now.start} to ${end}`}`,
   );
   child.bar.style.setProperty("--le-share", `${Math.max(1, 100 * share)}%`);
@@ -165,8 +165,8 @@ function paintGroup(
     said = sayFaults(faults, blocks);
   say(
     part.reads,
-    `${now.num > 1 ? `the query at ${query}` : "its query"} reads ${numRead} ` +
-      `${numRead === 1 ? "token" : "tokens"}${context.first ? `, ${context.first} to ${query}` : ""}`,
+    `${now.num > 1 ? `the query at ${query}` : "its query"} reads ` +
+      `${counted(numRead, "token")}${context.first ? `, ${context.first} to ${query}` : ""}`,
   );
   say(part.faults, said);
   part.faults.hidden = !said;

@@ -2,7 +2,7 @@
 // attention reads.
 
 import { element as make, write as say, targetOf } from "../../look/element.ts";
-import { requestName } from "../../model/names.ts";
+import { counted, requestName } from "../../model/names.ts";
 import type { Selection } from "../../model/payloads.ts";
 import type { Scene } from "../../model/scene.ts";
 import { Changes } from "../../model/scene_state.ts";
@@ -123,10 +123,7 @@ class Step {
       (sum, slots) => sum + mappingOf(this.before, slots).filter(({ slot, wanted }) => slot !== wanted).length,
       0,
     );
-    const parts = [
-      `Step ${facts.step}: ${ids.length} ${ids.length === 1 ? "request" : "requests"}, ` +
-        `${total.toLocaleString("en")} ${total === 1 ? "token" : "tokens"}`,
-    ];
+    const parts = [`Step ${facts.step}: ${counted(ids.length, "request")}, ${counted(total, "token")}`];
     parts.push(
       facts.forward
         ? "KV written"

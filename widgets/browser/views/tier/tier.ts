@@ -2,7 +2,7 @@
 
 import { element as make, write as say } from "../../look/element.ts";
 import { hueOf } from "../../look/palette.ts";
-import { contentName, groupName, requestName } from "../../model/names.ts";
+import { contentName, counted, groupName, requestName } from "../../model/names.ts";
 import type { Selection } from "../../model/payloads.ts";
 import type { Scene } from "../../model/scene.ts";
 import type { Changes, Traffic } from "../../model/scene_state.ts";
@@ -84,9 +84,9 @@ class TierView {
       traffic
         .slice(-MAX_EVENTS)
         .reverse()
-        .map((events) => ({ key: events.event, signature: events.event > facts.start, events })),
+        .map((transfer) => ({ key: transfer.event, signature: transfer.event > facts.start, transfer })),
       () => make("div"),
-      (line, { events }) => this.paintEvent(line, events),
+      (line, { transfer }) => this.paintEvent(line, transfer),
     );
     this.marks.again();
   }
@@ -94,7 +94,7 @@ class TierView {
   paintSummary() {
     const { scene, facts } = this;
     if (!scene.tier.size) return say(this.summary, "Nothing has been saved to an external tier.");
-    const parts = [`holds ${scene.tier.size.toLocaleString("en")} ${scene.tier.size === 1 ? "block" : "blocks"}`];
+    const parts = [`holds ${counted(scene.tier.size, "block")}`];
     const sum = (isLoad: boolean) =>
       facts.transfers
         .filter((one) => one.isLoad === isLoad)
@@ -102,7 +102,7 @@ class TierView {
     if (facts.isStep) parts.push(`this step: ↓ ${sum(true)} loaded, ↑ ${sum(false)} saved`);
     for (const [id, { num, isLoading }] of facts.external)
       parts.push(
-        `${requestName(id)} found ${num} tokens there` +
+        `${requestName(id)} found ${counted(num, "token")} there` +
           `${isLoading && scene.requests.get(id)?.isLoading ? ", loading" : ""}`,
       );
     say(this.summary, parts.join(" · "));

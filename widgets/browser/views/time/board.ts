@@ -3,7 +3,8 @@ import type { Theme } from "../../look/theme.ts";
 import { countUpTo } from "../../model/arrays.ts";
 import type { Selection } from "../../model/payloads.ts";
 import type { Story } from "../../model/story.ts";
-import type { Rect, Size, Subject } from "../view.ts";
+import { label } from "../canvas.ts";
+import type { Size, Subject } from "../view.ts";
 import { Axis } from "./axis.ts";
 
 const ZOOM = 1.6;
@@ -151,78 +152,6 @@ export function drawPen(context: CanvasRenderingContext2D, x: number, height: nu
   context.lineTo(x - 6, top + 5);
   context.closePath();
   context.fill();
-}
-
-// Lines at 45 degrees, as a pattern that is drawn once per colour: a large pool has thousands of hatched stretches.
-export function hatch(
-  context: CanvasRenderingContext2D,
-  { x, y, w, h }: Rect,
-  color: string,
-  every: number,
-  width: number,
-  isFalling = false,
-) {
-  context.fillStyle = hatchPattern(context, color, every, width, isFalling);
-  context.fillRect(x, y, w, h);
-}
-
-const patterns = new Map<string, CanvasPattern>();
-const MAX_PATTERNS = 64;
-
-function hatchPattern(
-  context: CanvasRenderingContext2D,
-  color: string,
-  every: number,
-  width: number,
-  isFalling: boolean,
-) {
-  const ratio = Math.max(1, Math.round(window.devicePixelRatio || 1)),
-    name = `${color}:${every}:${width}:${isFalling}:${ratio}`;
-  if (patterns.size > MAX_PATTERNS) patterns.clear();
-  let pattern = patterns.get(name);
-  if (!pattern) patterns.set(name, (pattern = patternOf(context, hatchTile(color, every, width, isFalling, ratio))));
-  pattern.setTransform(new DOMMatrix([1 / ratio, 0, 0, 1 / ratio, 0, 0]));
-  return pattern;
-}
-
-function patternOf(context: CanvasRenderingContext2D, tile: HTMLCanvasElement) {
-  return context.createPattern(tile, "repeat") as CanvasPattern; // null only for an image that is not loaded
-}
-
-function hatchTile(color: string, every: number, width: number, isFalling: boolean, ratio: number) {
-  const tile = document.createElement("canvas"),
-    pen = tile.getContext("2d") as CanvasRenderingContext2D,
-    size = every * ratio;
-  tile.width = tile.height = size;
-  if (isFalling) pen.setTransform(-1, 0, 0, 1, size, 0);
-  pen.strokeStyle = color;
-  pen.lineWidth = width * ratio * 0.75;
-  for (const shift of [-size, 0, size]) {
-    pen.moveTo(shift - 1, size + 1);
-    pen.lineTo(shift + size + 1, -1);
-  }
-  pen.stroke();
-  return tile;
-}
-
-// Text that fits, or none.
-export function label(
-  context: CanvasRenderingContext2D,
-  text: string,
-  x: number,
-  y: number,
-  room: number | null,
-  font: string,
-  color: string,
-  align: CanvasTextAlign = "left",
-) {
-  context.font = font;
-  if (room !== null && context.measureText(text).width > room) return false;
-  context.fillStyle = color;
-  context.textAlign = align;
-  context.textBaseline = "middle";
-  context.fillText(text, x, y);
-  return true;
 }
 
 // The steps along an axis of moments: which are in sight, and as many of their numbers as there is room for.

@@ -6,9 +6,9 @@ import { requestName } from "../../model/names.ts";
 import type { Story } from "../../model/story.ts";
 import type { StoryLane } from "../../model/story_state.ts";
 import { STATE } from "../../model/story_state.ts";
+import { hatch, label } from "../canvas.ts";
 import type { Axis } from "../time/axis.ts";
 import type { Pattern } from "../time/bar.ts";
-import { hatch, label } from "../time/board.ts";
 import type { Rect, Size } from "../view.ts";
 
 const LEAST_LANE = 10,

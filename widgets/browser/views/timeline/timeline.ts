@@ -11,9 +11,10 @@ import type { Story } from "../../model/story.ts";
 import { storyOf } from "../../model/story.ts";
 import { STATE_NAMES, TOPIC_NAMES } from "../../model/story_state.ts";
 import { Mentioned } from "../about.ts";
+import { hatch, label } from "../canvas.ts";
 import type { TimeBar } from "../time/bar.ts";
 import { timeBar } from "../time/bar.ts";
-import { Board, drawPen, hatch, label, labelSteps, shownSteps } from "../time/board.ts";
+import { Board, drawPen, labelSteps, shownSteps } from "../time/board.ts";
 import type { CsvRow, PaintMoment, Size, Subject, ViewHost } from "../view.ts";
 import { eventOf, moveToMoment } from "../view.ts";
 import { Lanes, legend } from "./lanes.ts";
@@ -21,7 +22,7 @@ import { Lanes, legend } from "./lanes.ts";
 export const title = "Timeline";
 
 const STEPS = 15,
-  TOPICS = TOPIC_NAMES.length,
+  NUM_TOPICS = TOPIC_NAMES.length,
   TALL = 190;
 const NEAR = 5; // pixels from an alarm's sign
 // the one strong colour; whatever else is trouble is ordinary
@@ -100,7 +101,7 @@ class Timeline {
   }
 
   get lanesTop() {
-    return STEPS + 8 + this.tick * TOPICS;
+    return STEPS + 8 + this.tick * NUM_TOPICS;
   }
 
   // The events that name the selection.
@@ -164,7 +165,7 @@ class Timeline {
       first = Math.max(story.start, Math.floor(axis.from)),
       last = Math.min(story.end, Math.ceil(axis.to));
     const { tick } = this,
-      drawn = new Int32Array(TOPICS).fill(-1),
+      drawn = new Int32Array(NUM_TOPICS).fill(-1),
       width = Math.max(1, Math.min(16, axis.perEvent - (axis.perEvent > 3 ? 2 : 0)));
     for (let i = first; i < last; i++) {
       const topic = story.topic(i),
@@ -179,7 +180,7 @@ class Timeline {
           context,
           x + width / 2,
           STEPS + 3,
-          tick * TOPICS,
+          tick * NUM_TOPICS,
           ALARMS.has(story.recording.kind(i)) ? theme.alarm : theme.soft,
         );
       else context.fillRect(x, STEPS + 3 + topic * tick, width, tick > 8 ? 6 : 3);
@@ -209,7 +210,7 @@ class Timeline {
         axis.x(Number(this.selection.id)) - 1,
         STEPS + 1,
         Math.max(4, axis.perEvent + 2),
-        this.tick * TOPICS + 3,
+        this.tick * NUM_TOPICS + 3,
       );
     }
     if (this.moment >= axis.from && this.moment <= axis.to) drawPen(context, axis.x(this.moment), height, theme);

@@ -1,12 +1,10 @@
 // The questions about a selection, likeliest first: {text, subject: {kind, id, about}}; on the first difference, with
 // the answer.
 
-import { requestName } from "../../model/names.ts";
+import { hashName, requestName } from "../../model/names.ts";
 import type { Answer, AskedSubject, Selection } from "../../model/payloads.ts";
 import type { Recording } from "../../model/recording.ts";
 import type { Scene } from "../../model/scene.ts";
-
-const HASH_DIGITS = 8;
 
 // A question that can be asked; answer: where it is known already.
 export interface Question {
@@ -97,11 +95,11 @@ function ofRequest(subjectId: number | string, scene: Scene) {
 
 function ofHash(subjectId: number | string, scene: Scene) {
   const key = String(subjectId),
-    short = key.slice(key.indexOf(":") + 1).slice(0, HASH_DIGITS),
+    short = hashName(key.slice(key.indexOf(":") + 1)),
     ids = scene.map.get(key) || [];
   return [
     question(
-      ids.length ? `Why does hash ${short}… lead to #${ids[0]}?` : `Why is hash ${short}… not in the map?`,
+      ids.length ? `Why does hash ${short} lead to #${ids[0]}?` : `Why is hash ${short} not in the map?`,
       "hash",
       key,
     ),
