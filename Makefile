@@ -46,7 +46,7 @@ help:
 	@echo "  make models   the hybrid model too, Gemma-3-270M     (another minute; the tests need it)"
 	@echo "  make browser  make sure that Chromium is there       (needed by the tests only)"
 	@echo "  make test     all tests, in a real browser too       (some minutes)"
-	@echo "  make test-fast  core, checks and the widgets' words  (a minute)"
+	@echo "  make test-fast  core, checks and the widgets' words  (half a minute)"
 	@echo "  make test-all the long sweeps too, and an installation on every Python there is"
 	@echo "  make pictures the README's animation, docs/*.png and the lesson, made anew (a minute or two)"
 	@echo "  make lint     ruff and mypy; biome, tsc and knip for the browser half"

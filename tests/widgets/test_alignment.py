@@ -204,7 +204,7 @@ def test_random_workloads_are_aligned_completely(seed: int) -> None:
 
 
 def calls_an_event(num_requests: int) -> tuple[float, int]:
-    """Align a recording of requests, eight at a time; return the number of function calls an event, and the number of events."""
+    """Align a recording of requests, eight at a time; return its function calls per event, and its number of events."""
     num_calls = 0
 
     def count(frame: FrameType, kind: str, argument: object) -> None:
