@@ -12,6 +12,7 @@ import { ASK_STATES } from "./stage/inbox.ts";
 import { layDashboard, layViews } from "./stage/layouts.ts";
 import { MODES } from "./stage/mode.ts";
 import { PLAY_STATES } from "./stage/player.ts";
+import { hidePicture } from "./stage/saved_picture.ts";
 import { Stage } from "./stage/stage.ts";
 import type { Source, WireBuffer } from "./stage/wire.ts";
 import { bytesOf } from "./stage/wire.ts";
@@ -116,26 +117,4 @@ function beginAll({ wire, sides }: Stage, saved: WireBuffer[]) {
 }
 
 // The arrangements by name.
-
 export const LAYOUTS = { compare: layCompare, dashboard: layDashboard, view: layViews };
-
-const OUTPUT = ".jp-OutputArea-child";
-const LATE_MS = [0, 200, 1000]; // a page that is loaded again may draw the picture after the view
-const live = new Map<string, number>(); // token -> how many views of it there are
-
-// Hides the pictures of a view; returns what shows them again when the last view of it has gone.
-export function hidePicture(token: string | undefined) {
-  if (!token) return () => {};
-  live.set(token, (live.get(token) ?? 0) + 1);
-  const timers = LATE_MS.map((ms) => setTimeout(() => show(token, false), ms));
-  return () => {
-    timers.forEach((timer) => clearTimeout(timer));
-    live.set(token, (live.get(token) ?? 1) - 1);
-    if (!live.get(token)) show(token, true);
-  };
-}
-
-function show(token: string, isShown: boolean) {
-  for (const picture of document.querySelectorAll<HTMLElement>(`[data-labengine-picture="${CSS.escape(token)}"]`))
-    (picture.closest<HTMLElement>(OUTPUT) ?? picture).style.display = isShown ? "" : "none";
-}

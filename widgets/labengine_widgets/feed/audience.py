@@ -1,13 +1,11 @@
-"""The widgets of one lab, and the moment and the selection that all of them show."""
+"""The widgets of one lab."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from labengine.timeline import Timeline
 from labengine_widgets.feed.payload import Payload, packed
-from labengine_widgets.selection import Selection
 
 
 class Viewer(Protocol):
@@ -54,29 +52,3 @@ class Audience:
         for viewer, side in seats:
             viewer.send(content | {"side": side}, buffers)
         return len(buffers[0]) * len(seats) if buffers else 0
-
-
-class ShownState:
-    """The moment and the selection that all views of one lab show.
-
-    moment: the moment that the views show; None: the newest one, and they follow.
-    """
-
-    def __init__(self) -> None:
-        self.moment: int | None = None
-        self.selection: Selection | None = None
-        self._shown_at = (-1, 0)
-
-    def show(self, moment: int | None, timeline: Timeline | None) -> None:
-        """Note the moment that Python has the views show, and how far the recording was then."""
-        self.moment = moment
-        self._shown_at = (-1, 0) if timeline is None else (timeline.generation, timeline.end)
-
-    def move_on(self, now: tuple[int, int]) -> None:
-        """Show the newest moment again if the recording has gained events. now: its generation and end."""
-        if self._shown_at < now:
-            self.moment = None
-
-    def payload(self) -> Payload:
-        """Return the fields of a full payload."""
-        return {"selection": self.selection and self.selection.to_dict(), "shown": self.moment}

@@ -11,11 +11,12 @@ from weakref import WeakValueDictionary
 
 from labengine import events as ev
 from labengine.timeline import Timeline
-from labengine_widgets.feed.audience import Audience, ShownState, Viewer
+from labengine_widgets.feed.audience import Audience, Viewer
 from labengine_widgets.feed.late_recording import LateRecording
 from labengine_widgets.feed.messages import ANSWERS, note_moment, note_selection, reply
 from labengine_widgets.feed.payload import Payload, packed
 from labengine_widgets.feed.publisher import Publisher
+from labengine_widgets.feed.shown_state import ShownState
 from labengine_widgets.feed.states import Sent
 from labengine_widgets.feed.steps import HEARD, NewestStep, StepSignal, StepTracker
 from labengine_widgets.feed.worker import Worker

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from labengine.timeline import Timeline
-from labengine_widgets.feed.audience import Audience, ShownState, Viewer
+from labengine_widgets.feed.audience import Audience, Viewer
 from labengine_widgets.feed.payload import Payload, packed, step_start, stretch
+from labengine_widgets.feed.shown_state import ShownState
 from labengine_widgets.selection import Selection, is_selection, selection_of
 from labengine_widgets.view_source import ViewSource
 from labengine_widgets.why import answer

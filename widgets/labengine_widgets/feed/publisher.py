@@ -9,7 +9,7 @@ from typing import Any
 from labengine import events as ev
 from labengine.timeline import Timeline
 from labengine.trace.codec import rows
-from labengine_widgets.feed.audience import Audience, ShownState
+from labengine_widgets.feed.audience import Audience
 from labengine_widgets.feed.payload import (
     ByKind,
     Payload,
@@ -22,6 +22,7 @@ from labengine_widgets.feed.payload import (
     texts,
     tokens_of,
 )
+from labengine_widgets.feed.shown_state import ShownState
 from labengine_widgets.feed.states import TRANSITIONS, Sending, Sent, state_after
 from labengine_widgets.feed.steps import NewestStep, StepTracker
 from labengine_widgets.view_source import ViewSource

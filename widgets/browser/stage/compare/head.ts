@@ -4,7 +4,7 @@ import { button, element, put, write } from "../../look/element.ts";
 import type { Keys } from "../keys.ts";
 import { SPEEDS } from "../player.ts";
 import type { PairStage } from "../stage.ts";
-import { Prediction } from "./story.ts";
+import { Prediction } from "./prediction.ts";
 
 const PHASES = ["schedule", "forward", "sample", "update"];
 

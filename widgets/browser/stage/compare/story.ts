@@ -1,4 +1,4 @@
-// The text of the moment: the guided sentence and its question, if there is a guide; below it the caption, in two
+// The text of the moment: the guided sentence, if there is a guide; below it the caption, in two
 // columns where the sides differ.
 import { button, element, write } from "../../look/element.ts";
 import type { PairTrack } from "../pair_track.ts";
@@ -87,75 +87,4 @@ function canGoOn(stage: PairStage) {
 
 export function previousStop(stage: PairStage) {
   stage.moveTo(stage.track.previousStop(stage.position) ?? stage.track.first);
-}
-
-export class Prediction {
-  stage: PairStage;
-  said: { numbers: number[]; from: number; due: number } | null = null;
-  element = element("form", "le-predict");
-  words = element("span", "le-predict-words");
-  fields: HTMLInputElement[];
-  ok = button("Predict", "keep the prediction, and play on");
-
-  constructor(stage: PairStage) {
-    this.stage = stage;
-    this.words.setAttribute("role", "status");
-    this.fields = ["left", "right"].map((name) => {
-      const field = element("input");
-      Object.assign(field, { type: "number", min: 0, title: `your prediction for the ${name} side` });
-      field.setAttribute("aria-label", field.title);
-      field.placeholder = name;
-      return field;
-    });
-    this.ok.type = "submit";
-    this.element.append(this.words, ...this.fields, this.ok);
-    this.element.addEventListener("submit", (event) => this.keep(event));
-  }
-
-  keep(event: Event) {
-    event.preventDefault();
-    const numbers = this.fields.map(({ valueAsNumber }) => valueAsNumber),
-      { stage } = this,
-      { track } = stage;
-    if (numbers.some(Number.isNaN)) return this.fields[numbers.findIndex(Number.isNaN)].focus();
-    const due = track.span(stage.position).end;
-    this.said = { numbers, from: stage.position, due };
-    stage.root.focus();
-    stage.visibility.approach();
-    // the story stops on the way
-    stage.player.play(stage.position, Math.min(due, track.nextStop(stage.position) ?? due));
-    stage.changed();
-  }
-
-  // The question while one stands at it; on the way the prediction; beside it the truth from the end of the step on.
-  paint() {
-    const { stage, said } = this,
-      { track, position } = stage,
-      stop = track.guideAt(position),
-      question = track.questions[stop] || "";
-    // their line is kept free, so that nothing jumps
-    stage.root.classList.toggle("le-has-questions", track.questions.some(Boolean));
-    const isDue = said && position >= said.due && position < (track.nextStop(said.due) ?? Infinity);
-    const isAsked = question !== "" && !said;
-    const isPending = said && position > said.from && position < said.due;
-    this.element.hidden = !isAsked && !isPending && !isDue;
-    for (const part of [...this.fields, this.ok]) part.hidden = !isAsked;
-    this.fields.forEach((field, side) => (field.max = String(stage.sides[side].scene.numBlocks)));
-    if (isAsked) write(this.words, question);
-    this.element.classList.toggle("le-is-judged", Boolean(isDue));
-    if (isPending && said) write(this.words, `You predict ${said.numbers.join(" and ")} blocks.`);
-    if (isDue && said)
-      write(
-        this.words,
-        judged(
-          said.numbers,
-          stage.sides.map(({ scene }) => scene.score.used),
-        ),
-      );
-  }
-}
-
-function judged(said: number[], used: number[]) {
-  const isRight = said.every((number, side) => number === used[side]);
-  return `You said ${said.join(" and ")}: ${isRight ? "right." : `it is ${used.join(" and ")}.`}`;
 }
