@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from checkout import ROOT
 from ctrl_c import python_handles_sigint
 from labengine.engine import endless
 from waiting import PATIENCE
 
 if TYPE_CHECKING:
     from labengine.lab import Lab
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +10,9 @@ from playwright.sync_api import Locator
 from browser.lab_page import LabPage
 from browser.open_view import FRAME
 from browser.steady_clock import STEADY_CLOCK
+from checkout import ROOT
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "01_first_light.ipynb"
+NOTEBOOK = ROOT / "notebooks" / "01_first_light.ipynb"
 WATCH = """(root) => {
   const seen = (window.seen = []);
   const look = () => {

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from playwright.sync_api import Locator
 
 from browser.lab_page import LabPage
+from checkout import ROOT
 
-FOLDER = Path(__file__).parents[2] / "notebooks"
+FOLDER = ROOT / "notebooks"
 
 
 def run_to(lab: LabPage, beginning: str, start: int = 0) -> int:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator
 
 from browser.lab_page import LabPage
+from checkout import ROOT
 
-NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "05_two_phase_allocation.ipynb"
+NOTEBOOK = ROOT / "notebooks" / "05_two_phase_allocation.ipynb"
 DOUBLED = "G's window group shares #4 and #5 with another group of G: each block in two tables!"
 
 

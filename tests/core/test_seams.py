@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 
 import pytest
 
+from checkout import ROOT
 from labengine import events as ev
 from labengine.core.block_pool import BlockPool
 from labengine.core.editions import EDITIONS, LABENGINE
@@ -19,7 +19,7 @@ from labengine.core.token_budget import TokenBudgetScheduler
 from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
 from labengine.session.reasons import method_of, seams_of
 
-CORE_PAGE = Path(__file__).parents[2] / "docs" / "core.md"
+CORE_PAGE = ROOT / "docs" / "core.md"
 NOT_THE_CORES = ("Engine.", "Transfers.", "Watch.", "Parts.")
 
 

@@ -7,7 +7,6 @@ cache, from the external tier after eviction, from a disk after a restart, and a
 from __future__ import annotations
 
 import gc
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+from checkout import child_environment
 from engine.reference import transformers_rows
 from labengine import model_path
 from labengine.check.invariants import check_invariants
@@ -163,11 +163,8 @@ def kv_by_hash(run: Run, kind: type) -> dict[tuple[int, bytes], dict[str, torch.
 
 def test_external_hits_after_a_restart(tmp_path: Path, reference: Rows, encode: Any) -> None:
     """Another process computes and saves; this one has never seen the prompt."""
-    code = f"from test_gemma_in_the_engine import save_in; save_in({str(tmp_path)!r})"
-    here = Path(__file__).parent
-    folders = (here, here.parent, here.parent / "support", os.environ.get("PYTHONPATH", ""))
-    paths = os.pathsep.join(map(str, folders))
-    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": paths})
+    code = f"from engine.test_gemma_in_the_engine import save_in; save_in({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", code], check=True, env=child_environment())
     run = Run(300, connector=DiskStore(tmp_path))
     run.add(encode(LIBRARY))
     run.finish()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from install.pins import ROOT
+from checkout import ROOT
 from waiting import wait_until
 
 

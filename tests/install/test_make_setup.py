@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from install.pins import ROOT
+from checkout import ROOT
 
 WITHOUT_VENV = """#!/bin/sh
 case "$*" in --version) echo Python 3.11.2 ;; "-m venv"*) exit 1 ;; esac

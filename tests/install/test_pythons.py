@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from install.pins import ROOT
+from checkout import ROOT
 
 NAMES = ("python3.11", "python3.12", "python3.13", "python3.14")
 TESTS = (

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from install.pins import CONSTRAINTS, ROOT, pins
+from checkout import ROOT
+from install.pins import CONSTRAINTS, pins
 from install.wheels import write_wheel
 
 PLATFORMS = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28", "aarch64-apple-darwin", "x86_64-pc-windows-msvc")

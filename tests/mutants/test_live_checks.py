@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from checkout import child_environment
 from mutants.table import MUTANTS
 
 SAMPLE = (
@@ -26,14 +26,10 @@ SAMPLE = (
 MAX_MEGABYTES = 1000
 
 
-def seen(project_root: Path, *names: str) -> list[dict[str, Any]]:
+def seen(*names: str) -> list[dict[str, Any]]:
     """What was seen of each of these mutants; names may be options, too."""
-    tests = project_root / "tests"
-    paths = (project_root, project_root / "widgets", tests, tests / "support")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
-    finished = subprocess.run(
-        [sys.executable, "-m", "mutants.live", *names], env=environment, check=True, capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "mutants.live", *names]
+    finished = subprocess.run(command, env=child_environment(), check=True, capture_output=True, text=True)
     return [json.loads(line) for line in finished.stdout.splitlines()]
 
 
@@ -52,18 +48,18 @@ def test_every_change_is_one_of_the_source_as_it_is(project_root: Path) -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 60
 
 
-def test_a_sample_is_seen_and_reported_and_an_unchanged_lab_is_not_accused(project_root: Path) -> None:
-    unchanged, *wrong = seen(project_root, "--labs=16", "unchanged", *SAMPLE)
+def test_a_sample_is_seen_and_reported_and_an_unchanged_lab_is_not_accused() -> None:
+    unchanged, *wrong = seen("--labs=16", "unchanged", *SAMPLE)
     assert not is_seen(unchanged) and survived(unchanged), unchanged
     assert [found["name"] for found in wrong if not (is_seen(found) and survived(found))] == []
 
 
 @pytest.mark.sweep
 @pytest.mark.timeout(1800)
-def test_what_breaks_state_or_stream_is_seen(project_root: Path) -> None:
+def test_what_breaks_state_or_stream_is_seen() -> None:
     """At least 95 of 100; what is not seen is listed in the table with the reason."""
     by_name = {mutant.name: mutant for mutant in MUTANTS}
-    found = seen(project_root, *by_name)
+    found = seen(*by_name)
     breaking = [one for one in found if by_name[one["name"]].kind != "policy"]
     missed = {one["name"] for one in breaking if not is_seen(one)}
     for one in found:

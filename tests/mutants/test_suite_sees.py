@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from checkout import child_environment
 from mutants.table import MUTANTS
 
 
-def first_failures(project_root: Path, *names: str) -> dict[str, str | None]:
+def first_failures(*names: str) -> dict[str, str | None]:
     """By name, the test that saw a mutant first."""
-    tests = project_root / "tests"
-    paths = (project_root, project_root / "widgets", tests, tests / "support")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
     command = [sys.executable, "-m", "mutants.suite", *names]
-    finished = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    finished = subprocess.run(command, env=child_environment(), check=True, stdout=subprocess.PIPE, text=True)
     found = map(json.loads, finished.stdout.splitlines())
     return {one["name"]: one["seen_by"] for one in found}
 
 
 @pytest.mark.sweep
 @pytest.mark.timeout(7200)
-def test_every_change_is_seen_by_a_test_and_none_accuses_the_code_as_it_is(project_root: Path) -> None:
+def test_every_change_is_seen_by_a_test_and_none_accuses_the_code_as_it_is() -> None:
     """Those that are only another policy, too: editions are compared with their upstreams step by step."""
-    assert first_failures(project_root, "unchanged") == {"unchanged": None}
-    found = first_failures(project_root)
+    assert first_failures("unchanged") == {"unchanged": None}
+    found = first_failures()
     for name, seen_by in found.items():
         print(f"{name}: {seen_by or 'seen by none'}")
     assert [name for name, seen_by in found.items() if seen_by is None] == []

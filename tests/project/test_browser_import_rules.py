@@ -38,6 +38,8 @@ from pathlib import Path
 
 import pytest
 
+from import_graph import rules_of
+
 IMPORT = re.compile(r"""(?:\bfrom|\bimport)\s*\(?\s*["'](\.[^"']+\.(?:ts|json))["']""")
 TABLES = ("../labengine_widgets/words/phrases.json", "../../labengine/glossary.json")
 OWN_ROOMS = ("model", "look", "views", "views/time", "stage", "stage/compare", "widget.ts", "views/index.ts")
@@ -55,8 +57,8 @@ def room_of(path: str) -> str:
 
 def parse_table(text: str) -> dict[str, frozenset[str]]:
     """Read the table's rows as room -> rooms that it may import."""
-    rows = [line.split(maxsplit=1) for line in text.split("----\n")[1].split("\n\n")[0].splitlines()]
-    table = {room: frozenset() if rule == "nothing" else frozenset(rule.split(", ")) for room, rule in rows}
+    rules = rules_of(text)
+    table = {room: frozenset(rule.split(", ")) - {"nothing"} for room, rule in rules.items()}
     everything = frozenset((*table, "views/index.ts"))
     return {room: everything if rooms == {"everything"} else rooms for room, rooms in table.items()}
 

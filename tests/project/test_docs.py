@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[[p.name for p in Path(__file__).resolve().parents].index("tests") + 1]
+from checkout import ROOT
+
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 HOW_TOS = sorted((ROOT / "docs").glob("add-*.md"))
 WITHOUT_PYTHON = {"add-a-view.md"}
@@ -119,8 +120,10 @@ def test_paths_and_members_in_a_page_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_of_a_page_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)", page.read_text(encoding="utf-8"))
-    for name, anchor in links:
+    text = page.read_text(encoding="utf-8")
+    links = re.findall(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)", text)
+    pictures = re.findall(r'(?:src|srcset)="([^":]+)"', text)
+    for name, anchor in [*links, *((name, "") for name in pictures)]:
         target = page.parent / name if name else page
         assert target.exists(), name
         if anchor:

@@ -48,7 +48,7 @@ from pathlib import Path
 
 import pytest
 
-from import_graph import Import, SourceTree, cycles, imports_of, path_to
+from import_graph import Import, SourceTree, cycles, imports_of, path_to, rules_of
 
 GROUND = (
     "atomic_write",
@@ -88,8 +88,7 @@ def widget_room_of(module: str) -> str:
 
 def parse_table(text: str, number: int = 0) -> dict[str, frozenset[str]]:
     """The rows of one table as room -> rooms it may import; a room may always import itself."""
-    rows = [line.split(maxsplit=1) for line in text.split("----\n")[1 + number].split("\n\n")[0].splitlines()]
-    return {room: frozenset((room, *_rooms_named(rule))) for room, rule in rows}
+    return {room: frozenset((room, *_rooms_named(rule))) for room, rule in rules_of(text, number).items()}
 
 
 def _rooms_named(rule: str) -> set[str]:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from checkout import ROOT
 from waiting import PATIENCE
 
 HEAVY = ("torch", "transformers")
 
-PACKAGE = Path(__file__).resolve().parents[2] / "labengine"
+PACKAGE = ROOT / "labengine"
 TOP = {"__init__", "__main__", "lab", "notebook"} | {path.stem for path in PACKAGE.glob("*.py")}
 GROUND_AND_FRONT = sorted(f"labengine.{name}".removesuffix(".__init__") for name in TOP)
 

@@ -11,9 +11,10 @@ import pytest
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
+from checkout import ROOT
 from waiting import PATIENCE
 
-FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
+FOLDER = ROOT / "notebooks"
 EXPECTED = {
     "00_why_blocks",
     "01_first_light",

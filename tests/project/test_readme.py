@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import io
 import re
-from pathlib import Path
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from PIL import Image
 
+from checkout import ROOT
 from labengine import __main__ as command_line
 from labengine import demo
 from labengine.lab import Lab
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 ROUNDING = r"(?<=max \|d[KV]\| )[\d.e+-]+"
 """The figure behind max |dK| and max |dV|."""
@@ -64,16 +63,9 @@ def test_the_table_is_what_the_demo_prints():
     assert all(float(worst) < 1e-3 for worst in re.findall(ROUNDING, printed.getvalue()))
 
 
-def test_files_that_it_names_are_there():
-    root = Path(__file__).parents[2]
-    patterns = (r"\((docs/[\w./-]+)", r"`((?:docs|notebooks)/[\w./-]+)`", r'(?:src|srcset)="(docs/[\w./]+)"')
-    named = [name for pattern in patterns for name in re.findall(pattern, README)]
-    assert len(named) > 8
-    assert [name for name in named if not (root / name).is_file()] == []
-
-
 def test_the_animation_is_small_and_holds_its_end():
-    with Image.open(Path(__file__).parents[2] / "docs" / "compare_219.webp") as animation:
+    path = ROOT / "docs" / "compare_219.webp"
+    with Image.open(path) as animation:
         durations = []
         for number in range(animation.n_frames):
             animation.seek(number)
@@ -81,7 +73,7 @@ def test_the_animation_is_small_and_holds_its_end():
             durations.append(animation.info["duration"])
     assert animation.width == 1220 and len(durations) > 20
     assert durations[-1] >= 5000 > max(durations[:-1])
-    assert (Path(__file__).parents[2] / "docs" / "compare_219.webp").stat().st_size < 1_500_000
+    assert path.stat().st_size < 1_500_000
 
 
 def test_the_demo_refuses_an_unknown_model_in_one_line(capsys):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from checkout import ROOT
+
 SCRIPTS = [
     path.relative_to(ROOT).as_posix()
     for folder in ("benchmarks", "docs")

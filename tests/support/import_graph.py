@@ -12,6 +12,12 @@ from pathlib import Path
 OURS = ("labengine", "labengine_widgets")
 
 
+def rules_of(text: str, number: int = 0) -> dict[str, str]:
+    """Return the rows of a docstring's table as {first column: the rest}; number: which of its tables."""
+    rows = text.split("----\n")[1 + number].split("\n\n")[0].splitlines()
+    return dict(row.split(maxsplit=1) for row in rows)
+
+
 @dataclass(frozen=True)
 class Import:
     """One module imported by another; lazy inside a function or under TYPE_CHECKING."""

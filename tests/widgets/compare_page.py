@@ -5,17 +5,17 @@ from __future__ import annotations
 import base64
 from collections import deque
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from browser.bare_pages import BROWSER, BarePage, BarePages
+from checkout import ROOT
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.browser import css, esm
 from labengine_widgets.compare.view import CompareView
 from waiting import wait_until
 from widgets.mounted_view import THEMES
 
-PICTURES = Path(__file__).parents[2] / ".artifacts" / "compare"
+PICTURES = ROOT / ".artifacts" / "compare"
 
 MOUNT = """
 async ([source, saved, arrangement, hasKernel, early]) => {

@@ -132,6 +132,11 @@ class View:
         self.say(events)
         self.press("Escape")
 
+    def move_to(self, moment: int) -> None:
+        """Show a moment."""
+        self.page.evaluate("(at) => document.querySelector('.labengine').stage.moveTo(at)", moment)
+        self.painted()
+
     def press(self, *keys: str) -> None:
         self.page.locator(".labengine").focus()
         for key in keys:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Route
 
 from browser.bare_pages import BROWSER, BarePage, BarePages
+from checkout import ROOT
 from labengine import events as ev
 from labengine.trace import codec
 from labengine_widgets.browser import css, esm
 
-PICTURES = Path(__file__).parents[2] / ".artifacts" / "views"
+PICTURES = ROOT / ".artifacts" / "views"
 ORIGIN = "http://labengine.test/"
 
 SET_UP = """

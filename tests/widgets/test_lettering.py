@@ -48,8 +48,7 @@ def test_text_picture_and_widget_agree() -> None:
             assert timeline is not None
             for step in (5, 9, 12, 14):
                 moment = timeline.step_moments(step)[1]
-                view.page.evaluate("(at) => document.querySelector('.labengine').stage.moveTo(at)", moment)
-                view.painted()
+                view.move_to(moment)
                 beads = {block: letter for letter, block in view.page.evaluate(BEADS)}
                 snapshot = timeline.state(moment).snapshot()
                 assert letters_in(block_map(snapshot, timeline)) == beads and len(beads) > 3

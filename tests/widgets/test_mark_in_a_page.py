@@ -23,16 +23,11 @@ def two_steps() -> list[ev.Event]:
     return [*merging_step(), ev.StepStarted(2), ev.ForwardRan(1, 1), ev.StepEnded(2)]
 
 
-def show_moment(view: View, moment: int) -> None:
-    view.page.evaluate("(at) => document.querySelector('.labengine').stage.moveTo(at)", moment)
-    view.painted()
-
-
 def test_a_flag_and_words_say_which_moment_is_marked() -> None:
     def check(view: View) -> None:
         frame = view.page.evaluate(FRAME)
         assert view.page.evaluate(FLAGS) == [None, None] and not view.page.locator(".le-since").is_visible()
-        show_moment(view, 21)
+        view.move_to(21)
         view.press("m")
         assert view.text(".le-since") == "since step 1, event 20: nothing has changed"
         steps, moments = view.page.evaluate(FLAGS)
@@ -62,7 +57,7 @@ def test_the_end_of_a_step_is_named_so() -> None:
 
 def test_what_is_outlined_says_what_it_was() -> None:
     def check(view: View) -> None:
-        show_moment(view, 21)
+        view.move_to(21)
         view.press("m", "End")
         view.page.locator("canvas.le-pool").hover(position={"x": 30, "y": 30})
         assert "\nwas: ref count 1" in view.text(".le-tip")
@@ -91,7 +86,7 @@ def test_another_recording_has_no_marked_moment() -> None:
 
 def test_the_same_recording_sent_anew_keeps_it() -> None:
     def check(view: View) -> None:
-        show_moment(view, 21)
+        view.move_to(21)
         view.press("m", "End")
         changed = view.page.locator(".le-changed").count()
         view.is_deaf = True

@@ -38,7 +38,7 @@ def _first_overwrite(lab: Lab) -> int:
     return next(i for i, event in events if isinstance(event, ev.BlockCached) and event.request_id == 1)
 
 
-def test_a_view_that_attaches_later_shows_the_same_moment(lab: Lab, wire: Wire) -> None:
+def test_a_view_that_attaches_afterwards_shows_the_same_moment(lab: Lab, wire: Wire) -> None:
     number = _first_overwrite(lab)
     dashboard = Dashboard(lab.feed)
     dashboard.open_at(number)

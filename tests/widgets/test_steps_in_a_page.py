@@ -64,11 +64,11 @@ def test_from_anywhere_the_keys_move_and_agree_with_the_lab() -> None:
         timeline = recorded(view)
         start, end = timeline.step_moments(3)
         for moment in range(start - 1, end + 1):
-            view.page.evaluate("(at) => document.querySelector('.labengine').stage.moveTo(at)", moment)
+            view.move_to(moment)
             view.press("PageUp")
             back = int(view.data("moment"))
             assert back < moment and back == steps_before(timeline, moment, 1), moment
-            view.page.evaluate("(at) => document.querySelector('.labengine').stage.moveTo(at)", moment)
+            view.move_to(moment)
             view.press("PageDown")
             on = int(view.data("moment"))
             assert on > moment and on == steps_after(timeline, moment, 1), moment
@@ -108,7 +108,7 @@ def test_one_moment_has_one_label_whoever_goes_there() -> None:
 def test_at_every_moment_head_and_slider_name_the_same_step() -> None:
     def check(view: View) -> None:
         for moment in range(recorded(view).end + 1):
-            view.page.evaluate("(at) => document.querySelector('.labengine').stage.moveTo(at)", moment)
+            view.move_to(moment)
             assert len(set(labels(view))) == 1, moment
 
     show_dashboard(check, five_steps())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from threading import Thread
 
 import pytest
 
+from checkout import child_environment
 from engine.external.pools import FINGERPRINT, TensorPool, chain, held, saved, transfer
 from engine.external.tussle import tussle
 from labengine.core.connector import LoadError
@@ -82,8 +82,8 @@ def test_threads_on_stores_of_one_folder(tmp_path: Path) -> None:
     assert failures == []
 
 
-def test_processes_on_one_folder(tmp_path: Path, project_root: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": f"{project_root}:{project_root / 'tests'}", "OMP_NUM_THREADS": "1"}
+def test_processes_on_one_folder(tmp_path: Path) -> None:
+    env = child_environment(OMP_NUM_THREADS="1")
     runs = [
         subprocess.Popen([sys.executable, "-c", TUSSLE, str(tmp_path), str(seed), "20000"], env=env)
         for seed in range(2)

@@ -12,6 +12,7 @@ from typing import IO, Any
 
 import pytest
 
+from checkout import child_environment
 from engine.external.pools import FINGERPRINT, TensorPool, chain, held, saved, transfer
 from labengine.atomic_write import write_atomically
 from labengine.core.connector import LoadError
@@ -34,9 +35,9 @@ store.save_kv(chain(2), pool)
 """
 
 
-def die_in_a_save(path: Path, target: str, project_root: Path) -> None:
+def die_in_a_save(path: Path, target: str) -> None:
     """Have another process save block 1, and end without any clean-up within the save of block 2."""
-    env = {**os.environ, "PYTHONPATH": f"{project_root}:{project_root / 'tests'}", "OMP_NUM_THREADS": "1"}
+    env = child_environment(OMP_NUM_THREADS="1")
     command = [sys.executable, "-c", SAVE_AND_DIE.format(target=target), str(path)]
     run = subprocess.run(command, env=env, timeout=PATIENCE)
     assert run.returncode == 9
@@ -47,8 +48,8 @@ def asides(path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("target", ["os, 'fsync'", "os, 'utime'", "Path, 'replace'"])
-def test_a_writer_that_dies_leaves_nothing_that_counts(tmp_path: Path, target: str, project_root: Path) -> None:
-    die_in_a_save(tmp_path, target, project_root)
+def test_a_writer_that_dies_leaves_nothing_that_counts(tmp_path: Path, target: str) -> None:
+    die_in_a_save(tmp_path, target)
     assert len(asides(tmp_path)) == 1
     store = DiskStore(tmp_path)
     store.bind(FINGERPRINT)

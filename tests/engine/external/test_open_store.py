@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from checkout import child_environment
 from labengine.config import ConfigError
 from labengine.engine.external import Delayed, DiskStore, HostStore, open_store
 from waiting import PATIENCE
@@ -74,6 +74,5 @@ for late in Delayed(open_store("host")), Threaded(open_store(sys.argv[1])):
 print("loaded:", *{"torch", "numpy", "transformers"} & set(sys.modules))
 """
     command = [sys.executable, "-c", code, str(tmp_path), str(PATIENCE)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "support")}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    run = subprocess.run(command, env=child_environment(), capture_output=True, text=True, timeout=PATIENCE)
     assert run.stdout == "loaded:\n", run.stdout + run.stderr

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from checkout import ROOT
 from labengine.core.block import Block
 from labengine.core.editions import EDITIONS, LABENGINE, NANO_VLLM_243, VLLM
 from labengine.core.parts import Parts
@@ -21,7 +21,7 @@ from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
 from labengine.scenarios.vllm_44409_columns import InterleavedKVCacheManager
 from labengine.session.reasons import seams_of
 
-CORE_PAGE = Path(__file__).parents[3] / "docs" / "core.md"
+CORE_PAGE = ROOT / "docs" / "core.md"
 
 
 def methods_of(seams: dict[str, Any]) -> dict[str, dict[str, Any]]:
