@@ -12,7 +12,7 @@ from gguf import GGUFReader
 from safetensors.torch import load_file
 
 from engine.reference import largest_difference, transformers_logits
-from engine.tiny_package import GEMMA_TOKENS, write_gemma_gguf
+from engine.sources.tiny_package import GEMMA_TOKENS, write_gemma_gguf
 from labengine.engine.model_runner import ModelRunner
 from labengine.engine.sources import SourceError
 from labengine.engine.sources.gguf_model import convert

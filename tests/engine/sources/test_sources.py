@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from engine.plan_builder import Dealer, plan_of
-from engine.tiny_package import MEMBER, TOKENS, entry_of, tiny_entry, write_gguf, write_wheel
+from engine.sources.tiny_package import MEMBER, TOKENS, entry_of, tiny_entry, write_gguf, write_wheel
 from labengine.config import ConfigError
 from labengine.engine import sources
 from labengine.engine.model_runner import ModelRunner
