@@ -217,7 +217,7 @@ def test_a_rewind_too(lab: Lab) -> None:
 
 def test_a_reader_who_moves_is_followed(lab: Lab) -> None:
     lab.goto(1)
-    lab.feed.reader.moment = 7
+    lab.feed.shown.moment = 7
     lab.feed.on_moment_shown(7)  # what the feed does when a browser says where its reader stands
     assert lab.moment == 7
 
