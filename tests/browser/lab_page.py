@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Callable
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +18,8 @@ from waiting import wait_until
 
 SCRIPTS = (Path(__file__).parent / "lab_scripts.js").read_text(encoding="utf-8")
 LIGHT: Literal["JupyterLab Light"] = "JupyterLab Light"
-POLL = 25.0  # ms between two looks
+FIRST_PAUSE, LONGEST_PAUSE = 10.0, 80.0
+"""Milliseconds between two looks; each pause is longer than the one before, because a look costs time itself."""
 
 Output = dict[str, Any]
 
@@ -170,7 +172,8 @@ class LabPage:
             self.screenshot("timed-out")
             return f"{what} (picture: timed-out.png)\n{self.watch.report()}"
 
-        wait_until(holds, failure, between=lambda: self.page.wait_for_timeout(POLL))
+        pauses = chain((FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE), repeat(LONGEST_PAUSE))
+        wait_until(holds, failure, between=lambda: self.page.wait_for_timeout(next(pauses)))
 
     # looking
 

@@ -9,6 +9,7 @@ from playwright.sync_api import Locator
 
 from browser.lab_page import LabPage
 
+PLAY_FAST = "(root) => { root.stage.player.speed = 50; }"
 FRAME = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 INK = """(canvas) => {
   const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height), shades = new Set();
@@ -86,8 +87,9 @@ class OpenComparison(OpenView):
         return self.data("sentence") or f"{self.data('left')} | {self.data('right')}"
 
     def next_stop(self) -> str:
-        """The next guided sentence, by keyboard."""
+        """On to the next guided sentence, by keyboard, and played fast; the sentence."""
         wanted = str(int(self.data("stop")) + 1)
+        self.root.evaluate(PLAY_FAST)
         self.press("n")
         self.until("stop", wanted)
         self.until("playing", "false")

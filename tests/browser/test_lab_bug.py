@@ -1,37 +1,9 @@
-"""%lab bug in JupyterLab: the verdict, and broken beside fixed, told from sentence to sentence by keyboard alone."""
+"""%lab bug in JupyterLab: the verdict, and broken beside fixed, from one guided sentence to the next by keyboard."""
 
 from __future__ import annotations
 
-from playwright.sync_api import Locator
-
 from browser.lab_page import LabPage
-
-
-class Compared:
-    """The compare view below a cell."""
-
-    def __init__(self, lab_page: LabPage, cell: int) -> None:
-        self.lab_page = lab_page
-        self.root: Locator = lab_page.cell(cell).locator(".le-compare")
-        self.root.scroll_into_view_if_needed()
-        lab_page.wait_for("the compare view", lambda: self.data("position"))
-
-    def data(self, name: str) -> str:
-        return self.root.get_attribute(f"data-{name}") or ""
-
-    def until(self, name: str, value: str) -> None:
-        self.lab_page.wait_for(f"{name} {value}", lambda: self.data(name) == value)
-
-    def press(self, key: str) -> None:
-        self.root.press(key)
-
-    def next_stop(self) -> str:
-        """The next guided sentence, by keyboard."""
-        wanted = str(int(self.data("stop")) + 1)
-        self.press("n")
-        self.until("stop", wanted)
-        self.until("playing", "false")
-        return self.root.locator(".le-guide-words").text_content() or ""
+from browser.open_view import OpenComparison
 
 
 def test_219_is_shown_by_keyboard_alone(lab_page: LabPage) -> None:
@@ -40,20 +12,19 @@ def test_219_is_shown_by_keyboard_alone(lab_page: LabPage) -> None:
     lab_page.run_cell(1)
     assert lab_page.errors() == []
     assert lab_page.cell(1).locator("b", has_text="The claim holds.").count() == 1
-    view = Compared(lab_page, 1)
+    view = OpenComparison(lab_page, 1)
     assert view.data("stop") == "0" and view.data("used") == "0 0"
     stops = [(view.next_stop(), view.data("used"), view.data("lost")) for _ in range(5)]
     assert [(used, lost) for _, used, lost in stops[-3:]] == [("8 8", "0 0"), ("8 7", "1 0"), ("8 5", "3 0")]
     assert "takes the entry" in stops[-2][0] and "What the fix cannot save" in stops[-1][0]
     assert view.data("peak") == "8 8"
-    lab_page.screenshot("bug-219-after-the-step", of=view.root)
+    view.screenshot("bug-219-after-the-step")
     view.press("ArrowLeft")
     view.until("position", "20")
     view.press("b")
     view.until("used", "8 7")
     view.press("End")
     lab_page.run_cell(2)
-    view.root.scroll_into_view_if_needed()  # the verdict stands between, and a play waits until it can be seen
     view.until("step", "2 2")
     view.until("playing", "false")
     assert lab_page.errors() == []
@@ -63,7 +34,7 @@ def test_the_follow_up_is_a_button(lab_page: LabPage) -> None:
     lab_page.open_cells("%load_ext labengine", "%lab bug nano-vllm-219")
     lab_page.run_cell(0)
     lab_page.run_cell(1)
-    view = Compared(lab_page, 1)
+    view = OpenComparison(lab_page, 1)
     view.press("End")
     view.root.get_by_role("button", name="What does it cost later?").click()
     view.until("stop", "6")
@@ -71,7 +42,7 @@ def test_the_follow_up_is_a_button(lab_page: LabPage) -> None:
     stops = [view.next_stop() for _ in range(3)]
     assert "Left, it finds none of it. Right, it finds 3 blocks" in stops[1]
     assert view.data("used") == "8 5" and view.data("step") == "4 4"
-    lab_page.screenshot("bug-219-later", of=view.root)
+    view.screenshot("bug-219-later")
     assert lab_page.errors() == []
 
 

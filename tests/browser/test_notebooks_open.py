@@ -5,6 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import Locator
 
 from browser.lab_page import LabPage
+from browser.open_view import PLAY_FAST
 from checkout import ROOT
 
 FOLDER = ROOT / "notebooks"
@@ -71,6 +72,7 @@ def test_02_shows_both_engines_and_the_follow_up(lab_page: LabPage) -> None:
     at = run_to(lab_page, "comparison = ")
     view = lab_page.cell(at).locator(".le-compare")
     seen(lab_page, view, stop="0", used="0 0")
+    view.evaluate(PLAY_FAST)
     for stop in range(1, 6):
         view.press("n")
         seen(lab_page, view, stop=str(stop), playing="false")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from browser.bare_pages import BROWSER, BarePage, BarePages
+from browser.open_view import PLAY_FAST
 from checkout import ROOT
 from labengine.session.compare.comparison import Comparison
 from labengine_widgets.browser import css, esm
@@ -138,9 +139,10 @@ class ComparePage:
             self.page.evaluate(FRAME)
 
     def next_stop(self) -> str:
-        """On to the next guided sentence, played at double speed; the sentence."""
+        """On to the next guided sentence, played fast; the sentence."""
         before = self.data("stop")
-        self.press("+", "n")
+        self.page.locator(".labengine").evaluate(PLAY_FAST)
+        self.press("n")
         self.until("the next stop", lambda: self.data("stop") != before and self.data("playing") == "false")
         return self.text(".le-guide-words")
 
