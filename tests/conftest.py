@@ -1,4 +1,4 @@
-"""What every test stands on: a quiet machine, no network, the browser last."""
+"""Settings of all tests: a quiet machine, no network, the browser last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who hears what, in which order, and what happens to a listener that misbehaves."""
+"""Which listeners get which events, in which order, and what happens to one that misbehaves."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_a_site_that_nobody_listens_to_builds_no_event(ground: Ground, monkeypat
 
 
 def unmet_by(ground: Ground) -> set[type[Event]]:
-    """What cannot happen there: nobody judges, no part fails, and the cache is not reset."""
+    """Events that cannot happen there: no check runs, no part fails, and the cache is not reset."""
     unmet: set[type[Event]] = {ViolationFound, PrefixCacheReset, LoadFailed, StepFailed}
     if ground.edition not in ("labengine", "nano-vllm+243"):
         unmet.add(BlockMerged)

@@ -218,7 +218,7 @@ def test_settings_that_an_edition_lacks_may_be_off_and_not_on(key: str, value: f
 
 @pytest.mark.parametrize("edition", TOKEN_BUDGET_EDITIONS)
 def test_settings_reach_the_engine(edition: str) -> None:
-    """Each changes what happens; how, is told in the core's own tests."""
+    """Each changes what happens; the core's own tests say how."""
     twins = [request(0, [1] * 9, max_tokens=3), request(0, [2] * 9, max_tokens=3)]
     groups = [{"kind": "full"}, {"kind": "sliding_window", "window": 4}]
     usual = labengine.simulate(workload(*twins, groups=groups, num_blocks=16), edition)

@@ -1,6 +1,6 @@
 """fold(events) == snapshot after every operation; the timeline's state at any moment is the fold of what came before.
 
-The operations are add, abort, every phase of a step, whole steps, and steps that were given up.
+The operations are add, abort, every phase of a step, complete steps, and steps that were given up.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def test_events_between_moments_and_of_a_kind() -> None:
 
 
 def test_a_fold_can_start_at_a_snapshot(ground: Ground) -> None:
-    """A listener that comes late folds on from where the engine stands."""
+    """A listener that subscribes late folds on from the engine's current state."""
     for seed in ground.seeds(20):
         hooks, late = Hooks(strict=True), list[Event]()
         drive = ground.drive(seed, hooks, keep_finished=seed % 4 or None)

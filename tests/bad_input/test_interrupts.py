@@ -17,7 +17,7 @@ PROMPTS = ("Once upon a time there was a block that waited", "The capital of Fra
 
 
 def answers(lab: Lab) -> list[tuple[int, ...]]:
-    """Both prompts to the end: the tokens, computed with nobody disturbing."""
+    """Both prompts to the end: the tokens, computed without interrupts."""
     return [output.token_ids for output in lab.generate(PROMPTS, max_tokens=6)]
 
 
@@ -51,7 +51,7 @@ def ctrl_c_at(lab: Lab, layer: int) -> Iterator[None]:
 
 @contextmanager
 def interrupted(lab: Lab, layer: int = 7) -> Iterator[None]:
-    """Ctrl-C is pressed as the forward reaches a layer; the step inside the block has to be taken back."""
+    """Ctrl-C is pressed as the forward reaches a layer; the step inside the block has to be rolled back."""
     before = lab.snapshot()
     with ctrl_c_at(lab, layer):
         yield
@@ -115,7 +115,7 @@ def interrupted_loosely(lab: Lab, layer: int = 7) -> Iterator[None]:
 
 
 def test_an_interrupt_while_the_core_changes_waits_and_then_takes_the_step_back(lab: Lab) -> None:
-    """Ctrl-C inside schedule and inside update is held back until the core is whole again."""
+    """Ctrl-C inside schedule and inside update is held back until the core is consistent again."""
     for kind in (RequestScheduled, TokenSampled):
         before = lab.snapshot()
         with lab.hooks.subscribe(press_ctrl_c, kind), pytest.raises(KeyboardInterrupt):

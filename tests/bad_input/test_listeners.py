@@ -1,4 +1,4 @@
-"""Listeners that raise or steer are dropped, with a reason, and hurt nobody."""
+"""Listeners that raise or steer the lab are dropped, with a reason, and do no harm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lab that cannot be: models, editions, sizes, keywords, settings and parts."""
+"""Labs that cannot be made: models, editions, sizes, keywords, settings and parts."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Copying:
 
 
 class PassingOn:
-    """Has nothing of its own, and asks somebody who has."""
+    """Has no state of its own, and asks another object for it."""
 
     def __init__(self) -> None:
         self._asked = MergePolicy()

@@ -1,4 +1,4 @@
-"""What comes with a prompt, salts, keys, sampling and keywords, and requests that are not there."""
+"""Prompts, salts, keys, sampling parameters and keywords of `add`, and ids of requests that do not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every argument of every public call, given what it is not: an error that names it, and nothing has changed."""
+"""Each argument of each public call, of a wrong type: an error that names it, and nothing has changed."""
 
 from __future__ import annotations
 

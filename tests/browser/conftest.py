@@ -62,6 +62,6 @@ def notebook(lab_pages: LabPages, request: pytest.FixtureRequest) -> Iterator[La
 
 @pytest.fixture
 def lab_page(lab_pages: LabPages, request: pytest.FixtureRequest) -> Iterator[LabPage]:
-    """A page for a test's own notebooks; at the end it must have raised nothing and asked nobody but the server."""
+    """A page for a test's own notebooks; at the end it has no errors, and asked only this server."""
     with lab_pages.lent(request) as lab:
         yield lab

@@ -1,4 +1,4 @@
-"""An exported page as somebody opens it: from disk, with networking off."""
+"""An exported page opened from disk, without a network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FRAME = "() => new Promise((done) => requestAnimationFrame(() => requestAnimatio
 
 
 class ExportedPage:
-    """The page, and what stands on it."""
+    """The page and its text."""
 
     def __init__(self, page: Page, path: Path) -> None:
         self.page = page
@@ -58,7 +58,7 @@ class ExportedPage:
 
 @contextmanager
 def opened(browser: Browser, path: Path, **options: Any) -> Iterator[ExportedPage]:
-    """The page in a context that is offline; at the end it must have complained of nothing and asked nobody."""
+    """The page in a context that is offline; at the end it must have no errors, and have made no requests."""
     settings: dict[str, Any] = {"viewport": {"width": 1252, "height": 1000}, "offline": True, **options}
     with new_context(browser, **settings) as context:
         exported = ExportedPage(context.new_page(), path)

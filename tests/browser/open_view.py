@@ -1,4 +1,4 @@
-"""A widget below a cell, as a reader has it: what it says of itself, and its keys."""
+"""A widget below a cell: its data attributes, keys, tabs and pictures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class OpenView:
         self.notebook.wait_for(f"{name} {value!r}", lambda: self.data(name) == value)
 
     def press(self, *keys: str) -> None:
-        """Keys for the widget as a whole."""
+        """Press keys with the widget focused."""
         self.root.scroll_into_view_if_needed()
         self.root.focus()
         for key in keys:

@@ -1,4 +1,4 @@
-"""#219 in JupyterLab: told by keyboard alone, with cells that never move, and a picture of each of its events."""
+"""#219 in JupyterLab, by keyboard: cells of blocks never move, and each event has a picture."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def compared(extended: LabPage) -> OpenComparison:
 
 
 def test_it_is_shown_by_keyboard_alone_from_the_cell_to_the_end(extended: LabPage) -> None:
-    """No mouse, and no help from Python: the cell is run, entered, told, asked, and left again."""
+    """No mouse, and no help from Python: by keys the cell is run, entered, read, asked why, and left again."""
     page, keys = extended.page, extended.page.keyboard
     cell = extended.add_cell("%lab bug nano-vllm-219")
     extended.select(cell)

@@ -67,7 +67,7 @@ class HostileViewSource(FakeViewSource):
 
 
 def must_be_text(page: ExportedPage) -> None:
-    """Nothing of it has run, become an element, or turned the direction of what stands beside it."""
+    """Nothing of it has run, become an element, or turned the direction of the text beside it."""
     assert page.page.evaluate("() => window.pwned") is None
     assert page.page.locator(f".labengine :is({MARKUP})").count() == 0
     assert page.page.evaluate(HIDDEN) == []

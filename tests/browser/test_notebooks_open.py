@@ -1,4 +1,4 @@
-"""Notebooks 02 and 06, run from top to bottom in JupyterLab: what the cells say, the pictures show."""
+"""Notebooks 02 and 06, run from top to bottom in JupyterLab: the views show what the cells print."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run_to_the_end(lab: LabPage, start: int) -> None:
 
 
 def seen(lab: LabPage, view: Locator, **data: str) -> None:
-    """Bring a view into sight (out of sight nothing is painted) and wait until it stands so."""
+    """Bring a view into sight (out of sight nothing is painted) and wait until its data attributes are these."""
     view.scroll_into_view_if_needed()
     for name, value in data.items():
         lab.wait_for(f"{name} {value}", lambda n=name, v=value: view.get_attribute(f"data-{n}") == v)  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Every view in JupyterLab: in the dashboard with each tab of its drawer, and each alone, on the real model."""
+"""Every view in JupyterLab, on the real model: in the dashboard with each tab of its drawer, and each by itself."""
 
 from __future__ import annotations
 

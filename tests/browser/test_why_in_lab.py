@@ -1,4 +1,4 @@
-"""Why? and what is chosen, in JupyterLab: a click on a ref count, a chain of links, and the same choice everywhere."""
+"""Why? and the selection in JupyterLab: a click on a ref count, a chain of links, one selection in all views."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def dashboard(notebook: LabPage) -> OpenView:
 
 @pytest.fixture
 def at_the_end(dashboard: OpenView) -> OpenView:
-    """The dashboard at the newest moment, nothing chosen."""
+    """The dashboard at the newest moment, nothing selected."""
     dashboard.notebook.execute("lab.selection = None")
     dashboard.press("End")
     dashboard.until("used", "5")

@@ -1,4 +1,4 @@
-"""A part that does not do what its event says, in JupyterLab: counted in red, told, marked, and its crash looked at."""
+"""A part that contradicts its events, in JupyterLab: counted in red, described, marked; and a crash inspected."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def wrong(notebook: LabPage) -> OpenView:
 
 
 def pictures(view: OpenView, name: str) -> None:
-    """In light and dark, at three widths of the window; at each of them the words of the alarm stand in full."""
+    """In light and dark, at three widths of the window; at each of them the alarm's text is not cut."""
     page, before = view.page, view.page.viewport_size
     for theme in ("Light", "Dark"):
         view.notebook.set_theme(f"JupyterLab {theme}")  # type: ignore[arg-type]

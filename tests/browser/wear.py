@@ -95,7 +95,7 @@ class Wear:
         return self.sample()
 
     def sample(self) -> Sample:
-        """A look at both halves, once the page stands where the kernel does."""
+        """A sample of both halves, once the page shows the kernel's last step."""
         kernel = json.loads(self._execute(KERNEL))
         assert kernel.pop("failures") == []
         self.lab.wait_for("the last step", lambda: self.page_state()["step"] == kernel["step"])

@@ -1,4 +1,4 @@
-"""Anything that may happen to an engine, at random: requests, aborts, broken steps, a tier that fails or comes late.
+"""Random operations on an engine: requests, aborts, broken steps, a tier that fails or comes late.
 
 A Random deals an episode: one engine on a small pool, and some hundred operations on it. All prompts come from a few
 stems, and the tokens behind them are few too, so that content collides all the time.
@@ -23,7 +23,7 @@ _NAMES = {ev.BlockMerged: "merged", ev.BlockEvicted: "evicted", ev.RequestPreemp
 
 
 class Episode:
-    """One engine, and the operations that befall it. `met` counts what they led to."""
+    """One engine and random operations on it. `met` counts what they led to."""
 
     def __init__(self, rng: Random, edition: str | Parts, *, with_tier: bool = True) -> None:
         self.rng = rng
@@ -63,7 +63,7 @@ class Episode:
                 self.met[_NAMES[type(event)]] += 1
 
     def operations(self, num_operations: int) -> Iterator[str]:
-        """Do them, one at a time; each is named once it is over, or stands in between two phases."""
+        """Do them, one at a time; each is named once it is over, or is between two phases."""
         engine, rng = self.setup.engine, self.rng
         for _ in range(num_operations):
             chance = rng.random()

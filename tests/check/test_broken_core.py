@@ -1,4 +1,4 @@
-"""A core that a part has torn: what looks at it comes back, in bounded memory, and says what is broken and where."""
+"""A core whose state a part has broken: checks end, in bounded memory, and report what is broken and where."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_large_pool_with_everything_broken_is_looked_at_in_bounded_memory(num_
 
 
 def look_at(lab: Lab) -> None:
-    """Everything that reads the core as a whole."""
+    """Everything that reads all of the core."""
     assert lab.snapshot().blocks
     assert repr(lab) and lab.status()
     assert str(lab.why(block=0)) and str(lab.why(block=3))

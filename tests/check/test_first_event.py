@@ -1,4 +1,4 @@
-"""The event that made it so: exact, across rollbacks, and not guessed when the recording does not tell."""
+"""The event that caused a violation: exact, across rollbacks; else the newest event about its subject."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def abandon(setup: Watched, num_phases: int) -> None:
 
 
 def test_memory_outlives_a_step_that_was_taken_back() -> None:
-    """A step writes over a block that is still cached, and is taken back; then the cached block is hit."""
+    """A step writes over a block that is still cached, and is rolled back; then the cached block is hit."""
 
     class Forgetful(type(watched().engine.scheduler)):  # type: ignore[misc]
         def forget_written(self, plan: object) -> None:

@@ -136,7 +136,7 @@ def test_two_live_blocks_of_one_content_are_found_where_an_edition_merges(sound:
 
 
 def test_equal_hashes_after_different_prefixes_are_no_duplicates(sound: Snapshot) -> None:
-    """With a hash that is too short they happen; nobody may merge such blocks."""
+    """With a hash that is too short they happen; such blocks must not be merged."""
     one, other = entry(sound, 1, 0, 1), entry(sound, 1, 0, 0)
     collided = block(sound, one, grouped_hashes=sound.blocks[other].grouped_hashes)
     assert "duplicate" not in broken(collided, merges=True)

@@ -55,9 +55,9 @@ def two_equal_prompts_and_a_third(parts: Parts) -> Watched:
 
 
 def an_equal_block_that_is_free(parts: Parts) -> Watched:
-    """A block is freed and stays mapped; while it waits in the queue, somebody computes the same content.
+    """A block is freed and stays mapped; while it waits in the queue, another request computes the same content.
 
-    The second block of the prompt is found by nobody: a hit leaves the last token to compute.
+    The second block of the prompt is found by no look-up: a hit leaves the last token to compute.
     """
     setup = watched(5, edition=parts, next_token=lambda request, position: request)
     setup.add(*X)

@@ -153,7 +153,7 @@ def test_a_forward_pass_that_does_not_come_back_may_have_written_anything() -> N
 
 
 def test_what_a_step_wrote_stays_written_when_it_is_taken_back() -> None:
-    """Taken back, a step's blocks go to somebody else; if they were handed out as the first one's, that is seen."""
+    """After a rollback the blocks go to another request; a hit that takes them for the first one's is detected."""
     memory = Memory([1, 2, 3], [7, 8])
     memory.step(0, 0, 2, (0,), (1,))
     memory.step(1, 0, 2, (0,), (1,))
@@ -235,7 +235,7 @@ def test_a_short_hash_brings_wrong_kv_from_the_tier() -> None:
 
 
 class SharesTheLastBlock(KVCacheManager):
-    """The table's last block belongs to somebody else: two requests write to it in turn."""
+    """The table's last block belongs to another request: both write to it in turn."""
 
     def slot_runs(self, request: Request, start: int, end: int, group: KVCacheGroup) -> tuple[SlotRun, ...]:
         if request.request_id == 1 and request.num_generated_tokens:

@@ -1,4 +1,4 @@
-"""Where a step may write: slots by the rule, and blocks that nobody else counts on."""
+"""Where a step may write: slots by the rule, and no blocks that another request reads."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_load_writes_too(setup: Watched) -> None:
 
 
 def test_an_edition_that_registers_early_writes_what_it_has_promised(setup: Watched) -> None:
-    """Blocks 0 and 1 are named by the map and shared; the very tokens they stand for may be written to them."""
+    """Blocks 0 and 1 are named by the map and shared; only the tokens that they are cached for may be written."""
     assert judged(setup, step(setup, 4, 8, (1, 0, 4)), early=True) == []
     setup.engine.requests[1].token_ids[0] = 99
     (violation,) = judged(setup, step(setup, 4, 8, (1, 0, 4)), early=True)

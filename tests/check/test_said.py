@@ -1,4 +1,4 @@
-"""The core against its events: what a part does and does not say is told with event, class and method."""
+"""The core against its events: each contradiction is reported with event, class and method."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_an_event_that_is_missing() -> None:
 
 
 class SecretTable(FullAttentionGroup):
-    """Lets a table name its first block twice, and tells nobody."""
+    """Lets a table name its first block twice, without an event."""
 
     def extend(self, request: Request, num_tokens: int) -> None:
         super().extend(request, num_tokens)
@@ -125,7 +125,7 @@ def test_the_lie_of_a_step_that_fails_is_seen_before_it_is_taken_back() -> None:
 
 
 class FailsHalfWay(BlockPool):
-    """Is honest, and raises when the queue has already changed and nobody was told."""
+    """Emits true events, and raises when the queue has changed and its event is not emitted."""
 
     def take(self, num_blocks: int) -> list[int]:
         taken = super().take(num_blocks)
@@ -175,7 +175,7 @@ def test_a_steps_report_lists_what_was_found_in_it() -> None:
 
 
 def test_a_pool_too_large_for_every_step_is_compared_completely_now_and_then() -> None:
-    """A change that nobody tells of, in a block that no event names."""
+    """A change without an event, in a block that no event names."""
     setup = watched(6000, HYBRID)
     setup.add(*range(9), max_tokens=30)
     setup.steps(2)

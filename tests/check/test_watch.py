@@ -1,4 +1,4 @@
-"""The watch: what it tells, when, and how little it looks at."""
+"""The watch: what it reports, when, and how little of the state it reads."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_broken_state_of_a_schedule_is_reported_before_the_forward_pass_even_if_
 
 
 class TakesOneTwice(FullAttentionGroup):
-    """Lets a table name its first block again, and tells nobody."""
+    """Lets a table name its first block again, without an event."""
 
     def extend(self, request: Request, num_tokens: int) -> None:
         super().extend(request, num_tokens)
@@ -142,7 +142,7 @@ def test_a_step_looks_at_what_it_changed_and_not_at_the_pool(monkeypatch: pytest
 
 
 def test_an_interrupt_anywhere_in_the_watch_breaks_neither_engine_nor_watch() -> None:
-    """Ctrl-C at many points of the check's own code; the step is taken back, taken again, and all is silent."""
+    """Ctrl-C at many points of the check's own code; the step is rolled back and taken again, and nothing is found."""
     rng, num_interrupted = Random(0), 0
     for n in rng.sample(range(2000), 120):
         setup = watched(24, HYBRID)

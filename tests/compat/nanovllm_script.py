@@ -1,4 +1,4 @@
-"""A script for nano-vLLM, in its own words: what pull request 243 calls and reads, step by step. No test by itself."""
+"""A script written for nano-vLLM: what pull request 243 calls and reads, step by step. No test by itself."""
 
 import os
 from collections import Counter

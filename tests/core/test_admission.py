@@ -1,4 +1,4 @@
-"""Who gets in, how much of a step, who is thrown out: budgets, max_num_seqs and preemption per edition."""
+"""Which requests are admitted, with how many tokens, and which are preempted: budgets and max_num_seqs per edition."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_eos_in_the_prompt_ends_nothing(edition: str) -> None:
 
 
 def abort_in(edition: str, status: str) -> Engine:
-    """Two requests; the second is aborted once it stands at `status`."""
+    """Two requests; the second is aborted once its status is `status`."""
     engine = small_engine(4, 4, edition)
     engine.add([1] * 8, SamplingParams(max_tokens=5))
     engine.add([2] * 7, SamplingParams(max_tokens=5))

@@ -1,4 +1,4 @@
-"""What the external tier can supply behind a local hit: whole blocks of all groups, of a window only what is read."""
+"""What the external tier can supply behind a local hit: full blocks of all groups, of a window only what is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Extra keys keep requests apart: who shares blocks shares all of them, name by name."""
+"""Extra keys separate requests: only requests with equal keys, name by name, share blocks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def hits(edition: str, *requests: tuple[str | None, ExtraKeys]) -> list[int]:
 
 
 def test_an_adapter_is_not_a_salt_of_the_same_name(edition: str) -> None:
-    """vLLM issue 44701: told apart by values alone, they would share KV."""
+    """vLLM issue 44701: compared by values alone, they would share KV."""
     assert hits(edition, (None, ADAPTER), ("x", ()), (None, ADAPTER), ("x", ())) == [0, 0, 8, 8]
 
 

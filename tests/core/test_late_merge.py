@@ -66,7 +66,7 @@ def test_equal_blocks_of_two_groups_are_not_the_same() -> None:
 
 
 def test_a_block_that_the_first_has_dropped_already_is_kept_by_the_second() -> None:
-    """Nobody holds it: it is free, and may be given away at any moment."""
+    """No request holds it: it is free, and may be allocated at any moment."""
     core = Workbench([window(4, 4)])
     first, second = core.request(PROMPT), core.request(PROMPT)
     core.admit(first)

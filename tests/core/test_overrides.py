@@ -1,4 +1,4 @@
-"""Parts that would decide nothing: misspelt seams, signatures that the core cannot call, unknown fields."""
+"""Parts whose overrides would have no effect: misspelt seams, wrong signatures, unknown fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions and queues of one's own, right or wrong: other policies run soundly, and a wrong queue is told by name."""
+"""A user's own decisions and queues: other policies run soundly, and a wrong queue is reported by name."""
 
 from __future__ import annotations
 

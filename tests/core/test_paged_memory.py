@@ -53,7 +53,7 @@ class FreesWithoutRepointing(FullAttentionGroup):
 
 
 class MergesIntoFreeBlocks(LateMergeComparingPrefixes):
-    """Without the alive check: the block is in the queue, and about to be given to somebody else."""
+    """Without the alive check: the block is in the queue, and about to be allocated to another request."""
 
     def is_alive(self, other: Block) -> bool:
         return True

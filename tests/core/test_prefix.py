@@ -1,4 +1,4 @@
-"""Prefixes compare whole chains of tokens, without trusting a hash; requests that meet share their links."""
+"""Prefixes compare complete chains of tokens, without trusting a hash; requests that meet share their links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Six bits of hash collide all the time: who looks behind the hash, and how far, decides who reads another's KV."""
+"""Six bits of hash collide all the time: how much an edition compares decides which requests read another's KV."""
 
 from __future__ import annotations
 

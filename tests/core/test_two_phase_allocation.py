@@ -1,7 +1,7 @@
 """Every group's hits are touched before any group takes blocks for external tokens: the cases of vLLM PR 44409.
 
 Interleaved, group by group, the first group's fresh blocks are hits that the next group has not touched yet: they lie
-at the head of the free queue, and nobody holds them.
+at the head of the free queue, and no request holds them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def new_request(groups: list[GroupSpec], parts: Parts) -> tuple[Workbench, Reque
 
 
 def preempted_request(groups: list[GroupSpec], parts: Parts) -> tuple[Workbench, Request]:
-    """It ran, lost its blocks, and comes again; since then somebody used up what lay before them in the queue."""
+    """It ran, lost its blocks, and comes again; since then other requests took what lay before them in the queue."""
     hits = 8 + 4 * (len(groups) - 1)
     core = Workbench(groups, num_blocks=hits + 7 * len(groups), edition=parts)
     core.cache(PREFIX)
@@ -135,7 +135,7 @@ def test_the_connector_notices_group_by_group(start: Start, groups: list[GroupSp
 
 
 def test_blocks_that_the_window_moved_past_are_not_touched(groups: list[GroupSpec], edition: str) -> None:
-    """Touching every hit at once (vLLM PR 33775) would hold on to blocks that stand in no table."""
+    """Touching every hit at once (vLLM PR 33775) would hold on to blocks that are in no table."""
     core, request = new_request(groups, EDITIONS[edition])
     hit = core.admit(request, len(EXTERNAL))
     assert [len(ids) - ids.count(core.pool.null_block) for ids in hit.block_ids[1:]] == [4] * (len(groups) - 1)

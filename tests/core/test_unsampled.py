@@ -1,4 +1,4 @@
-"""A token that is not sampled yet can be kept and moved, and nobody can find out what it is."""
+"""A token that is not sampled yet can be kept and moved, and its value cannot be read."""
 
 from __future__ import annotations
 

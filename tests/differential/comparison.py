@@ -1,4 +1,4 @@
-"""labengine's core in upstream's terms: the same rows, and the first place where two runs part."""
+"""labengine's core in upstream's terms: the same rows, and the first difference of two runs."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Sampling:
-    """Stands in for upstream's SamplingParams."""
+    """Replaces upstream's SamplingParams."""
 
     max_tokens: int = 64
     temperature: float = 1.0
@@ -118,7 +118,7 @@ def hash_and_merge_blocks(manager: Any, sequence: Any) -> None:
     """Upstream's hash_blocks with the late merge that pull request 243 describes.
 
     A block just filled, whose content a live block holds already, gives its place in the table to that block and is
-    freed unless somebody else counts on it.
+    freed unless another request holds it.
     """
     size = manager.block_size
     first = sequence.num_cached_tokens // size

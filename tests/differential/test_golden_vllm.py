@@ -109,7 +109,7 @@ class OneGroupAfterTheOther(VllmKVCacheManager):
 
 
 def test_the_two_phase_window_is_where_the_old_order_puts_a_block_into_two_tables() -> None:
-    """Told from rows alone, and done: the same blocks at the same op; elsewhere the order makes no difference."""
+    """Decided from rows alone, and done: the same blocks at the same op; elsewhere the order makes no difference."""
     parts = Parts(kv_cache_manager=OneGroupAfterTheOther).overriding(VLLM)
     for workload, rows in recorded("ops-hybrid"):
         number, doubled = _first_doubled(workload, rows)

@@ -1,4 +1,4 @@
-"""labengine's edition vllm in vLLM's terms: the same rows, and the first place where two runs part."""
+"""labengine's edition vllm in vLLM's terms: the same rows, and the first difference of two runs."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def _met_by_step(workload: Row, before: Row, row: Row) -> set[str]:
 
 
 def _was_room_needed(before: Row, row: Row) -> bool:
-    """Whether somebody got blocks that the queue did not have; else those who were preempted asked for themselves."""
+    """True if some request got blocks that the queue did not have; else the preempted requests asked for themselves."""
     running = [
         str(request_id) for request_id, _ in row["scheduled"] if str(request_id) not in map(str, row["finished"])
     ]

@@ -13,7 +13,7 @@ def prefix_label(token_ids: Sequence[int], salt: str | None) -> str:
 
 
 def prefix_labels(token_ids: Sequence[int], salt: str | None, hash_block_size: int) -> Iterator[str]:
-    """Of every whole hashed block of a request."""
+    """Of every full hashed block of a request."""
     for end in range(hash_block_size, len(token_ids) + 1, hash_block_size):
         yield prefix_label(token_ids[:end], salt)
 

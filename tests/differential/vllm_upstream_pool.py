@@ -26,7 +26,7 @@ def group_specs(groups: Sequence[tuple[int, int | None]]) -> list[KVCacheGroupSp
 
 
 class Labels:
-    """Learns what each block hash stands for, from the requests that have it."""
+    """Maps each block hash to its content, from the requests that have it."""
 
     def __init__(self, hash_block_size: int) -> None:
         self._size = hash_block_size
@@ -44,7 +44,7 @@ class Labels:
 
 
 def ref_counts(pool: Any) -> list[int]:
-    """By block; the null block's is not kept by vLLM, and told as 0."""
+    """By block; the null block's is not kept by vLLM, and reported as 0."""
     return [0] + [block.ref_cnt for block in pool.blocks[1:]]
 
 

@@ -1,4 +1,4 @@
-"""Whole workloads on vLLM's synchronous Scheduler, without a model. Runs where vLLM is installed.
+"""Complete workloads on vLLM's synchronous Scheduler, without a model. Runs where vLLM is installed.
 
 A workload has simulate's keys, and `streams` and `alphabet`, which say how requests go on; a row, see `_Run.row`.
 """

@@ -1,4 +1,4 @@
-"""Fixtures of tests on digests: what was read whole, and files that count as old."""
+"""Fixtures of tests on digests: which files were read completely, and files that count as old."""
 
 from __future__ import annotations
 

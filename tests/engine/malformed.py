@@ -18,7 +18,7 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 class Deleted(Enum):
-    """Stands for a value that is taken out; an enum, because test ids are made from its text."""
+    """Marks a value that is left out; an enum, because test ids are made from its text."""
 
     DELETED = "deleted"
 
@@ -319,7 +319,7 @@ def index_cases() -> Iterator[Case]:
 
 
 def tokenizer_cases() -> Iterator[Case]:
-    """For a directory with the tiny tokenizer. Damages that only its loading finds are told when it is first used."""
+    """For a directory with the tiny tokenizer. Damages that only its loading finds are reported on its first use."""
     file = "tokenizer.json"
     for kind, content in NOT_JSON.items():
         if kind != "twice":

@@ -1,4 +1,4 @@
-"""The whole engine against transformers, on real weights in fp32: same logits, same tokens, whatever the engine does.
+"""The engine against transformers, on real weights in fp32: equal logits, equal tokens, whatever the engine does.
 
 Compared teacher-forced: transformers computes each finished sequence once, in one dense pass; every logits row that the
 engine sampled from is held against the row of that pass. Logits within 1e-3; argmax equal unless the best two are

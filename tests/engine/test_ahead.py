@@ -1,7 +1,7 @@
-"""Scheduling ahead is not to be seen: an engine that does, beside one that does not, through the same disturbances.
+"""An engine that schedules ahead shows the same as one that does not, through the same disturbances.
 
 They run the same workload side by side on memories that check each read. Tokens, block ids, events, reports and states
-are equal after every operation. Between most of them nobody looks at the engine that is ahead, for that ends it.
+are equal after every operation. Between most of them the engine that is ahead is not read, because a read ends it.
 """
 
 from __future__ import annotations

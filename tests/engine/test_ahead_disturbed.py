@@ -1,4 +1,4 @@
-"""A free step that is disturbed, by an error or by Ctrl-C at any moment, has happened whole or not at all."""
+"""A free step disturbed by an error, or by Ctrl-C at any moment: it has happened completely or not at all."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def free_steps(ground: Ground, seed: int) -> tuple[Drive, list[Event]]:
 
 
 def fail_free_step(drive: Drive, events: list[Event], run: Callable[[Callable[[], object]], object]) -> bool:
-    """A step that is disturbed: it happened, or left no trace but in memory. True when it was taken back."""
+    """A step that is disturbed: it happened, or left no trace but in memory. True if it was rolled back."""
     before, engine = fold(events), drive.engine
     engine._written = StepPlan(())
     with suppress(Disturbance, KeyboardInterrupt):

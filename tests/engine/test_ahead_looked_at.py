@@ -1,4 +1,4 @@
-"""Whoever looks at an engine that is ahead sees what one that waits would show: listeners, runners, other threads."""
+"""Reads of an engine that is ahead show what an engine that waits would show: listeners, runners, other threads."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def states_while_sampling(engine: Engine) -> list[Snapshot]:
 
 
 def test_the_used_blocks_are_those_of_now() -> None:
-    """Nobody has to look for that: any thread may ask."""
+    """This needs no read of the state: any thread may ask."""
     engine = ahead_engine()
     other = ahead_engine(Engine)
     while engine.step():

@@ -1,4 +1,4 @@
-"""Parts that nobody wrote for it end what is ahead: they ask for a token, look, or fail before its time."""
+"""Parts written without scheduling ahead in mind end it: they ask for a token, read the state, or fail early."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from labengine.snapshot import Snapshot
 
 
 class RegistersEarly(KVCacheManager):
-    """As somebody may write it, who does not know that tokens come late."""
+    """As a user may write it who does not know that tokens come late."""
 
     def num_registrable_tokens(self, request: Request, num_tokens: int, moment: Moment) -> int:
         return num_tokens

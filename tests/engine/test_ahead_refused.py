@@ -1,4 +1,4 @@
-"""Where an engine cannot be ahead: which one is chosen, why, and what is said to who asks for it."""
+"""Where an engine cannot schedule ahead: which one is used instead, why, and the error for a request of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a GPU: ours against transformers there, every attention backend, graphs beside eager, and a whole lab."""
+"""On a GPU: logits against transformers, every attention backend, graphs beside eager, and a complete lab."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_tiny_models_in_float32(family: str, attention: str, tiny_model: Callabl
 def test_backends_agree_in_bfloat16(
     family: str, attention: str, block_size: int, tiny_model: Callable[..., Path], tiny_gemma: Path
 ) -> None:
-    """Against float32 by torch, with NaN in every slot that nobody wrote, chunks, windows and decodes by graph."""
+    """Against float32 by torch, with NaN in every slot not yet written, chunks, windows and decodes by graph."""
     require(attention, torch.bfloat16, block_size)
     model_dir = tiny_gemma if family == "gemma3" else tiny_model("llama", initializer_range=0.05)
     texts = random_texts(5, 23, 90, 300)
@@ -96,7 +96,7 @@ def test_smollm2(attention: str, dtype: str, tolerance: float, smollm2: Path) ->
 
 
 def test_steps_that_sample_nothing_do_not_overtake_each_other(tiny_llama: Path) -> None:
-    """Nobody waits for such steps: the next one must not write where the last one's copies still read."""
+    """Such steps are not waited for: the next one must not write where the last one's copies still read."""
     pools = []
     for delay in (0, 500_000_000):
         runner = ModelRunner.load(tiny_llama, num_blocks=64, block_size=4, device="cuda", dtype="float32")
@@ -152,7 +152,7 @@ def test_graphs_give_what_eager_gives(
     tiny_gemma: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Batches that shrink and grow again, with NaN wherever nobody has written: logits and the whole pool agree."""
+    """Batches that shrink and grow again, with NaN in every slot not yet written: logits and the whole pool agree."""
     model_dir = tiny_gemma if family == "gemma3" else tiny_model("llama")
     both = runners(model_dir, attention, dtype, monkeypatch, block_size)
     results = []
@@ -255,7 +255,7 @@ def test_recording_and_looking_change_nothing() -> None:
 
 
 def test_stepping_back_to_a_graphs_step_after_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in the middle of a decode: the step is taken back, and taken again gives what it would have given."""
+    """Ctrl-C in the middle of a decode: the step is rolled back, and taken again gives what it would have given."""
     with Lab("smollm2", num_blocks=64, device="cuda") as lab:
         expected = lab.generate(PROMPTS[:3], max_tokens=10)
         lab.reset()

@@ -92,7 +92,7 @@ def test_phases_that_are_dropped_never_happened() -> None:
 
 
 def test_an_open_step_refuses_company() -> None:
-    """What is not in the step's journal could not be taken back with it."""
+    """A change that is not in the step's journal could not be rolled back with it."""
     engine = small_engine()
     engine.add([1, 2, 3], TWO)
     phases = engine.phases()

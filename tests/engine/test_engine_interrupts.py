@@ -1,4 +1,4 @@
-"""Ctrl-C, as a real signal on the main thread: at any moment of a step, the step happened whole or not at all."""
+"""Ctrl-C, as a real signal on the main thread, at any moment of a step: it happened completely or not at all."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _third_step(ground: Ground) -> Drive:
 
 
 def interrupted_step(drive: Drive, n: int) -> str:
-    """Take a step with Ctrl-C at its n-th chance, and check that it happened whole or not at all."""
+    """Take a step with Ctrl-C at its n-th chance, and check that it happened completely or not at all."""
     engine = drive.engine
     before, queues_before = engine.snapshot(), queues(engine)
     engine._written = StepPlan(())

@@ -1,4 +1,4 @@
-"""The flash_attn backend against dense attention, through stand-ins for its two packages; the real ones on a GPU."""
+"""The flash_attn backend against dense attention, with fakes of its two packages; the real ones on a GPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Install = Callable[..., ModuleType]
 
 
 class FlashOnCpu(FlashAttention):
-    """The backend, with the stand-ins, on CPU tensors."""
+    """The backend, with the fake packages, on CPU tensors."""
 
     @classmethod
     def refusal(cls, setting: AttentionSetting) -> str | None:
@@ -37,7 +37,7 @@ class FlashOnCpu(FlashAttention):
 
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Put one stand-in in place of both packages, on a GPU that suits it."""
+    """Put one fake in place of both packages, on a GPU that suits it."""
 
     def put(generation: str, **options: str) -> ModuleType:
         module = fake_flash_attn.fa3() if generation == "FA3" else fake_flash_attn.fa2(**options)
@@ -160,7 +160,7 @@ def test_a_store_of_padding_alone_changes_nothing() -> None:
 @pytest.mark.parametrize("window", [None, 100])
 @pytest.mark.parametrize("generation", ["FA3", "FA2"])
 def test_nothing_is_read_back_from_the_device(install: Install, generation: str, window: int | None) -> None:
-    """Tensors without data: whoever asks for a value is told that there is none. So a graph can record a decode."""
+    """Tensors without data: reading a value raises an error. A decode that reads none can be recorded as a graph."""
     module = install(generation)
 
     def no_values(q: Tensor, *args: object, **kwargs: object) -> Tensor:

@@ -1,4 +1,4 @@
-"""The hybrid model in the whole engine: Gemma-3-270M in fp32 gives transformers' logits, whatever the cache does.
+"""The hybrid model in the engine: Gemma-3-270M in fp32 gives transformers' logits, whatever the cache does.
 
 Prompts go beyond the window of 512 tokens, so that blocks leave it in the middle of a prefill; KV comes from the prefix
 cache, from the external tier after eviction, from a disk after a restart, and anew after preemption.

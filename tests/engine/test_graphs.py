@@ -1,4 +1,4 @@
-"""Decodes through recorded graphs give what they give one by one. Recorded here by a stand-in; by CUDA in test_cuda.py.
+"""Decodes through graphs give what eager decodes give. Recorded here by a fake recorder; by CUDA in test_cuda.py.
 
 The numbers are those of the bugs that engines really had here: see "graph" in the names.
 """
@@ -280,7 +280,7 @@ def test_a_runner_lets_its_graphs_go_before_the_weights(make: Make, monkeypatch:
 
 
 class CurrentDevice:
-    """Stands in for torch.cuda.device: which GPU is the current one."""
+    """Replaces torch.cuda.device, which selects the current GPU."""
 
     index = 0
 

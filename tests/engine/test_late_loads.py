@@ -1,4 +1,4 @@
-"""KV from an external tier that takes its time: the request waits with its blocks, and nobody else does."""
+"""Slow loads from an external tier: the request waits with its blocks, and no other request waits."""
 
 from __future__ import annotations
 

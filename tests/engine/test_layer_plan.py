@@ -1,4 +1,4 @@
-"""Which layers share a KV-cache group, held against what vLLM 0.32 says for the same layers."""
+"""Layers that share a KV-cache group, compared with vLLM 0.32's groups of the same layers."""
 
 from __future__ import annotations
 

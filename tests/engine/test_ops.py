@@ -1,4 +1,4 @@
-"""The ways to compute what surrounds attention: all say what the modules say."""
+"""The implementations of what surrounds attention: all compute what the modules compute."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_the_smaller_of_machine_and_container(tmp_path: Path, monkeypatch: pytes
 
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Stands in for a GPU of 100 MiB, 20 of them free; gives what torch's allocator says of itself."""
+    """A fake GPU of 100 MiB, 20 of them free; gives the figures of torch's allocator."""
     statistics: dict[str, int] = {}
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (20 * MIB, 100 * MIB))
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: statistics)

@@ -1,6 +1,6 @@
 """A step that does not reach its end never happened: whatever ended it, wherever, with or without listeners.
 
-Every run stands on a memory that checks each read, so a block that was overwritten and is still trusted is found out.
+Every run uses a memory that checks each read, so a block that was overwritten and is still trusted is detected.
 """
 
 from __future__ import annotations

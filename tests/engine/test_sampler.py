@@ -124,7 +124,7 @@ def by_hand(logits: list[float], request: ScheduledRequest) -> int:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_batches_are_drawn_as_row_by_row(seed: int) -> None:
-    """Mixed wishes, many equal logits, in small batches too: what a row gets does not depend on its neighbours."""
+    """Mixed parameters, many equal logits, small batches too: what a row gets does not depend on its neighbours."""
     random, generator = Random(seed), torch.Generator().manual_seed(seed)
     vocab_size, num_rows = random.choice([1, 2, 33, 500]), random.randint(1, 12)
     logits = (torch.randn(num_rows, vocab_size, generator=generator) * random.choice([0.0, 1.0, 9.0]) * 2).round() / 2

@@ -1,4 +1,4 @@
-"""How torch's threads wait, and that nobody's environment is changed for it. Each case in a process of its own."""
+"""How torch's threads wait, without a change of the user's environment. Each case in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Triton's kernels compute what they should: the cases beside this file, each file in a process of its own.
+"""Triton's kernels compute what they should: the cases beside this file run in processes of their own.
 
-Whether kernels are interpreted is decided when Triton is imported, and for the whole process: nobody else's tests
-should live with it. On a machine with a GPU the same cases run there, compiled.
+Whether kernels are interpreted is decided when Triton is imported, for all of the process: other tests run without it.
+On a machine with a GPU the same cases run there, compiled.
 """
 
 from __future__ import annotations

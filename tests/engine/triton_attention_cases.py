@@ -289,7 +289,7 @@ def test_kv_behind_2_to_the_31_elements(block_size: int, gpu: Gpu, tmp_path: Pat
 
 @pytest.mark.parametrize("loud", [0, 150, 592])
 def test_the_joins_maximum_is_that_of_all_spans(loud: int) -> None:
-    """Keys that score so much higher than all others that no other span's maximum could stand in for theirs."""
+    """Keys that score so much higher than all others that no other span's maximum could replace theirs."""
     texts = Texts.deal([600], group_of(16), Heads(1, 1, 16), torch.float32)
     (request,), (keys,), (values,) = texts.requests, texts.keys, texts.values
     keys *= 0.01

@@ -1,4 +1,4 @@
-"""Whole models through the Triton backend, against transformers. Run by test_triton.py, interpreted or on a GPU."""
+"""Complete models through the Triton backend, against transformers. Run by test_triton.py, interpreted or on a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fused ops against the modules they stand for. Run by test_triton.py, interpreted or on a GPU."""
+"""The fused ops against the modules they replace. Run by test_triton.py, interpreted or on a GPU."""
 
 from __future__ import annotations
 

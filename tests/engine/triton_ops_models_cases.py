@@ -1,4 +1,4 @@
-"""Whole models with Triton's ops beside torch's own. Run by test_triton.py, interpreted or on a GPU."""
+"""Complete models with Triton's ops beside torch's. Run by test_triton.py, interpreted or on a GPU."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ModelAndPools:
 
     @torch.inference_mode()
     def logits(self, ops: Ops) -> Tensor:
-        """A chunk beside a whole prompt, then a decode beside the rest of the chunk, then nobody who samples."""
+        """A chunk beside a whole prompt, then a decode beside the rest of the chunk, then a step without sampling."""
         config, dealer = self.config, Dealer(100, self.groups)
         kv = KVTensors(
             num_blocks=100,

@@ -80,7 +80,7 @@ class Twins:
         assert self.events[0] == self.events[1], first_difference(*self.events)
 
     def look(self) -> None:
-        """The whole states; what was anticipated is gone then."""
+        """The complete states; reading them ends what was anticipated."""
         states = [drive.engine.snapshot() for drive in self.drives]
         assert difference(*states) is None
         assert queues(self.plain.engine) == queues(self.ahead.engine)

@@ -1,4 +1,4 @@
-"""Every platform, Python and build of torch has a solution, made of wheels and of the pinned versions alone."""
+"""Every platform, Python and build of torch has a solution, made only of wheels and of the pinned versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What setup says before it fetches anything, and that every direct dependency is pinned."""
+"""What setup prints before it fetches anything, and that every direct dependency is pinned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What %lab step, run and goto say when a part is wrong: violations in a line, a crash in a sentence."""
+"""What %lab step, run and goto print when a part is wrong: violations in a line, a crash in a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""%lab after %lab bug: what is said of time, choice and breakpoints is said to both sides."""
+"""%lab after %lab bug: time, selection and breakpoints are set on both sides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""%lab save and open: a session goes into a file, and comes out of it without an engine."""
+"""%lab save and open: a session is saved to a file, and opened again without an engine."""
 
 from __future__ import annotations
 

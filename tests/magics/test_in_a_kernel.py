@@ -1,4 +1,4 @@
-"""The whole walk on the real model, and in a real kernel."""
+"""All commands in one session, on the real model, and in a real kernel."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def _abort(lab: Any, rng: Random) -> None:
 
 
 def _break_off(lab: Any, rng: Random) -> None:
-    """A step is taken back from the middle; at times who was to be computed gives up for good."""
+    """A step is rolled back from the middle; at times the waiting requests are then aborted."""
     from labengine.scripts import break_off
 
     break_off(lab, rng.choice(("schedule", "forward", "sample")))
@@ -136,7 +136,7 @@ def _break_off(lab: Any, rng: Random) -> None:
 
 
 def _interrupt(lab: Any, rng: Random) -> None:
-    """Ctrl-C while a token is booked: the whole step is taken back from its end."""
+    """Ctrl-C while a token is booked: the complete step is rolled back from its end."""
     from labengine.events import TokenSampled
 
     listener = lab.hooks.subscribe(press_ctrl_c, TokenSampled)

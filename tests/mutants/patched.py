@@ -1,4 +1,4 @@
-"""Importing labengine with one line of its source changed, in this process alone."""
+"""Importing labengine with one line of its source changed, only in this process."""
 
 from __future__ import annotations
 

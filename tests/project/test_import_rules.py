@@ -1,4 +1,4 @@
-"""Who may import whom, parsed from this table and held against every import in both packages.
+"""Which modules may import which, parsed from this table and held against every import in both packages.
 
     room        may import, besides itself
     ----------  -------------------------------------------------
@@ -105,7 +105,7 @@ WIDGETS_TABLE = parse_table(__doc__, 1)
 
 
 def is_allowed(imported: Import) -> bool:
-    """Whether the table lets this import of one of our modules stand."""
+    """Return whether the table allows this import of one of our modules."""
     return room_of(imported.target) in TABLE[room_of(imported.source)]
 
 
@@ -156,7 +156,7 @@ def test_imports_form_no_circle(tree: SourceTree) -> None:
 
 
 def test_the_front_imports_late_only_what_is_heavy(tree: SourceTree) -> None:
-    """Other imports stand at the top of the file. Exempt: public names and commands, which load what they need."""
+    """Other imports are at the top of the file. Exempt: public names and commands, which load what they need."""
     late = [imported for imported in tree.imports() if imported.is_lazy and imported.is_ours and not is_entry(imported)]
     front = [imported for imported in late if room_of(imported.source) in ("front", "notebook")]
     assert front, "no late imports were found: is the tree where it should be?"

@@ -1,4 +1,4 @@
-"""The README says what is so: its code runs, and its table is what the demo prints."""
+"""The README is true: its code runs, and its table is what the demo prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of seeds is what the workloads say."""
+"""The table of seeds agrees with the workloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same on a hybrid model that speaks: what a block in two tables does to the text."""
+"""The same on a hybrid model that generates text: what a block in two tables does to the text."""
 
 from __future__ import annotations
 

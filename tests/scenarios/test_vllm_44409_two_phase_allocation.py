@@ -153,7 +153,7 @@ def test_preemption_alone_leads_there(experiment: Preempted, doubled: int) -> No
 
 
 def test_two_phases_break_no_rule_and_a_bulk_touch_none_of_reading_or_writing() -> None:
-    """The blocks that a bulk touch leaks are told in the step that takes them, in which no event tells of them."""
+    """The blocks that a bulk touch leaks are reported in the step that takes them, in which no event names them."""
     with SCENARIO.played("two-phase") as lab:
         assert lab.check() == []
     with SCENARIO.played("bulk touch") as lab:

@@ -1,4 +1,4 @@
-"""The lab that most of these tests stand in."""
+"""The lab that most of these tests use."""
 
 from __future__ import annotations
 

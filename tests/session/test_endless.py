@@ -1,4 +1,4 @@
-"""A part, hook or connector that makes a step endless: one Ctrl-C, or one pause, ends it, and says where it stood."""
+"""A part, hook or connector that makes a step endless: one Ctrl-C, or one pause, ends it, and reports the place."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def lab_with(kind: str) -> Lab:
 
 @contextmanager
 def one_ctrl_c_ends() -> Iterator[None]:
-    """Ctrl-C is pressed once when the code inside has become endless; the interrupt says in which loop it stood."""
+    """Ctrl-C is pressed once when the code inside has become endless; the interrupt says which loop it ended."""
     switch.is_on = True
     _thread.start_new_thread(_press_when_inside, ())
     with pytest.raises(KeyboardInterrupt) as caught:
@@ -219,7 +219,7 @@ def test_close_ends_a_comparisons_step_in_the_background() -> None:
 
 
 def test_a_views_pause_ends_it_too() -> None:
-    """Its wish is posted to the thread that is busy."""
+    """Its command is posted to the thread that is busy."""
     with lab_with("part") as lab, unchanged(lab):
         started(lab)
         lab.view_source().post("pause").result(PATIENCE)

@@ -1,4 +1,4 @@
-"""A lab keeps its newest finished requests: older ones go, their figures stay, and whoever asks for one is told so."""
+"""A lab keeps its newest finished requests: older ones are dropped, their figures stay, and a query for one says so."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class CannotForget(TokenBudgetScheduler):
 
 
 def test_a_part_that_fails_to_forget_fails_after_the_step() -> None:
-    """What was computed stays: there is nothing that could be taken back."""
+    """What was computed stays: there is nothing that could be rolled back."""
     with small_lab(0, parts=Parts(scheduler=CannotForget)) as lab, small_lab(None) as unlimited:
         for one in (lab, unlimited):
             one.add(token_ids=range(6), max_tokens=2)

@@ -32,7 +32,7 @@ def words(view: Any) -> str:
 
 
 def seen(view: View) -> tuple[Any, int]:
-    """The state at which a browser's view stands, and the end of what it was sent."""
+    """The state that a browser's view shows, and the end of what it was sent."""
     wire, [feed] = Wire(), view.feeds
     feed.attach(wire)
     feed.receive(wire, 0, {"type": "resync", "view": "v"})

@@ -1,4 +1,4 @@
-"""Ctrl-C, a real signal, in any public method of a lab or a comparison: it was done whole, or not at all.
+"""Ctrl-C, a real signal, in any public method of a lab or a comparison: it was done completely, or not at all.
 
 The sweep presses it 20,000 times, from a few bytecodes to a few milliseconds into each method.
 """

@@ -1,4 +1,4 @@
-"""Many hands at once: threads that add, the background that works, and views that post their wishes."""
+"""Concurrent use: threads that add, the background that works, and views that post commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The seams of an edition: each kind of event has one, and an override stands beside what it overrides."""
+"""The seams of an edition: each kind of event has one, and an override is shown beside what it overrides."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CORE_PAGE = ROOT / "docs" / "core.md"
 
 
 def methods_of(seams: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Every method that is told, by its seam's name."""
+    """Every method whose source is included, by its seam's name."""
     return {method["seam"]: method for seam in seams.values() for method in (seam, *seam["methods"])}
 
 

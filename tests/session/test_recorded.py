@@ -1,4 +1,4 @@
-"""Looking at a recording from Python: where the views stand, what is chosen, single views; the same for a saved one."""
+"""A recording read from Python: the views' moment and selection, single views; the same for a saved one."""
 
 from __future__ import annotations
 

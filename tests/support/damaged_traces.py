@@ -1,4 +1,4 @@
-"""Saved sessions with one thing wrong under a valid checksum, as somebody might write them by hand."""
+"""Saved sessions with one error under a valid checksum, as if written by hand."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
 def assert_sound(snapshot: Snapshot, edition: str | None = None) -> None:
     """The rules that hold between steps, and those of the queue and of the requests' own numbers.
 
-    The default edition promises more (no live duplicates), an unsound one less (a block may stand twice in a table).
+    The default edition promises more (no live duplicates), an unsound one less (a block may be twice in a table).
     """
     found = check_invariants(snapshot, merges=edition == "labengine")
     wrong = [str(violation) for violation in found if edition not in UNSOUND_EDITIONS or violation.rule != "one_entry"]
@@ -220,7 +220,7 @@ def assert_sound(snapshot: Snapshot, edition: str | None = None) -> None:
 
 
 def assert_drained(engine: Engine) -> None:
-    """Nobody waits, runs or loads, every block is free, and no free one was written to."""
+    """No request waits, runs or loads, every block is free, and no free one was written to."""
     assert not getattr(engine.runner, "strays", [])
     assert queues(engine) == ([], [], [])
     snapshot = engine.snapshot()

@@ -1,4 +1,4 @@
-"""A part and a store that do not come to an end while a switch is on."""
+"""A part and a store that do not end while a switch is on."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Load:
 
 
 class FakeTier(Connector):
-    """Keeps what is saved. delay None: a load is done at once; n: it arrives at the n-th time somebody asks."""
+    """Keeps what is saved. delay None: a load is done at once; n: it arrives when it is asked for the n-th time."""
 
     def __init__(self, luck: Luck | None = None, seed: int = 0, delay: int | None = None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The imports of a source tree, read with ast: who imports what, on which line, and whether at import time."""
+"""The imports of a source tree, read with ast: importing module, imported module, line, and whether at import time."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _statements(node: ast.AST, is_lazy: bool) -> Iterator[tuple[ast.Import | ast
 
 
 def _defers(node: ast.AST) -> bool:
-    """Whether what stands below this node does not run on import. (An else of TYPE_CHECKING is not told apart.)"""
+    """Return whether the code below this node does not run on import. (An else of TYPE_CHECKING counts as below it.)"""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
         return True
     return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")

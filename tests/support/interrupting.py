@@ -271,7 +271,7 @@ def assert_intact(lab: Lab) -> None:
 
 
 def assert_goes_on(lab: Lab) -> None:
-    """The next step is right: a fork, which takes all steps anew from the inputs, stands where the lab stands."""
+    """Check the next step: a fork, which takes all steps anew from the inputs, has the same state as the lab."""
     with lab.fork() as fork:
         assert difference(fork.snapshot(), lab.snapshot()) is None
         assert fork.step() == lab.step()
@@ -279,7 +279,7 @@ def assert_goes_on(lab: Lab) -> None:
 
 
 def assert_pair_intact(both: Comparison) -> None:
-    """Both sides whole, the next step brings them level."""
+    """Check that both sides are intact, that nothing runs, and that no lock is held."""
     assert_nothing_held()
     both.pause()
     both.post(lambda: None).result(PATIENCE)

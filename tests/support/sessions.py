@@ -51,7 +51,7 @@ def hybrid_workloads(num: int) -> list[Workload]:
 
 
 class Session:
-    """Somebody at work, who can be asked for one more thing at a time."""
+    """A simulated user, who does one more random thing at each call."""
 
     def __init__(self, lab: Lab, workload: Workload, seed: int) -> None:
         self.lab, self.rng = lab, Random(seed)

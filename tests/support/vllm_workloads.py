@@ -167,7 +167,7 @@ def _chunk(script: _Script) -> int | None:
 
 
 def _ask_for_the_oldest(script: _Script, rng: Random) -> None:
-    """Cached blocks fill the pool and nobody uses them; then a request hits the oldest, and brings external tokens."""
+    """Cached blocks that no request uses fill the pool; then a request hits the oldest, and brings external tokens."""
     oldest = _fill_with_cached(script, rng)
     script.rarely()
     name = script.add(_going_on(script, oldest))
@@ -198,7 +198,7 @@ def _fill_with_cached(script: _Script, rng: Random) -> list[int]:
 
 
 def _hold(script: _Script, num_blocks: int) -> None:
-    """Somebody keeps up to so many blocks, which were never cached."""
+    """A request keeps up to so many blocks, which were never cached."""
     num_tokens = 0
     while script.layout.num_blocks(num_tokens + 1) <= num_blocks:
         num_tokens += 1
@@ -246,7 +246,7 @@ def _late(rng: Random) -> dict[str, bool]:
 
 
 def _go_on(script: _Script, rng: Random, name: str) -> None:
-    """The rest of the prompt, some tokens of an answer, and the end; then somebody else with the same beginning."""
+    """The rest of the prompt, some tokens of an answer, and the end; then another request with the same beginning."""
     script.allocate(name)
     for _ in range(rng.randint(0, 3)):
         script.append(name, rng.randint(1, script.layout.step_size))

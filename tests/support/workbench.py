@@ -112,7 +112,7 @@ class Workbench:
         self.pool.evict_cached(block_ids, "reset")
 
     def cached(self, group: int) -> list[int]:
-        """How many tokens stand behind each key of a group that is in the prefix map, shortest first."""
+        """Return the number of tokens of each key of a group in the prefix map, ascending."""
         size = self.config.hash_block_size
         prefixes = [b.prefix for b in self.pool.blocks if any(key[0] == group for key in b.keys)]
         return sorted(prefix.num_links * size for prefix in prefixes if prefix is not None)

@@ -1,4 +1,4 @@
-"""Events and states as JSON: every one comes back equal, and what is none is refused."""
+"""Events and states as JSON: each one is read back equal, and anything else is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are damaged, foreign or too new are refused, with words, whatever stands in them."""
+"""Files that are damaged, foreign or too new are refused with an error message, whatever they contain."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @cache
 def sound() -> bytes:
-    """A file in which several segments, and a tier, are told."""
+    """A file with several segments and a tier."""
     with TemporaryDirectory() as folder:
         return saved(recording(Ground("labengine", True, "prompt"), 1), Path(folder) / "sound.lab").raw
 
@@ -87,7 +87,7 @@ def test_any_change_of_bytes_is_noticed_or_changes_nothing(
 def test_a_change_under_a_valid_checksum_is_no_other_error(
     folder: Path, changes: list[tuple[str, float, bytes]]
 ) -> None:
-    """Somebody may have written it by hand: it opens as something else, or is refused at once."""
+    """A file written by hand: it opens as something else, or is refused at once."""
     lines = mutated(gzip.decompress(sound()), changes)
     try:
         run = opened(folder, gzip.compress(lines, 1))

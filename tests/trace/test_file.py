@@ -1,4 +1,4 @@
-"""Saved and opened again, a recording tells the same: every event, every state, every step."""
+"""A recording that is saved and opened again is the same: every event, every state, every step."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_a_kind_that_does_not_occur_is_not_looked_for(path: Path, monkeypatch: p
 
 
 def test_blanks_change_nothing(path: Path) -> None:
-    """Somebody else's JSON may have them."""
+    """JSON of other programs may have them."""
     timeline = recording(LABENGINE, 5)
     save(path, timeline, FACTS, word)
     lines = [json.dumps(json.loads(line)).encode() for line in gzip.decompress(path.read_bytes()).split(b"\n")]
@@ -255,7 +255,7 @@ def test_lines_are_as_the_format_says(path: Path) -> None:
 
 
 class TestWriting:
-    """Whole, or not at all."""
+    """Completely, or not at all."""
 
     def test_a_failed_save_leaves_the_file_of_before(self, path: Path) -> None:
         save(path, recording(LABENGINE, 1), FACTS, word)

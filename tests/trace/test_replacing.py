@@ -1,4 +1,4 @@
-"""What a file that is written whole does to what was there: a special file stays, a link too, and so does the mode."""
+"""Atomic writes over existing files: a special file stays, a link too, and so does the mode."""
 
 from __future__ import annotations
 

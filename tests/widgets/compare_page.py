@@ -125,7 +125,7 @@ class ComparePage:
         return self.page.locator(selector).all_text_contents()
 
     def places(self) -> dict[str, list[float]]:
-        """Where everything stands."""
+        """Positions of all elements."""
         self.page.evaluate(FRAME)
         found: dict[str, list[float]] = self.page.evaluate(PLACES)
         return found
@@ -172,7 +172,7 @@ def _texts(parts: Sequence[bytes]) -> list[str]:
 
 
 def numbers(page: ComparePage) -> list[dict[str, str]]:
-    """Used, peak, findable, lost and computed of either side, as they stand above the columns."""
+    """Used, peak, findable, lost and computed of either side, as shown above the columns."""
     names = ("used", "peak", "findable", "lost", "computed")
     heads = page.page.locator(".le-column-head").all()
     return [dict(zip(names, head.locator("b").all_text_contents(), strict=True)) for head in heads]

@@ -1,4 +1,4 @@
-"""The dashboard's browser half in Chromium, without Jupyter: a bare page, and a model that says what the test says."""
+"""The dashboard's browser half in Chromium, without Jupyter: a bare page, and a model that sends a test's messages."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class View:
         wait_until(holds, what, between=self.answer)
 
     def settled(self) -> None:
-        """Wait until the page has noticed what of it is in sight: observers are told of it in one frame."""
+        """Wait until the page knows what of it is in sight: observers are called within one frame."""
         self.page.evaluate(SCROLL_INTO_VIEW)
         self.painted()
 

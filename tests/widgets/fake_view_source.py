@@ -1,4 +1,4 @@
-"""A lab without an engine: it holds hooks and a timeline, and says whatever events it is told to."""
+"""A lab without an engine: it holds hooks and a timeline, and emits the events that a test gives it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from labengine.timeline import Timeline
 
 
 class FakeViewSource:
-    """Everything a dashboard may know of a lab. Wishes are kept in `posted`; `answer` decides what they come to."""
+    """Everything a dashboard may know of a lab. Commands are kept in `posted`; `answer` decides their results."""
 
     def __init__(self, events: Iterable[ev.Event] = ()) -> None:
         self.lab = f"fake {id(self)}"

@@ -27,7 +27,7 @@ PARTS = ("step", "phase", "score", "blocks", "requests", "queue", "map", "tier")
 
 @dataclass
 class Reference:
-    """A scene that follows events as a reader of the whole recording would: it looks at everything after each."""
+    """A scene that follows events as a reader of the complete recording would: it reads everything after each."""
 
     scene: Scene
     phase: str | None = None

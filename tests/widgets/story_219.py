@@ -59,12 +59,12 @@ def _end(request_id: int) -> ev.Event:
 
 
 def merging_step() -> list[ev.Event]:
-    """The whole step with late merge: eight blocks, then five."""
+    """The complete step with late merge: eight blocks, then five."""
     first = [*schedule_and_forward(), *_cached(0), _end(0), ev.TokensComputed(1, 14)]
     return [*first, *_merged(), _end(1), ev.StepEnded(1)]
 
 
 def overwriting_step() -> list[ev.Event]:
-    """The whole step as in the issue: eight blocks, three of them lost."""
+    """The complete step as in the issue: eight blocks, three of them lost."""
     first = [*schedule_and_forward(), *_cached(0), _end(0), ev.TokensComputed(1, 14)]
     return [*first, *_cached(1), _end(1), ev.StepEnded(1)]

@@ -1,4 +1,4 @@
-"""Violations and a failed step cannot be overlooked: counted in red, told in words, marked, each with its Why?."""
+"""Violations and a failed step cannot be overlooked: counted in red, described, marked, each with its Why?."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views that nobody has painted yet are asked nothing: a cell below the window, a tab that opens on a selection."""
+"""Views that are not painted yet are asked nothing: a cell below the window, a tab that opens on a selection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events and tables of wrong parts, which name blocks and requests that are none, are drawn; nothing raises."""
+"""Events and tables of wrong parts, with ids that no block or request has, are drawn; nothing raises."""
 
 from __future__ import annotations
 

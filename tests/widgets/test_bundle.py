@@ -1,4 +1,4 @@
-"""The committed bundle of the browser half was made from the sources that stand beside it."""
+"""The committed bundle of the browser half was made from the sources beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words of a recording, each at the moment at which it has become true; and what is told together."""
+"""Captions of a recording: each at the first moment at which it is true; and events that share one."""
 
 from __future__ import annotations
 

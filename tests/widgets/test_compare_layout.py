@@ -1,4 +1,4 @@
-"""A comparison keeps its words apart: one order of rows on both sides, no cut without a sign, no label over another."""
+"""Texts of a comparison do not overlap: equal rows on both sides, no cut without a sign, no label over another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines that were made differently: what differs is told apart, and they part where they first decide otherwise."""
+"""Comparisons of engines with different settings: a setting is no first difference, a decision is."""
 
 from __future__ import annotations
 

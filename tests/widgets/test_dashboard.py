@@ -1,4 +1,4 @@
-"""The widget: wishes and their answers, what a saved notebook keeps, pictures for everybody, and its end."""
+"""The widget: commands and their answers, what a saved notebook keeps, static pictures, and its end."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_both_are_view_sources(source: FakeViewSource) -> None:
 
 
 def post_command(dashboard: View, **content: Any) -> dict[str, Any]:
-    """Send a wish as the browser does, and wait for its answer."""
+    """Send a command as the browser does, and wait for its answer."""
     number = len(dashboard.wire.of_type("answer"))
     dashboard._receive(dashboard, {"type": "command", "view": "v", "side": 0, **content}, [])
     wait_until(lambda: len(dashboard.wire.of_type("answer")) > number, "an answer")

@@ -1,4 +1,4 @@
-"""One thread per lab: what it sends, when, and to whom."""
+"""One thread per lab: what it sends, when, and to which views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page and its kernel: wishes, errors and silence, messages that were missed, a kernel that is gone, the end."""
+"""A page and its kernel: commands, errors and silence, missed messages, a kernel that is gone, the end."""
 
 from __future__ import annotations
 

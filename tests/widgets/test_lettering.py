@@ -1,4 +1,4 @@
-"""One letter per content: texts, static pictures and the widget say the same of one recording."""
+"""One letter per content: texts, static pictures and the widget agree about one recording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A marked moment: it is seen where it lies, what has changed since is counted, and what was is told."""
+"""A marked moment: shown in the scrubber, with the changes since it counted, and the earlier values shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A token whose KV goes to the wrong slot is drawn where it went, and missed where it will be looked for."""
+"""A token whose KV is written to the wrong slot is drawn there, and missing where attention reads it."""
 
 from __future__ import annotations
 

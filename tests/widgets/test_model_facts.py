@@ -77,7 +77,7 @@ def test_what_events_say_of_requests_and_blocks_is_kept(page: ModelPage, seed: i
 
 
 class Story:
-    """The same facts, told by the events one by one."""
+    """The same facts, read from the events one by one."""
 
     def __init__(self) -> None:
         self.requests: dict[int, list[Any]] = {}

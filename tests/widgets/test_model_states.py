@@ -1,4 +1,4 @@
-"""The browser's own fold: at every moment it shows what the Python scene shows, whichever way one comes there."""
+"""The browser's own fold: at every moment it shows what the Python scene shows, whichever way it moved there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The story of a run, as the views of time are told it: lives of blocks, states of requests, figures per step."""
+"""The story of a run, for the views of time: lives of blocks, states of requests, figures per step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dashboard that is opened at an event: every view stands right after it, until the lab moves on."""
+"""A dashboard opened at an event: every view shows the moment after it, until the lab moves on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents for browsers: the same JSON whoever writes it, and long ones gzipped."""
+"""Documents for browsers: the same JSON from each encoder, and long ones gzipped."""
 
 from __future__ import annotations
 

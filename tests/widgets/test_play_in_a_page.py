@@ -1,4 +1,4 @@
-"""A step plays in a page, back and forth too, and waits with that until somebody can see it."""
+"""A step plays in a page, forward and back, and waits until the view is visible."""
 
 from __future__ import annotations
 

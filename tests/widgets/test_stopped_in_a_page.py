@@ -1,4 +1,4 @@
-"""Where a run has stopped is said beside the controls: of a lab, and of two side by side; from Python and by button."""
+"""Where a run has stopped is shown beside the controls: of a lab, and of a comparison; from Python and by button."""
 
 from __future__ import annotations
 

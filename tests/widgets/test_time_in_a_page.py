@@ -1,4 +1,4 @@
-"""Time and choice in a page: the whole recording under the scrubber, a marked moment, what is chosen, and files."""
+"""Time and selection in a page: the recording under the scrubber, a marked moment, the selection, and files."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def armed(
     answers: list[dict[str, Any]] | None = None,
     code: dict[str, Any] | None = None,
 ) -> Timeline:
-    """Gives the page its seams, and somebody to ask."""
+    """Give the page its seams, and functions that answer."""
     timeline = Timeline()
     for event in events:
         timeline.record(event)

@@ -1,4 +1,4 @@
-"""What is chosen is marked in every view, with what it is about, and comes into sight where it is marked."""
+"""The selection is marked in every view, with what belongs to it, and scrolled into sight."""
 
 from __future__ import annotations
 

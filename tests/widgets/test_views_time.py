@@ -1,4 +1,4 @@
-"""Timeline, bands and charts in a bare page: one axis of time, and where one stands on it."""
+"""Timeline, bands and charts in a bare page: one axis of time, with the current moment on it."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_what_is_new_is_added_and_nothing_twice() -> None:
 
 
 def test_a_moment_of_100_000_events_is_painted_as_fast_as_one_of_10_000() -> None:
-    """Standing elsewhere must not cost the whole run again, which is ten times as long."""
+    """A move to another moment must not cost the whole run again, which is ten times as long."""
     once = [event for event in busy(60, 256, 3) if not isinstance(event, ev.EngineStarted)]
     events: list[ev.Event] = [ev.EngineStarted(256, (("full", 4, None),), "labengine")]
     while len(events) < 100_000:

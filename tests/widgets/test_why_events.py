@@ -1,4 +1,4 @@
-"""Why? on a hash, on an event by its causes, and on the decision at which two editions part."""
+"""Why? on a hash, on an event by its causes, and on the first differing decision of two editions."""
 
 from __future__ import annotations
 

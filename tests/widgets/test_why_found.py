@@ -1,4 +1,4 @@
-"""Why?, where an override does not do what its event says: both are told, and the class that decided is named."""
+"""Why?, where an override contradicts its event: both are described, and the class that decided is named."""
 
 from __future__ import annotations
 

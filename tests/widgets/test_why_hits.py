@@ -1,4 +1,4 @@
-"""Why? on a hit or a miss: nobody had computed it, or evicted, overwritten, salted, reset, left out, or too late."""
+"""Why? on a hit or a miss: never computed, or evicted, overwritten, salted, reset, left out, or too late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recording that lost its beginning claims nothing that the whole one contradicts: random runs, every question."""
+"""A recording that lost its beginning claims nothing that the complete one contradicts: random runs, every question."""
 
 from __future__ import annotations
 

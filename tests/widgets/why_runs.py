@@ -1,4 +1,4 @@
-"""What why? is asked about: #219 told twice, small engines with their recordings, and the chain of an answer."""
+"""Runs that why? is asked about: #219 in both editions, small engines with their recordings, a chain of an answer."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Run:
         return self.engine.add(list(tokens), SamplingParams(max_tokens=max_tokens, ignore_eos=False), salt)
 
     def play(self, tokens: Iterable[int], max_tokens: int = 1, salt: str | None = None) -> int:
-        """Add, and run until nobody is left."""
+        """Add a request, and run until all are finished."""
         request_id = self.add(tokens, max_tokens, salt)
         while not self.engine.scheduler.is_idle:
             self.engine.step()

@@ -1,4 +1,4 @@
-"""Stands where a widget does: keeps what a feed sends, and folds it as the browser does."""
+"""A fake widget: keeps what a feed sends, and folds it as the browser does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens to a file, a load gives what was saved, or an error that says what is wrong."""
+"""Damaged files of a disk store: a load gives what was saved, or an error that names the damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing: whole or not at all, whenever the writer dies; and what becomes of a disk that takes no more."""
+"""Writes are atomic, at any death of the writer; and what becomes of a disk that takes no more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores that fail on purpose fail as they say, and only as often."""
+"""Stores that fail on purpose: they fail as they are set to, and as often."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def test_few_long_decodes_are_split(length: int, num_threads: int, dtype: torch.
 @pytest.mark.parametrize("chunk", [1, 3, 100])
 @pytest.mark.parametrize("loud", [0, 200, 256, 500, 640])
 def test_the_maximum_is_that_of_all_parts(loud: int, chunk: int, dtype: torch.dtype) -> None:
-    """Keys that score so much higher than all others that no other part's maximum could stand in for theirs."""
+    """Keys that score so much higher than all others that no other part's maximum could replace theirs."""
     case = Case(Heads(3, 1, 64), [700], group_of(16), dtype)
     case.plan([700 - chunk])
     plan, (request,) = case.plan([chunk]), case.requests

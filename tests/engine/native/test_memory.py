@@ -1,4 +1,4 @@
-"""Memory for packed weights: aligned, disjoint, and alive as long as somebody holds a piece."""
+"""Memory for packed weights: aligned, disjoint, and kept while any piece is in use."""
 
 from __future__ import annotations
 

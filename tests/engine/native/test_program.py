@@ -1,4 +1,4 @@
-"""A whole model as one native program, against the same model module by module in torch."""
+"""A complete model as one native program, against the same model module by module in torch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def model_of(family: str, tiny_model: Callable[..., Path], tiny_gemma: Path) -> 
 
 
 def logits_of(runner: ModelRunner, threads: int = 1) -> list[torch.Tensor]:
-    """The logits of all STEPS, in a pool that is NaN wherever nobody has written."""
+    """The logits of all STEPS, in a pool that is NaN in every slot not yet written."""
     dealer, random = Dealer(runner.kv_tensors.num_blocks, runner.groups), Random(0)
     poison(runner, range(runner.kv_tensors.num_blocks))
     requests = [dealer.request(random.choices(range(101), k=length)) for length in LENGTHS]

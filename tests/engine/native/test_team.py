@@ -71,7 +71,7 @@ def test_a_forked_process_has_threads_of_its_own(runner: ModelRunner) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_fork_while_another_thread_computes(runner: ModelRunner, tiny_llama: Path) -> None:
-    """The lock is taken in the child by somebody who is not there."""
+    """In the child the lock is held by a thread that does not exist there."""
     other = ModelRunner.load(tiny_llama, num_blocks=64, block_size=4, device="cpu")
     with other._forward._team._is_taken:  # type: ignore[attr-defined]
         team = other._forward._team  # type: ignore[attr-defined]

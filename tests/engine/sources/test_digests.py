@@ -1,4 +1,4 @@
-"""Digests are remembered by path, inode, size, mtime and ctime; what cannot be trusted is read whole."""
+"""Digests are remembered by path, inode, size, mtime and ctime; a file that cannot be trusted is read completely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models by hub id, from a hub of our own on this machine; and what is said when there is none.
+"""Models by hub id, from a local hub; and the error without one.
 
 The hub's client reads its settings once, when it is imported: so each look-up is a process of its own.
 """

@@ -1,4 +1,4 @@
-"""A prepared directory is read whole once a process; whatever has changed in it since is refused."""
+"""A prepared directory is read completely once a process; a change in it since is refused."""
 
 from __future__ import annotations
 

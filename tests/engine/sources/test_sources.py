@@ -39,7 +39,7 @@ def gguf(original: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.fixture
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that pip is told to look in, and nowhere else."""
+    """The only folder in which pip looks."""
     folder = tmp_path / "shelf"
     folder.mkdir()
     monkeypatch.setenv("PIP_NO_INDEX", "1")

@@ -1,4 +1,4 @@
-"""Packages like the real models', small enough for tests: wheels with the GGUF of a tiny model, whole or in parts."""
+"""Small packages with the layout of the real models': wheels with the GGUF of a tiny model, complete or in parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two labs in lockstep: the same requests, the same steps, whatever comes in between; and where they part."""
+"""Two labs in lockstep: the same requests, the same steps, whatever comes in between; and their first difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where two engines part in what one of them holds and does not say, the part that differs is blamed."""
+"""Two engines that differ in state and not in events: the part that differs is blamed."""
 
 from __future__ import annotations
 

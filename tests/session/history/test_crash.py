@@ -1,4 +1,4 @@
-"""A part that raises: the step is taken back, and what was held at that moment can be looked at."""
+"""A part that raises: the step is rolled back, and the state at that moment can be read."""
 
 from __future__ import annotations
 

@@ -27,14 +27,14 @@ NUM_ACTS = 40
 
 
 def worked(workload: Workload, edition: str, seed: int, **settings: object) -> Lab:
-    """A lab at which somebody has done this and that; a step may be open."""
+    """A lab after some operations; a step may be open."""
     lab = lab_for(workload, edition, **settings)
     Session(lab, workload, seed).work(NUM_ACTS)
     return lab
 
 
 def assert_same_way(lab: Lab, seed: int) -> None:
-    """Forks at some steps are told the same story, are in the same state, and go on alike."""
+    """Forks at some steps have the same events, are in the same state, and go on alike."""
     lab.step()  # whatever was open is finished
     events, newest = story(lab), lab.snapshot().step
     for step in sorted({0, newest, newest // 2, seed % (newest + 1)}):

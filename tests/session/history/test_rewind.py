@@ -24,7 +24,7 @@ NUM_ACTS = 40
 
 
 def assert_goes_back_and_forth(workload: Workload, edition: str, seed: int, **settings: Any) -> None:
-    """To some steps in any order, and each time it stands where it stood."""
+    """Go to some steps in any order; each time the state is the one of before."""
     rng = Random(seed)
     with lab_for(workload, edition, **settings) as lab:
         Session(lab, workload, seed).work(NUM_ACTS)

@@ -1,4 +1,4 @@
-"""A session with parts of somebody's own as a script: what their classes use comes along, or is asked for by name."""
+"""A session with user-written parts as a script: what their classes use is included, or asked for by name."""
 
 from __future__ import annotations
 
