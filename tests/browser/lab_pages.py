@@ -16,6 +16,9 @@ VIEWPORT = {"width": 1400, "height": 1000}
 TESTS_A_PAGE = 12
 """A page keeps some memory of each test."""
 
+AT_CLOSING = ("Error: widget model not found", "Could not send widget sync message Error: Cannot send")
+"""Errors that Jupyter's own widget manager logs when a notebook is closed whose widgets were closed before."""
+
 
 class LabPages:
     """Lends a loaded JupyterLab. A page is closed after TESTS_A_PAGE tests, a failed test, or one that sets is_worn."""
@@ -35,12 +38,14 @@ class LabPages:
         lab = self._take(is_new)
         try:
             yield lab
+            assert lab.watch.complaints() == []
             has_failed = request.session.testsfailed > num_failed
             is_reusable = not (lab.is_worn or has_failed or self._num_tests >= TESTS_A_PAGE)
             if is_reusable:
-                lab.empty()
                 lab.page.set_viewport_size(VIEWPORT)
-            assert lab.watch.complaints() == []
+                lab.empty()
+                assert [text for text in lab.watch.complaints() if not any(map(text.__contains__, AT_CLOSING))] == []
+                lab.watch.forget()
             self._idle = lab if is_reusable else None
         finally:
             if self._idle is None:
