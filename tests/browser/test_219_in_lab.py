@@ -102,6 +102,7 @@ def test_the_dashboards_cells_never_move_either(extended: LabPage) -> None:
     assert (view.data("used"), view.data("lost")) == ("8", "3")
 
 
+@pytest.mark.sweep
 def test_each_event_of_its_step_is_kept_as_a_picture(compared: OpenComparison, artifacts: Path) -> None:
     view, folder = compared, artifacts / "219"
     shutil.rmtree(folder, ignore_errors=True)

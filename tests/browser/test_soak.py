@@ -30,6 +30,7 @@ def new_page(lab_pages: LabPages, request: pytest.FixtureRequest) -> Iterator[La
         yield lab
 
 
+@pytest.mark.sweep
 def test_nothing_grows_while_a_lab_runs_with_its_dashboard_open(new_page: LabPage) -> None:
     finished: list[str] = []
     new_page.page.on("requestfinished", lambda request: finished.append(urlsplit(request.url).path))
