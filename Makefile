@@ -112,8 +112,7 @@ test-all: setup models browser
 	@EVERY_SEED=1 $(TESTS)
 
 test-fast: setup
-	@$(PY) -m pytest -n $(WORKERS) -m "not sweep" $(PYTEST_FLAGS) tests/core tests/check \
-	    tests/widgets/test_sentences.py tests/widgets/test_captions.py tests/widgets/test_names.py tests/widgets/test_why_*.py
+	@$(PY) -m pytest -n $(WORKERS) -m "not sweep" $(PYTEST_FLAGS) tests/core tests/check tests/widgets/words tests/widgets/why
 
 pictures: setup browser
 	@$(PY) docs/pictures.py

@@ -8,7 +8,7 @@ from pathlib import Path
 from playwright.sync_api import Browser
 
 from browser.exported_page import opened
-from widgets.lettered import BEADS, letters_in, two_that_part
+from widgets.pictures.lettered import BEADS, letters_in, two_that_part
 
 
 def test_an_exported_page_without_scripts_says_what_it_says_with_them(browser: Browser, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ FOR_PICTURES = {
     "browser/test_first_light.py",
     "browser/test_manners_in_lab.py",
     "browser/test_views_in_lab.py",
-    "widgets/compare_page.py",
+    "widgets/compare/compare_page.py",
 }
 """Files that wait for a time before they take a picture, until colours have changed: no assertion depends on it."""
 TESTS = Path(__file__).parents[1]

@@ -14,7 +14,7 @@ from labengine.config import ConfigError
 from labengine.events import BlockMerged, StepEnded
 from labengine.lab import Lab
 from labengine_widgets.view import View
-from widgets.wire import Wire, begun
+from widgets.feed.wire import Wire, begun
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from labengine.session.saved.trace import Trace
 from labengine.session.stepper import LabClosedError
 from labengine_widgets.selection import Selection
 from waiting import PATIENCE
-from widgets.wire import Wire
+from widgets.feed.wire import Wire
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from labengine import Lab
 from labengine.config import ConfigError
 from labengine.engine.xray import BlockAttention
 from labengine.session.xray import attention_of, xray
-from labengine_widgets.pictures.xray import drawn, figure_text
 
 PROMPT = "The library had nine floors, and on each of them somebody was looking for the same book. The book was"
 
@@ -94,6 +93,8 @@ def made_up() -> BlockAttention:
 
 
 def test_windows_leave_gaps_and_groups_are_named_by_position() -> None:
+    from labengine_widgets.pictures.xray import drawn, figure_text  # not above: plotly takes each worker a second
+
     texts = [" once", " upon", " a", " <b>time</b>", " in", " a", " village"]
     figure = drawn(made_up(), texts, "title")
     heat = figure.data[1]

@@ -10,7 +10,7 @@ from labengine import Lab
 from labengine import events as ev
 from labengine_widgets import Dashboard
 from waiting import wait_until
-from widgets.wire import Wire
+from widgets.feed.wire import Wire
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ const STATIC = join(SOURCES, "..", "labengine_widgets", "static");
 const SHARED = ["labengine/glossary.json", "widgets/labengine_widgets/words/phrases.json"];
 const MODULE_EXPORTS = "export const { mount, internals } = labengine;\nexport default { render: labengine.render };\n";
 
-// Digest of all sources: tests/widgets/test_bundle.py computes the same one without Node.
+// Digest of all sources: tests/widgets/browser/test_bundle.py computes the same one without Node.
 function digestOfSources() {
   const digest = createHash("sha256");
   const names = readdirSync(SOURCES, { recursive: true }).map((name) => name.replaceAll("\\", "/"));

@@ -1,0 +1,253 @@
+"""The browser's recording: events in pieces, late or older ones, too many of them, and engines that start anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+import labengine
+from driving import recorded, small_engine
+from grounds import Ground
+from labengine import events as ev
+from labengine.config import SamplingParams
+from labengine.hooks import Hooks
+from labengine.timeline import Timeline
+from labengine.trace import codec
+from labengine_widgets.words.scene import Scene, kept_contents
+from widgets.browser.model.model_page import ModelPage, model_page
+from widgets.browser.model.model_reference import (
+    Reference,
+    checksum,
+    difference,
+    events_of,
+    payload,
+    renumbered,
+    states,
+)
+
+pytestmark = pytest.mark.browser
+
+GROUND = Ground("labengine")
+TIERED = Ground("labengine", True, "prompt")
+
+WALK = """
+([payload, sums]) => {
+  const recording = model.Recording.full(payload, { keyframeEvery: 50 }), { start, end } = recording;
+  return model.walk(recording, sums, model.range(start, end)) ?? model.walk(recording, sums, model.range(end, start));
+}
+"""
+
+MORE = """
+([payload, chunks, sums]) => {
+  const recording = model.Recording.full(payload, { keyframeEvery: 60 }), scene = recording.sceneAt();
+  for (const chunk of chunks) {
+    if (!recording.more(chunk)) return { moment: recording.end, text: "[]", way: "refused" };
+    const { end } = recording, there = [end >> 1, end];
+    const wrong = model.walk(recording, sums, [end], scene) ?? model.walk(recording, sums, there);
+    if (wrong) return wrong;
+  }
+  return recording.more({ start: recording.end - 1, events: [] }) ? "joined what does not join" : null;
+}
+"""
+
+OLDER = """
+([payload, older, moments]) => {
+  const recording = model.Recording.full(payload, { keyframeEvery: 60 }), text = (scene) => [...scene.map.keys()];
+  const scene = recording.sceneAt(), before = text(scene).map((key) => [key, scene.contentOf(key)]);
+  const joined = recording.older(older);
+  return {
+    joined, start: recording.start,
+    moved: before.filter(([key, number]) => scene.contentOf(key) !== number),
+    states: moments.map((moment) => model.stateOf(recording.sceneAt(moment))),
+  };
+}
+"""
+
+LIVE = """
+([payload, chunks, sums]) => {
+  const recording = model.Recording.full(payload, { keyframeEvery: 60, maxEvents: 200 });
+  const follower = recording.sceneAt(), numbers = new Map(), walk = (moments, scene) =>
+    model.walk(recording, sums.slice(recording.start), moments, scene, model.renumbered);
+  for (const chunk of chunks) {
+    recording.more(chunk);
+    const wrong = walk([recording.end], follower), keys = [...follower.map.keys()];
+    if (wrong) return wrong;
+    for (const key of keys)
+      if ((numbers.get(key) ?? follower.contentOf(key)) !== follower.contentOf(key)) return `${key} has another number`;
+    numbers.clear();
+    for (const key of keys) numbers.set(key, follower.contentOf(key));
+  }
+  const { start, end } = recording;
+  if (!start || end - start > 300) return `${start} to ${end} is kept`;
+  return walk(model.range(start, end)) ?? walk(model.range(end, start));
+}
+"""
+
+GROWTH = """
+([payload, chunks]) => {
+  const recording = model.Recording.full(payload, { maxEvents: 2000, keyframeEvery: 200, maxEnded: 5 });
+  const scene = recording.sceneAt(), sizes = [];
+  for (const chunk of chunks) {
+    recording.more(chunk);
+    recording.move(scene, recording.end);
+    const { head, rows, keyframes, steps, shared: { keys } } = recording;
+    const requests = Math.max(head.requests.size, scene.requests.size), prefixes = head.contents.prefixes[0].size;
+    sizes.push([keys.size, requests, rows.length, keyframes.length, steps.length, prefixes]);
+  }
+  return sizes;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[ModelPage]:
+    with model_page() as page:
+        yield page
+
+
+def pieces(events: Sequence[ev.Event], start: int, size: int | None = None, seed: int = 0) -> list[dict[str, Any]]:
+    """`more` messages: of so many events each, or of any number."""
+    rng, messages = Random(seed), []
+    while start < len(events):
+        stop = start + (size or rng.randint(1, 60))
+        messages.append({"start": start, "events": payload(events[start:stop])["events"]})
+        start = stop
+    return messages
+
+
+def step_start(events: Sequence[ev.Event], at: float) -> int:
+    """The start of a step that stayed, about that far into them."""
+    starts = [i for i, event in enumerate(events) if isinstance(event, ev.StepStarted)]
+    return starts[int(at * len(starts))]
+
+
+def timeline_of(events: Sequence[ev.Event]) -> Timeline:
+    """As a lab records them."""
+    timeline = Timeline()
+    for event in events:
+        timeline.record(event)
+    return timeline
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_events_may_come_in_pieces_of_any_size(page: ModelPage, seed: int) -> None:
+    events = events_of(GROUND, seed)
+    sums = [checksum(state) for state in states(events)]
+    wrong = page.evaluate(MORE, [payload(events[:7]), pieces(events, 7, seed=seed), sums])
+    assert wrong is None, difference(events, wrong)
+
+
+@pytest.mark.parametrize("ground", [GROUND, TIERED, Ground("vllm", True)], ids=str)
+def test_a_page_that_comes_late_begins_with_a_keyframe(page: ModelPage, ground: Ground) -> None:
+    events = events_of(ground, 1)
+    timeline, start = timeline_of(events), step_start(events, 0.4)
+    tier = kept_contents(timeline, start)
+    late = Reference(Scene(timeline.state(start), tier=tier))
+    late.scene.take_changes()
+    for block_id in range(late.scene.num_blocks):
+        late.scene.content(block_id)
+    sums = [checksum(state) for state in states(events[start:], late)]
+    message = payload(events[start:], start, timeline.state(start), tier=tier)
+    assert page.evaluate(WALK, [message, sums]) is None
+
+
+@pytest.mark.parametrize("ground", [GROUND, TIERED, Ground("vllm", True)], ids=str)
+def test_older_events_join_on_before_and_no_content_changes_its_number(page: ModelPage, ground: Ground) -> None:
+    events = events_of(ground, 1)  # no salts: which of two keys has a prefix's number depends on where one begins
+    timeline, start, first = timeline_of(events), step_start(events, 0.7), step_start(events, 0.2)
+    message = payload(events[start:], start, timeline.state(start), tier=kept_contents(timeline, start))
+    older = [payload(events[:start])]
+    if ground is not TIERED:
+        older = [payload(events[first:start], first, timeline.state(first))]
+    moments = [*range(older[0]["start"], len(events) + 1, 7)]
+    seen = page.evaluate(OLDER, [message, older[0], moments])
+    assert (seen["joined"], seen["start"], seen["moved"]) == (True, older[0]["start"], [])
+    if older[0]["start"] == 0:
+        expected = [json.loads(codec.dumps(state)) for i, state in enumerate(states(events)) if i % 7 == 0]
+        assert same_but_for_numbers(expected, seen["states"])
+
+
+def same_but_for_numbers(python: list[Any], page: list[Any]) -> bool:
+    """Equal states, and one number there for each number here."""
+    pairs: dict[int, int] = {}
+    for expected, state in zip(python, page, strict=True):
+        for mine, theirs in zip(expected[3], state[3], strict=True):
+            assert pairs.setdefault(mine[2], theirs[2]) == theirs[2]
+            mine[2] = theirs[2]
+        assert expected == state
+    return len(set(pairs.values())) == len(pairs) > 3
+
+
+def test_older_events_that_do_not_join_are_refused(page: ModelPage) -> None:
+    events = events_of(GROUND, 0)
+    start = step_start(events, 0.5)
+    message = payload(events[start:], start, timeline_of(events).state(start))
+    assert page.evaluate(OLDER, [message, payload(events[: start - 1]), []])["joined"] is False
+
+
+@pytest.mark.parametrize("ground", [GROUND, TIERED, Ground("vllm")], ids=str)
+def test_a_live_recording_keeps_the_newest_events_and_all_states_among_them(page: ModelPage, ground: Ground) -> None:
+    events = max((events_of(ground, seed, 900) for seed in range(8)), key=len)
+    assert len(events) > 600
+    sums = [checksum(renumbered(state)) for state in states(events)]
+    wrong = page.evaluate(LIVE, [payload(events[:50]), pieces(events, 50, 25), sums])
+    assert wrong is None, wrong if isinstance(wrong, str) else difference(events, wrong)
+
+
+def test_a_long_run_forgets_what_nobody_can_see_any_more(page: ModelPage) -> None:
+    events = busy_events(24_000)
+    sizes = page.evaluate(GROWTH, [payload(events[:100]), pieces(events, 100, 200)])
+    early = [max(column) for column in zip(*sizes[15:45], strict=True)]
+    late = [max(column) for column in zip(*sizes[-30:], strict=True)]
+    assert all(after <= 1.3 * before for before, after in zip(early, late, strict=True)), (early, late)
+
+
+def busy_events(num_events: int) -> list[ev.Event]:
+    """Ever new requests of 24 tokens, half of them alike, on 64 blocks of 4."""
+    hooks, rng = Hooks(strict=True), Random(1)
+    events, engine = recorded(hooks), small_engine(64, 4, hooks=hooks, next_token=lambda i, position: i * 31 + position)
+    while len(events) < num_events:
+        while len(engine.scheduler.waiting) < 3:
+            prompt = [1] * 12 + [rng.randrange(1000) for _ in range(12)]
+            engine.add(prompt, SamplingParams(max_tokens=rng.randint(2, 12)))
+        engine.step()
+    return events
+
+
+def test_an_engine_that_starts_anew_leaves_nothing_of_the_one_before(page: ModelPage) -> None:
+    events = events_of(GROUND, 1, 200) + events_of(Ground("vllm", True), 2, 300)
+    sums = [checksum(state) for state in states(events)]
+    wrong = page.evaluate(WALK, [payload(events), sums])
+    assert wrong is None, difference(events, wrong)
+
+
+def test_slots_that_went_astray(page: ModelPage) -> None:
+    """nano-vLLM PR 71: token 3 goes to slot 7."""
+    with labengine.bug("nano-vllm-71").broken() as lab:
+        assert lab.timeline is not None
+        events = list(lab.timeline.events())
+    sums = [checksum(state) for state in states(events)]
+    wrong = page.evaluate(WALK, [payload(events), sums])
+    assert wrong is None, difference(events, wrong)
+
+
+def test_rows_with_their_fields_in_another_order_are_understood(page: ModelPage) -> None:
+    """Another version's file says in its header which field lies where; a field it lacks takes its default."""
+    events = events_of(GROUND, 0)
+    message = payload(events)
+    kinds = message["header"]["kinds"]
+    names = [name for name, *_ in kinds]
+    freed, cached = names.index("BlockFreed"), names.index("BlockCached")
+    kinds[freed] = [kinds[freed][0], *reversed(kinds[freed][1:])]
+    kinds[cached] = kinds[cached][:-1]
+    message["events"] = [
+        [row[0], *reversed(row[1:])] if row[0] == freed else row[:-1] if row[0] == cached else row
+        for row in message["events"]
+    ]
+    sums = [checksum(state) for state in states(events)]
+    wrong = page.evaluate(WALK, [message, sums])
+    assert wrong is None, difference(events, wrong)

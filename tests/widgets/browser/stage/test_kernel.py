@@ -1,0 +1,109 @@
+"""A page and its kernel: commands, errors and silence, missed messages, a kernel that is gone, the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from labengine import events as ev
+from waiting import wait_until
+from widgets.browser.stage.dashboard_page import View, show_dashboard
+from widgets.story_219 import merging_step
+
+pytestmark = pytest.mark.browser
+
+
+def test_who_misses_a_message_asks_for_everything() -> None:
+    def check(view: View) -> None:
+        view.answer()
+        view.is_deaf = True
+        view.say(merging_step())
+        view.is_deaf = False
+        view.say([ev.StepStarted(2), ev.StepEnded(2)])
+        assert view.data("used") == "0"
+        assert len(view.sent("resync")) == 1
+        view.answer()
+        assert (view.data("used"), view.data("step"), view.data("moment")) == ("5", "2", "35")
+        view.say([ev.StepStarted(3), ev.StepEnded(3)])
+        assert view.sent("resync") == [] and view.data("end") == "37"
+
+    show_dashboard(check)
+
+
+def test_keys_send_commands_and_stay_out_of_the_prompt() -> None:
+    def check(view: View) -> None:
+        view.press("s", "p", " ", "?")
+        assert view.page.locator(".le-keys").is_visible()
+        view.press("Escape")
+        assert view.page.locator(".le-keys").is_hidden()
+        view.page.locator(".le-prompt").fill("so, s p ?")
+        view.page.locator(".le-prompt").press("Enter")
+        actions = [
+            (command["action"], command.get("prompt"), command.get("copies")) for command in view.sent("command")
+        ]
+        assert actions == [("step", None, None), ("phase", None, None), ("start", None, None), ("add", "so, s p ?", 2)]
+
+    show_dashboard(check)
+
+
+def test_a_running_lab_can_be_paused_and_not_stepped() -> None:
+    def check(view: View) -> None:
+        view.view_source.is_running = True
+        view.say(merging_step())
+        assert (view.data("running"), view.data("used"), view.data("moment")) == ("true", "5", "33")
+        assert view.page.get_by_role("button", name="Step").is_disabled()
+        view.page.get_by_role("button", name="Pause").click()
+        assert view.sent("command")[-1]["action"] == "pause"
+
+    show_dashboard(check)
+
+
+def test_the_error_of_a_command_is_beside_the_controls() -> None:
+    def check(view: View) -> None:
+        view.press("s")
+        answer = {
+            "type": "answer",
+            "action": "step",
+            "view": view.sent("command")[0]["view"],
+            "error": "<b>no room</b>",
+        }
+        view.emit(answer | {"view": "another view"})
+        assert "no room" not in view.text(".le-message")
+        view.answer()
+        view.emit(answer)
+        assert view.text(".le-message") == "step: <b>no room</b>"
+        assert view.page.locator(".le-message b").count() == 0
+
+    show_dashboard(check)
+
+
+def test_a_lost_kernel_is_reported_and_nothing_waits_for_it() -> None:
+    def check(view: View) -> None:
+        assert view.page.get_by_role("button", name="Step", exact=True).is_enabled()
+        view.page.evaluate("() => window.loseKernel()")
+        view.painted()
+        assert view.text(".le-message").startswith("The kernel that this lab lived in is gone")
+        assert view.page.get_by_role("button", name="Step", exact=True).is_disabled()
+        view.press("Home")
+        assert view.data("used") == "0", "what was seen can still be replayed"
+
+    show_dashboard(check, merging_step())
+
+
+def test_silence_is_reported_until_an_answer_comes() -> None:
+    def check(view: View) -> None:
+        silence = "No answer yet: this is the state as it was last seen."
+        wait_until(lambda: view.text(".le-message").startswith(silence), "the message", between=view.painted)
+        view.answer()
+        assert view.text(".le-message") == ""
+
+    show_dashboard(check)
+
+
+def test_the_view_leaves_nothing_behind() -> None:
+    def check(view: View) -> None:
+        view.page.evaluate("() => window.unmount()")
+        assert view.page.locator(".labengine").count() == 0
+        assert view.page.evaluate("() => window.numListeners()") == 0
+        view.say([ev.StepStarted(2), ev.StepEnded(2)])
+
+    show_dashboard(check, merging_step())

@@ -1,0 +1,61 @@
+"""A block that is pointed at: a line from every table entry that holds it, between the tiles of the pool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from widgets.browser.stage.dashboard_page import View, show_dashboard
+from widgets.story_219 import merging_step
+
+pytestmark = pytest.mark.browser
+
+TILE = """(id) => {
+  const { stage } = document.querySelector(".labengine");
+  return stage.shows.find(({ view }) => view.tileOf).view.tileOf(id);
+}"""
+COVERED = """(own) => {
+  const { stage } = document.querySelector(".labengine"), pool = stage.shows.find(({ view }) => view.tileOf).view;
+  const origin = stage.root.getBoundingClientRect(), covered = new Set();
+  const tiles = Array.from({ length: pool.numBlocks }, (_, id) => pool.tileOf(id));
+  for (const line of document.querySelectorAll(".le-link"))
+    for (let at = 0; at < line.getTotalLength(); at += 2) {
+      const point = line.getPointAtLength(at), x = point.x + origin.left, y = point.y + origin.top;
+      tiles.forEach(({ left, right, top, bottom }, id) => {
+        if (id !== own && x > left && x < right && y > top && y < bottom) covered.add(id);
+      });
+    }
+  return [...covered];
+}"""
+
+
+def point_at(view: View, block: int) -> dict[str, Any]:
+    tile: dict[str, Any] = view.page.evaluate(TILE, block)
+    view.page.mouse.move((tile["left"] + tile["right"]) / 2, (tile["top"] + tile["bottom"]) / 2)
+    return tile
+
+
+def test_a_line_leads_from_every_holder_past_the_tiles() -> None:
+    def check(view: View) -> None:
+        for block, holders in ((0, 2), (2, 2), (3, 1), (7, 1), (8, 0)):
+            point_at(view, block)
+            assert view.page.locator(".le-link").count() == holders, block
+            assert view.page.evaluate(COVERED, block) == [], f"a line to #{block} goes over a tile"
+        view.page.locator("[data-anchor='row:1:0:0']").hover()
+        assert view.page.locator(".le-link").count() == 2, "and so it is when an entry is pointed at"
+        view.page.mouse.move(5, 5)
+        assert view.page.locator(".le-link").count() == 0
+
+    show_dashboard(check, merging_step())
+
+
+def test_a_holder_that_is_scrolled_away_has_its_line() -> None:
+    def check(view: View) -> None:
+        view.page.evaluate("() => document.querySelector('.le-tables').style.height = '60px'")
+        tile = point_at(view, 1)
+        assert view.page.locator(".le-link").count() == 2
+        ends = view.page.eval_on_selector_all(".le-link", "(all) => all.map((one) => one.getBBox().y)")
+        assert all(end < tile["bottom"] for end in ends)
+
+    show_dashboard(check, merging_step())

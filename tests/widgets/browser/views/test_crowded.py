@@ -1,0 +1,118 @@
+"""Large pools, long runs and one great prefill: bands use their room, charts are not flattened, cells keep a letter."""
+
+from __future__ import annotations
+
+import pytest
+
+from labengine import events as ev
+from widgets.browser.views.mounted_view import MountedView, show_view
+from widgets.browser.views.view_recordings import crowd, preempting
+from widgets.story_219 import begin, merging_step
+
+pytestmark = pytest.mark.browser
+
+LISTEN = """() => {
+  window.drawn = [];
+  const { fillText } = CanvasRenderingContext2D.prototype;
+  CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+    window.drawn.push(String(text));
+    return fillText.call(this, text, ...rest);
+  };
+  window.mounted.view.resize?.();
+  window.mounted.stage.repaint();
+}"""
+ROWS = """() => {
+  const { rows, board, story } = window.mounted.view;
+  const ids = Object.keys(story.bands).map(Number), tops = ids.map((id) => window.mounted.view.yOf(id));
+  const ends = { first: Math.min(...tops), last: Math.max(...tops) };
+  return { ...ends, height: board.size.height, idle: rows.numIdle, used: ids.length };
+}"""
+SCALE = "async ([name, ...values]) => (await import('/widget.js')).internals[name](...values)"
+HUES = """() => {
+  const canvas = document.querySelector(".le-timeline-canvas"), { width, height } = canvas, strong = new Set();
+  const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+  for (let i = 0; i < data.length; i += 4) {
+    const spread = Math.max(data[i], data[i + 1], data[i + 2]) - Math.min(data[i], data[i + 1], data[i + 2]);
+    if (data[i + 3] === 255 && spread > 130) strong.add(`${data[i]},${data[i + 1]},${data[i + 2]}`);
+  }
+  return [...strong];
+}"""
+ALARM = "200,0,30"
+THEME = f"""() => {{
+  const theme = {{ paper: "#fff", ink: "#222", soft: "#666", faint: "#f3f3f3", line: "#bbb", accent: "#555" }};
+  Object.assign(window.mounted.stage.theme, theme, {{ alarm: "rgb({ALARM})", ui: "sans-serif", code: "monospace" }});
+  window.mounted.view.board?.refresh();
+}}"""
+
+
+def test_of_a_large_pool_the_blocks_that_were_used_fill_the_bands() -> None:
+    def check(mounted: MountedView) -> None:
+        found = mounted.page.evaluate(ROWS)
+        assert found["used"] + found["idle"] == 4096 and found["used"] < 1000
+        assert found["first"] < 20 and found["last"] > 0.85 * found["height"] - 20, found
+        mounted.page.evaluate(LISTEN)
+        assert f"{found['idle']:,} of 4,096 blocks were never used" in mounted.page.evaluate("() => window.drawn")
+
+    show_view(check, "bands", crowd(20, 4096, 3, 180))
+
+
+def test_a_row_of_many_blocks_says_what_its_darkness_means() -> None:
+    def check(mounted: MountedView) -> None:
+        assert "blocks a row: the darker, the more of them are in use" in mounted.text(".le-time-density")
+        assert not mounted.page.locator(".le-time-key").is_visible()
+
+    show_view(check, "bands", crowd(20, 4096, 8, 300), width=900)
+
+
+def test_one_great_step_does_not_flatten_the_others() -> None:
+    def check(mounted: MountedView) -> None:
+        def ask(name: str, *values: object) -> object:
+            return mounted.page.evaluate(SCALE, [name, *values])
+
+        assert ask("scaleOf", [2400, 16, 18, 17, 19, 16]) == {"most": 20, "isCut": True}
+        assert ask("scaleOf", [12, 16, 18, 17]) == {"most": 20, "isCut": False}
+        assert ask("scaleOf", [2400, 18]) == {"most": 5000, "isCut": False}, "of two steps neither stands out"
+        assert ask("scaleOf", [0, 0]) == {"most": 1, "isCut": False}
+        values = ((20_000, "ms"), (5, "ms"), (0, "ms"), (12_000,), (4096,), (0.5, "%"))
+        said = [ask("axisLabel", *value) for value in values]
+        assert said == ["20 s", "5 ms", "0", "12k", "4096", "50%"]
+
+    show_view(check, "charts", [*begin(), *merging_step()])
+
+
+@pytest.mark.parametrize("width", [900, 480, 300])
+def test_the_title_of_a_chart_is_never_cut(width: int) -> None:
+    cut = "(all) => all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"
+
+    def check(mounted: MountedView) -> None:
+        assert mounted.page.eval_on_selector_all(".le-chart-head, .le-chart-head > *", cut) == []
+
+    show_view(check, "charts", crowd(12, 4096, 3, 180), width=width)
+
+
+@pytest.mark.parametrize("num_blocks", [64, 256, 512])
+def test_a_cell_of_a_large_pool_has_its_letter_or_its_owner(num_blocks: int) -> None:
+    def check(mounted: MountedView) -> None:
+        mounted.page.evaluate("() => (window.mounted.view.canvas.style.cssText = 'width: 520px; height: 440px')")
+        mounted.page.evaluate(THEME)
+        mounted.page.evaluate(LISTEN)
+        drawn = mounted.page.evaluate("() => window.drawn")
+        assert mounted.page.evaluate("() => Boolean(window.mounted.view.painter)")
+        assert {"p", "q", "z"} <= set(drawn), "contents"
+        assert {"A", "B", "C"} <= set(drawn), "whose blocks are not full yet"
+
+    show_view(check, "pool", crowd(3, num_blocks, 2, 180))
+
+
+def test_in_the_timeline_only_alarm_is_a_strong_colour() -> None:
+    quiet = preempting()
+    found = ev.ViolationFound("partition", "#1 is in the queue, and held", (0,), (1,), 3, 20)
+
+    def check(mounted: MountedView) -> None:
+        mounted.page.evaluate(THEME)
+        assert mounted.page.evaluate(HUES) == []
+        mounted.more([found])
+        mounted.page.evaluate(THEME)
+        assert ALARM in mounted.page.evaluate(HUES)
+
+    show_view(check, "timeline", quiet)
