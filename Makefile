@@ -48,7 +48,7 @@ help:
 	@echo "  make test     all tests, in a real browser too       (some minutes)"
 	@echo "  make test-fast  core, checks and the widgets' words  (half a minute)"
 	@echo "  make test-all the long sweeps too, and an installation on every Python there is"
-	@echo "  make pictures the README's animation, docs/*.png and the lesson, made anew (a minute or two)"
+	@echo "  make pictures the README's animation, the lesson and all pictures of docs and notebooks, made anew (a minute)"
 	@echo "  make lint     ruff and mypy; biome, tsc and knip for the browser half"
 	@echo "  make bundle   the browser half bundled anew, after a change in widgets/browser; make watch: after each change"
 	@echo "  make lock     constraints.txt made anew, for all platforms and Pythons"
@@ -116,6 +116,8 @@ test-fast: setup
 
 pictures: setup browser
 	@$(PY) docs/pictures.py
+	@$(PY) docs/architecture_pictures.py
+	@$(PY) docs/course_pictures.py
 
 lint: setup $(NODE_MODULES)
 	$(PY) -m ruff check .

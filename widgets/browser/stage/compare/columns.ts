@@ -196,8 +196,8 @@ function overflowOf(made: Panel) {
   return new Overflow(view, noun, (frame) => [...frame.querySelectorAll(selector)], beside);
 }
 
-// The heading's explanation as text beside it, where there is room.
+// The first clause of the heading's explanation as text beside it, where there is room.
 function explain(made: Panel) {
   const heading = made.querySelector<HTMLElement>("h3 > span") as HTMLElement;
-  heading.after(element("span", "le-explained", heading.title));
+  heading.after(element("span", "le-explained", heading.title.replace(/[;.].*$/, "")));
 }
