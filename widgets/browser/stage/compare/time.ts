@@ -206,7 +206,7 @@ export class PairTime {
     const { track } = this.stage,
       lane = this.laneHeight,
       wide = this.markWidth;
-    context.font = `600 12px ${theme.ui}`;
+    context.font = `600 ${Math.max(8, Math.min(12, lane))}px ${theme.ui}`; // names of low lanes do not overlap
     this.lanes.order.forEach((name, row) => {
       context.fillStyle = theme.soft;
       context.textAlign = "right";
