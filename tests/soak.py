@@ -1,7 +1,7 @@
 """A long run of random operations under watch: `python tests/soak.py [--operations 1000000] [--edition labengine]`.
 
 Episodes as in check/test_silence.py, one after another, with seeds that the tests do not use. It ends at the first
-violation, leak or error, and names the seed; a progress line tells what was met so far.
+violation, leak or error, and names the seed; a progress line counts what was met so far.
 """
 
 from __future__ import annotations

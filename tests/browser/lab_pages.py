@@ -38,17 +38,18 @@ class LabPages:
         lab = self._take(is_new)
         try:
             yield lab
-            assert lab.watch.complaints() == []
+            assert not lab.watch.complaints(), lab.watch.report()
             has_failed = request.session.testsfailed > num_failed
-            is_reusable = not (lab.is_worn or has_failed or self._num_tests >= TESTS_A_PAGE)
-            if is_reusable:
+            is_worn = lab.is_worn or has_failed or self._num_tests >= TESTS_A_PAGE
+            if self._idle is None and not is_worn:
                 lab.page.set_viewport_size(VIEWPORT)
                 lab.empty()
-                assert [text for text in lab.watch.complaints() if not any(map(text.__contains__, AT_CLOSING))] == []
+                complaints = [text for text in lab.watch.complaints() if not any(map(text.__contains__, AT_CLOSING))]
+                assert not complaints, "\n".join(complaints)
                 lab.watch.forget()
-            self._idle = lab if is_reusable else None
+                self._idle = lab
         finally:
-            if self._idle is None:
+            if self._idle is not lab:
                 lab.page.close()
             self._server.end_kernels()
             self._server.forget_user()

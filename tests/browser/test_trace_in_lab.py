@@ -30,7 +30,7 @@ shown
 
 @pytest.fixture(scope="module")
 def saved(jupyter_server: JupyterServer) -> Path:
-    """Two equal prompts, then more and more of others; saved where the notebooks lie."""
+    """Two equal prompts, then more and more of others; saved in the notebooks' folder."""
     path = jupyter_server.root_dir / "run.lab"
     with labengine.Lab("simulated", num_blocks=32, block_size=4, max_num_seqs=4) as lab:
         for _ in range(2):

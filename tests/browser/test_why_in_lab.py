@@ -39,7 +39,7 @@ def selected(notebook: LabPage) -> str:
 
 
 def wait_selected(notebook: LabPage, wanted: str) -> None:
-    """The browser tells it a moment later."""
+    """The browser sends it a moment later."""
     notebook.wait_for(f"the selection {wanted}", lambda: selected(notebook) == wanted)
 
 

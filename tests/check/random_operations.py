@@ -83,7 +83,7 @@ class Episode:
                 yield self._step()
 
     def drain(self) -> None:
-        """End everybody, half of them by running on; who waits for a load that never arrives cannot."""
+        """End all requests, half of them by running on; one whose load never arrives is aborted."""
         engine = self.setup.engine
         for request_id in engine.requests:
             if self.rng.random() < 0.5:

@@ -85,7 +85,7 @@ def _counting(edition: str, met: set[str]) -> Parts:
 
 
 class _Listener:
-    """Notes what events tell."""
+    """Counts encounters from the events."""
 
     def __init__(self, hooks: Hooks) -> None:
         self.met: set[str] = set()

@@ -50,7 +50,7 @@ def new_request(groups: list[GroupSpec], parts: Parts) -> tuple[Workbench, Reque
 
 
 def preempted_request(groups: list[GroupSpec], parts: Parts) -> tuple[Workbench, Request]:
-    """It ran, lost its blocks, and comes again; since then other requests took what lay before them in the queue."""
+    """It ran, lost its blocks, and comes again; since then other requests took what was before them in the queue."""
     hits = 8 + 4 * (len(groups) - 1)
     core = Workbench(groups, num_blocks=hits + 7 * len(groups), edition=parts)
     core.cache(PREFIX)

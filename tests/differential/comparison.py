@@ -41,7 +41,7 @@ def _row(snapshot: Snapshot, scheduled: list[list[int]]) -> Row:
 
 
 def first_difference(expected: Sequence[Row], rows: Sequence[Row]) -> str | None:
-    """Where two runs part, in words; None when they are equal after every step."""
+    """Describe the first difference of two runs; None when they are equal after every step."""
     return next(_differences(expected, rows), None)
 
 

@@ -1,7 +1,7 @@
 """Drive nano-vLLM of July 2025, from a checkout of it: the engine that edition nano-vllm-2025-07 is named for.
 
 Its sequences count cached tokens and not computed ones, and its map keeps entries whose block holds other content by
-now. Rows tell what both engines have: the tokens computed follow from the lengths, and of the map the true entries.
+now. Rows hold what both engines have: the tokens computed follow from the lengths, and of the map the true entries.
 """
 
 from __future__ import annotations

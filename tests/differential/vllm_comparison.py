@@ -84,7 +84,7 @@ def _label(key: str, labels: dict[str, str]) -> str:
 
 
 def first_difference(theirs: Sequence[Row], ours: Sequence[Row]) -> str | None:
-    """Where two runs part, in words; None when they are equal after every op or step."""
+    """Describe the first difference of two runs; None when they are equal after every op or step."""
     return next(_differences(theirs, ours), None)
 
 

@@ -48,7 +48,7 @@ def _of_mapping(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_integers(old: list[int], new: list[int]) -> list[Any]:
-    """Every way to tell it."""
+    """Every encoding of it."""
     ways: list[Any] = [[new], {"~": _pieces(old, new)}]
     if len(old) == len(new):
         pairs = enumerate(zip(old, new, strict=True))

@@ -93,7 +93,7 @@ class _Run:
             self.scheduler.add_request(request)
 
     def step(self, clock: int) -> dict[str, Any]:
-        """Schedule, sample, update, and tell."""
+        """Schedule, sample, update, and return the row."""
         self._preempted.clear()
         plan = self.scheduler.schedule()
         ids = list(plan.num_scheduled_tokens)

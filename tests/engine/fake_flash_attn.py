@@ -1,6 +1,6 @@
-"""flash-attn's two packages in float64 torch: their signatures, their checks, and how they stumble over what is masked.
+"""flash-attn's two packages in float64 torch: their signatures, their checks, and their NaNs from masked values.
 
-Keys are loaded in tiles of 64. What lies in a tile but outside of a query's sight gets the weight 0, and 0 * NaN is
+Keys are loaded in tiles of 64. A key in a tile that a query must not see gets the weight 0, and 0 * NaN is
 NaN, as on the GPU; a table's entry is followed for every position of a tile before the context's end. Behind that end
 rows are cleared, but for FA3's whole-tile copies.
 """

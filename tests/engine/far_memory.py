@@ -1,4 +1,4 @@
-"""A pool so large that its last blocks lie behind 2**31 elements, of which only what is touched takes memory."""
+"""A pool with its last blocks behind 2**31 elements; only pages that are written take memory."""
 
 from __future__ import annotations
 

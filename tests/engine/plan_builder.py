@@ -68,7 +68,7 @@ def visible(table: Table, spec: GroupSpec, start: int, end: int) -> Table:
 
 
 def runs(table: Table, block_size: int, start: int, end: int) -> tuple[SlotRun, ...]:
-    """Positions [start, end) block by block, by the book: position p lies at table[p // size], offset p % size."""
+    """Positions [start, end) block by block: position p is at table[p // size], offset p % size."""
     cuts = [start, *range((start // block_size + 1) * block_size, end, block_size), end]
     return tuple(
         (table[first // block_size], first % block_size, last - first) for first, last in pairwise(cuts) if last > first

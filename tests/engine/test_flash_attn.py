@@ -184,7 +184,7 @@ def test_nothing_is_read_back_from_the_device(install: Install, generation: str,
 
 
 def test_a_view_of_a_wider_tensor_will_do(install: Install) -> None:
-    """Queries, keys and values as they lie in one matrix of q, k and v."""
+    """Queries, keys and values as slices of one qkv matrix."""
     install("FA3")
     dealer = Dealer(8, 4)
     plan = plan_of(dealer.request([0] * 6).take(6), dealer.request([0] * 3).take(3))

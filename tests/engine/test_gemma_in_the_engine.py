@@ -154,7 +154,7 @@ def test_external_hits_after_eviction(is_late: bool, reference: Rows, encode: An
 
 
 def kv_by_hash(run: Run, kind: type) -> dict[tuple[int, bytes], dict[str, torch.Tensor]]:
-    """K and V of the blocks that these events name, as they lie in the pool now."""
+    """K and V of the blocks that these events name, as they are in the pool now."""
     pool = run.engine.scheduler.manager.pool
     blocks = {key: ids[0] for key, ids in pool.prefix_map.items()}
     wanted = [(group, block_hash) for event in run.of_kind(kind) for group, _, _, block_hash in event.transfers]

@@ -70,7 +70,7 @@ class Texts:
         return plan_of(*(r.take(chunk) for r, chunk in zip(self.requests, chunks, strict=True) if chunk))
 
     def new_kv(self, plan: StepPlan) -> Tensor:
-        """[num_tokens, 2 * heads, dim]: keys and values as they lie in a qkv matrix."""
+        """[num_tokens, 2 * heads, dim]: keys and values as slices of a qkv matrix."""
         parts = [
             torch.cat((self.keys[e.request_id][e.start : e.end], self.values[e.request_id][e.start : e.end]), 1)
             for e in plan.scheduled

@@ -1,8 +1,8 @@
 """Single wrong changes to the core, its journal, its events and the external tier: one line of the source each.
 
 kind says what a change breaks: "state" (the core holds something wrong), "stream" (the events do), "journal" (a step is
-not taken back as it was), "reads" (KV of other tokens is read, or may be), "tier" (what is loaded or saved is not what
-it is taken for), or "policy": all rules hold, the engine only decides otherwise, and comparing editions is what tells.
+not rolled back as it was), "reads" (KV of other tokens is read, or may be), "tier" (what is loaded or saved is not what
+it is taken for), or "policy": all rules hold, the engine only decides otherwise, and only a comparison of editions detects it.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def small_engine(
 
 
 def queues(engine: Engine) -> tuple[list[int], list[int], list[int]]:
-    """Who waits, who runs and who loads, in order: what a snapshot does not tell."""
+    """Ids of waiting, running and loading requests, in order, which a snapshot lacks."""
     scheduler = engine.scheduler
     waiting, running, loading = scheduler.waiting, scheduler.running, scheduler.external.loading
     return [r.request_id for r in waiting], [r.request_id for r in running], [r.request_id for r in loading]

@@ -40,7 +40,7 @@ class Import:
 
 
 class SourceTree:
-    """Packages on disk: `roots` maps a package's name to the folder it lies in."""
+    """Packages on disk: `roots` maps a package's name to its folder."""
 
     def __init__(self, roots: dict[str, Path]) -> None:
         self.modules: dict[str, Path] = {}

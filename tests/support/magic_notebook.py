@@ -53,7 +53,7 @@ class Notebook:
         return self._worked(cell).printed
 
     def refused(self, cell: str) -> str:
-        """The words of the UsageError that a cell ends with; a reader sees no traceback."""
+        """The message of the UsageError that a cell ends with; a reader sees no traceback."""
         ran = self.run(cell)
         assert isinstance(ran.error, UsageError), f"{cell}: {ran.error!r}\n{ran.printed}"
         assert "Traceback" not in ran.printed and f"UsageError: {ran.error}" in ran.printed

@@ -42,7 +42,7 @@ def opened(folder: Path, content: bytes) -> SavedRun:
 
 
 def everything(run: SavedRun) -> tuple[Any, ...]:
-    """All that a file tells, decoded."""
+    """A file's complete content, decoded."""
     timeline = run.timeline
     states = [timeline.state(m).snapshot() for m in range(timeline.num_dropped, timeline.end, 97)]
     return timeline.events(), states, timeline.state().snapshot(), run.facts, run.texts, timeline.step_seconds

@@ -18,7 +18,7 @@ def content(index: int) -> bytes:
 
 
 def before() -> list[ev.Event]:
-    """A has come and gone, and its four full blocks lie at the head of the free queue; B waits."""
+    """A has come and gone, and its four full blocks are at the head of the free queue; B waits."""
     tables = {0: (1, 2, 3), 1: (4, 5, 6)}
     return [
         ev.EngineStarted(11, (("full", 4, None), ("sliding_window", 4, 16)), "vllm", 0),

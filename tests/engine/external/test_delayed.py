@@ -114,7 +114,7 @@ def test_any_exception_is_a_failed_load_with_its_name() -> None:
 
 
 class Silent(HostStore):
-    """Forgets to load the last block, and says nothing."""
+    """Does not load the last block, and reports no failure."""
 
     def start_load_kv(self, loads, kv):  # type: ignore[no-untyped-def]
         super().start_load_kv(loads[:-1], kv)

@@ -232,7 +232,7 @@ def test_large_scores_neither_overflow_nor_hide(chunk: int, dtype: torch.dtype) 
 @DTYPES
 @pytest.mark.parametrize("chunk", [1, 30])
 def test_nan_is_not_hidden(chunk: int, dtype: torch.dtype) -> None:
-    """A key that is not a number makes every query that reads it not a number, so that the engine can tell."""
+    """A key that is not a number makes every query that reads it not a number, so that the engine can detect it."""
     case = Case(Heads(), [40], group_of(4), dtype)
     case.plan([20])
     case.keys[case.slots(case.requests[0], 0, 1)] = torch.nan

@@ -24,7 +24,7 @@ Compilers = Callable[..., None]
 
 @pytest.fixture
 def kept(image: bytes, cache: Path, compilers: Compilers, tmp_path: Path) -> Path:
-    """The file of kernels that were compiled, by a fake compiler of which num_calls tells, and kept."""
+    """The file of kernels that were compiled, by a fake compiler, and kept; num_calls counts its runs."""
     compilers(giving(tmp_path, image))
     kernels.library()
     (file,) = cache.iterdir()

@@ -197,7 +197,7 @@ def test_sampling_rows_alone(dtype: torch.dtype) -> None:
 @DTYPES
 @FINISHES
 def test_a_row_is_the_same_in_any_company(dtype: torch.dtype, finish: Finish) -> None:
-    """To the bit: what a request gets does not hang on who else is in the step."""
+    """To the bit: what a request gets does not depend on the step's other requests."""
     together = random_product(dtype, 40, 66, 101, finish)
     weight = unpacked(together._weight, together.n, together.k, is_gated=finish in GATED)
     assert together._other is not None

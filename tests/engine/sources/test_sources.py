@@ -56,7 +56,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gguf: bytes) -> Path:
 
 
 def left_in(cache: Path) -> list[str]:
-    """All that lies in the cache but locks."""
+    """All files of the cache but locks."""
     return [path.name for path in cache.iterdir() if not path.name.endswith(".lock")]
 
 

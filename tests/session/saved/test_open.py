@@ -69,7 +69,7 @@ def events_of(lab: Lab | Trace) -> list[Event]:
 
 
 class TestTheSame:
-    """What the lab tells, the trace tells."""
+    """The trace describes what the lab describes."""
 
     def test_events_state_and_words(self, lab: Lab, path: Path) -> None:
         trace = opened(lab, path)

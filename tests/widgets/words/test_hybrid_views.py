@@ -132,7 +132,7 @@ def test_the_svg_shows_the_same() -> None:
 @pytest.mark.parametrize("edition", ["labengine", "vllm"])
 @pytest.mark.parametrize("seed", range(2))
 def test_random_hybrid_runs_are_described(edition: str, seed: int) -> None:
-    """Windows, loads, saves, preemption: following tells what a jump to each step tells."""
+    """Windows, loads, saves, preemption: following shows what a jump to each step shows."""
     random = Random(f"{edition} {seed}")
     groups = (GroupSpec(4), GroupSpec(4, "sliding_window", 9), GroupSpec(4, "sliding_window", 9))
     with Lab("simulated", num_blocks=30, groups=groups, edition=edition, external=HostStore(), seed=seed) as lab:

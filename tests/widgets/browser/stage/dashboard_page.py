@@ -103,7 +103,7 @@ class View:
         self.send(message)
 
     def say(self, events: list[ev.Event]) -> None:
-        """The engine speaks, and the feed hears it."""
+        """Emit events as the engine does, and let the feed send them."""
         self.view_source.say(events)
         self.feed.tick()
 

@@ -1,4 +1,4 @@
-"""In a narrow cell nothing is cut, and nothing lies over anything else."""
+"""In a narrow cell nothing is cut, and no element covers another."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CELL = "(width) => (document.getElementById('cell').style.width = width + 'px')"
 
 
 def wrong_places(boxes: list[dict[str, float]], right: float) -> list[str]:
-    """What is beyond the right edge, and what lies over something else."""
+    """Elements beyond the right edge, and elements that cover others."""
     cut = [f"{box['name']} is cut" for box in boxes if box["right"] > right]
     return cut + [
         f"{one['name']} and {other['name']} overlap" for one, other in combinations(boxes, 2) if overlap(one, other)

@@ -31,7 +31,7 @@ def recorded(view: View) -> Timeline:
 
 
 def with_words(view: View) -> None:
-    """Wait until the words of step 4 have come: its moments are counted by them."""
+    """Wait until the captions of step 4 have come: its moments are counted by them."""
     view.answer_until("the words", lambda: view.data("sentence").startswith("Step 4 ends"))
 
 

@@ -66,7 +66,7 @@ class Viewed:
         self.js("([moment]) => stage.moveTo(moment)", moment)
 
     def axis(self, name: str) -> dict[str, float]:
-        """Where the axis of a view lies: left, from, to, perEvent."""
+        """The axis of a view: left, from, to, perEvent."""
         script = """([at]) => { const { axis } = stage.shows[at].view.board;
             return { left: axis.left, from: axis.from, to: axis.to, perEvent: axis.perEvent }; }"""
         return dict(self.js(script, name))
@@ -99,7 +99,7 @@ def speaks_of_request(event: ev.Event, request_id: int) -> bool:
 
 
 def blocks_of(event: ev.Event) -> set[str]:
-    """Numbers of the blocks that an event speaks of."""
+    """Ids of the blocks that an event names."""
     ids = [getattr(event, "block_id", None), getattr(event, "into_block_id", None), *getattr(event, "mapped", ())]
     ids += [block_id for group in getattr(event, "block_ids", ()) if isinstance(group, tuple) for block_id in group]
     ids += [run[0] for run in getattr(event, "runs", ())]
