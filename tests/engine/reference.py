@@ -56,8 +56,8 @@ def largest_difference(
     expected: of each text, the logits after each position.
 
     Every text but its last num_decodes tokens is prefilled in chunks. They start one step after the other, so that
-    steps mix first chunks, later chunks and decodes. Every chunk's last row is compared. Slots hold NaN before the first
-    write, and again once they lie outside of the window.
+    steps mix first chunks, later chunks and decodes. Every chunk's last row is compared. Slots hold NaN before the
+    first write, and again once they lie outside of the window.
     """
     dealer = Dealer(runner.kv_tensors.num_blocks, runner.groups, seed=runner.groups[0].block_size)
     poison(runner, range(dealer.num_blocks))
