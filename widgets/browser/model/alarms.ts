@@ -71,7 +71,8 @@ export function saidAndIs({ message }: { message: string }) {
 
 function logOf(recording: Recording) {
   let log = known.get(recording);
-  if (!log || recording.start < log.start) known.set(recording, (log = begun(recording))); // older events have come
+  // Older events have come, or events were dropped before they were in the log: no view was painted meanwhile.
+  if (!log || recording.start < log.start || log.end < recording.start) known.set(recording, (log = begun(recording)));
   log.start = recording.start;
   for (; log.end < recording.end; log.end++) note(log, recording, log.end, recording.row(log.end));
   return log;

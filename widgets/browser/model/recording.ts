@@ -64,7 +64,7 @@ export class Recording {
     this.maxEvents = limits.maxEvents ?? MAX_EVENTS;
     this.keyframeEvery = limits.keyframeEvery ?? KEYFRAME_EVERY;
     this.header = header;
-    this.earlier = earlier;
+    this.earlier = [...earlier];
     this.kinds = new Kinds(header.kinds);
     this.handlers = this.kinds.names.map((name) => entryFor(HANDLERS, name) ?? null);
     this.texts = new Map(texts);
@@ -296,7 +296,8 @@ export class Recording {
     if (!step || step.start === this.start) return;
     const base = this.sceneAt(step.start),
       nearest = this.keyframes[lastBefore(this.keyframes, base.moment + 1, momentOf)];
-    this.rows.splice(0, base.moment - this.start);
+    const dropped = this.rows.splice(0, base.moment - this.start);
+    for (const [i, row] of dropped.entries()) this.keepAlarm(this.start + i, row);
     this.start = base.moment;
     this.log.drop(this.start);
     this.keyframes = [
@@ -308,6 +309,15 @@ export class Recording {
     this.near = null;
     forgetOld(this);
   }
+
+  // Rows that were dropped, fetched and are dropped again are here already.
+  keepAlarm(event: number, row: AnyRow) {
+    const newest = this.earlier.at(-1)?.[0] ?? -1;
+    if (event > newest && ALARM_KINDS.has(this.kinds.names[row[0]])) this.earlier.push([event, row]);
+  }
 }
+
+// Kinds of events that alarms are made of.
+const ALARM_KINDS = new Set(["EngineStarted", "ViolationFound", "StepFailed", "StepRolledBack"]);
 
 const momentOf = ({ moment }: { moment: number }) => moment;

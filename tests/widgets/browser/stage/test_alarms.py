@@ -50,6 +50,23 @@ def test_they_are_counted_in_red_and_described_in_words() -> None:
     show_dashboard(check, [*merging_step(), CONTRADICTED, PARTITION])
 
 
+def test_one_that_a_hidden_view_has_dropped_is_counted_when_it_is_seen_again() -> None:
+    def check(view: View) -> None:
+        view.page.evaluate("() => (document.getElementById('cell').style.display = 'none')")
+        view.page.evaluate("() => (document.querySelector('.labengine').stage.sides[0].recording.maxEvents = 20)")
+        view.say([*merging_step(), CONTRADICTED])
+        for step in range(2, 30):
+            view.say([ev.StepStarted(step), ev.StepEnded(step)])
+        dropped = view.page.evaluate("() => document.querySelector('.labengine').stage.sides[0].recording.start")
+        assert dropped > len(begin()) + len(merging_step())
+        view.page.evaluate("() => (document.getElementById('cell').style.display = '')")
+        view.press("Escape")
+        view.settled()
+        assert view.text(".le-alarm-count") == "⚠ 1 violation"
+
+    show_dashboard(check)
+
+
 def test_each_leads_to_its_why() -> None:
     def check(view: View) -> None:
         first = len(begin()) + len(merging_step())
