@@ -13,7 +13,7 @@ from browser.jupyter_server import JupyterServer
 from browser.lab_page import LabPage
 
 VIEWPORT = {"width": 1400, "height": 1000}
-TESTS_A_PAGE = 12
+TESTS_A_PAGE = 24
 """A page keeps some memory of each test."""
 
 AT_CLOSING = ("Error: widget model not found", "Could not send widget sync message Error: Cannot send")

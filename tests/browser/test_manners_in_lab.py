@@ -249,7 +249,10 @@ def test_unknown_keywords_are_refused_by_name(dashboard: OpenView) -> None:
 def test_a_hidden_notebook_costs_nothing(notebook: LabPage) -> None:
     """The lab runs on while another tab is in front: nothing is painted; and back again, the newest state is there."""
     view = shown(notebook, "busy = labengine.Lab('simulated', num_blocks=9000, block_size=64)\nbusy.show()")
-    notebook.execute("for i in range(8): busy.add(token_ids=[i] * 9, max_tokens=70_000)\nbusy.start()")
+    notebook.execute(
+        "import time\npace = busy.hooks.subscribe(lambda event: time.sleep(0.005), labengine.events.StepEnded)\n"
+        "for i in range(8): busy.add(token_ids=[i] * 9, max_tokens=70_000)\nbusy.start()"
+    )
     view.until("running", "true")
     view.root.evaluate(WATCH)
     notebook.wait_for("paints in sight", lambda: paints_of_10_messages(view) > 20)

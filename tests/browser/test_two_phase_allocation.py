@@ -39,7 +39,7 @@ def targets(lab: LabPage, group: int) -> list[str]:
     return re.findall(r"#\d+", " ".join(groups.nth(group).locator(".le-tables-target").all_text_contents()))
 
 
-@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+@pytest.mark.parametrize("theme", ["JupyterLab Light", pytest.param("JupyterLab Dark", marks=pytest.mark.sweep)])
 def test_it_opens_where_it_went_wrong(lab_page: LabPage, theme: str) -> None:
     lab_page.open(NOTEBOOK)
     lab_page.set_theme(theme)  # type: ignore[arg-type]

@@ -72,6 +72,11 @@ def _press_when_inside() -> None:
     press_ctrl_c_in_main_thread()
 
 
+def _press_when_a_call_waits(lab: Lab) -> None:
+    wait_until(lambda: lab.session.stepper._lock._queue)
+    press_ctrl_c_in_main_thread()
+
+
 def _press_twice() -> None:
     _press_when_inside()
     wait_until(lambda: interrupts._deferral._held is not None)
@@ -195,7 +200,7 @@ def test_the_interrupt_button_ends_a_step_for_which_a_call_waits(call: Callable[
     with lab_with("part") as lab:
         before = lab.snapshot()
         started(lab)
-        _thread.start_new_thread(_press_when_inside, ())
+        _thread.start_new_thread(_press_when_a_call_waits, (lab,))
         with pytest.raises(KeyboardInterrupt):
             call(lab)
         wait_until(lambda: not lab.is_running)
