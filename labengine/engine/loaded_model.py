@@ -240,7 +240,7 @@ def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelO
     from labengine.engine.sources import model_path
 
     directory = model_path(model)
-    load_torch()  # only now: a wrong name is told before it
+    load_torch()  # only now: a wrong name raises before it
     from labengine.engine.model_runner import ModelRunner
 
     runner = ModelRunner.load(

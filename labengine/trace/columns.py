@@ -94,7 +94,7 @@ def hashes(column: Column, pool: PoolSize) -> None:
     """Check bytes in lower-case hex."""
     _all_of(column, str)
     if not _HEX_DIGITS.issuperset("".join(column)) or any(len(text) % 2 for text in column):
-        raise ValueError("a hash is not told in hex")
+        raise ValueError("a hash is not in hex digits")
 
 
 def blocks(column: Column, pool: PoolSize) -> None:

@@ -57,7 +57,7 @@ class BreakpointHit:
     event_number: int | None
     """The event's number in the recording; of a violation, the event that caused it. None when nothing is recorded."""
     error: Exception | None
-    """What the breakpoint's own test raised, if it did; such a breakpoint is closed."""
+    """The exception that the breakpoint's own test raised, or None; such a breakpoint is closed."""
     timeline: Timeline | None
 
     @property
@@ -159,7 +159,7 @@ class Breakpoints:
         error: Exception | None = None
         try:
             is_met = breakpoint.condition.is_met_by(event)
-        except Exception as raised:  # a test that raises ends the run once, or nobody would see it
+        except Exception as raised:  # a test that raises ends the run once, so that it is seen
             is_met, error = True, raised
             breakpoint.close()
         if is_met:

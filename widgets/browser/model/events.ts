@@ -50,7 +50,7 @@ export function phaseAfter(name: string, phase: Phase | null): Phase | null {
   if (name === "StepStarted") return "schedule";
   if (phase === null || name === "StepEnded" || name === "StepRolledBack" || name === "EngineStarted") return null;
   if (name === "SlotsWritten" || name === "ForwardRan") return "forward";
-  // told where they happen to be noticed
+  // described where they are noticed
   if (["BlocksSaved", "ViolationFound", "StepFailed"].includes(name)) return phase;
   if (phase === "forward" && name === "TokenSampled") return "sample";
   return phase === "forward" || phase === "sample" ? "update" : phase;

@@ -85,7 +85,7 @@ export class PrefixMap {
   }
 }
 
-// What the external tier is known to hold. It is only ever told of more, so a scene needs to know but how much.
+// The known content of the external tier. It only grows, so a scene stores only how much of it there was.
 export class TierLog {
   keys: KeyIndex;
   order: number[] = []; // numbers of keys, as they came to be known

@@ -65,7 +65,7 @@ function hashWords(scene: Scene, key: string) {
   return `${name}${key.slice(0, 18)}… · ` + `${ids?.length ? `the map leads to ${blockNames(ids)}` : "not in the map"}`;
 }
 
-const MAX_BROKEN = 3; // violations that are told of a block
+const MAX_BROKEN = 3; // violations that are listed for a block
 
 // The broken rules; for the rule `said`, the value in the events and the value in the core.
 function brokenBlock(side: Side, id: number) {

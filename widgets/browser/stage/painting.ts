@@ -152,7 +152,7 @@ export class Painting {
     }
   }
 
-  // While a lab runs by itself slow views take turns, one a frame, so that the others keep their pace and nobody waits
+  // While a lab runs by itself slow views take turns, one a frame, so that the others keep their pace and none waits
   // long.
   // After a step taken by hand, or a jump, they come a frame later than the rest, which is seen at once.
   paintViews() {

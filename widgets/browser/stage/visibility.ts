@@ -18,7 +18,7 @@ export class Visibility {
   // landmarks: [[element, the share of it that must be seen to follow a play]]; onChange: more or less can be seen.
   constructor(root: HTMLElement, landmarks: Landmark[], onChange: () => void) {
     this.root = root;
-    this.isOnPage = isInWindow(root); // until the observer has told, which it does after the first frame
+    this.isOnPage = isInWindow(root); // until the observer has reported, after the first frame
     this.least = new Map(landmarks);
     this.shares = new Map(landmarks.map(([part]) => [part, 1]));
     const page = new IntersectionObserver((entries) => {

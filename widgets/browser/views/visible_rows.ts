@@ -2,7 +2,7 @@
 // the browser tells.
 
 const SHORT = 24; // a list up to this length is painted whole
-const FIRST = 8; // rows that are painted before the browser has told who is in sight
+const FIRST = 8; // rows that are painted before the browser has reported which are visible
 
 export class VisibleRows {
   list: HTMLElement;

@@ -48,7 +48,7 @@ export class Course {
     if (!this.hasSettled) this.put(track.guided[0]?.[1] ?? track.differsAt ?? track.end);
     else if (this.isAlong) {
       stage.player.stop();
-      this.put((track.guide.length && track.nextStop(stage.position)) || track.end); // a story is told stop by stop
+      this.put((track.guide.length && track.nextStop(stage.position)) || track.end); // a story goes stop by stop
       if (isAlong(stage.mode) && track.end < track.lastCaption)
         this.ahead = { from: track.end, isPlayed: !stage.status.running };
     }

@@ -17,7 +17,7 @@ export interface Room {
   most: number;
 }
 
-// A block of a context, or those left of the window told at once. look: null where the table has no block.
+// A block of a context, or those left of the window as one item. look: null where the table has no block.
 export interface ContextItem extends Keyed {
   index: number;
   block: number | null;

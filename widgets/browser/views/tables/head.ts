@@ -14,7 +14,7 @@ import { fillBar, numWritten, STATES, stateOf } from "./token_states.ts";
 
 const SIGNS: Record<string, string> = { running: "▶", waiting: "…", preempted: "↺", finished: "✓" };
 
-// The sign of a broken rule, and the event that told of it.
+// The sign of a broken rule, and the event that reported it.
 type BrokenSign = HTMLElement & { event?: number };
 export type HeadElement = ReturnType<typeof makeHead>;
 

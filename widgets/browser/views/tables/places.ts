@@ -14,7 +14,7 @@ import { bar, numPlaces, slots, snippet, stateOf } from "./token_states.ts";
 const MAX_TEXTS = 24; // tokens of a card that has no room for slots
 const SPARED = 2; // so few are not left out
 const FEW = 6; // chips of a folded row that have room for their numbers
-const LEAST_GAP = 8; // places without a block, in a row, that are told by one line instead of a box each
+const LEAST_GAP = 8; // places without a block, in a row, that are drawn as one line instead of a box each
 
 // How a request's places are drawn, and how many at most.
 export interface TableLayout {
@@ -51,7 +51,7 @@ export interface TablePlace extends Keyed {
   numPrompt: number;
 }
 
-// Places without a block, told by one line.
+// Places without a block, as one line.
 interface Gap extends Keyed {
   gap: string;
 }

@@ -168,7 +168,7 @@ class Tables {
     return hasEnded(this, id);
   }
 
-  // A story about slots is told with them.
+  // A story about slots shows them.
   isUnfolded(id: number) {
     return this.folding.isUnfolded(id, this.hasNumbers);
   }

@@ -1,4 +1,4 @@
-// A token's state in a block table, and how it is drawn: in a slot, in a bar, in words. The state is told by line and
+// A token's state in a block table, and how it is drawn: in a slot, in a bar, in words. The state is shown by line and
 // shape, the hue only says it again.
 
 import { element as make } from "../../look/element.ts";
@@ -69,7 +69,7 @@ export function numWritten(request: RequestRecord, facts: StepFacts, id: number)
   return now && isThere ? Math.max(request.numComputed, now.start + now.num) : request.numComputed;
 }
 
-const GENERATED = 5; // letters of room for a token that nobody knows beforehand
+const GENERATED = 5; // letters of room for a token that is not known yet
 
 // Every slot of a block, empty ones too, with their numbers from firstSlot on, if it is given; a generated token has
 // round ends. Wide as its text is long, where the style sheet asks for that.

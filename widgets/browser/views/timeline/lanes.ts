@@ -157,7 +157,7 @@ function nameLane(context: CanvasRenderingContext2D, lane: StoryLane, i: number,
   return label(context, requestName(lane.id), x + 3, y + h / 2 + 0.5, w - 4, `700 12px ${theme.ui}`, theme.ink);
 }
 
-// Pale hues, for a state is no alarm; and a pattern each, so that none is told by its hue alone: waiting is hollow,
+// Pale hues, for a state is no alarm; and a pattern each, so that none is known by its hue alone: waiting is hollow,
 // prefill striped, decode solid, preempted crossed out, loading dotted, finished a short bar.
 const STATE_HUES: Record<number, string> = {
   [STATE.prefill]: "#8f7fc4",

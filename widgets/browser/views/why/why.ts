@@ -69,7 +69,7 @@ class WhyDrawer {
     this.paintAge();
   }
 
-  // An answer is about the moment at which it was asked for; whoever has gone on since may ask again.
+  // An answer is about the moment at which it was asked for; after a move the question can be asked again.
   paintAge() {
     this.again.hidden = !this.question || this.askedAt === this.moment;
     write(this.again, this.again.hidden ? "" : `Asked at event ${this.askedAt}. Ask again here`);
