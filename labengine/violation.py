@@ -13,7 +13,7 @@ RULES = {
     "duplicate": "where an edition merges, no two live blocks hold the same content",
     "window": "the tokens that a request's next token attends to are covered by its tables",
     "slot": "a token's KV goes to table[position // block_size], at offset position % block_size",
-    "write": "a step writes to blocks that nobody else counts on",
+    "write": "a step writes only to blocks that no other request relies on",
     "read": "a request reads the KV of its own tokens, and of no others",
     "said": "the core holds what the events say it holds",
     "progress": "a step computes at least one token of each request that it schedules",

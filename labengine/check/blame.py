@@ -37,7 +37,7 @@ def blame(one: Contradiction, recent: Sequence[NumberedEvent], parts: Parts) -> 
     return _blamed(one, text, numbered.number)
 
 
-def blame_nobody(one: Contradiction, number: int, parts: Parts) -> Blamed:
+def without_blame(one: Contradiction, number: int, parts: Parts) -> Blamed:
     """Return a violation for a change of the core without an event."""
     text = f"by all events {one.claimed}; {one.actual}, and no event says so{_overrides(parts)}"
     return _blamed(one, text, number)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from labengine import events as ev
-from labengine.check.blame import Blamed, NumberedEvent, blame, blame_journal, blame_nobody, blame_order
+from labengine.check.blame import Blamed, NumberedEvent, blame, blame_journal, without_blame, blame_order
 from labengine.check.contradictions import Contradiction, all_contradictions, contradictions
 from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool
@@ -145,7 +145,7 @@ class Stream:
 
     def _blame(self, one: Contradiction) -> Blamed:
         number = self._recent[0].number if self._recent else self.last_number
-        return blame(one, self._recent, self._parts) or blame_nobody(one, number, self._parts)
+        return blame(one, self._recent, self._parts) or without_blame(one, number, self._parts)
 
     def _num_reported_changes(self) -> int:
         reported = (one for one in reversed(self._recent) if type(one.event) is not ev.StepFailed)
