@@ -55,7 +55,7 @@ class StepEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class StepFailed(Event):
-    """An exception ended the step. Nothing is taken back yet: the state is the one in which it was raised."""
+    """An exception ended the step. Nothing is rolled back yet: the state is the one in which it was raised."""
 
     step: int
     error: str

@@ -316,7 +316,7 @@ class Lab:
 
     @property
     def is_at_crash(self) -> bool:
-        """True while the newest thing that has happened is a step in which a part raised, and which was taken back."""
+        """True while the newest thing that has happened is a step in which a part raised, and which was rolled back."""
         return self._history.is_at_crash
 
     # -- rewind and fork -----------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ class Lab:
 
     @property
     def num_known_steps(self) -> int:
-        """The newest step that the known inputs lead to, also one that a rewind took back, until a new input."""
+        """The newest step that the known inputs lead to, also one that a rewind undid, until a new input."""
         return self._history.num_known_steps
 
     def fork(
@@ -353,7 +353,7 @@ class Lab:
         """Go back to where step `step + 1` was about to begin: the same engine, which takes its steps again from 0.
 
         It begins empty, is given its inputs again, and the recording starts over. Inputs that came later stay known:
-        rewind to a later step goes forward again, until something new is added. An open step is taken back, the
+        rewind to a later step goes forward again, until something new is added. An open step is rolled back, the
         background paused, `stopped_at` forgotten. An interrupt ends it between two steps, and says where. ConfigError
         for a step not taken: then nothing has changed.
         """
@@ -474,7 +474,7 @@ class Lab:
     def goto(self, step: int | Literal["crash"], event: int | None = None) -> Look:
         """Show the state after a step, or after an event inside it (counted from 0); the engine does not move.
 
-        0 is before the first step; "crash" is the moment at which a part raised, before the step was taken back. The
+        0 is before the first step; "crash" is the moment at which a part raised, before the step was rolled back. The
         views show it, too. ConfigError for what is not recorded.
         """
         return self._views.goto(step, event)
@@ -523,7 +523,7 @@ class Lab:
         """Stop the background and release the model. A second call has no effect.
 
         The recording can still be shown, questioned and exported; open views stay and show the recording.
-        An open step is taken back, and late loads are cancelled, so that a user's connector can serve the next lab.
+        An open step is rolled back, and late loads are cancelled, so that a user's connector can serve the next lab.
         """
         with interrupts_deferred():
             self.session.stop()

@@ -41,7 +41,7 @@ and call `lab` is used just as well. A longer prompt goes into a cell below %%pr
 them until %lab close. A lab that is closed, by %lab close or by another %lab start, keeps its recording: its pictures
 stay where they are, and show(), view(), goto() and why() still work; only stepping is over.
 If a part of yours breaks a rule, %lab step and %lab run say so (%lab start --check stop ends runs there). If it raises,
-the step is taken back, and %lab goto crash looks at the moment before. %lab why event N tells which method decided.
+the step is rolled back, and %lab goto crash looks at the moment before. %lab why event N tells which method decided.
 %lab view pool tables --at 2 is a picture of the end of step 2 that stays as it is; --at 2:5 is event 5 of that step.
 %lab start --help says what each option is; every command has such a --help.
 

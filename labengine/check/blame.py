@@ -47,7 +47,7 @@ def blame_journal(one: Contradiction, recent: Sequence[NumberedEvent], number: i
     """Return a violation for a fact that a rollback did not restore. `recent`: the events of the rolled-back step."""
     numbered = last_about(one, recent)
     by = _overrides(parts) if numbered is None else _by(numbered, parts)
-    return _blamed(one, f"the step was taken back, so that {one.claimed}; {one.actual}{by}", number)
+    return _blamed(one, f"the step was rolled back, so that {one.claimed}; {one.actual}{by}", number)
 
 
 def blame_order(numbered: NumberedEvent, parts: Parts) -> Blamed:

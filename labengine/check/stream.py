@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from labengine import events as ev
-from labengine.check.blame import Blamed, NumberedEvent, blame, blame_journal, without_blame, blame_order
+from labengine.check.blame import Blamed, NumberedEvent, blame, blame_journal, blame_order, without_blame
 from labengine.check.contradictions import Contradiction, all_contradictions, contradictions
 from labengine.core.block import Block
 from labengine.core.block_pool import BlockPool

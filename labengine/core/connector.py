@@ -153,8 +153,8 @@ class Connector(ABC):
         lost = next((hit.transfer for hit in hits if not hit.is_intact), None)
         if lost is not None:
             raise AssertionError(
-                f"{_entry_name(lost)} counts on block {lost.block_id} as a cache hit, but the block was given away "
-                "before it was touched"
+                f"{_entry_name(lost)} counts on block {lost.block_id} as a cache hit, but the block was allocated "
+                "again before it was touched"
             )
         loading = dict(self._loading)
         for transfer in transfers:

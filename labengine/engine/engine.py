@@ -322,7 +322,7 @@ class Engine:
 
     def _note_torn(self, error: BaseException) -> None:
         for failure in self.journal.failures:
-            error.add_note(f"This could not be taken back whole: {failure!r}. {_RECOVERY_HINT}")
+            error.add_note(f"This could not be rolled back completely: {failure!r}. {_RECOVERY_HINT}")
 
     def _forget_written(self, error: BaseException) -> None:
         try:

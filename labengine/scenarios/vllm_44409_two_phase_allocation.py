@@ -31,7 +31,7 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
     """The order before the fix, the fixed order, and the two other pull requests for the same crash."""
 
     id = "vllm-44409"
-    title = "Two groups, one pool: a cache hit is given away before it is touched"
+    title = "Two groups, one pool: a cache hit is allocated again before it is touched"
     url = "https://github.com/vllm-project/vllm/pull/44409"
     claim = (
         "In a hybrid model with a local prefix hit and external KV, one group's blocks for the external tokens can be "

@@ -38,7 +38,7 @@ class Stepper:
     def restart(self, *also: Callable[[], object]) -> None:
         """Replace the engine with an empty one, reset all figures, and call `also`; listeners get events afterwards.
 
-        Either all of this happens or none of it (a part may refuse to be made). An open step is taken back anyway.
+        Either all of this happens or none of it (a part may refuse to be made). An open step is rolled back anyway.
         """
         self._open_step = None
         engine, events = self._make_engine()

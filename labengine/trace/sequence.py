@@ -75,7 +75,7 @@ class SequenceCheck:
 
     def _fail(self, row: Row) -> None:
         if self._before_step is None or row[1] != self.step:
-            raise ValueError(f"step {row[1]} fails or is taken back, and {self.step} is the newest")
+            raise ValueError(f"step {row[1]} fails or is rolled back, and {self.step} is the newest")
 
     def _roll_back(self, row: Row) -> None:
         self._fail(row)

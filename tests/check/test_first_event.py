@@ -80,7 +80,7 @@ def test_steps_that_were_taken_back_made_nothing_so() -> None:
     number = violation.first_event
     assert number is not None and isinstance(setup.first_event("held"), ev.BlockFreed)
     first_step = [i for i, e in enumerate(setup.timeline.events()) if isinstance(e, ev.StepRolledBack)]
-    assert number > first_step[0], "the first run of step 1 was taken back"
+    assert number > first_step[0], "the first run of step 1 was rolled back"
 
 
 def abandon(setup: Watched, num_phases: int) -> None:

@@ -101,7 +101,7 @@ def test_ctrl_c_at_random_moments_of_a_step(ground: Ground, is_recorded: bool) -
             drive.engine.step()
         assert tokens_of(drive.engine.snapshot()) == ground.undisturbed(seed)
         assert_drained(drive.engine)
-    assert outcomes.count("taken back") > 50
+    assert outcomes.count("rolled back") > 50
 
 
 @pytest.mark.parametrize("ground", [Ground("labengine"), Ground("labengine", True, "prompt")], ids=str)
@@ -114,8 +114,8 @@ def test_ctrl_c_at_every_moment_of_one_step(ground: Ground) -> None:
         drive = _third_step(ground)
         outcomes.append(interrupted_step(drive, n))
         assert drive.engine.step()
-    assert set(outcomes) <= {"taken back", "completed"}
-    assert outcomes.count("taken back") > 0.8 * len(outcomes)
+    assert set(outcomes) <= {"rolled back", "completed"}
+    assert outcomes.count("rolled back") > 0.8 * len(outcomes)
 
 
 def _third_step(ground: Ground) -> Drive:
@@ -145,7 +145,7 @@ def interrupted_step(drive: Drive, n: int) -> str:
         return "completed"
     assert_taken_back(before, engine)
     assert overwritten_victims(before, engine._written) or queues(engine) == queues_before
-    return "taken back"
+    return "rolled back"
 
 
 def got_on(snapshot: Snapshot) -> dict[int, tuple[tuple[int, ...], int]]:

@@ -159,7 +159,7 @@ def test_an_abort_after_the_arrival_but_before_a_step_took_note_frees_everything
     phases = engine.phases()
     next(phases)
     phases.close()  # type: ignore[attr-defined]
-    assert not tier.on_their_way, "the tier has told; the step that heard it was taken back"
+    assert not tier.on_their_way, "the tier has reported the loads; the step in which it did was rolled back"
     assert engine.abort(0)
     assert_drained(engine)
 

@@ -129,10 +129,10 @@ def test_an_error_in_the_background_is_reported(started: Notebook, monkeypatch: 
         wait_until(lambda: not started.lab.is_running)
         for cell in ("%lab status", "%lab pause"):
             printed = started.printed(cell)
-            assert "its last step was taken back: RuntimeError: no more memory; %lab goto crash looks" in printed
+            assert "its last step was rolled back: RuntimeError: no more memory; %lab goto crash looks" in printed
         said = started.refused("%lab step")
     assert said.startswith("step 1 failed in ") and ": RuntimeError: no more memory (in fail, line " in said
-    assert "test_stepping.py). The step was taken back" in said
+    assert "test_stepping.py). The step was rolled back" in said
     assert started.lab.check() == [] and started.value("%lab step").step == 1
 
 

@@ -91,7 +91,7 @@ def progress(lab: LiveSide) -> tuple[int, int]:
 
 
 class FollowUps:
-    """A scenario's follow-up acts in order: some done, some still to do, some taken back by a rewind.
+    """A scenario's follow-up acts in order: some done, some still to do, some undone by a rewind.
 
     begins_after: the step after which the first one is due.
     """
@@ -120,7 +120,7 @@ class FollowUps:
         return act
 
     def note_other_act(self) -> None:
-        """Forget the acts that a rewind took back: another act has been done in their place."""
+        """Forget the acts that a rewind undid: another act has been done in their place."""
         del self._done_after[self._num_done :]
 
     def note_completed(self, step: int) -> None:

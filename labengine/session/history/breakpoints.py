@@ -175,6 +175,6 @@ class Breakpoints:
         return None if self._timeline is None else self._timeline.end - 1
 
     def _forget_taken_back(self, event: StepRolledBack) -> None:
-        """Forget a hit in a step that was taken back."""
+        """Forget a hit in a step that was rolled back."""
         if self.hit is not None and self.hit.step == event.step and self.hit.error is None:
             self.hit = None

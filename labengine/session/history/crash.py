@@ -13,7 +13,7 @@ from labengine.timeline import Timeline
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Crash:
-    """An exception that a part raised inside a step, which was then taken back."""
+    """An exception that a part raised inside a step, which was then rolled back."""
 
     step: int
     error: str

@@ -34,13 +34,13 @@ class History:
 
     @property
     def num_known_steps(self) -> int:
-        """The newest step that the known inputs lead to: also steps that a rewind took back."""
+        """The newest step that the known inputs lead to: also steps that a rewind undid."""
         with self._stepper.reading():
             return self._inputs.num_known_steps
 
     @property
     def is_at_crash(self) -> bool:
-        """True while the newest input is a step in which a part raised, and which was taken back."""
+        """True while the newest input is a step in which a part raised, and which was rolled back."""
         with self._stepper.reading():
             done = self._inputs.done
             return bool(done) and _is_crash(done[-1]) and done[-1].num_steps == self._now
@@ -116,7 +116,7 @@ class History:
             self._refuse_lasting_tier("rewind", "lab.fork(external=None) makes a second lab without it")
 
     def _can_reach(self, step: int) -> bool:
-        """True when the step can be reached from here: nothing has to be taken back for it."""
+        """True when the step can be reached from here: nothing has to be undone for it."""
         if self._inputs.had_accident:
             return False
         is_there = self._now == step and not self._stepper.has_open_step

@@ -82,9 +82,9 @@ class BrokenStep(Input):
 
 
 class Inputs:
-    """The inputs of one engine in order: those that it had, and those that a rewind took back.
+    """The inputs of one engine in order: those that it had, and those that a rewind undid.
 
-    A new input forgets those taken back. Every call needs the stepper's lock.
+    A new input forgets the undone ones. Every call needs the stepper's lock.
     """
 
     def __init__(self, stepper: Stepper, hooks: Hooks) -> None:
@@ -107,7 +107,7 @@ class Inputs:
 
     @property
     def next(self) -> Input | None:
-        """The first of the inputs taken back; None when there is none."""
+        """The first undone input; None when there is none."""
         return self._known[self._num_done] if self._num_done < len(self._known) else None
 
     @property
@@ -117,12 +117,12 @@ class Inputs:
         return self._num_known_steps
 
     def until(self, step: int) -> tuple[Input, ...]:
-        """Return the inputs that came before step `step + 1` began, whether or not they were taken back."""
+        """Return the inputs that came before step `step + 1` began, whether or not they were undone."""
         self._follow()
         return tuple(known for known in self._known if known.num_steps <= step)
 
     def note(self, new: Input) -> None:
-        """Record a new input, and forget those that had been taken back."""
+        """Record a new input, and forget the undone ones."""
         self._follow()
         del self._known[self._num_done :]
         self._known.append(new)
@@ -130,7 +130,7 @@ class Inputs:
         self._num_known_steps, self._accident = self._now, None
 
     def note_done(self) -> None:
-        """Record that the first input of those taken back was done again."""
+        """Record that the first undone input was done again."""
         self._num_done += 1
 
     @contextmanager
@@ -145,7 +145,7 @@ class Inputs:
             self._is_emptying = False
 
     def expect(self, inputs: tuple[Input, ...]) -> None:
-        """Take over the inputs of another engine, as if they had been taken back here."""
+        """Take over the inputs of another engine, as if they had been undone here."""
         self._known, self._num_done = list(inputs), 0
 
     @contextmanager
@@ -168,7 +168,7 @@ class Inputs:
         return self._stepper.engine.num_finished_steps
 
     def _follow(self) -> None:
-        """Note the steps taken since. An input taken back is forgotten once the engine has passed its step."""
+        """Note the steps taken since. An undone input is forgotten once the engine has passed its step."""
         following = self.next
         if following is not None and following.num_steps < self._now and not self._is_rerunning:
             del self._known[self._num_done :]

@@ -21,7 +21,7 @@ _REACHED = ("schedule", "forward", "sample")
 
 
 def rerun(stepper: Stepper, inputs: Inputs, step: int) -> None:
-    """Do the inputs that were taken back again, up to where step `step + 1` would begin. No step may be open.
+    """Do the undone inputs again, up to where step `step + 1` would begin. No step may be open.
 
     The caller holds the stepper's lock. An interrupt is held back until the current step is over, so that the state is
     one that the inputs lead to. An engine that decides differently may run out of work earlier: then the next input
@@ -80,7 +80,7 @@ def break_off(stepper: Stepper, reached: Phase, reason: str = "KeyboardInterrupt
 
 
 def _fail_again(engine: Engine, broken: BrokenStep, failed: StepFailed) -> None:
-    """Take the step in which a part raised: it raises again, and the step is taken back. A runner is made to raise."""
+    """Take the step in which a part raised: it raises again, and the step is rolled back. A runner is made to raise."""
     runner = engine.runner
     if broken.by_runner:
         method = "forward" if broken.reached == "forward" else "sample"

@@ -138,11 +138,11 @@ def _reset_prefix_cache(_: Mapping[str, Any], __: TokenText | None) -> Iterator[
 
 def _break_off(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
     arguments = f"{_literal(done['reached'])}, {_literal(done['reason'])}"
-    yield f"break_off(lab, {arguments})  # a step that was interrupted here, and taken back"
+    yield f"break_off(lab, {arguments})  # a step that was interrupted here, and rolled back"
 
 
 def _fail(done: Mapping[str, Any], _: TokenText | None) -> Iterator[str]:
-    yield f"with suppress(Exception):  # a part raises {_in_a_line(done['reason'])} here, and the step is taken back"
+    yield f"with suppress(Exception):  # a part raises {_in_a_line(done['reason'])} here, and the step is rolled back"
     yield "    lab.step()"
 
 

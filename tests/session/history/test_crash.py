@@ -184,7 +184,7 @@ def test_an_inverse_that_raises_keeps_no_other_from_being_run() -> None:
     before = lab.snapshot()
     with pytest.raises(KeyError) as raised:
         lab.step()
-    assert any("could not be taken back whole: OSError('lost')" in note for note in raised.value.__notes__)
+    assert any("could not be rolled back completely: OSError('lost')" in note for note in raised.value.__notes__)
     assert lab.snapshot() == before
     assert lab.crash is not None and lab.crash.method == "FailsToUndo.register"
 
