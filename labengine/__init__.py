@@ -10,7 +10,21 @@ if TYPE_CHECKING:
     from labengine.config import ConfigError as ConfigError
     from labengine.config import GroupSpec as GroupSpec
     from labengine.config import SamplingParams as SamplingParams
+    from labengine.core.block_pool import BlockPool as BlockPool
+    from labengine.core.connector import Connector as Connector
+    from labengine.core.free_queue import FreeQueue as FreeQueue
+    from labengine.core.full_attention import FullAttentionGroup as FullAttentionGroup
+    from labengine.core.kv_cache_group import KVCacheGroup as KVCacheGroup
+    from labengine.core.kv_cache_manager import KVCacheManager as KVCacheManager
     from labengine.core.parts import Parts as Parts
+    from labengine.core.prefill_first import PrefillFirstScheduler as PrefillFirstScheduler
+    from labengine.core.prefix_cache import HashChain as HashChain
+    from labengine.core.prefix_cache import KeepDuplicates as KeepDuplicates
+    from labengine.core.prefix_cache import LateMerge as LateMerge
+    from labengine.core.prefix_cache import MergePolicy as MergePolicy
+    from labengine.core.scheduler import Scheduler as Scheduler
+    from labengine.core.sliding_window import SlidingWindowGroup as SlidingWindowGroup
+    from labengine.core.token_budget import TokenBudgetScheduler as TokenBudgetScheduler
     from labengine.engine.external import DiskStore as DiskStore
     from labengine.engine.external import HostStore as HostStore
     from labengine.engine.sources import model_path as model_path
@@ -23,13 +37,27 @@ if TYPE_CHECKING:
     from labengine.trace.parsing import TraceError as TraceError
 
 _HOMES = {
+    "BlockPool": "labengine.core.block_pool",
     "ConfigError": "labengine.config",
+    "Connector": "labengine.core.connector",
     "DiskStore": "labengine.engine.external",
+    "FreeQueue": "labengine.core.free_queue",
+    "FullAttentionGroup": "labengine.core.full_attention",
     "GroupSpec": "labengine.config",
+    "HashChain": "labengine.core.prefix_cache",
     "HostStore": "labengine.engine.external",
+    "KVCacheGroup": "labengine.core.kv_cache_group",
+    "KVCacheManager": "labengine.core.kv_cache_manager",
+    "KeepDuplicates": "labengine.core.prefix_cache",
     "Lab": "labengine.lab",
+    "LateMerge": "labengine.core.prefix_cache",
+    "MergePolicy": "labengine.core.prefix_cache",
     "Parts": "labengine.core.parts",
+    "PrefillFirstScheduler": "labengine.core.prefill_first",
     "SamplingParams": "labengine.config",
+    "Scheduler": "labengine.core.scheduler",
+    "SlidingWindowGroup": "labengine.core.sliding_window",
+    "TokenBudgetScheduler": "labengine.core.token_budget",
     "TraceError": "labengine.trace.parsing",
     "bug": "labengine.scenarios",
     "compare": "labengine.comparing",

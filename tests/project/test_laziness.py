@@ -83,3 +83,22 @@ def test_model_files_are_validated_only_where_there_are_any() -> None:
 
 def test_public_names_are_listed_without_torch() -> None:
     assert loaded_by(LIST_NAMES) == set()
+
+
+PARTS = """
+from labengine import (
+    BlockPool, Connector, FreeQueue, FullAttentionGroup, HashChain, KeepDuplicates, KVCacheGroup, KVCacheManager,
+    LateMerge, MergePolicy, Parts, PrefillFirstScheduler, Scheduler, SlidingWindowGroup, TokenBudgetScheduler,
+)
+Parts(
+    scheduler=TokenBudgetScheduler, kv_cache_manager=KVCacheManager, full_attention_group=FullAttentionGroup,
+    sliding_window_group=SlidingWindowGroup, block_pool=BlockPool, free_queue=FreeQueue, hash_chain=HashChain,
+    merge_policy=LateMerge,
+)
+assert issubclass(PrefillFirstScheduler, Scheduler) and issubclass(KeepDuplicates, MergePolicy)
+assert issubclass(SlidingWindowGroup, KVCacheGroup) and Connector.__abstractmethods__
+"""
+
+
+def test_the_parts_to_override_are_public_names_and_come_without_torch() -> None:
+    assert loaded_by(PARTS) == set()
