@@ -271,6 +271,12 @@ class DuplicateBlocks(SameStep, Scenario):
         "Requests with the same prefix that are scheduled in the same step overwrite each other's entries in the hash "
         "map: two identical blocks stay in memory, and the one without an entry can no longer be reused."
     )
+    kind = "duplicate"
+    breaks = "A live block loses its map entry to an equal one: memory holds both, and look-ups find only the later."
+    why_unseen = (
+        "Each block is referenced, registered and read correctly: two copies cost memory, and no rule forbids them in "
+        "an edition that does not merge."
+    )
     roles = ("the bug: as issue 219 found it", "the fix: with pull request 243")
     guide = (
         GuideStop(

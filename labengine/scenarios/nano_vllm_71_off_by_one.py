@@ -162,6 +162,9 @@ class OffByOne(Grows, Scenario):
         "The check for a new block, length % block_size == 1, comes one token too late: it should be == 0, and hash "
         "the full block and allocate the next one in a single operation."
     )
+    kind = "boundary"
+    breaks = "A token's KV goes to the block behind its own, and the block that is hashed has a hole."
+    seen_by = ("slot", "read")
     question = "One request grows from 3 to 12 tokens in blocks of 4: where does its KV go?"
     roles = ("the bug: what pull request 71 proposes", "right as it was")
     guide = (

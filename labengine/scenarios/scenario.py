@@ -17,6 +17,7 @@ from labengine.scenarios.corruption import Corruption, SideBySide, corruption_of
 from labengine.scenarios.experiment import Column as Column
 from labengine.scenarios.experiment import Experiment as Experiment
 from labengine.scenarios.experiment import settings as settings
+from labengine.scenarios.kinds import KINDS as KINDS
 from labengine.scenarios.verdict import FirstWrong as FirstWrong
 from labengine.scenarios.verdict import Table as Table
 from labengine.scenarios.verdict import Verdict as Verdict
@@ -62,6 +63,14 @@ class Scenario(Experiment):
     url: ClassVar[str]
     claim: ClassVar[str]
     """The report in one sentence."""
+    kind: ClassVar[str]
+    """A key of KINDS."""
+    breaks: ClassVar[str]
+    """What breaks, in one line."""
+    seen_by: ClassVar[tuple[str, ...]] = ()
+    """The rules that the checks report in the broken column, the first reported first."""
+    why_unseen: ClassVar[str] = ""
+    """Why no check can see the defect, in one sentence, where `seen_by` is empty."""
     sentences: ClassVar[tuple[str, ...]]
     """The story as text, in order."""
     guide: ClassVar[tuple[GuideStop, ...]] = ()
@@ -106,6 +115,11 @@ class Scenario(Experiment):
         return wrong_at(lab, *min(known, key=itemgetter(0))) if known else None
 
     # -- derived -------------------------------------------------------------------------------------------------------
+
+    @property
+    def engine(self) -> str:
+        """The engine that the report is about: nano-vllm."""
+        return self.id.rpartition("-")[0]
 
     def broken(self, model: str = "simulated") -> Lab:
         """Return the broken lab, played."""

@@ -38,6 +38,9 @@ class TwoPhaseAllocation(PrefixInTwoPlaces, Scenario):
         "another group's hit blocks: one physical block in two tables, and a failing assert in the offloading "
         "connector (issue 43884). Touching the hits of all groups first mends it."
     )
+    kind = "double allocation"
+    breaks = "One physical block stands in the tables of two KV-cache groups, and each overwrites the other's KV."
+    seen_by = ("one_entry", "write", "read")
     roles = ("the bug: group by group", "the fix: pull request 44409, all hits first")
     guide = (
         GuideStop(

@@ -21,7 +21,6 @@ from labengine.scenarios.corruption import SideBySide
 from labengine.scenarios.nano_vllm_219_duplicate_blocks import NoAliveCheck
 from labengine.scenarios.scenario import (
     Column,
-    Experiment,
     FirstWrong,
     Scenario,
     Table,
@@ -189,19 +188,6 @@ def test_an_unknown_id_is_refused_with_the_nearest() -> None:
         bug("71")
     with pytest.raises(ConfigError):
         bug(219)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("id", SCENARIOS)
-def test_every_scenario_has_all_its_text(id: str) -> None:
-    scenario = bug(id)
-    assert scenario.id == id
-    assert scenario.url.startswith("https://github.com/") and scenario.url.endswith(id.rpartition("-")[2])
-    assert len(scenario.columns) >= 2 and len(scenario.sentences) >= 3
-    names = [column.name for column in scenario.columns]
-    assert len(set(names)) == len(names)
-    for experiment in (scenario, *scenario.experiments.values()):
-        assert isinstance(experiment, Experiment) and experiment.question
-        assert all(column.says.endswith(".") for column in experiment.columns)
 
 
 # -- on the command line -----------------------------------------------------------------------------------------------

@@ -1,0 +1,73 @@
+"""What holds for every scenario: broken goes wrong, fixed does not, the checks see what it declares, the guide fits."""
+
+from __future__ import annotations
+
+import pytest
+
+from labengine.scenarios import SCENARIOS, bug
+from labengine.scenarios.scenario import KINDS, Experiment
+from labengine.violation import RULES
+from scenarios.guided import reached_stops
+
+each_scenario = pytest.mark.parametrize("id", SCENARIOS)
+
+
+@each_scenario
+def test_the_broken_column_goes_wrong_and_the_declared_checks_see_it(id: str) -> None:
+    scenario = bug(id)
+    with scenario.broken() as lab:
+        assert scenario.is_wrong(scenario.measure(lab))
+        assert tuple(dict.fromkeys(violation.rule for violation in lab.violations)) == scenario.seen_by
+        first = scenario.first_wrong(lab)
+    if scenario.seen_by:
+        assert first is not None
+
+
+@each_scenario
+def test_the_fixed_column_is_right_and_breaks_no_rule(id: str) -> None:
+    scenario = bug(id)
+    with scenario.fixed() as lab:
+        assert not scenario.is_wrong(scenario.measure(lab))
+        assert lab.violations == []
+        assert scenario.first_wrong(lab) is None
+
+
+@each_scenario
+def test_every_stop_of_the_guide_is_reached_in_order(id: str) -> None:
+    scenario = bug(id)
+    num_before = len(scenario.sentences)
+    assert tuple(stop.sentence for stop in scenario.guide[:num_before]) == scenario.sentences
+    with scenario.compare() as comparison:
+        assert reached_stops(comparison) == list(range(num_before))
+        if comparison.has_follow_up:
+            comparison.follow_up()
+            assert len(scenario.guide) > num_before
+        assert reached_stops(comparison) == list(range(len(scenario.guide)))
+        assert not comparison.has_follow_up
+
+
+@each_scenario
+def test_it_has_all_its_text(id: str) -> None:
+    scenario = bug(id)
+    assert scenario.id == id
+    assert scenario.url.startswith("https://github.com/") and scenario.id.rpartition("-")[2] in scenario.url
+    assert scenario.kind in KINDS and scenario.breaks.endswith(".") and "\n" not in scenario.breaks
+    assert set(scenario.seen_by) <= RULES.keys()
+    assert bool(scenario.why_unseen) is not bool(scenario.seen_by)
+    assert len(scenario.columns) >= 2 and len(scenario.sentences) >= 3
+    names = [column.name for column in scenario.columns]
+    assert len(set(names)) == len(names)
+    for experiment in (scenario, *scenario.experiments.values()):
+        assert isinstance(experiment, Experiment) and experiment.question
+        assert all(column.says.endswith(".") for column in experiment.columns)
+
+
+@each_scenario
+def test_the_verdict_answers_with_figures(id: str) -> None:
+    verdict = bug(id).verdict()
+    assert verdict.reproduced and verdict.fixed
+    assert verdict.findings and all(any(map(str.isdigit, finding)) for finding in verdict.findings)
+
+
+def test_the_engine_is_in_the_id() -> None:
+    assert bug("nano-vllm-219").engine == "nano-vllm" and bug("vllm-44409").engine == "vllm"
