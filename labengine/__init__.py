@@ -25,9 +25,13 @@ if TYPE_CHECKING:
     from labengine.core.scheduler import Scheduler as Scheduler
     from labengine.core.sliding_window import SlidingWindowGroup as SlidingWindowGroup
     from labengine.core.token_budget import TokenBudgetScheduler as TokenBudgetScheduler
+    from labengine.engine.attention.torch_static import StaticTorch as StaticTorch
     from labengine.engine.external import DiskStore as DiskStore
     from labengine.engine.external import HostStore as HostStore
+    from labengine.engine.forward.static_step import StaticStep as StaticStep
+    from labengine.engine.model_runner import ModelRunner as ModelRunner
     from labengine.engine.sources import model_path as model_path
+    from labengine.engine.static_runner import StaticRunner as StaticRunner
     from labengine.engine.workload import simulate as simulate
     from labengine.lab import Lab as Lab
     from labengine.notebook import load_ipython_extension as load_ipython_extension
@@ -52,11 +56,15 @@ _HOMES = {
     "Lab": "labengine.lab",
     "LateMerge": "labengine.core.prefix_cache",
     "MergePolicy": "labengine.core.prefix_cache",
+    "ModelRunner": "labengine.engine.model_runner",
     "Parts": "labengine.core.parts",
     "PrefillFirstScheduler": "labengine.core.prefill_first",
     "SamplingParams": "labengine.config",
     "Scheduler": "labengine.core.scheduler",
     "SlidingWindowGroup": "labengine.core.sliding_window",
+    "StaticRunner": "labengine.engine.static_runner",
+    "StaticStep": "labengine.engine.forward.static_step",
+    "StaticTorch": "labengine.engine.attention.torch_static",
     "TokenBudgetScheduler": "labengine.core.token_budget",
     "TraceError": "labengine.trace.parsing",
     "bug": "labengine.scenarios",

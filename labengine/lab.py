@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # torch is loaded for real models only, pandas and widgets fo
     import pandas
     import torch
 
+    from labengine.engine.model_runner import ModelRunner
     from labengine_widgets.feed.feed import Feed
     from labengine_widgets.selection import Selection
     from labengine_widgets.view import Dashboard
@@ -63,6 +64,7 @@ class Lab:
     num_blocks, block_size: the KV pool, in blocks ("auto": as many as fit) and tokens per block.
     groups: the KV-cache groups of the simulated model; a real one brings its own.
     edition: whose decisions to take ("labengine", "vllm", "nano-vllm" ...). parts: replaces single decisions.
+    runner: a subclass of ModelRunner, which replaces decisions below the plan (a real model only); see docs/engine.md.
     external: a tier outside the pool that keeps full blocks: "host" (memory), "disk", a folder, or a Connector.
     watermark, long_prefill_token_threshold, retention_interval: see EngineConfig; all off.
     dtype, device: None picks float32 on a CPU and bfloat16 on CUDA.
@@ -88,6 +90,7 @@ class Lab:
         groups: Sequence[GroupSpec] | None = None,
         edition: str = "labengine",
         parts: Parts | None = None,
+        runner: type[ModelRunner] | None = None,
         external: str | PathLike[str] | Connector | None = None,
         dtype: str | torch.dtype | None = None,
         device: str | None = None,
@@ -113,6 +116,7 @@ class Lab:
             groups=groups,
             edition=edition,
             parts=parts,
+            runner=runner,
             external=external,
             dtype=dtype,
             device=device,

@@ -77,11 +77,13 @@ PREFERRED_OPS = {"cuda": ("triton", "torch"), "cpu": ("onednn", "torch")}
 """Names by type of device; the first that can serve is used."""
 
 
-def choose_attention(requested: str | None, setting: AttentionSetting) -> tuple[AttentionBackend, str]:
+def choose_attention(requested: str | AttentionClass | None, setting: AttentionSetting) -> tuple[AttentionBackend, str]:
     """Return the backend, and its name with the reason.
 
-    Raises ConfigError for one that is unknown or cannot serve this setting.
+    requested: a name, or a runner's own class. Raises ConfigError for one that is unknown or cannot serve this setting.
     """
+    if isinstance(requested, type):
+        return requested(setting), f"{requested.name} ({requested.__name__}, by the runner)"
     if requested is not None:
         return _requested_attention(requested, setting)
     names = PREFERRED[setting.device.type]

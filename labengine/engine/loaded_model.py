@@ -226,6 +226,7 @@ class ModelOptions:
     device: str | None = None
     attention: str | None = None
     cuda_graphs: bool = True
+    runner: type[ModelRunner] | None = None
 
 
 def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelOptions) -> LoadedModel:
@@ -241,9 +242,9 @@ def load_model(model: str | PathLike[str], config: EngineConfig, options: ModelO
 
     directory = model_path(model)
     load_torch()  # only now: a wrong name raises before it
-    from labengine.engine.model_runner import ModelRunner
+    from labengine.engine.runner_choice import choose_runner
 
-    runner = ModelRunner.load(
+    runner = choose_runner(options.runner).load(
         directory,
         num_blocks=options.num_blocks,
         block_size=block_size,

@@ -7,22 +7,27 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
+from labengine.config import ConfigError
 from labengine.core.step_plan import StepPlan
+from labengine.engine.attention import AttentionBackend
 from labengine.engine.device import choose_device, choose_dtype, on_the_host
 from labengine.engine.fingerprint import ModelFiles, fingerprint
 from labengine.engine.forward import Forward
 from labengine.engine.forward.choice import choose_forward
+from labengine.engine.forward.graphs import Recorder
+from labengine.engine.forward.static_step import StaticStep
 from labengine.engine.interrupts import interrupts_allowed
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
 from labengine.engine.model_config import ModelConfig
 from labengine.engine.pool import PoolPlan
 from labengine.engine.sampler import sample
-from labengine.engine.step_tensors import StepStaging
+from labengine.engine.step_tensors import StepStaging, StepTensors
 from labengine.engine.torch_threads import load_torch
 from labengine.engine.weights import Weights, check_weights, load_weights
 
@@ -30,8 +35,14 @@ from labengine.engine.weights import Weights, check_weights, load_weights
 class ModelRunner:
     """A loaded model and its KV pool, whose blocks all of the model's KV-cache groups share.
 
-    groups: the model's KV-cache groups, for the scheduler's block tables.
+    groups: the model's KV-cache groups, for the scheduler's block tables. A subclass is passed as Lab(runner=...); its
+    seams are `step_tensors`, `static_step`, `attention`, and static_runner.py to replay decodes on a CPU.
     """
+
+    static_step: ClassVar[type[StaticStep]] = StaticStep
+    """The static tensors of recorded decodes: their rows, padding and width."""
+    attention: ClassVar[type[AttentionBackend] | None] = None
+    """The attention backend; None for the one that is asked for, or the fastest possible."""
 
     def __init__(
         self,
@@ -62,7 +73,7 @@ class ModelRunner:
         device: str | torch.device | None = None,
         attention: str | None = None,
         cuda_graphs: bool = True,
-    ) -> ModelRunner:
+    ) -> Self:
         """Load weights and allocate the pool, every group's blocks being of block_size tokens.
 
         num_blocks None is as many as fit (see pool_size.py), on a CPU what max_num_seqs requests can use; dtype None is
@@ -70,6 +81,8 @@ class ModelRunner:
         the fastest backend that can (see backend_choice.py). Without cuda_graphs every step runs module by module.
         Raises ConfigError: a model, dtype, device or backend that is not supported, or a pool that does not fit.
         """
+        if attention is not None and cls.attention is not None:
+            raise ConfigError(f"attention={attention!r}: {cls.__name__} brings its own attention, leave it out")
         files = ModelFiles(model_dir)
         config = ModelConfig.load(model_dir)
         torch_device, device_reason = choose_device(device)
@@ -77,7 +90,7 @@ class ModelRunner:
         with torch.device("meta"):
             model = PagedModel(config)
         check_weights(model, model_dir)
-        pool = PoolPlan.planned(config, torch_device, torch_dtype, block_size, num_blocks, attention)
+        pool = PoolPlan.planned(config, torch_device, torch_dtype, block_size, num_blocks, cls.attention or attention)
         load_weights(model, model_dir, torch_dtype, torch_device)
         files.require_unchanged()
         reasons = {"device": device_reason, "dtype": dtype_reason}
@@ -87,15 +100,15 @@ class ModelRunner:
         return cls._on(weights, pool, max_num_seqs)
 
     @on_the_host
-    def sibling(self, num_blocks: int | None, block_size: int, max_num_seqs: int) -> ModelRunner:
+    def sibling(self, num_blocks: int | None, block_size: int, max_num_seqs: int) -> Self:
         """Return another runner on the same weights, with KV of its own. Raises ConfigError when it does not fit."""
-        weights, name = self._weights, self._pool.backend.name
-        pool = PoolPlan.planned(weights.model.config, weights.device, weights.dtype, block_size, num_blocks, name)
+        weights, attention = self._weights, self.attention or self._pool.backend.name
+        pool = PoolPlan.planned(weights.model.config, weights.device, weights.dtype, block_size, num_blocks, attention)
         pool = replace(pool, attention_reason=self._pool.attention_reason)
         return self._on(weights, pool, max_num_seqs, self._forward)
 
     @classmethod
-    def _on(cls, weights: Weights, pool: PoolPlan, max_num_seqs: int, like: Forward | None = None) -> ModelRunner:
+    def _on(cls, weights: Weights, pool: PoolPlan, max_num_seqs: int, like: Forward | None = None) -> Self:
         """Return a runner on loaded weights. like: another runner's forward, to share its buffers."""
         config = weights.model.config
         pool = pool.sized(max_num_seqs, config.max_model_len)
@@ -103,8 +116,16 @@ class ModelRunner:
         heads = (config.num_kv_heads, config.head_dim)
         kv = KVTensors(pool.num_blocks, pool.layer_groups, pool.block_size, *heads, weights.dtype, weights.device)
         num_graphed = max_num_seqs if weights.cuda_graphs else 0
-        forward = choose_forward(weights.model, kv, pool.groups, pool.backend, pool.attention_reason, num_graphed, like)
+        forward = choose_forward(
+            weights.model, kv, pool.groups, pool.backend, pool.attention_reason, num_graphed, like, cls.static_step,
+            cls.recorder(kv.device),
+        )  # fmt: skip
         return cls(forward, weights, kv, pool)
+
+    @classmethod
+    def recorder(cls, device: torch.device) -> Recorder | None:
+        """Return what records decodes on this device; None: CUDA graphs on a GPU, and nothing elsewhere."""
+        return None
 
     @cached_property
     def fingerprint(self) -> str:
@@ -154,7 +175,14 @@ class ModelRunner:
         if not plan.scheduled:
             return torch.empty(0, self.vocab_size, device=self.kv_tensors.device)
         with interrupts_allowed(), self._device_made_current():
-            return self._forward(self._staging.step_tensors(plan))
+            return self._forward(self.step_tensors(plan))
+
+    def step_tensors(self, plan: StepPlan) -> StepTensors:
+        """Return a plan as tensors: token ids, positions, slots and block tables. The next step overwrites them.
+
+        Raises ValueError where a table or a run is too short, or a null entry would be read.
+        """
+        return self._staging.step_tensors(plan)
 
     @torch.inference_mode()
     def sample(self, plan: StepPlan, logits: Tensor) -> list[int]:

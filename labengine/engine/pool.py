@@ -38,7 +38,7 @@ class PoolPlan:
         dtype: torch.dtype,
         block_size: int,
         num_blocks: int | None,
-        attention: str | None,
+        attention: str | type[AttentionBackend] | None,
     ) -> PoolPlan:
         """Plan a pool. Raises ConfigError, before any weights are loaded, if it cannot fit or no backend serves it."""
         groups, layer_groups = config.kv_groups(block_size)

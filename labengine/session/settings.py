@@ -19,6 +19,8 @@ from labengine.engine.loaded_model import ModelOptions
 if TYPE_CHECKING:
     import torch
 
+    from labengine.engine.model_runner import ModelRunner
+
 
 _LETTERS = pattern("[A-Z]{1,4}|[a-z]{1,2}")
 """Names of requests as views print them; short ones in lower case, too. A longer word means something else."""
@@ -65,6 +67,7 @@ class LabSettings:
     groups: Sequence[GroupSpec] | None = None
     edition: str = "labengine"
     parts: Parts | None = None
+    runner: type[ModelRunner] | None = None
     external: str | PathLike[str] | Connector | None = None
     dtype: str | torch.dtype | None = None
     device: str | None = None
@@ -84,6 +87,8 @@ class LabSettings:
     def __post_init__(self) -> None:
         if not isinstance(self.parts, Parts | None):
             raise ConfigError(f"parts must be a labengine.Parts, got {shown(self.parts)}")
+        if self.runner is not None:
+            _require_class_for_weights(self.runner, self.model)
         if isinstance(self.num_blocks, str) and self.num_blocks != "auto":
             raise ConfigError(f'num_blocks must be an integer or "auto", got {shown(self.num_blocks)}')
         if self.check not in (True, False, "stop"):
@@ -125,12 +130,20 @@ class LabSettings:
 
     def model_options(self) -> ModelOptions:
         """The options of the model alone."""
-        return ModelOptions(self.asked_blocks, self.dtype, self.device, self.attention, self.cuda_graphs)
+        return ModelOptions(self.asked_blocks, self.dtype, self.device, self.attention, self.cuda_graphs, self.runner)
 
     def changed(self) -> dict[str, Any]:
         """Return the keywords that differ from their defaults, in the order of Lab's own."""
         values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
         return {name: value for name, (value, default) in values.items() if value is not default and value != default}
+
+
+def _require_class_for_weights(runner: object, model: object) -> None:
+    """Raise ConfigError unless the runner is a class and the model has weights to run."""
+    if not isinstance(runner, type):
+        raise ConfigError(f"runner must be a subclass of labengine.ModelRunner, not an instance: got {shown(runner)}")
+    if model == "simulated":
+        raise ConfigError(f"runner={runner.__name__}: the simulated model has nothing to run; give a real model")
 
 
 def _require_name(name: str, value: object, torch_type: str, such_as: str) -> None:

@@ -1,4 +1,4 @@
-"""What graphs need, without a GPU: a backend that takes padding, and a recorder that runs again."""
+"""What graphs need, without a GPU: a backend that takes padding, and a recorder that counts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 from labengine.engine.attention import AttentionBackend, AttentionSetting, StepAttention
 from labengine.engine.attention.flash_attn import torch_store
 from labengine.engine.forward.graphs import RecordedForward
+from labengine.engine.forward.graphs import RunAgain as Replay
 from labengine.engine.kv_tensors import LayerKV
 from labengine.engine.step_tensors import GroupTensors, StepTensors
 
@@ -60,8 +61,10 @@ class CapturableTorch(AttentionBackend):
         return CapturableStep(step, group)
 
 
-class RunAgain:
-    """Replays by running again, into the memory of the first result: as a graph, it sees only what tensors hold."""
+class RunAgain(Replay):
+    """The replay without a GPU, counted; the recording fails where it is asked to."""
+
+    title = "CUDA graphs"
 
     def __init__(self, fails_at: int | None = None) -> None:
         self.fails_at = fails_at
@@ -71,11 +74,18 @@ class RunAgain:
     def record(self, run: Callable[[], Tensor]) -> RecordedForward:
         if len(self.recorded) == self.fails_at:
             raise RuntimeError("operation not permitted when stream is capturing\nsecond line")
-        result = run()
-        self.recorded.append(len(result))
+        rows: list[int] = []
+
+        def counted() -> Tensor:
+            result = run()
+            rows.append(len(result))
+            return result
+
+        recorded = super().record(counted)
+        self.recorded.append(rows[0])
 
         def replay() -> Tensor:
-            self.replayed.append(len(result))
-            return result.copy_(run())
+            self.replayed.append(rows[0])
+            return recorded()
 
         return replay

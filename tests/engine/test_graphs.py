@@ -21,6 +21,7 @@ from labengine.config import GroupSpec
 from labengine.core.step_plan import StepPlan
 from labengine.engine.attention import AttentionBackend, AttentionSetting
 from labengine.engine.attention.torch_gather import TorchGather
+from labengine.engine.attention.torch_static import StaticTorch
 from labengine.engine.forward.eager import EagerForward
 from labengine.engine.forward.graphs import GraphedForward, graph_sizes, longest_context, refusal
 from labengine.engine.forward.static_step import StaticStep
@@ -61,10 +62,11 @@ DECODES = 4
 Make = Callable[..., Setup]
 
 
-@pytest.fixture
-def capturable() -> type[AttentionBackend]:
+@pytest.fixture(params=[CapturableTorch, StaticTorch])
+def capturable(request: pytest.FixtureRequest) -> type[AttentionBackend]:
     """The backend whose decodes are recorded; triton_graphs_cases.py puts another one here."""
-    return CapturableTorch
+    backend: type[AttentionBackend] = request.param
+    return backend
 
 
 @pytest.fixture(params=["llama", "gemma3"])
@@ -245,9 +247,9 @@ def test_an_interrupt_while_recording_is_not_swallowed(make: Make, monkeypatch: 
         make(2)
 
 
-def test_what_runs_is_described(make: Make) -> None:
+def test_what_runs_is_described(make: Make, capturable: type[AttentionBackend]) -> None:
     lines = make(16).graphed.describe()
-    assert lines["attention"] == "capturable"
+    assert lines["attention"] == capturable.name
     assert lines["forward"].startswith("CUDA graphs for decodes of 1, 2, 4, 8 and 16 requests, in ")
     assert lines["forward"].endswith("; eager: torch modules, one after the other")
     assert "1, 2, 4 ... 64 requests (11 sizes)" in make(64).graphed.describe()["forward"]

@@ -8,7 +8,8 @@ from labengine.config import GroupSpec
 from labengine.engine.attention import AttentionBackend
 from labengine.engine.forward import Forward
 from labengine.engine.forward.eager import EagerForward
-from labengine.engine.forward.graphs import CudaRecorder, GraphedForward, longest_context, refusal
+from labengine.engine.forward.graphs import CudaRecorder, GraphedForward, Recorder, longest_context, refusal
+from labengine.engine.forward.static_step import StaticStep
 from labengine.engine.kv_tensors import KVTensors
 from labengine.engine.model import PagedModel
 
@@ -21,17 +22,21 @@ def choose_forward(
     reason: str,
     max_num_seqs: int,
     like: Forward | None = None,
+    static_step: type[StaticStep] = StaticStep,
+    recorder: Recorder | None = None,
 ) -> Forward:
     """Return a native program for the CPU's kernels, graphs for decodes on a GPU, else module by module.
 
     max_num_seqs: requests of the largest graph; 0 for no graphs. like: another runner's forward on these weights.
+    static_step: the graphs' static tensors. recorder: records decodes on any device; None: CUDA graphs.
     """
     if backend.name == "cpu":
         from labengine.engine.forward.native import NativeForward
 
         return NativeForward(model, kv, groups, reason, like if isinstance(like, NativeForward) else None)
     eager = EagerForward(model, kv, backend, reason)
-    if not max_num_seqs or refusal(kv.device, backend) is not None:
+    if not max_num_seqs or (recorder is None and refusal(kv.device, backend) is not None):
         return eager
     longest = longest_context(model.config.max_model_len, groups, kv.num_blocks)
-    return GraphedForward(eager, groups, longest, max_num_seqs, CudaRecorder(kv.device), kv.device)
+    recorder = recorder or CudaRecorder(kv.device)
+    return GraphedForward(eager, groups, longest, max_num_seqs, recorder, kv.device, static_step)

@@ -33,13 +33,29 @@ RecordedForward = Callable[[], Tensor]
 class Recorder(Protocol):
     """Captures a computation over static tensors as one graph."""
 
+    title: str
+    """What it makes, for status()."""
+
     def record(self, run: Callable[[], Tensor]) -> RecordedForward:
         """Record `run`, which reads nothing back to the host. Raises RuntimeError when that is impossible."""
         ...
 
 
+class RunAgain:
+    """Replays by running again, on any device: as a graph, it sees what the static tensors hold at that time."""
+
+    title = "replay over static tensors"
+
+    def record(self, run: Callable[[], Tensor]) -> RecordedForward:
+        """Run once, so that what cannot run fails here, and return a function that runs again into that memory."""
+        result = run()
+        return lambda: result.copy_(run())
+
+
 class CudaRecorder:
     """CUDA graphs in one memory pool: they never run at the same time, and their results are not kept."""
+
+    title = "CUDA graphs"
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -74,11 +90,11 @@ class GraphedForward:
 
     def __init__(
         self, eager: Forward, groups: Sequence[GroupSpec], max_context: int, max_num_seqs: int, recorder: Recorder,
-        device: torch.device,
+        device: torch.device, static_step: type[StaticStep] = StaticStep,
     ) -> None:  # fmt: skip
         """Record all sizes. max_context: longest context of the model's positions and the pool's blocks."""
         self._eager = eager
-        self._static: StaticStep | None = StaticStep(groups, max_num_seqs, max_context, device)
+        self._static: StaticStep | None = static_step(groups, max_num_seqs, max_context, device)
         self._sizes = graph_sizes(max_num_seqs)
         self._recordings: dict[int, RecordedForward] = {}
         started = perf_counter()
@@ -86,9 +102,9 @@ class GraphedForward:
             self._record(recorder, self._static)
         except RuntimeError as error:
             self._recordings = {}
-            self._words = f"no CUDA graphs: {_first_line(error)}"
+            self._words = f"no {recorder.title}: {_first_line(error)}"
         else:
-            self._words = f"CUDA graphs for decodes of {_listed(self._sizes)}, in {perf_counter() - started:.1f} s"
+            self._words = f"{recorder.title} for decodes of {_listed(self._sizes)}, in {perf_counter() - started:.1f} s"
 
     @torch.inference_mode()
     def __call__(self, step: StepTensors) -> Tensor:

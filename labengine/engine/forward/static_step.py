@@ -39,7 +39,7 @@ class StaticStep:
             query_starts=row_numbers,
             contexts=rows[2],
             sample_rows=row_numbers[:-1],
-            groups=tuple(_static_group(spec, max_num_seqs, max_context, device) for spec in groups),
+            groups=tuple(self._static_group(spec, device) for spec in groups),
         )
 
     def rows(self, size: int) -> StepTensors:
@@ -59,6 +59,10 @@ class StaticStep:
             ),
         )
 
+    def table_width(self, spec: GroupSpec) -> int:
+        """Return the columns of a group's block tables: a block for every position of the longest context."""
+        return -(-self.max_context // spec.block_size)
+
     def has_room_for(self, step: StepTensors) -> bool:
         """Return True for a step of decodes that all sample and fit into the rows and tables here."""
         return (
@@ -72,27 +76,35 @@ class StaticStep:
         """Fill the first rows with a step that fits; rows of the step before become padding."""
         before, now = self._num_filled, step.num_requests
         self._num_filled = max(before, now)  # after an interrupt no filled row may count as padding
-        for static, fresh, padding in self._row_tensors(step):
-            static[:now].copy_(fresh)
-            if now < before:
-                static[now:before].fill_(padding)
-        for ours, theirs in zip(self._step.groups, step.groups, strict=True):
-            width = min(ours.block_tables.shape[1], theirs.block_tables.shape[1])
-            ours.block_tables[:now, :width].copy_(theirs.block_tables[:, :width])
+        self.fill(step)
+        if now < before:
+            self.pad(self.rows(before), now)
         self._num_filled = now
 
-    def _row_tensors(self, step: StepTensors) -> Iterator[tuple[Tensor, Tensor, int]]:
-        """Yield each tensor with an entry per row: ours, the step's, and the value of padding."""
-        ours = self._step
-        yield ours.token_ids, step.token_ids, 0
-        yield ours.positions, step.positions, 0
-        yield ours.contexts, step.contexts, 0
-        for static, fresh in zip(ours.groups, step.groups, strict=True):
-            yield static.slots, fresh.slots, NOWHERE
+    def fill(self, step: StepTensors) -> None:
+        """Copy a step into the first rows. Table columns behind a request's blocks keep old ids: none is read."""
+        ours = self.rows(step.num_requests)
+        for static, fresh in zip(_row_tensors(ours), _row_tensors(step), strict=True):
+            static.copy_(fresh)
+        for group, new in zip(ours.groups, step.groups, strict=True):
+            width = min(group.block_tables.shape[1], new.block_tables.shape[1])
+            group.block_tables[:, :width].copy_(new.block_tables[:, :width])
+
+    def pad(self, rows: StepTensors, first: int) -> None:
+        """Make the rows from `first` on padding: they write nothing and read nothing."""
+        for tensor in (rows.token_ids, rows.positions, rows.contexts):
+            tensor[first:].fill_(0)
+        for group in rows.groups:
+            group.slots[first:].fill_(NOWHERE)
+
+    def _static_group(self, spec: GroupSpec, device: torch.device) -> GroupTensors:
+        num_rows, width = self.max_num_seqs, self.table_width(spec)
+        slots = torch.full((num_rows,), NOWHERE, dtype=torch.int32, device=device)
+        tables = torch.zeros(num_rows, width, dtype=torch.int32, device=device)
+        return GroupTensors(spec.block_size, spec.window, slots, tables)
 
 
-def _static_group(spec: GroupSpec, max_num_seqs: int, max_context: int, device: torch.device) -> GroupTensors:
-    width = -(-max_context // spec.block_size)
-    slots = torch.full((max_num_seqs,), NOWHERE, dtype=torch.int32, device=device)
-    tables = torch.zeros(max_num_seqs, width, dtype=torch.int32, device=device)
-    return GroupTensors(spec.block_size, spec.window, slots, tables)
+def _row_tensors(step: StepTensors) -> Iterator[Tensor]:
+    """Yield each tensor that has one entry per row."""
+    yield from (step.token_ids, step.positions, step.contexts)
+    yield from (group.slots for group in step.groups)

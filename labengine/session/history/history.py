@@ -14,7 +14,7 @@ from labengine.session.session import Session
 from labengine.session.settings import LabSettings, refuse_unknown
 from labengine.session.violation_warnings import stacklevel_of_caller
 
-_OF_THE_WEIGHTS = ("model", "dtype", "device", "attention", "cuda_graphs")
+_OF_THE_WEIGHTS = ("model", "dtype", "device", "attention", "cuda_graphs", "runner")
 """Settings that belong to the loaded weights, which a fork shares."""
 
 

@@ -36,11 +36,10 @@ def to_code(facts: Mapping[str, Any], token_text: TokenText | None = None) -> st
 
 def _lines(facts: Mapping[str, Any], token_text: TokenText | None) -> Iterator[str]:
     inputs = [_checked(done) for done in facts["inputs"]]
-    parts = facts["parts"]
     yield f"# {_in_a_line(facts['title'])}: a session, written down by to_code()."
     yield from _imports(facts, inputs)
-    if parts is not None:
-        yield from _definitions(parts)
+    if classes := _classes(facts):
+        yield from _definitions(classes)
     yield from _lab(facts)
     yield from _session(inputs, int(facts["num_steps"]), token_text)
     yield from _open_step(facts.get("open_step"))
@@ -54,14 +53,20 @@ def _checked(done: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _imports(facts: Mapping[str, Any], inputs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    classes = [] if facts["parts"] is None else facts["parts"]["classes"].values()
-    lines = {str(line) for cls in classes for line in cls["imports"]}
+    lines = {str(line) for cls in _classes(facts) for line in cls["imports"]}
     if any(done["do"] == "break_off" for done in inputs):
         lines.add("from labengine.scripts import break_off")
     if any(done["do"] == "fail" for done in inputs):
         lines.add("from contextlib import suppress")
     yield from sorted(lines | {"import labengine"}, key=_place)
     yield ""
+
+
+def _classes(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the classes of the parts, and the runner's."""
+    parts, runner = facts["parts"], facts.get("runner")
+    classes = [] if parts is None else list(parts["classes"].values())
+    return classes if runner is None else [*classes, runner]
 
 
 def _place(line: str) -> tuple[bool, bool, str]:
@@ -82,6 +87,8 @@ def _lab(facts: Mapping[str, Any]) -> Iterator[str]:
         overrides = [] if parts["name"] == Parts.name else [f"name={_literal(parts['name'])}"]
         overrides += [f"{checked_name(field)}={checked_name(cls['name'])}" for field, cls in parts["classes"].items()]
         arguments.append(f"parts=labengine.Parts({', '.join(overrides)})")
+    if (runner := facts.get("runner")) is not None:
+        arguments.append(f"runner={checked_name(runner['name'])}")
     yield from _call("lab = labengine.Lab", arguments)
     yield ""
 
@@ -198,9 +205,8 @@ def _beginning(text: str) -> str:
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
-def _definitions(parts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the parts need: a check for missing names, then values, then classes, each once, bases first."""
-    classes = list(parts["classes"].values())
+def _definitions(classes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what classes need: a check for missing names, then values, then classes, each once, bases first."""
     constants = _constants(classes)
     unclear = [name for name, texts in constants.items() if len(texts) > 1]
     yield from _checks(dict.fromkeys(checked_name(name) for name in [*unclear, *_all(classes, "missing")]))

@@ -43,6 +43,7 @@ def facts_of(session: Session) -> Facts:
         "edition": session.parts.name,
         "settings": _settings(session.settings),
         "parts": _parts(session.settings.parts),
+        "runner": None if session.settings.runner is None else class_text(session.settings.runner),
         "num_steps": num_steps,
         "open_step": open_step,
         "num_violations": len(session.inspection.violations),
@@ -52,9 +53,9 @@ def facts_of(session: Session) -> Facts:
 
 
 def _settings(settings: LabSettings) -> dict[str, Any]:
-    """Return Lab's keywords that differ from their defaults, and the model; parts have a place of their own."""
+    """Return Lab's keywords that differ from their defaults, and the model; classes have places of their own."""
     changed = {"model": settings.model, **settings.changed()}
-    return {name: _plain(value) for name, value in changed.items() if name != "parts"}
+    return {name: _plain(value) for name, value in changed.items() if name not in ("parts", "runner")}
 
 
 def _plain(value: object) -> object:
