@@ -61,6 +61,7 @@ class Lab:
     keeps the recording.
 
     model: "smollm2" (the default), "simulated" (no weights: same scheduler, same core), or a directory of safetensors.
+    Labs on the same files, device, dtype and backend share loaded weights.
     num_blocks, block_size: the KV pool, in blocks ("auto": as many as fit) and tokens per block.
     groups: the KV-cache groups of the simulated model; a real one brings its own.
     edition: whose decisions to take ("labengine", "vllm", "nano-vllm" ...). parts: replaces single decisions.

@@ -34,6 +34,11 @@ class ModelFiles:
         self.require_unchanged()
         return {path.name: digest for path, digest in found.items()}
 
+    @property
+    def identities(self) -> tuple[tuple[Path, FileIdentity], ...]:
+        """The files as they were when this object was made; equal for the same, unchanged files."""
+        return tuple(self._identities.items())
+
     def require_unchanged(self) -> None:
         """Raise ConfigError, naming the file, if one has changed since this object was made."""
         now = self._look()

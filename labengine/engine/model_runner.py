@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from threading import RLock
 from typing import ClassVar, Self
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -31,6 +33,11 @@ from labengine.engine.step_tensors import StepStaging, StepTensors
 from labengine.engine.torch_threads import load_torch
 from labengine.engine.weights import Weights, check_weights, load_weights
 
+_LOADED: WeakValueDictionary[Hashable, Weights] = WeakValueDictionary()
+"""Weights in use, by files, device, dtype, graphs and backend."""
+_SHARING = RLock()
+"""Held while weights get one more user, or lose one. (A release may run inside a load: garbage is collected.)"""
+
 
 class ModelRunner:
     """A loaded model and its KV pool, whose blocks all of the model's KV-cache groups share.
@@ -50,13 +57,15 @@ class ModelRunner:
         weights: Weights,
         kv: KVTensors,
         pool: PoolPlan,
+        reasons: Mapping[str, str],
     ) -> None:
+        """reasons: for device, dtype and others, readable lines by name."""
         self.model = weights.model
         self.kv_tensors = kv
         self.groups = pool.groups
         self._forward = forward
         self._weights, self._pool = weights, pool
-        self._reasons = {**weights.reasons, "kv_pool": pool.reason}
+        self._reasons = {**reasons, "kv_pool": pool.reason}
         self._staging = StepStaging(self.groups, kv.device)
         weights.join(self)
 
@@ -76,6 +85,9 @@ class ModelRunner:
     ) -> Self:
         """Load weights and allocate the pool, every group's blocks being of block_size tokens.
 
+        A runner on the same files, device, dtype and backend shares its weights: whoever changes them in place changes
+        them for both.
+
         num_blocks None is as many as fit (see pool_size.py), on a CPU what max_num_seqs requests can use; dtype None is
         float32 on a CPU and bfloat16 on a GPU; device None is a GPU where there is one; attention None is
         the fastest backend that can (see backend_choice.py). Without cuda_graphs every step runs module by module.
@@ -91,13 +103,20 @@ class ModelRunner:
             model = PagedModel(config)
         check_weights(model, model_dir)
         pool = PoolPlan.planned(config, torch_device, torch_dtype, block_size, num_blocks, cls.attention or attention)
-        load_weights(model, model_dir, torch_dtype, torch_device)
-        files.require_unchanged()
         reasons = {"device": device_reason, "dtype": dtype_reason}
         if torch_device.type == "cpu":
             reasons["torch_threads"] = load_torch()
-        weights = Weights(model, files, torch_device, torch_dtype, reasons, cuda_graphs)
-        return cls._on(weights, pool, max_num_seqs)
+        key = (files.identities, torch_device, torch_dtype, cuda_graphs, pool.backend.name)
+        with _SHARING:
+            loaded = _LOADED.get(key)
+            if loaded is not None and (other := loaded.user) is not None:
+                return cls._on(loaded, pool, max_num_seqs, reasons, other._forward)
+        load_weights(model, model_dir, torch_dtype, torch_device)
+        files.require_unchanged()
+        weights = Weights(model, files, torch_device, torch_dtype, cuda_graphs)
+        runner = cls._on(weights, pool, max_num_seqs, reasons)
+        _LOADED[key] = weights
+        return runner
 
     @on_the_host
     def sibling(self, num_blocks: int | None, block_size: int, max_num_seqs: int) -> Self:
@@ -105,10 +124,17 @@ class ModelRunner:
         weights, attention = self._weights, self.attention or self._pool.backend.name
         pool = PoolPlan.planned(weights.model.config, weights.device, weights.dtype, block_size, num_blocks, attention)
         pool = replace(pool, attention_reason=self._pool.attention_reason)
-        return self._on(weights, pool, max_num_seqs, self._forward)
+        return self._on(weights, pool, max_num_seqs, self._reasons, self._forward)
 
     @classmethod
-    def _on(cls, weights: Weights, pool: PoolPlan, max_num_seqs: int, like: Forward | None = None) -> Self:
+    def _on(
+        cls,
+        weights: Weights,
+        pool: PoolPlan,
+        max_num_seqs: int,
+        reasons: Mapping[str, str],
+        like: Forward | None = None,
+    ) -> Self:
         """Return a runner on loaded weights. like: another runner's forward, to share its buffers."""
         config = weights.model.config
         pool = pool.sized(max_num_seqs, config.max_model_len)
@@ -120,7 +146,7 @@ class ModelRunner:
             weights.model, kv, pool.groups, pool.backend, pool.attention_reason, num_graphed, like, cls.static_step,
             cls.recorder(kv.device),
         )  # fmt: skip
-        return cls(forward, weights, kv, pool)
+        return cls(forward, weights, kv, pool, reasons)
 
     @classmethod
     def recorder(cls, device: torch.device) -> Recorder | None:
@@ -206,11 +232,12 @@ class ModelRunner:
 
     def release(self) -> None:
         """Release the KV, and the weights unless another runner uses them; later calls fail. Twice is harmless."""
-        if self._weights.leave(self):
-            self._forward.release()
-            self.model.to("meta")
-        else:
-            self._forward.release(keeps_weights=True)
+        with _SHARING:
+            if self._weights.leave(self):
+                self._forward.release()
+                self.model.to("meta")
+            else:
+                self._forward.release(keeps_weights=True)
         self.kv_tensors.release()
         if self.kv_tensors.device.type == "cuda":
             torch.cuda.empty_cache()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
+from typing import Any
 from weakref import WeakSet
 
 import torch
@@ -135,16 +136,20 @@ class Weights:
     """The directory's files at the time of loading."""
     device: torch.device
     dtype: torch.dtype
-    reasons: dict[str, str]
-    """Reasons for device, dtype and others: readable lines by name."""
     cuda_graphs: bool
-    _users: WeakSet[object] = field(default_factory=WeakSet)
+    _users: WeakSet[Any] = field(default_factory=WeakSet)
     _guard: Lock = field(default_factory=Lock)
 
     def join(self, user: object) -> None:
         """Register a user of the weights."""
         with self._guard:
             self._users.add(user)
+
+    @property
+    def user(self) -> Any:
+        """One of the users (a ModelRunner, whose module imports this one); None when all have left."""
+        with self._guard:
+            return next(iter(self._users), None)
 
     def leave(self, user: object) -> bool:
         """Unregister a user; return True if no other is left. Twice is harmless. Any thread may call it."""

@@ -82,7 +82,8 @@ def test_without_an_external_tier_nothing_is_hashed(model_dir: Path, files_read:
 
 def test_a_name_is_that_of_the_weights_in_memory(model_dir: Path, aged: None, store: Path) -> None:
     """Asked for after the files have changed, there is none; known before, it stays, a sibling's too."""
-    first, second = (ModelRunner.load(model_dir, num_blocks=8, block_size=4, device="cpu") for _ in range(2))
+    dtypes = ("float32", "bfloat16")  # runners of one dtype share weights, and their digests
+    first, second = (ModelRunner.load(model_dir, num_blocks=8, block_size=4, device="cpu", dtype=t) for t in dtypes)
     before = first.fingerprint
     edit(model_dir / "model.safetensors")
     assert first.sibling(8, 4, 4).fingerprint == before

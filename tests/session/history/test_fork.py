@@ -355,7 +355,7 @@ def test_the_same_tokens_on_the_real_model(smollm2: Lab) -> None:
 
 
 def test_weights_are_shared_and_go_with_the_last_lab() -> None:
-    with Lab("smollm2", num_blocks=16, block_size=4) as lab:
+    with Lab("smollm2", num_blocks=16, block_size=4, attention="torch") as lab:  # no other lab has these weights
         first = lab.generate("The capital of France is", max_tokens=4)[0]
         fork = lab.fork(0, num_blocks=20, block_size=8)
         assert fork.session.model.runner.model is lab.session.model.runner.model  # type: ignore[attr-defined]
