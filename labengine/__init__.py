@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from labengine.notebook import load_ipython_extension as load_ipython_extension
     from labengine.notebook import unload_ipython_extension as unload_ipython_extension
     from labengine.scenarios import bug as bug
+    from labengine.scenarios import bugs as bugs
     from labengine.session.saved.trace import open as open
     from labengine.trace.parsing import TraceError as TraceError
 
@@ -68,6 +69,7 @@ _HOMES = {
     "TokenBudgetScheduler": "labengine.core.token_budget",
     "TraceError": "labengine.trace.parsing",
     "bug": "labengine.scenarios",
+    "bugs": "labengine.scenarios",
     "compare": "labengine.comparing",
     "load_ipython_extension": "labengine.notebook",
     "model_path": "labengine.engine.sources",

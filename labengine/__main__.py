@@ -1,4 +1,4 @@
-"""python -m labengine demo | bug | replay | open"""
+"""python -m labengine demo | bugs | bug | replay | open"""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser("demo", help="two equal requests, one step: eight blocks, or five (nano-vLLM #219/#243)")
     demo.add_argument("--model", default="smollm2", help="a model name or a directory of safetensors")
     demo.set_defaults(run=_demo)
+    bugs = commands.add_parser("bugs", help="list the upstream bugs: what breaks, and how it is seen")
+    bugs.add_argument("words", nargs="*", metavar="ENGINE | KIND", help="only those: vllm, full hit, or vllm full hit")
+    bugs.set_defaults(run=_bugs)
     bug = commands.add_parser("bug", help="reproduce an upstream bug, and judge the claim and the fix")
     bug.add_argument("id", nargs="?", help="nano-vllm-219, for example; without it: what there is")
     bug.set_defaults(run=_bug)
@@ -54,6 +57,12 @@ def _demo(options: argparse.Namespace) -> None:
     from labengine.demo import main as run_demo
 
     run_demo(sys.stdout, options.model)
+
+
+def _bugs(options: argparse.Namespace) -> None:
+    from labengine.scenarios import bugs_named
+
+    print(bugs_named(options.words))
 
 
 def _bug(options: argparse.Namespace) -> None:

@@ -1,15 +1,33 @@
-"""%lab bug: an upstream report judged by running it, its broken engine beside the fixed one."""
+"""%lab bugs and %lab bug: the list of upstream reports, and one judged by running it, broken beside fixed."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from IPython.core.error import UsageError
 
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
 from labengine.magics.words import display
-from labengine.scenarios import SCENARIOS, listing
+from labengine.scenarios import SCENARIOS, bugs_named, engines, listing
 from labengine.scenarios import bug as bug_of
+from labengine.scenarios.bug_list import BugList
+from labengine.scenarios.kinds import KINDS
 from labengine.scenarios.scenario import Scenario
+
+
+@command(
+    argument(
+        "words",
+        nargs="*",
+        metavar="ENGINE|KIND",
+        offers=(*engines(), *KINDS),
+        help="only those of an engine, of a kind",
+    ),
+)
+def bugs(current: CurrentLab, words: Sequence[str] = ()) -> BugList:
+    """List the upstream bugs: what breaks, and which checks see it; `vllm`, `full hit` or `vllm full hit` alone."""
+    return bugs_named(words)
 
 
 @command(

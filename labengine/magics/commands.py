@@ -12,5 +12,5 @@ put_in_order(
     *("start", "add", "step", "run", "pause", "reset", "abort"),
     *("show", "view", "select", "check", "status", "why"),
     *("back", "forward", "goto", "rewind", "fork", "break", "save", "open"),
-    *("bug", "close"),
+    *("bugs", "bug", "close"),
 )

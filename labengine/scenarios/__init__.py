@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, TextIO
 
 from labengine.config import ConfigError
+from labengine.scenarios.bug_list import BugList
+from labengine.scenarios.kinds import KINDS
 
 if TYPE_CHECKING:
     from labengine.scenarios.scenario import Scenario
@@ -28,6 +31,51 @@ def bug(id: str) -> Scenario:
         raise ConfigError(f"there is no scenario {id!r}; there are {', '.join(map(repr, SCENARIOS))}.{hint}")
     scenario: Scenario = import_module(SCENARIOS[id]).SCENARIO
     return scenario
+
+
+def bugs(engine: str | None = None, kind: str | None = None) -> BugList:
+    """Return the scenarios, a list that prints as a table; only those of an engine, or of a kind of bug.
+
+    engine: the beginning of an id, "vllm". kind: a key of KINDS, "full hit". Letter case does not matter. Raises
+    ConfigError for an unknown one, naming all that are known.
+    """
+    wanted_engine, wanted_kind = _known("engine", engine, engines()), _known("kind", kind, KINDS)
+    return BugList(
+        scenario
+        for scenario in map(bug, sorted(SCENARIOS, key=_engine_and_number))
+        if wanted_engine in (None, scenario.engine) and wanted_kind in (None, scenario.kind)
+    )
+
+
+def bugs_named(words: Sequence[str]) -> BugList:
+    """Return the scenarios that words select: an engine, a kind of bug, or both in this order; all without words."""
+    engine, kind_words = (words[0], words[1:]) if words and words[0].lower() in engines() else (None, words)
+    kind = " ".join(kind_words) or None
+    if engine is None and kind is not None and kind.lower() not in map(str.lower, KINDS):
+        raise ConfigError(f"{kind!r} is no engine ({', '.join(engines())}) and no kind of bug ({', '.join(KINDS)})")
+    return bugs(engine, kind)
+
+
+def engines() -> list[str]:
+    """Return the engines that the scenarios are about, in alphabetical order."""
+    return sorted({id.rpartition("-")[0] for id in SCENARIOS})
+
+
+def _engine_and_number(id: str) -> tuple[str, int, str]:
+    engine, _, number = id.rpartition("-")
+    return engine, int(number) if number.isdecimal() else 0, id
+
+
+def _known(what: str, name: object, known: Iterable[str]) -> str | None:
+    """Return the known name that equals `name` but for letter case; None for None. ConfigError for another one."""
+    by_name = {one.lower(): one for one in known}
+    if name is None:
+        return None
+    if not isinstance(name, str) or name.lower() not in by_name:
+        near = get_close_matches(str(name).lower(), by_name, n=1)
+        hint = f" Did you mean {by_name[near[0]]!r}?" if near else ""
+        raise ConfigError(f"there is no {what} {name!r}; there are {', '.join(map(repr, by_name.values()))}.{hint}")
+    return by_name[name.lower()]
 
 
 def print_story(id: str | None, out: TextIO) -> None:

@@ -1,9 +1,16 @@
-"""%lab bug."""
+"""%lab bugs, %lab bug."""
 
 from __future__ import annotations
 
-from labengine.scenarios import SCENARIOS
+from labengine.scenarios import SCENARIOS, bugs
 from magic_notebook import START, Notebook
+
+
+def test_bugs_lists_them_with_what_breaks_also_those_of_an_engine_or_a_kind(notebook: Notebook) -> None:
+    assert [scenario.id for scenario in notebook.value("%lab bugs")] == [scenario.id for scenario in bugs()]
+    assert "nano-vllm-219" in [scenario.id for scenario in notebook.value("%lab bugs nano-vllm duplicate")]
+    assert "no kind of bug" in notebook.refused("%lab bugs nothing")
+    assert {"vllm", "nano-vllm", "double free"} < set(notebook.completions("%lab bugs "))
 
 
 def test_bug_lists_what_there_is(notebook: Notebook) -> None:

@@ -84,7 +84,7 @@ WORDS = {
 """What a command cannot do without."""
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES[1:] if name not in ("bug", "open")])
+@pytest.mark.parametrize("name", [name for name in NAMES[1:] if name not in ("bugs", "bug", "open")])
 def test_every_command_before_start_says_how_to_start(notebook: Notebook, name: str) -> None:
     word = WORDS.get(name, "")
     assert "there is no lab yet: %lab start --model smollm2" in notebook.refused(f"%lab {name}{word}")
