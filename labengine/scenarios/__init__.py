@@ -18,6 +18,7 @@ SCENARIOS: dict[str, str] = {
     "nano-vllm-219": "labengine.scenarios.nano_vllm_219_duplicate_blocks",
     "nano-vllm-71": "labengine.scenarios.nano_vllm_71_off_by_one",
     "vllm-44409": "labengine.scenarios.vllm_44409_two_phase_allocation",
+    "vllm-57610": "labengine.scenarios.vllm_57610_sparse_retention",
 }
 """Per scenario id the module that holds it as `SCENARIO`; imported on first use."""
 
