@@ -89,9 +89,7 @@ class Divergences(Experiment):
 class AsMeasured(Divergences):
     """The report's sizes: prompts of 4100 and 4110 tokens whose last five tokens differ."""
 
-    question = (
-        "Gemma's sizes (blocks of 32 and 16, a window of 1024), the last five tokens edited: how long is the hit?"
-    )
+    question = "Blocks of 32 and 16, a window of 1024, the last five tokens edited: how long is the hit?"
     settings = settings(
         num_blocks=1600,
         groups=(GroupSpec(32), GroupSpec(16, "sliding_window", 1024)),
@@ -171,7 +169,7 @@ class SparseRetention(Divergences, Scenario):
             lambda event: event.group == 1,
         ),
         GuideStop(
-            "The prompt is computed, and all blocks are free. The full group keeps five, the window group what its rule says.",
+            "The prompt is computed, and its blocks are free. The full group has five in the map, on both sides.",
             StepEnded,
         ),
         GuideStop(
