@@ -15,9 +15,15 @@ if TYPE_CHECKING:
     from labengine.scenarios.scenario import Scenario
 
 SCENARIOS: dict[str, str] = {
+    "ferrox-61": "labengine.scenarios.ferrox_61_window_kept",
+    "imp-963": "labengine.scenarios.imp_963_window_rounded_up",
     "nano-vllm-219": "labengine.scenarios.nano_vllm_219_duplicate_blocks",
     "nano-vllm-71": "labengine.scenarios.nano_vllm_71_off_by_one",
+    "sglang-27779": "labengine.scenarios.sglang_27779_stale_mapping",
+    "sglang-jax-994": "labengine.scenarios.sglang_jax_994_two_release_paths",
     "vllm-44409": "labengine.scenarios.vllm_44409_two_phase_allocation",
+    "vllm-45357": "labengine.scenarios.vllm_45357_freed_in_flight",
+    "vllm-47728": "labengine.scenarios.vllm_47728_window_in_flight",
     "vllm-57610": "labengine.scenarios.vllm_57610_sparse_retention",
 }
 """Per scenario id the module that holds it as `SCENARIO`; imported on first use."""

@@ -1,0 +1,66 @@
+"""Asynchronous scheduling, one step deep: a step is planned before the output of the last one is processed.
+
+labengine's own engine that works ahead (engine/ahead.py) takes a step back if the tokens turn out otherwise. The
+engines upstream do not: what was launched runs to its end, also for a request that has ended meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from labengine.core.editions import VLLM
+from labengine.core.parts import Parts
+from labengine.core.request import FinishReason, Request, RequestStatus
+from labengine.core.step_plan import ScheduledRequest, StepPlan
+from labengine.core.token_budget import TokenBudgetScheduler
+
+
+class OneStepAheadScheduler(TokenBudgetScheduler):
+    """A step of the lab, in order: running requests are planned; then the last step's output is processed; then waiting
+    requests are admitted and their loads land; then the device computes what was planned.
+
+    So a request that ended with the last step is computed once more. Here it ends at its max_tokens; upstream at a stop
+    token, because a length is known beforehand.
+    """
+
+    def _schedule_running(self, chunk: int, preempted: list[int]) -> list[ScheduledRequest]:
+        batch = super()._schedule_running(chunk, preempted)
+        for request in [request for request in self.running if self.has_ended(request)]:
+            self.end_in_flight(request)
+        return batch
+
+    def end_in_flight(self, request: Request) -> None:
+        """Do nothing yet for a request that ended with the last step: `update` ends it once the step in flight is over.
+
+        Source: the fence of vLLM PR 45357.
+        """
+
+    def has_ended(self, request: Request) -> bool:
+        """Return True if the request's last token ends it."""
+        return super().finish_reason(request) is not None
+
+    def finish_reason(self, request: Request) -> FinishReason | None:
+        """Return None: a step's output is processed after the next step was planned."""
+        return None
+
+    def update(self, plan: StepPlan, sampled: Sequence[int]) -> tuple[int, ...]:
+        """Book the step for the requests that go on; end those that had ended before it, and drop their tokens."""
+        tokens = dict(zip((part.request_id for part in plan.sampling), sampled, strict=True))
+        parts = [part for part in plan.scheduled if self._goes_on(self.requests[part.request_id])]
+        finished = super().update(StepPlan(tuple(parts)), [tokens[part.request_id] for part in parts if part.samples])
+        for request in [request for request in self.running if self._was_in_flight(request, plan, parts)]:
+            self._remove_running(request)
+            self.finish(request, "length")
+            finished += (request.request_id,)
+        return finished
+
+    def _goes_on(self, request: Request) -> bool:
+        return request.status is not RequestStatus.FINISHED and not self.has_ended(request)
+
+    def _was_in_flight(self, request: Request, plan: StepPlan, booked: Sequence[ScheduledRequest]) -> bool:
+        """Return True if the step computed a token of the request that was not booked."""
+        is_booked = any(part.request_id == request.request_id for part in booked)
+        return not is_booked and any(part.request_id == request.request_id for part in plan.scheduled)
+
+
+ONE_STEP_AHEAD = Parts(name="vllm, one step ahead", scheduler=OneStepAheadScheduler).overriding(VLLM)

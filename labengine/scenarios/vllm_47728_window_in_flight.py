@@ -1,0 +1,121 @@
+"""vLLM pull request 47728: the window's blocks are freed while the step that reads them is in flight.
+
+vLLM counts a step's tokens as computed when the step is scheduled. What has left the window was freed by that count,
+although the step was only launched: it still reads those blocks. A consumer of remote KV then gets them as the
+destination of a load, on another stream. The fix frees by the tokens whose step has been processed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from labengine.config import GroupSpec
+from labengine.core.editions import VLLM
+from labengine.core.parts import Parts
+from labengine.core.request import Request, RequestStatus
+from labengine.core.step_plan import ScheduledRequest
+from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.events import BlockFreed, BlocksLoaded, RequestScheduled, SlotsWritten, StepEnded
+from labengine.lab import Lab
+from labengine.scenarios.elsewhere import fill_tier
+from labengine.scenarios.figures import num_misread_blocks
+from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
+
+
+class FreesByScheduledTokens(TokenBudgetScheduler):
+    """Counts tokens as computed once they are scheduled."""
+
+    def plan(self, request: Request, num_tokens: int, status: RequestStatus) -> ScheduledRequest:
+        """Plan the tokens; then free what the window skips once they are computed, though this step reads it."""
+        planned = super().plan(request, num_tokens, status)
+        for group in self.manager.groups:
+            group.drop_skipped(request, planned.end)
+        return planned
+
+
+BROKEN = Parts(name="vllm, frees by scheduled tokens", scheduler=FreesByScheduledTokens).overriding(VLLM)
+NUM_STEPS = 4
+"""A's steps before B is added: the prompt's, and decodes up to position 6."""
+
+
+class WindowInFlight(Scenario):
+    """A decodes with a window of 5. In the step that reads position 3 for the last time, B's KV is loaded."""
+
+    id = "vllm-47728"
+    title = "The window's blocks are freed before the step that reads them has run"
+    url = "https://github.com/vllm-project/vllm/pull/47728"
+    claim = (
+        "Out-of-window blocks are freed by a count that includes the tokens of the step in flight. That step's window "
+        "still covers them, and KV that is loaded into them meanwhile is read in their place."
+    )
+    kind = "free in flight"
+    breaks = "A block that the launched step reads is free, and another request's KV is loaded into it."
+    seen_by = ("window", "read")
+    question = "A's window moves by a block in this step, and B's KV is loaded: what does A read?"
+    roles = ("the bug: freed by scheduled tokens", "the fix: freed by computed tokens")
+    columns = (
+        Column("scheduled", BROKEN, "Frees what lies before the window of the token after this step."),
+        Column("computed", "vllm", "Frees what lies before the window of this step's first token."),
+    )
+    settings = settings(
+        num_blocks=9, groups=(GroupSpec(4, "sliding_window", 5),), external="host", retention_interval=0
+    )
+    guide = (
+        GuideStop(
+            "A computes position 7 in this step. Its window of 5 begins at position 3, the last slot of A's first "
+            "block.",
+            RequestScheduled,
+            lambda event: event.request_id == 0 and event.start == 7,
+        ),
+        GuideStop(
+            "Left, the step counts as computed already: the window of position 8 begins at 4, and the first block is "
+            "freed. The step that reads it has not run.",
+            BlockFreed,
+            lambda event: event.reason == "window" and event.index == 0,
+        ),
+        GuideStop(
+            "B is admitted, and its KV arrives from the tier. Left, its block is the one that A is about to read.",
+            BlocksLoaded,
+        ),
+        GuideStop(
+            "The step runs. Left, A reads B's KV at position 3. Right, the block is A's until the next step.",
+            SlotsWritten,
+            lambda event: event.request_id == 0 and event.start == 7,
+        ),
+        GuideStop(
+            "After the step. Right, the next allocation of A will free the block: nothing reads it now.", StepEnded
+        ),
+    )
+    sentences = sentences(guide)
+
+    def play(self, lab: Lab) -> None:
+        """Put B's KV into the tier, run A up to position 6, add B, and take the step that computes position 7."""
+        prompt = range(101, 106)
+        fill_tier(lab, prompt)
+        lab.add(token_ids=range(1, 5), max_tokens=8)
+        for _ in range(NUM_STEPS):
+            lab.step()
+        lab.add(token_ids=prompt, max_tokens=4)
+        lab.step()
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """Count the misread blocks, and the blocks that A's window has given back."""
+        assert lab.timeline is not None
+        freed = [event for event in lab.timeline.of_kind(BlockFreed) if event.reason == "window"]
+        return {"blocks misread": num_misread_blocks(lab), "blocks freed by the window": len(freed)}
+
+    def is_wrong(self, measured: Mapping[str, int]) -> bool:
+        """Return True if A read KV that is not its own."""
+        return measured["blocks misread"] > 0
+
+    def answer(self, table: Table) -> str:
+        """State what the count costs, and what waiting for the step costs."""
+        wrong, right = (table[column.name] for column in self.columns)
+        return (
+            f"By scheduled tokens {wrong['blocks misread']} block is misread, by computed ones "
+            f"{right['blocks misread']}. The price is a step: {right['blocks freed by the window']} blocks instead of "
+            f"{wrong['blocks freed by the window']} are free when B is admitted."
+        )
+
+
+SCENARIO = WindowInFlight()
