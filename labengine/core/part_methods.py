@@ -75,7 +75,7 @@ def _call_fault(override: object, original: object) -> str | None:
     taken = _bound(override)
     if taken is None:
         return "takes no self"
-    for arguments, keywords in _calls(_bound(original)):
+    for arguments, keywords in _calls(_bound(original, follow_wrapped=True)):
         try:
             taken.bind(*arguments, **keywords)
         except TypeError as error:
@@ -91,10 +91,13 @@ def _calls(signature: Signature | None) -> Iterator[tuple[list[None], dict[str, 
         yield [None for p in used if p.kind in _POSITIONAL], dict.fromkeys(keywords)
 
 
-def _bound(method: object) -> Signature | None:
-    """Return a method's parameters on an instance: without self, if it has one. None if it has no parameter at all."""
+def _bound(method: object, *, follow_wrapped: bool = False) -> Signature | None:
+    """Return a method's parameters on an instance: without self, if it has one. None if it has no parameter at all.
+
+    follow_wrapped: those of the function that a decorator has wrapped.
+    """
     function: Any = getattr(method, "__func__", method)
-    signature = inspect.signature(function, follow_wrapped=False)
+    signature = inspect.signature(function, follow_wrapped=follow_wrapped)
     if isinstance(method, staticmethod):
         return signature
     parameters = list(signature.parameters.values())

@@ -25,6 +25,11 @@ SCENARIOS: dict[str, str] = {
     "vllm-45357": "labengine.scenarios.vllm_45357_freed_in_flight",
     "vllm-47728": "labengine.scenarios.vllm_47728_window_in_flight",
     "vllm-57610": "labengine.scenarios.vllm_57610_sparse_retention",
+    "vllm-43810": "labengine.scenarios.vllm_43810_padding_slot",
+    "sglang-32477": "labengine.scenarios.sglang_32477_reserved_page",
+    "diffulex-44": "labengine.scenarios.diffulex_44_stale_slots",
+    "nano-vllm-190": "labengine.scenarios.nano_vllm_190_graph_table",
+    "vllm-7018": "labengine.scenarios.vllm_7018_tables_of_misses",
 }
 """Per scenario id the module that holds it as `SCENARIO`; imported on first use."""
 

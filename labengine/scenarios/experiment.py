@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -19,16 +20,20 @@ class Column:
     """One engine of an experiment.
 
     parts: the name of an edition, or parts laid over one: Parts(name=..., merge_policy=MyPolicy).overriding(NANO_VLLM).
-    says: one sentence on the column's decision, and on its error, if any.
+    says: one sentence on the column's decision, and on its error, if any. runner: the name of a class in
+    labengine.scenarios.runners, for what goes wrong below the plan; empty for labengine's own.
     """
 
     name: str
     parts: str | Parts
     says: str
+    runner: str = ""
 
     def lab(self, model: str, settings: Mapping[str, Any]) -> Lab:
         """Return an empty lab of this column. It breaks rules on purpose: its story tells so, and no warning has to."""
-        engine = {"edition": self.parts} if isinstance(self.parts, str) else {"parts": self.parts}
+        engine: dict[str, Any] = {"edition": self.parts} if isinstance(self.parts, str) else {"parts": self.parts}
+        if self.runner:
+            engine["runner"] = getattr(import_module("labengine.scenarios.runners"), self.runner)
         lab = Lab(model, **engine, **settings)
         lab.session.violation_warnings.is_silent = True
         return lab

@@ -112,6 +112,15 @@ def test_a_script_of_the_session_names_the_runner(lab: MakeLab) -> None:
     assert "runner=ReversedTables" in code and "import ReversedTables\n" in code.split("lab = ")[0]
 
 
+class FirstTokens(ModelRunner):
+    def sample(self, plan: StepPlan, logits: Tensor) -> list[int]:
+        return [7] * len(super().sample(plan, logits))
+
+
+def test_a_method_behind_a_decorator_can_be_overridden(lab: MakeLab) -> None:
+    assert tokens(lab(FirstTokens)) == [[7] * 12, [7] * 12, [7] * 8]
+
+
 class Misspelt(ModelRunner):
     def step_tensor(self, plan: StepPlan) -> StepTensors:
         return super().step_tensors(plan)

@@ -1,0 +1,178 @@
+"""Runners with a defect below the plan. A module of its own: listing the scenarios does not load torch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from labengine.config import GroupSpec
+from labengine.core.step_plan import StepPlan
+from labengine.engine.attention.torch_static import StaticTorch
+from labengine.engine.forward.static_step import StaticStep
+from labengine.engine.kv_tensors import LayerKV
+from labengine.engine.model_runner import ModelRunner
+from labengine.engine.static_runner import StaticRunner
+from labengine.engine.step_tensors import GroupTensors, StepTensors
+
+# -- vLLM 43810 --------------------------------------------------------------------------------------------------------
+
+
+class IndexesFromTheEnd(StaticTorch):
+    """Writes slot -1 as Python indexes: block -1 // block_size is the last one, offset -1 % block_size its last."""
+
+    def write(self, keys: Tensor, values: Tensor, cache: LayerKV, slots: Tensor) -> None:
+        """Write every row, padding too."""
+        cache.keys[slots // cache.keys.shape[1], slots % cache.keys.shape[1]] = keys
+        cache.values[slots // cache.keys.shape[1], slots % cache.keys.shape[1]] = values
+
+
+class WritesTheLastSlot(StaticRunner):
+    """Padded rows write the pool's last slot."""
+
+    attention = IndexesFromTheEnd
+
+
+# -- SGLang 32477 ------------------------------------------------------------------------------------------------------
+
+
+class MasksWeightsOnly(StaticTorch):
+    """A kernel that loads whole tiles: behind a context it reads block 0, and masks the scores and not the values.
+
+    A padded row attends to nothing, and its result is undefined (NaN), as that of a graph's padding may be.
+    """
+
+    def read(self, pool: Tensor, slots: Tensor, is_read: Tensor) -> Tensor:
+        """Return what the slots hold; those that are not read are in the reserved block."""
+        return pool.flatten(0, 1)[torch.where(is_read, slots, slots % pool.shape[1])]
+
+    def weights(self, scores: Tensor, is_read: Tensor) -> Tensor:
+        """Return the softmax over what is read: weights of 0 elsewhere, and NaN where nothing is read."""
+        return scores.masked_fill(~is_read, -torch.inf).softmax(-1)
+
+
+class WritesReservedSlots(MasksWeightsOnly):
+    """Padded rows write slot 0 of the block that is reserved for them."""
+
+    def write(self, keys: Tensor, values: Tensor, cache: LayerKV, slots: Tensor) -> None:
+        """Write every row; padding goes to slot 0."""
+        super().write(keys, values, cache, slots.clamp(min=0))
+
+
+class RefusesNaN(StaticRunner):
+    """The runner before the pull request, with labengine's sampler: the reserved block receives padding's KV."""
+
+    attention: ClassVar[type[StaticTorch]] = WritesReservedSlots
+
+
+class WritesPadding(RefusesNaN):
+    """The runner before the pull request: its sampler does not look for NaN."""
+
+    def sample(self, plan: StepPlan, logits: Tensor) -> list[int]:
+        """Sample from logits in which NaN is 0."""
+        return super().sample(plan, logits.nan_to_num())
+
+
+class SkipsPadding(WritesPadding):
+    """The pull request: nothing is written to the reserved block, which keeps its zeros."""
+
+    attention = MasksWeightsOnly
+
+
+# -- Diffulex 44 -------------------------------------------------------------------------------------------------------
+
+
+class KeepsSlots(StaticStep):
+    """Forgets one tensor when rows become padding."""
+
+    def pad(self, rows: StepTensors, first: int) -> None:
+        """Make rows padding, except for the slots that they write to."""
+        slots = [group.slots.clone() for group in rows.groups]
+        super().pad(rows, first)
+        for group, before in zip(rows.groups, slots, strict=True):
+            group.slots.copy_(before)
+
+
+class WritesStaleSlots(StaticRunner):
+    """Padded rows write the slots of the requests that had the rows before."""
+
+    static_step = KeepsSlots
+
+
+# -- nano-vLLM 190 -----------------------------------------------------------------------------------------------------
+
+
+class PromptsOnly(StaticStep):
+    """Captured for the longest prompt: a decode after it needs one column more."""
+
+    longest_prompt = 16
+
+    def table_width(self, spec: GroupSpec) -> int:
+        """Return the columns that a prompt of `longest_prompt` tokens fills."""
+        return -(-self.longest_prompt // spec.block_size)
+
+
+class OneColumnShort(StaticRunner):
+    """Block tables of recorded decodes end with the longest prompt."""
+
+    static_step = PromptsOnly
+
+
+class ClearsColumns(StaticStep):
+    """The second half of the fix: columns that a step does not fill are cleared."""
+
+    def fill(self, step: StepTensors) -> None:
+        """Clear the rows' block tables (-1), then copy."""
+        for group in self.rows(step.num_requests).groups:
+            group.block_tables.fill_(-1)
+        super().fill(step)
+
+
+class WideAndCleared(StaticRunner):
+    """A column for every block, and no stale ids behind a request's blocks."""
+
+    static_step = ClearsColumns
+
+
+# -- vLLM 7018 and ssd 23 ----------------------------------------------------------------------------------------------
+
+
+class EmptyTablesForMisses(ModelRunner):
+    """Fills the block tables of requests that found a prefix; rows of the others stay 0 in the same batch."""
+
+    def step_tensors(self, plan: StepPlan) -> StepTensors:
+        """Return the plan as tensors; beside a prompt with a hit, tables of prompts without one hold zeros."""
+        step = super().step_tensors(plan)
+        if not _has_hit(plan):
+            return step
+        misses = torch.tensor([request.start == 0 for request in plan.scheduled])
+        return replace(step, groups=tuple(_with_tables(group, 0, misses) for group in step.groups))
+
+
+class NoTables(ModelRunner):
+    """Reads the pool as if it were contiguous, as a kernel that is not given the block table does."""
+
+    def step_tensors(self, plan: StepPlan) -> StepTensors:
+        """Return the plan as tensors; a prompt with a hit makes the kernel read blocks 0, 1, 2 ... in every row."""
+        step = super().step_tensors(plan)
+        if not _has_hit(plan):
+            return step
+        return replace(step, groups=tuple(_with_tables(group, _columns(group)) for group in step.groups))
+
+
+def _has_hit(plan: StepPlan) -> bool:
+    """Return True if a prompt of the batch continues behind tokens that are computed."""
+    return any(request.start and request.num_tokens > 1 for request in plan.scheduled)
+
+
+def _columns(group: GroupTensors) -> Tensor:
+    return torch.arange(group.block_tables.shape[1], dtype=torch.int32)
+
+
+def _with_tables(group: GroupTensors, ids: Tensor | int, rows: Tensor | None = None) -> GroupTensors:
+    """Return the group's tensors with other block ids in these rows; None for all."""
+    tables = group.block_tables.clone()
+    tables[slice(None) if rows is None else rows] = ids
+    return replace(group, block_tables=tables)

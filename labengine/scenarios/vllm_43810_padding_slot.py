@@ -1,0 +1,94 @@
+"""vLLM issue 43810: a padded row's slot is -1, and Python's indexing takes that for the last slot.
+
+A recorded decode has a fixed number of rows. The rows without a request have slot -1, which a kernel skips. Code that
+computes block -1 // block_size and offset -1 % block_size writes the last slot of the pool's last block instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from labengine.events import PrefixHit, SlotsWritten, StepStarted, TokenSampled
+from labengine.lab import Lab
+from labengine.scenarios.scenario import Column, GuideStop, Table, sentences, settings
+from labengine.scenarios.tiny_model import TinyModelScenario
+
+
+class PaddingSlot(TinyModelScenario):
+    """Three decodes in a graph of four rows, while the pool's last block holds a prompt."""
+
+    id = "vllm-43810"
+    title = "A padded row writes the pool's last slot"
+    url = "https://github.com/vllm-project/vllm/issues/43810"
+    kind = "padding"
+    breaks = "Slot -1 of a padded row is indexed from the end: the last block's last slot is overwritten each step."
+    claim = (
+        "With CUDA graphs, padded rows (slot -1) write into the last slot of the cache, and what a request keeps there "
+        "is lost; a store that skips negative slots mends it (43869)."
+    )
+    question = "Three requests decode in a graph of four rows: how many of their tokens are wrong?"
+    columns = (
+        Column("from the end", "labengine", "Writes slot -1 as Python indexes it: the last slot.", "WritesTheLastSlot"),
+        Column("skips", "labengine", "Skips slots below 0; the same replay and the same padding.", "StaticRunner"),
+        Column("unpadded", "labengine", "Runs decodes without recording: there is no padding."),
+    )
+    settings = settings(num_blocks=12, block_size=4, device="cpu")
+    prompt = tuple(range(10, 18))
+    guide = (
+        GuideStop(
+            "C's prompt of 8 tokens is computed. Its second block is #11, the pool's last one: position 7 is in slot "
+            "47, the last of all.",
+            SlotsWritten,
+            lambda event: event.request_id == 3,
+        ),
+        GuideStop(
+            "Three requests decode. The graph has rows for 1, 2, 4 ... requests, so a fourth row is padding: slot -1.",
+            StepStarted,
+            lambda event: event.step == 3,
+        ),
+        GuideStop(
+            "Left, the padded row has written slot 47: there C reads the KV of token 0 instead of its own. "
+            "Right, the row was skipped.",
+            TokenSampled,
+            lambda event: event.request_id == 3,
+        ),
+        GuideStop(
+            "Later. D begins with C's prompt and hits #11. On the left it reads the overwritten slot without padding.",
+            PrefixHit,
+            lambda event: event.request_id == 4,
+        ),
+    )
+    sentences = sentences(guide[:3])
+
+    def opening(self, lab: Lab) -> None:
+        """Use and free six blocks, so that the next requests get the last six; compute prompts, decode five times."""
+        lab.generate([range(60, 84)], max_tokens=1, ignore_eos=True)
+        lab.add(token_ids=range(30, 35), max_tokens=6, ignore_eos=True)
+        lab.add(token_ids=range(40, 45), max_tokens=6, ignore_eos=True)
+        lab.add(token_ids=self.prompt, max_tokens=6, ignore_eos=True)
+        lab.run()
+
+    def play(self, lab: Lab) -> None:
+        """Run the three, and then one that hits what C leaves."""
+        self.opening(lab)
+        for act in self.follow_up_acts():
+            act(lab)
+
+    def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
+        """Return the acts that run a request alone, behind C's prompt."""
+        steps = (Lab.step,) * 6
+        return (lambda lab: lab.add(token_ids=[*self.prompt, 20], max_tokens=6, ignore_eos=True), *steps)
+
+    def answer(self, table: Table) -> str:
+        """State the figures, and what upstream's write damages."""
+        broken, fixed, unpadded = table.columns.values()
+        return (
+            f"{broken['wrong tokens']} of {broken['tokens']} tokens are wrong; {fixed['wrong tokens']} where negative "
+            f"slots are skipped, and {unpadded['wrong tokens']} without padding. Upstream it is the cache of hidden "
+            f"states (extract_hidden_states) that is indexed so: there the tokens stay right, and the states saved "
+            f"for training are wrong. The KV store of vLLM skips negative slots."
+        )
+
+
+SCENARIO = PaddingSlot()
