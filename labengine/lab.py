@@ -67,7 +67,7 @@ class Lab:
     edition: whose decisions to take ("labengine", "vllm", "nano-vllm" ...). parts: replaces single decisions.
     runner: a subclass of ModelRunner, which replaces decisions below the plan (a real model only); see docs/engine.md.
     external: a tier outside the pool that keeps full blocks: "host" (memory), "disk", a folder, or a Connector.
-    watermark, long_prefill_token_threshold, retention_interval: see EngineConfig; all off.
+    watermark, long_prefill_token_threshold, retention_interval, hash_block_size: see EngineConfig; all off.
     dtype, device: None picks float32 on a CPU and bfloat16 on CUDA.
     attention: its backend ("cpu", "triton", "flash_attn", "torch"); None picks the fastest possible, see status().
     cuda_graphs: record decode steps on a GPU; without, every step runs module by module.
@@ -102,6 +102,7 @@ class Lab:
         watermark: float = 0.0,
         long_prefill_token_threshold: int = 0,
         retention_interval: int | None = None,
+        hash_block_size: int = 0,
         overlap: bool | None = None,
         keep_finished: int | None = 10_000,
         record: bool | int = True,
@@ -128,6 +129,7 @@ class Lab:
             watermark=watermark,
             long_prefill_token_threshold=long_prefill_token_threshold,
             retention_interval=retention_interval,
+            hash_block_size=hash_block_size,
             overlap=overlap,
             keep_finished=keep_finished,
             record=record,

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
-from labengine.events import ForwardRan, RequestFinished, RequestPreempted, StepStarted, TokenSampled
+from typing import TypeVar
+
+from labengine.events import (
+    Event,
+    ForwardRan,
+    PrefixHit,
+    RequestFinished,
+    RequestPreempted,
+    StepStarted,
+    TokenSampled,
+)
 from labengine.lab import Lab
 from labengine.scenarios.scenario import symptom
+
+E = TypeVar("E", bound=Event)
+
+
+def events_of(lab: Lab, kind: type[E]) -> list[E]:
+    """Return the recorded events of a kind, oldest first."""
+    assert lab.timeline is not None
+    return lab.timeline.of_kind(kind)
 
 
 def num_misread_blocks(lab: Lab) -> int:
@@ -12,22 +30,34 @@ def num_misread_blocks(lab: Lab) -> int:
     return sum(violation.rule == "read" for violation in lab.violations)
 
 
+def num_misread_requests(lab: Lab) -> int:
+    """Return the number of requests that attended to KV that is not their own."""
+    return len({i for violation in lab.violations if violation.rule == "read" for i in violation.request_ids})
+
+
+def num_rules(lab: Lab) -> int:
+    """Return the number of rules broken."""
+    return len({violation.rule for violation in lab.violations})
+
+
 def num_finished(lab: Lab) -> int:
     """Return the number of requests that ended by themselves; aborted ones do not count."""
-    assert lab.timeline is not None
-    return sum(event.reason != "abort" for event in lab.timeline.of_kind(RequestFinished))
+    return sum(event.reason != "abort" for event in events_of(lab, RequestFinished))
 
 
 def num_computed_tokens(lab: Lab) -> int:
     """Return the number of tokens computed over all steps, those of preempted requests included."""
-    assert lab.timeline is not None
-    return sum(event.num_tokens for event in lab.timeline.of_kind(ForwardRan))
+    return sum(event.num_tokens for event in events_of(lab, ForwardRan))
+
+
+def num_hit_tokens(lab: Lab, request_id: int) -> int:
+    """Return the number of tokens hit in the pool when a request was last admitted."""
+    return next(event.num_tokens for event in reversed(events_of(lab, PrefixHit)) if event.request_id == request_id)
 
 
 def num_preemptions(lab: Lab) -> int:
     """Return the number of preemptions, over all requests."""
-    assert lab.timeline is not None
-    return len(lab.timeline.of_kind(RequestPreempted))
+    return len(events_of(lab, RequestPreempted))
 
 
 def num_idle_steps(lab: Lab) -> int:

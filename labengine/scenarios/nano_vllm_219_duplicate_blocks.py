@@ -6,17 +6,15 @@ merges instead. An older version hashed at allocation, and there the copies neve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from labengine.core.block import Block
-from labengine.core.editions import LABENGINE, NANO_VLLM_243
+from labengine.core.editions import NANO_VLLM_243
 from labengine.core.parts import Parts
-from labengine.core.prefix_cache import HashChain, LateMerge
+from labengine.core.prefix_cache import LateMerge
 from labengine.events import (
     BlockCached,
-    BlockMerged,
     ForwardRan,
     PrefixHit,
     RequestAdded,
@@ -26,6 +24,8 @@ from labengine.events import (
     StepEnded,
 )
 from labengine.lab import Lab
+from labengine.scenarios.figures import num_misread_requests, num_rules
+from labengine.scenarios.nano_vllm_243_own_tokens import Collision
 from labengine.scenarios.scenario import (
     Column,
     Experiment,
@@ -37,7 +37,7 @@ from labengine.scenarios.scenario import (
     settings,
     wrong_at,
 )
-from labengine.wording import counted, listed
+from labengine.wording import listed
 
 TEXT = "This is a concurrent cache test prompt. " * 200
 
@@ -190,7 +190,7 @@ class DanglingEntry(Experiment):
 
     def measure(self, lab: Lab) -> dict[str, int]:
         """Count broken rules and misreads."""
-        return {"rules broken": _num_rules(lab), "wrong reads": _num_misread_requests(lab)}
+        return {"rules broken": num_rules(lab), "wrong reads": num_misread_requests(lab)}
 
     def answer(self, table: Table) -> str:
         """State that B may not take the freed block."""
@@ -200,65 +200,6 @@ class DanglingEntry(Experiment):
             f"that waits in the free queue, C gets the same block, and B reads C's KV ({rules} rules broken). Taken as "
             f"a miss, and overwritten, it is harmless ({table[PR_243.name]['rules broken']} broken)."
         )
-
-
-class SixBitHashes(HashChain):
-    """Hashes that collide soon enough to be seen."""
-
-    def link(self, parent_hash: bytes, token_ids: Sequence[int]) -> bytes:
-        """Return the first six bits of the hash."""
-        return bytes([super().link(parent_hash, token_ids)[0] >> 2])
-
-
-class Collision(Experiment):
-    """Two prompts whose second blocks hold equal tokens after different ones, under the same hash."""
-
-    question = "Equal tokens after different prefixes, and the hashes collide (6 bits): who merges?"
-    columns = (
-        Column(
-            PR_243.name,
-            Parts(name="nano-vllm+243, 6 bits", hash_chain=SixBitHashes).overriding(NANO_VLLM_243),
-            "Compares the block's own tokens: equal, so it merges.",
-        ),
-        Column(
-            OURS.name,
-            Parts(name="labengine, 6 bits", hash_chain=SixBitHashes).overriding(LABENGINE),
-            "Compares the block's tokens and all before them: different, so it keeps both.",
-        ),
-    )
-    settings = settings(num_blocks=12, block_size=4)
-
-    def play(self, lab: Lab) -> None:
-        """Run both prompts in one step, and a second step, which reads."""
-        for prompt in colliding_prompts():
-            lab.add(token_ids=prompt, max_tokens=4)
-        lab.step()
-        lab.step()
-
-    def measure(self, lab: Lab) -> dict[str, int]:
-        """Count merges and misreads."""
-        assert lab.timeline is not None
-        return {"merged blocks": len(lab.timeline.of_kind(BlockMerged)), "wrong reads": _num_misread_requests(lab)}
-
-    def answer(self, table: Table) -> str:
-        """State that comparing a block's own tokens is not enough."""
-        wrong, right = (table[column.name]["wrong reads"] for column in self.columns)
-        return (
-            f"When hashes collide, the pull request compares a block's own tokens and not what stands before them: "
-            f"{counted(wrong, 'request')} {'reads' if wrong == 1 else 'read'} KV of another prefix, and {right} with "
-            f"labengine, which compares both."
-        )
-
-
-def colliding_prompts() -> tuple[list[int], list[int]]:
-    """Return two prompts of nine tokens: four different, four equal with the same six-bit hash, one more."""
-    chain, common = SixBitHashes(), [7, 7, 7, 7]
-    firsts = [[token] * 4 for token in range(10, 60)]
-    for one, other in combinations(firsts, 2):
-        parents = [chain.link(chain.root(()), first) for first in (one, other)]
-        if parents[0] != parents[1] and len({chain.link(parent, common) for parent in parents}) == 1:
-            return [*one, *common, 1], [*other, *common, 1]
-    raise AssertionError("64 hashes for 1,225 pairs, and none alike")
 
 
 class DuplicateBlocks(SameStep, Scenario):
@@ -385,16 +326,6 @@ class DuplicateBlocks(SameStep, Scenario):
                     f"block {lost} is alive, and no look-up can find it any more.",
                 )
         return None
-
-
-def _num_rules(lab: Lab) -> int:
-    """Return the number of broken rules."""
-    return len({violation.rule for violation in lab.violations})
-
-
-def _num_misread_requests(lab: Lab) -> int:
-    """Return the number of requests that attended to KV of other tokens than their own."""
-    return len({i for violation in lab.violations if violation.rule == "read" for i in violation.request_ids})
 
 
 SCENARIO = DuplicateBlocks()

@@ -12,7 +12,7 @@ from labengine.core.parts import Parts
 from labengine.core.prefix_lookup import Hit
 from labengine.core.request import Request
 from labengine.engine.external.host import HostStore
-from labengine.events import BlocksLoaded, BlockTouched, PrefixHit
+from labengine.events import BlocksLoaded, BlockTouched
 from labengine.lab import Lab
 from labengine.scenarios.experiment import Column, Experiment
 from labengine.timeline import Fold
@@ -133,10 +133,3 @@ def num_loaded_blocks(lab: Lab, request_id: int) -> int:
     assert lab.timeline is not None
     loads = lab.timeline.of_kind(BlocksLoaded)
     return sum(len(event.transfers) for event in loads if event.request_id == request_id)
-
-
-def num_hit_tokens(lab: Lab, request_id: int) -> int:
-    """Return the number of tokens hit in the pool when a request was last admitted."""
-    assert lab.timeline is not None
-    hits = lab.timeline.of_kind(PrefixHit)
-    return next(event.num_tokens for event in reversed(hits) if event.request_id == request_id)

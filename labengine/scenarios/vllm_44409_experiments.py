@@ -10,6 +10,7 @@ from labengine.events import RequestPreempted
 from labengine.lab import Lab
 from labengine.scenarios.elsewhere import computed_elsewhere
 from labengine.scenarios.experiment import settings
+from labengine.scenarios.figures import num_hit_tokens
 from labengine.scenarios.scenario import symptom
 from labengine.scenarios.verdict import Table
 from labengine.scenarios.vllm_44409_columns import (
@@ -18,7 +19,6 @@ from labengine.scenarios.vllm_44409_columns import (
     WINDOW,
     HybridExperiment,
     num_doubled,
-    num_hit_tokens,
     num_loaded_blocks,
     num_misread,
     prompt,

@@ -78,6 +78,7 @@ class LabSettings:
     watermark: float = 0.0
     long_prefill_token_threshold: int = 0
     retention_interval: int | None = None
+    hash_block_size: int = 0
     overlap: bool | None = None
     keep_finished: int | None = 10_000
     record: bool | int = True
@@ -125,6 +126,7 @@ class LabSettings:
             watermark=self.watermark,
             long_prefill_token_threshold=self.long_prefill_token_threshold,
             retention_interval=self.retention_interval,
+            hash_block_size=self.hash_block_size,
             keep_finished=self.keep_finished,
         )
 

@@ -1,0 +1,149 @@
+"""nano-vLLM pull request 243, its collision check: equal hash and equal own tokens are not equal content.
+
+A block's KV depends on all tokens before it. When two hashes collide, comparing the block's own tokens tells apart
+blocks of other tokens, but not the same tokens after another prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from random import Random
+
+from labengine.core.editions import LABENGINE, NANO_VLLM_243
+from labengine.core.parts import Parts
+from labengine.core.prefix_cache import HashChain
+from labengine.events import BlockCached, BlockMerged, RequestAdded, StepEnded
+from labengine.lab import Lab
+from labengine.scenarios.figures import events_of, num_misread_requests
+from labengine.scenarios.scenario import Column, Experiment, GuideStop, Scenario, Table, sentences, settings
+from labengine.wording import counted
+
+
+class SixBitHashes(HashChain):
+    """Hashes that collide soon enough to be seen."""
+
+    def link(self, parent_hash: bytes, token_ids: Sequence[int]) -> bytes:
+        """Return the first six bits of the hash."""
+        return bytes([super().link(parent_hash, token_ids)[0] >> 2])
+
+
+OWN_TOKENS = Column(
+    "nano-vllm+243",
+    Parts(name="nano-vllm+243, 6 bits", hash_chain=SixBitHashes).overriding(NANO_VLLM_243),
+    "Compares the block's own tokens: equal, so it merges.",
+)
+COMPLETE_PREFIX = Column(
+    "labengine",
+    Parts(name="labengine, 6 bits", hash_chain=SixBitHashes).overriding(LABENGINE),
+    "Compares the block's tokens and all before them: different, so it keeps both.",
+)
+
+
+class Collision(Experiment):
+    """Two prompts whose second blocks hold equal tokens after different ones, under the same hash."""
+
+    question = "Equal tokens after different prefixes, and the hashes collide (6 bits): who merges?"
+    columns = (OWN_TOKENS, COMPLETE_PREFIX)
+    settings = settings(num_blocks=12, block_size=4)
+
+    def play(self, lab: Lab) -> None:
+        """Run both prompts in one step, and a second step, which reads."""
+        for prompt in colliding_prompts():
+            lab.add(token_ids=prompt, max_tokens=4)
+        lab.step()
+        lab.step()
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """Count merges and misreads."""
+        return {"merged blocks": len(events_of(lab, BlockMerged)), "wrong reads": num_misread_requests(lab)}
+
+    def answer(self, table: Table) -> str:
+        """State that comparing a block's own tokens is not enough."""
+        wrong, right = (table[column.name]["wrong reads"] for column in self.columns)
+        return (
+            f"When hashes collide, the pull request compares a block's own tokens and not what stands before them: "
+            f"{counted(wrong, 'request')} {'reads' if wrong == 1 else 'read'} KV of another prefix, and {right} with "
+            f"labengine, which compares both."
+        )
+
+
+class RandomPrompts(Collision):
+    """Forty prompts of two kinds of blocks, so that many hold equal tokens after different ones."""
+
+    question = "Forty random prompts of five blocks, each one of two kinds: how many read foreign KV?"
+    settings = settings(num_blocks=260, block_size=4, max_num_seqs=64)
+
+    def play(self, lab: Lab) -> None:
+        """Run all of them in one step, and a second step, which reads."""
+        rng = Random(243)
+        for _ in range(40):
+            kinds = [rng.randrange(2) for _ in range(5)]
+            lab.add(token_ids=[*(token for kind in kinds for token in [7 + kind] * 4), 1], max_tokens=4)
+        lab.step()
+        lab.step()
+
+    def answer(self, table: Table) -> str:
+        """State the share of wrong reads."""
+        wrong, right = (table[column.name]["wrong reads"] for column in self.columns)
+        return f"Of 40 random prompts {wrong} read KV of another prefix where own tokens are compared, else {right}."
+
+
+class OwnTokens(Collision, Scenario):
+    """The collision, with the pull request's comparison and with one of complete prefixes."""
+
+    id = "nano-vllm-243"
+    title = "Equal hash, equal tokens in the block, other tokens before it"
+    url = "https://github.com/GeeeekExplorer/nano-vllm/pull/243"
+    claim = "Comparing the token ids of two blocks with equal hashes keeps hash collisions from merging unequal blocks."
+    kind = "weak hash"
+    breaks = "Blocks of equal tokens after different prefixes are merged when their hashes collide."
+    seen_by = ("read",)
+    roles = ("own tokens compared", "everything before them compared, too")
+    guide = (
+        GuideStop(
+            "A and B begin with different blocks and go on with the same one. The hash has six bits here, and the "
+            "prompts were chosen so that their second blocks' hashes collide.",
+            RequestAdded,
+            lambda event: event.request_id == 1,
+        ),
+        GuideStop(
+            "A's second block is registered: hash, own tokens, and what stands before them.",
+            BlockCached,
+            lambda event: event.request_id == 0 and event.index == 1,
+        ),
+        GuideStop(
+            "B's second block has the same hash and the same own tokens. Left, that is enough: B gives up its block "
+            "and reads A's. Right, the tokens before them differ: both stay.",
+            BlockMerged,
+        ),
+        GuideStop(
+            "Left, B's next token rests on keys and values that were computed after A's first block.",
+            StepEnded,
+            lambda event: event.step == 2,
+        ),
+    )
+    sentences = sentences(guide)
+    experiments: Mapping[str, Experiment] = {"random prompts": RandomPrompts()}
+
+    def is_wrong(self, measured: Mapping[str, int]) -> bool:
+        """Return True if a request read KV of another prefix."""
+        return measured["wrong reads"] > 0
+
+    def claim_holds(self, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
+        """Return whether the pull request's comparison is enough."""
+        return not self.is_wrong(before)
+
+
+def colliding_prompts() -> tuple[list[int], list[int]]:
+    """Return two prompts of nine tokens: four different, four equal with the same six-bit hash, one more."""
+    chain, common = SixBitHashes(), [7, 7, 7, 7]
+    firsts = [[token] * 4 for token in range(10, 60)]
+    for one, other in combinations(firsts, 2):
+        parents = [chain.link(chain.root(()), first) for first in (one, other)]
+        if parents[0] != parents[1] and len({chain.link(parent, common) for parent in parents}) == 1:
+            return [*one, *common, 1], [*other, *common, 1]
+    raise AssertionError("64 hashes for 1,225 pairs, and none alike")
+
+
+SCENARIO = OwnTokens()

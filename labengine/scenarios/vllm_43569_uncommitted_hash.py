@@ -1,0 +1,134 @@
+"""vLLM pull request 43569: a block is registered when it is scheduled, and its request is preempted before it runs.
+
+The block goes back to the free queue with a hash, and nothing was written to it. The next look-up hits it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from labengine.core.editions import VLLM
+from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.parts import Parts
+from labengine.core.request import Request
+from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.events import BlockCached, BlockEvicted, PrefixHit, RequestPreempted, StepEnded
+from labengine.lab import Lab
+from labengine.scenarios.figures import events_of, num_misread_requests
+from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
+
+
+class Priority(TokenBudgetScheduler):
+    """Priority scheduling: the request with the longest prompt has the lowest priority."""
+
+    def choose_victim(self, request: Request) -> Request:
+        """Return the running request of the lowest priority, which may have been scheduled in this very step."""
+        return max(self.running, key=lambda other: other.num_prompt_tokens)
+
+
+class RollsBack(Priority):
+    """The pull request: hashes of blocks that no step has computed are taken back with the blocks."""
+
+    def take_blocks(self, victim: Request) -> None:
+        """Forget the content of blocks behind the computed tokens; then free all blocks."""
+        for group, table in zip(self.manager.groups, victim.block_tables, strict=True):
+            uncomputed = table[victim.num_computed_tokens // group.block_size :]
+            self.manager.pool.evict_cached(uncomputed, "distrusted")
+        super().take_blocks(victim)
+
+
+EAGER = Column(
+    "vllm, priorities",
+    Parts(name="vllm, priorities", scheduler=Priority).overriding(VLLM),
+    "Registers blocks when they are scheduled; a victim's hashes stay, also of blocks that were never computed.",
+)
+LATE = Column(
+    "after compute",
+    Parts(name="vllm, priorities, after compute", scheduler=Priority, kv_cache_manager=KVCacheManager).overriding(VLLM),
+    "Registers blocks after compute: a victim of the same step has no hash for them yet.",
+)
+ROLLED_BACK = Column(
+    "PR 43569",
+    Parts(name="vllm, priorities + PR 43569", scheduler=RollsBack).overriding(VLLM),
+    "Registers early, and forgets what was not computed when a victim's blocks are freed.",
+)
+FIRST_COME = Column(
+    "vllm", "vllm", "First come, first served: the victim is the youngest, which this step has not reached."
+)
+
+
+class UncommittedHash(Scenario):
+    """A, a long prompt of low priority, is computed in chunks; B, a short one of high priority, needs its blocks."""
+
+    id = "vllm-43569"
+    title = "A preempted request leaves hashes of blocks that were never computed"
+    url = "https://github.com/vllm-project/vllm/pull/43569"
+    claim = (
+        "Blocks are registered before the worker writes them. If their request is preempted or aborted before that, "
+        "the hashes survive, and a later request hits memory that was never written."
+    )
+    kind = "hit in flight"
+    breaks = "A look-up finds a block whose KV no step has written, and the request goes on from there."
+    seen_by = ("read",)
+    question = "A's second chunk is scheduled, A is preempted in the same step, and comes back: what does it find?"
+    columns = (EAGER, LATE, ROLLED_BACK, FIRST_COME)
+    settings = settings(num_blocks=6, block_size=4, long_prefill_token_threshold=8)
+    roles = ("the bug: registered when scheduled", "right: registered after compute")
+    guide = (
+        GuideStop(
+            "A step has computed eight tokens of A's long prompt, and all four of B's. B has priority.", StepEnded
+        ),
+        GuideStop(
+            "The next step schedules A's next eight tokens. Left, their two blocks are registered at once.",
+            BlockCached,
+            lambda event: event.request_id == 0 and event.index == 2,
+        ),
+        GuideStop(
+            "Then B needs a block, none is free, and A has the lowest priority: it is preempted in the middle of the "
+            "step. Left, its blocks keep their hashes, also those that were to be computed now.",
+            RequestPreempted,
+        ),
+        GuideStop("B takes one of A's blocks; the other one stays in the free queue.", BlockEvicted),
+        GuideStop(
+            "B has ended, and A comes back. Right, it finds the eight tokens that were computed. Left, twelve: four of "
+            "them are in a block that nobody has written.",
+            PrefixHit,
+            lambda event: event.request_id == 0,
+        ),
+        GuideStop("Left, A has gone on from a block of whatever was in that memory.", StepEnded),
+    )
+    sentences = sentences(guide)
+
+    def play(self, lab: Lab) -> None:
+        """Run A (17 tokens) and B (4 tokens, one block and then another)."""
+        lab.add(token_ids=range(100, 117), max_tokens=1)
+        lab.add(token_ids=range(200, 204), max_tokens=3)
+        for _ in range(5):
+            lab.step()
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """Count preemptions, the tokens that A finds when it is admitted again, and misreads."""
+        hits = [event.num_tokens for event in events_of(lab, PrefixHit) if event.request_id == 0]
+        return {
+            "preemptions": len(events_of(lab, RequestPreempted)),
+            "tokens that A finds when it comes back": hits[-1] if len(hits) > 1 else 0,
+            "requests that misread": num_misread_requests(lab),
+        }
+
+    def is_wrong(self, measured: Mapping[str, int]) -> bool:
+        """Return True if a request read KV that was never written."""
+        return measured["requests that misread"] > 0
+
+    def answer(self, table: Table) -> str:
+        """State what each way of registering leaves behind."""
+        found = "tokens that A finds when it comes back"
+        eager, late, rolled, first_come = (table[column.name] for column in self.columns)
+        return (
+            f"When it comes back A finds {eager[found]} tokens, of which 8 were computed; {late[found]} where hashes "
+            f"are registered after compute, and {rolled[found]} with the pull request. First come, first served, "
+            f"{first_come['requests that misread']} requests misread: the youngest request is preempted, and a step "
+            f"reaches it last."
+        )
+
+
+SCENARIO = UncommittedHash()
