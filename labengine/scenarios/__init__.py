@@ -45,6 +45,7 @@ SCENARIOS: dict[str, str] = {
     "sglang-32477": "labengine.scenarios.sglang_32477_reserved_page",
     "diffulex-44": "labengine.scenarios.diffulex_44_stale_slots",
     "nano-vllm-190": "labengine.scenarios.nano_vllm_190_graph_table",
+    "vllm-38715": "labengine.scenarios.vllm_38715_same_step_hit",
     "vllm-7018": "labengine.scenarios.vllm_7018_tables_of_misses",
 }
 """Per scenario id the module that holds it as `SCENARIO`; imported on first use."""

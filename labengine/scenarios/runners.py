@@ -176,3 +176,20 @@ def _with_tables(group: GroupTensors, ids: Tensor | int, rows: Tensor | None = N
     tables = group.block_tables.clone()
     tables[slice(None) if rows is None else rows] = ids
     return replace(group, block_tables=tables)
+
+
+# -- vLLM 38715 --------------------------------------------------------------------------------------------------------
+
+
+class LastRequestFirst(ModelRunner):
+    """Computes the requests of a step one after the other, in reverse: the last one reads before the first one writes.
+
+    No engine is known to do so; it is the order that a hit on a block of the same step rules out.
+    """
+
+    def forward(self, plan: StepPlan) -> Tensor:
+        """Compute each request as a step of its own; return the logits in the plan's order."""
+        if len(plan.scheduled) < 2:
+            return super().forward(plan)
+        alone = [replace(plan, scheduled=(request,)) for request in reversed(plan.scheduled)]
+        return torch.cat([super(LastRequestFirst, self).forward(part).clone() for part in alone][::-1])
