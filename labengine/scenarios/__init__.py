@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from labengine.scenarios.scenario import Scenario
 
 SCENARIOS: dict[str, str] = {
+    "diffulex-44": "labengine.scenarios.diffulex_44_stale_slots",
     "ferrox-61": "labengine.scenarios.ferrox_61_window_kept",
     "imp-963": "labengine.scenarios.imp_963_window_rounded_up",
     "inference-sim-704": "labengine.scenarios.inference_sim_704_head_first",
@@ -22,6 +23,7 @@ SCENARIOS: dict[str, str] = {
     "mini-sglang-142": "labengine.scenarios.mini_sglang_142_no_remap",
     "minivllm-75": "labengine.scenarios.minivllm_75_needless_preemption",
     "nano-vllm-114": "labengine.scenarios.nano_vllm_114_full_hit",
+    "nano-vllm-190": "labengine.scenarios.nano_vllm_190_graph_table",
     "nano-vllm-207": "labengine.scenarios.nano_vllm_207_stale_count",
     "nano-vllm-208": "labengine.scenarios.nano_vllm_208_hit_in_flight",
     "nano-vllm-219": "labengine.scenarios.nano_vllm_219_duplicate_blocks",
@@ -29,24 +31,27 @@ SCENARIOS: dict[str, str] = {
     "nano-vllm-71": "labengine.scenarios.nano_vllm_71_off_by_one",
     "nano-vllm-f64d821": "labengine.scenarios.nano_vllm_f64d821_chain_restart",
     "pegaflow-450": "labengine.scenarios.pegaflow_450_hash_granularity",
+    "sglang-20182": "labengine.scenarios.sglang_20182_waiting_holds_blocks",
     "sglang-27779": "labengine.scenarios.sglang_27779_stale_mapping",
+    "sglang-32477": "labengine.scenarios.sglang_32477_reserved_page",
     "sglang-jax-1618": "labengine.scenarios.sglang_jax_1618_adopted_then_freed",
     "sglang-jax-994": "labengine.scenarios.sglang_jax_994_two_release_paths",
     "vllm-12621": "labengine.scenarios.vllm_12621_predictable_hash",
     "vllm-30931": "labengine.scenarios.vllm_30931_adapter_name",
+    "vllm-32255": "labengine.scenarios.vllm_32255_abort_during_load",
+    "vllm-38715": "labengine.scenarios.vllm_38715_same_step_hit",
+    "vllm-39734": "labengine.scenarios.vllm_39734_never_admitted",
     "vllm-42656": "labengine.scenarios.vllm_42656_partial_blocks",
     "vllm-43569": "labengine.scenarios.vllm_43569_uncommitted_hash",
+    "vllm-43810": "labengine.scenarios.vllm_43810_padding_slot",
     "vllm-44409": "labengine.scenarios.vllm_44409_two_phase_allocation",
     "vllm-44701": "labengine.scenarios.vllm_44701_untagged_keys",
     "vllm-45357": "labengine.scenarios.vllm_45357_freed_in_flight",
     "vllm-47728": "labengine.scenarios.vllm_47728_window_in_flight",
+    "vllm-49674": "labengine.scenarios.vllm_49674_preemption_cascade",
     "vllm-57610": "labengine.scenarios.vllm_57610_sparse_retention",
-    "vllm-43810": "labengine.scenarios.vllm_43810_padding_slot",
-    "sglang-32477": "labengine.scenarios.sglang_32477_reserved_page",
-    "diffulex-44": "labengine.scenarios.diffulex_44_stale_slots",
-    "nano-vllm-190": "labengine.scenarios.nano_vllm_190_graph_table",
-    "vllm-38715": "labengine.scenarios.vllm_38715_same_step_hit",
     "vllm-7018": "labengine.scenarios.vllm_7018_tables_of_misses",
+    "vllm-ascend-16662": "labengine.scenarios.vllm_ascend_16662_completion_filtered",
 }
 """Per scenario id the module that holds it as `SCENARIO`; imported on first use."""
 

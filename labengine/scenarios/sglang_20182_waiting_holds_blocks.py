@@ -1,0 +1,109 @@
+"""SGLang pull request 20182: a request that still waits holds memory, and its abort frees nothing.
+
+For models with a recurrent state, the prefix match allocated a slot for the request's state, before it was admitted. An
+abort of a waiting request only took it out of the queue: what had not run was assumed to hold nothing. The slot was
+lost, and the idle check ended the scheduler. Here the memory of a waiting request is what the external tier has loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from labengine.core.editions import LABENGINE
+from labengine.core.parts import Parts
+from labengine.core.request import Request
+from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.engine.external.host import HostStore
+from labengine.engine.external.late import Delayed
+from labengine.events import BlocksLoaded, RequestFinished, RequestScheduled
+from labengine.lab import Lab
+from labengine.scenarios.elsewhere import fill_tier
+from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
+
+
+class FreesOnlyWhatRan(TokenBudgetScheduler):
+    """Assumes that a waiting request holds nothing."""
+
+    def abort(self, request: Request) -> None:
+        """End a request; one that waits is dropped with its block tables."""
+        if request in self.waiting:
+            self._set(request, "block_tables", [[] for _ in request.block_tables])
+        super().abort(request)
+
+
+class WaitingHoldsBlocks(Scenario):
+    """B's KV has been loaded, but B cannot run yet, and is aborted."""
+
+    id = "sglang-20182"
+    title = "A waiting request is aborted, and what it holds is lost"
+    url = "https://github.com/sgl-project/sglang/pull/20182"
+    claim = (
+        "State that is allocated for a request before it runs is not released when the request is aborted in the "
+        "waiting queue: the pool leaks, and the idle check ends the scheduler."
+    )
+    kind = "abort during load"
+    breaks = "Blocks stay counted as used, and no table names them any more."
+    seen_by = ("ref_count",)
+    question = "B is aborted after its load and before it runs: which blocks come back?"
+    roles = ("the bug: waiting means empty-handed", "the fix: free what it holds")
+    columns = (
+        Column(
+            "queue only",
+            Parts(name="labengine, frees only what ran", scheduler=FreesOnlyWhatRan).overriding(LABENGINE),
+            "Takes the request out of the queue, and forgets its tables.",
+        ),
+        Column("queue and blocks", "labengine", "Frees the tables of every request that ends, wherever it waits."),
+    )
+    settings = settings(num_blocks=5, block_size=4)
+    guide = (
+        GuideStop(
+            "A runs, and holds 2 blocks of 5. B waits for its load, with 2.",
+            RequestScheduled,
+        ),
+        GuideStop("B's KV has arrived. For its last token it needs a block more, and A has taken it.", BlocksLoaded),
+        GuideStop(
+            "B is aborted. Right, its two blocks are freed. Left, it is only taken out of the queue.",
+            RequestFinished,
+            lambda event: event.request_id == 1,
+        ),
+        GuideStop(
+            "A ends. Right, all blocks are free. Left, two are used by no request, and no request will get them again.",
+            RequestFinished,
+            lambda event: event.request_id == 0,
+        ),
+    )
+    sentences = sentences(guide)
+
+    def lab(self, column: str, model: str = "simulated") -> Lab:
+        """Return an empty lab of one column, with its tier: loads take a step."""
+        return self.column(column).lab(model, {**self.settings_for(model), "external": Delayed(HostStore())})
+
+    def play(self, lab: Lab) -> None:
+        """Run A, which grows into the last block; abort B after its load; then run A to its end."""
+        prompt = range(1, 10)
+        fill_tier(lab, prompt)
+        lab.add(token_ids=range(101, 109), max_tokens=4)
+        lab.add(token_ids=prompt, max_tokens=2)
+        lab.step()
+        lab.step()
+        lab.abort(1)
+        for _ in range(3):
+            lab.step()
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """Count used blocks, and those of them that a table names."""
+        snapshot = lab.snapshot()
+        tables = [table for request in snapshot.requests.values() for table in request.block_tables]
+        return {"used blocks": snapshot.num_used_blocks, "in a request's table": len(set().union(*tables))}
+
+    def is_wrong(self, measured: Mapping[str, int]) -> bool:
+        """Return True if blocks are used by no request."""
+        return measured["used blocks"] > measured["in a request's table"]
+
+    def answer(self, table: Table) -> str:
+        """State what is lost."""
+        wrong, right = (table[column.name]["used blocks"] for column in self.columns)
+        return f"With no request left, {wrong} blocks are in use, and {right} where an abort frees what is held."
+
+
+SCENARIO = WaitingHoldsBlocks()

@@ -1,0 +1,105 @@
+"""vLLM pull request 32255: a request is aborted during its load, and the transfer lands in another request's blocks.
+
+A request whose KV comes from a remote engine waits with its blocks. When it was aborted, they were freed at once, but
+nothing can stop the remote write. It lands in whatever request holds the blocks by then. The fix keeps them until the
+transfer is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from labengine.engine.external.host import HostStore
+from labengine.engine.external.late import Delayed
+from labengine.events import BlockAllocated, BlocksLoaded, ExternalHit, RequestFinished, SlotsWritten
+from labengine.lab import Lab
+from labengine.scenarios.aborted_loads import FREES_AFTER_LOAD, LandsAnyway
+from labengine.scenarios.elsewhere import fill_tier
+from labengine.scenarios.figures import num_finished, num_misread_blocks
+from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
+
+
+class AbortDuringLoad(Scenario):
+    """A and B load; A is aborted, and C gets A's blocks before A's transfer lands."""
+
+    id = "vllm-32255"
+    title = "An aborted load lands in another request's blocks"
+    url = "https://github.com/vllm-project/vllm/pull/32255"
+    claim = (
+        "Aborting a request that waits for remote KV frees its blocks while the transfer into them is under way. They "
+        "can be given to another request, whose KV the transfer then overwrites."
+    )
+    kind = "abort during load"
+    breaks = "A transfer for a request that has ended overwrites the KV of the blocks' next owner."
+    seen_by = ("read",)
+    question = "A is aborted during its load, and C computes in the blocks that are free: what does C read?"
+    roles = ("the bug: freed while the transfer runs", "right: the transfer is stopped first")
+    columns = (
+        Column("lands anyway", "vllm", "Frees A's blocks at once; the tier cannot stop what it has started."),
+        Column("stopped", "vllm", "Frees them at once as well; the tier drops what arrives for A."),
+        Column("freed after the load", FREES_AFTER_LOAD, "32255: the tier cannot stop it, so the blocks wait for it."),
+    )
+    settings = settings(num_blocks=9, block_size=4)
+    guide = (
+        GuideStop(
+            "A and B have 8 tokens each in the tier. Both wait with their blocks until the loads are over.",
+            ExternalHit,
+            lambda event: event.request_id == 1,
+        ),
+        GuideStop(
+            "A is aborted, and its two blocks are free. Left, A's transfer is still under way.",
+            RequestFinished,
+            lambda event: event.request_id == 0,
+        ),
+        GuideStop("C gets the two blocks, among others ...", BlockAllocated, lambda event: event.request_id == 2),
+        GuideStop("... and computes its prompt in them.", SlotsWritten, lambda event: event.request_id == 2),
+        GuideStop(
+            "Both transfers land. Left, A's is written over C's KV: nobody asked whose blocks they are.",
+            BlocksLoaded,
+        ),
+        GuideStop(
+            "C decodes. Left, it reads A's KV for its own first tokens.",
+            SlotsWritten,
+            lambda event: event.request_id == 2,
+        ),
+    )
+    sentences = sentences(guide)
+
+    def lab(self, column: str, model: str = "simulated") -> Lab:
+        """Return an empty lab of one column, with its tier: loads take two steps."""
+        tier = Delayed(HostStore(), 2) if column == "stopped" else LandsAnyway(HostStore(), 2)
+        return self.column(column).lab(model, {**self.settings_for(model), "external": tier})
+
+    def play(self, lab: Lab) -> None:
+        """Start both loads, abort A, and add C, which computes a step before they land."""
+        prompts = range(1, 10), range(101, 110)
+        for prompt in prompts:
+            fill_tier(lab, prompt)
+            lab.add(token_ids=prompt, max_tokens=2)
+        lab.step()
+        lab.abort(0)
+        lab.add(token_ids=range(201, 214), max_tokens=4)
+        for _ in range(4):
+            lab.step()
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """Count misread blocks, requests that finished, and blocks that are in use at the end."""
+        return {
+            "blocks misread": num_misread_blocks(lab),
+            "requests finished": num_finished(lab),
+        }
+
+    def is_wrong(self, measured: Mapping[str, int]) -> bool:
+        """Return True if a request read KV that is not its own."""
+        return measured["blocks misread"] > 0
+
+    def answer(self, table: Table) -> str:
+        """State what is misread, and that two different promises of the tier are safe."""
+        wrong, stopped, waited = (table[column.name]["blocks misread"] for column in self.columns)
+        return (
+            f"{wrong} blocks of C are misread. There are two ways out: a tier that writes nothing more once it was "
+            f"told ({stopped} misread), or blocks that are kept until the tier has reported ({waited}, upstream's fix)."
+        )
+
+
+SCENARIO = AbortDuringLoad()

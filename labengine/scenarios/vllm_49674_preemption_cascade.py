@@ -1,0 +1,193 @@
+"""vLLM issue 49674, fixed by pull request 49675: preempting a request whose blocks are fenced frees nothing.
+
+Since pull request 45357 a preempted request's blocks return to the pool only when the step in flight is processed. The
+loop that looks for a block did not know that: a victim frees nothing, so the next one is preempted, and the next, until
+nothing runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from labengine.config import EngineConfig
+from labengine.core.connector import Connector
+from labengine.core.editions import VLLM
+from labengine.core.journal import Journal
+from labengine.core.kv_cache_manager import KVCacheManager
+from labengine.core.parts import Parts
+from labengine.core.request import Request, RequestStatus
+from labengine.core.step_plan import ScheduledRequest, StepPlan
+from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.events import RequestPreempted, StepEnded, StepStarted
+from labengine.hooks import Hooks
+from labengine.lab import Lab
+from labengine.scenarios.figures import num_computed_tokens, num_finished
+from labengine.scenarios.scenario import Column, FirstWrong, GuideStop, Scenario, Table, sentences, settings, wrong_at
+
+
+class FencedScheduler(TokenBudgetScheduler):
+    """Two steps in flight: a victim that the last step computes keeps its blocks until the next step is scheduled."""
+
+    def __init__(
+        self, config: EngineConfig, manager: KVCacheManager, connector: Connector | None, hooks: Hooks, journal: Journal
+    ) -> None:
+        super().__init__(config, manager, connector, hooks, journal)
+        self.in_flight: frozenset[int] = frozenset()
+        """Requests that the last step computes; its output is not processed yet."""
+
+    def schedule(self) -> StepPlan:
+        """Take the blocks of fenced victims, whose step is over by now; then plan."""
+        for victim in [request for request in self.waiting if request.status is RequestStatus.RUNNING]:
+            super().take_blocks(victim)
+        plan = super().schedule()
+        self._journal.record((setattr, self, "in_flight", self.in_flight))
+        self.in_flight = frozenset(part.request_id for part in plan.scheduled)
+        return plan
+
+    def is_fenced(self, victim: Request) -> bool:
+        """Return True if a step that computes the request is in flight."""
+        return victim.request_id in self.in_flight
+
+    def take_blocks(self, victim: Request) -> None:
+        """Take a victim's blocks; those of a fenced one stay for now, and nothing is free."""
+        if not self.is_fenced(victim):
+            super().take_blocks(victim)
+
+    def allocate_or_preempt(
+        self, request: Request, num_tokens: int, batch: list[ScheduledRequest], preempted: list[int]
+    ) -> bool:
+        """Preempt nobody while the next victim is fenced: the request waits for a step. Source: vLLM PR 49675."""
+        if self.is_fenced(self.choose_victim(request)) and not self.manager.allocate(request, num_tokens):
+            return False
+        return super().allocate_or_preempt(request, num_tokens, batch, preempted)
+
+
+class RetriesAtOnce(FencedScheduler):
+    """Counts on each preemption to free blocks now."""
+
+    def allocate_or_preempt(
+        self, request: Request, num_tokens: int, batch: list[ScheduledRequest], preempted: list[int]
+    ) -> bool:
+        """Preempt the youngest running request, and the next, until blocks are free; fenced ones free none."""
+        while not self.manager.allocate(request, num_tokens):
+            victim = self.running[-1]
+            self.preempt(victim)
+            preempted.append(victim.request_id)
+            batch[:] = [part for part in batch if part.request_id != victim.request_id]
+            if victim is request:
+                return False
+        return True
+
+
+FENCED = Parts(name="vllm, fenced", scheduler=FencedScheduler).overriding(VLLM)
+CASCADE = Parts(name="vllm, fenced, retries at once", scheduler=RetriesAtOnce).overriding(VLLM)
+
+
+class PreemptionCascade(Scenario):
+    """Four requests fill the pool, and the first of them needs one block more."""
+
+    id = "vllm-49674"
+    title = "One missing block preempts every request"
+    url = "https://github.com/vllm-project/vllm/issues/49674"
+    claim = (
+        "A preempted request whose blocks are fenced until its last step in flight is processed frees nothing for the "
+        "allocation that preempted it: one failure can cascade over all running requests without progress."
+    )
+    kind = "deadlock"
+    breaks = "Requests are preempted for blocks that none of them can give back in this step."
+    why_unseen = (
+        "Each preemption is a valid one, and no table or count is wrong: only the number of victims for one block, and "
+        "the empty step, show it."
+    )
+    question = "Four requests in a full pool, and one block is missing: how many are preempted?"
+    roles = ("the bug: the next victim at once", "the fix: wait for the fence")
+    columns = (
+        Column(
+            "retries at once",
+            CASCADE,
+            "Preempts one request after the other in one step; their blocks come a step later.",
+        ),
+        Column("waits", FENCED, "Schedules nothing for the request, and preempts once the victim's step is over."),
+        Column("vllm, synchronous", "vllm", "Has no step in flight: a victim's blocks are free at once."),
+    )
+    settings = settings(num_blocks=13, block_size=4)
+    num_steps = 60
+    guide = (
+        GuideStop(
+            "Four requests hold 3 blocks each: all 12 are in use. A's next token needs a block, and so do the others'.",
+            StepStarted,
+            lambda event: event.step == 6,
+        ),
+        GuideStop(
+            "The step computes nothing, on either side: the youngest, D, is in flight, and its blocks are fenced. "
+            "Right, nobody was preempted for that. Left, D was preempted, which freed nothing; so was C, then B, and "
+            "then A.",
+            StepEnded,
+        ),
+        GuideStop(
+            "A step later the fence is passed. Left, all four give their blocks back. Right, D alone does.",
+            RequestPreempted,
+        ),
+        GuideStop(
+            "Left, what was running is admitted anew, and looks up what it has just lost. Right, three go on.",
+            StepEnded,
+        ),
+    )
+    sentences = sentences(guide)
+
+    def play(self, lab: Lab) -> None:
+        """Run four requests of 8 prompt tokens to their end."""
+        self.opening(lab)
+        for _ in range(self.num_steps - 7):
+            lab.step()
+
+    def opening(self, lab: Lab) -> None:
+        """Run them to the step after the missing block."""
+        for first in (1, 101, 201, 301):
+            lab.add(token_ids=range(first, first + 8), max_tokens=13)
+        for _ in range(7):
+            lab.step()
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """Count preemptions in all and for the first missing block, computed tokens, and finished requests."""
+        assert lab.timeline is not None
+        victims: list[int] = []
+        for event in lab.timeline.events():
+            if isinstance(event, StepStarted):
+                victims.append(0)
+            elif isinstance(event, RequestPreempted):
+                victims[-1] += 1
+        return {
+            "preempted for the first block": next((count for count in victims if count), 0),
+            "preemptions in all": sum(victims),
+            "computed tokens": num_computed_tokens(lab),
+            "requests finished": num_finished(lab),
+        }
+
+    def is_wrong(self, measured: Mapping[str, int]) -> bool:
+        """Return True if one missing block preempted more than one request."""
+        return measured["preempted for the first block"] > 1
+
+    def first_wrong(self, lab: Lab) -> FirstWrong | None:
+        """Return the second preemption of a step."""
+        assert lab.timeline is not None
+        num_victims = 0
+        for number, event in enumerate(lab.timeline.events(), lab.timeline.num_dropped):
+            num_victims = 0 if isinstance(event, StepStarted) else num_victims + isinstance(event, RequestPreempted)
+            if num_victims > 1:
+                return wrong_at(lab, number, "A second request is preempted, although one block was missing.")
+        return None
+
+    def answer(self, table: Table) -> str:
+        """State what one missing block costs, and that the report is no deadlock."""
+        wrong, right = (table[column.name] for column in self.columns[:2])
+        return (
+            f"One missing block preempts {wrong['preempted for the first block']} requests, and "
+            f"{right['preempted for the first block']} where the scheduler waits; {wrong['computed tokens']} tokens "
+            f"are computed instead of {right['computed tokens']}. All {wrong['requests finished']} requests end: as "
+            "its author says it is no deadlock, and with a prefix cache that still holds the victims' blocks it is "
+            "cheap."
+        )
+
+
+SCENARIO = PreemptionCascade()

@@ -1,0 +1,134 @@
+"""vllm-ascend issue 16662: the end of an aborted request's load is filtered away, and its blocks are never freed.
+
+vLLM keeps the blocks of a request that was aborted during its load until the connector reports the transfer (pull
+request 32255). The connector reported only transfers of requests that it had on a list, and an abort took them off that
+list. So the report that the scheduler waits for never comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from labengine.engine.external.host import HostStore
+from labengine.engine.external.late import Delayed
+from labengine.events import ExternalHit, RequestAdded, RequestFinished, RequestScheduled, StepEnded
+from labengine.lab import Lab
+from labengine.scenarios.aborted_loads import FREES_AFTER_LOAD, LandsAnyway
+from labengine.scenarios.elsewhere import fill_tier
+from labengine.scenarios.scenario import (
+    Column,
+    FirstWrong,
+    GuideStop,
+    Scenario,
+    Table,
+    moment_of,
+    sentences,
+    settings,
+    wrong_at,
+)
+
+NUM_ABORTS = 4
+
+
+class CompletionFiltered(Scenario):
+    """Four requests are aborted during their loads; a fifth one needs blocks."""
+
+    id = "vllm-ascend-16662"
+    title = "The end of an aborted load is filtered away"
+    url = "https://github.com/vllm-project/vllm-ascend/issues/16662"
+    claim = (
+        "When a request is aborted during an asynchronous load, its id is removed from the set of loading requests, "
+        "and the load's completion is filtered by that set. The scheduler keeps the blocks for ever: with repeated "
+        "aborts no request can be admitted."
+    )
+    kind = "abort during load"
+    breaks = "Blocks wait for the report of a transfer that the connector has forgotten."
+    why_unseen = (
+        "Each block is held by a request that waits for its load: the state is valid, and only the missing report "
+        "would change it."
+    )
+    question = "Four requests are aborted during their loads: how many blocks come back?"
+    roles = ("the bug: the report is dropped", "the fix: every load is reported")
+    columns = (
+        Column(
+            "filtered", FREES_AFTER_LOAD, "An abort takes the load off the tier's list, and its end is not reported."
+        ),
+        Column("reported", FREES_AFTER_LOAD, "The load stays on the list until it is over, whatever its request does."),
+        Column("vllm edition", "vllm", "Frees at once, and the tier stops: nobody waits for a report."),
+    )
+    settings = settings(num_blocks=10, block_size=4)
+    guide = (
+        GuideStop(
+            "Four requests load two blocks each: 8 of 9 blocks are in use.",
+            ExternalHit,
+            lambda event: event.request_id == NUM_ABORTS - 1,
+        ),
+        GuideStop(
+            "All four have been aborted: their blocks wait for the transfers. E comes, and needs 3 blocks.",
+            RequestAdded,
+            lambda event: event.request_id == NUM_ABORTS,
+        ),
+        GuideStop(
+            "Right, the tier reports the loads: the requests end, and their blocks are free.",
+            RequestFinished,
+        ),
+        GuideStop(
+            "Right, E runs. Left, the tier has forgotten the loads, and E waits for blocks that nobody will use.",
+            RequestScheduled,
+            lambda event: event.request_id == NUM_ABORTS,
+        ),
+    )
+    sentences = sentences(guide)
+
+    def lab(self, column: str, model: str = "simulated") -> Lab:
+        """Return an empty lab of one column, with its tier: loads take two steps."""
+        tier = LandsAnyway(HostStore(), 2) if column == "reported" else Delayed(HostStore(), 2)
+        return self.column(column).lab(model, {**self.settings_for(model), "external": tier})
+
+    def play(self, lab: Lab) -> None:
+        """Start four loads, abort their requests, and add one that needs blocks."""
+        for first in range(100, 100 * (NUM_ABORTS + 1), 100):
+            fill_tier(lab, range(first, first + 9))
+            lab.add(token_ids=range(first, first + 9), max_tokens=2)
+        lab.step()
+        for request_id in range(NUM_ABORTS):
+            lab.abort(request_id)
+        lab.add(token_ids=range(9), max_tokens=8)
+        for _ in range(6):
+            lab.step()
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """Count aborted requests that have ended, blocks that they hold, and tokens of the last request."""
+        snapshot = lab.snapshot()
+        aborted = [snapshot.requests[request_id] for request_id in range(NUM_ABORTS)]
+        return {
+            "requests aborted": NUM_ABORTS,
+            "of them ended": sum(request.status == "finished" for request in aborted),
+            "blocks that they hold": sum(len(table) for request in aborted for table in request.block_tables),
+            "tokens of the request behind": len(snapshot.requests[NUM_ABORTS].token_ids) - 9,
+        }
+
+    def is_wrong(self, measured: Mapping[str, int]) -> bool:
+        """Return True if aborted requests hold blocks long after their loads."""
+        return measured["blocks that they hold"] > 0
+
+    def first_wrong(self, lab: Lab) -> FirstWrong | None:
+        """Return the end of the step in which the loads should have been reported."""
+        if not self.measure(lab)["blocks that they hold"]:
+            return None
+        moment = moment_of(lab, StepEnded, lambda event: event.step == 3)
+        assert moment is not None
+        return wrong_at(lab, moment, "The loads are over by now, and no request of theirs has ended.")
+
+    def answer(self, table: Table) -> str:
+        """State what is held, and what waits for it."""
+        wrong, right = (table[column.name] for column in self.columns[:2])
+        return (
+            f"{wrong['requests aborted']} aborts leave {wrong['blocks that they hold']} blocks in use, and "
+            f"{right['blocks that they hold']} if the tier reports loads that nobody waits for. The request behind has "
+            f"{wrong['tokens of the request behind']} tokens instead of {right['tokens of the request behind']}: a "
+            "pool that is full of such blocks admits nothing any more."
+        )
+
+
+SCENARIO = CompletionFiltered()
