@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from labengine.core.editions import VLLM
+from labengine.config import GroupSpec
+from labengine.core.editions import VLLM, VllmKVCacheManager
 from labengine.core.full_attention import PromptTailGroup
 from labengine.core.parts import Parts
-from labengine.events import BlockEvicted, BlockFreed, PrefixHit, RequestAdded
+from labengine.core.request import Request
+from labengine.events import BlockEvicted, BlockFreed, FreeReason, PrefixHit, RequestAdded
 from labengine.lab import Lab
 from labengine.scenarios.figures import num_hit_tokens
 from labengine.scenarios.scenario import (
@@ -41,42 +44,61 @@ BROKEN = Column(
 FIXED = Column("tail first", "vllm", "Frees a table from its tail on: what is left is always a prefix.")
 
 
-class OneMore(Experiment):
-    """A prompt of three full blocks fills the pool; other prompts need a block each."""
+class GroupsInReverse(VllmKVCacheManager):
+    """vLLM's deferred free: the tables of all groups as one list, reversed."""
 
-    question = "Three cached blocks fill the pool, and another request needs one: what is left of them?"
-    columns = (BROKEN, FIXED)
-    settings = settings(num_blocks=5, block_size=4)
-    num_blocks = 3
-    num_others = 1
+    def free(self, request: Request, reason: FreeReason) -> None:
+        """Free the last group's table first; each from its tail on."""
+        for group in reversed(self.groups):
+            group.free(request, reason)
+
+
+class OrderOfGroups(Experiment):
+    """vLLM issue 48489 and pull request 48532: freed as one list, the blocks of a later group are evicted first."""
+
+    question = "vLLM 48532: two groups of six cached blocks, and four are evicted: which order keeps more?"
+    columns = (
+        Column(
+            "one list",
+            Parts(name="vllm, one list", kv_cache_manager=GroupsInReverse).overriding(VLLM),
+            "Frees all tables as one list, reversed: the last group's blocks are evicted first.",
+        ),
+        Column("group by group", "vllm", "Frees group by group: the first group's blocks are evicted first."),
+    )
+    settings = settings(num_blocks=15, groups=(GroupSpec(4), GroupSpec(4, "sliding_window", 8)))
+    prompt = range(1, 26)
 
     def play(self, lab: Lab) -> None:
-        """Run the prompt, the others (a full block each), and the prompt again."""
-        prompt = range(1, 4 * self.num_blocks + 2)
-        lab.generate([prompt], max_tokens=1)
-        for number in range(self.num_others):
-            lab.generate([[100 + number] * 8], max_tokens=1)
-        lab.generate([prompt], max_tokens=1)
+        """Run a prompt of six full blocks; three short ones, which take two blocks without content and four others."""
+        lab.generate([self.prompt], max_tokens=1)
+        lab.generate([[100], [200], [300]], max_tokens=1)
+        lab.generate([self.prompt], max_tokens=1)
 
     def measure(self, lab: Lab) -> dict[str, int]:
-        """Count the prompt's blocks that the second look-up finds, and those that are cached and out of reach."""
+        """Count the blocks that each group has left, and the tokens that the second look-up finds."""
         assert lab.timeline is not None
-        moment = moment_of(lab, PrefixHit, lambda event: event.request_id == self.num_others + 1)
-        cached = cached_links(lab.timeline.state(moment or 0).snapshot())
-        found = num_hit_tokens(lab, self.num_others + 1) // 4
-        return {"blocks found": found, "cached and out of reach": len(cached) - found}
+        moment = moment_of(lab, PrefixHit, lambda event: event.request_id == 4)
+        blocks = lab.timeline.state(moment or 0).snapshot().blocks
+        left = Counter(group for block in blocks for group, _ in block.grouped_hashes)
+        return {
+            "blocks left in the full group": left[0],
+            "blocks left in the window group": left[1],
+            "tokens found": num_hit_tokens(lab, 4),
+        }
 
     def answer(self, table: Table) -> str:
-        """State what is found."""
-        wrong, right = (table[column.name] for column in self.columns)
+        """State that the order of the groups makes no difference to the hit."""
+        one, each = (table[column.name] for column in self.columns)
+        full, window = "blocks left in the full group", "blocks left in the window group"
         return (
-            f"Head first: {wrong['blocks found']} of {self.num_blocks} blocks found, and "
-            f"{wrong['cached and out of reach']} cached in vain; tail first: {right['blocks found']}. (The report's "
-            f"200 runs evicted block 1 in 144, block 2 in 33 and block 3 in 23: 0.4 blocks found on average.)"
+            f"vLLM 48532 reports that a deferred free loses the order of each group. It changes which group is evicted "
+            f"first ({one[full]} full and {one[window]} window blocks left, not {each[full]} and {each[window]}), but "
+            f"each group still loses its tail first, and a hit needs both: {one['tokens found']} tokens are found, as "
+            f"before ({each['tokens found']})."
         )
 
 
-class EvictedHeadFirst(OneMore, Scenario):
+class EvictedHeadFirst(Scenario):
     """The report's example."""
 
     id = "inference-sim-704"
@@ -89,6 +111,9 @@ class EvictedHeadFirst(OneMore, Scenario):
     kind = "LRU"
     breaks = "Cached blocks stay in memory that no look-up can reach: it stops at the first block that is missing."
     why_unseen = "Each eviction is legal, and the map leads to blocks of the right content; only the hit rate tells."
+    question = "Three cached blocks fill the pool, and another request needs one: what is left of them?"
+    columns = (BROKEN, FIXED)
+    settings = settings(num_blocks=5, block_size=4)
     roles = ("the bug: head first", "right: tail first")
     guide = (
         GuideStop(
@@ -106,6 +131,29 @@ class EvictedHeadFirst(OneMore, Scenario):
         ),
     )
     sentences = sentences(guide)
+    experiments: Mapping[str, Experiment] = {"order of groups": OrderOfGroups()}
+
+    def play(self, lab: Lab) -> None:
+        """Run a prompt of three full blocks, one that needs a block of them, and the first one again."""
+        for prompt in (range(1, 14), [100] * 8, range(1, 14)):
+            lab.generate([prompt], max_tokens=1)
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """Count the prompt's blocks that the second look-up finds, and those that are cached and out of reach."""
+        assert lab.timeline is not None
+        moment = moment_of(lab, PrefixHit, lambda event: event.request_id == 2)
+        cached = cached_links(lab.timeline.state(moment or 0).snapshot())
+        found = num_hit_tokens(lab, 2) // 4
+        return {"blocks found": found, "cached and out of reach": len(cached) - found}
+
+    def answer(self, table: Table) -> str:
+        """State what is found."""
+        wrong, right = (table[column.name] for column in self.columns)
+        return (
+            f"Head first: {wrong['blocks found']} of 3 blocks found, and {wrong['cached and out of reach']} cached in "
+            f"vain; tail first: {right['blocks found']}. (The report's 200 runs evicted block 1 in 144, block 2 in 33 "
+            f"and block 3 in 23: 0.4 blocks found on average.)"
+        )
 
     def is_wrong(self, measured: Mapping[str, int]) -> bool:
         """Return True if cached blocks are out of reach."""
@@ -119,7 +167,7 @@ class EvictedHeadFirst(OneMore, Scenario):
             if isinstance(event, BlockEvicted):
                 links = cached_links(timeline.state(moment + 1).snapshot())
                 if links != set(range(len(links))):
-                    missing = min(set(range(self.num_blocks)) - links)
+                    missing = min(set(range(3)) - links)
                     text = (
                         f"Block {missing + 1} of the chain is evicted, and {len(links) - missing} behind it stay "
                         f"cached."

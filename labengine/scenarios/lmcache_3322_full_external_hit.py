@@ -61,7 +61,7 @@ class FullExternalHit(Scenario):
         ),
         GuideStop("What was offered is loaded.", BlocksLoaded),
         GuideStop(
-            "A cache keeps keys and values. The next token needs the last token's logits, and left nobody computes "
+            "A cache keeps keys and values. The next token needs the last token's logits, and left no step computes "
             "them.",
             TokenSampled,
             lambda event: event.request_id == 1,
@@ -97,7 +97,7 @@ class FullExternalHit(Scenario):
         return (
             f"The tier offers {wrong['tokens loaded']} of 8 tokens, and {wrong['tokens computed']} are left to "
             f"compute. With the last one left out, {right['tokens loaded']} are loaded and {right['tokens computed']} "
-            f"computed. The rule is the local cache's (nano-vLLM issue 114), and each tier has to keep it again."
+            f"computed. The rule is the local cache's (nano-vLLM issue 114), and each tier has to follow it, too."
         )
 
 

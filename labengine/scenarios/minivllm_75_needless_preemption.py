@@ -88,10 +88,10 @@ class OneTokenFurther(Experiment):
 
 
 class NeedlessPreemption(OneTokenFurther, Scenario):
-    """Two requests that end exactly when their blocks are full: nobody ever lacks a block."""
+    """Two requests that end exactly when their blocks are full: no request ever lacks a block."""
 
     id = "minivllm-75"
-    title = "A request is preempted for a block that nobody needs"
+    title = "A request is preempted for a block that no request needs"
     url = "https://github.com/Wenyueh/MinivLLM/issues/75"
     claim = "can_append tests num_tokens % block_size == 0; it should test for 1, as append does."
     kind = "boundary"

@@ -77,7 +77,7 @@ class FullHit(Scenario):
             lambda event: event.request_id == 1,
         ),
         GuideStop(
-            "Left, 8 - 8 = 0 tokens are left to compute: the kernel gets a query of length 0. Right, four.",
+            "Left, 8 - 8 = 0 tokens are left to compute: the attention kernel gets a query of length 0. Right, four.",
             RequestScheduled,
             lambda event: event.request_id == 1,
         ),
@@ -109,7 +109,7 @@ class FullHit(Scenario):
         wrong, right, cheap = (table[column.name] for column in self.columns)
         return (
             f"With {wrong['tokens found']} of 8 tokens found, {wrong['tokens computed']} are computed: upstream, "
-            f"FlashAttention refuses a query of length 0. Production computes the last block again "
+            f"FlashAttention cannot be launched for 0 query tokens. Production computes the last block again "
             f"({right['tokens computed']} tokens). Pull request 199 computes {cheap['tokens computed']} token, but it "
             f"writes to a full block of A: the same KV up to rounding, and a broken rule "
             f"({cheap['rules broken']}) for an engine in which cached blocks never change."

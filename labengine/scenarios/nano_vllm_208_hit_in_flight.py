@@ -91,8 +91,8 @@ class HitInFlight(TwoEqualPrompts, Scenario):
     title = "A hit on blocks that are still to be computed"
     url = "https://github.com/GeeeekExplorer/nano-vllm/issues/208"
     claim = (
-        "In nano-vLLM, a request of a prefill batch may hit blocks of an earlier request in the batch before they are "
-        "computed, and so read KV that is not there."
+        "In nano-vLLM, a request of a prefill batch can hit blocks of an earlier request before they are computed. "
+        "They must not count as hits until a flag says that they are ready."
     )
     kind = "hit in flight"
     breaks = "A request reads slots that a later step is going to write."
@@ -122,8 +122,8 @@ class HitInFlight(TwoEqualPrompts, Scenario):
             SlotsWritten,
         ),
         GuideStop(
-            "Left, B has computed its last token over a block that nobody has written. B is wrong from its first "
-            "token.",
+            "Left, B has computed its last token over a block that no step has written: B is wrong from its first "
+            "token on.",
             StepEnded,
         ),
     )
@@ -154,12 +154,13 @@ class HitInFlight(TwoEqualPrompts, Scenario):
         wrong, right, was, now = (table[column.name] for column in self.columns)
         return (
             f"nano-vLLM as it was: B finds {was['tokens that B finds']} tokens, {was['of them not yet computed']} of "
-            f"them not computed when it looks, and {was['requests that misread']} requests misread: the hit's KV is "
-            f"written in the same step, before it is read, and while a prompt is cut nothing else is admitted. With "
-            f"several chunks in a step the fear is right: {wrong['of them not yet computed']} tokens in flight, "
-            f"{wrong['requests that misread']} request misreads; vLLM registers only what the step computes "
-            f"({right['requests that misread']}). The flag that the report proposes would give up the sharing: "
-            f"{now['tokens computed']} tokens computed instead of {was['tokens computed']}."
+            f"them not computed at the look-up, and {was['requests that misread']} requests misread: the hit's KV is "
+            f"written in the same step, before it is read, and while a prompt is cut no other request is admitted (an "
+            f"answer in the thread argues so). With chunks of several prompts in a step the report is right: "
+            f"{wrong['of them not yet computed']} tokens in flight, {wrong['requests that misread']} request misreads; "
+            f"vLLM registers only what the step computes ({right['requests that misread']}). Registering after "
+            f"compute, like the flag, gives up the sharing: {now['tokens computed']} tokens computed instead of "
+            f"{was['tokens computed']}."
         )
 
 

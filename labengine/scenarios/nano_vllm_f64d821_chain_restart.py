@@ -93,7 +93,7 @@ class ChainRestart(Scenario):
             PrefixHit,
             lambda event: event.request_id == 2,
         ),
-        GuideStop("Left, C has read it. No count is wrong and nothing raises: only the content is.", StepEnded),
+        GuideStop("Left, C has read it. No count is wrong and nothing raises: only the content is wrong.", StepEnded),
     )
     sentences = sentences(guide)
 

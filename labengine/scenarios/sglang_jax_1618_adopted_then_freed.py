@@ -112,9 +112,9 @@ class AdoptedThenFreed(Scenario):
         wrong, right = (table[column.name] for column in self.columns)
         return (
             f"{wrong['rules broken']} rules are broken, and {wrong['requests that misread']} request reads C's KV; "
-            f"{right['rules broken']} and {right['requests that misread']} where ownership moves with the entry. (In "
-            f"the report the request has usually ended, and the next hit on the revived node is what reads the other "
-            f"request's KV.)"
+            f"{right['rules broken']} and {right['requests that misread']} where ownership moves with the entry. "
+            f"(Upstream it happens to a request that has ended, too: the revived node then leads to free slots, and "
+            f"the next hit reads them.)"
         )
 
 

@@ -35,7 +35,7 @@ class BuiltinHash(HashChain):
 
 
 class RandomStart(BuiltinHash):
-    """The pull request: the chain begins with a number that an outsider does not know."""
+    """The pull request: the chain begins with a number that an attacker does not know."""
 
     start = randbits(60)
 
@@ -43,9 +43,9 @@ class RandomStart(BuiltinHash):
 PREDICTABLE = Column(
     "hash(None)",
     Parts(name="vllm, hash(None)", hash_chain=BuiltinHash).overriding(VLLM),
-    "Hashes with Python's hash() from a constant: anybody can compute a colliding block.",
+    "Hashes with Python's hash() from a constant: a colliding block can be computed.",
 )
-FIXED = Column("SHA-256", "vllm", "Hashes with SHA-256: nobody knows how to make two blocks collide.")
+FIXED = Column("SHA-256", "vllm", "Hashes with SHA-256: no way is known to make two blocks collide.")
 RANDOM = Column(
     "random start",
     Parts(name="vllm, random start", hash_chain=RandomStart).overriding(VLLM),
@@ -82,13 +82,13 @@ def colliding_block(token_ids: Sequence[int]) -> list[int]:
 
 
 class PredictableHash(Scenario):
-    """An outsider knows how a prompt begins, and sends another one whose first block has the same hash."""
+    """An attacker knows how a prompt begins, and sends another one whose first block has the same hash."""
 
     id = "vllm-12621"
-    title = "A block hash that anybody can compute, and so collide with"
+    title = "A block hash that can be predicted, and so made to collide"
     url = "https://github.com/vllm-project/vllm/pull/12621"
     claim = (
-        "With a predictable hash(None), somebody who knows a prompt can fill the cache with a prompt that collides "
+        "With a predictable hash(None), an attacker who knows a prompt can fill the cache with a prompt that collides "
         "with it, and the request that hits it gets wrong KV."
     )
     kind = "weak hash"
@@ -102,7 +102,7 @@ class PredictableHash(Scenario):
     roles = ("the bug: hash() from a constant", "the fix: SHA-256")
     guide = (
         GuideStop(
-            "A's first block was solved for: its tokens are others than B's, and its hash is to be the same.",
+            "A's first block was solved for: other tokens than B's, and the same hash.",
             RequestAdded,
         ),
         GuideStop(
@@ -110,11 +110,11 @@ class PredictableHash(Scenario):
             RequestFinished,
         ),
         GuideStop(
-            "B comes: a prompt that A's sender knew. Left, the look-up finds all three of A's blocks. Right, none.",
+            "B's prompt comes, which the attacker knew. Left, the look-up finds all three of A's blocks. Right, none.",
             PrefixHit,
             lambda event: event.request_id == 1,
         ),
-        GuideStop("Left, B has answered from KV that A chose.", StepEnded),
+        GuideStop("Left, B has answered from the KV of the attacker's tokens.", StepEnded),
     )
     sentences = sentences(guide)
 
@@ -134,13 +134,13 @@ class PredictableHash(Scenario):
         return measured["requests that misread"] > 0
 
     def answer(self, table: Table) -> str:
-        """State what the collision costs its author, and what helps."""
+        """State what the collision costs, and what prevents it."""
         wrong, right, random = (table[column.name] for column in self.columns)
         return (
             f"B finds {wrong['tokens that B finds']} tokens of A's. The collision takes no search: a tuple's hash is "
             f"linear in its last item, so one equation modulo 2**64 gives the last token, and about 8 tries one that "
             f"fits. (Its number is larger than any vocabulary: with tokens of 17 bits several have to be searched "
-            f"for.) A random start ends this one ({random['tokens that B finds']} tokens), and so does SHA-256 "
+            f"for.) A random start prevents this one ({random['tokens that B finds']} tokens), and so does SHA-256 "
             f"({right['tokens that B finds']}), which needs no secret: since pull request 51875 vLLM's start is a "
             f"constant again, and engines agree on hashes."
         )

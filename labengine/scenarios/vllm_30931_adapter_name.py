@@ -1,7 +1,7 @@
 """vLLM issue 30931: two LoRA adapters of the same name with other weights share KV blocks.
 
-The hash takes an adapter's name and leaves out its id. (It took the id until pull request 27211: ids depend on the
-order of loading, so that two engines never agreed on a hash.)
+The hash takes an adapter's name and leaves out its id. (Until pull request 27211 it took the id. Ids depend on the
+order of loading, so engines did not agree on hashes.)
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class SharedTier(Experiment):
         """State why the id was taken out of the hash."""
         name, both, by_id = (table[column.name] for column in self.columns)
         return (
-            f"An id counts in which order an engine loaded its adapters. Two engines that share a cache find "
+            f"An id depends on the order in which an engine loads its adapters. Two engines that share a cache find "
             f"{by_id[OTHER]} tokens of the wrong adapter if the id alone is hashed (the reason for pull request "
             f"27211), {both[SAME]} tokens with name and id, and {name[SAME]} of the right adapter with the name. A "
             f"hash that is right in both cases needs a name for the weights themselves."

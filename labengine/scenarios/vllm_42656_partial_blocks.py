@@ -95,7 +95,7 @@ class PartialBlocks(ShortPrompts, Scenario):
         "Partial blocks, which no look-up can ever find, are evicted in LRU order like cached ones, and so evict these."
     )
     kind = "LRU"
-    breaks = "Cached content is evicted to keep blocks that hold nothing anybody can find."
+    breaks = "Cached content is evicted to keep blocks that no look-up can find."
     why_unseen = (
         "Each eviction is legal: a free block may be reused in any order, and only the hit rate tells the orders apart."
     )
@@ -112,8 +112,8 @@ class PartialBlocks(ShortPrompts, Scenario):
             lambda event: event.request_id == 1,
         ),
         GuideStop(
-            "Left, each short prompt takes the next block from the head, until it is the warm prompt's turn: evicted "
-            "for a block that nobody will ask for. Right, they all reuse the same one.",
+            "Left, each short prompt takes the next block from the head, until the warm prompt's blocks are "
+            "there: evicted to keep blocks that no request can find. Right, they all reuse the same one.",
             BlockEvicted,
         ),
         GuideStop(

@@ -91,11 +91,11 @@ class UncommittedHash(Scenario):
         GuideStop("B takes one of A's blocks; the other one stays in the free queue.", BlockEvicted),
         GuideStop(
             "B has ended, and A comes back. Right, it finds the eight tokens that were computed. Left, twelve: four of "
-            "them are in a block that nobody has written.",
+            "them are in a block that no step has written.",
             PrefixHit,
             lambda event: event.request_id == 0,
         ),
-        GuideStop("Left, A has gone on from a block of whatever was in that memory.", StepEnded),
+        GuideStop("Left, A has gone on from a block of unknown content.", StepEnded),
     )
     sentences = sentences(guide)
 

@@ -47,7 +47,7 @@ class UntaggedExtraKeys(Scenario):
     )
     kind = "extra keys"
     breaks = (
-        "The base model reads KV that was computed with an adapter's weights, across the border that the salt is for."
+        "The base model reads KV that was computed with an adapter's weights, although the salt is there to isolate it."
     )
     seen_by = ("read",)
     question = "The same tokens, with adapter 'tenant-7' and with salt 'tenant-7': who finds whose blocks?"
@@ -61,8 +61,7 @@ class UntaggedExtraKeys(Scenario):
         ),
         GuideStop("A has ended; its two full blocks are cached.", RequestFinished),
         GuideStop(
-            "B has the same tokens, no adapter, and cache salt 'tenant-7', which is to keep it apart from everybody "
-            "else.",
+            "B has the same tokens, no adapter, and cache salt 'tenant-7', which isolates it from all other requests.",
             RequestAdded,
             lambda event: event.request_id == 1,
         ),

@@ -58,14 +58,26 @@ FIGURES = {
         "tokens found of the same adapter": (8, 0, 0),
         "tokens found of another adapter": (0, 0, 8),
     },
+    ("vllm-9744", ""): {"resets done": (0, 0), "tokens that B finds": (8, 0), "requests that misread": (1, 0)},
+    ("vllm-9744", "reset"): {"resets done": (1, 1), "tokens that B finds": (0, 0), "requests that misread": (0, 0)},
+    ("vllm-9744", "reset while running"): {
+        "resets done": (0, 0),
+        "tokens that B finds": (8, 0),
+        "requests that misread": (1, 0),
+    },
     ("vllm-12621", ""): {"tokens that B finds": (12, 0, 0), "requests that misread": (1, 0, 0)},
     ("nano-vllm-243", ""): {"merged blocks": (1, 0), "wrong reads": (1, 0)},
     ("vllm-42656", ""): {"warm blocks evicted": (4, 0), "tokens found of 16": (0, 16)},
     ("vllm-42656", "at once"): {"warm blocks evicted": (4, 0), "tokens found of 16": (0, 16)},
     # The report: without block 1 a look-up finds 0 blocks, without block 3 it finds 2.
     ("inference-sim-704", ""): {"blocks found": (0, 2), "cached and out of reach": (2, 0)},
+    # Two groups of six cached blocks lose four: 6 - 4 of one and 6 of the other. A hit ends where both have blocks.
+    ("inference-sim-704", "order of groups"): {
+        "blocks left in the full group": (6, 2),
+        "blocks left in the window group": (2, 6),
+        "tokens found": (8, 8),
+    },
     ("mini-sglang-142", ""): {"rules broken": (3, 0), "requests that misread": (1, 0)},
-    ("mini-sglang-142", "to the end"): {"requests finished": (0, 3)},
     ("sglang-jax-1618", ""): {"rules broken": (3, 0), "requests that misread": (1, 0)},
 }
 
