@@ -28,6 +28,7 @@ from labengine.session.history.inputs import Input
 from labengine.session.history.moments import Look
 from labengine.session.named_views import Closeable
 from labengine.session.outputs import RequestOutput
+from labengine.session.patch.rerun import rerun_beside
 from labengine.session.recording_views import RecordingViews
 from labengine.session.saved.code import to_code
 from labengine.session.saved.facts import facts_of, save_session
@@ -355,6 +356,19 @@ class Lab:
         for a step that was not taken, and for settings that cannot work. This lab does not change.
         """
         return self._of(self._history.fork(step, edition=edition, parts=parts, **settings))
+
+    def rerun(self, override: type | Callable[..., Any] | Parts, **settings: Any) -> Comparison:
+        """Return two new labs side by side that do this lab's inputs again, from its beginning: on its own parts, and
+        with an override.
+
+        override: a subclass of a part, which takes the place of the lab's class; a function named like a seam ("touch",
+        with self as its first parameter), which becomes a method of a subclass of it; or Parts. settings: changes for
+        both sides, as for `fork`. Each call begins with this lab's parts: `comparison.right.rerun(...)` adds one more.
+        A part that raises or breaks a rule is reported there: `comparison.right.crash`, `comparison.right.violations`;
+        one that never ends is ended by Ctrl-C. Raises ConfigError for an override that could not work. This lab does
+        not change; close the comparison when done.
+        """
+        return rerun_beside(self.session, self._history, self._of, override, **settings)
 
     def rewind(self, step: int) -> None:
         """Go back to where step `step + 1` was about to begin: the same engine, which takes its steps again from 0.

@@ -6,14 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
+from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 
 from labengine.glossary import glossary, meaning
 from labengine.magics import commands as _commands  # noqa: F401  (importing them fills the table of commands)
 from labengine.magics.arguments import PROMPT
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.stepping import add_text
-from labengine.magics.table import COMMANDS, asks_for_help, command_named, completions, listing, words
+from labengine.magics.table import (
+    COMMANDS,
+    OF_CELLS,
+    asks_for_help,
+    command_named,
+    completions,
+    listing,
+    words,
+)
 from labengine.magics.words import errors_in_plain_words
 from labengine.session.step_text import report_line
 
@@ -33,13 +41,14 @@ _GUIDE = """Step a real LLM engine in this notebook and watch every KV block mov
     %lab run --wait                                          it goes on, and stops there
     %lab save run.lab                                        keep the recording; %lab open run.lab shows it, anywhere
     %lab bug nano-vllm-219                                   a bug report, run again: broken and fixed side by side
+    %lab seam touch                                          a method of the core in a cell: edit it, and run the cell
 
 The lab is also the variable `lab`: lab.step(), lab.kv(0, layer=3), lab.fork(1). A labengine.Lab that you make yourself
 and call `lab` is used just as well. A longer prompt goes into a cell below %%prompt --max-tokens 32 --copies 2.
 
-%lab bug leaves `lab` alone: its engines are called `comparison` (with --column, `bug_lab`), and the commands act on
-them until %lab close. A lab that is closed, by %lab close or by another %lab start, keeps its recording: its pictures
-stay where they are, and show(), view(), goto() and why() still work; only stepping is over.
+%lab bug and %%lab patch leave `lab` alone: their engines are called `comparison` (with --column, `bug_lab`), and the
+commands act on them until %lab close. A lab that is closed, by %lab close or by another %lab start, keeps its
+recording: its pictures stay where they are, and show(), view(), goto() and why() still work; only stepping is over.
 If a part of yours breaks a rule, %lab step and %lab run say so (%lab start --check stop ends runs there). If it raises,
 the step is rolled back, and %lab goto crash looks at the moment before. %lab why event N tells which method decided.
 %lab view pool tables --at 2 is a picture of the end of step 2 that stays as it is; --at 2:5 is event 5 of that step.
@@ -56,8 +65,8 @@ class LabMagics(Magics):
         super().__init__(shell)
         self._current = CurrentLab(shell)
 
-    @line_magic
-    def lab(self, line: str) -> object:
+    @line_cell_magic
+    def lab(self, line: str, cell: str | None = None) -> object:
         name, *others = words(line) or [""]
         if not name or name in ("--help", "-h", "help"):
             print(_help(" ".join(others)))
@@ -66,8 +75,11 @@ class LabMagics(Magics):
         if asks_for_help(others):
             print(command.explanation)
             return None
-        with errors_in_plain_words(f"%lab {name}"):
-            return command.run(self._current, **command.reader.read(others))
+        if cell is not None and name not in OF_CELLS:
+            raise UsageError(f"the text below %%lab is for {' and '.join(OF_CELLS)}; %lab {name} is a line of its own")
+        below = {} if cell is None else {"cell": cell}
+        with errors_in_plain_words(command.reader.called):
+            return command.run(self._current, **command.reader.read(others), **below)
 
     lab.__doc__ = f"{_GUIDE}{listing()}\n\nThe words of the screen (%lab help TERM prints one):\n\n{glossary()}"
 
@@ -107,7 +119,8 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     if not _is_loaded(shell):
         return
     manager = shell.magics_manager
-    del manager.magics["line"]["lab"], manager.magics["cell"]["prompt"], manager.registry[LabMagics.__name__]
+    del manager.magics["line"]["lab"], manager.magics["cell"]["lab"], manager.magics["cell"]["prompt"]
+    del manager.registry[LabMagics.__name__]
     _completer(shell).custom_matchers.remove(complete)
     _plain_text(shell).pop(".".join(_STEP_REPORT), None)
 

@@ -117,6 +117,11 @@ def _letters(name: str) -> str:
 # -- definitions -------------------------------------------------------------------------------------------------------
 
 
+def seam_names(part: type, base: type) -> set[str]:
+    """Return the public names that the core uses on such a part, and that an override may therefore replace."""
+    return {name for name in _names_of(base, part) if name not in _SPECIAL}
+
+
 def _names_of(base: type, part: type) -> list[str]:
     """Return the names that the core uses on such a part."""
     own = next((cls for cls in part.__mro__ if not is_custom(cls)), base)

@@ -55,7 +55,7 @@ class Parts:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        for name, base in _bases().items():
+        for name, base in base_classes().items():
             value = getattr(self, name)
             if value is _AS_EDITION:
                 continue
@@ -69,7 +69,7 @@ class Parts:
             refuse_wrong_overrides("parts", value, base, self._other_parts(value))
 
     def _other_parts(self, part: type) -> list[type]:
-        return [base for name, base in _bases().items() if getattr(self, name) is not part]
+        return [base for name, base in base_classes().items() if getattr(self, name) is not part]
 
     def overriding(self, edition: Parts) -> Parts:
         """Return `edition` with the fields that are set here in place of its own."""
@@ -92,8 +92,8 @@ class Parts:
 
 
 @cache
-def _bases() -> dict[str, type]:
-    """Return the base class of each field."""
+def base_classes() -> dict[str, type]:
+    """Return the base class of each field of Parts: {"block_pool": BlockPool, ...}."""
     return {name: get_args(hint)[0] for name, hint in get_type_hints(Parts).items() if get_args(hint)}
 
 

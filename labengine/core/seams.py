@@ -208,14 +208,15 @@ def owners(parts: Parts) -> dict[str, tuple[type, ...]]:
 
 def _deciders(parts: Parts, event: Event | str) -> Iterator[Decider]:
     classes = owners(parts)
-    for name in _decided_by(event):
+    for name in deciding_methods(event):
         part, _, method = name.partition(".")
         for cls in classes.get(part, ()):
             if defined := definers(cls, method):
                 yield Decider(defined[0], method)
 
 
-def _decided_by(event: Event | str) -> tuple[str, ...]:
+def deciding_methods(event: Event | str) -> tuple[str, ...]:
+    """Return the entry of DECIDED_BY for an event, its variant included, or for a kind."""
     kind = event if isinstance(event, str) else f"{type(event).__name__}:{_variant(event)}"
     return DECIDED_BY.get(kind) or DECIDED_BY[kind.partition(":")[0]]
 

@@ -8,7 +8,7 @@ from IPython.core.error import UsageError
 
 from labengine.magics.current_lab import CurrentLab
 from labengine.magics.table import argument, command
-from labengine.magics.words import display
+from labengine.magics.words import acting_on, display
 from labengine.scenarios import SCENARIOS, bugs_named, engines, listing
 from labengine.scenarios import bug as bug_of
 from labengine.scenarios.bug_list import BugList
@@ -50,7 +50,7 @@ def bug(current: CurrentLab, id: str | None = None, column: str | None = None, m
 def _open_both(current: CurrentLab, scenario: Scenario, model: str) -> None:
     comparison = current.open("comparison", scenario.compare(model))
     display(comparison.show())
-    print(_acting_on("comparison", "holds both engines", current))
+    print(acting_on("comparison", "holds both engines", current))
     display(scenario.verdict())
     if model != "simulated" and (corruption := scenario.corruption(model)) is not None:
         display(corruption)
@@ -69,10 +69,5 @@ def _open_one(current: CurrentLab, scenario: Scenario, column: str, model: str) 
         )
     lab = current.open("bug_lab", scenario.played(column, model))
     display(scenario.show(lab))
-    print(_acting_on("bug_lab", f"is the engine {column}", current))
+    print(acting_on("bug_lab", f"is the engine {column}", current))
     display(scenario.verdict())
-
-
-def _acting_on(name: str, what: str, current: CurrentLab) -> str:
-    acted = f"`{name}` {what}. %lab step, run, back, why ... act on it now, and %lab close ends it"
-    return f"{acted}; `lab` stays as it is." if current.has_own_lab else f"{acted}."

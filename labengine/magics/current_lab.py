@@ -1,7 +1,8 @@
-"""The lab that %lab acts on: the variable `lab`, or the engines that %lab bug opened."""
+"""The lab that %lab acts on: the variable `lab`, or the engines that %lab bug or %%lab patch opened."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from IPython.core.error import UsageError
@@ -20,8 +21,8 @@ Opened = TypeVar("Opened", "Comparison", Lab)
 class CurrentLab:
     """The lab (or comparison) that one notebook's commands act on.
 
-    It is the lab called `lab`, made in a cell or by %lab start. After %lab bug it is the opened comparison or lab,
-    until that is closed or `lab` becomes another lab; the variable `lab` is not changed.
+    It is the lab called `lab`, made in a cell or by %lab start. After %lab bug or %%lab patch it is the opened
+    comparison or lab, until that is closed or `lab` becomes another lab; the variable `lab` is not changed.
     """
 
     def __init__(self, shell: InteractiveShell) -> None:
@@ -29,7 +30,7 @@ class CurrentLab:
         self._started: Lab | None = None
         self._opened: Comparison | Lab | None = None
         self._beside: Lab | None = None
-        """The lab called `lab` when %lab bug opened its engines."""
+        """The lab called `lab` when %lab bug or %%lab patch opened its engines."""
         self._trace: Trace | None = None
         self._forks: dict[str, Lab] = {}
 
@@ -64,12 +65,12 @@ class CurrentLab:
 
     @property
     def opened(self) -> Comparison | Lab | None:
-        """The comparison or lab that %lab bug opened; None once it is closed or `lab` is another lab."""
+        """The comparison or lab that %lab bug or %%lab patch opened; None once it is closed or `lab` is another lab."""
         return self._opened if self._own_lab is self._beside else None
 
     @property
     def comparison(self) -> Comparison | None:
-        """The comparison that %lab bug opened; None without one."""
+        """The comparison that %lab bug or %%lab patch opened; None without one."""
         opened = self.opened
         return None if isinstance(opened, Lab) else opened
 
@@ -94,6 +95,16 @@ class CurrentLab:
     def shown(self) -> Lab | Trace | Comparison:
         """The object to look at: the comparison, or else the lab or the trace."""
         return self.comparison or self.recorded
+
+    @property
+    def names(self) -> Mapping[str, Any]:
+        """The variables of the notebook."""
+        names: Mapping[str, Any] = self._shell.user_ns
+        return names
+
+    def open_cell(self, text: str) -> None:
+        """Put a text into a new cell, or into the next prompt of a terminal."""
+        self._shell.set_next_input(text)
 
     def name(self, name: str, lab: Lab) -> Lab:
         """Store a lab in a variable. A fork stored there before is closed."""
@@ -120,7 +131,8 @@ class CurrentLab:
         return self._started
 
     def open(self, name: str, opened: Opened) -> Opened:
-        """Store a report's engines in a variable and act on them from now on. Those opened before are closed.
+        """Store a report's or a patch's engines in a variable and act on them from now on. Those opened before are
+        closed.
 
         `lab` is not changed.
         """

@@ -17,6 +17,10 @@ from IPython.core.error import UsageError
 _WORD = re.compile(r"""(["'])(?P<quoted>.*?)\1(?=\s|$)|(?P<bare>\S+)""", re.DOTALL)
 
 
+_MOST_PRINTED = 30
+"""Values of an argument that its help prints; more are offered by completion only."""
+
+
 def words(line: str) -> list[str]:
     """Split at white space. Quotes join words; an apostrophe inside a word is an ordinary character."""
     return [match["quoted"] if match["bare"] is None else match["bare"] for match in _WORD.finditer(line)]
@@ -58,6 +62,7 @@ class LineReader(argparse.ArgumentParser):
         self.options = tuple(argument.name for argument in arguments if argument.name.startswith("-"))
         self._offers = {argument.name: argument.offers for argument in arguments}
         self._actions_by_name = {a.name: self.add_argument(a.name, **a.settings) for a in arguments}
+        self.called = call
         self.call = f"{call} {' '.join(self.format_usage().removeprefix('usage:').split())}".strip()
 
     def read(self, entered: Sequence[str]) -> dict[str, Any]:
@@ -74,7 +79,7 @@ class LineReader(argparse.ArgumentParser):
         lines = wrap(self.call, width, subsequent_indent=" " * 12, break_on_hyphens=False)
         for name, action in self._actions_by_name.items():
             value = f" {action.metavar}" if name.startswith("-") and action.metavar else ""
-            offers = ", ".join(self._offers[name])
+            offers = ", ".join(self._offers[name]) if len(self._offers[name]) <= _MOST_PRINTED else ""
             text = " ".join(filter(None, [action.help, f"({offers})" if offers else ""]))
             called = name if name.startswith("-") else str(action.metavar)
             lines += wrap(f"  {called + value:<34}{text}", width, subsequent_indent=" " * 36, break_on_hyphens=False)
@@ -128,17 +133,24 @@ COMMANDS: dict[str, Command] = {}
 """All commands, in the order of the help."""
 
 
+OF_CELLS = ("patch",)
+"""Commands that take the text below their line, as the keyword `cell`: %%lab patch."""
+
+
 Run = TypeVar("Run", bound=Callable[..., object])
 
 
 def command(
-    *arguments: Argument, name: str = "", completes: Callable[[Sequence[str]], Sequence[str]] | None = None
+    *arguments: Argument,
+    name: str = "",
+    call: str = "",
+    completes: Callable[[Sequence[str]], Sequence[str]] | None = None,
 ) -> Callable[[Run], Run]:
-    """Register a function as a command, under its own name or `name`."""
+    """Register a function as a command, under its own name or `name`. call: the words before its arguments."""
 
     def register(run: Run) -> Run:
         text = name or run.__name__
-        COMMANDS[text] = Command(text, run, LineReader(f"%lab {text}", arguments), completes)
+        COMMANDS[text] = Command(text, run, LineReader(call or f"%lab {text}", arguments), completes)
         return run
 
     return register
@@ -168,6 +180,10 @@ def completions(line: str, cell_readers: dict[str, LineReader]) -> list[str]:
         case ["%lab"]:
             return list(COMMANDS)
         case ["%lab", name, *others] if name in COMMANDS:
+            return COMMANDS[name].completions(others)
+        case ["%%lab"]:
+            return list(OF_CELLS)
+        case ["%%lab", name, *others] if name in OF_CELLS:
             return COMMANDS[name].completions(others)
         case [magic, *others] if magic in cell_readers:
             return cell_readers[magic].completions(others)

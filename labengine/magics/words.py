@@ -116,18 +116,24 @@ def violations_reported(current: CurrentLab) -> Iterator[None]:
                 print(violation_line(found))
 
 
-def violation_line(found: Sequence[Violation]) -> str:
-    """Return the number of violations, their rules, and how to ask about the first.
+def violation_line(found: Sequence[Violation], ask: str = "%lab why event {}") -> str:
+    """Return the number of violations, their rules, and how to ask about the first: "4 violations (held) ...".
 
-    "4 violations (partition, held) ...".
+    ask: the question, with {} for the number of the event.
     """
     rules = ", ".join(dict.fromkeys(violation.rule for violation in found))
     number = "1 violation" if len(found) == 1 else f"{len(found)} violations"
     event = found[0].first_event
-    ask = "" if event is None else f"; %lab why event {event} shows how it began"
-    return f"{number} ({rules}): {found[0].message}{ask}"
+    hint = "" if event is None else f"; {ask.format(event)} shows how it began"
+    return f"{number} ({rules}): {found[0].message}{hint}"
 
 
 def _new_crash(labs: Sequence[Lab], before: Sequence[Crash | None]) -> Crash | None:
     pairs = zip(labs, before, strict=True)
     return next((lab.crash for lab, known in pairs if lab.crash is not None and lab.crash is not known), None)
+
+
+def acting_on(name: str, what: str, current: CurrentLab) -> str:
+    """Return a sentence on a variable that the commands act on from now on. what: what it is."""
+    acted = f"`{name}` {what}. %lab step, run, back, why ... act on it now, and %lab close ends it"
+    return f"{acted}; `lab` stays as it is." if current.has_own_lab else f"{acted}."

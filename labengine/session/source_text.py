@@ -34,6 +34,11 @@ def tree_of(text: str) -> ast.Module:
     return _alone(lambda: ast.parse(text))
 
 
+def parsed(text: str) -> ast.Module:
+    """Return the tree of a source text, as ast.parse; the caller may change it."""
+    return _alone(lambda: ast.parse(text))
+
+
 def value_of(text: str) -> Any:
     """Return the value of a literal, as ast.literal_eval."""
     return _alone(lambda: ast.literal_eval(text))
@@ -199,8 +204,37 @@ def _source_by_method(cls: type) -> str | None:
     for method in vars(cls).values():
         if isinstance(method, FunctionType):
             lines = linecache.getlines(method.__code__.co_filename)
-            return _enclosing_class("".join(lines), cls.__name__, method.__code__.co_firstlineno)
+            text = _enclosing_class("".join(lines), cls.__name__, method.__code__.co_firstlineno)
+            return _written_class(cls, method) if text is None else text
     return None
+
+
+def _written_class(cls: type, function: FunctionType) -> str | None:
+    """Return the text of a class that was made around a function, which has a text of its own; None for another one."""
+    if [name for name in vars(cls) if not name.startswith("__")] != [function.__name__]:
+        return None
+    try:
+        text = dedent(_alone(lambda: inspect.getsource(function)))
+    except (OSError, TypeError):
+        return None
+    bases = ", ".join(base.__name__ for base in cls.__bases__)
+    return f"class {cls.__name__}({bases}):\n{indented(text)}".rstrip()
+
+
+def indented(text: str) -> str:
+    """Return source moved right by one level; a text of several lines in it keeps its value, unless it is unused."""
+    nodes = list(ast.walk(tree_of(text)))
+    unused = {node.value for node in nodes if isinstance(node, ast.Expr)}
+    kept = {line for node in nodes if node not in unused for line in _lines_inside(node)}
+    lines = text.splitlines(keepends=True)
+    return "".join(line if i in kept or not line.strip() else f"    {line}" for i, line in enumerate(lines, 1))
+
+
+def _lines_inside(node: ast.AST) -> range:
+    """Return the lines that begin inside a literal text; none for any other node."""
+    if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)):
+        return range(node.lineno + 1, (node.end_lineno or node.lineno) + 1)
+    return range(0)
 
 
 def _enclosing_class(text: str, name: str, line: int) -> str | None:
@@ -219,7 +253,8 @@ def _enclosing_class(text: str, name: str, line: int) -> str | None:
 
 def used_globals(cls: type, text: str) -> dict[str, Any]:
     """Return the global names in a class's source, with their values in its module or in the function around it."""
-    known = dict(vars(sys.modules[cls.__module__])) if cls.__module__ in sys.modules else {}
+    known = {base.__name__: base for base in cls.__bases__}
+    known |= dict(vars(sys.modules[cls.__module__])) if cls.__module__ in sys.modules else {}
     for function in _functions(cls):
         known |= _enclosed(function)
     future = f"{FUTURE_ANNOTATIONS}\n" if leaves_annotations(cls) else ""
@@ -251,6 +286,16 @@ def _is_filled(cell: Any) -> bool:
     except ValueError:
         return False
     return True
+
+
+def outside_names(text: str) -> list[str]:
+    """Return the names that a source text uses and does not define, builtins among them, in order of appearance.
+
+    Those in annotations are left out: they need not exist.
+    """
+    table = symtable(f"{FUTURE_ANNOTATIONS}\n{text}", "text", "exec")
+    own = {known.get_name() for known in table.get_symbols() if known.is_assigned() or known.is_imported()}
+    return [name for name in dict.fromkeys(_names(table)) if name not in own]
 
 
 def _names(table: SymbolTable) -> Iterator[str]:

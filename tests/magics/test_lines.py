@@ -118,9 +118,11 @@ def test_the_help_walks_through_and_lists_every_command(started: Notebook) -> No
         "run",
         "save",
         "bug",
+        "seam",
     ]
     for name, command in COMMANDS.items():
-        assert f"\n%lab {name}" in text and command.summary.endswith(".") and command.summary in text
+        assert f"\n{command.reader.called}" in text and command.reader.called.endswith(f"%lab {name}")
+        assert command.summary.endswith(".") and command.summary in text
     assert "--copies" in started.shell.object_inspect("%%prompt")["docstring"]
 
 

@@ -80,11 +80,12 @@ WORDS = {
     "view": " pool",
     "why": " block 0",
     "save": " run.lab",
+    "patch": " touch",
 }
 """What a command cannot do without."""
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES[1:] if name not in ("bugs", "bug", "open")])
+@pytest.mark.parametrize("name", [name for name in NAMES[1:] if name not in ("seams", "seam", "bugs", "bug", "open")])
 def test_every_command_before_start_says_how_to_start(notebook: Notebook, name: str) -> None:
     word = WORDS.get(name, "")
     assert "there is no lab yet: %lab start --model smollm2" in notebook.refused(f"%lab {name}{word}")

@@ -22,10 +22,12 @@ from labengine.session.compare.difference import Difference, difference_of, why_
 from labengine.session.compare.history import PairBreakpoint, PairBreakpoints, PairHistory
 from labengine.session.compare.lockstep import Act, FollowUps
 from labengine.session.compare.pair import Ends, SidePair
+from labengine.session.compare.repeat import PairRepeat
 from labengine.session.compare.runs import PairRuns
 from labengine.session.compare.sides import RecordedSide, checked_names, names_of, refuse_incomparable
 from labengine.session.compare.view_source import ComparisonViewSource
 from labengine.session.history.breakpoints import BreakpointHit
+from labengine.session.history.inputs import Input
 from labengine.session.requests import Requests
 from labengine.session.view_source import Command
 from labengine.snapshot import Snapshot
@@ -81,6 +83,7 @@ class Comparison:
         self._runs = PairRuns(self._pair, lambda: self._cursor.show_hits(self._runs.hits))
         self._history = PairHistory(self._pair, self._runs)
         self._breakpoints = PairBreakpoints(self._pair)
+        self._repeat = PairRepeat(self._pair, self._runs)
 
     @property
     def is_live(self) -> bool:
@@ -222,6 +225,14 @@ class Comparison:
         Raises ConfigError when no follow-up is left.
         """
         self._history.follow_up()
+
+    def repeat(self, inputs: Sequence[Input], num_steps: int) -> None:
+        """Do a lab's inputs (`lab.inputs`) on both sides, each before the step at which it came, and take its steps.
+
+        The left side's steps count; where it ends without work, the right one finishes its own. A side whose part
+        raises in a step stays at its crash. Raises the error of an input that one side refuses.
+        """
+        self._repeat.repeat(inputs, num_steps)
 
     @property
     def has_follow_up(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 from labengine.config import ConfigError, as_int
 from labengine.core.parts import Parts
+from labengine.engine.loaded_model import LoadedModel
 from labengine.session.history.inputs import AddInput, BrokenStep, Input
 from labengine.session.history.rerun import rerun
 from labengine.session.session import Session
@@ -65,24 +66,42 @@ class History:
             self._stepper.refuse_if_closed()
             now = self._now
             inputs = self._inputs.done if step is None else self._inputs.until(self._known_step(step))
-            changed = self._changed_settings(edition, parts, settings)
+            changed = self._changed_settings("fork", edition, parts, settings)
             if changed.all_parts != self._session.parts:
                 inputs = tuple(known for known in inputs if not _is_crash(known))
-            model = self._session.model.sibling(changed.engine_config(), changed.model_options())
-        try:
-            fork = Session(changed, model)
-        except BaseException:
-            model.release()
-            raise
+            model = self._sibling_model(changed)
+        fork = _session(changed, model)
         _repeat(fork, inputs, now if step is None else step)
         return fork
 
-    def _changed_settings(self, edition: str | None, parts: Parts | None, changes: dict[str, Any]) -> LabSettings:
+    def empty_fork(self, parts: Parts | None = None, **settings: Any) -> Session:
+        """Return a second session on the same weights, without inputs. Otherwise as `fork`."""
+        refuse_unknown("rerun()", settings, LabSettings)
+        with self._stepper.reading():
+            self._stepper.refuse_if_closed()
+            changed = self._changed_settings("rerun", None, parts, settings)
+            model = self._sibling_model(changed)
+        return _session(changed, model)
+
+    @property
+    def past(self) -> tuple[tuple[Input, ...], int]:
+        """The inputs since the session was made or reset, and the number of steps that were finished with them."""
+        with self._stepper.reading():
+            return self._inputs.done, self._now
+
+    def _sibling_model(self, settings: LabSettings) -> LoadedModel:
+        return self._session.model.sibling(settings.engine_config(), settings.model_options())
+
+    def _changed_settings(
+        self, call: str, edition: str | None, parts: Parts | None, changes: dict[str, Any]
+    ) -> LabSettings:
         for name in _OF_THE_WEIGHTS:
             if name in changes:
-                raise ConfigError(f"a fork shares this lab's loaded weights, and {name} goes with them: make a new Lab")
+                raise ConfigError(
+                    f"{call}() shares this lab's loaded weights, and {name} goes with them: make a new Lab"
+                )
         if "external" not in changes:
-            self._refuse_lasting_tier("fork", "give the fork external=None, or external='host'")
+            self._refuse_lasting_tier(call, f"give the {call} external=None, or external='host'")
         if not isinstance(parts, Parts | None):
             raise ConfigError(f"parts must be a labengine.Parts, got {parts!r}")
         own: dict[str, Any] = {"num_blocks": self._session.config.num_blocks}
@@ -151,6 +170,15 @@ class History:
         if self._session.has_used_tier:
             text = f"reset() has kept the host tier's blocks; {call}() begins without them, and may go another way"
             warnings.warn(text, stacklevel=stacklevel_of_caller())
+
+
+def _session(settings: LabSettings, model: LoadedModel) -> Session:
+    """Return a session on a model, which is released if there can be none."""
+    try:
+        return Session(settings, model)
+    except BaseException:
+        model.release()
+        raise
 
 
 def _repeat(fork: Session, inputs: tuple[Input, ...], step: int) -> None:

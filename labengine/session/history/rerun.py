@@ -27,7 +27,7 @@ def rerun(stepper: Stepper, inputs: Inputs, step: int) -> None:
     one that the inputs lead to. An engine that decides differently may run out of work earlier: then the next input
     does not wait for its step.
     """
-    with inputs.rerunning(), _progress(stepper.engine.num_finished_steps, step) as advance:
+    with inputs.rerunning(), progress_bar(stepper.engine.num_finished_steps, step) as advance:
         while True:
             with interrupts_deferred(firmly=True):
                 _do_what_is_due(stepper.engine, inputs, step)
@@ -79,6 +79,15 @@ def break_off(stepper: Stepper, reached: Phase, reason: str = "KeyboardInterrupt
         _break_off(stepper.engine, BrokenStep(stepper.engine.num_finished_steps, reached, reason))
 
 
+def break_again(stepper: Stepper, broken: BrokenStep) -> None:
+    """Break a step off as a recorded one was: by an interrupt, or by an error of the model's runner."""
+    with stepper.between_steps():
+        if broken.failed is None:
+            _break_off(stepper.engine, broken)
+        else:
+            _fail_again(stepper.engine, broken, broken.failed)
+
+
 def _fail_again(engine: Engine, broken: BrokenStep, failed: StepFailed) -> None:
     """Take the step in which a part raised: it raises again, and the step is rolled back. A runner is made to raise."""
     runner = engine.runner
@@ -127,8 +136,8 @@ class _FailingRunner:
 
 
 @contextmanager
-def _progress(start: int, stop: int) -> Iterator[Callable[[], object]]:
-    """Yield the function to call after each step: it moves a progress bar where there are many."""
+def progress_bar(start: int, stop: int) -> Iterator[Callable[[], object]]:
+    """Yield the function to call after each step from `start` to `stop`: it moves a progress bar if they are many."""
     if stop - start <= _FEW_STEPS:
         yield lambda: None
         return

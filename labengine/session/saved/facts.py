@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from labengine.config import ConfigError, GroupSpec
-from labengine.core.parts import Parts
+from labengine.core.editions import edition
 from labengine.events import StepFailed
 from labengine.session.history.inputs import AbortInput, AddInput, BrokenStep, Input, ResetInput
 from labengine.session.reasons import seams_of
@@ -42,7 +42,7 @@ def facts_of(session: Session) -> Facts:
         "title": session.inspection.title,
         "edition": session.parts.name,
         "settings": _settings(session.settings),
-        "parts": _parts(session.settings.parts),
+        "parts": _parts(session.settings),
         "runner": None if session.settings.runner is None else class_text(session.settings.runner),
         "num_steps": num_steps,
         "open_step": open_step,
@@ -71,12 +71,14 @@ def _plain(value: object) -> object:
     return {"made_by": f"{type(value).__module__}.{type(value).__qualname__}"}
 
 
-def _parts(parts: Parts | None) -> dict[str, Any] | None:
+def _parts(settings: LabSettings) -> dict[str, Any] | None:
     """Return the classes that replace the edition's, with their source."""
+    parts, own = settings.parts, edition(settings.edition)
     if parts is None:
         return None
     values = {f.name: getattr(parts, f.name) for f in fields(parts)}
-    classes = {name: class_text(value) for name, value in values.items() if isinstance(value, type)}
+    replacing = {name: cls for name, cls in values.items() if isinstance(cls, type) and cls is not getattr(own, name)}
+    classes = {name: class_text(cls) for name, cls in replacing.items()}
     return {"name": parts.name, "classes": classes}
 
 

@@ -1,0 +1,139 @@
+"""%lab seams, %lab seam and %%lab patch: a method of the core edited in a cell, and the same workload run on it."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import warnings
+from pathlib import Path
+from textwrap import shorten
+
+from IPython.core.error import UsageError
+
+from labengine.core.editions import LABENGINE
+from labengine.core.parts import Parts
+from labengine.core.seams import DECIDED_BY, deciding_methods
+from labengine.lab import Lab
+from labengine.magics.current_lab import CurrentLab
+from labengine.magics.table import argument, command
+from labengine.magics.words import acting_on, display, violation_line
+from labengine.session.compare.comparison import Comparison
+from labengine.session.patch.cell import cell_text, parts_from_cell
+from labengine.session.patch.seams import GROUP_FIELDS, PartSeam, find_seam, seams_in_use
+from labengine.session.violation_warnings import ViolationWarning
+from labengine.wording import counted
+
+_ALL_KINDS = tuple(GROUP_FIELDS)
+_NAMES = tuple(map(str, seams_in_use(LABENGINE, _ALL_KINDS)))
+_ROOT = Path(inspect.getfile(Lab)).parent.parent
+_WIDTH = 76
+"""Characters of a seam's sentence in the list."""
+
+
+@command(argument("word", nargs="?", metavar="WORD", help="only those with this word in their name: pool, touch"))
+def seams(current: CurrentLab, word: str = "") -> None:
+    """List every seam: the methods that %%lab patch replaces, each with what it does and where it is."""
+    found = [seam for seam in _seams(current) if word.lower() in str(seam).lower()]
+    if not found:
+        raise UsageError(f"no seam has {word!r} in its name; %lab seams lists all")
+    width = max(len(str(seam)) for seam in found)
+    for seam in found:
+        print(f"{seam!s:<{width}}  {shorten(seam.method.reason, _WIDTH, placeholder=' ...')}  [{_place(seam)}]")
+
+
+@command(argument("name", metavar="SEAM", offers=_NAMES, help="touch, or BlockPool.touch"))
+def seam(current: CurrentLab, name: str) -> None:
+    """Open a seam in a new cell, ready to be edited: its source below %%lab patch."""
+    found = find_seam(name, *_parts_and_kinds(current))
+    current.open_cell(f"%%lab patch {found}\n{cell_text(found)}\n")
+    print(f"{found} is in the cell below, from {_place(found)}: edit it, and run the cell")
+
+
+@command(
+    argument("name", metavar="SEAM", offers=_NAMES, help="touch, or BlockPool.touch"),
+    argument("--on-top", action="store_true", default=None, help="keep the patch that the comparison shows"),
+    call="%%lab patch",
+)
+def patch(current: CurrentLab, name: str, on_top: bool = False, cell: str | None = None) -> None:
+    """Run the lab's workload again with the method below this line in place of a seam, beside what it was.
+
+    Both sides are new labs; `lab` stays as it is. Every patch begins with the lab's own parts, so that an edited cell
+    can be run again; --on-top adds it to the patch that is shown. The method knows the names of its own module and
+    those of the notebook.
+    """
+    lab = current.lab
+    if cell is None:
+        raise UsageError(f"write the method below %%lab patch {name}, in the same cell; %lab seam {name} opens it")
+    base = _patched_parts(current) if on_top else lab.parts
+    found = find_seam(name, base, _kinds(lab))
+    parts = parts_from_cell(found, cell, base, current.names)
+    comparison = current.open("comparison", _rerun(lab, parts))
+    display(comparison.show())
+    print(*_outcome(comparison, found), sep="\n")
+    print(acting_on("comparison", "holds both engines", current))
+
+
+def _rerun(lab: Lab, parts: Parts) -> Comparison:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ViolationWarning)  # _outcome prints the same
+            return lab.rerun(parts)
+    except KeyboardInterrupt as interrupt:
+        print(*getattr(interrupt, "__notes__", ()), sep="\n")
+        raise
+
+
+def _patched_parts(current: CurrentLab) -> Parts:
+    comparison = current.comparison
+    if comparison is None or not isinstance(comparison.right, Lab):
+        raise UsageError("--on-top adds to the right side of the comparison, and there is none: leave it out")
+    return comparison.right.parts
+
+
+def _parts_and_kinds(current: CurrentLab) -> tuple[Parts, tuple[str, ...]]:
+    return (current.lab.parts, _kinds(current.lab)) if current.has_lab else (LABENGINE, _ALL_KINDS)
+
+
+def _kinds(lab: Lab) -> tuple[str, ...]:
+    return tuple({group.kind for group in lab.config.groups})
+
+
+def _seams(current: CurrentLab) -> list[PartSeam]:
+    return seams_in_use(*_parts_and_kinds(current))
+
+
+def _place(seam: PartSeam) -> str:
+    """Return file and line of a seam's definition: "labengine/core/block_pool.py:64"."""
+    file = getattr(sys.modules.get(seam.owner.__module__), "__file__", None) or seam.owner.__module__
+    path = Path(file)
+    shown = path.relative_to(_ROOT) if path.is_relative_to(_ROOT) else path.name
+    return f"{shown}:{seam.method.line}"
+
+
+# -- what came of it ---------------------------------------------------------------------------------------------------
+
+
+def _outcome(comparison: Comparison, seam: PartSeam) -> list[str]:
+    """Return the lines below the comparison: what was run, each side's crash and violations, the first difference."""
+    left, right = (side for side in comparison.sides if isinstance(side, Lab))
+    requests, steps = counted(len(left.snapshot().requests), "request"), counted(left.snapshot().step, "step")
+    classes = [f"{getattr(right.parts, field).__name__}.{seam.name}" for field in seam.fields]
+    lines = [f"{requests} and {steps}, run again with {' and '.join(classes)} in place of {seam}."]
+    for variable, role, lab in (("left", "as it was", left), ("right", f"with your {seam.name}", right)):
+        if lab.crash is not None:
+            lines.append(f"{role}: {lab.crash}; %lab goto crash shows the moment")
+        if lab.violations:
+            lines.append(f"{role}: {violation_line(lab.violations, f'comparison.{variable}.why(event={{}})')}")
+    if left.violations and not right.violations:
+        lines.append(f"with your {seam.name}: no violation")
+    return [*lines, str(comparison.first_difference() or _no_difference(left, seam))]
+
+
+def _no_difference(lab: Lab, seam: PartSeam) -> str:
+    text = "No difference: on this workload both decide the same, event by event."
+    names = {f"{cls.__name__}.{seam.name}" for cls in seam.owner.__mro__}
+    is_decider = any(names.intersection(methods) for methods in DECIDED_BY.values())
+    events = () if lab.timeline is None else lab.timeline.events()
+    if is_decider and not any(names.intersection(deciding_methods(event)) for event in events):
+        text += f" None of its events is of a kind that {seam.name} decides."
+    return text

@@ -1,0 +1,95 @@
+"""The inputs of a third lab, done again on both sides of a comparison: each before the same step of the left side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+
+from labengine.session.compare.lockstep import Act
+from labengine.session.compare.pair import SidePair
+from labengine.session.compare.runs import PairRuns
+from labengine.session.compare.sides import LiveSide
+from labengine.session.history.inputs import AbortInput, AddInput, BrokenStep, Input, ResetInput
+from labengine.session.history.rerun import break_again, progress_bar
+
+_MOST_MORE_STEPS = 100
+"""Steps that the right side may take after the left one's end: parts that never finish a request do not go on for ever.
+"""
+
+
+class PairRepeat:
+    """Repeats inputs on two empty sides. A side whose part raises in a step stays at its crash; the other goes on."""
+
+    def __init__(self, pair: SidePair, runs: PairRuns) -> None:
+        self._pair = pair
+        self._runs = runs
+
+    def repeat(self, inputs: Sequence[Input], num_steps: int) -> None:
+        """Do the inputs and take `num_steps` steps of the left side; finish the right one's work if the left has none.
+
+        An error outside a step (a part that raises when a request is added) is raised.
+        """
+        with progress_bar(0, num_steps) as advance:
+            for due in inputs:
+                self._step_to(due.num_steps, advance)
+                self._do(due)
+            self._step_to(num_steps, advance)
+        left, right = self._pair.labs
+        if _is_idle(left):
+            for _ in range(_MOST_MORE_STEPS):
+                if _is_idle(right) or not self._step():
+                    return
+
+    def _step_to(self, num_steps: int, advance: Callable[[], object]) -> None:
+        while _num_steps(self._pair.labs[0]) < num_steps and self._step():
+            advance()
+
+    def _step(self) -> bool:
+        """Take one step on each side that can; return False if neither has got on."""
+        labs = self._pair.labs
+        before = [*map(_num_steps, labs)]
+        try:
+            self._runs.step()
+        except Exception as error:
+            if not any(lab.crash is not None and lab.crash.exception is error for lab in labs):
+                raise
+        return before != [*map(_num_steps, labs)]
+
+    def _do(self, due: Input) -> None:
+        if isinstance(due, BrokenStep) and due.is_failure_of_parts:
+            self._step()  # the same parts raise again; others may take the step
+        else:
+            self._pair.do(_act(due))
+
+
+def _act(due: Input) -> Act:
+    """Return the operation on a lab that an input was."""
+    match due:
+        case AddInput():
+            return lambda lab: _add(lab, due)
+        case AbortInput():
+            return lambda lab: _abort(lab, due.request_id)
+        case ResetInput():
+            return lambda lab: lab.session.requests.reset_prefix_cache()
+        case BrokenStep():
+            return lambda lab: break_again(lab.session.stepper, due)
+    raise AssertionError(f"{due} is no input that could be done again")
+
+
+def _add(lab: LiveSide, due: AddInput) -> int:
+    keys, sampling = dict(due.extra_keys), asdict(due.sampling)
+    return lab.session.requests.add(token_ids=due.token_ids, cache_salt=due.cache_salt, extra_keys=keys, **sampling)
+
+
+def _abort(lab: LiveSide, request_id: int) -> None:
+    with suppress(KeyError):  # one side may have finished and forgotten it
+        lab.session.requests.abort(request_id)
+
+
+def _num_steps(lab: LiveSide) -> int:
+    return lab.session.stepper.engine.num_finished_steps
+
+
+def _is_idle(lab: LiveSide) -> bool:
+    return lab.session.stepper.engine.scheduler.is_idle

@@ -1,0 +1,107 @@
+"""One override laid over the parts of a lab: a class that plays a part, or a function named like a seam."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import update_wrapper
+from types import FunctionType, new_class
+from typing import Any
+
+from labengine.config import ConfigError, shown
+from labengine.core.part_methods import class_name, is_custom
+from labengine.core.parts import Parts, base_classes
+from labengine.session.patch.seams import AmbiguousSeamError, find_seam
+
+PREFIX = "Patched"
+"""Begins the names of classes made from one method."""
+
+
+def parts_with(override: object, parts: Parts, kinds: Collection[str]) -> Parts:
+    """Return complete parts with one override in place: a class, a function named like a seam, or Parts as they are.
+
+    kinds: the kinds of the lab's KV-cache groups. Raises ConfigError for anything else, and for what could not work.
+    """
+    match override:
+        case Parts():
+            return override.overriding(parts)
+        case type():
+            field = field_of(override, parts)
+            return with_classes(parts, class_name(override), {field: override})
+        case FunctionType():
+            return _with_function(override, parts, kinds)
+    raise ConfigError(f"an override is a subclass of a part, or a function named like a seam: got {shown(override)}")
+
+
+def with_classes(parts: Parts, name: str, classes: Mapping[str, type]) -> Parts:
+    """Return the parts with these classes, by field, in place of their own. name: the override's, for the title."""
+    replaced: dict[str, Any] = {"name": f"{parts.name} + {name}", **classes}
+    return replace(parts, **replaced)
+
+
+def field_of(cls: type, parts: Parts) -> str:
+    """Return the field of Parts whose class this one can replace. Raises ConfigError if there is not exactly one.
+
+    Both kinds of KV-cache group have the same base: the class in use that shares more bases with `cls` is meant.
+    """
+    shared = {
+        field: len({*cls.__mro__} & {*getattr(parts, field).__mro__})
+        for field, base in base_classes().items()
+        if issubclass(cls, base)
+    }
+    meant = [field for field, number in shared.items() if number == max(shared.values())]
+    if len(meant) == 1:
+        return meant[0]
+    if meant:
+        names = " or ".join(getattr(parts, field).__name__ for field in meant)
+        raise ConfigError(f"{class_name(cls)} could replace {names}: make it a subclass of one of them")
+    bases = ", ".join(dict.fromkeys(base.__name__ for base in base_classes().values()))
+    raise ConfigError(f"{class_name(cls)} is no subclass of a part ({bases})")
+
+
+def lost_overrides(cls: type, in_use: type) -> list[str]:
+    """Return the definitions of the class in use that are gone with a user's class, which does not derive from it."""
+    own = {name for base in cls.__mro__ if is_custom(base) for name in vars(base)}
+    missing = [base for base in in_use.__mro__[:-1] if base not in cls.__mro__]
+    names = ((base, name) for base in missing for name in vars(base) if not name.startswith("_"))
+    return [f"{class_name(base)}.{name}" for base, name in names if name not in own]
+
+
+def patched_name(base: type) -> str:
+    """Return the name for a class with one method replaced: PatchedBlockPool; with a number for a second patch."""
+    own = [cls for cls in base.__mro__ if not cls.__name__.startswith(PREFIX) or not is_custom(cls)]
+    number = len(base.__mro__) - len(own) + 1
+    return f"{PREFIX}{own[0].__name__}{number if number > 1 else ''}"
+
+
+def _with_function(function: FunctionType, parts: Parts, kinds: Collection[str]) -> Parts:
+    try:
+        seam = find_seam(function.__name__, parts, kinds)
+    except AmbiguousSeamError as error:
+        hint = f"A class says which: make {function.__name__} a method of a subclass"
+        raise ConfigError(f"{error} {hint}") from None
+    code = function.__code__
+    if "super" in code.co_names and "__class__" not in code.co_freevars:
+        raise ConfigError(
+            f"{seam.name} calls super(), which works only inside a class: call {seam}(self, ...), or make it a method "
+            f"of a subclass"
+        )
+    classes = {field: _subclass(getattr(parts, field), function) for field in seam.fields}
+    return with_classes(parts, seam.name, classes)
+
+
+def _subclass(base: type, function: FunctionType) -> type:
+    name = patched_name(base)
+    method = _renamed(function, f"{name}.{function.__name__}")
+    members = {method.__name__: method, "__module__": method.__module__}
+    return new_class(name, (base,), exec_body=lambda namespace: namespace.update(members))
+
+
+def _renamed(function: FunctionType, qualname: str) -> FunctionType:
+    """Return the function under another qualified name, which a traceback and a failed step report."""
+    code = function.__code__.replace(co_qualname=qualname)
+    renamed = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    update_wrapper(renamed, function)
+    del vars(renamed)["__wrapped__"]
+    renamed.__kwdefaults__, renamed.__qualname__ = function.__kwdefaults__, qualname
+    return renamed
