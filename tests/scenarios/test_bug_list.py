@@ -66,7 +66,7 @@ def test_what_is_unknown_is_refused_and_the_known_ones_are_named() -> None:
         labengine.bugs(engine="vlm")
     with pytest.raises(ConfigError, match=r"no kind 'dup'; there are .*'duplicate'"):
         labengine.bugs(kind="dup")
-    with pytest.raises(ConfigError, match=r"'vlm' is no engine \(.*vllm\) and no kind of bug \(.*duplicate"):
+    with pytest.raises(ConfigError, match=r"'vlm' is no engine \(.*vllm.*\) and no kind of bug \(.*duplicate"):
         bugs_named(["vlm"])
 
 
