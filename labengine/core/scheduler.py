@@ -251,8 +251,7 @@ class Scheduler:
 
     def requeue(self, request: Request) -> None:
         """Queue a request that was admitted before at the front: it came before all that wait."""
-        self._journal.record((self.waiting.popleft,))
-        self.waiting.appendleft(request)
+        self._queue_first(request)
 
     def take_blocks(self, victim: Request) -> None:
         """Free a request's blocks. No KV is kept: it recomputes whatever the cache no longer holds."""
@@ -261,6 +260,10 @@ class Scheduler:
         self._set(victim, "status", RequestStatus.PREEMPTED)
         if RequestPreempted in self._hooks:
             self._hooks.emit(RequestPreempted(victim.request_id))
+
+    def _queue_first(self, request: Request) -> None:
+        self._journal.record((self.waiting.popleft,))
+        self.waiting.appendleft(request)
 
     def _start_running(self, request: Request) -> None:
         """Move a waiting request to the running ones."""

@@ -46,11 +46,16 @@ class TokenBudgetScheduler(Scheduler):
 
     def _admit_waiting(self, chunk: int, batch: list[ScheduledRequest]) -> None:
         budget = self.config.max_num_batched_tokens - sum(scheduled.num_tokens for scheduled in batch)
+        skipped: list[Request] = []
         while self.waiting and budget and len(self.running) < self.config.max_num_seqs:
             request, num_waiting = self.next_waiting(), len(self.waiting)
+            if self.passes_over(request, skipped):
+                self._remove_waiting(request)
+                skipped.append(request)
+                continue
             num_tokens = self.admit(request, min(budget, chunk), is_first=not batch)
             if num_tokens is NOT_ADMITTED:
-                return
+                break
             if request.is_loading:  # it has left the queue for as long as the external tier takes
                 if len(self.waiting) == num_waiting:
                     raise RuntimeError(f"request {request.request_id} is to be loaded, and still waits to be admitted")
@@ -58,6 +63,16 @@ class TokenBudgetScheduler(Scheduler):
             self._start_running(request)
             batch.append(self.plan(request, num_tokens, RequestStatus.RUNNING))
             budget -= num_tokens
+        for request in reversed(skipped):
+            self._queue_first(request)
+
+    def passes_over(self, request: Request, skipped: Sequence[Request]) -> bool:
+        """Return True to skip a waiting request in this step, and go on with those behind it: here none is skipped.
+
+        skipped: the requests that this step has skipped already. They keep their places. (vLLM has a queue of its own
+        for them, which also holds the requests that wait for a load.)
+        """
+        return False
 
     def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
         """Admit a request only if its whole prompt fits; else it would hold blocks that the running requests need to

@@ -50,6 +50,7 @@ SCENARIOS: dict[str, str] = {
     "vllm-47728": "labengine.scenarios.vllm_47728_window_in_flight",
     "vllm-49674": "labengine.scenarios.vllm_49674_preemption_cascade",
     "vllm-57610": "labengine.scenarios.vllm_57610_sparse_retention",
+    "vllm-57841": "labengine.scenarios.vllm_57841_stranded_loads",
     "vllm-7018": "labengine.scenarios.vllm_7018_tables_of_misses",
     "vllm-9744": "labengine.scenarios.vllm_9744_new_weights",
     "vllm-ascend-16662": "labengine.scenarios.vllm_ascend_16662_completion_filtered",

@@ -1,0 +1,237 @@
+"""vLLM issue 45388 and what followed (44560, 45406, 57104, 57841): loads that have landed, behind a request that waits.
+
+A request whose KV is being loaded holds blocks and does not run. In vLLM it stands in a queue of skipped requests, and
+its load counts as landed only when the scan reaches it. The scan ends at the first request that does not fit: if
+nothing runs, and the blocks that this request needs are held by loads behind it, nothing moves for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from labengine.core.editions import VLLM
+from labengine.core.parts import Parts
+from labengine.core.request import Request
+from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.engine.external.host import HostStore
+from labengine.engine.external.late import Delayed
+from labengine.events import BlocksLoaded, ExternalHit, ForwardRan, RequestAdded, StepEnded, StepStarted
+from labengine.lab import Lab
+from labengine.scenarios.elsewhere import fill_tier
+from labengine.scenarios.figures import events_of, num_finished
+from labengine.scenarios.scenario import (
+    Column,
+    Experiment,
+    FirstWrong,
+    GuideStop,
+    Scenario,
+    Table,
+    sentences,
+    settings,
+    wrong_at,
+)
+
+URGENT = ("priority", "high")
+"""The extra key of a request that is scanned before all others, as under priority scheduling."""
+
+
+BIG, LOADED, SMALL = range(1000, 1040), range(2000, 2102), range(3000, 3003)
+"""Prompts of H, L and W."""
+
+
+class BusyTier(Delayed):
+    """A tier whose loads arrive a step late. It answers "ask again" once about H's prompt, which it is storing."""
+
+    was_asked = False
+
+    def is_storing(self, request: Request) -> bool:
+        """Return True at the first question about H's prompt."""
+        was_asked, self.was_asked = self.was_asked, self.was_asked or request.token_ids[0] == BIG.start
+        return self.was_asked and not was_asked
+
+
+class AsksAgain(TokenBudgetScheduler):
+    """vLLM's scan: a request for which the tier answers "ask again" is skipped, and holds no blocks."""
+
+    def passes_over(self, request: Request, skipped: Sequence[Request]) -> bool:
+        """Skip a request whose KV is being stored."""
+        tier = self.external.connector
+        return isinstance(tier, BusyTier) and tier.is_storing(request)
+
+
+class ReachedByTheScan(AsksAgain):
+    """vLLM's queue of skipped requests: a load is taken up where the scan reaches it, and not before."""
+
+    def take_arrived(self) -> None:
+        """Take up landed loads, unless a request that was skipped before them does not fit."""
+        if not self._is_stuck():
+            super().take_arrived()
+
+    def _is_stuck(self) -> bool:
+        if not self.waiting or not self.external.loading:
+            return False
+        head, first_load = self.waiting[0], next(iter(self.external.loading))
+        is_scanned_first = head.request_id < first_load.request_id or URGENT in head.extra_keys
+        return is_scanned_first and not self.manager.can_admit(head, self.manager.find_prefix(head), 0, 0)
+
+
+class ScansOn(ReachedByTheScan):
+    """Pull request 45406: while nothing runs, the scan goes on behind a request that does not fit."""
+
+    def take_arrived(self) -> None:
+        """Take up landed loads if nothing runs, wherever they are."""
+        if self.running:
+            super().take_arrived()
+        else:
+            super(ReachedByTheScan, self).take_arrived()
+
+
+class NoLoadBehind(ReachedByTheScan):
+    """Pull request 57841: no load is begun behind a request that was skipped and holds no blocks."""
+
+    def passes_over(self, request: Request, skipped: Sequence[Request]) -> bool:
+        """Skip also a request that would begin a load behind one that holds nothing."""
+        if super().passes_over(request, skipped):
+            return True
+        is_behind = any(not other.has_blocks for other in skipped)
+        return is_behind and self.match_external(request, self.manager.find_prefix(request)) > 0
+
+
+def _column(name: str, scheduler: type[TokenBudgetScheduler], says: str) -> Column:
+    return Column(name, Parts(name=f"vllm, {name}", scheduler=scheduler).overriding(VLLM), says)
+
+
+class Stranded(Experiment):
+    """H is skipped once, L loads 100 tokens behind it; then H needs more blocks than are free."""
+
+    columns: ClassVar[tuple[Column, ...]] = (
+        _column("one queue", ReachedByTheScan, "Takes a landed load up where the scan reaches it: never, behind H."),
+        _column("apart", AsksAgain, "Keeps loads out of the queue; landed ones come first. The edition's own rule."),
+        _column("45406", ScansOn, "Scans on behind a request that does not fit, while nothing runs."),
+        _column("57841", NoLoadBehind, "Begins no load behind a skipped request that holds nothing."),
+    )
+    settings = settings(num_blocks=28, block_size=4)
+    num_steps = 30
+
+    def lab(self, column: str, model: str = "simulated") -> Lab:
+        """Return an empty lab of one column, whose tier holds L's prompt and is storing H's."""
+        lab = self.column(column).lab(model, {**self.settings, "external": BusyTier(HostStore())})
+        fill_tier(lab, LOADED)
+        return lab
+
+    def play(self, lab: Lab) -> None:
+        """Add H and L, then W, which needs one block; take a bounded number of steps."""
+        self.begin(lab)
+        for _ in range(self.num_steps - 1):
+            lab.step()
+
+    def begin(self, lab: Lab) -> None:
+        """Take the step in which H is skipped and L's load begins; then add W."""
+        for prompt in (BIG, LOADED):
+            lab.add(token_ids=prompt, max_tokens=2)
+        lab.step()
+        lab.add(token_ids=SMALL, max_tokens=1)
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """Count finished requests, steps without a token, and free blocks at the end."""
+        num_computing = len(events_of(lab, ForwardRan))
+        return {
+            "requests finished": num_finished(lab),
+            "steps that compute": num_computing,
+            "steps that compute nothing": len(events_of(lab, StepStarted)) - num_computing,
+            "free blocks at the end": len(lab.snapshot().free_queue),
+        }
+
+
+class LaterHead(Stranded):
+    """45406's own case: H comes when L is loading already, and is scanned first."""
+
+    question = "H comes later with a high priority and is scanned first: who gets through?"
+
+    def begin(self, lab: Lab) -> None:
+        """Begin L's load; then add H, and W behind it."""
+        lab.add(token_ids=LOADED, max_tokens=2)
+        lab.step()
+        lab.add(token_ids=BIG, max_tokens=2, extra_keys=dict([URGENT]))
+        lab.add(token_ids=SMALL, max_tokens=1)
+
+    def answer(self, table: Table) -> str:
+        """State that the proposed invariant covers one order of arrival."""
+        finished = {name: column["requests finished"] for name, column in table.columns.items()}
+        return (
+            f"57841 says that it is for first come, first served. With priorities a later H strands a load that was "
+            f"begun before: {finished['57841']} of 3 requests finish with it, {finished['45406']} if the scan goes on "
+            f"(45406), {finished['apart']} where loads are not in the queue."
+        )
+
+
+class StrandedLoads(Stranded, Scenario):
+    """The queue of skipped requests is the broken column; the edition's own rule, loads apart, the fixed one."""
+
+    id = "vllm-57841"
+    title = "Loads that have landed wait for ever behind a request that does not fit"
+    url = "https://github.com/vllm-project/vllm/pull/57841"
+    kind = "deadlock"
+    breaks = (
+        "A landed load is taken up where the scan reaches it, and the scan ends at a request that needs its blocks."
+    )
+    why_unseen = "Each step keeps every rule: nothing is scheduled, and a load counts as under way. Only time shows it."
+    claim = (
+        "With asynchronous loads the scheduler stops for ever under pressure: a request without blocks heads the queue "
+        "of skipped requests and does not fit, a load behind it has landed and is never reached. If no load is begun "
+        "behind a skipped request that holds nothing, this cannot happen."
+    )
+    question = "H is skipped once, L loads behind it, H needs more than is free: who gets through in 30 steps?"
+    roles = ("the bug: one queue of skipped requests", "right: loads apart, landed ones first")
+    guide = (
+        GuideStop(
+            "H needs 10 blocks. The tier is still storing its prompt: it is skipped in this step, and holds nothing.",
+            StepStarted,
+        ),
+        GuideStop(
+            "L, behind it, finds 100 of its 102 tokens in the tier. It gets 25 blocks of 27, and waits for the load.",
+            ExternalHit,
+        ),
+        GuideStop("W comes, which needs one block. Two are free.", RequestAdded, lambda event: event.request_id == 2),
+        GuideStop(
+            "Right, L's load has landed, and is taken up before H is looked at. Left, H comes first: it does not fit, "
+            "and the scan ends before L.",
+            BlocksLoaded,
+        ),
+        GuideStop("Left, the step computes nothing. So do all that follow: only L could free blocks.", StepEnded),
+    )
+    sentences = sentences(guide)
+    experiments: Mapping[str, Experiment] = {"later head": LaterHead()}
+
+    def is_wrong(self, measured: Mapping[str, int]) -> bool:
+        """Return True if a request did not finish."""
+        return measured["requests finished"] < 3
+
+    def opening(self, lab: Lab) -> None:
+        """Play until L has landed, or would have."""
+        self.begin(lab)
+        lab.step()
+
+    def first_wrong(self, lab: Lab) -> FirstWrong | None:
+        """Return the start of the second step if W never finishes: L's load has landed, and is not taken up."""
+        if not self.is_wrong(self.measure(lab)) or lab.timeline is None:
+            return None
+        numbered = enumerate(lab.timeline.events(), lab.timeline.num_dropped)
+        second = [number for number, event in numbered if isinstance(event, StepStarted)][1]
+        return wrong_at(lab, second, "L's load has landed. H is scanned first and does not fit: L is not reached.")
+
+    def answer(self, table: Table) -> str:
+        """State all columns, and what the thread's numbers are."""
+        one, apart, scans, gate = table.columns.values()
+        steps = "steps that compute"
+        return (
+            f"One queue: {one['requests finished']} of 3 requests finish, and {one['steps that compute nothing']} of "
+            f"{self.num_steps} steps compute nothing with {one['free blocks at the end']} blocks free (the thread: 200 "
+            f"steps, 20 free, H needs 100, L holds 250). The claim holds, and 57841 mends this case: all finish in "
+            f"{gate[steps]} computing steps, for L's load has to wait for H; with 45406 it is {scans[steps]}, with "
+            f"loads kept apart {apart[steps]}."
+        )
+
+
+SCENARIO = StrandedLoads()
