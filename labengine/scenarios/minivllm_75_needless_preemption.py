@@ -1,6 +1,7 @@
 """MinivLLM issue 75: the check for a free block and the append that takes it disagree by one token.
 
-The inverse of nano-vLLM pull request 71: the append is right, the check in front of it is not.
+The inverse of nano-vLLM pull request 71: the append is right, the check in front of it is not. (Upstream it costs more
+than a preemption: the loop that preempts B drops A, for which it did so, from both queues.)
 """
 
 from __future__ import annotations
