@@ -34,7 +34,7 @@ DECIDED_BY: dict[str, tuple[str, ...]] = {
     "RequestScheduled": (
         "Scheduler.schedule",
         "Scheduler.next_waiting",
-        "Scheduler.passes_over",
+        "Scheduler.skips",
         "Scheduler.admit",
         "KVCacheManager.can_admit",
         "Scheduler.plan",

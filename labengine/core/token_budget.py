@@ -49,7 +49,7 @@ class TokenBudgetScheduler(Scheduler):
         skipped: list[Request] = []
         while self.waiting and budget and len(self.running) < self.config.max_num_seqs:
             request, num_waiting = self.next_waiting(), len(self.waiting)
-            if self.passes_over(request, skipped):
+            if self.skips(request, skipped):
                 self._remove_waiting(request)
                 skipped.append(request)
                 continue
@@ -66,7 +66,7 @@ class TokenBudgetScheduler(Scheduler):
         for request in reversed(skipped):
             self._queue_first(request)
 
-    def passes_over(self, request: Request, skipped: Sequence[Request]) -> bool:
+    def skips(self, request: Request, skipped: Sequence[Request]) -> bool:
         """Return True to skip a waiting request in this step, and go on with those behind it: here none is skipped.
 
         skipped: the requests that this step has skipped already. They keep their places. (vLLM has a queue of its own

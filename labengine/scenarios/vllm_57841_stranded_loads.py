@@ -54,7 +54,7 @@ class BusyTier(Delayed):
 class AsksAgain(TokenBudgetScheduler):
     """vLLM's scan: a request for which the tier answers "ask again" is skipped, and holds no blocks."""
 
-    def passes_over(self, request: Request, skipped: Sequence[Request]) -> bool:
+    def skips(self, request: Request, skipped: Sequence[Request]) -> bool:
         """Skip a request whose KV is being stored."""
         tier = self.external.connector
         return isinstance(tier, BusyTier) and tier.is_storing(request)
@@ -90,9 +90,9 @@ class ScansOn(ReachedByTheScan):
 class NoLoadBehind(ReachedByTheScan):
     """Pull request 57841: no load is begun behind a request that was skipped and holds no blocks."""
 
-    def passes_over(self, request: Request, skipped: Sequence[Request]) -> bool:
+    def skips(self, request: Request, skipped: Sequence[Request]) -> bool:
         """Skip also a request that would begin a load behind one that holds nothing."""
-        if super().passes_over(request, skipped):
+        if super().skips(request, skipped):
             return True
         is_behind = any(not other.has_blocks for other in skipped)
         return is_behind and self.match_external(request, self.manager.find_prefix(request)) > 0
@@ -107,7 +107,7 @@ class Stranded(Experiment):
 
     columns: ClassVar[tuple[Column, ...]] = (
         _column("one queue", ReachedByTheScan, "Takes a landed load up where the scan reaches it: never, behind H."),
-        _column("apart", AsksAgain, "Keeps loads out of the queue; landed ones come first. The edition's own rule."),
+        _column("separate", AsksAgain, "Keeps loads out of the queue; landed ones come first. The edition's own rule."),
         _column("45406", ScansOn, "Scans on behind a request that does not fit, while nothing runs."),
         _column("57841", NoLoadBehind, "Begins no load behind a skipped request that holds nothing."),
     )
@@ -144,7 +144,7 @@ class Stranded(Experiment):
         }
 
 
-class LaterHead(Stranded):
+class HeadAfterLoad(Stranded):
     """45406's own case: H comes when L is loading already, and is scanned first."""
 
     question = "H comes later with a high priority and is scanned first: who gets through?"
@@ -162,7 +162,7 @@ class LaterHead(Stranded):
         return (
             f"57841 says that it is for first come, first served. With priorities a later H strands a load that was "
             f"begun before: {finished['57841']} of 3 requests finish with it, {finished['45406']} if the scan goes on "
-            f"(45406), {finished['apart']} where loads are not in the queue."
+            f"(45406), {finished['separate']} where loads are not in the queue."
         )
 
 
@@ -202,7 +202,7 @@ class StrandedLoads(Stranded, Scenario):
         GuideStop("Left, the step computes nothing. So do all that follow: only L could free blocks.", StepEnded),
     )
     sentences = sentences(guide)
-    experiments: Mapping[str, Experiment] = {"later head": LaterHead()}
+    experiments: Mapping[str, Experiment] = {"later head": HeadAfterLoad()}
 
     def is_wrong(self, measured: Mapping[str, int]) -> bool:
         """Return True if a request did not finish."""
@@ -223,14 +223,14 @@ class StrandedLoads(Stranded, Scenario):
 
     def answer(self, table: Table) -> str:
         """State all columns, and what the thread's numbers are."""
-        one, apart, scans, gate = table.columns.values()
+        one, separate, scans, gate = table.columns.values()
         steps = "steps that compute"
         return (
             f"One queue: {one['requests finished']} of 3 requests finish, and {one['steps that compute nothing']} of "
             f"{self.num_steps} steps compute nothing with {one['free blocks at the end']} blocks free (the thread: 200 "
             f"steps, 20 free, H needs 100, L holds 250). The claim holds, and 57841 mends this case: all finish in "
             f"{gate[steps]} computing steps, for L's load has to wait for H; with 45406 it is {scans[steps]}, with "
-            f"loads kept apart {apart[steps]}."
+            f"loads kept apart {separate[steps]}."
         )
 
 

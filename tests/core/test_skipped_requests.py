@@ -1,4 +1,4 @@
-"""TokenBudgetScheduler.passes_over: requests that a step skips keep their places, also after a rollback."""
+"""TokenBudgetScheduler.skips: requests that a step skips keep their places, also after a rollback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from labengine.core.token_budget import TokenBudgetScheduler
 class SkipsEvenOnes(TokenBudgetScheduler):
     """Skips the requests of even ids in its first two looks at each."""
 
-    def passes_over(self, request: Request, skipped: Sequence[Request]) -> bool:
+    def skips(self, request: Request, skipped: Sequence[Request]) -> bool:
         seen.append((request.request_id, [other.request_id for other in skipped]))
         return request.request_id % 2 == 0 and [number for number, _ in seen].count(request.request_id) <= 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from labengine.scenarios.vllm_57841_stranded_loads import SCENARIO
 
 
-def test_one_queue_stands_still_with_two_blocks_free() -> None:
+def test_one_queue_deadlocks_with_two_blocks_free() -> None:
     """27 blocks can be given: L's load holds 25 (100 tokens), W needs one, H needs ten."""
     figures = SCENARIO.measured("one queue")
     assert figures["requests finished"] == 0 and figures["free blocks at the end"] == 2
@@ -14,12 +14,12 @@ def test_one_queue_stands_still_with_two_blocks_free() -> None:
 
 def test_every_remedy_lets_all_three_through() -> None:
     table = SCENARIO.table()
-    assert [table[name]["requests finished"] for name in ("apart", "45406", "57841")] == [3, 3, 3]
-    assert [table[name]["steps that compute"] for name in ("apart", "45406", "57841")] == [4, 4, 5]
+    assert [table[name]["requests finished"] for name in ("separate", "45406", "57841")] == [3, 3, 3]
+    assert [table[name]["steps that compute"] for name in ("separate", "45406", "57841")] == [4, 4, 5]
 
 
-def test_a_later_head_strands_a_load_in_spite_of_57841() -> None:
+def test_a_head_that_comes_after_it_strands_a_load_in_spite_of_57841() -> None:
     """W gets through while H is skipped for a step; then H is stuck for ever."""
     table = SCENARIO.experiments["later head"].table()
     finished = {name: column["requests finished"] for name, column in table.columns.items()}
-    assert finished == {"one queue": 1, "apart": 3, "45406": 3, "57841": 1}
+    assert finished == {"one queue": 1, "separate": 3, "45406": 3, "57841": 1}
