@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from labengine.check.slot_memory import PrefixIdentities, SavedBlocks, SlotMemory
+from labengine.check.slot_memory import CopiedKV, PrefixIdentities, SavedBlocks, SlotMemory
+from labengine.core.connector import BlockKV
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.events import Transfer
 from labengine.snapshot import GroupState
@@ -76,6 +77,8 @@ class Oracle:
         self._readers: dict[int, _Reader] = {}
         self._seen_by: dict[int, dict[_View, int]] = {}
         """Per block: the views that have compared it, and the table entry in each."""
+        self._delivered: set[int] = set()
+        """Blocks that the tier has written, and whose content is known from what it wrote."""
         self._under_way: StepPlan | None = None
 
     # -- events of a step ----------------------------------------------------------------------------------------------
@@ -98,12 +101,23 @@ class Oracle:
         """Forget a block's content: a load into it has begun."""
         self._give_up_torn_forward()
         self.memory.forget(block_id)
+        self._delivered.discard(block_id)
         self._disturb(block_id)
 
+    def delivered(self, group: int, block_id: int, kv: BlockKV | None) -> None:
+        """Record what a load has written, where it says so: that may be another content than its key stands for."""
+        if isinstance(kv, CopiedKV):
+            self.memory.write(block_id, group, 0, kv.identities, None)
+            self._delivered.add(block_id)
+
     def loaded(self, request_id: int, transfers: Iterable[Transfer]) -> None:
-        """Record blocks that came from the external tier."""
+        """Record blocks that came from the external tier; by their keys, where nothing else is known of them."""
         self._give_up_torn_forward()
         for group, index, block_id, block_hash in transfers:
+            if block_id in self._delivered:
+                self._delivered.remove(block_id)
+                self.memory.claim(block_id, request_id)
+                continue
             start, end = self._span(group, index)
             claimed = self._identities.up_to(request_id, end)[start:end]
             self.memory.load((group, block_hash), block_id, claimed, request_id)
@@ -202,11 +216,12 @@ class Oracle:
         page = self.memory.page(block_id)
         if page is None:
             return "holds nothing that is known"
+        writer = "by a load that no request waits for" if page.writer is None else f"for request {page.writer}"
         if page.group != group:
-            return f"holds KV of group {page.group}, written for request {page.writer}"
+            return f"holds KV of group {page.group}, written {writer}"
         if not found or found[0] is None:
             return "holds nothing at that slot"
-        return f"holds KV of other tokens there, written last for request {page.writer}"
+        return f"holds KV of other tokens there, written last {writer}"
 
     def _stale_entries(self, view: _View, first: int, begin: int) -> list[int]:
         """Return the entries below `begin` to be compared again; those outside the window never are."""

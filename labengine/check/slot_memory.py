@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from labengine.core.block import Key
+from labengine.core.connector import BlockKV
 from labengine.core.request import ExtraKeys
 
 
@@ -86,6 +87,17 @@ class SavedBlocks(OrderedDict[Key, list[int | None]]):
         return kept
 
 
+class CopiedKV(dict[str, Any]):
+    """A block's KV on its way through the external tier, with the identities of its content.
+
+    A tier that keeps the object takes them along, whatever key it files it under; one that writes bytes does not.
+    """
+
+    def __init__(self, kv: BlockKV | None, identities: Identities) -> None:
+        super().__init__(kv or {})
+        self.identities = tuple(identities)
+
+
 class Page:
     """One block's slots, as divided by the group that wrote last."""
 
@@ -95,7 +107,7 @@ class Page:
         self.group = group
         self.slots: list[int | None] = [None] * block_size
         self.writer: int | None = None
-        """The request that wrote last."""
+        """The request that wrote last; None for a load whose request is not known yet."""
 
 
 class SlotMemory:
@@ -110,13 +122,19 @@ class SlotMemory:
         self._pages: dict[int, Page] = {}
         self._saved = SavedBlocks() if saved is None else saved
 
-    def write(self, block_id: int, group: int, offset: int, identities: Identities, writer: int) -> None:
+    def write(self, block_id: int, group: int, offset: int, identities: Identities, writer: int | None) -> None:
         """Record the identities in consecutive slots of a block, from `offset` on."""
         page = self._pages.get(block_id)
         if page is None or page.group != group:
             page = self._pages[block_id] = Page(group, self._block_sizes[group])
         page.slots[offset : offset + len(identities)] = identities
         page.writer = writer
+
+    def claim(self, block_id: int, writer: int) -> None:
+        """Note that what a load has written to a block was for this request."""
+        page = self._pages.get(block_id)
+        if page is not None:
+            page.writer = writer
 
     def forget(self, block_id: int) -> None:
         """Treat the block's content as unknown."""
@@ -133,6 +151,10 @@ class SlotMemory:
     def page(self, block_id: int) -> Page | None:
         """Return the block's page; None when it was never written."""
         return self._pages.get(block_id)
+
+    def copy(self, group: int, block_id: int, kv: BlockKV | None) -> CopiedKV:
+        """Return the block's KV with the identities of its slots."""
+        return CopiedKV(kv, self.read(block_id, group, 0, self._block_sizes[group]))
 
     def save(self, key: Key, block_id: int) -> None:
         """Record that a block was copied to the external tier."""

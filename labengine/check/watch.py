@@ -38,6 +38,8 @@ class ForwardObserver(Protocol):
     def before_forward(self, plan: StepPlan) -> None: ...
     def after_forward(self, plan: StepPlan) -> None: ...
     def block_overwritten(self, block_id: int) -> None: ...
+    def block_delivered(self, group: int, block_id: int, kv: BlockKV | None) -> None: ...
+    def copy_of(self, group: int, block_id: int, kv: BlockKV | None) -> BlockKV | None: ...
 
 
 class WatchedRunner:
@@ -59,13 +61,14 @@ class WatchedRunner:
         return self._runner.sample(plan, logits)
 
     def read_block(self, group: int, block_id: int) -> BlockKV | None:
-        """Read a block with the wrapped runner."""
-        return self._runner.read_block(group, block_id)
+        """Read a block with the wrapped runner; the result knows whose content it is."""
+        return self._observer.copy_of(group, block_id, self._runner.read_block(group, block_id))
 
     def write_block(self, group: int, block_id: int, kv: BlockKV | None) -> None:
-        """Write a block with the wrapped runner; report before it."""
+        """Write a block with the wrapped runner; report before and after it."""
         self._observer.block_overwritten(block_id)
         self._runner.write_block(group, block_id, kv)
+        self._observer.block_delivered(group, block_id, kv)
 
 
 # -- the watch ---------------------------------------------------------------------------------------------------------
@@ -171,6 +174,15 @@ class Watch:
         """Note that a load writes to a block."""
         if self._judge is not None:
             self._judge.oracle.overwritten(block_id)
+
+    def block_delivered(self, group: int, block_id: int, kv: BlockKV | None) -> None:
+        """Note what a load has written to a block."""
+        if self._judge is not None:
+            self._judge.oracle.delivered(group, block_id, kv)
+
+    def copy_of(self, group: int, block_id: int, kv: BlockKV | None) -> BlockKV | None:
+        """Return a block's KV with the identities of its content, for the external tier."""
+        return kv if self._judge is None else self._judge.oracle.memory.copy(group, block_id, kv)
 
     # -- reporting -----------------------------------------------------------------------------------------------------
 

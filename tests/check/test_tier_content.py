@@ -1,0 +1,57 @@
+"""The oracle follows content through the external tier: what was read is what counts, not the key it is filed under."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from labengine.core.connector import BlockTransfer, Connector, KVAccess
+from labengine.engine.external import Delayed, DiskStore, HostStore
+from labengine.lab import Lab
+from labengine.scenarios import bug
+
+PROMPT = range(1, 10)
+
+
+class Swaps(HostStore):
+    """Files the two blocks of a save under each other's keys."""
+
+    def save_kv(self, saves: Sequence[BlockTransfer], kv: KVAccess) -> tuple[BlockTransfer, ...]:
+        """Save the blocks, each under the hash of another one."""
+        hashes = [transfer.block_hash for transfer in reversed(saves)]
+        swapped = [replace(transfer, block_hash=h) for transfer, h in zip(saves, hashes, strict=True)]
+        super().save_kv(swapped, kv)
+        return tuple(saves)
+
+
+def misread(external: Connector) -> list[str]:
+    """What the checks say when a prompt is computed, forgotten by the pool, and loaded."""
+    with Lab("simulated", num_blocks=8, block_size=4, external=external) as lab:
+        lab.session.violation_warnings.is_silent = True
+        lab.generate([PROMPT], max_tokens=1)
+        lab.reset_prefix_cache()
+        lab.generate([PROMPT], max_tokens=1)
+        return [violation.message for violation in lab.violations]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_blocks_under_each_others_keys_are_misread(is_late: bool) -> None:
+    found = misread(Delayed(Swaps()) if is_late else Swaps())
+    assert len(found) == 2 and all("holds KV of other tokens there, written last for request 1" in m for m in found)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_blocks_under_their_own_keys_are_not(is_late: bool) -> None:
+    assert misread(Delayed(HostStore()) if is_late else HostStore()) == []
+
+
+def test_a_tier_that_keeps_bytes_is_judged_by_its_keys(tmp_path: Path) -> None:
+    assert misread(DiskStore(tmp_path)) == []
+
+
+def test_an_aborted_load_that_lands_anyway_is_named_as_one() -> None:
+    with bug("vllm-32255").broken() as lab:
+        assert all("written last by a load that no request waits for" in v.message for v in lab.violations)
