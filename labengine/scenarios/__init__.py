@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from labengine.scenarios.scenario import Scenario
 
 SCENARIOS: dict[str, str] = {
+    "atlas-1193": "labengine.scenarios.atlas_1193_shared_tail",
     "diffulex-44": "labengine.scenarios.diffulex_44_stale_slots",
+    "dingocache-377": "labengine.scenarios.dingocache_377_save_reads_late",
     "ferrox-61": "labengine.scenarios.ferrox_61_window_kept",
     "imp-963": "labengine.scenarios.imp_963_window_rounded_up",
     "inference-sim-704": "labengine.scenarios.inference_sim_704_head_first",
     "lmcache-3322": "labengine.scenarios.lmcache_3322_full_external_hit",
+    "lmcache-5095": "labengine.scenarios.lmcache_5095_unpinned_twice",
     "mini-sglang-142": "labengine.scenarios.mini_sglang_142_no_remap",
     "minivllm-75": "labengine.scenarios.minivllm_75_needless_preemption",
     "nano-vllm-114": "labengine.scenarios.nano_vllm_114_full_hit",
@@ -31,7 +34,9 @@ SCENARIOS: dict[str, str] = {
     "nano-vllm-71": "labengine.scenarios.nano_vllm_71_off_by_one",
     "nano-vllm-f64d821": "labengine.scenarios.nano_vllm_f64d821_chain_restart",
     "pegaflow-450": "labengine.scenarios.pegaflow_450_hash_granularity",
+    "rapid-mlx-196": "labengine.scenarios.rapid_mlx_196_copied_by_reference",
     "sglang-20182": "labengine.scenarios.sglang_20182_waiting_holds_blocks",
+    "sglang-27444": "labengine.scenarios.sglang_27444_load_source_evicted",
     "sglang-27779": "labengine.scenarios.sglang_27779_stale_mapping",
     "sglang-32477": "labengine.scenarios.sglang_32477_reserved_page",
     "sglang-jax-1618": "labengine.scenarios.sglang_jax_1618_adopted_then_freed",

@@ -40,7 +40,7 @@ COLUMNS = (
 )
 
 
-class Alone(Experiment):
+class UnsharedBlocks(Experiment):
     """A request that shares no block."""
 
     question = "A request that shares no block ends: does the pool notice?"
@@ -87,7 +87,7 @@ class TwoPaths(Scenario):
     roles = ("the bug: two release paths", "the fix: one release")
     columns = COLUMNS
     settings = settings(num_blocks=6, block_size=4)
-    experiments: Mapping[str, Experiment] = {"alone": Alone()}
+    experiments: Mapping[str, Experiment] = {"alone": UnsharedBlocks()}
     guide = (
         GuideStop(
             "B has the same prompt as A. Its two blocks are merged into A's: #0 and #1 have two references each.",

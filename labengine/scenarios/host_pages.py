@@ -1,0 +1,93 @@
+"""A host tier in pages, and transfers that read their pages when the copy runs, with or without pins."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from labengine.core.block import Key
+from labengine.core.connector import BlockKV, BlockTransfer
+from labengine.engine.external.host import HostStore
+from labengine.engine.external.late import Delayed, PendingLoad
+from labengine.engine.external.store import StoreError
+
+
+class HostPages(HostStore):
+    """Host memory of num_pages pages. A transfer knows the page that its key had, whoever holds the page by now."""
+
+    def __init__(self, num_pages: int) -> None:
+        super().__init__(max_blocks=num_pages)
+        self.num_pages = num_pages
+        self.pins: Counter[Key] = Counter()
+        """Transfers under way per key; a pinned key is not evicted."""
+        self.num_underflows = 0
+        """Pins that were given back and had not been taken."""
+        self._page_of: dict[Key, int] = {}
+        self._pages: dict[int, BlockKV | None] = {}
+
+    def pin(self, transfers: Sequence[BlockTransfer]) -> None:
+        """Keep the transfers' pages until `unpin`."""
+        self.pins.update(transfer.key for transfer in transfers)
+
+    def unpin(self, transfers: Sequence[BlockTransfer]) -> None:
+        """Give a pin of each transfer back; a count never falls below 0."""
+        for transfer in transfers:
+            self.num_underflows += self.pins[transfer.key] == 0
+            self.pins[transfer.key] = max(0, self.pins[transfer.key] - 1)
+
+    def _get(self, key: Key) -> BlockKV | None:
+        if key not in self._page_of:
+            return super()._get(key)
+        return self._pages[self._page_of[key]]
+
+    def _put(self, key: Key, kv: BlockKV | None) -> None:
+        pinned = [key for key, count in self.pins.items() if count]
+        if len(pinned) == self.num_pages:
+            raise StoreError("every page is being read")
+        for other in pinned:
+            self._touch(other)
+        super()._put(key, kv)
+        taken = {self._page_of[other] for other in self._contents if other != key}
+        self._page_of[key] = page = min(set(range(self.num_pages)) - taken)
+        self._pages[page] = kv
+
+
+class ReadsWhenDue(Delayed):
+    """Transfers that are started at once and run when they are due, as copies on a stream of their own do."""
+
+    inner: HostPages
+
+    def __init__(self, inner: HostPages, steps: int = 1) -> None:
+        super().__init__(inner, steps)
+
+    def _begin(self, load: PendingLoad) -> None:
+        """Queue the copy: nothing is read now."""
+
+    def _is_due(self, load: PendingLoad) -> bool:
+        is_due = super()._is_due(load)
+        if is_due:
+            load.run(self.inner)
+        return is_due
+
+
+class PinsPages(ReadsWhenDue):
+    """Pins the pages of a transfer from its start to its end."""
+
+    def cancel(self, request_id: int) -> None:
+        """Drop the load, and its pins."""
+        if request_id in self._pending:
+            self.unpin(self._pending[request_id].transfers)
+        super().cancel(request_id)
+
+    def unpin(self, transfers: Sequence[BlockTransfer]) -> None:
+        """Give the pins of a transfer back: once, for it was pinned once."""
+        self.inner.unpin(transfers)
+
+    def _begin(self, load: PendingLoad) -> None:
+        self.inner.pin(load.transfers)
+
+    def _is_due(self, load: PendingLoad) -> bool:
+        is_due = super()._is_due(load)
+        if is_due:
+            self.unpin(load.transfers)
+        return is_due

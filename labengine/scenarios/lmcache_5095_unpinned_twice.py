@@ -1,0 +1,165 @@
+"""LMCache pull request 5095 (issue 5090): retrieval gives back a pin that the look-up gives back again.
+
+A look-up pins the chunks that it finds. The retrieval unpinned them, and then so did the end of the look-up. The count
+was clamped at 0, with a warning for every chunk of every hit. As long as one request uses a chunk nothing else happens.
+A chunk that two requests load loses the pin of the other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from labengine.core.connector import BlockTransfer
+from labengine.events import BlocksLoaded, BlocksSaved, ExternalHit, SlotsWritten
+from labengine.lab import Lab
+from labengine.scenarios.elsewhere import fill_tier
+from labengine.scenarios.figures import num_misread_blocks
+from labengine.scenarios.host_pages import HostPages, PinsPages
+from labengine.scenarios.scenario import (
+    Column,
+    Experiment,
+    FirstWrong,
+    GuideStop,
+    Scenario,
+    Table,
+    moment_of,
+    sentences,
+    settings,
+    wrong_at,
+)
+
+
+class UnpinsTwice(PinsPages):
+    """Unpins when the content is retrieved, and when the look-up ends."""
+
+    def unpin(self, transfers: Sequence[BlockTransfer]) -> None:
+        """Give each pin back twice."""
+        for _ in ("retrieved", "looked up"):
+            super().unpin(transfers)
+
+
+COLUMNS = (
+    Column("unpinned twice", "vllm", "Gives two pins back for one that was taken; the count stops at 0."),
+    Column("unpinned once", "vllm", "Gives back what was taken."),
+)
+FIRST, SECOND = [1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 3, 4, 15, 16, 17, 18, 19]
+"""Two prompts with their first block in common."""
+
+
+class Pinned(Experiment):
+    """Played on a tier of three pages whose loads take two steps."""
+
+    columns = COLUMNS
+    settings = settings(num_blocks=16, block_size=4)
+
+    def lab(self, column: str, model: str = "simulated") -> Lab:
+        """Return an empty lab of one column, with its tier."""
+        tier = (UnpinsTwice if column == "unpinned twice" else PinsPages)(HostPages(3), 2)
+        return self.column(column).lab(model, {**self.settings_for(model), "external": tier})
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """Count pins given back too often, and misread blocks."""
+        assert isinstance(lab.external, PinsPages)
+        return {
+            "pins below zero": lab.external.inner.num_underflows,
+            "blocks misread": num_misread_blocks(lab),
+        }
+
+
+class UnsharedChunks(Pinned):
+    """One request loads; nobody shares its chunks."""
+
+    question = "One request loads two chunks: does anything go wrong?"
+
+    def play(self, lab: Lab) -> None:
+        """Run one request."""
+        fill_tier(lab, FIRST)
+        lab.add(token_ids=FIRST, max_tokens=2)
+        for _ in range(5):
+            lab.step()
+
+    def answer(self, table: Table) -> str:
+        """State that an unshared chunk shows nothing but the warning."""
+        wrong = table["unpinned twice"]
+        return (
+            f"One request alone: {wrong['pins below zero']} warnings, one for each chunk, and "
+            f"{wrong['blocks misread']} misread. That is what issue 5090 reports: nothing appears to break."
+        )
+
+
+class UnpinnedTwice(Pinned, Scenario):
+    """A and B load the same first block, B a step later; C is saved between the ends of the two loads."""
+
+    id = "lmcache-5095"
+    title = "One pin is given back twice"
+    url = "https://github.com/LMCache/LMCache/pull/5095"
+    claim = (
+        "Objects that a look-up has pinned are unpinned by the retrieval and again by lookup_unpin: the pin count "
+        "falls below zero, and the memory pool is corrupted."
+    )
+    kind = "external tier"
+    breaks = "A page that another request is still loading loses its pin, and is evicted."
+    seen_by = ("read",)
+    question = "A and B load a shared block, and A's load ends first: what does B get?"
+    roles = ("the bug: unpinned twice", "the fix: unpinned once")
+    experiments: Mapping[str, Experiment] = {"alone": UnsharedChunks()}
+    guide = (
+        GuideStop("A loads two blocks: both pages are pinned.", ExternalHit, lambda event: event.request_id == 0),
+        GuideStop(
+            "A step later B loads two blocks, the first of them A's too: that page has two pins.",
+            ExternalHit,
+            lambda event: event.request_id == 1,
+        ),
+        GuideStop(
+            "A's load is over, and its pins are given back. Left, twice: B's pin on the shared page is gone.",
+            BlocksLoaded,
+            lambda event: event.request_id == 0,
+        ),
+        GuideStop(
+            "C's blocks are saved, and pages are evicted for them. Left, the shared one is among them.",
+            BlocksSaved,
+            lambda event: event.request_id == 2,
+        ),
+        GuideStop(
+            "B's load is over. Left, the shared page has brought C's KV.",
+            BlocksLoaded,
+            lambda event: event.request_id == 1,
+        ),
+        GuideStop("B computes its last token. Left, it reads C's KV.", SlotsWritten, lambda e: e.request_id == 1),
+    )
+    sentences = sentences(guide)
+
+    def play(self, lab: Lab) -> None:
+        """Start A's load, B's a step later, and compute C in the step in which A's has ended."""
+        for prompt in (FIRST, SECOND):
+            fill_tier(lab, prompt)
+        lab.add(token_ids=FIRST, max_tokens=4)
+        lab.step()
+        lab.add(token_ids=SECOND, max_tokens=2)
+        lab.step()
+        lab.add(token_ids=range(101, 110), max_tokens=4)
+        for _ in range(3):
+            lab.step()
+
+    def is_wrong(self, measured: Mapping[str, int]) -> bool:
+        """Return True if a pin was given back that was not taken, and a request misread."""
+        return measured["blocks misread"] > 0
+
+    def first_wrong(self, lab: Lab) -> FirstWrong | None:
+        """Return the event that brought the wrong content. The checks see the read alone."""
+        moment = moment_of(lab, BlocksLoaded, lambda event: event.request_id == 1)
+        if moment is None or not lab.violations:
+            return None
+        return wrong_at(lab, moment, "B's load brings the KV of C, for which the shared page was evicted.")
+
+    def answer(self, table: Table) -> str:
+        """State what a shared chunk loses."""
+        wrong, right = (table[column.name] for column in self.columns)
+        return (
+            f"With a shared chunk {wrong['blocks misread']} block is misread, and {right['blocks misread']} where each "
+            f"pin is given back once. The counts show it less than before: {wrong['pins below zero']} fall below zero, "
+            "because B's pin on the shared page hides one."
+        )
+
+
+SCENARIO = UnpinnedTwice()

@@ -1,0 +1,121 @@
+"""SGLang pull request 27444: the host page that a load reads is evicted and used again while the load is under way.
+
+A load from host memory is started, and device slots are returned before the copy has run. The node was locked on the
+device only, and host eviction looks at another lock. Under pressure the page went to other KV, which the copy then
+brought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from labengine.core.connector import Connector
+from labengine.engine.external.host import HostStore
+from labengine.engine.external.late import Delayed
+from labengine.events import BlocksLoaded, BlocksSaved, ExternalHit, SlotsWritten
+from labengine.lab import Lab
+from labengine.scenarios.elsewhere import fill_tier
+from labengine.scenarios.figures import events_of, num_misread_blocks
+from labengine.scenarios.host_pages import HostPages, PinsPages, ReadsWhenDue
+from labengine.scenarios.scenario import (
+    Column,
+    FirstWrong,
+    GuideStop,
+    Scenario,
+    Table,
+    moment_of,
+    sentences,
+    settings,
+    wrong_at,
+)
+
+NUM_PAGES = 2
+
+
+class LoadSourceEvicted(Scenario):
+    """A loads two blocks from a tier of two pages; B is computed meanwhile, and its blocks are saved."""
+
+    id = "sglang-27444"
+    title = "The source of a load is evicted while it is read"
+    url = "https://github.com/sgl-project/sglang/pull/27444"
+    claim = (
+        "An asynchronous load from the host tier holds a lock on the device only. Host eviction can recycle its source "
+        "pages before the copy has read them, which intermittently corrupts KV."
+    )
+    kind = "external tier"
+    breaks = "A load delivers whatever the page holds when the copy comes to it."
+    seen_by = ("read",)
+    question = "A loads two pages of a tier that has two, and B is saved meanwhile: what does A get?"
+    roles = ("the bug: pages are not pinned", "right: read before anything is evicted")
+    columns = (
+        Column("not pinned", "vllm", "Reads the pages when the copy runs; an eviction may come first."),
+        Column("read at once", "vllm", "Reads the pages into memory of its own when the load starts."),
+        Column("pinned", "vllm", "Keeps the pages from eviction until the load is over: upstream's fix."),
+    )
+    settings = settings(num_blocks=12, block_size=4)
+    guide = (
+        GuideStop("The tier has A's two blocks, in its two pages. A's load starts.", ExternalHit),
+        GuideStop("B is computed in the same step ...", SlotsWritten, lambda event: event.request_id == 1),
+        GuideStop(
+            "... and its two full blocks are saved. The tier has no page left: A's keys are evicted, and B's KV goes "
+            "into their pages. Left, A's copy has not run yet.",
+            BlocksSaved,
+            lambda event: event.request_id == 1,
+        ),
+        GuideStop("A's load is over. Left, it has brought what the pages hold now: B's KV.", BlocksLoaded),
+        GuideStop(
+            "A computes its last token. Left, it reads B's KV at all of its own positions.",
+            SlotsWritten,
+            lambda event: event.request_id == 0,
+        ),
+    )
+    sentences = sentences(guide)
+
+    def lab(self, column: str, model: str = "simulated") -> Lab:
+        """Return an empty lab of one column, with its tier of two pages: loads take a step."""
+        tiers: dict[str, Connector] = {
+            "not pinned": ReadsWhenDue(HostPages(NUM_PAGES)),
+            "read at once": Delayed(HostStore(max_blocks=NUM_PAGES)),
+            "pinned": PinsPages(HostPages(NUM_PAGES)),
+        }
+        return self.column(column).lab(model, {**self.settings_for(model), "external": tiers[column]})
+
+    def play(self, lab: Lab) -> None:
+        """Start A's load and compute B in one step; take two more."""
+        fill_tier(lab, range(1, 10))
+        lab.add(token_ids=range(1, 10), max_tokens=2)
+        lab.add(token_ids=range(101, 110), max_tokens=4)
+        for _ in range(3):
+            lab.step()
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """Count loaded, misread and saved blocks."""
+        return {
+            "blocks loaded": sum(len(event.transfers) for event in events_of(lab, BlocksLoaded)),
+            "blocks misread": num_misread_blocks(lab),
+            "blocks of B saved": sum(len(e.transfers) for e in events_of(lab, BlocksSaved) if e.request_id == 1),
+        }
+
+    def is_wrong(self, measured: Mapping[str, int]) -> bool:
+        """Return True if a request read KV that is not its own."""
+        return measured["blocks misread"] > 0
+
+    def first_wrong(self, lab: Lab) -> FirstWrong | None:
+        """Return the event that brought the wrong content. The checks see the read alone."""
+        moment = moment_of(lab, BlocksLoaded, lambda event: event.request_id == 0)
+        if moment is None or not lab.violations:
+            return None
+        return wrong_at(lab, moment, "A's load brings the KV of B, which holds the pages by now.")
+
+    def answer(self, table: Table) -> str:
+        """State what is delivered, and what a pin costs."""
+        wrong, right, pinned = (table[column.name] for column in self.columns)
+        return (
+            f"Of {wrong['blocks loaded']} loaded blocks {wrong['blocks misread']} are B's, under A's names, and "
+            f"nothing reports an error; {right['blocks misread']} where the load has read before. A pin costs a save: "
+            f"{pinned['blocks of B saved']} of B's blocks are saved while the pages are read, instead of "
+            f"{right['blocks of B saved']}."
+        )
+
+
+SCENARIO = LoadSourceEvicted()
