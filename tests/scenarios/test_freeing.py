@@ -20,6 +20,10 @@ FIGURES = {
         {"blocks that A took": 3, "blocks that A gave back": 2, "entries that left A's window": 1, "blocks misread": 1},
         {"blocks that A took": 3, "blocks that A gave back": 1},
     ),
+    "sglang-29860": (
+        {"tokens found again": 0, "computed tokens": 26},
+        {"tokens found again": 8, "computed tokens": 18},
+    ),
     "sglang-jax-994": (
         {"references that B had": 2, "references that B dropped": 3, "blocks misread": 1},
         {"references that B dropped": 2},
@@ -75,3 +79,7 @@ def test_a_window_of_two_blocks_lies_in_three_unless_it_ends_a_block(num_compute
         return -(-(num_computed + 1) // 4) - group.num_skipped_tokens(num_computed) // 4
 
     assert (num_kept(WINDOW_ROUNDED_UP), num_kept(LABENGINE)) == (kept, needed)
+
+
+def test_a_page_behind_is_late_enough() -> None:
+    assert bug("sglang-29860").measured("a page behind") == {"tokens found again": 8, "computed tokens": 18}

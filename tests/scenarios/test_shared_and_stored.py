@@ -7,6 +7,7 @@ import pytest
 from labengine import events as ev
 from labengine.scenarios import bug
 from labengine.scenarios.figures import events_of
+from labengine.scenarios.scenario import symptom
 
 FIGURES = {
     "atlas-1193": (
@@ -22,6 +23,10 @@ FIGURES = {
     "sglang-27444": (
         {"blocks loaded": 2, "blocks misread": 2, "blocks of B saved": 2},
         {"blocks loaded": 2, "blocks misread": 0, "blocks of B saved": 2},
+    ),
+    "vllm-39702": (
+        {"attempts that failed": 6, "requests finished": 1},
+        {"attempts that failed": 0, "requests finished": 2},
     ),
 }
 
@@ -68,3 +73,12 @@ def test_the_first_wrong_event_is_the_tiers_and_comes_before_the_read(id: str, k
         first = scenario.first_wrong(lab)
         assert first is not None and isinstance(first.event, kind)
         assert first.moment < min(v.first_event for v in lab.violations if v.first_event is not None)
+
+
+def test_a_hit_that_is_gone_ends_every_step() -> None:
+    scenario = bug("vllm-39702")
+    with scenario.lab("counted once") as lab:
+        scenario.opening(lab)
+        for _ in range(2):
+            assert symptom(lab.step).startswith("LoadError: 2 of 2 blocks could not be loaded")
+            assert lab.snapshot().step == 3 and lab.check() == []

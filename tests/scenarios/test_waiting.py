@@ -23,6 +23,10 @@ FIGURES = {
         },
         {"preempted for the first block": 1, "preemptions in all": 2, "computed tokens": 100, "requests finished": 4},
     ),
+    "vllm-57104": (
+        {"requests finished": 0, "steps without progress": 20, "loads given up": 0},
+        {"requests finished": 2, "steps without progress": 0, "loads given up": 0},
+    ),
     "vllm-ascend-16662": (
         {
             "requests aborted": 4,
@@ -85,3 +89,11 @@ def test_a_fence_costs_an_empty_step_and_no_preemption() -> None:
             reports[column] = [lab.step() for _ in range(7)]
     assert [(len(r.scheduled), len(r.preempted)) for r in reports["retries at once"][5:]] == [(0, 4), (3, 0)]
     assert [(len(r.scheduled), len(r.preempted)) for r in reports["waits"][5:]] == [(0, 0), (3, 1)]
+
+
+def test_taking_a_landed_load_back_is_enough_as_well() -> None:
+    assert bug("vllm-57104").measured("taken back") == {
+        "requests finished": 2,
+        "steps without progress": 0,
+        "loads given up": 1,
+    }

@@ -1,0 +1,151 @@
+"""vLLM issue 39702, fixed by pull request 42289: the tier's hit is evicted between the look-up and its use.
+
+The look-up counted the tokens that the tier holds, and pinned nothing. By the time blocks had been allocated for them
+the tier had evicted some, and an assertion on the count ended the server. There the gap lies inside one call of the
+scheduler; here it is as long as the request waits for blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from labengine.core.editions import VLLM
+from labengine.core.parts import Parts
+from labengine.core.prefix_lookup import Hit
+from labengine.core.request import Request
+from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.engine.external.host import HostStore
+from labengine.events import BlocksSaved, ExternalHit, RequestFinished, RequestScheduled, StepEnded, StepRolledBack
+from labengine.lab import Lab
+from labengine.scenarios.elsewhere import fill_tier
+from labengine.scenarios.figures import events_of, num_finished
+from labengine.scenarios.scenario import (
+    Column,
+    FirstWrong,
+    GuideStop,
+    Scenario,
+    Table,
+    moment_of,
+    sentences,
+    settings,
+    symptom,
+    wrong_at,
+)
+
+
+class TrustsTheFirstAnswer(TokenBudgetScheduler):
+    """Asks the tier about a request once, and keeps the number until there are blocks."""
+
+    def match_external(self, request: Request, hit: Hit) -> int:
+        """Return the number of tokens that the tier held when the request was first looked up."""
+        answers: dict[int, int] = vars(self).setdefault("answers", {})
+        return answers.setdefault(request.request_id, super().match_external(request, hit))
+
+
+class UnpinnedHit(Scenario):
+    """B is looked up while A fills the pool; A's blocks are saved, and the tier has room for two."""
+
+    id = "vllm-39702"
+    title = "The tier's hit is evicted between look-up and use"
+    url = "https://github.com/vllm-project/vllm/issues/39702"
+    claim = (
+        "get_num_new_matched_tokens() finds tokens in the CPU cache and pins none of them. They can be evicted before "
+        "update_state_after_alloc() looks them up again, and its assertion (expected N hit tokens, got 0) ends the "
+        "server."
+    )
+    kind = "external tier"
+    breaks = "A load is planned for blocks that the tier no longer has."
+    why_unseen = (
+        "The tier refuses the load and the step is rolled back before anything is read: the error itself is the "
+        "symptom, and the state stays valid."
+    )
+    question = "B's hit was counted before A's blocks were saved: can B be loaded?"
+    roles = ("the bug: the first count is used", "right: counted when it is used")
+    columns = (
+        Column(
+            "counted once",
+            Parts(name="vllm, trusts the first answer", scheduler=TrustsTheFirstAnswer).overriding(VLLM),
+            "Uses the number of the first look-up, whatever the tier has evicted since.",
+        ),
+        Column(
+            "counted when used", "vllm", "Looks up in the step that allocates and loads; nothing is evicted between."
+        ),
+    )
+    settings = settings(num_blocks=6, block_size=4)
+    guide = (
+        GuideStop(
+            "A runs. B was looked up as well: the tier holds 8 of its tokens, but the pool has too few blocks for it. "
+            "Left, the number is kept.",
+            RequestScheduled,
+        ),
+        GuideStop("The tier has room for two blocks. A's two are saved, and B's are evicted for them.", BlocksSaved),
+        GuideStop("A ends, and there are blocks for B.", RequestFinished, lambda event: event.request_id == 0),
+        GuideStop("Left, B is admitted with the 8 tokens that were counted in step 1.", ExternalHit),
+        GuideStop(
+            "Left, the tier cannot deliver them. The step is taken back and tried anew, with the same number: it fails "
+            "for good.",
+            StepRolledBack,
+        ),
+        GuideStop("Right, the look-up has found nothing, and B has been computed.", StepEnded),
+    )
+    sentences = sentences(guide[:3])
+
+    def lab(self, column: str, model: str = "simulated") -> Lab:
+        """Return an empty lab of one column, with its tier of two blocks."""
+        return self.column(column).lab(model, {**self.settings_for(model), "external": HostStore(max_blocks=2)})
+
+    def play(self, lab: Lab) -> None:
+        """Run A to its end, then B; an error may end each of B's steps."""
+        self.opening(lab)
+        for _ in range(3):
+            symptom(lab.step)
+
+    def opening(self, lab: Lab) -> None:
+        """Run A to its end, with B behind it."""
+        prompt = range(1, 10)
+        fill_tier(lab, prompt)
+        lab.add(token_ids=range(101, 110), max_tokens=3)
+        lab.add(token_ids=prompt, max_tokens=2)
+        for _ in range(3):
+            lab.step()
+
+    def follow_up_acts(self) -> tuple[Callable[[Lab], Any], ...]:
+        """Take B's first step, which an error may end."""
+        return (lambda lab: symptom(lab.step),)
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """Count failed attempts and finished requests."""
+        return {
+            "attempts that failed": len(events_of(lab, StepRolledBack)),
+            "requests finished": num_finished(lab),
+        }
+
+    def is_wrong(self, measured: Mapping[str, int]) -> bool:
+        """Return True if steps fail."""
+        return measured["attempts that failed"] > 0
+
+    def first_wrong(self, lab: Lab) -> FirstWrong | None:
+        """Return the event that counts on the evicted blocks."""
+        moment = moment_of(lab, ExternalHit)
+        if moment is None:
+            return None
+        return wrong_at(lab, moment, "B is admitted with tokens that the tier has evicted since they were counted.")
+
+    def error(self) -> str:
+        """Return the error of B's first step."""
+        with self.lab(self.columns[0].name) as lab:
+            self.opening(lab)
+            return symptom(lab.step)
+
+    def answer(self, table: Table) -> str:
+        """State what the engine says, and that a second try does not help."""
+        wrong, right = (table[column.name] for column in self.columns)
+        return (
+            f"Three steps make {wrong['attempts that failed']} attempts, and all fail ({self.error()}). Beginning a "
+            f"step anew after a failed load cannot help while the number stays: {wrong['requests finished']} of 2 "
+            f"requests finish, and {right['requests finished']} if the tier is asked when its answer is used."
+        )
+
+
+SCENARIO = UnpinnedHit()

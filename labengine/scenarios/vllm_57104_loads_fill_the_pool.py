@@ -1,0 +1,163 @@
+"""vLLM pull request 57104: loads fill the pool, and each of them needs one block more to begin.
+
+A request gets blocks for what the tier loads. The block for the tokens behind (there the lookahead of a drafter) is
+asked for when the load has landed. Two loads can take all blocks: then neither request can begin, neither gives
+anything back, and each step finds the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from labengine.core.editions import VLLM, VllmKVCacheManager
+from labengine.core.parts import Parts
+from labengine.core.prefix_lookup import Hit
+from labengine.core.request import Request
+from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.engine.external.host import HostStore
+from labengine.engine.external.late import Delayed
+from labengine.events import BlocksLoaded, ExternalHit, RequestScheduled, StepEnded
+from labengine.lab import Lab
+from labengine.scenarios.elsewhere import fill_tier
+from labengine.scenarios.figures import num_finished, num_idle_steps, num_preemptions
+from labengine.scenarios.scenario import (
+    Column,
+    FirstWrong,
+    GuideStop,
+    Scenario,
+    Table,
+    moment_of,
+    sentences,
+    settings,
+    wrong_at,
+)
+
+
+class KeepsLandedLoads(TokenBudgetScheduler):
+    """vLLM's scheduling: a request whose load has landed keeps its blocks while it waits.
+
+    labengine's takes them back when nothing else can move.
+    """
+
+    def _take_back_last(self, preempted: list[int]) -> bool:
+        return False
+
+
+class CountsLoadsAlone(VllmKVCacheManager):
+    """Admission before the pull request."""
+
+    def can_admit(self, request: Request, hit: Hit, num_external: int = 0, num_spare: int = 0) -> bool:
+        """Return True when the blocks to be loaded fit; the block for the tokens behind them is not counted."""
+        if not num_external:
+            return super().can_admit(request, hit, num_external, num_spare)
+        num_computed = hit.num_tokens + num_external
+        needed = sum(
+            group.num_blocks_to_admit(ids, num_computed, -(-num_computed // group.block_size))
+            for group, ids in zip(self.groups, hit.block_ids, strict=True)
+        )
+        return needed + num_spare <= self.pool.num_free
+
+
+KEEPS = Parts(name="vllm, keeps landed loads", scheduler=KeepsLandedLoads).overriding(VLLM)
+BROKEN = Parts(name="vllm, counts loads alone", kv_cache_manager=CountsLoadsAlone).overriding(KEEPS)
+TAKES_BACK = Parts(name="vllm, counts loads alone, takes back", kv_cache_manager=CountsLoadsAlone).overriding(VLLM)
+
+
+class LoadsFillThePool(Scenario):
+    """The pull request's example: A needs 4 blocks and one, B 3 and one, and the pool has 7."""
+
+    id = "vllm-57104"
+    title = "Loads fill the pool, and no request can begin"
+    url = "https://github.com/vllm-project/vllm/pull/57104"
+    claim = (
+        "Under KV pressure asynchronous loads can take every block. Each loaded request needs one lookahead block "
+        "more, which is allocated only after the load: the scheduler deadlocks."
+    )
+    kind = "deadlock"
+    breaks = "Requests are admitted for their loads alone, and wait for each other's blocks afterwards."
+    why_unseen = (
+        "Both requests wait with blocks that are theirs: every state is valid, and only the steps that schedule "
+        "nothing show it."
+    )
+    question = "A loads 4 blocks of 7 and B 3; each needs one more: 20 steps"
+    roles = ("the bug: loads alone are counted", "the fix: the block behind is counted")
+    columns = (
+        Column("loads counted", BROKEN, "Admits a load if its own blocks are free."),
+        Column("one more counted", KEEPS, "Admits a load if the prompt behind it fits as well."),
+        Column(
+            "taken back", TAKES_BACK, "Counts loads alone; when nothing can move, the last one gives its blocks back."
+        ),
+    )
+    settings = settings(num_blocks=8, block_size=4)
+    num_steps = 20
+    guide = (
+        GuideStop(
+            "The tier has 16 tokens of A's 17. Its load takes 4 blocks of 7.",
+            ExternalHit,
+            lambda event: event.request_id == 0,
+        ),
+        GuideStop(
+            "B has 12 tokens of 13 in the tier. Left, its load takes the last 3 blocks. Right, B would need 4 in all, "
+            "and waits.",
+            StepEnded,
+        ),
+        GuideStop("A's load has landed. It needs a block for its last token.", BlocksLoaded),
+        GuideStop(
+            "Right, A runs. Left, no block is free: both requests have what they loaded, and wait for one block more.",
+            RequestScheduled,
+        ),
+        GuideStop("Left, this step has scheduled nothing, and no later one will.", StepEnded),
+    )
+    sentences = sentences(guide)
+
+    def lab(self, column: str, model: str = "simulated") -> Lab:
+        """Return an empty lab of one column, with its tier: loads take a step."""
+        return self.column(column).lab(model, {**self.settings_for(model), "external": Delayed(HostStore())})
+
+    def play(self, lab: Lab) -> None:
+        """Add both requests, and take num_steps steps."""
+        self._take(lab, self.num_steps)
+
+    def opening(self, lab: Lab) -> None:
+        """Play as many steps as every column takes."""
+        self._take(lab, 3)
+
+    def _take(self, lab: Lab, num_steps: int) -> None:
+        for prompt in (range(1, 18), range(101, 114)):
+            fill_tier(lab, prompt)
+            lab.add(token_ids=prompt, max_tokens=2)
+        for _ in range(num_steps):
+            lab.step()
+
+    def measure(self, lab: Lab) -> dict[str, int]:
+        """Count finished requests, steps without progress, and loads that were given up."""
+        return {
+            "requests finished": num_finished(lab),
+            "steps without progress": num_idle_steps(lab),
+            "loads given up": num_preemptions(lab),
+        }
+
+    def is_wrong(self, measured: Mapping[str, int]) -> bool:
+        """Return True if the requests wait for ever."""
+        return measured["requests finished"] < 2 and measured["steps without progress"] > 0
+
+    def first_wrong(self, lab: Lab) -> FirstWrong | None:
+        """Return the admission of the second load, if nothing moves after it."""
+        moment = moment_of(lab, ExternalHit, lambda event: event.request_id == 1)
+        if moment is None or num_finished(lab):
+            return None
+        return wrong_at(lab, moment, "B is admitted for its load, and takes the block that A will need to begin.")
+
+    def answer(self, table: Table) -> str:
+        """State that either of two rules is enough."""
+        wrong, counted, taken = (table[column.name] for column in self.columns)
+        return (
+            f"{wrong['steps without progress']} of {self.num_steps} steps compute nothing, and "
+            f"{wrong['requests finished']} of 2 requests finish. With the block behind counted "
+            f"{counted['requests finished']} do, one after the other. Taking a landed load back is enough too "
+            f"({taken['requests finished']} finish), and costs {taken['loads given up']} load that has to be repeated: "
+            "labengine does both."
+        )
+
+
+SCENARIO = LoadsFillThePool()
