@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from labengine.config import EngineConfig
+from labengine.core.connector import Connector
 from labengine.core.editions import VLLM
+from labengine.core.journal import Journal
+from labengine.core.kv_cache_manager import KVCacheManager
 from labengine.core.parts import Parts
 from labengine.core.request import FinishReason, Request, RequestStatus
 from labengine.core.step_plan import ScheduledRequest, StepPlan
 from labengine.core.token_budget import TokenBudgetScheduler
+from labengine.hooks import Hooks
 
 
 class OneStepAheadScheduler(TokenBudgetScheduler):
@@ -64,3 +69,43 @@ class OneStepAheadScheduler(TokenBudgetScheduler):
 
 
 ONE_STEP_AHEAD = Parts(name="vllm, one step ahead", scheduler=OneStepAheadScheduler).overriding(VLLM)
+
+
+class FencedScheduler(TokenBudgetScheduler):
+    """Two steps in flight: a victim that the last step computes keeps its blocks until the next step is scheduled."""
+
+    def __init__(
+        self, config: EngineConfig, manager: KVCacheManager, connector: Connector | None, hooks: Hooks, journal: Journal
+    ) -> None:
+        super().__init__(config, manager, connector, hooks, journal)
+        self.in_flight: frozenset[int] = frozenset()
+        """Requests that the last step computes; its output is not processed yet."""
+
+    def schedule(self) -> StepPlan:
+        """Take the blocks of fenced victims, whose step is over by now; then plan."""
+        for victim in [request for request in self.waiting if request.status is RequestStatus.RUNNING]:
+            super().take_blocks(victim)
+        plan = super().schedule()
+        self._journal.record((setattr, self, "in_flight", self.in_flight))
+        self.in_flight = frozenset(part.request_id for part in plan.scheduled)
+        return plan
+
+    def is_fenced(self, victim: Request) -> bool:
+        """Return True if a step that computes the request is in flight."""
+        return victim.request_id in self.in_flight
+
+    def take_blocks(self, victim: Request) -> None:
+        """Take a victim's blocks; those of a fenced one stay for now, and nothing is free."""
+        if not self.is_fenced(victim):
+            super().take_blocks(victim)
+
+    def allocate_or_preempt(
+        self, request: Request, num_tokens: int, batch: list[ScheduledRequest], preempted: list[int]
+    ) -> bool:
+        """Preempt nobody while the next victim is fenced: the request waits for a step. Source: vLLM PR 49675."""
+        if self.is_fenced(self.choose_victim(request)) and not self.manager.allocate(request, num_tokens):
+            return False
+        return super().allocate_or_preempt(request, num_tokens, batch, preempted)
+
+
+FENCED = Parts(name="vllm, fenced", scheduler=FencedScheduler).overriding(VLLM)
