@@ -17,6 +17,7 @@ if __name__ == "__main__":
 
 from differential import vllm_golden as golden
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
+from differential.vllm_tier import tier_workloads
 from vllm_scheduler_workloads import scheduler_workload
 from vllm_workloads import KINDS, op_workload
 
@@ -27,6 +28,7 @@ STEP_ROWS = (
     "after each step: scheduled [[request, tokens]], preempted and finished in order; requests {id: [status, tokens, "
     "computed tokens, block tables]}; ref_counts by block; free_queue, next victim first; cached {label: [blocks]}"
 )
+TIER_ROWS = STEP_ROWS + "; with an external tier, and 0 computed tokens of requests that wait"
 
 
 def main() -> int:
@@ -42,6 +44,9 @@ def main() -> int:
             _report(f"ops-{kind}")
         golden.write("scheduler", _header(vllm, STEP_ROWS), islice(_preempting(vllm), NUM_WORKLOADS))
         _report("scheduler")
+        tiers = islice(tier_workloads(), NUM_WORKLOADS)
+        golden.write("tier", _header(vllm, TIER_ROWS), ((w, vllm.run_scheduler(w)) for w in tiers))
+        _report("tier")
     return 0
 
 

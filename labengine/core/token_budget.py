@@ -69,8 +69,8 @@ class TokenBudgetScheduler(Scheduler):
     def skips(self, request: Request, skipped: Sequence[Request]) -> bool:
         """Return True to skip a waiting request in this step, and go on with those behind it: here none is skipped.
 
-        skipped: the requests that this step has skipped already. They keep their places. (vLLM has a queue of its own
-        for them, which also holds the requests that wait for a load.)
+        skipped: the requests that this step has skipped already. They keep their places. (vLLM skips, for example, a
+        request for which its connector cannot say yet how much it holds.)
         """
         return False
 
@@ -158,17 +158,18 @@ class TokenBudgetScheduler(Scheduler):
 
         A request whose load failed gives its blocks back, recomputes, and does not ask the tier again.
         """
-        for request, num_computed, is_there in reversed(self.external.take_arrived()):
+        arrived = self.external.take_arrived()
+        for request, _, _ in reversed(arrived):
+            self.requeue(request)
+        for request, num_computed, is_there in arrived:  # in this order, as vLLM: the first of equal blocks is served
             self._set(request, "is_loading", False)
             if is_there:
                 if BlocksLoaded in self._hooks:
                     loaded = self.external.blocks_of(request, num_computed)
                     self._hooks.emit(BlocksLoaded(request.request_id, tuple(transfer.ids for transfer in loaded)))
                 self.book_computed(request, num_computed)
-                self.requeue(request)
             else:
                 if LoadFailed in self._hooks:
                     self._hooks.emit(LoadFailed(request.request_id, self.external.last_failure))
                 self.external.failed_requests.add(request.request_id)
-                self.requeue(request)
                 self.take_blocks(request)

@@ -1,8 +1,9 @@
 """vLLM issue 45388 and what followed (44560, 45406, 57104, 57841): loads that have landed, behind a request that waits.
 
-A request whose KV is being loaded holds blocks and does not run. In vLLM it stands in a queue of skipped requests, and
-its load counts as landed only when the scan reaches it. The scan ends at the first request that does not fit: if
-nothing runs, and the blocks that this request needs are held by loads behind it, nothing moves for ever.
+A request whose KV is being loaded holds blocks and does not run. vLLM kept it in a queue of skipped requests, and its
+load counted as landed only when the scan reached it. The scan ends at the first request that does not fit: if nothing
+runs, and the blocks that this request needs are held by loads behind it, nothing moves for ever. vLLM 0.32 has a queue
+of its own for requests that hold blocks, and scans it first: the alternative that 57841's review proposed.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class AsksAgain(TokenBudgetScheduler):
 
 
 class ReachedByTheScan(AsksAgain):
-    """vLLM's queue of skipped requests: a load is taken up where the scan reaches it, and not before."""
+    """One queue of skipped requests: a load is taken up where the scan reaches it, and not before."""
 
     def take_arrived(self) -> None:
         """Take up landed loads, unless a request that was skipped before them does not fit."""
@@ -107,7 +108,7 @@ class Stranded(Experiment):
 
     columns: ClassVar[tuple[Column, ...]] = (
         _column("one queue", ReachedByTheScan, "Takes a landed load up where the scan reaches it: never, behind H."),
-        _column("separate", AsksAgain, "Keeps loads out of the queue; landed ones come first. The edition's own rule."),
+        _column("separate", AsksAgain, "Keeps loads out of the queue; landed ones come first. The rule of vLLM 0.32."),
         _column("45406", ScansOn, "Scans on behind a request that does not fit, while nothing runs."),
         _column("57841", NoLoadBehind, "Begins no load behind a skipped request that holds nothing."),
     )
@@ -230,7 +231,7 @@ class StrandedLoads(Stranded, Scenario):
             f"{self.num_steps} steps compute nothing with {one['free blocks at the end']} blocks free (the thread: 200 "
             f"steps, 20 free, H needs 100, L holds 250). The claim holds, and 57841 mends this case: all finish in "
             f"{gate[steps]} computing steps, for L's load has to wait for H; with 45406 it is {scans[steps]}, with "
-            f"loads kept apart {separate[steps]}."
+            f"loads kept apart {separate[steps]}, step for step as vLLM 0.32 (tests/golden/vllm-tier.jsonl.gz)."
         )
 
 

@@ -6,18 +6,20 @@ LABENGINE_VLLM_PYTHON=path/to/vllm/bin/python pytest tests/differential/test_dif
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 
 import pytest
 
 from differential.vllm_comparison import first_difference, rows_of_replay, rows_of_simulate
 from differential.vllm_encounters import met_by_ops, met_by_steps, workloads_meeting
 from differential.vllm_process import VARIABLE, VERSION, VllmProcess, named_interpreter
+from differential.vllm_tier import rows_with_tier, tier_workloads
 from vllm_scheduler_workloads import scheduler_workload
 from vllm_workloads import KINDS, op_workload
 
 NUM_OP_WORKLOADS = 2000
 NUM_PREEMPTING_WORKLOADS = 500
+NUM_TIER_WORKLOADS = 2000
 
 
 @pytest.fixture(scope="module")
@@ -57,3 +59,14 @@ def test_every_step_is_equal(vllm: VllmProcess) -> None:
         if sum("preemption" in encounters for encounters in met) == NUM_PREEMPTING_WORKLOADS:
             break
     print(f"{len(met)} workloads, {num_steps} steps, equal after each; met {dict(workloads_meeting(met))}")
+
+
+@pytest.mark.timeout(1800)
+def test_every_step_with_an_external_tier_is_equal(vllm: VllmProcess) -> None:
+    num_steps = 0
+    for number, workload in enumerate(islice(tier_workloads(), NUM_TIER_WORKLOADS)):
+        rows = vllm.run_scheduler(workload)
+        difference = first_difference(rows, rows_with_tier(workload))
+        assert difference is None, f"workload {number}: {difference}\n{workload}"
+        num_steps += len(rows)
+    print(f"{NUM_TIER_WORKLOADS} workloads with a tier, {num_steps} steps, equal after each")

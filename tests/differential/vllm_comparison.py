@@ -32,13 +32,13 @@ def rows_of_simulate(workload: Row, edition: str | Parts = EDITION) -> list[Row]
     """What labengine's scheduler holds after each step, in the keys of differential.vllm_upstream_scheduler."""
     decisions: list[Row] = []
     hooks = Hooks(strict=True)
-    hooks.subscribe(lambda event: _note(event, decisions))
+    hooks.subscribe(lambda event: note_decision(event, decisions))
     snapshots = simulate(for_simulate(workload), edition, next_token(workload), hooks)
-    labels = _labels(workload, snapshots[-1].requests)
-    return [_row(snapshot, decided, labels) for snapshot, decided in zip(snapshots, decisions, strict=True)]
+    labels = labels_of(workload, snapshots[-1].requests)
+    return [row_of(snapshot, decided, labels) for snapshot, decided in zip(snapshots, decisions, strict=True)]
 
 
-def _note(event: Event, decisions: list[Row]) -> None:
+def note_decision(event: Event, decisions: list[Row]) -> None:
     match event:
         case StepStarted():
             decisions.append({"scheduled": [], "preempted": [], "finished": []})
@@ -50,7 +50,7 @@ def _note(event: Event, decisions: list[Row]) -> None:
             decisions[-1]["finished"].append(event.request_id)
 
 
-def _row(snapshot: Snapshot, decided: Row, labels: dict[str, str]) -> Row:
+def row_of(snapshot: Snapshot, decided: Row, labels: dict[str, str]) -> Row:
     return {
         "step": snapshot.step,
         **decided,
@@ -64,7 +64,7 @@ def _row(snapshot: Snapshot, decided: Row, labels: dict[str, str]) -> Row:
     }
 
 
-def _labels(workload: Row, requests: dict[int, RequestState]) -> dict[str, str]:
+def labels_of(workload: Row, requests: dict[int, RequestState]) -> dict[str, str]:
     """Hash, hex, to label: every link of the hash chains of all requests, as long as they became."""
     size = workload["hash_block_size"]
     chain = HashChain()

@@ -22,12 +22,13 @@ from vllm_scheduler_workloads import next_token
 FOLDER = Path(__file__).resolve().parent.parent / "golden"
 
 NAMES = ("ops-full", "ops-hybrid", "scheduler")
+"""Kinds without an external tier; "tier" has one (test_golden_vllm_tier.py)."""
 
 Row = dict[str, Any]
 
 
 def golden_path(name: str) -> Path:
-    """The recording of one kind of workloads, one of NAMES."""
+    """The recording of one kind of workloads, one of NAMES or "tier"."""
     return FOLDER / f"vllm-{name}.jsonl.gz"
 
 

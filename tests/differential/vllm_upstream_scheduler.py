@@ -1,6 +1,7 @@
 """Complete workloads on vLLM's synchronous Scheduler, without a model. Runs where vLLM is installed.
 
 A workload has simulate's keys, and `streams` and `alphabet`, which say how requests go on; a row, see `_Run.row`.
+`tier`: an external tier, see vllm_upstream_tier.py; then `max_steps` ends the run, also when nothing moves.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
 from differential import vllm_upstream_pool as pool_rows
+from differential.vllm_upstream_tier import UpstreamTier
 
 MAX_MODEL_LEN = 8192
 MAX_STEPS = 20_000
@@ -54,7 +56,11 @@ def run_scheduler(workload: Mapping[str, Any]) -> list[dict[str, Any]]:
             clock = max(clock, run.arrivals[0][0])
         run.join(clock)
         rows.append(run.step(clock))
-        if len(rows) > MAX_STEPS or not (rows[-1]["scheduled"] or rows[-1]["preempted"] or run.arrivals):
+        if len(rows) == workload.get("max_steps"):
+            break
+        if workload.get("tier") is None and (
+            len(rows) > MAX_STEPS or not (rows[-1]["scheduled"] or rows[-1]["preempted"] or run.arrivals)
+        ):
             raise RuntimeError(f"vLLM does not get on at step {clock}")
         clock += 1
     return rows
@@ -69,6 +75,8 @@ class _Run:
         hash_block_size = workload.get("hash_block_size") or min(block_size for block_size, _ in self._groups)
         self._labels = pool_rows.Labels(hash_block_size)
         self.scheduler = _scheduler(workload, self._groups, hash_block_size)
+        self._tier = UpstreamTier(workload["tier"]) if workload.get("tier") else None
+        self.scheduler.connector = self._tier
         self._requests: dict[str, Request] = {}
         self._preempted: list[int] = []
         _note_preemptions(self.scheduler, self._preempted)
@@ -104,6 +112,7 @@ class _Run:
             logprobs=None,
             prompt_logprobs_dict={},
             pooler_output=[],
+            kv_connector_output=self._tier.landed() if self._tier else None,
         )
         self.scheduler.update_from_output(plan, output)
         for request_id in ids:
@@ -134,7 +143,9 @@ class _Run:
 
     def _request_row(self, request_id: str, request: Request) -> list[Any]:
         status = "finished" if request.is_finished() else request.status.name.lower()
-        computed = 0 if request.is_finished() else request.num_computed_tokens
+        if status == "waiting_for_remote_kvs":
+            status = "waiting"
+        computed = 0 if status in ("finished", "waiting") else request.num_computed_tokens
         return [status, request.num_tokens, computed, pool_rows.tables(self.scheduler.kv_cache_manager, request_id)]
 
 

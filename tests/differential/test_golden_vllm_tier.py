@@ -1,0 +1,97 @@
+"""What vLLM 0.32's scheduler held with a connector, recorded, is what edition vllm holds: loads at once and late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import islice
+
+import pytest
+
+from differential import vllm_golden as golden
+from differential.vllm_comparison import first_difference
+from differential.vllm_process import VERSION
+from differential.vllm_tier import EDITION, AsksAgain, SpecifiedTier, rows_with_tier, tier_workloads
+from labengine.core.parts import Parts
+from labengine.core.request import Request
+from labengine.core.scheduler import NOT_ADMITTED, Admission
+
+NUM_WORKLOADS = 200
+
+
+@cache
+def recorded() -> list[tuple[golden.Row, list[golden.Row]]]:
+    return list(golden.read("tier"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def recording_is_dropped() -> Iterator[None]:
+    """No test after these keeps what was read."""
+    yield
+    recorded.cache_clear()
+
+
+def test_every_row_of_the_recorded_workloads_is_equal() -> None:
+    assert golden.read_header("tier")["version"].startswith(VERSION + ".")
+    assert len(recorded()) == NUM_WORKLOADS
+    for number, (workload, rows) in enumerate(recorded()):
+        difference = first_difference(rows, rows_with_tier(workload))
+        assert difference is None, f"recorded workload {number}: {difference}\n{workload}"
+
+
+def test_the_generator_still_makes_the_workloads_that_were_recorded() -> None:
+    assert [workload for workload, _ in recorded()] == list(islice(tier_workloads(), NUM_WORKLOADS))
+
+
+def test_the_workloads_cover_what_they_are_for() -> None:
+    """Loads at once and late, local hits before them, requests to be asked again, preemption, and steps of waiting."""
+    met: dict[str, int] = {}
+    for workload, rows in recorded():
+        for name, is_met in _met(workload, rows).items():
+            met[name] = met.get(name, 0) + is_met
+    assert min(met.values()) >= 20, met
+
+
+def _met(workload: golden.Row, rows: list[golden.Row]) -> dict[str, bool]:
+    tier = workload["tier"]
+    has_loads = any(tier["tokens"].values())
+    holds = [[bool(state[3][0]) and state[0] == "waiting" for state in row["requests"].values()] for row in rows]
+    return {
+        "load at once": has_loads and not tier["delay"],
+        "late load": any(map(any, holds)),
+        "asked again": bool(tier["again"]),
+        "preemption": any(row["preempted"] for row in rows),
+        "step without a token": any(not row["scheduled"] for row in rows),
+        "block in two tables": any(max(row["ref_counts"]) > 1 for row in rows),
+    }
+
+
+class StopsAtASkippedRequest(AsksAgain):
+    """The scan ends where a request is skipped."""
+
+    def admit(self, request: Request, limit: int, *, is_first: bool) -> Admission:
+        assert isinstance(self.external.connector, SpecifiedTier)
+        asks_again = any(self.external.connector.again.values())
+        return NOT_ADMITTED if asks_again else super().admit(request, limit, is_first=is_first)
+
+
+class LandedLoadsLast(AsksAgain):
+    """A request whose load has landed waits behind all others."""
+
+    def requeue(self, request: Request) -> None:
+        self._journal.record((self.waiting.pop,))
+        self.waiting.append(request)
+
+
+@pytest.mark.parametrize("scheduler", [StopsAtASkippedRequest, LandedLoadsLast])
+def test_a_scheduler_that_decides_otherwise_is_found_out(scheduler: type[AsksAgain]) -> None:
+    parts = Parts(scheduler=scheduler).overriding(EDITION)
+    assert any(_differs(workload, rows, parts) for workload, rows in recorded())
+
+
+def _differs(workload: golden.Row, rows: list[golden.Row], parts: Parts) -> bool:
+
+    try:
+        return first_difference(rows, rows_with_tier(workload, parts)) is not None
+    except RuntimeError:
+        return True
