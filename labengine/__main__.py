@@ -34,9 +34,11 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(run=_demo)
     bugs = commands.add_parser("bugs", help="list the upstream bugs: what breaks, and how it is seen")
     bugs.add_argument("words", nargs="*", metavar="ENGINE | KIND", help="only those: vllm, full hit, or vllm full hit")
+    bugs.add_argument("--pages", metavar="DIR", help="write a page for each, and index.html, into this folder")
     bugs.set_defaults(run=_bugs)
     bug = commands.add_parser("bug", help="reproduce an upstream bug, and judge the claim and the fix")
     bug.add_argument("id", nargs="?", help="nano-vllm-219, for example; without it: what there is")
+    bug.add_argument("--page", metavar="FILE", help="write it as one HTML page in which the story scrubs, offline")
     bug.set_defaults(run=_bug)
     replay = commands.add_parser(
         "replay", help="run operations on the KV-cache manager, and print the state after each"
@@ -61,14 +63,24 @@ def _demo(options: argparse.Namespace) -> None:
 
 def _bugs(options: argparse.Namespace) -> None:
     from labengine.scenarios import bugs_named
+    from labengine.scenarios.gallery import write_gallery
 
-    print(bugs_named(options.words))
+    found = bugs_named(options.words)
+    if options.pages is None:
+        print(found)
+    else:
+        print(write_gallery(found, options.pages, print))
 
 
 def _bug(options: argparse.Namespace) -> None:
-    from labengine.scenarios import print_story
+    from labengine.scenarios import bug, print_story
 
-    print_story(options.id, sys.stdout)
+    if options.page is None:
+        print_story(options.id, sys.stdout)
+    elif options.id is None:
+        raise ConfigError("--page is for one report: name it, as in `bug nano-vllm-219 --page story.html`")
+    else:
+        print(bug(options.id).export(options.page))
 
 
 def _replay(options: argparse.Namespace) -> None:

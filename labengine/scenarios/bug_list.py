@@ -7,6 +7,8 @@ from html import escape
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+from labengine.scenarios.report import how_seen
+
 if TYPE_CHECKING:
     from labengine.scenarios.scenario import Scenario
 
@@ -27,13 +29,6 @@ class BugList(list["Scenario"]):
         cells = "".join(f'<th style="text-align:left">{heading}</th>' for heading in _HEADINGS)
         rows = "".join(f"<tr>{_html_cells(scenario)}</tr>" for scenario in self)
         return f"<table><thead><tr>{cells}</tr></thead><tbody>{rows}</tbody></table>"
-
-
-def how_seen(scenario: Scenario) -> str:
-    """Return the rules that the checks report in the broken column, or why no check sees the defect: sentences."""
-    if scenario.seen_by:
-        return f"The checks report: {', '.join(scenario.seen_by)}."
-    return f"No check sees it. {scenario.why_unseen}"
 
 
 def _text(scenario: Scenario) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from operator import itemgetter
+from os import PathLike
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from labengine.config import ConfigError
@@ -18,6 +20,7 @@ from labengine.scenarios.experiment import Column as Column
 from labengine.scenarios.experiment import Experiment as Experiment
 from labengine.scenarios.experiment import settings as settings
 from labengine.scenarios.kinds import KINDS as KINDS
+from labengine.scenarios.page import export
 from labengine.scenarios.verdict import FirstWrong as FirstWrong
 from labengine.scenarios.verdict import Table as Table
 from labengine.scenarios.verdict import Verdict as Verdict
@@ -181,6 +184,16 @@ class Scenario(Experiment):
             claim=self.claim,
             names=names,
         )
+
+    def export(self, path: str | PathLike[str], home: str = "") -> Path:
+        """Write one page that reads alone, with no Python: report, guided story, verdict, code; return its path.
+
+        home: the address of a list of scenarios to link to.
+        """
+        with self.compare() as comparison:
+            if comparison.has_follow_up:
+                comparison.follow_up()
+            return export(self, self.verdict(), comparison, path, home)
 
     def outputs(self, model: str) -> SideBySide:
         """Return the texts of the broken and the fixed lab on a real model."""

@@ -8,7 +8,8 @@ import labengine
 from labengine.__main__ import main
 from labengine.config import ConfigError
 from labengine.scenarios import SCENARIOS, bug, bugs_named
-from labengine.scenarios.bug_list import BugList, how_seen
+from labengine.scenarios.bug_list import BugList
+from labengine.scenarios.report import how_seen
 
 
 def test_all_bugs_are_listed_by_engine_and_number() -> None:

@@ -375,10 +375,19 @@ class Comparison:
             follow_up_question=self.follow_up_question,
         )
 
-    def export_html(self, path: str | PathLike[str], title: str | None = None, *, charts: bool = False) -> Path:
+    def export_html(
+        self,
+        path: str | PathLike[str],
+        title: str | None = None,
+        *,
+        charts: bool = False,
+        intro: str = "",
+        appendix: str = "",
+    ) -> Path:
         """Write one self-contained page in which both sides scrub together; return its path.
 
-        charts: plotly's figures of both sides too, with plotly itself (5 MB more).
+        charts: plotly's figures of both sides too, with plotly itself (5 MB more). intro, appendix: markup above and
+        below the two sides, inserted unchanged: escape what is not your own.
         """
         from labengine_widgets.pages.export import export_pair  # for views only
 
@@ -390,7 +399,8 @@ class Comparison:
             for side in self._pair.lockstep.sides if not self._pair.is_closed else ():
                 still.enter_context(side.lab.session.stepper.reading())
             still.enter_context(interrupts_allowed())
-            return export_pair(self.view_source(), path, title, charts=charts)
+            source = self.view_source()
+            return export_pair(source, path, title, charts=charts, intro=intro, appendix=appendix)
 
     def close(self) -> None:
         """Stop and close both sides; what was recorded can still be looked at, also in the view. Twice is harmless."""

@@ -50,23 +50,41 @@ def still(source: ViewSource, title: str) -> str:
 
 
 def export_pair(
-    source: PairViewSource, path: str | os.PathLike[str], title: str | None = None, *, charts: bool = False
+    source: PairViewSource,
+    path: str | os.PathLike[str],
+    title: str | None = None,
+    *,
+    charts: bool = False,
+    intro: str = "",
+    appendix: str = "",
 ) -> Path:
-    """Write a page in which both sides scrub together; returns the path. charts: plotly's figures too (5 MB)."""
-    return write_page(path, pair_page(source, title, charts=charts))
+    """Write a page in which both sides scrub together; returns the path. charts: plotly's figures too (5 MB).
+
+    intro, appendix: markup above and below, inserted unchanged.
+    """
+    return write_page(path, pair_page(source, title, charts=charts, intro=intro, appendix=appendix))
 
 
-def pair_page(source: PairViewSource, title: str | None = None, *, charts: bool = False) -> str:
+def pair_page(
+    source: PairViewSource,
+    title: str | None = None,
+    *,
+    charts: bool = False,
+    intro: str = "",
+    appendix: str = "",
+) -> str:
     """Return the page as text, all inline. Follow-ups that were run are in it; running more needs Python."""
     view_sources = list(zip(source.names, source.view_sources, strict=True))
-    appendix, scripts = _charts(view_sources) if charts else ("", [])
+    figures, scripts = _charts(view_sources) if charts else ("", [])
     named = title or source.title
+    heading = "" if intro else f"<h1>{escape(named)}</h1>"
     return page(
         named,
         COMPARE,
         pair_payloads(source, named),
-        f"<h1>{escape(named)}</h1>" + "".join(map(still, source.view_sources, source.names)),
-        appendix=appendix,
+        heading + "".join(map(still, source.view_sources, source.names)),
+        intro=intro,
+        appendix=figures + appendix,
         scripts=scripts,
     )
 

@@ -74,14 +74,15 @@ def page(
     still: str,
     *,
     heading: str = "",
+    intro: str = "",
     appendix: str = "",
     scripts: Sequence[str] = (),
 ) -> str:
     """Return the page as text.
 
     arrangement: what to mount, such as {"kind": "dashboard", "views": []}. recordings: its payloads as JSON.
-    still: markup for a browser that runs no scripts. heading: a line above. appendix: markup below, for the classic
-    `scripts`.
+    still: markup for a browser that runs no scripts. heading: a line above. intro, appendix: markup above and below.
+    scripts: classic ones, which find the appendix in place.
     Titles and all text from prompts or models are escaped or encoded here; markup is inserted unchanged.
     """
     programs = [(esm() + _START, "module"), *((script, "text/javascript") for script in scripts)]
@@ -94,6 +95,7 @@ def page(
             '<meta name="viewport" content="width=device-width">',
             f"<title>{escape(readable(title))}</title><style>{LOOK}{css()}</style></head><body>",
             f"<h1>{escape(readable(heading))}</h1>" if heading else "",
+            intro,
             f'<main id="lab" data-arrangement="{escape(json.dumps(arrangement))}"></main>',
             f"<noscript>{still}</noscript>",
             appendix,

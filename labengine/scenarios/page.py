@@ -1,0 +1,175 @@
+"""A scenario as one page that reads alone: the report, the guided story, the verdict, and the override's source.
+
+All text is escaped here; the two engines between intro and appendix come from Comparison.export_html.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from html import escape
+from importlib import import_module
+from os import PathLike
+from pathlib import Path
+from textwrap import dedent
+
+from labengine.lab import Lab
+from labengine.scenarios.kinds import KINDS
+from labengine.scenarios.report import Report, how_seen
+from labengine.scenarios.verdict import Table, Verdict
+from labengine.session.compare.comparison import Comparison
+from labengine.session.reasons import method_of
+from labengine.session.source_text import source_lines
+from labengine.violation import RULES
+
+STYLE = """
+.bug { --bug-line: #d0d0d0; --bug-soft: #5f6368; --bug-link: #1967d2; --bug-code: #f5f5f5; max-width: 860px;
+  font: 15px/1.55 system-ui, sans-serif; }
+@media (prefers-color-scheme: dark) { .bug { --bug-line: #4a4a4a; --bug-soft: #a6a6a6; --bug-link: #8ab4f8;
+  --bug-code: #1c1c1c; } }
+.bug h1 { margin: 4px 0 6px; font-size: 26px; line-height: 1.25; }
+.bug h2 { margin: 28px 0 8px; font-size: 18px; }
+.bug a { color: var(--bug-link); }
+.bug .bug-where { margin: 0; color: var(--bug-soft); font-size: 13px; }
+.bug .bug-claim { margin: 12px 0; padding-left: 12px; border-left: 3px solid var(--bug-line); }
+.bug dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 16px; margin: 12px 0; }
+.bug dt { color: var(--bug-soft); }
+.bug dd { margin: 0; }
+.bug li { margin: 3px 0; }
+.bug dd ul { margin: 0; padding-left: 18px; }
+.bug pre { box-sizing: border-box; width: max-content; min-width: 100%; max-width: calc(100vw - 64px);
+  padding: 10px 12px; overflow-x: auto; background: var(--bug-code); border-radius: 4px; font-size: 13px; }
+.bug table { margin: 8px 0 16px; border-collapse: collapse; font-variant-numeric: tabular-nums; }
+.bug th, .bug td { padding: 3px 12px 3px 0; border-bottom: 1px solid var(--bug-line); font-weight: normal; }
+.bug thead th { font-weight: 600; }
+.bug td { text-align: right; }
+@media (max-width: 560px) { .bug dl { grid-template-columns: 1fr; } .bug dd { margin-bottom: 6px; } }
+"""
+
+
+def export(report: Report, verdict: Verdict, comparison: Comparison, path: str | PathLike[str], home: str = "") -> Path:
+    """Write the page of a scenario whose broken and fixed sides were played to the end; return its path.
+
+    home: the address of a list of scenarios to link to.
+    """
+    left, right = comparison.sides
+    assert isinstance(left, Lab) and isinstance(right, Lab)
+    intro = intro_of(report, verdict, home)
+    appendix = appendix_of(report, verdict, _sources(report, left, right))
+    return comparison.export_html(path, f"{report.id}  {report.title}", intro=intro, appendix=appendix)
+
+
+def intro_of(report: Report, verdict: Verdict, home: str = "") -> str:
+    """Return the markup above the two engines: the report, what breaks, the answer, and what each side decides."""
+    place = [f'<a href="{escape(home)}">All bugs</a>'] if home else []
+    place += [escape(report.engine), f"{escape(report.kind)}: {escape(KINDS[report.kind])}"]
+    sides = zip(report.columns[:2], report.roles, strict=True)
+    facts = [
+        ("Report", _link(report.url)),
+        ("What breaks", escape(report.breaks)),
+        ("How it is seen", _seen(report)),
+        ("Verdict", f"<strong>{escape(verdict.judgement)}</strong>"),
+        *((escape(column.name), f"{escape(column.says)} ({escape(role)})") for column, role in sides),
+    ]
+    pairs = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts)
+    return (
+        f'<style>{STYLE}</style><header class="bug"><p class="bug-where">{" · ".join(place)}</p>'
+        f'<h1>{escape(report.title)}</h1><p class="bug-claim">{escape(report.claim)}</p><dl>{pairs}</dl>'
+        "<h2>Step through it</h2><p>Both engines are given the same requests. <b>n</b> goes to the next sentence of "
+        "the story, <b>b</b> to the one before; <b>?</b> lists the other keys.</p></header>"
+    )
+
+
+def _link(url: str) -> str:
+    """Return a link; only the text of an address that a browser should not be sent to."""
+    return f'<a href="{escape(url)}">{escape(url)}</a>' if url.startswith(("https://", "http://")) else escape(url)
+
+
+def _seen(report: Report) -> str:
+    rules = "".join(f"<li><b>{escape(rule)}</b>: {escape(RULES[rule])}</li>" for rule in report.seen_by)
+    return f"The checks find these rules broken:<ul>{rules}</ul>" if rules else escape(how_seen(report))
+
+
+def appendix_of(report: Report, verdict: Verdict, sources: str) -> str:
+    """Return the markup below the two engines: the story in words, the verdict, the source, and how to run it.
+
+    sources: markup with the code in which the two sides differ.
+    """
+    story = "".join(f"<li>{escape(stop.sentence)}</li>" for stop in report.guide)
+    parts = [
+        ("The story in words", f"<ol>{story}</ol>" if story else _list(report.sentences)),
+        ("The verdict", _verdict(report, verdict)),
+        ("Further experiments", "".join(_table(one.table()) for one in report.experiments.values())),
+        ("The code", sources),
+        ("Run it", f"<pre>{escape(_commands(report))}</pre>"),
+    ]
+    return f'<section class="bug">{"".join(f"<h2>{name}</h2>{text}" for name, text in parts if text)}</section>'
+
+
+def _verdict(report: Report, verdict: Verdict) -> str:
+    first = verdict.first_wrong_event
+    wrong = f"<p>First wrong event, number {first.moment}: {escape(first.sentence)}</p>" if first is not None else ""
+    judgement = f"<p><strong>{escape(verdict.judgement)}</strong></p>"
+    return f"{judgement}{_table(report.table())}{wrong}{_list(verdict.findings)}"
+
+
+def _table(table: Table) -> str:
+    return f'<p class="bug-where">{escape(table.title)}</p>{Table("", table.columns)._repr_html_()}'
+
+
+def _list(sentences: Iterable[str]) -> str:
+    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+    return f"<ul>{items}</ul>" if items else ""
+
+
+def _commands(report: Report) -> str:
+    return (
+        f"%lab bug {report.id}              in a notebook, after %load_ext labengine\n"
+        f"python -m labengine bug {report.id}\n"
+        f'labengine.bug("{report.id}").compare()'
+    )
+
+
+# -- the code in which the sides differ --------------------------------------------------------------------------------
+
+
+def _sources(report: Report, left: Lab, right: Lab) -> str:
+    """Return the classes that one side alone has, each with what the other side does in its place."""
+    names = (report.columns[0].name, report.columns[1].name)
+    broken, fixed = _classes(report, 0, left), _classes(report, 1, right)
+    shown: dict[type, str] = {}
+    for role in broken | fixed:
+        one, other = broken.get(role, object), fixed.get(role, object)
+        own, others = _only_in(one, other), _only_in(other, one)
+        shown |= {cls: _source(names, cls, other) for cls in own}
+        shown |= {cls: _source(names[::-1], cls, one) for cls in others if not own}
+    return "".join(shown.values())
+
+
+def _only_in(cls: type, other: type) -> list[type]:
+    return [base for base in cls.__mro__[:-1] if base not in other.__mro__ and base.__module__.startswith("labengine.")]
+
+
+def _classes(report: Report, column: int, lab: Lab) -> dict[str, type]:
+    """Return the classes that take a side's decisions, by the part that each plays."""
+    found = {field.name: cls for field in fields(lab.parts) if isinstance(cls := getattr(lab.parts, field.name), type)}
+    if lab.external is not None:
+        found["external"] = type(lab.external)
+    if runner := report.columns[column].runner:
+        found["runner"] = getattr(import_module("labengine.scenarios.runners"), runner)
+    return found
+
+
+def _source(names: tuple[str, str], cls: type, other: type) -> str:
+    """Return a class's text, and the other side's definitions of its methods. names: of its column and of the other."""
+    methods = (method_of(other, name, other.__name__) for name in vars(cls) if not name.startswith("_"))
+    others = "".join(
+        _code(f"{names[1]}: {method.owner.__name__} in {method.owner.__module__}", method.source)
+        for method in methods
+        if method is not None
+    )
+    return _code(f"{names[0]}: {cls.__module__}", dedent("".join(source_lines(cls)[0]))) + others
+
+
+def _code(heading: str, text: str) -> str:
+    return f'<p class="bug-where">{escape(heading)}</p><pre>{escape(text)}</pre>'
