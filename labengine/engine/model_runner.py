@@ -190,7 +190,8 @@ class ModelRunner:
     def describe(self) -> dict[str, str]:
         """Return readable lines on model, device, dtype, attention and KV pool, each with its reason."""
         pool = f"{self._pool_line()} ({self._reasons['kv_pool']})"
-        return {"model": self._model_line(), **self._reasons, **self._forward.describe(), "kv_pool": pool}
+        own = {} if type(self) is ModelRunner else {"runner": f"{type(self).__name__}, a subclass of ModelRunner"}
+        return {"model": self._model_line(), **own, **self._reasons, **self._forward.describe(), "kv_pool": pool}
 
     def forward(self, plan: StepPlan) -> Tensor:
         """Compute the plan's tokens; return logits float32 [len(plan.sampling), vocab_size], rows in that order.

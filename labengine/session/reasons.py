@@ -155,15 +155,35 @@ overrides: {class, source, reason}, or None), is_custom (the class is not one of
 methods: others that take part, in the same shape, the one that emits the event last ("is_emitter")."""
 
 
-def seams_of(parts: Parts) -> dict[str, Seam]:
+def seams_of(parts: Parts, runner: type | None = None) -> dict[str, Seam]:
     """Return the seam of each kind of event with these parts: {"BlockMerged": seam, "BlockFreed:window": ...}.
 
+    runner: a user's ModelRunner, whose overrides take part in each forward pass and so in each token.
     A method that the parts do not have (an edition that never preempts this way) is left out, and so is a kind for
     which none is left. Source that Python keeps no text of is described in its place.
     """
     classes = _classes(parts)
-    found = {kind: _seam(list(_methods(names, classes))) for kind, names in DECIDED_BY.items()}
+    below = [] if runner is None else list(_overrides_of(runner))
+    found = {
+        kind: _seam([*(below if kind in _OF_THE_RUNNER else ()), *_methods(names, classes)])
+        for kind, names in DECIDED_BY.items()
+    }
     return {kind: seam for kind, seam in found.items() if seam is not None}
+
+
+_OF_THE_RUNNER = ("ForwardRan", "TokenSampled")
+
+
+def _overrides_of(runner: Any) -> Iterator[Method]:
+    """Yield the public methods that a runner, its static step and its attention override."""
+    played = {"ModelRunner": runner, "StaticStep": runner.static_step, "AttentionBackend": runner.attention or object}
+    for part, owner in played.items():
+        custom = [vars(cls) for cls in owner.__mro__[:-1] if is_custom(cls)]
+        names = [name for values in custom for name, value in values.items() if isinstance(value, FunctionType)]
+        for name in dict.fromkeys(names):
+            method = method_of(owner, name, part)
+            if method is not None and method.base is not None:
+                yield method
 
 
 def _classes(parts: Parts) -> dict[str, tuple[type, ...]]:

@@ -112,6 +112,18 @@ def test_a_script_of_the_session_names_the_runner(lab: MakeLab) -> None:
     assert "runner=ReversedTables" in code and "import ReversedTables\n" in code.split("lab = ")[0]
 
 
+def test_status_and_the_reasons_of_a_token_name_the_override(lab: MakeLab) -> None:
+    counting = lab(Counting)
+    assert counting.status()["runner"] == "Counting, a subclass of ModelRunner"
+    assert "runner" not in lab().status()
+    for kind in ("TokenSampled", "ForwardRan"):
+        seam = counting.view_source().seams()[kind]
+        assert seam["seam"] == "AttentionBackend.write" and seam["is_custom"]
+        assert "written.append" in seam["source"] and seam["base"]["class"] == "StaticTorch"
+        assert seam["methods"][-1]["is_emitter"]
+    assert not lab().view_source().seams()["TokenSampled"]["is_custom"]
+
+
 class FirstTokens(ModelRunner):
     def sample(self, plan: StepPlan, logits: Tensor) -> list[int]:
         return [7] * len(super().sample(plan, logits))

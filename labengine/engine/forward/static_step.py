@@ -83,12 +83,12 @@ class StaticStep:
 
     def fill(self, step: StepTensors) -> None:
         """Copy a step into the first rows. Table columns behind a request's blocks keep old ids: none is read."""
-        ours = self.rows(step.num_requests)
+        ours, count = self._step, step.num_requests
         for static, fresh in zip(_row_tensors(ours), _row_tensors(step), strict=True):
-            static.copy_(fresh)
+            static[:count].copy_(fresh)
         for group, new in zip(ours.groups, step.groups, strict=True):
             width = min(group.block_tables.shape[1], new.block_tables.shape[1])
-            group.block_tables[:, :width].copy_(new.block_tables[:, :width])
+            group.block_tables[:count, :width].copy_(new.block_tables[:, :width])
 
     def pad(self, rows: StepTensors, first: int) -> None:
         """Make the rows from `first` on padding: they write nothing and read nothing."""

@@ -48,7 +48,7 @@ def facts_of(session: Session) -> Facts:
         "open_step": open_step,
         "num_violations": len(session.inspection.violations),
         "inputs": [_input(done) for done in inputs],
-        "code": seams_of(session.parts),
+        "code": seams_of(session.parts, session.settings.runner),
     }
 
 
