@@ -54,6 +54,7 @@ SCENARIOS: dict[str, str] = {
     "vllm-44409": "labengine.scenarios.vllm_44409_two_phase_allocation",
     "vllm-44701": "labengine.scenarios.vllm_44701_untagged_keys",
     "vllm-45357": "labengine.scenarios.vllm_45357_freed_in_flight",
+    "vllm-47235": "labengine.scenarios.vllm_47235_stored_once",
     "vllm-47728": "labengine.scenarios.vllm_47728_window_in_flight",
     "vllm-49674": "labengine.scenarios.vllm_49674_preemption_cascade",
     "vllm-57104": "labengine.scenarios.vllm_57104_loads_fill_the_pool",

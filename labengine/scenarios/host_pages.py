@@ -13,7 +13,7 @@ from labengine.engine.external.store import StoreError
 
 
 class HostPages(HostStore):
-    """Host memory of num_pages pages. A transfer knows the page that its key had, whoever holds the page by now."""
+    """Host memory of num_pages pages. A transfer reads the page that its key had, even after the key's eviction."""
 
     def __init__(self, num_pages: int) -> None:
         super().__init__(max_blocks=num_pages)

@@ -67,7 +67,7 @@ class Pinned(Experiment):
 
 
 class UnsharedChunks(Pinned):
-    """One request loads; nobody shares its chunks."""
+    """One request loads, and no other shares its chunks."""
 
     question = "One request loads two chunks: does anything go wrong?"
 

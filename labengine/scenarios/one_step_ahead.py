@@ -102,7 +102,7 @@ class FencedScheduler(TokenBudgetScheduler):
     def allocate_or_preempt(
         self, request: Request, num_tokens: int, batch: list[ScheduledRequest], preempted: list[int]
     ) -> bool:
-        """Preempt nobody while the next victim is fenced: the request waits for a step. Source: vLLM PR 49675."""
+        """Preempt no request while the next victim is fenced: this one waits for a step. Source: vLLM PR 49675."""
         if self.is_fenced(self.choose_victim(request)) and not self.manager.allocate(request, num_tokens):
             return False
         return super().allocate_or_preempt(request, num_tokens, batch, preempted)

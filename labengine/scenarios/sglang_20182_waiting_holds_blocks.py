@@ -45,7 +45,7 @@ class WaitingHoldsBlocks(Scenario):
     breaks = "Blocks stay counted as used, and no table names them any more."
     seen_by = ("ref_count",)
     question = "B is aborted after its load and before it runs: which blocks come back?"
-    roles = ("the bug: waiting means empty-handed", "the fix: free what it holds")
+    roles = ("the bug: out of the queue, and no more", "the fix: free what it holds")
     columns = (
         Column(
             "queue only",

@@ -43,7 +43,7 @@ class LoadSourceEvicted(Scenario):
         "pages before the copy has read them, which intermittently corrupts KV."
     )
     kind = "external tier"
-    breaks = "A load delivers whatever the page holds when the copy comes to it."
+    breaks = "A load delivers the KV that another request has put into its source page."
     seen_by = ("read",)
     question = "A loads two pages of a tier that has two, and B is saved meanwhile: what does A get?"
     roles = ("the bug: pages are not pinned", "right: read before anything is evicted")

@@ -2,7 +2,7 @@
 
 Window slots were freed before the prefix was inserted into the tree, up to the window of the next token. A prefix ends
 with a page. With pages larger than the window, the next token's window may not reach the last full page any more: what
-is inserted ends with a leaf whose window slots are gone. The fix frees what lies max(window, page size) behind.
+is inserted ends with a leaf whose window slots are gone. The fix frees slots that lie max(window, page size) behind.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class LastLeafDropped(Scenario):
         Column(
             "a page behind",
             Parts(name="labengine, keeps a page", sliding_window_group=KeepsAPage).overriding(LABENGINE),
-            "29860: frees first, but only what lies max(window, page size) behind.",
+            "29860: frees first, but only pages max(window, page size) behind.",
         ),
     )
     settings = settings(num_blocks=12, groups=(GroupSpec(PAGE), GroupSpec(PAGE, "sliding_window", WINDOW)))

@@ -64,7 +64,7 @@ class UnsharedBlocks(Experiment):
         """State that the pool refuses to free a free block."""
         failed = table["two paths"]["steps that failed"]
         return (
-            f"A block that nobody else holds is free after the first release, and the pool refuses the second: "
+            f"A block that no other request holds is free after the first release, and the pool refuses the second: "
             f"{failed} failed step, which would fail again for ever. Upstream's allocator had no count, and reported a "
             "leak at the next idle check."
         )

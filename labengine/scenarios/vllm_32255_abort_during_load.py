@@ -1,8 +1,8 @@
 """vLLM pull request 32255: a request is aborted during its load, and the transfer lands in another request's blocks.
 
 A request whose KV comes from a remote engine waits with its blocks. When it was aborted, they were freed at once, but
-nothing can stop the remote write. It lands in whatever request holds the blocks by then. The fix keeps them until the
-transfer is reported.
+nothing can stop the remote write. It lands in blocks that another request may hold by then. The fix keeps them until
+the transfer is reported.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class AbortDuringLoad(Scenario):
         GuideStop("C gets the two blocks, among others ...", BlockAllocated, lambda event: event.request_id == 2),
         GuideStop("... and computes its prompt in them.", SlotsWritten, lambda event: event.request_id == 2),
         GuideStop(
-            "Both transfers land. Left, A's is written over C's KV: nobody asked whose blocks they are.",
+            "Both transfers land. Left, A's is written over C's KV, in the blocks that were A's when it began.",
             BlocksLoaded,
         ),
         GuideStop(

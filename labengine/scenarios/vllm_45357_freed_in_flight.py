@@ -15,7 +15,7 @@ from labengine.events import BlocksLoaded, ExternalHit, RequestFinished, Request
 from labengine.lab import Lab
 from labengine.scenarios.elsewhere import fill_tier
 from labengine.scenarios.one_step_ahead import ONE_STEP_AHEAD, OneStepAheadScheduler
-from labengine.scenarios.scenario import Column, GuideStop, Scenario, Table, sentences, settings
+from labengine.scenarios.scenario import Column, FirstWrong, GuideStop, Scenario, Table, sentences, settings, wrong_at
 
 
 class FreesInFlight(OneStepAheadScheduler):
@@ -53,8 +53,8 @@ class FreedInFlight(Scenario):
     settings = settings(num_blocks=8, block_size=4, external="host")
     guide = (
         GuideStop(
-            "A has sampled its last token, but nobody has looked: its next step is planned, and will write position 6 "
-            "to slot 2 of A's second block.",
+            "A has sampled its last token, and the scheduler has not seen it: A's next step is planned, and writes "
+            "position 6 to slot 2 of A's second block.",
             RequestScheduled,
             lambda event: event.request_id == 0 and event.start == 6,
         ),
@@ -102,6 +102,13 @@ class FreedInFlight(Scenario):
     def is_wrong(self, measured: Mapping[str, int]) -> bool:
         """Return True if B read KV that is not its own."""
         return measured["blocks misread by B"] > 0
+
+    def first_wrong(self, lab: Lab) -> FirstWrong | None:
+        """Return the write that destroys B's KV."""
+        found = [v for v in lab.violations if v.rule == "read" and v.request_ids == (1,)]
+        if not found or found[0].first_event is None:
+            return None
+        return wrong_at(lab, found[0].first_event, "A's step in flight writes to a block of B.")
 
     def answer(self, table: Table) -> str:
         """State what B reads, and why the free queue makes it likely."""

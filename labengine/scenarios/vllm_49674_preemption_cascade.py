@@ -77,8 +77,8 @@ class PreemptionCascade(Scenario):
         ),
         GuideStop(
             "The step computes nothing, on either side: the youngest, D, is in flight, and its blocks are fenced. "
-            "Right, nobody was preempted for that. Left, D was preempted, which freed nothing; so was C, then B, and "
-            "then A.",
+            "Right, no request was preempted for that. Left, D was preempted, which freed nothing; so was C, then B, "
+            "and then A.",
             StepEnded,
         ),
         GuideStop(

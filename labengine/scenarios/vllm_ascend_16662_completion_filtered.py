@@ -54,7 +54,7 @@ class CompletionFiltered(Scenario):
             "filtered", FREES_AFTER_LOAD, "An abort takes the load off the tier's list, and its end is not reported."
         ),
         Column("reported", FREES_AFTER_LOAD, "The load stays on the list until it is over, whatever its request does."),
-        Column("vllm edition", "vllm", "Frees at once, and the tier stops: nobody waits for a report."),
+        Column("vllm edition", "vllm", "Frees at once, and the tier stops: no request waits for a report."),
     )
     settings = settings(num_blocks=10, block_size=4)
     guide = (
@@ -73,7 +73,7 @@ class CompletionFiltered(Scenario):
             RequestFinished,
         ),
         GuideStop(
-            "Right, E runs. Left, the tier has forgotten the loads, and E waits for blocks that nobody will use.",
+            "Right, E runs. Left, the tier has forgotten the loads, and E waits for blocks that no request uses.",
             RequestScheduled,
             lambda event: event.request_id == NUM_ABORTS,
         ),
@@ -125,9 +125,9 @@ class CompletionFiltered(Scenario):
         wrong, right = (table[column.name] for column in self.columns[:2])
         return (
             f"{wrong['requests aborted']} aborts leave {wrong['blocks that they hold']} blocks in use, and "
-            f"{right['blocks that they hold']} if the tier reports loads that nobody waits for. The request behind has "
-            f"{wrong['tokens of the request behind']} tokens instead of {right['tokens of the request behind']}: a "
-            "pool that is full of such blocks admits nothing any more."
+            f"{right['blocks that they hold']} if the tier reports the loads of ended requests, too. The request "
+            f"behind has {wrong['tokens of the request behind']} tokens instead of "
+            f"{right['tokens of the request behind']}: a pool that is full of such blocks admits nothing any more."
         )
 
 

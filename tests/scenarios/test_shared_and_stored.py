@@ -28,6 +28,10 @@ FIGURES = {
         {"attempts that failed": 6, "requests finished": 1},
         {"attempts that failed": 0, "requests finished": 2},
     ),
+    "vllm-47235": (
+        {"copies of A's blocks": 3, "tokens found in the tier": 0},
+        {"copies of A's blocks": 5, "tokens found in the tier": 12},
+    ),
 }
 
 
