@@ -104,8 +104,9 @@ def _seams(current: CurrentLab) -> list[PartSeam]:
 
 def _place(seam: PartSeam) -> str:
     """Return file and line of a seam's definition: "labengine/core/block_pool.py:64"."""
-    file = getattr(sys.modules.get(seam.owner.__module__), "__file__", None) or seam.owner.__module__
-    path = Path(file)
+    if seam.owner.__module__ == "__main__":
+        return "this notebook"
+    path = Path(getattr(sys.modules.get(seam.owner.__module__), "__file__", None) or seam.owner.__module__)
     shown = path.relative_to(_ROOT) if path.is_relative_to(_ROOT) else path.name
     return f"{shown}:{seam.method.line}"
 
@@ -126,7 +127,14 @@ def _outcome(comparison: Comparison, seam: PartSeam) -> list[str]:
             lines.append(f"{role}: {violation_line(lab.violations, f'comparison.{variable}.why(event={{}})')}")
     if left.violations and not right.violations:
         lines.append(f"with your {seam.name}: no violation")
+    if _is_idle(left) and not _is_idle(right) and right.crash is None:
+        steps = counted(right.snapshot().step, "step")
+        lines.append(f"with your {seam.name}: after {steps} there are still requests to finish; %lab run goes on")
     return [*lines, str(comparison.first_difference() or _no_difference(left, seam))]
+
+
+def _is_idle(lab: Lab) -> bool:
+    return lab.session.stepper.engine.scheduler.is_idle
 
 
 def _no_difference(lab: Lab, seam: PartSeam) -> str:

@@ -77,7 +77,7 @@ def test_a_patch_runs_the_same_workload_beside_what_it_was(worked: Notebook) -> 
     assert f"2 requests and 4 steps, run again with {name} in place of LateMerge.merge_target." in printed
     assert "with your merge_target: 3 violations (duplicate): " in printed
     assert "First difference: step 1, update." in printed and f"    {name}: " in printed
-    assert printed.index("labengine + merge_target\nstep 4") < printed.index("2 requests"), "the picture comes first"
+    assert printed.index("\n+ merge_target\nstep 4") < printed.index("2 requests"), "the picture comes first"
     comparison = opened(worked)
     assert story(comparison.left) == before == story(lab) and worked.lab is lab
     assert "`lab` stays as it is" in printed
@@ -137,6 +137,27 @@ def test_a_workload_that_never_gets_to_the_method_is_said_to(worked: Notebook) -
         patch("finish_reason", "def finish_reason(self, request):\n    return super().finish_reason(request)")
     )
     assert "No difference" in printed and "None of its events" not in printed
+
+
+def test_a_right_side_that_does_not_end_is_said_to_have_work_left(worked: Notebook) -> None:
+    printed = worked.printed(patch("finish_reason", "def finish_reason(self, request):\n    return None\n"))
+    assert "there are still requests to finish; %lab run goes on" in printed
+
+
+def test_a_class_of_the_notebook_can_be_patched(notebook: Notebook) -> None:
+    notebook.printed(
+        "import labengine\n"
+        "class Mine(labengine.BlockPool):\n    def reused_first(self, block_ids):\n        return []\n"
+        "lab = labengine.Lab('simulated', num_blocks=8, block_size=4, parts=labengine.Parts(block_pool=Mine))"
+    )
+    assert "[this notebook]" in notebook.printed("%lab seams reused_first")
+    notebook.printed("%lab seam reused_first")
+    assert (
+        notebook.shell.rl_next_input
+        == "%%lab patch Mine.reused_first\ndef reused_first(self, block_ids):\n    return []\n"
+    )
+    assert "No difference" in notebook.printed(notebook.shell.rl_next_input)
+    assert opened(notebook).right.parts.block_pool.__name__ == "PatchedMine"
 
 
 # -- refused -----------------------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from labengine.session.compare.sides import LiveSide
 from labengine.session.history.inputs import AbortInput, AddInput, BrokenStep, Input, ResetInput
 from labengine.session.history.rerun import break_again, progress_bar
 
-_MOST_MORE_STEPS = 100
-"""Steps that the right side may take after the left one's end: parts that never finish a request do not go on for ever.
-"""
+_MORE_STEPS = 100
+"""Steps that the right side may take after the left one's end, besides twice as many as the left one took: parts that
+never finish a request do not go on for ever."""
 
 
 class PairRepeat:
@@ -37,7 +37,7 @@ class PairRepeat:
             self._step_to(num_steps, advance)
         left, right = self._pair.labs
         if _is_idle(left):
-            for _ in range(_MOST_MORE_STEPS):
+            for _ in range(_MORE_STEPS + 2 * num_steps):
                 if _is_idle(right) or not self._step():
                     return
 

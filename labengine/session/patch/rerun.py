@@ -32,7 +32,9 @@ def rerun_beside(
         left, right = (_side(history, lab_of, one, made, settings) for one in (None, parts))
         left.session.violation_warnings.is_silent = True  # what it does is known from the lab itself
         right.session.violation_warnings.is_silent = session.violation_warnings.is_silent
-        comparison = Comparison(left, right, title=_title(session.parts, parts), roles=ROLES)
+        names = _names(session.parts, parts)
+        title = f"As it was, and with {names[1].removeprefix('+ ')}"
+        comparison = Comparison(left, right, names=names, title=title, roles=ROLES)
         made.callback(comparison.close)
         try:
             comparison.repeat(inputs, num_steps)
@@ -56,8 +58,9 @@ def _side(
     return side
 
 
-def _title(before: Parts, after: Parts) -> str:
-    return f"{before.name} and {after.name}: the same requests"
+def _names(before: Parts, after: Parts) -> tuple[str, str]:
+    """Return the names of the sides: "labengine" and "+ touch"."""
+    return before.name, after.name.removeprefix(f"{before.name} ")
 
 
 def _warn_of_lost_overrides(override: object, parts: Parts) -> None:

@@ -67,7 +67,7 @@ def test_the_same_workload_runs_on_both_sides_and_they_differ_where_the_override
         left, right = comparison.sides
         assert isinstance(left, Lab) and isinstance(right, Lab)
         assert story(left) == before and left.parts == worked.parts
-        assert right.parts.merge_policy is NeverMerges and comparison.names == ("labengine", "labengine + NeverMerges")
+        assert right.parts.merge_policy is NeverMerges and comparison.names == ("labengine", "+ NeverMerges")
         difference = comparison.first_difference()
         assert difference is not None and type(difference.left).__name__ == "BlockMerged"
         assert difference.reasons[1].startswith("NeverMerges.merge_target: ")
@@ -153,7 +153,7 @@ def test_parts_that_never_finish_a_request_end_the_rerun(lab: Lab) -> None:
     lab.run()
     with lab.rerun(finish_reason) as comparison:
         left, right = comparison.snapshots
-        assert left.step == 2 and 30 < right.step <= 102 and right.requests[0].status != "finished"
+        assert left.step == 2 and 30 < right.step <= 106 and right.requests[0].status != "finished"
 
 
 def test_one_more_override_begins_with_the_right_side(worked: Lab) -> None:
